@@ -1,0 +1,61 @@
+"""An act: what an operator does to deliveries. Every act is audited with its result."""
+
+from __future__ import annotations
+
+from enum import StrEnum
+from uuid import UUID
+
+from doorstep.clock import Instant
+from doorstep.model.delivery import DeliveryState
+from doorstep.model.noun import Noun
+
+
+class ActKind(StrEnum):
+    RETRY = "retry"
+    """Waiting: due now, ahead of the queue, through an open circuit. Dead or archived: a new round."""
+    SKIP = "skip"
+    """Waiting deliveries become dead letters without another try."""
+    RESOLVE = "resolve"
+    DELETE = "delete"
+    """A dead letter leaves every list; its attempt log stays."""
+    CANCEL = "cancel"
+
+
+ACTS_ON: dict[ActKind, frozenset[DeliveryState]] = {
+    ActKind.RETRY: frozenset({DeliveryState.PENDING, DeliveryState.DEAD, DeliveryState.ARCHIVED}),
+    ActKind.SKIP: frozenset({DeliveryState.PENDING}),
+    ActKind.RESOLVE: frozenset({DeliveryState.DEAD, DeliveryState.ARCHIVED}),
+    ActKind.DELETE: frozenset({DeliveryState.DEAD, DeliveryState.ARCHIVED}),
+    ActKind.CANCEL: frozenset({DeliveryState.PENDING}),
+}
+"""In which states each act is possible; in every other it is refused, with the state as the reason."""
+
+
+class Act(Noun, frozen=True, kw_only=True):
+    kind: ActKind
+    org_id: UUID
+    delivery_ids: tuple[UUID, ...]
+    actor: str
+    """Who: a key's prefix, a person, or the name of a service."""
+    at: Instant
+    reason: str = ""
+    revive_at: Instant = 0
+    """RETRY: when a dead or archived delivery becomes due in its new round."""
+
+
+class ActResult(Noun, frozen=True):
+    done: tuple[UUID, ...]
+    refused: dict[UUID, DeliveryState | None]
+    """Why not: the state it is in, or None where there is no such delivery in this organization."""
+
+
+class AuditLine(Noun, frozen=True, kw_only=True):
+    """Who did what, when, to which ids, with what result."""
+
+    at: Instant
+    org_id: UUID
+    actor: str
+    action: str
+    subjects: tuple[str, ...]
+    result: str
+    reason: str = ""

@@ -1,0 +1,60 @@
+"""A claim: the right of one worker to try one delivery until the lease ends."""
+
+from __future__ import annotations
+
+from typing import NamedTuple
+from uuid import UUID
+
+from doorstep.clock import Instant
+from doorstep.model.circuit import Circuit
+from doorstep.model.noun import Noun
+
+
+class Lane(Noun, frozen=True):
+    """The waiting deliveries of one endpoint, as seen before claiming: when the first is due."""
+
+    endpoint_id: UUID
+    due_at: Instant
+    circuit: Circuit | None = None
+    """None while the circuit is closed and nothing has failed: the usual case, which has no row."""
+
+
+class Quota(Noun, frozen=True):
+    """How many deliveries of one endpoint a worker may claim now.
+
+    `concurrency_max` and `rate_per_second` are the endpoint's own limits over all workers; the store applies
+    them inside the claim, because only there two workers cannot both see the last free place.
+    """
+
+    endpoint_id: UUID
+    count: int
+    concurrency_max: int | None = None
+    rate_per_second: float | None = None
+
+
+class Claim(NamedTuple):
+    """A named tuple, not a struct: stores make it straight from a row, and dispatch makes one per delivery."""
+
+    key: object
+    """The store's own handle for the row."""
+    event_key: object
+    token: int
+    """Grows with every claim of the delivery; only the newest can settle."""
+    delivery_id: UUID
+    event_id: UUID
+    endpoint_id: UUID
+    org_id: UUID
+    event_type: str
+    payload: bytes
+    correlation_id: str
+    accepted_at: Instant
+    expires_at: Instant | None
+    attempt: int
+    retry_attempts: int
+    retries_max: int
+    first_failed_at: Instant | None
+    claimed_at: Instant
+    lease_until: Instant
+    worker: str
+    picked_up: bool
+    """This claim took the event from received to queued."""

@@ -1,0 +1,74 @@
+"""An endpoint: a receiver, reached by URL or as a Python handler."""
+
+from __future__ import annotations
+
+from enum import StrEnum
+from uuid import UUID
+
+from doorstep.clock import Instant
+from doorstep.model.noun import Noun
+from doorstep.model.retry_policy import RetryPolicy
+
+
+class EndpointState(StrEnum):
+    ACTIVE = "active"
+    PAUSED = "paused"
+    """An operator stopped it; its deliveries are held."""
+    DISABLED = "disabled"
+    """The machine stopped it (gone, or failing for days); its deliveries are held."""
+    DELETED = "deleted"
+    """Its waiting deliveries become dead letters."""
+
+
+class SigningSecret(Noun, frozen=True):
+    """One signing key, sealed: the store never sees it in the clear."""
+
+    sealed: bytes
+    scheme: str = "v1"
+    """`v1` is HMAC-SHA256 with a shared secret, `v1a` Ed25519 with a private key."""
+    expires_at: Instant | None = None
+    """Set on rotation: until then both the old and the new secret sign."""
+
+
+class CircuitRules(Noun, frozen=True):
+    failures_max: int = 5
+    open_seconds: float = 300
+    disable_after_seconds: float = 5 * 86_400
+
+
+class Routing(Noun, frozen=True):
+    """All endpoints that are not deleted, and the version that an accept must name to use this picture."""
+
+    version: int
+    endpoints: tuple[Endpoint, ...]
+
+
+class Endpoint(Noun, frozen=True, kw_only=True):
+    endpoint_id: UUID
+    org_id: UUID
+    name: str
+    created_at: Instant
+    url: str | None = None
+    handler: str | None = None
+    event_types: tuple[str, ...] = ("*",)
+    """Exact names, or patterns where a final `*` stands for any rest: `user.*`."""
+    policy: RetryPolicy | None = None
+    policy_by_event_type: dict[str, RetryPolicy] = {}
+    timeout_seconds: float | None = None
+    concurrency_max: int | None = None
+    rate_per_second: float | None = None
+    sealed_headers: bytes = b""
+    """Extra request headers (they may hold credentials), sealed like the secrets; empty when there are none."""
+    retry_on: tuple[str, ...] = ()
+    """Codes or HTTP statuses to retry although they are permanent; `*` retries everything."""
+    give_up_on: tuple[str, ...] = ()
+    code_map: dict[str, str] = {}
+    """Translates a carrier's own codes into ours."""
+    circuit: CircuitRules = CircuitRules()
+    secrets: tuple[SigningSecret, ...] = ()
+    state: EndpointState = EndpointState.ACTIVE
+    state_reason: str = ""
+    drain_per_second: float | None = None
+    """While a backlog is drained at a given rate: that rate, until `drain_before` is reached."""
+    drain_before: Instant | None = None
+    updated_at: Instant = 0

@@ -1,0 +1,128 @@
+"""Facts: what the engine says about itself. Code emits facts; the subscribers below word or count them.
+
+Facts are emitted in lists, because the engine works in batches: one encoder call and one write for a whole
+batch of log lines cost about 1 µs a line, against 20 for a call into a logging framework each.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Sequence
+from uuid import UUID
+
+import msgspec
+
+from doorstep.clock import Instant
+
+
+class Fact(msgspec.Struct, frozen=True, gc=False, kw_only=True):
+    """Something that happened. The class name in snake case is the log line's `event`."""
+
+    at: Instant
+
+
+class StatusTransition(Fact, frozen=True):
+    """An event's status changed (R10.1)."""
+
+    event_id: UUID
+    old_status: str | None
+    new_status: str
+    retry_attempts: int
+    correlation_id: str
+    org_id: UUID
+
+
+class DeliveryTransition(Fact, frozen=True):
+    """A delivery's state changed."""
+
+    delivery_id: UUID
+    event_id: UUID
+    endpoint_id: UUID
+    old_state: str
+    new_state: str
+    attempt: int
+    correlation_id: str
+    org_id: UUID
+
+
+class DeliveryFailure(Fact, frozen=True):
+    """An attempt failed; `next_retry_at` is None when it was the last."""
+
+    event_id: UUID
+    delivery_id: UUID
+    endpoint_id: UUID
+    retry_attempts: int
+    error: dict[str, object]
+    error_reason: str
+    next_retry_at: Instant | None
+    correlation_id: str
+    org_id: UUID
+
+
+class LateSettle(Fact, frozen=True):
+    """A result arrived after its lease had passed to someone else; it changed nothing."""
+
+    delivery_id: UUID
+    event_id: UUID
+    attempt: int
+    worker: str
+    correlation_id: str
+    org_id: UUID
+
+
+class CircuitTransition(Fact, frozen=True):
+    endpoint_id: UUID
+    org_id: UUID
+    old_state: str
+    new_state: str
+    failures: int
+    reason: str
+
+
+class EndpointDisabled(Fact, frozen=True):
+    endpoint_id: UUID
+    org_id: UUID
+    reason: str
+
+
+class ServiceTrouble(Fact, frozen=True):
+    """A service could not do its round and will try again."""
+
+    service: str
+    error: str
+    retry_in_seconds: float
+
+
+class Notice(Fact, frozen=True):
+    """Anything else an operator may want to know: starts, stops, counts of cleaned rows."""
+
+    level: str
+    message: str
+    fields: dict[str, object] = {}
+
+
+Subscriber = Callable[[Sequence[Fact]], None]
+
+
+class Telemetry:
+    """Hands facts to whoever subscribed; with nobody listening it costs nothing."""
+
+    def __init__(self, *subscribers: Subscriber) -> None:
+        self._subscribers = list(subscribers)
+
+    def subscribe(self, subscriber: Subscriber) -> None:
+        self._subscribers.append(subscriber)
+
+    @property
+    def heard(self) -> bool:
+        return bool(self._subscribers)
+
+    def emit(self, *facts: Fact) -> None:
+        self.emit_all(facts)
+
+    def emit_all(self, facts: Iterable[Fact]) -> None:
+        if not self._subscribers:
+            return
+        batch = tuple(facts)
+        if batch:
+            for subscriber in self._subscribers:
+                subscriber(batch)

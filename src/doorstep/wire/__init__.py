@@ -1,0 +1,1 @@
+"""The only code that touches other people's networks, and other people's Python."""
