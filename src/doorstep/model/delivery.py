@@ -5,6 +5,8 @@ from __future__ import annotations
 from enum import StrEnum
 from uuid import UUID
 
+import msgspec
+
 from doorstep.clock import Instant
 from doorstep.model.noun import Noun
 
@@ -118,6 +120,14 @@ class Delivery(Noun, frozen=True, kw_only=True):
         if self.state is DeliveryState.DELIVERED and self.retry_attempts:
             return f"Succeeded on retry attempt {self.retry_attempts}"
         return self.reason
+
+
+def as_seen(delivery: Delivery, now: Instant, archive_after: Instant) -> Delivery:
+    """The delivery as people see it: an untouched dead letter is archived, even if the cleaner has not come by."""
+    untouched = delivery.settled_at is not None and now - delivery.settled_at >= archive_after
+    if delivery.state is DeliveryState.DEAD and untouched:
+        return msgspec.structs.replace(delivery, state=DeliveryState.ARCHIVED)
+    return delivery
 
 
 class HistoryLine(Noun, frozen=True):

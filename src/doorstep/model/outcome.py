@@ -76,6 +76,8 @@ class Reply(Noun, frozen=True, kw_only=True):
     headers: bytes = b""
     body: bytes = b""
     """At most the cap; what follows is not read."""
+    body_cut: bool = False
+    """The receiver had more to say than the cap lets through."""
     failure: Failure | None = None
 
 

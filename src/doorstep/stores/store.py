@@ -6,6 +6,11 @@ Four verbs carry the guarantees: `accept`, `claim_due`, `settle`, `release`. Rul
 - Time is an argument. A store never asks a clock and never decides; it writes what was decided, if it may.
 - No method is optional. What a database cannot do alike is a declared `Capabilities` field.
 - A store that cannot write or be reached raises StoreUnavailable, and works again by itself later.
+- What is unknown and what belongs to another organization are the same NotFound, for every verb that names one
+  thing; so is an unknown organization for every verb that writes under it.
+- Bytes are kept as they are. Text with a NUL or a lone surrogate is InvalidInput in `accept` and is replaced in
+  what a receiver caused (`settle`), because a strange error text must not keep a result from being written
+  (stores/text.py). History notes and audit results have one wording (stores/notes.py).
 
 One contract suite (tests/contract) runs on every store; stores/memory.py is the reference model.
 """
@@ -85,12 +90,16 @@ class Store(Protocol):
         """Keep events with their deliveries and idempotency keys, durably; one receipt each, in order.
 
         Raises StaleRouting, keeping nothing, if endpoints changed since `routing_version` was read. An
-        idempotency key counts for 24 hours within its organization; two submissions of one call may share one.
+        idempotency key counts for 24 hours from `now` within its organization; two submissions of one call may
+        share one. REPEATED and CONFLICT receipts carry the figures of the first event, even when that has been
+        cleaned away meanwhile. An event id that is already kept is answered ACCEPTED and adds nothing, so a caller
+        that lost the answer may repeat the call. A delivery's `created_at` is that of its event.
         """
 
     async def lanes(self, now: Instant) -> list[Lane]:
         """One lane for each endpoint that has waiting deliveries, due or not, in the order of their due times.
 
+        Endpoints in every state are among them; a lane carries the stored circuit, where there is one.
         Costs one index seek an endpoint, however many deliveries wait behind it.
         """
 
@@ -100,29 +109,47 @@ class Store(Protocol):
         """Take due deliveries, oldest first within each quota, after up to `forced_max` forced ones.
 
         Forced deliveries (an operator's retry) are taken whatever the quotas say, as long as their endpoint is
-        active. Every claim counts an attempt, takes the next token, and moves its event from received to queued.
+        active; they count as in flight, but not for the rate. Nothing else is taken from an endpoint without a
+        quota. "Oldest" is by due time, then by creation. A quota's `concurrency_max` bounds all that is in progress
+        for its endpoint, whoever holds it; the rate is stores/rate.py.
+
+        A claim counts an attempt, takes the next token (one that no claim of the delivery ever had), is due again
+        at `lease_until`, and has used `attempt - 1` retries since the round began, at most `retries_max`. The event
+        goes from received to queued; of its deliveries claimed together only the first is `picked_up`.
         """
 
     async def settle(self, settlements: Sequence[Settlement], now: Instant) -> Settled:
         """Write the results of claims: attempt row, new state, event status and history, together.
 
         A settlement whose token is no longer the newest, or whose delivery is no longer in progress, is late:
-        its attempt row is kept (marked late) and nothing else changes.
+        its attempt row is kept (marked late, with no next retry) and nothing else changes. The same claim twice in
+        one call is settled by the first and late by the second. Of a delivery that has been cleaned away no row is
+        kept, but it is reported late.
+
+        Every result ends the claim (`claimed_at`, `worker` and `forced` are cleared) and sets `last_attempt_at` to
+        the end of the reply and `response_code` to its status. A failure keeps category, code and reason, sets
+        `first_failed_at` once, and a retry takes over the settlement's `retries_max`. Success clears category, code
+        and reason. Delivered and dead are `settled_at` now. An event has at most one StatusChange a call, with the
+        highest `retry_attempts` of its deliveries in that call.
         """
 
     async def release(self, claims: Sequence[Claim], now: Instant) -> list[Claim]:
         """Hand back claims that were never tried: due again at once, attempt uncounted. Returns the released.
 
-        The event stays queued: it was picked up. A claim that is no longer the newest is left alone.
+        The event stays queued: it was picked up. The token stays used, a forced delivery stays forced. A claim
+        that is no longer the newest or no longer in progress is left alone.
         """
 
     async def expired(self, now: Instant, limit: int) -> list[Claim]:
-        """Claims whose lease has ended unsettled, oldest first: their workers are lost or stuck."""
+        """Claims whose lease has ended (`lease_until` <= now) unsettled, oldest first: their workers are lost or stuck.
+
+        They carry the token that they hold, so that whoever settles them on their behalf fences the lost worker.
+        """
 
     # -- endpoints and circuits ----------------------------------------------------------------------------
 
     async def routing(self) -> Routing:
-        """All endpoints that are not deleted, with the version of this picture."""
+        """All endpoints that are not deleted, in the order of their creation, with the version of this picture."""
 
     async def routing_version(self) -> int: ...
 
@@ -132,15 +159,17 @@ class Store(Protocol):
     async def endpoint(self, org_id: UUID, endpoint_id: UUID) -> Endpoint:
         """One endpoint, deleted ones too; NotFound otherwise."""
 
-    async def circuit(self, endpoint_id: UUID) -> Circuit: ...
+    async def circuit(self, endpoint_id: UUID) -> Circuit:
+        """The stored circuit, or a closed one of version 0."""
 
     async def put_circuit(self, circuit: Circuit, expected_version: int, reason: str = "") -> bool:
         """Write a circuit computed from `expected_version` (stored as version + 1); False if another was faster.
 
-        A change of state is added to the circuit's history with `reason`.
+        A change of state is added to the circuit's history with `reason`, at the circuit's `changed_at`.
         """
 
-    async def circuit_history(self, endpoint_id: UUID) -> list[CircuitChange]: ...
+    async def circuit_history(self, endpoint_id: UUID) -> list[CircuitChange]:
+        """The changes of state, oldest first."""
 
     async def bury(
         self,
@@ -151,15 +180,28 @@ class Store(Protocol):
         limit: int,
         created_before: Instant | None = None,
     ) -> Buried:
-        """Move up to `limit` waiting deliveries of an endpoint to the dead letters, without a try."""
+        """Move up to `limit` waiting deliveries of an endpoint to the dead letters, without a try, oldest due first.
+
+        They are permanent failures with this code and reason; `created_before` spares what is not older.
+        """
 
     # -- operators -----------------------------------------------------------------------------------------
 
     async def act(self, act: Act) -> tuple[ActResult, list[StatusChange]]:
-        """Do what an operator said to each delivery that allows it, and audit it, in one transaction."""
+        """Do what an operator said to each delivery that allows it, and audit it, in one transaction.
+
+        An id named twice counts once; a deleted dead letter counts as unknown. RETRY makes a waiting delivery due at
+        `act.at` and a dead one at `act.revive_at` in a new round (no retries used, no `settled_at`); both are forced
+        and keep the last error until they are tried. SKIP is a permanent failure with the code SKIPPED. SKIP, CANCEL,
+        RESOLVE and DELETE set `settled_at`; DELETE leaves the state, and so the event's status, as it was. History
+        has one line per change of state; the audit has one line per act.
+        """
 
     async def acknowledge(self, org_id: UUID, event_id: UUID, now: Instant) -> StatusChange:
-        """An inbox consumer has the event: received becomes delivered. Conflict if push endpoints take it."""
+        """An inbox consumer has the event: received becomes delivered. Conflict if push endpoints take it.
+
+        Acknowledging again changes nothing: the answer names delivered as the old status too.
+        """
 
     async def add_audit(self, line: AuditLine) -> None: ...
 
@@ -168,7 +210,13 @@ class Store(Protocol):
 
     # -- reading -------------------------------------------------------------------------------------------
 
-    async def event(self, org_id: UUID, event_id: UUID) -> EventView: ...
+    async def event(self, org_id: UUID, event_id: UUID) -> EventView:
+        """The event with the figures of its deliveries.
+
+        `deliveries` is as many as were accepted; `retry_attempts` is the highest; `last_retry_at` the latest
+        `last_attempt_at` of those with more than one attempt; `next_retry_at` the first of theirs; `failed_at` is
+        when the status became failed, while it is.
+        """
 
     async def deliveries(self, org_id: UUID, event_id: UUID) -> list[Delivery]:
         """The deliveries of an event in the order of their creation; none for an unknown event."""
@@ -176,22 +224,25 @@ class Store(Protocol):
     async def delivery(self, org_id: UUID, delivery_id: UUID) -> Delivery: ...
 
     async def attempts(self, org_id: UUID, delivery_id: UUID) -> list[Attempt]:
-        """The attempt log in order; it outlives the deletion of a dead letter."""
+        """The attempt log by number, rows of one number as they were written; it outlives the deletion of a dead
+        letter."""
 
     async def history(self, org_id: UUID, delivery_id: UUID) -> list[HistoryLine]:
         """Every transition in order, the acceptance first."""
 
     async def tally(self) -> dict[DeliveryState, int]:
-        """How many deliveries are in each state, counted row by row: for tests and reports, not for hot paths."""
+        """How many deliveries are in each of the states, zeros too, counted row by row: for tests and reports."""
 
     # -- keeping house -------------------------------------------------------------------------------------
 
     async def archive(self, dead_before: Instant, now: Instant, limit: int) -> int:
-        """Dead letters untouched since `dead_before` become archived; returns how many."""
+        """Up to `limit` dead letters settled before `dead_before` and not deleted become archived, oldest first;
+        returns how many. `settled_at` stays: it is when they died."""
 
     async def clean(self, settled_before: Instant, now: Instant, limit: int) -> Cleaned:
-        """Remove up to `limit` settled deliveries (delivered, resolved, cancelled, deleted), with their attempts
-        and history, and events of which nothing is left, and expired idempotency keys. Dead letters stay."""
+        """Remove up to `limit` deliveries settled before (delivered, resolved, cancelled, deleted), oldest first, with
+        their attempts and history and the events of which nothing is left; up to `limit` events acknowledged before;
+        and up to `limit` expired idempotency keys. Dead letters stay."""
 
     # -- organizations and keys ----------------------------------------------------------------------------
 
@@ -199,7 +250,11 @@ class Store(Protocol):
 
     async def orgs(self) -> list[Org]: ...
 
-    async def put_key(self, key: ApiKey) -> None: ...
+    async def put_key(self, key: ApiKey) -> None:
+        """Create or replace a key."""
+
+    async def keys(self, org_id: UUID) -> list[ApiKey]:
+        """The keys of an organization in the order of their creation."""
 
     async def find_key(self, digest: bytes) -> ApiKey | None:
         """The key with this digest, revoked and expired ones too."""

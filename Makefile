@@ -1,0 +1,88 @@
+# Everything a newcomer needs: `make run`, `make test`, `make check`. Needs Python 3.11 or newer and its pip; uv is
+# used where it is present, because it is quicker. What is installed is pinned in requirements/*.lock.
+
+PYTHON ?= python3
+VENV := .venv
+BIN := $(VENV)/bin
+UV := $(shell command -v uv 2>/dev/null)
+
+# Tests that want a machine for themselves (timing, faults) run after the others, one at a time.
+PYTEST := $(BIN)/python -m pytest
+
+.PHONY: help install run test check format bench torture examples demo lock clean
+
+help:
+	@echo "make install   install Doorstep into $(VENV)"
+	@echo "make run       start it at http://127.0.0.1:8080"
+	@echo "make test      run all tests"
+	@echo "make check     format, lint, types, import rules"
+	@echo "make bench     measure its speed"
+	@echo "make torture   the long fault tests"
+	@echo "make examples  run the examples"
+	@echo "make demo      start it with something to look at"
+	@echo "make lock      pin the newest versions that fit (needs uv)"
+	@echo "make clean     remove what was built (not your data)"
+
+install: $(VENV)/.installed-run
+
+run: install
+	$(BIN)/doorstep serve
+
+test: $(VENV)/.installed-dev
+	$(PYTEST) -q -n 2 --dist loadgroup tests
+
+check: $(VENV)/.installed-dev
+	$(BIN)/ruff format --check .
+	$(BIN)/ruff check .
+	$(BIN)/mypy
+	$(BIN)/lint-imports
+
+format: $(VENV)/.installed-dev
+	$(BIN)/ruff format .
+	$(BIN)/ruff check --fix .
+
+bench: $(VENV)/.installed-dev
+	$(BIN)/python -m bench
+
+torture: $(VENV)/.installed-dev
+	$(BIN)/python -m tests.faults
+
+examples: $(VENV)/.installed-dev
+	@if [ -d examples ]; then $(PYTEST) -q examples; else echo "There are no examples yet."; fi
+
+demo: install
+	@if [ -f examples/demo.py ]; then $(BIN)/python examples/demo.py; else echo "There is no demo yet; try make run."; fi
+
+lock:
+	uv pip compile pyproject.toml --extra postgres $(LOCK_OPTIONS) -o requirements/run.lock
+	uv pip compile pyproject.toml --extra postgres --group dev $(LOCK_OPTIONS) -o requirements/dev.lock
+
+LOCK_OPTIONS := --upgrade --universal --python-version 3.11 --no-emit-index-url --no-header --no-annotate --quiet
+
+clean:
+	rm -rf $(VENV) build dist src/*.egg-info .mypy_cache .ruff_cache .pytest_cache .hypothesis .import_linter_cache
+	find . -name __pycache__ -type d -prune -exec rm -rf {} +
+
+# -- the virtual environment: stamp files make repeated runs quick ----------------------------------------------------
+
+$(VENV)/.made:
+	@$(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 11))' || \
+		{ echo "Doorstep needs Python 3.11 or newer; try make PYTHON=python3.11 $(MAKECMDGOALS)"; exit 1; }
+	@$(PYTHON) -m venv $(VENV)
+	@touch $@
+
+$(VENV)/.installed-run: requirements/run.lock pyproject.toml | $(VENV)/.made
+	$(call pip_install,-r requirements/run.lock)
+	$(call pip_install,--no-deps --editable .)
+	@touch $@
+
+$(VENV)/.installed-dev: requirements/dev.lock $(VENV)/.installed-run
+	$(call pip_install,-r requirements/dev.lock)
+	@touch $@
+
+# uv does not read pip's configuration: where only pip knows the package index, uv fails and pip does the work.
+ifdef UV
+pip_install = $(UV) pip install --quiet --python $(BIN)/python $(1) || $(BIN)/python -m pip install --quiet $(1)
+else
+pip_install = $(BIN)/python -m pip install --quiet $(1)
+endif

@@ -1,0 +1,66 @@
+"""Runs the measurements, prints each figure beside its target, and keeps them in bench/results."""
+
+from __future__ import annotations
+
+import argparse
+import time
+from collections.abc import Callable, Iterator
+
+from bench.databases import Databases, StoreName
+from bench.figures import Figure, keep, print_figure, print_summary
+from bench.measures import accept, claim, dispatch, fairness, idle, latency, memory, processes, retries
+from bench.receiver import Receiver
+from bench.setting import Setting
+
+MEASURES: dict[str, Callable[[Setting], Iterator[Figure]]] = {
+    "dispatch": dispatch.measure,
+    "accept": accept.measure,
+    "latency": latency.measure,
+    "fairness": fairness.measure,
+    "retries": retries.measure,
+    "claim": claim.measure,
+    "idle": idle.measure,
+    "processes": processes.measure,
+    "memory": memory.measure,
+}
+
+
+def main() -> None:
+    arguments = _arguments()
+    started = time.monotonic()
+    figures: list[Figure] = []
+    with Databases() as databases, Receiver() as receiver:
+        setting = Setting(databases, receiver, _stores(arguments.store), arguments.quick)
+        for name in arguments.names or MEASURES:
+            figures += _run(name, setting)
+    print_summary(figures)
+    elapsed = time.monotonic() - started
+    path = keep(figures, quick=arguments.quick, seconds=elapsed)
+    print(f"{elapsed:.0f} seconds; kept in bench/results/{path.name}")
+
+
+def _run(name: str, setting: Setting) -> list[Figure]:
+    started = time.monotonic()
+    print(f"\n{name}", flush=True)
+    figures = []
+    for figure in MEASURES[name](setting):
+        print_figure(figure)
+        figures.append(figure)
+    print(f"  {time.monotonic() - started:.0f} s", flush=True)
+    return figures
+
+
+def _stores(choice: str) -> tuple[StoreName, ...]:
+    return ("sqlite", "postgres") if choice == "both" else ("sqlite",) if choice == "sqlite" else ("postgres",)
+
+
+def _arguments() -> argparse.Namespace:
+    parser = argparse.ArgumentParser(prog="bench", description=__doc__)
+    parser.add_argument("names", nargs="*", metavar="name", choices=[*MEASURES, []], help=", ".join(MEASURES))
+    parser.add_argument("--store", choices=("sqlite", "postgres", "both"), default="both")
+    parser.add_argument("--quick", action="store_true", help="smaller numbers, under two minutes in all")
+    return parser.parse_args()
+
+
+if __name__ == "__main__":
+    main()

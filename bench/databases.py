@@ -1,0 +1,84 @@
+"""Databases for one measurement each: a SQLite file, or a database of a throwaway PostgreSQL server (fsync on)."""
+
+from __future__ import annotations
+
+import shutil
+import sqlite3
+import tempfile
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass
+from itertools import count
+from pathlib import Path
+from typing import Literal, Self
+
+from tests.postgres_server import PostgresServer
+
+StoreName = Literal["sqlite", "postgres"]
+
+
+@dataclass(frozen=True)
+class Database:
+    store: StoreName
+    url: str
+    path: Path
+    """The SQLite file; for PostgreSQL only a name."""
+    server: PostgresServer | None = None
+
+    def run(self, *statements: str) -> None:
+        """Run statements past Doorstep, to build in seconds what it would take minutes to live through."""
+        if self.server is not None:
+            for statement in statements:
+                self.server.sql(statement, database=self.path.name)
+            return
+        connection = sqlite3.connect(self.path, isolation_level=None)
+        connection.execute("PRAGMA synchronous = OFF")
+        for statement in statements:
+            connection.execute(statement)
+        connection.close()
+
+    def ask(self, question: str) -> list[tuple[int, ...]]:
+        """The answer to a question about whole numbers."""
+        if self.server is not None:
+            lines = self.server.sql(question, database=self.path.name).splitlines()
+            return [tuple(int(value) for value in line.split("|")) for line in lines]
+        with sqlite3.connect(self.path) as connection:
+            return list(connection.execute(question))
+
+    def server_cpu_seconds(self) -> float:
+        return self.server.cpu_seconds() if self.server is not None else 0.0
+
+
+class Databases:
+    """Hands out fresh databases; starts the PostgreSQL server when the first one is asked for."""
+
+    def __enter__(self) -> Self:
+        self._folder = Path(tempfile.mkdtemp(prefix="doorstep-bench-"))
+        self._server: PostgresServer | None = None
+        self._numbers = count(1)
+        return self
+
+    def __exit__(self, *exc: object) -> None:
+        if self._server is not None:
+            self._server.destroy()
+        shutil.rmtree(self._folder, ignore_errors=True)
+
+    @contextmanager
+    def fresh(self, store: StoreName) -> Iterator[Database]:
+        """An empty database, gone afterwards."""
+        name = f"bench_{next(self._numbers)}"
+        if store == "postgres":
+            server = self._running_server()
+            server.create_database(name)
+            yield Database(store, server.url(name), Path(name), server)
+            server.drop_database(name)
+        else:
+            path = self._folder / name / "doorstep.db"
+            path.parent.mkdir()
+            yield Database(store, f"sqlite:///{path}", path)
+            shutil.rmtree(path.parent)
+
+    def _running_server(self) -> PostgresServer:
+        if self._server is None:
+            self._server = PostgresServer(options=["max_wal_size=4GB", "shared_buffers=256MB"]).start()
+        return self._server

@@ -1,0 +1,23 @@
+"""Counts what has been delivered, as a subscriber of the engine's facts: no question to the store is needed."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Sequence
+
+from doorstep.telemetry import DeliveryTransition, Fact
+
+
+class Delivered:
+    def __init__(self, wanted: int) -> None:
+        self.count = 0
+        self._wanted = wanted
+        self.complete = asyncio.Event()
+        """Set once as many are delivered as were wanted."""
+
+    def __call__(self, facts: Sequence[Fact]) -> None:
+        for fact in facts:
+            if type(fact) is DeliveryTransition and fact.new_state == "delivered":
+                self.count += 1
+        if self.count >= self._wanted:
+            self.complete.set()

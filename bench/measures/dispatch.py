@@ -1,0 +1,83 @@
+"""What a delivery costs beside the bare client: the whole path, claim to settled, in CPU per delivery.
+
+Rounds of the yardstick and of each store take turns, and the cheapest of each counts: whatever else the machine
+does can only add to a round.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import os
+import tempfile
+from collections.abc import Iterator
+
+import uvloop
+
+from bench.bare_client import Cost, post_all
+from bench.databases import StoreName
+from bench.delivered import Delivered
+from bench.figures import Figure, at_most
+from bench.setting import PAYLOAD, Setting, settings_for
+from bench.stock import Wanted, stock
+from bench.timing import Stopwatch, in_own_process
+from doorstep.app import Doorstep
+from doorstep.log_writer import open_log
+from doorstep.path.tuning import Tuning
+from doorstep.telemetry import Telemetry
+
+TARGET = at_most(2.0)
+_CONNECTIONS = Tuning().connections_per_endpoint
+_SECONDS_MAX = 120
+
+
+def measure(setting: Setting) -> Iterator[Figure]:
+    count, rounds = setting.scaled(20_000, 10_000), setting.scaled(4, 2)
+    bare: list[Cost] = []
+    paths: dict[StoreName, list[tuple[Cost, float]]] = {store: [] for store in setting.stores}
+    for _ in range(rounds):
+        bare.append(in_own_process(post_all, setting.receiver.url("ok"), PAYLOAD, count, _CONNECTIONS))
+        for store, costs in paths.items():
+            costs.append(_round(setting, store, count))
+    yardstick = min(cost.cpu_us for cost in bare)
+    yield Figure("bare client, CPU per POST", yardstick, "µs", note=f"{count:,} of 1 KiB, {_CONNECTIONS} connections")
+    for store, costs in paths.items():
+        yield from _figures(store, costs, yardstick)
+
+
+def _figures(store: StoreName, costs: list[tuple[Cost, float]], yardstick: float) -> Iterator[Figure]:
+    cpu_us = min(cost.cpu_us for cost, _ in costs)
+    yield Figure(f"{store}: the whole path, CPU per delivery", cpu_us, "µs")
+    yield Figure(f"{store}: the whole path, one process", max(cost.per_second for cost, _ in costs), "/s")
+    if store == "postgres":
+        yield Figure("postgres: CPU in the server, per delivery", min(server for _, server in costs), "µs")
+    yield Figure(f"{store}: the whole path ÷ the bare client", cpu_us / yardstick, "×", TARGET)
+
+
+def _round(setting: Setting, store: StoreName, count: int) -> tuple[Cost, float]:
+    with setting.databases.fresh(store) as database:
+        stock(database, Wanted(setting.receiver.url("ok"), count))
+        before = database.server_cpu_seconds()
+        cost = in_own_process(deliver_all, database.url, count)
+        return cost, 1e6 * (database.server_cpu_seconds() - before) / count
+
+
+def deliver_all(url: str, count: int) -> Cost:
+    """Deliver what waits in this database, as a worker process would, its log written to a file."""
+    return uvloop.run(_deliver_all(url, count))
+
+
+async def _deliver_all(url: str, count: int) -> Cost:
+    with tempfile.TemporaryFile() as file:
+        log = open_log("info", "json", file.fileno())
+        delivered = Delivered(count)
+        doorstep = Doorstep(settings_for(url), telemetry=Telemetry(log, delivered))
+        await doorstep.open(migrate=False)
+        watch = Stopwatch()
+        doorstep.start()
+        await asyncio.wait_for(delivered.complete.wait(), _SECONDS_MAX)
+        elapsed = watch.wall_seconds
+        log.close()
+        cost = Cost(1e6 * watch.cpu_seconds / count, count / elapsed)
+        assert os.fstat(file.fileno()).st_size > 4 * 100 * count, "every delivery has four lines in the log"
+        await doorstep.close()
+    return cost

@@ -1,0 +1,42 @@
+"""Whether a dead, slow endpoint with a hundred thousand deliveries waiting delays the deliveries of another one.
+
+The dead one takes connections and never answers; its circuit is told never to open, so it stays in the way.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from uuid import UUID
+
+from bench.databases import StoreName
+from bench.figures import Figure, at_most
+from bench.measures.latency import arrivals_ms
+from bench.serving import Serving
+from bench.setting import Setting
+from bench.stock import OTHER_ORG, Wanted, stock
+from bench.timing import percentile
+from doorstep.bootstrap import DEFAULT_ORG
+
+TARGET = at_most(2.0)
+_TIMEOUT_SECONDS = 2.0
+
+
+def measure(setting: Setting) -> Iterator[Figure]:
+    flood = setting.scaled(100_000, 20_000)
+    for store in setting.stores:
+        idle = percentile(_samples(setting, store, flood=0), 0.99)
+        yield Figure(f"{store}: p99 to a healthy endpoint, idle", idle, "ms")
+        for words, org_id in (("its own", DEFAULT_ORG), ("another", OTHER_ORG)):
+            samples = _samples(setting, store, flood, org_id)
+            p99 = percentile(samples, 0.99)
+            yield Figure(f"{store}: p99 with {flood:,} dead ones in {words} org", p99, "ms", note=f"N={len(samples)}")
+            yield Figure(f"{store}: with the dead in {words} org ÷ idle", p99 / idle, "×", TARGET)
+
+
+def _samples(setting: Setting, store: StoreName, flood: int, org_id: UUID = DEFAULT_ORG) -> list[float]:
+    dead = Wanted(setting.receiver.url("hang"), flood, "dead", org_id, timeout_seconds=_TIMEOUT_SECONDS, patient=True)
+    healthy = Wanted(setting.receiver.url("stamp"), event_type="stamped")
+    with setting.databases.fresh(store) as database:
+        stock(database, *([dead] if flood else []), healthy)
+        with Serving(database) as serving:
+            return arrivals_ms(serving, setting.receiver, setting.scaled(600, 200))

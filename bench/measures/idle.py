@@ -1,0 +1,27 @@
+"""What waiting costs: the CPU of a `doorstep serve` process that has nothing to do."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Iterator
+
+from bench.figures import Figure, at_most
+from bench.serving import Serving
+from bench.setting import Setting
+from bench.stock import Wanted, stock
+
+TARGET = at_most(2.0)
+_SETTLE_SECONDS = 2.0
+
+
+def measure(setting: Setting) -> Iterator[Figure]:
+    seconds = setting.scaled(10, 4)
+    for store in setting.stores:
+        with setting.databases.fresh(store) as database:
+            stock(database, Wanted(setting.receiver.url("ok")))
+            with Serving(database) as serving:
+                time.sleep(_SETTLE_SECONDS)
+                before = serving.cpu_seconds()
+                time.sleep(seconds)
+                share = (serving.cpu_seconds() - before) / seconds
+        yield Figure(f"{store}: CPU of an idle process", 100 * share, "% of a core", TARGET)

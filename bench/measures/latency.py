@@ -1,0 +1,60 @@
+"""How soon after a request is sent its first attempt arrives, on an idle system, over HTTP from end to end."""
+
+from __future__ import annotations
+
+import random
+import time
+from collections.abc import Iterator
+
+from bench.figures import Figure, at_most
+from bench.receiver import Receiver
+from bench.serving import Client, Serving
+from bench.setting import PAYLOAD, Setting
+from bench.stock import Wanted, stock
+from bench.timing import percentile
+
+TARGET = at_most(10.0)
+_PAUSE_SECONDS = 0.02
+_LOST_AFTER_SECONDS = 10
+
+
+def measure(setting: Setting) -> Iterator[Figure]:
+    for store in setting.stores:
+        with setting.databases.fresh(store) as database:
+            stock(database, Wanted(setting.receiver.url("stamp"), event_type="stamped"))
+            with Serving(database) as serving:
+                samples = arrivals_ms(serving, setting.receiver, setting.scaled(400, 150))
+        yield Figure(f"{store}: request sent to arrival, p50", percentile(samples, 0.5), "ms", TARGET)
+        yield Figure(
+            f"{store}: request sent to arrival, p99", percentile(samples, 0.99), "ms", note=f"N={len(samples)}"
+        )
+
+
+def arrivals_ms(serving: Serving, receiver: Receiver, count: int) -> list[float]:
+    """Send single events with pauses in between; the milliseconds from each request to its arrival."""
+    client = Client(serving.port)
+    chance = random.Random(1)
+    sent: dict[str, int] = {}
+    _send(client)  # the first one opens the connections
+    for _ in range(count):
+        time.sleep(_PAUSE_SECONDS * (0.5 + chance.random()))
+        at = time.monotonic_ns()
+        sent[_send(client)] = at
+    client.close()
+    arrived = _await_all(receiver, set(sent))
+    return [(arrived[event_id] - at) / 1e6 for event_id, at in sent.items()]
+
+
+def _send(client: Client) -> str:
+    return client.send(b'{"event_type": "stamped", "payload": %s}' % PAYLOAD)
+
+
+def _await_all(receiver: Receiver, wanted: set[str]) -> dict[str, int]:
+    deadline = time.monotonic() + _LOST_AFTER_SECONDS
+    arrived: dict[str, int] = {}
+    while not wanted <= arrived.keys():
+        arrived |= receiver.take_arrivals()
+        if time.monotonic() > deadline:
+            raise RuntimeError(f"{len(wanted - arrived.keys())} of {len(wanted)} events did not arrive")
+        time.sleep(0.05)
+    return arrived

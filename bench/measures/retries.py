@@ -1,0 +1,44 @@
+"""How late retries start while a hundred thousand of them wait: the attempt's start against its due time."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Iterator
+
+from bench.databases import StoreName
+from bench.figures import Figure, at_most
+from bench.past import add_retries
+from bench.serving import Serving
+from bench.setting import Setting
+from bench.stock import Wanted, stock
+from bench.timing import percentile
+from doorstep.clock import MILLISECOND, SECOND
+
+TARGET = at_most(250.0)
+_ENDPOINTS = 20
+_SPACING = MILLISECOND
+"""One becomes due every millisecond."""
+_HEAD_START = 5 * SECOND
+"""So that none is due before the process has started."""
+
+
+def measure(setting: Setting) -> Iterator[Figure]:
+    waiting, seconds = 100_000, setting.scaled(15, 6)
+    for store in setting.stores:
+        late = _lateness_ms(setting, store, waiting, seconds)
+        yield Figure(
+            f"{store}: lateness p50, {waiting:,} waiting", percentile(late, 0.5), "ms", note=f"N={len(late):,}"
+        )
+        yield Figure(f"{store}: lateness p99, {waiting:,} waiting", percentile(late, 0.99), "ms", TARGET)
+
+
+def _lateness_ms(setting: Setting, store: StoreName, waiting: int, seconds: int) -> list[float]:
+    with setting.databases.fresh(store) as database:
+        stock(database, *(Wanted(setting.receiver.url("ok"), event_type=f"bench.{n}") for n in range(_ENDPOINTS)))
+        # Filling takes a while, longer on PostgreSQL; what falls due meanwhile must not count as late.
+        due_at = time.time_ns() // 1_000 + _HEAD_START + (10 * SECOND if store == "postgres" else 5 * SECOND)
+        first = add_retries(database, waiting, due_at, _SPACING)
+        with Serving(database):
+            time.sleep(max(0.0, due_at / SECOND - time.time()) + seconds)
+        started = database.ask("SELECT delivery_id, started_at FROM doorstep_attempts")
+    return [(at - due_at - (row - first) * _SPACING) / MILLISECOND for row, at in started]

@@ -1,0 +1,108 @@
+"""Gives a database a past by plain SQL: in seconds, what would take Doorstep minutes or days to live through.
+
+The rows are those that the store itself would have left behind. One text serves both dialects.
+"""
+
+from __future__ import annotations
+
+from bench.databases import Database
+from doorstep.clock import Instant
+
+
+def add_finished(database: Database, count: int, settled_at: Instant) -> None:
+    """`count` delivered deliveries of the first endpoint, each with its event, its attempt and its history."""
+    first = _next_id(database)
+    numbers = _numbers(first, count)
+    bits = _bits(database) | {"at": settled_at}
+    database.run(
+        numbers + _EVENTS.format_map(bits | {"status": "delivered", "open": 0, "done": 1, "settled_at": settled_at}),
+        numbers + _FINISHED.format_map(bits),
+        numbers + _ATTEMPTS.format_map(bits),
+        numbers + _history(bits, 1, "pending", "in_progress"),
+        numbers + _history(bits, 2, "in_progress", "delivered"),
+        *_move_marks(database, first + count - 1),
+    )
+
+
+def add_retries(database: Database, count: int, due_at: Instant, spacing: Instant) -> int:
+    """`count` deliveries that failed once, due one after the other, dealt to all endpoints in turn.
+
+    Returns the row id of the first: the delivery with the row id first + n is due at due_at + n * spacing.
+    """
+    first = _next_id(database)
+    numbers = _numbers(first, count)
+    bits = _bits(database) | {"at": due_at, "first": first, "spacing": spacing}
+    database.run(
+        numbers + _EVENTS.format_map(bits | {"status": "queued", "open": 1, "done": 0, "settled_at": "NULL"}),
+        numbers + _RETRIES.format_map(bits),
+        *_move_marks(database, first + count - 1),
+    )
+    return first
+
+
+_EVENTS = """
+INSERT INTO doorstep_events (id, uid, org_id, event_type, status, delivery_count, open_count, done_count, created_at,
+    settled_at, correlation_id, metadata, payload)
+SELECT i, {uid}, (SELECT min(org_id) FROM doorstep_endpoints), 'bench', '{status}', 1, {open}, {done}, {at},
+    {settled_at}, 'past', {bytes}, {bytes} FROM numbers
+"""
+
+_FINISHED = """
+INSERT INTO doorstep_deliveries (id, uid, org_id, event_id, endpoint_id, state, created_at, token, attempt, retries_max,
+    moves, last_attempt_at, settled_at, response_code)
+SELECT i, {uid}, (SELECT min(org_id) FROM doorstep_endpoints), i, (SELECT min(id) FROM doorstep_endpoints), 'delivered',
+    {at}, 1, 1, 3, 2, {at}, {at}, 200 FROM numbers
+"""
+
+_RETRIES = """
+INSERT INTO doorstep_deliveries (id, uid, org_id, event_id, endpoint_id, state, due_at, created_at, token, attempt,
+    retry_attempts, retries_max, moves, first_failed_at, last_attempt_at, response_code, category, code, reason)
+SELECT i, {uid}, (SELECT min(org_id) FROM doorstep_endpoints), i,
+    (SELECT min(id) FROM doorstep_endpoints) + i % (SELECT count(*) FROM doorstep_endpoints), 'pending',
+    {at} + (i - {first}) * {spacing}, {at}, 1, 1, 0, 3, 2, {at}, {at}, 503, 'transient', 'SERVICE_UNAVAILABLE', 'past'
+FROM numbers
+"""
+
+_ATTEMPTS = """
+INSERT INTO doorstep_attempts (delivery_id, number, move, late, org_id, worker, started_at, finished_at, dns_us,
+    connect_us, tls_us, first_byte_us, response_code, reason, detail, request_headers, response_headers, response_body)
+SELECT i, 1, 2, 0, (SELECT min(org_id) FROM doorstep_endpoints), 'past', {at}, {at}, 0, 0, 0, 900, 200, '', '',
+    {bytes}, {bytes}, {bytes} FROM numbers
+"""
+
+_HISTORY = """
+INSERT INTO doorstep_history (delivery_id, move, org_id, at, old_state, new_state, attempt, note)
+SELECT i, {move}, (SELECT min(org_id) FROM doorstep_endpoints), {at}, '{old}', '{new}', 1, '' FROM numbers
+"""
+
+
+def _history(bits: dict[str, object], move: int, old: str, new: str) -> str:
+    return _HISTORY.format_map(bits | {"move": move, "old": old, "new": new})
+
+
+def _bits(database: Database) -> dict[str, object]:
+    if database.store == "sqlite":
+        return {"uid": "randomblob(16)", "bytes": f"x'{_FILLING.hex()}'"}
+    return {"uid": "gen_random_uuid()", "bytes": rf"'\x{_FILLING.hex()}'::bytea"}
+
+
+_FILLING = b'{"text": "' + b"x" * 100 + b'"}'
+
+
+def _numbers(first: int, count: int) -> str:
+    last = first + count - 1
+    return f"WITH RECURSIVE numbers (i) AS (SELECT {first} UNION ALL SELECT i + 1 FROM numbers WHERE i < {last})"
+
+
+def _next_id(database: Database) -> int:
+    tables = ("doorstep_events", "doorstep_deliveries")
+    return 1 + max(database.ask(f"SELECT coalesce(max(id), 0) FROM {table}")[0][0] for table in tables)
+
+
+def _move_marks(database: Database, last: int) -> list[str]:
+    """Let the store go on numbering behind these rows, and the planner know how many there are."""
+    if database.store == "sqlite":
+        return [f"UPDATE doorstep_marks SET value = max(value, {last}) WHERE name IN ('events', 'deliveries')"]
+    tables = ("doorstep_events", "doorstep_deliveries")
+    moves = [f"SELECT setval(pg_get_serial_sequence('{table}', 'id'), {last})" for table in tables]
+    return [*moves, "VACUUM ANALYZE"]

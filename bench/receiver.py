@@ -1,0 +1,120 @@
+"""The receiver of all deliveries: a process of its own that reads only enough HTTP to find where requests end.
+
+What it does with a request is said by the path: `/ok` answers at once, `/stamp` also notes when the event
+arrived, `/hang` never answers. `/control/…` is for the bench. It costs about 10 µs a request.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import http.client
+import json
+import subprocess
+import sys
+import time
+from typing import Self, cast
+
+import uvloop
+
+_OK = b"HTTP/1.1 200 OK\r\nContent-Type: text/plain\r\nContent-Length: 2\r\n\r\nok"
+
+
+class Receiver:
+    """The bench's handle on the process."""
+
+    def __enter__(self) -> Self:
+        self._process = subprocess.Popen([sys.executable, "-m", "bench.receiver"], stdout=subprocess.PIPE)
+        assert self._process.stdout is not None
+        self.port = int(self._process.stdout.readline())
+        return self
+
+    def __exit__(self, *exc: object) -> None:
+        self._process.terminate()
+        self._process.wait()
+
+    def url(self, behaviour: str) -> str:
+        return f"http://127.0.0.1:{self.port}/{behaviour}"
+
+    def count(self) -> int:
+        """How many requests have been answered so far."""
+        return int(json.loads(self._ask("count")))
+
+    def take_arrivals(self) -> dict[str, int]:
+        """When each stamped event first arrived, by its id, on the machine's monotonic clock; forgets them."""
+        arrivals: dict[str, int] = json.loads(self._ask("arrivals"))
+        return arrivals
+
+    def _ask(self, question: str) -> bytes:
+        connection = http.client.HTTPConnection("127.0.0.1", self.port, timeout=30)
+        try:
+            connection.request("GET", f"/control/{question}")
+            return connection.getresponse().read()
+        finally:
+            connection.close()
+
+
+class _Ledger:
+    def __init__(self) -> None:
+        self.answered = 0
+        self.arrivals: dict[str, int] = {}
+
+
+class _Connection(asyncio.Protocol):
+    def __init__(self, ledger: _Ledger) -> None:
+        self._ledger = ledger
+        self._buffer = b""
+
+    def connection_made(self, transport: asyncio.BaseTransport) -> None:
+        self._transport = cast(asyncio.Transport, transport)  # uvloop's is not one by descent
+
+    def data_received(self, data: bytes) -> None:
+        self._buffer = self._buffer + data if self._buffer else data
+        while (head_end := self._buffer.find(b"\r\n\r\n")) >= 0:
+            end = head_end + 4 + _body_length(self._buffer, head_end)
+            if len(self._buffer) < end:
+                return
+            head, self._buffer = self._buffer[:head_end], self._buffer[end:]
+            self._answer(head)
+
+    def _answer(self, head: bytes) -> None:
+        path = head[head.index(b" ") + 1 :]
+        if path.startswith(b"/ok"):
+            self._accept()
+        elif path.startswith(b"/stamp"):
+            self._ledger.arrivals.setdefault(_header(head, b"webhook-id: ").decode(), time.monotonic_ns())
+            self._accept()
+        elif path.startswith(b"/control/"):
+            self._control(path)
+
+    def _accept(self) -> None:
+        self._ledger.answered += 1
+        self._transport.write(_OK)
+
+    def _control(self, path: bytes) -> None:
+        body = json.dumps(self._ledger.answered).encode()
+        if path.startswith(b"/control/arrivals"):
+            body = json.dumps(self._ledger.arrivals).encode()
+            self._ledger.arrivals = {}
+        self._transport.write(b"HTTP/1.1 200 OK\r\nContent-Length: %d\r\n\r\n%s" % (len(body), body))
+
+
+def _body_length(buffer: bytes, head_end: int) -> int:
+    at = buffer.find(b"\r\nContent-Length: ", 0, head_end)
+    return 0 if at < 0 else int(buffer[at + 18 : buffer.find(b"\r\n", at + 18)])
+
+
+def _header(head: bytes, name: bytes) -> bytes:
+    start = head.index(name) + len(name)
+    end = head.find(b"\r\n", start)
+    return head[start:] if end < 0 else head[start:end]
+
+
+async def _serve() -> None:
+    ledger = _Ledger()
+    server = await asyncio.get_running_loop().create_server(lambda: _Connection(ledger), "127.0.0.1", 0, backlog=4096)
+    print(server.sockets[0].getsockname()[1], flush=True)
+    await server.serve_forever()
+
+
+if __name__ == "__main__":
+    uvloop.run(_serve())

@@ -1,0 +1,119 @@
+"""Writes the pages that are generated from the code, so that they cannot say anything else.
+
+    python docs/generate.py           writes docs/states.md and docs/settings.md
+    python docs/generate.py --check   fails if they are not up to date
+"""
+
+from __future__ import annotations
+
+import sys
+from pathlib import Path
+
+from doorstep.config import setting_rows
+from doorstep.model.delivery import TRANSITION_TABLE, DeliveryState
+from doorstep.model.event import EVENT_TRANSITIONS, EventStatus
+
+DOCS = Path(__file__).parent
+
+EVENT_MEANINGS = {
+    EventStatus.RECEIVED: "Accepted; nothing has been picked up yet.",
+    EventStatus.QUEUED: "At least one delivery has been picked up, and not all are settled.",
+    EventStatus.DELIVERED: "Every delivery is delivered or resolved, or the inbox consumer acknowledged the event.",
+    EventStatus.FAILED: "Nothing is left to try, and at least one delivery is dead (or all were cancelled).",
+}
+
+STATE_MEANINGS = {
+    DeliveryState.PENDING: "Waiting for its due time. Held, if its endpoint is paused, disabled or its circuit open.",
+    DeliveryState.IN_PROGRESS: "Claimed by a worker, under a lease.",
+    DeliveryState.DELIVERED: "The receiver accepted it. Final.",
+    DeliveryState.DEAD: "In the dead-letter queue. Final for the machine; only an operator or archiving changes it.",
+    DeliveryState.RESOLVED: "An operator said that it needs no delivery.",
+    DeliveryState.ARCHIVED: "A dead letter that nobody touched for a week; hidden from the usual lists.",
+    DeliveryState.CANCELLED: "Called off before it was delivered.",
+}
+
+
+def states_page() -> str:
+    lines = [
+        "# States",
+        "",
+        "This page is generated from the tables in `model/delivery.py` and `model/event.py`. Every pair that is not",
+        "listed is refused, by the code and by a trigger in the database.",
+        "",
+        "## Deliveries",
+        "",
+        "A delivery is one event owed to one endpoint. It is the thing that has a state.",
+        "",
+        "```mermaid",
+        "stateDiagram-v2",
+        "    [*] --> pending: accepted",
+        *(f"    {row.source} --> {row.target}: {row.why.replace(',', '')}" for row in TRANSITION_TABLE),
+        "```",
+        "",
+        "| state | meaning |",
+        "| --- | --- |",
+        *(f"| `{state}` | {STATE_MEANINGS[state]} |" for state in DeliveryState),
+        "",
+        "| from | to | by | when |",
+        "| --- | --- | --- | --- |",
+        *(f"| `{row.source}` | `{row.target}` | {row.by} | {row.why} |" for row in TRANSITION_TABLE),
+        "",
+        "## Events",
+        "",
+        "An event's status is what its deliveries add up to.",
+        "",
+        "```mermaid",
+        "stateDiagram-v2",
+        "    [*] --> received: accepted",
+        *(f"    {source} --> {target}" for source, target in sorted(EVENT_TRANSITIONS)),
+        "```",
+        "",
+        "| status | meaning |",
+        "| --- | --- |",
+        *(f"| `{status}` | {EVENT_MEANINGS[status]} |" for status in EventStatus),
+        "",
+    ]
+    return "\n".join(lines)
+
+
+def settings_page() -> str:
+    lines = [
+        "# Settings",
+        "",
+        "This page is generated from `config.py`. A value comes from an argument, else from the environment variable,",
+        "else from a line in `doorstep.toml` (the name in lower case), else it is the default. A setting that is",
+        "unknown or out of bounds stops the start with a sentence that names it.",
+        "",
+        "| variable | default | rule | what it does |",
+        "| --- | --- | --- | --- |",
+        *(f"| `{row.variable}` | {_code(row.default)} | {row.rule} | {row.about} |" for row in setting_rows()),
+        "",
+    ]
+    return "\n".join(lines)
+
+
+def _code(text: str) -> str:
+    return f"`{text}`" if text else ""
+
+
+PAGES = {"states.md": states_page, "settings.md": settings_page}
+
+
+def main() -> int:
+    stale = [name for name, page in PAGES.items() if _read(DOCS / name) != page()]
+    if "--check" in sys.argv:
+        for name in stale:
+            print(f"docs/{name} is not up to date; run python docs/generate.py")
+        return 1 if stale else 0
+    for name in stale:
+        (DOCS / name).write_text(PAGES[name]())
+        print(f"wrote docs/{name}")
+    return 0
+
+
+def _read(path: Path) -> str:
+    return path.read_text() if path.exists() else ""
+
+
+if __name__ == "__main__":
+    raise SystemExit(main())

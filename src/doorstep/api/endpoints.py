@@ -1,0 +1,60 @@
+"""Creating, reading, holding and deleting endpoints."""
+
+from __future__ import annotations
+
+from uuid import UUID
+
+from fastapi import APIRouter
+
+from doorstep.api.auth import Acting, Looking
+from doorstep.api.routing import StrictRoute
+from doorstep.api.schemas import EndpointIn, EndpointOut, EndpointsOut, NewEndpointOut, Pagination, PolicyShape
+from doorstep.app import Doorstep
+from doorstep.model.endpoint import CircuitRules
+from doorstep.model.retry_policy import RetryPolicy
+
+
+def endpoint_routes(doorstep: Doorstep) -> APIRouter:
+    router = APIRouter(prefix="/v1/endpoints", tags=["endpoints"], route_class=StrictRoute)
+
+    @router.post("", status_code=201)
+    async def create_endpoint(body: EndpointIn, key: Acting) -> NewEndpointOut:
+        """Create an endpoint. The answer holds its signing secret, which cannot be seen again."""
+        given = body.model_dump(exclude={"policy", "circuit"})
+        endpoint, secret = await doorstep.create_endpoint(
+            org_id=key.org_id, policy=_policy(body), circuit=CircuitRules(**body.circuit.model_dump()), **given
+        )
+        return NewEndpointOut.with_secret(endpoint, secret)
+
+    @router.get("")
+    async def list_endpoints(key: Looking) -> EndpointsOut:
+        endpoints = [EndpointOut.of(endpoint) for endpoint in await doorstep.endpoints(key.org_id)]
+        return EndpointsOut(endpoints=endpoints, pagination=Pagination.whole(endpoints))
+
+    @router.get("/{endpoint_id}")
+    async def read_endpoint(endpoint_id: UUID, key: Looking) -> EndpointOut:
+        return EndpointOut.of(await doorstep.endpoint(key.org_id, endpoint_id))
+
+    @router.delete("/{endpoint_id}", status_code=204)
+    async def delete_endpoint(endpoint_id: UUID, key: Acting) -> None:
+        """Delete an endpoint. What still waits for it becomes dead letters."""
+        await doorstep.delete_endpoint(key.org_id, endpoint_id, actor=key.prefix)
+
+    @router.post("/{endpoint_id}/pause")
+    async def pause_endpoint(endpoint_id: UUID, key: Acting) -> EndpointOut:
+        """Hold its deliveries until it is resumed; none are lost."""
+        return EndpointOut.of(await doorstep.pause_endpoint(key.org_id, endpoint_id, actor=key.prefix))
+
+    @router.post("/{endpoint_id}/resume")
+    async def resume_endpoint(endpoint_id: UUID, key: Acting) -> EndpointOut:
+        """Let its deliveries go again."""
+        return EndpointOut.of(await doorstep.resume_endpoint(key.org_id, endpoint_id, actor=key.prefix))
+
+    return router
+
+
+def _policy(body: EndpointIn) -> RetryPolicy | str | list[float] | None:
+    if not isinstance(body.policy, PolicyShape):
+        return body.policy
+    shape = body.policy
+    return RetryPolicy(tuple(shape.delays), shape.jitter, shape.deadline_seconds, shape.name)

@@ -1,0 +1,192 @@
+"""Sending events: the two hot routes. Plain Starlette and msgspec; the payload's bytes are kept exactly as they came.
+
+A request is answered only after its commit, so a 202 means stored. Requests that come together are committed together.
+"""
+
+from __future__ import annotations
+
+from datetime import datetime
+from uuid import UUID
+
+import msgspec
+from starlette.requests import Request
+from starlette.responses import Response
+
+from doorstep.api.auth import Permission, check
+from doorstep.api.bodies import decode, read_body
+from doorstep.api.envelope import correlation_id
+from doorstep.api.problems import FieldError, Problem, Refusal, invalid
+from doorstep.api.schemas import instant_from
+from doorstep.app import Doorstep
+from doorstep.clock import to_iso
+from doorstep.model.event import EventStatus
+from doorstep.model.org import ApiKey
+from doorstep.model.submission import Receipt, Verdict
+from doorstep.path.accept import Draft
+from doorstep.policy.payload import check_payload
+
+BATCH_MAX = 1_000
+_OVERHEAD_BYTES = 64 * 1024
+"""What a request may hold besides its payload: names, metadata, endpoint ids."""
+
+
+class EventIn(msgspec.Struct, forbid_unknown_fields=True, gc=False):
+    """An event as it is sent."""
+
+    event_type: str
+    payload: msgspec.Raw
+    endpoint_ids: tuple[UUID, ...] | None = None
+    """Only these endpoints; otherwise all whose event types match."""
+    deliver_at: datetime | None = None
+    """Not before this time."""
+    expires_at: datetime | None = None
+    """Not after this time: what is still waiting then becomes a dead letter."""
+    metadata: msgspec.Raw = msgspec.Raw(b"{}")
+    """A small object of your own, kept and shown as given."""
+    idempotency_key: str | None = None
+    """In a single request the header Idempotency-Key means the same."""
+
+
+class BatchIn(msgspec.Struct, forbid_unknown_fields=True):
+    events: list[EventIn]
+
+
+class ReceiptOut(msgspec.Struct, gc=False):
+    """What is known of an event once it is stored. `status` is where every event starts."""
+
+    event_id: UUID
+    status: str
+    created_at: str
+    deliveries: int
+    verdict: str
+
+
+class BatchOut(msgspec.Struct):
+    """One receipt for each event, in the order sent."""
+
+    events: list[ReceiptOut]
+
+
+class Ingest:
+    """The routes, bound to the engine that takes the events."""
+
+    def __init__(self, doorstep: Doorstep) -> None:
+        self._doorstep = doorstep
+        self._payload_bytes_max = doorstep.settings.payload_bytes_max
+        self._batch_bytes_max = doorstep.settings.batch_bytes_max
+
+    async def send(self, request: Request) -> Response:
+        """POST /v1/events: one event, or a list of them."""
+        key = check(request, Permission.SEND)
+        body = await read_body(request, self._payload_bytes_max + _OVERHEAD_BYTES)
+        if body.lstrip()[:1] == b"[":
+            return await self._store_batch(request, key, _decode_events(body))
+        event = decode(_event_decoder, body)
+        (receipt,) = await self._store(request, key, [event], _header_key(request, event))
+        if receipt.verdict is Verdict.CONFLICT:
+            raise Refusal(Problem.CONFLICT, _CONFLICT_DETAIL)
+        return _answer(receipt_out(receipt))
+
+    async def send_batch(self, request: Request) -> Response:
+        """POST /v1/events/batch: up to 1,000 events, in one transaction."""
+        key = check(request, Permission.SEND)
+        body = await read_body(request, self._batch_bytes_max)
+        return await self._store_batch(request, key, _decode_events(body))
+
+    async def _store_batch(self, request: Request, key: ApiKey, events: list[EventIn]) -> Response:
+        if not 1 <= len(events) <= BATCH_MAX:
+            raise invalid(FieldError("events", f"must hold 1 to {BATCH_MAX} events, got {len(events)}"))
+        if "idempotency-key" in request.headers:
+            message = "is for a single event; give each event of a batch its own idempotency_key"
+            raise invalid(FieldError("Idempotency-Key", message))
+        receipts = await self._store(request, key, events)
+        conflict = any(receipt.verdict is Verdict.CONFLICT for receipt in receipts)
+        return _answer(BatchOut([receipt_out(receipt) for receipt in receipts]), status=207 if conflict else 202)
+
+    async def _store(
+        self, request: Request, key: ApiKey, events: list[EventIn], idempotency_key: str | None = None
+    ) -> list[Receipt]:
+        correlation = correlation_id(request)
+        single = len(events) == 1
+        drafts = [
+            self._draft(event, key.org_id, correlation, idempotency_key, "" if single else f"events[{position}].")
+            for position, event in enumerate(events)
+        ]
+        return await self._doorstep.send_many(drafts)
+
+    def _draft(self, event: EventIn, org_id: UUID, correlation: str, idempotency_key: str | None, where: str) -> Draft:
+        payload, metadata = bytes(event.payload), bytes(event.metadata)
+        check_payload(payload, self._payload_bytes_max, f"{where}payload")
+        if metadata[:1] != b"{":
+            raise invalid(FieldError(f"{where}metadata", "must be an object"))
+        return Draft(
+            org_id=org_id,
+            event_type=event.event_type,
+            payload=payload,
+            correlation_id=correlation,
+            endpoint_ids=event.endpoint_ids,
+            deliver_at=instant_from(event.deliver_at, f"{where}deliver_at"),
+            expires_at=instant_from(event.expires_at, f"{where}expires_at"),
+            metadata=metadata,
+            idempotency_key=idempotency_key or event.idempotency_key,
+        )
+
+
+_event_decoder = msgspec.json.Decoder(EventIn)
+_list_decoder = msgspec.json.Decoder(list[EventIn])
+_batch_decoder = msgspec.json.Decoder(BatchIn)
+_encoder = msgspec.json.Encoder()
+
+_CONFLICT_DETAIL = "this idempotency key was used for another event within 24 hours; use a new key"
+
+
+def receipt_out(receipt: Receipt) -> ReceiptOut:
+    return ReceiptOut(
+        receipt.event_id,
+        EventStatus.RECEIVED,
+        to_iso(receipt.created_at),
+        receipt.deliveries,
+        receipt.verdict,
+    )
+
+
+def _answer(content: ReceiptOut | BatchOut, status: int = 202) -> Response:
+    return Response(_encoder.encode(content), status, media_type="application/json")
+
+
+def _header_key(request: Request, event: EventIn) -> str | None:
+    """The key in the header, which must not contradict one in the body."""
+    given = request.headers.get("idempotency-key")
+    if given is not None and event.idempotency_key not in (None, given):
+        raise invalid(FieldError("Idempotency-Key", "differs from idempotency_key in the body; give one of them"))
+    return given
+
+
+def _decode_events(body: bytes) -> list[EventIn]:
+    """A list of events, or an object that holds it as `events`."""
+    try:
+        if body.lstrip()[:1] == b"[":
+            return decode(_list_decoder, body)
+        return decode(_batch_decoder, body).events
+    except Refusal as refusal:
+        raise _with_position(body) or refusal from None
+
+
+def _with_position(body: bytes) -> Refusal | None:
+    """The parser does not tell which element of a list it refused: look for it, now that something is wrong."""
+    raw = msgspec.json.Decoder(list[msgspec.Raw] | dict[str, msgspec.Raw])
+    try:
+        parsed = raw.decode(body)
+        events = parsed if isinstance(parsed, list) else msgspec.json.decode(parsed["events"], type=list[msgspec.Raw])
+    except (msgspec.DecodeError, RecursionError, UnicodeDecodeError, KeyError):
+        return None
+    for position, event in enumerate(events):
+        try:
+            decode(_event_decoder, bytes(event))
+        except Refusal as refusal:
+            return Refusal(refusal.problem, refusal.detail, [_moved(error, position) for error in refusal.errors])
+    return None
+
+
+def _moved(error: FieldError, position: int) -> FieldError:
+    return FieldError(f"events[{position}].{error.field}", error.message)

@@ -1,0 +1,95 @@
+"""The first start: the key that seals secrets, the default organization, and the first API key."""
+
+from __future__ import annotations
+
+import os
+from pathlib import Path
+from uuid import UUID
+
+import msgspec
+
+from doorstep import keys
+from doorstep.clock import Instant
+from doorstep.config import Settings
+from doorstep.errors import ConfigError
+from doorstep.model.ids import uuid7
+from doorstep.model.org import ApiKey, Org, Role
+from doorstep.sealing import Sealer, new_secret_key
+from doorstep.stores.opening import sqlite_path
+from doorstep.stores.store import Store
+
+DEFAULT_ORG = UUID("00000000-0000-7000-8000-000000000001")
+"""The organization that exists from the start; the bootstrap key acts for it."""
+
+_KEY_FILE = "secret.key"
+
+
+def data_path(settings: Settings) -> Path | None:
+    """The folder of an embedded database; None where the data is elsewhere."""
+    path = sqlite_path(settings.database_url)
+    return None if path is None else Path(path).absolute().parent
+
+
+def sealer_for(settings: Settings) -> Sealer:
+    """From DOORSTEP_SECRET_KEY; an embedded store keeps a key of its own beside its data, made on first use."""
+    if settings.secret_key is not None:
+        return Sealer.from_text(settings.secret_key.get_secret_value())
+    folder = data_path(settings)
+    if folder is not None:
+        return Sealer.from_text(_kept_key(folder / _KEY_FILE))
+    if settings.embedded:
+        return Sealer.from_text(new_secret_key())
+    raise ConfigError(
+        "secret_key must be set when the database is shared, got none; set DOORSTEP_SECRET_KEY to the same value "
+        f"for every process, for example {new_secret_key()}"
+    )
+
+
+def _kept_key(path: Path) -> str:
+    """Read the key, or make one that only the owner can read; two first starts at once agree on one of them."""
+    try:
+        path.parent.mkdir(parents=True, exist_ok=True)
+        if not path.exists():
+            draft = path.with_suffix(f".{os.getpid()}")
+            draft.touch(mode=0o600)
+            draft.write_text(new_secret_key() + "\n")
+            try:
+                os.link(draft, path)
+            except FileExistsError:
+                pass
+            draft.unlink()
+        return path.read_text().strip()
+    except OSError as error:
+        raise ConfigError(f"the secret key file {path} cannot be used: {error.strerror}; check its folder") from None
+
+
+async def prepare(store: Store, settings: Settings, now: Instant) -> str | None:
+    """Make the default organization and its first key where they are missing; returns a key only if it is new."""
+    if all(org.org_id != DEFAULT_ORG for org in await store.orgs()):
+        await store.put_org(Org(org_id=DEFAULT_ORG, name="default", created_at=now))
+    if settings.admin_key is not None:
+        await _put_admin_key(store, settings.admin_key.get_secret_value(), now)
+        return None
+    if await store.keys(DEFAULT_ORG):
+        return None
+    generated = keys.new_key()
+    await _put_admin_key(store, generated, now)
+    return generated
+
+
+async def _put_admin_key(store: Store, key: str, now: Instant) -> None:
+    known = await store.find_key(keys.digest(key))
+    if known is None:
+        await store.put_key(
+            ApiKey(
+                key_id=uuid7(now),
+                org_id=DEFAULT_ORG,
+                name="bootstrap",
+                role=Role.ADMIN,
+                prefix=keys.prefix(key),
+                digest=keys.digest(key),
+                created_at=now,
+            )
+        )
+    elif known.revoked_at is not None:
+        await store.put_key(msgspec.structs.replace(known, revoked_at=None))

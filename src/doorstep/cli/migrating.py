@@ -1,0 +1,21 @@
+"""`doorstep migrate`: brings the tables to this version, without starting anything."""
+
+from __future__ import annotations
+
+import asyncio
+
+from doorstep.app import Doorstep
+from doorstep.cli.running import run_command, say
+from doorstep.cli.serving import place_of_data
+from doorstep.config import Settings
+from doorstep.telemetry import Telemetry
+
+
+def migrate(settings: Settings) -> int:
+    async def command(_: Telemetry, __: asyncio.Event) -> None:
+        doorstep = Doorstep(settings)
+        await doorstep.store.migrate()
+        await doorstep.store.close()
+        say(f"The tables in {place_of_data(doorstep)} are up to date")
+
+    return run_command(settings, command)

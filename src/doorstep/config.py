@@ -1,0 +1,294 @@
+"""Settings: one table that feeds validation, the command line's help and docs/settings.md.
+
+A value comes from an argument, else from `DOORSTEP_<NAME>`, else from a line in `doorstep.toml`, else it is the
+default. What is unknown or out of bounds stops the start with one sentence (ConfigError): a setting that is
+silently ignored is found out months later, by whoever relied on it.
+"""
+
+from __future__ import annotations
+
+import difflib
+import os
+import re
+import tomllib
+from collections.abc import Iterator, Mapping
+from ipaddress import IPv4Network, IPv6Network
+from typing import Annotated, Any, Literal, NamedTuple
+
+from pydantic import Field, SecretStr, ValidationError, field_validator
+from pydantic.fields import FieldInfo
+from pydantic_core import ErrorDetails
+from pydantic_settings import (
+    BaseSettings,
+    NoDecode,
+    PydanticBaseSettingsSource,
+    SettingsConfigDict,
+    TomlConfigSettingsSource,
+)
+
+from doorstep.errors import ConfigError
+
+PREFIX = "DOORSTEP_"
+TOML_FILE = "doorstep.toml"
+LEASE_SLACK_SECONDS = 1.0
+"""What a lease must leave after the last moment of an attempt, for the result to be written."""
+
+KIB = 1024
+MIB = 1024 * KIB
+
+
+def _setting(default: Any, rule: str, about: str, **bounds: Any) -> Any:
+    """A row of the table: the rule completes the sentence "<name> must be …"."""
+    return Field(default, description=about, json_schema_extra={"rule": rule}, **bounds)
+
+
+class Settings(BaseSettings):
+    """Every setting, checked. Making one reads the environment and doorstep.toml; arguments win over both."""
+
+    model_config = SettingsConfigDict(
+        env_prefix=PREFIX,
+        env_ignore_empty=True,
+        toml_file=TOML_FILE,
+        extra="forbid",
+        frozen=True,
+        validate_default=True,
+    )
+
+    database_url: str = _setting(
+        "sqlite:///data/doorstep.db",
+        "a URL that begins with sqlite:///, postgresql:// or memory://",
+        "Where everything is kept. `sqlite:///relative.db`, `sqlite:////absolute.db`, or `postgresql://user@host/name`.",
+        pattern=r"^(sqlite:///.+|postgres(ql)?://.+|memory://)$",
+    )
+    host: str = _setting("127.0.0.1", "a host name or an address", "The address to listen at.", min_length=1)
+    port: int = _setting(
+        8080, "a whole number from 0 to 65535", "The port to listen at; 0 takes a free one.", ge=0, le=65535
+    )
+    admin_key: SecretStr | None = _setting(
+        None,
+        "8 to 200 visible ASCII characters",
+        "The bootstrap key of the default organization. Without it one is made on the first start and shown once.",
+        min_length=8,
+        max_length=200,
+    )
+    secret_key: SecretStr | None = _setting(
+        None,
+        "16 or more characters",
+        "Encrypts secrets at rest. The embedded store makes one on its first start and keeps it beside its data; "
+        "all processes that share a PostgreSQL database must be given the same one.",
+        min_length=16,
+    )
+    allow_addresses: Annotated[tuple[IPv4Network | IPv6Network, ...], NoDecode] = _setting(
+        (),
+        "a list of networks such as 127.0.0.0/8,10.1.2.0/24,::1/128",
+        "Networks that deliveries may go to although they are private, loopback or otherwise special.",
+    )
+    allow_http: bool = _setting(
+        False, "true or false", "Let endpoints have plain http URLs outside `allow_addresses` too."
+    )
+    retry_delays: Annotated[tuple[float, ...], NoDecode] = _setting(
+        (60.0, 300.0, 900.0),
+        "1 to 100 pauses in seconds from 0 to 2592000, such as 60,300,900",
+        "The pauses of the policy `standard`, in seconds: one before each retry.",
+        min_length=1,
+        max_length=100,
+    )
+    max_retry_attempts: int = _setting(
+        20,
+        "a whole number from 0 to 1000",
+        "No policy retries more often than this; 0 turns retries off.",
+        ge=0,
+        le=1000,
+    )
+    lease_seconds: float = _setting(
+        60.0,
+        "a number from 1 to 86400",
+        "How long a worker holds a delivery that it is trying. After a crash the delivery is due again when it ends.",
+        ge=1,
+        le=86_400,
+    )
+    timeout_seconds: float = _setting(
+        30.0,
+        "a number from 0.1 to 3600",
+        "How long one attempt may take in all, from name lookup to the last byte of the answer.",
+        ge=0.1,
+        le=3600,
+    )
+    concurrency: int = _setting(
+        512, "a whole number from 1 to 10000", "How many attempts one process runs at once.", ge=1, le=10_000
+    )
+    workers: int = _setting(
+        0, "a whole number from 0 to 256", "How many worker processes `doorstep serve` adds to itself.", ge=0, le=256
+    )
+    grace_seconds: float = _setting(
+        20.0,
+        "a number from 0 to 600",
+        "How long a stop waits for attempts in flight; what is not done then is handed back untried or left to its lease.",
+        ge=0,
+        le=600,
+    )
+    retention_days: float = _setting(
+        7.0,
+        "a number from 0.01 to 36500",
+        "Delivered deliveries and their attempts are removed after this; untouched dead letters are archived.",
+        ge=0.01,
+        le=36_500,
+    )
+    payload_bytes_max: int = _setting(
+        256 * KIB, "a whole number from 1024 to 16777216", "The largest payload of one event.", ge=KIB, le=16 * MIB
+    )
+    batch_bytes_max: int = _setting(
+        16 * MIB,
+        "a whole number from 1024 to 268435456",
+        "The largest request that sends a batch.",
+        ge=KIB,
+        le=256 * MIB,
+    )
+    log_level: Literal["debug", "info", "warning", "error"] = _setting(
+        "info", "one of debug, info, warning, error", "Lines below this level are left out."
+    )
+    log_format: Literal["auto", "json", "text"] = _setting(
+        "auto", "one of auto, json, text", "`auto` writes text on a terminal and JSON lines elsewhere."
+    )
+
+    def __init__(self, **arguments: Any) -> None:
+        _refuse_unknown_variables()
+        try:
+            super().__init__(**arguments)
+        except ValidationError as error:
+            raise ConfigError(_sentence(error.errors(include_url=False)[0], arguments)) from None
+        except (tomllib.TOMLDecodeError, UnicodeDecodeError, OSError) as error:
+            raise ConfigError(f"{TOML_FILE} cannot be read: {error}; correct or remove it") from None
+        _check_lease(self)
+
+    @classmethod
+    def settings_customise_sources(
+        cls,
+        settings_cls: type[BaseSettings],
+        init_settings: PydanticBaseSettingsSource,
+        env_settings: PydanticBaseSettingsSource,
+        dotenv_settings: PydanticBaseSettingsSource,
+        file_secret_settings: PydanticBaseSettingsSource,
+    ) -> tuple[PydanticBaseSettingsSource, ...]:
+        return init_settings, env_settings, TomlConfigSettingsSource(settings_cls)
+
+    @field_validator("retry_delays", "allow_addresses", mode="before")
+    @classmethod
+    def _split(cls, value: object) -> object:
+        """A list may be written as one text with commas, as it must be in an environment variable."""
+        return [part.strip() for part in value.split(",") if part.strip()] if isinstance(value, str) else value
+
+    @field_validator("retry_delays")
+    @classmethod
+    def _bound_delays(cls, value: tuple[float, ...]) -> tuple[float, ...]:
+        if not all(0 <= delay <= 30 * 86_400 for delay in value):
+            raise ValueError
+        return value
+
+    @field_validator("admin_key")
+    @classmethod
+    def _visible_key(cls, value: SecretStr | None) -> SecretStr | None:
+        """It travels in a header, where blanks and other alphabets are mangled on the way."""
+        if value is not None and not all("!" <= character <= "~" for character in value.get_secret_value()):
+            raise ValueError
+        return value
+
+    @property
+    def embedded(self) -> bool:
+        """The store is a file (or memory) of this machine, so that its keys can be kept beside it."""
+        return not self.database_url.startswith("postgres")
+
+    @property
+    def timeout_seconds_max(self) -> float:
+        """The longest timeout that any endpoint may ask for under this lease."""
+        return self.lease_seconds - LEASE_SLACK_SECONDS
+
+
+class SettingRow(NamedTuple):
+    """One line of the table of settings, for help texts and documents."""
+
+    name: str
+    variable: str
+    default: str
+    rule: str
+    about: str
+
+
+def setting_rows() -> Iterator[SettingRow]:
+    """The table, in the order of the class."""
+    for name, field in Settings.model_fields.items():
+        yield SettingRow(name, _variable(name), _shown_default(field), _rule(name), field.description or "")
+
+
+def setting_row(name: str) -> SettingRow:
+    return next(row for row in setting_rows() if row.name == name)
+
+
+def _check_lease(settings: Settings) -> None:
+    if settings.timeout_seconds > settings.timeout_seconds_max:
+        raise ConfigError(
+            f"lease_seconds must be greater than timeout_seconds by {LEASE_SLACK_SECONDS:g} or more, "
+            f"got {settings.lease_seconds:g} and {settings.timeout_seconds:g}; raise the lease or lower the timeout"
+        )
+
+
+def _refuse_unknown_variables() -> None:
+    known = {_variable(name) for name in Settings.model_fields}
+    for variable in sorted(_environment()):
+        if variable not in known:
+            raise ConfigError(_unknown(variable, known, "unset it"))
+
+
+def _sentence(error: ErrorDetails, arguments: Mapping[str, Any]) -> str:
+    """The first thing wrong: which setting, its rule, what was seen, and where to change it."""
+    name = str(error["loc"][0])
+    if name not in Settings.model_fields:
+        return _unknown(name, set(Settings.model_fields), f"remove {_origin(name, arguments)}")
+    seen = _shown(name, _given(name, arguments, error["input"]))
+    return f"{name} must be {_rule(name)}, got {seen}; change {_origin(name, arguments)}"
+
+
+def _unknown(name: str, known: set[str], remedy: str) -> str:
+    close = difflib.get_close_matches(name, sorted(known), n=1)
+    return f"{name} is not a setting; {f'did you mean {close[0]}? Otherwise ' if close else ''}{remedy}"
+
+
+def _given(name: str, arguments: Mapping[str, Any], seen: object) -> object:
+    """The whole value as the user wrote it, rather than the part of it that pydantic stumbled over."""
+    return arguments[name] if name in arguments else _environment().get(_variable(name)) or seen
+
+
+def _shown(name: str, value: object) -> str:
+    """Secrets are never shown, nor the password inside a database URL."""
+    if Settings.model_fields[name].annotation == SecretStr | None:
+        return "something else"
+    return re.sub(r"//[^/]*@", "//…@", repr(value))
+
+
+def _origin(name: str, arguments: Mapping[str, Any]) -> str:
+    if name in arguments:
+        return f"the argument {name}"
+    return _variable(name) if _environment().get(_variable(name)) else f"the line {name} in {TOML_FILE}"
+
+
+def _environment() -> dict[str, str]:
+    """The variables that speak to us. Their case is ignored, as pydantic-settings does."""
+    return {name.upper(): value for name, value in os.environ.items() if name.upper().startswith(PREFIX)}
+
+
+def _variable(name: str) -> str:
+    return PREFIX + name.upper()
+
+
+def _rule(name: str) -> str:
+    extra = Settings.model_fields[name].json_schema_extra
+    return str(extra["rule"]) if isinstance(extra, dict) else ""
+
+
+def _shown_default(field: FieldInfo) -> str:
+    value = field.default
+    if isinstance(value, bool):
+        return str(value).lower()
+    if isinstance(value, tuple):
+        return ",".join(f"{part:g}" for part in value)
+    return "" if value is None else f"{value:g}" if isinstance(value, float) else str(value)

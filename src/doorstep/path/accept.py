@@ -1,0 +1,154 @@
+"""Step one: take an event, and say so only when it is on stable storage with everything it owes."""
+
+from __future__ import annotations
+
+import hashlib
+import re
+from collections.abc import Callable, Sequence
+from functools import partial
+from uuid import UUID
+
+from doorstep.clock import Clock, Instant
+from doorstep.errors import InvalidInput, StaleRouting, StoreUnavailable
+from doorstep.model.event import Event
+from doorstep.model.ids import uuid7
+from doorstep.model.noun import Noun
+from doorstep.model.submission import Receipt, Submission
+from doorstep.path import facts
+from doorstep.path.coalesce import Coalescer
+from doorstep.path.directory import Directory
+from doorstep.path.fan_out import fan_out
+from doorstep.path.tuning import Tuning
+from doorstep.stores.store import Store
+from doorstep.telemetry import Telemetry
+
+_BATCH_MAX = 1_000
+_STALE_TRIES = 5
+_EVENT_TYPE = re.compile(r"[A-Za-z0-9_][A-Za-z0-9_.:/\-]{0,127}")
+_CORRELATION_ID = re.compile(r"[A-Za-z0-9_.:/=+@\-]{0,128}")
+_KEY_CHARACTERS_MAX = 255
+_METADATA_BYTES_MAX = 16_384
+
+
+class Draft(Noun, frozen=True, kw_only=True):
+    """An event as its sender gives it."""
+
+    org_id: UUID
+    event_type: str
+    payload: bytes
+    correlation_id: str = ""
+    endpoint_ids: tuple[UUID, ...] | None = None
+    """Only these endpoints; None for all whose event types match."""
+    deliver_at: Instant | None = None
+    expires_at: Instant | None = None
+    metadata: bytes = b"{}"
+    idempotency_key: str | None = None
+
+
+_Call = tuple[Draft, ...]
+
+
+class Accepter:
+    """Takes drafts from any number of callers at once and commits them together."""
+
+    def __init__(
+        self,
+        store: Store,
+        directory: Directory,
+        clock: Clock,
+        tuning: Tuning,
+        telemetry: Telemetry,
+        wake: Callable[[], None],
+        new_id: Callable[[Instant], UUID] = uuid7,
+    ) -> None:
+        self._store = store
+        self._directory = directory
+        self._clock = clock
+        self._telemetry = telemetry
+        self._wake = wake
+        self._new_id = new_id
+        self._coalescer: Coalescer[_Call, list[Receipt]] = Coalescer(
+            self._accept_calls, len, batch_max=_BATCH_MAX, queue_max=tuning.accept_queue_max
+        )
+
+    async def accept(self, drafts: Sequence[Draft]) -> list[Receipt]:
+        """Keep all of these, in one transaction, or none of them; one receipt each.
+
+        A receipt with the verdict CONFLICT stands for a draft that was not kept, because its idempotency key
+        belongs to another one.
+        """
+        for position, draft in enumerate(drafts):
+            check(draft, "" if len(drafts) == 1 else f"events[{position}].")
+            await self._directory.check_org(draft.org_id)
+        return await self._coalescer.submit(tuple(drafts))
+
+    async def _accept_calls(self, calls: list[_Call]) -> Sequence[list[Receipt] | Exception]:
+        for _ in range(_STALE_TRIES):
+            if self._directory.version < 0:
+                await self._directory.reload()
+            now = self._clock.now()
+            prepared = [self._prepare(call, now) for call in calls]
+            submissions = [submission for part in prepared if isinstance(part, list) for submission in part]
+            try:
+                receipts = iter(await self._keep(submissions, now))
+            except StaleRouting:
+                await self._directory.reload()
+                continue
+            return [part if isinstance(part, Exception) else [next(receipts) for _ in part] for part in prepared]
+        raise StoreUnavailable("endpoints change faster than events can be routed; try again")
+
+    async def _keep(self, submissions: list[Submission], now: Instant) -> list[Receipt]:
+        receipts = await self._store.accept(submissions, self._directory.version, now)
+        if self._telemetry.heard:
+            self._telemetry.emit_all(facts.accepted(submissions, receipts))
+        self._wake()
+        return receipts
+
+    def _prepare(self, call: _Call, now: Instant) -> list[Submission] | InvalidInput:
+        """The submissions of one call. A call that names an unknown endpoint fails alone, not its neighbours."""
+        try:
+            return [self._submission(draft, now) for draft in call]
+        except InvalidInput as error:
+            return error
+
+    def _submission(self, draft: Draft, now: Instant) -> Submission:
+        event = Event(
+            event_id=self._new_id(now),
+            org_id=draft.org_id,
+            event_type=draft.event_type,
+            payload=draft.payload,
+            created_at=now,
+            correlation_id=draft.correlation_id,
+            deliver_at=draft.deliver_at,
+            expires_at=draft.expires_at,
+            metadata=draft.metadata,
+        )
+        deliveries = fan_out(event, draft.endpoint_ids, self._directory, partial(self._new_id, now))
+        if draft.idempotency_key is None:
+            return Submission(event, deliveries)
+        return Submission(event, deliveries, draft.idempotency_key, fingerprint(draft))
+
+
+def fingerprint(draft: Draft) -> bytes:
+    """Tells a repeated request from another one under the same key; covers everything the sender gave."""
+    parts = (draft.event_type, draft.endpoint_ids, draft.deliver_at, draft.expires_at, draft.metadata, draft.payload)
+    return hashlib.sha256(repr(parts).encode()).digest()
+
+
+def check(draft: Draft, where: str = "") -> None:
+    """Refuse what no store could keep alike, naming the field."""
+    if not _EVENT_TYPE.fullmatch(draft.event_type):
+        raise InvalidInput(
+            f"{where}event_type",
+            "must be 1 to 128 letters, digits and the signs _ . : / - and not start with a sign, "
+            f"got {draft.event_type[:140]!r}",
+        )
+    key = draft.idempotency_key
+    if key is not None and not (0 < len(key) <= _KEY_CHARACTERS_MAX and key.isascii() and key.isprintable()):
+        raise InvalidInput(f"{where}idempotency_key", f"must be 1 to {_KEY_CHARACTERS_MAX} printable ASCII characters")
+    if not _CORRELATION_ID.fullmatch(draft.correlation_id):
+        raise InvalidInput(f"{where}correlation_id", "must be at most 128 letters, digits and the signs _ . : / = + @ -")
+    if len(draft.metadata) > _METADATA_BYTES_MAX:
+        raise InvalidInput(f"{where}metadata", f"must be at most {_METADATA_BYTES_MAX} bytes, got {len(draft.metadata)}")
+    if draft.expires_at is not None and draft.deliver_at is not None and draft.expires_at <= draft.deliver_at:
+        raise InvalidInput(f"{where}expires_at", "must be later than deliver_at")

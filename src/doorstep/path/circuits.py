@@ -1,0 +1,147 @@
+"""Keeps the circuits: lets probes through, counts results, disables what has failed for days.
+
+A healthy endpoint costs nothing here: its circuit has no row, and its successes are not written anywhere.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from uuid import UUID
+
+import msgspec
+
+from doorstep.clock import Clock, Instant, seconds
+from doorstep.errors import NotFound
+from doorstep.model.circuit import Circuit, CircuitState
+from doorstep.model.claim import Lane
+from doorstep.model.endpoint import Endpoint, EndpointState
+from doorstep.model.settlement import Settlement
+from doorstep.path.directory import Directory
+from doorstep.path.tuning import Tuning
+from doorstep.policy import circuit as rules
+from doorstep.stores.store import Store
+from doorstep.telemetry import CircuitTransition, EndpointDisabled, Telemetry
+
+_RACES_MAX = 10
+_PROBE_SLACK_SECONDS = 5
+
+
+class CircuitKeeper:
+    """One per worker; what it writes is shared by all, so every write names the version it was computed from."""
+
+    def __init__(
+        self, store: Store, directory: Directory, clock: Clock, tuning: Tuning, telemetry: Telemetry
+    ) -> None:
+        self._store = store
+        self._directory = directory
+        self._clock = clock
+        self._tuning = tuning
+        self._telemetry = telemetry
+        self._troubled: dict[UUID, Circuit] = {}
+
+    def see(self, lanes: Iterable[Lane]) -> None:
+        """Remember which endpoints are in trouble: only their successes need to be recorded."""
+        self._troubled = {lane.endpoint_id: lane.circuit for lane in lanes if lane.circuit and _in_trouble(lane.circuit)}
+
+    async def let_probe(self, endpoint: Endpoint, circuit: Circuit, now: Instant) -> bool:
+        """True for exactly one worker, when the pause of an open circuit is over: that one may send a single try."""
+        timeout = endpoint.timeout_seconds or self._tuning.timeout_seconds
+        probing = rules.probing(circuit, now, now + seconds(timeout + _PROBE_SLACK_SECONDS))
+        if probing is None:
+            return False
+        return await self._write(endpoint, circuit, probing, "the pause is over: one probe goes through")
+
+    async def record(self, settlements: Sequence[Settlement], now: Instant) -> set[UUID]:
+        """Count results, in their order; returns the endpoints whose circuit opened just now."""
+        opened = set()
+        for endpoint_id, results in self._results(settlements).items():
+            endpoint = self._directory.endpoint(endpoint_id)
+            if endpoint and await self._record_endpoint(endpoint, results, now):
+                opened.add(endpoint_id)
+        for settlement in settlements:
+            if settlement.outcome.disable_endpoint:
+                await self.disable(settlement.claim.org_id, settlement.claim.endpoint_id, _gone(settlement), now)
+        return opened
+
+    def _results(self, settlements: Sequence[Settlement]) -> dict[UUID, list[bool]]:
+        """Success or failure by endpoint, leaving out what says nothing and endpoints that are simply healthy."""
+        results: dict[UUID, list[bool]] = {}
+        for settlement in settlements:
+            outcome, endpoint_id = settlement.outcome, settlement.claim.endpoint_id
+            if outcome.succeeded:
+                if endpoint_id in self._troubled or endpoint_id in results:
+                    results.setdefault(endpoint_id, []).append(True)
+            elif outcome.blames_endpoint:
+                results.setdefault(endpoint_id, []).append(False)
+        return results
+
+    async def _record_endpoint(self, endpoint: Endpoint, results: list[bool], now: Instant) -> bool:
+        for _ in range(_RACES_MAX):
+            before = await self._store.circuit(endpoint.endpoint_id)
+            after = _fold(before, results, endpoint, now)
+            if after == before or await self._write(endpoint, before, after, _why(after)):
+                break
+        if _in_trouble(after):
+            self._troubled[endpoint.endpoint_id] = after
+        else:
+            self._troubled.pop(endpoint.endpoint_id, None)
+        if not results[-1] and rules.is_hopeless(after, endpoint.circuit, now):
+            days = endpoint.circuit.disable_after_seconds / 86_400
+            await self.disable(
+                endpoint.org_id, endpoint.endpoint_id, f"It has failed for {days:g} days without one success.", now
+            )
+        return after.state is CircuitState.OPEN and before.state is not CircuitState.OPEN
+
+    async def _write(self, endpoint: Endpoint, before: Circuit, after: Circuit, why: str) -> bool:
+        if not await self._store.put_circuit(after, before.version, why):
+            return False
+        if after.state is not before.state:
+            self._telemetry.emit(
+                CircuitTransition(
+                    at=self._clock.now(),
+                    endpoint_id=endpoint.endpoint_id,
+                    org_id=endpoint.org_id,
+                    old_state=before.state,
+                    new_state=after.state,
+                    failures=after.failures,
+                    reason=why,
+                )
+            )
+        return True
+
+    async def disable(self, org_id: UUID, endpoint_id: UUID, reason: str, now: Instant) -> None:
+        """Stop an endpoint; its deliveries are held, not dropped, until someone enables it again."""
+        try:
+            endpoint = await self._store.endpoint(org_id, endpoint_id)
+        except NotFound:
+            return
+        if endpoint.state is not EndpointState.ACTIVE:
+            return
+        await self._store.put_endpoint(
+            msgspec.structs.replace(endpoint, state=EndpointState.DISABLED, state_reason=reason, updated_at=now)
+        )
+        await self._directory.reload()
+        self._telemetry.emit(EndpointDisabled(at=now, endpoint_id=endpoint_id, org_id=org_id, reason=reason))
+
+
+def _in_trouble(circuit: Circuit) -> bool:
+    return circuit.state is not CircuitState.CLOSED or circuit.failures > 0
+
+
+def _fold(circuit: Circuit, results: list[bool], endpoint: Endpoint, now: Instant) -> Circuit:
+    for succeeded in results:
+        if succeeded:
+            circuit = rules.after_success(circuit, now)
+        else:
+            circuit = rules.after_failure(circuit, endpoint.circuit, now)
+    return circuit
+
+
+def _why(circuit: Circuit) -> str:
+    if circuit.state is CircuitState.CLOSED:
+        return "a try succeeded"
+    return f"{circuit.failures} failures in a row"
+
+
+def _gone(settlement: Settlement) -> str:
+    return f"The receiver asked not to be called again: {settlement.outcome.reason or 'webhook-delivery: disable'}"

@@ -1,0 +1,156 @@
+"""Step three: take due deliveries under a lease, as many as there are places, fairly over orgs and endpoints."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from uuid import UUID
+
+from doorstep.clock import MILLISECOND, SECOND, Clock, Instant, seconds
+from doorstep.model.claim import Claim, Lane, Quota
+from doorstep.model.endpoint import Endpoint, EndpointState
+from doorstep.model.noun import Noun
+from doorstep.model.outcome import Code
+from doorstep.path import facts
+from doorstep.path.circuits import CircuitKeeper
+from doorstep.path.directory import Directory
+from doorstep.path.hand import Hand
+from doorstep.path.tuning import Tuning
+from doorstep.policy.circuit import allowance
+from doorstep.policy.fairness import Demand, shares
+from doorstep.stores.store import Store
+from doorstep.telemetry import Telemetry
+
+_FORCED_MAX = 64
+_BURY_BATCH = 1_000
+_FULL_ENDPOINT_PAUSE: Instant = 100 * MILLISECOND
+"""An endpoint that is full over all workers may get a free place elsewhere, which nobody tells us: look again."""
+
+
+class Round(Noun, frozen=True):
+    """What one round of claiming brought, and when another can bring more."""
+
+    claims: Sequence[Claim]
+    next_at: Instant | None
+
+
+class Claimer:
+    def __init__(
+        self,
+        store: Store,
+        directory: Directory,
+        circuits: CircuitKeeper,
+        hand: Hand,
+        clock: Clock,
+        tuning: Tuning,
+        telemetry: Telemetry,
+        worker: str,
+    ) -> None:
+        self._store = store
+        self._directory = directory
+        self._circuits = circuits
+        self._hand = hand
+        self._clock = clock
+        self._tuning = tuning
+        self._telemetry = telemetry
+        self._worker = worker
+
+    async def claim(self) -> Round:
+        """Look at the lanes, share out the places, and claim into the hand."""
+        now = self._clock.now()
+        lanes = await self._store.lanes(now)
+        self._circuits.see(lanes)
+        served = [(lane, endpoint) for lane in lanes if (endpoint := await self._served(lane, now))]
+        probes = {lane.endpoint_id for lane, endpoint in served if await self._probes(lane, endpoint, now)}
+        self._share_places(served, probes, now)
+        quotas = self._quotas(served, probes, now)
+        claims = await self._store.claim_due(
+            quotas, now, now + seconds(self._tuning.lease_seconds), self._worker, _FORCED_MAX
+        )
+        self._hand.take(claims)
+        if self._telemetry.heard:
+            self._telemetry.emit_all(facts.claimed(claims))
+        return Round(claims, _next_at(served, quotas, claims, now))
+
+    async def _served(self, lane: Lane, now: Instant) -> Endpoint | None:
+        """The lane's endpoint if its deliveries may go out; those of a deleted one are buried here."""
+        endpoint = self._directory.endpoint(lane.endpoint_id)
+        if endpoint is None:
+            await self._directory.refresh()
+            endpoint = self._directory.endpoint(lane.endpoint_id)
+            if endpoint is None:
+                await self._bury(lane.endpoint_id, now)
+        return endpoint if endpoint is not None and endpoint.state is EndpointState.ACTIVE else None
+
+    async def _bury(self, endpoint_id: UUID, now: Instant) -> None:
+        buried = await self._store.bury(
+            endpoint_id, Code.ENDPOINT_DELETED, "The endpoint was deleted while this waited.", now, _BURY_BATCH
+        )
+        self._telemetry.emit_all(facts.status_changes(buried.changes, now))
+
+    async def _probes(self, lane: Lane, endpoint: Endpoint, now: Instant) -> bool:
+        due_and_held = lane.due_at <= now and lane.circuit is not None and allowance(lane.circuit, now) == 0
+        return due_and_held and lane.circuit is not None and await self._circuits.let_probe(endpoint, lane.circuit, now)
+
+    def _share_places(self, served: Sequence[tuple[Lane, Endpoint]], probes: set[UUID], now: Instant) -> None:
+        demands = [
+            Demand(
+                lane.endpoint_id,
+                endpoint.org_id,
+                lane.due_at,
+                self._hand.busy_of(lane.endpoint_id),
+                1 if lane.endpoint_id in probes else self._busy_max(lane, endpoint, now),
+            )
+            for lane, endpoint in served
+            if lane.due_at <= now
+        ]
+        granted = shares(demands, self._tuning.places, self._tuning.places - self._hand.busy)
+        for demand in demands:
+            self._hand[demand.endpoint_id].places = demand.busy + granted.get(demand.endpoint_id, 0)
+
+    def _busy_max(self, lane: Lane, endpoint: Endpoint, now: Instant) -> int:
+        limits = [endpoint.concurrency_max or self._tuning.connections_per_endpoint, allowance(lane.circuit, now)]
+        return min(limit for limit in limits if limit is not None)
+
+    def _quotas(self, served: Sequence[tuple[Lane, Endpoint]], probes: set[UUID], now: Instant) -> list[Quota]:
+        quotas = []
+        for lane, endpoint in served:
+            if lane.due_at <= now and (count := self._wanted(lane, endpoint, now)):
+                quotas.append(
+                    Quota(
+                        lane.endpoint_id,
+                        1 if lane.endpoint_id in probes else count,
+                        endpoint.concurrency_max,
+                        rate_of(endpoint, lane.due_at),
+                    )
+                )
+        return quotas
+
+    def _wanted(self, lane: Lane, endpoint: Endpoint, now: Instant) -> int:
+        """How many more claims of this endpoint are worth holding; none while half of them are still in hand."""
+        holding = self._hand[lane.endpoint_id]
+        limited = endpoint.concurrency_max or rate_of(endpoint, lane.due_at) or lane.circuit
+        holding.target = holding.places + (0 if limited or not holding.places else holding.ahead(now))
+        return holding.target - holding.held if holding.hungry else 0
+
+
+def rate_of(endpoint: Endpoint, due_at: Instant) -> float | None:
+    """The endpoint's rate limit; while a backlog is drained at a rate of its own, the lower of the two."""
+    draining = endpoint.drain_before is not None and due_at < endpoint.drain_before
+    rates = (endpoint.rate_per_second, endpoint.drain_per_second if draining else None)
+    return min((rate for rate in rates if rate is not None), default=None)
+
+
+def _next_at(
+    served: Sequence[tuple[Lane, Endpoint]], quotas: Sequence[Quota], claims: Sequence[Claim], now: Instant
+) -> Instant | None:
+    """When it is worth looking again, apart from wake-ups: the next due time, or the next place or ration."""
+    times = [lane.due_at for lane, _ in served if lane.due_at > now]
+    times += [
+        lane.circuit.until for lane, _ in served if lane.circuit and lane.circuit.until and lane.circuit.until > now
+    ]
+    for quota in quotas:
+        if quota.rate_per_second:
+            times.append(now + min(SECOND, int(SECOND / quota.rate_per_second)))
+        elif quota.concurrency_max:
+            times.append(now + _FULL_ENDPOINT_PAUSE)
+    return min(times, default=None)

@@ -1,0 +1,174 @@
+"""The path of a delivery through one worker, top to bottom:
+
+    claim     take due deliveries under a lease               (claim.py)
+    begin     those that have a place are signed and sent      (attempt.py, wire/)
+    done      replies come back; each is judged and decided    (policy/)
+    settle    the decisions are written, fenced by the token   (settle.py)
+
+Everything works on batches. Nothing here waits for a receiver: tries run in the transports.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections import Counter
+from collections.abc import Callable, Sequence
+from uuid import UUID
+
+from doorstep.clock import Clock, Instant, seconds
+from doorstep.model.claim import Claim
+from doorstep.model.endpoint import Endpoint
+from doorstep.model.outcome import Code, Outcome, Reply
+from doorstep.model.settlement import Settlement
+from doorstep.path import facts
+from doorstep.path.attempt import prepare
+from doorstep.path.circuits import CircuitKeeper
+from doorstep.path.claim import Claimer
+from doorstep.path.directory import Directory
+from doorstep.path.hand import Hand
+from doorstep.path.settle import Settler
+from doorstep.path.tuning import Tuning
+from doorstep.policy.classification import classify, lost_worker, without_try
+from doorstep.policy.retry import Random, settlement_for
+from doorstep.stores.store import Store
+from doorstep.telemetry import Telemetry
+from doorstep.wire.transport import Transmission, Transport
+
+_UNSETTLED_MAX = 5_000
+"""Results waiting to be written; with more than this (a store that is down or slow) nothing new is claimed."""
+
+
+class Deliverer:
+    """One worker's path. `round` claims and begins; the transports call `done` when replies are there."""
+
+    def __init__(
+        self,
+        store: Store,
+        directory: Directory,
+        http: Transport,
+        handlers: Transport,
+        clock: Clock,
+        random: Random,
+        tuning: Tuning,
+        telemetry: Telemetry,
+        worker: str,
+        wake: Callable[[], None],
+    ) -> None:
+        self._store = store
+        self._directory = directory
+        self._http = http
+        self._handlers = handlers
+        self._clock = clock
+        self._random = random
+        self._telemetry = telemetry
+        self._wake = wake
+        self.hand = Hand()
+        self.under_way: dict[tuple[UUID, int], Claim] = {}
+        circuits = CircuitKeeper(store, directory, clock, tuning, telemetry)
+        self._claimer = Claimer(store, directory, circuits, self.hand, clock, tuning, telemetry, worker)
+        self.settler = Settler(store, circuits, clock, telemetry, self._hold, tuning.settle_linger_seconds)
+
+    # -- claim and begin -----------------------------------------------------------------------------------
+
+    async def round(self) -> Instant | None:
+        """Claim what there are places for and begin it; returns when another round can bring more."""
+        if self.settler.backlog > _UNSETTLED_MAX:
+            return self._clock.now() + seconds(0.05)
+        claimed = await self._claimer.claim()
+        self._begin(self.hand.deal())
+        return claimed.next_at
+
+    def _begin(self, claims: Sequence[Claim]) -> None:
+        now = self._clock.now()
+        to_urls: list[Transmission] = []
+        to_handlers: list[Transmission] = []
+        for claim in claims:
+            profile = self._directory.profile(claim.endpoint_id)
+            if profile is None:
+                self._settle_untried(claim, Code.ENDPOINT_DELETED, "The endpoint was deleted while this waited.", now)
+            elif claim.expires_at is not None and claim.expires_at <= now:
+                self._settle_untried(claim, Code.EXPIRED, "It expired before it could be delivered.", now)
+            else:
+                self.under_way[claim.delivery_id, claim.token] = claim
+                (to_urls if profile.endpoint.url else to_handlers).append(prepare(claim, profile, now))
+        if to_urls:
+            self._http.start(to_urls)
+        if to_handlers:
+            self._handlers.start(to_handlers)
+
+    def _settle_untried(self, claim: Claim, code: str, reason: str, now: Instant) -> None:
+        self.hand.finished(claim.endpoint_id, 1, now)
+        self.settler.put([Settlement.dead(claim, without_try(code, reason, now))])
+
+    # -- done ----------------------------------------------------------------------------------------------
+
+    def done(self, replies: Sequence[tuple[Transmission, Reply]]) -> None:
+        """Judge replies, pass the decisions on to be written, and fill the places that became free."""
+        now = self._clock.now()
+        settlements = []
+        finished: Counter[UUID] = Counter()
+        for transmission, reply in replies:
+            claim = transmission.claim
+            del self.under_way[claim.delivery_id, claim.token]
+            finished[claim.endpoint_id] += 1
+            settlements.append(self._decide(claim, reply))
+        self.settler.put(settlements)
+        for endpoint_id, count in finished.items():
+            self.hand.finished(endpoint_id, count, now)
+        self._begin(self.hand.deal())
+        if any(self.hand[endpoint_id].hungry for endpoint_id in finished):
+            self._wake()
+
+    def _decide(self, claim: Claim, reply: Reply) -> Settlement:
+        endpoint = self._directory.endpoint(claim.endpoint_id)
+        if endpoint is None:  # deleted while it was tried: a success counts all the same, a failure is final
+            outcome = classify(reply, _UNKNOWN_ENDPOINT)
+            return Settlement.delivered(claim, outcome) if outcome.succeeded else Settlement.dead(claim, outcome)
+        return self._settlement(claim, classify(reply, endpoint), endpoint)
+
+    def _settlement(self, claim: Claim, outcome: Outcome, endpoint: Endpoint) -> Settlement:
+        return settlement_for(claim, outcome, self._directory.policy(endpoint, claim.event_type), self._random)
+
+    def _hold(self, endpoint_ids: set[UUID]) -> None:
+        """A circuit opened: what was claimed ahead for it goes back, no attempt counted."""
+        claims = [claim for endpoint_id in endpoint_ids for claim in self.hand.give_up_waiting(endpoint_id)]
+        if claims:
+            self._releasing = asyncio.create_task(self._release(claims))
+
+    async def _release(self, claims: Sequence[Claim]) -> None:
+        now = self._clock.now()
+        released = await self._store.release(claims, now)
+        self._telemetry.emit_all(facts.released(released, now))
+
+    # -- stopping ------------------------------------------------------------------------------------------
+
+    async def drain(self, grace_seconds: float) -> None:
+        """Hand back what was not started, wait for what was, and write everything down."""
+        await self._release(self.hand.give_up_waiting())
+        waited = 0.0
+        while self.under_way and waited < grace_seconds:
+            await asyncio.sleep(0.02)
+            waited += 0.02
+        await self._http.close()
+        await self._handlers.close()
+        await self._cut_off(list(self.under_way.values()))
+        while self.settler.backlog:
+            await self.settler.run_once()
+
+    async def _cut_off(self, claims: Sequence[Claim]) -> None:
+        """Tries that outlasted the grace period count as failed and are due at once; none dies of our stopping."""
+        now = self._clock.now()
+        untouched = []
+        for claim in claims:
+            endpoint = self._directory.endpoint(claim.endpoint_id)
+            outcome = lost_worker(claim.worker, claim.claimed_at, now)
+            settlement = endpoint and self._settlement(claim, outcome, endpoint)
+            if settlement and settlement.due_at is not None:
+                self.settler.put([settlement])
+            else:
+                untouched.append(claim)
+        self.under_way.clear()
+        await self._release(untouched)
+
+
+_UNKNOWN_ENDPOINT = Endpoint(endpoint_id=UUID(int=0), org_id=UUID(int=0), name="", created_at=0)

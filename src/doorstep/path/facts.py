@@ -1,0 +1,121 @@
+"""What each step says about itself: the facts that follow from claims, settlements and receipts."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+
+from doorstep.clock import Instant
+from doorstep.model.claim import Claim
+from doorstep.model.delivery import DeliveryState
+from doorstep.model.event import EventStatus
+from doorstep.model.settlement import Settled, Settlement, StatusChange
+from doorstep.model.submission import Receipt, Submission, Verdict
+from doorstep.telemetry import DeliveryFailure, DeliveryTransition, Fact, LateSettle, StatusTransition
+
+
+def accepted(submissions: Sequence[Submission], receipts: Sequence[Receipt]) -> Iterator[Fact]:
+    for submission, receipt in zip(submissions, receipts, strict=True):
+        if receipt.verdict is Verdict.ACCEPTED:
+            event = submission.event
+            yield StatusTransition(
+                at=event.created_at,
+                event_id=event.event_id,
+                old_status=None,
+                new_status=EventStatus.RECEIVED,
+                retry_attempts=0,
+                correlation_id=event.correlation_id,
+                org_id=event.org_id,
+            )
+
+
+def claimed(claims: Sequence[Claim]) -> Iterator[Fact]:
+    for claim in claims:
+        yield _transition(claim, claim.claimed_at, DeliveryState.PENDING, DeliveryState.IN_PROGRESS)
+        if claim.picked_up:
+            yield StatusTransition(
+                at=claim.claimed_at,
+                event_id=claim.event_id,
+                old_status=EventStatus.RECEIVED,
+                new_status=EventStatus.QUEUED,
+                retry_attempts=claim.retry_attempts,
+                correlation_id=claim.correlation_id,
+                org_id=claim.org_id,
+            )
+
+
+def settled(settlements: Sequence[Settlement], result: Settled, now: Instant) -> Iterator[Fact]:
+    late = {claim.delivery_id for claim in result.late}
+    for settlement in settlements:
+        claim = settlement.claim
+        if late and claim.delivery_id in late:
+            yield _late(claim, now)
+            continue
+        if not settlement.outcome.succeeded:
+            yield _failure(settlement, now)
+        yield _transition(claim, now, DeliveryState.IN_PROGRESS, settlement.state)
+    yield from status_changes(result.changes, now)
+
+
+def released(claims: Sequence[Claim], now: Instant) -> Iterator[Fact]:
+    for claim in claims:
+        yield _transition(claim, now, DeliveryState.IN_PROGRESS, DeliveryState.PENDING)
+
+
+def status_changes(changes: Sequence[StatusChange], now: Instant) -> Iterator[Fact]:
+    for change in changes:
+        yield StatusTransition(
+            at=now,
+            event_id=change.event_id,
+            old_status=change.old_status,
+            new_status=change.new_status,
+            retry_attempts=change.retry_attempts,
+            correlation_id=change.correlation_id,
+            org_id=change.org_id,
+        )
+
+
+def _transition(claim: Claim, at: Instant, old: DeliveryState, new: DeliveryState) -> Fact:
+    return DeliveryTransition(
+        at=at,
+        delivery_id=claim.delivery_id,
+        event_id=claim.event_id,
+        endpoint_id=claim.endpoint_id,
+        old_state=old,
+        new_state=new,
+        attempt=claim.attempt,
+        correlation_id=claim.correlation_id,
+        org_id=claim.org_id,
+    )
+
+
+def _failure(settlement: Settlement, now: Instant) -> Fact:
+    claim, outcome = settlement.claim, settlement.outcome
+    return DeliveryFailure(
+        at=now,
+        event_id=claim.event_id,
+        delivery_id=claim.delivery_id,
+        endpoint_id=claim.endpoint_id,
+        retry_attempts=claim.retry_attempts,
+        error={
+            "category": outcome.category,
+            "code": outcome.code,
+            "response_code": outcome.reply.status,
+            "attempt_count": claim.attempt,
+        },
+        error_reason=outcome.reason,
+        next_retry_at=settlement.due_at,
+        correlation_id=claim.correlation_id,
+        org_id=claim.org_id,
+    )
+
+
+def _late(claim: Claim, now: Instant) -> Fact:
+    return LateSettle(
+        at=now,
+        delivery_id=claim.delivery_id,
+        event_id=claim.event_id,
+        attempt=claim.attempt,
+        worker=claim.worker,
+        correlation_id=claim.correlation_id,
+        org_id=claim.org_id,
+    )

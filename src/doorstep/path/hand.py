@@ -1,0 +1,114 @@
+"""What a worker holds at the moment: claims that wait for a place, and claims that are being tried.
+
+A little more is held than is being tried, so that claims are made by the hundred instead of one by one; how much
+more follows the endpoint's own pace, so that nothing waits in a worker's hand for longer than a tenth of a second.
+"""
+
+from __future__ import annotations
+
+from collections import deque
+from collections.abc import Iterable, Iterator
+from uuid import UUID
+
+from doorstep.clock import MILLISECOND, Instant
+from doorstep.model.claim import Claim
+
+_PACE_WINDOW: Instant = 100 * MILLISECOND
+_AHEAD_MAX = 1_000
+
+
+class Holding:
+    """The claims of one endpoint in this worker's hand."""
+
+    __slots__ = ("waiting", "busy", "places", "target", "_window_at", "_window_count", "_pace")
+
+    def __init__(self) -> None:
+        self.waiting: deque[Claim] = deque()
+        self.busy = 0
+        self.places = 0
+        self.target = 0
+        self._window_at: Instant = 0
+        self._window_count = 0
+        self._pace = 0
+
+    @property
+    def held(self) -> int:
+        return self.busy + len(self.waiting)
+
+    @property
+    def hungry(self) -> bool:
+        """So little is left that another claim is worth its while."""
+        return 2 * self.held <= self.target
+
+    def deal(self) -> Iterator[Claim]:
+        """Claims that may be started now."""
+        while self.waiting and self.busy < self.places:
+            self.busy += 1
+            yield self.waiting.popleft()
+
+    def finished(self, count: int, now: Instant) -> None:
+        self.busy -= count
+        self._roll(now)
+        self._window_count += count
+
+    def ahead(self, now: Instant) -> int:
+        """How many claims beyond its places are worth holding: what it gets through in one window."""
+        self._roll(now)
+        return min(self._pace, _AHEAD_MAX)
+
+    def _roll(self, now: Instant) -> None:
+        if now - self._window_at >= _PACE_WINDOW:
+            stale = now - self._window_at >= 2 * _PACE_WINDOW
+            self._pace = 0 if stale else self._window_count
+            self._window_at, self._window_count = now, 0
+
+
+class Hand:
+    """All holdings of a worker. Endpoints of which nothing is held are forgotten."""
+
+    def __init__(self) -> None:
+        self._holdings: dict[UUID, Holding] = {}
+        self.busy = 0
+
+    def __getitem__(self, endpoint_id: UUID) -> Holding:
+        holding = self._holdings.get(endpoint_id)
+        if holding is None:
+            holding = self._holdings[endpoint_id] = Holding()
+        return holding
+
+    def busy_of(self, endpoint_id: UUID) -> int:
+        holding = self._holdings.get(endpoint_id)
+        return holding.busy if holding else 0
+
+    @property
+    def waiting(self) -> int:
+        return sum(len(holding.waiting) for holding in self._holdings.values())
+
+    def take(self, claims: Iterable[Claim]) -> None:
+        for claim in claims:
+            holding = self[claim.endpoint_id]
+            holding.waiting.append(claim)
+            holding.places = max(holding.places, 1)  # an operator's retry comes through an open circuit
+
+    def deal(self) -> list[Claim]:
+        """All claims that have a place now; they count as busy from here on."""
+        dealt = [claim for holding in self._holdings.values() for claim in holding.deal()]
+        self.busy += len(dealt)
+        return dealt
+
+    def finished(self, endpoint_id: UUID, count: int, now: Instant) -> None:
+        self[endpoint_id].finished(count, now)
+        self.busy -= count
+
+    def give_up_waiting(self, endpoint_id: UUID | None = None) -> list[Claim]:
+        """Take back what has not been started: of one endpoint, or of all."""
+        holdings = self._holdings.values() if endpoint_id is None else [self[endpoint_id]]
+        taken = [claim for holding in holdings for claim in holding.waiting]
+        for holding in holdings:
+            holding.waiting.clear()
+        return taken
+
+    def forget_idle(self, now: Instant) -> None:
+        idle = [key for key, holding in self._holdings.items() if not holding.held and not holding.ahead(now)]
+        for key in idle:
+            del self._holdings[key]

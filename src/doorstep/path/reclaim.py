@@ -1,0 +1,39 @@
+"""What becomes of the claims of a worker that was lost: killed, frozen, or cut off from the store.
+
+When a lease ends unsettled, the try is settled on behalf of the lost worker: it counts as a failed attempt, is
+written to the log as such, and the delivery is due again at once, or dead if that was its last attempt. So a
+payload that kills every worker that touches it ends among the dead letters.
+"""
+
+from __future__ import annotations
+
+from doorstep.clock import Clock, Instant
+from doorstep.model.claim import Claim
+from doorstep.model.outcome import Code
+from doorstep.model.settlement import Settlement
+from doorstep.path.directory import Directory
+from doorstep.path.settle import Settler
+from doorstep.policy.classification import lost_worker, without_try
+from doorstep.policy.retry import Random, settlement_for
+from doorstep.stores.store import Store
+
+_BATCH_MAX = 500
+
+
+async def reclaim(store: Store, directory: Directory, settler: Settler, clock: Clock, random: Random) -> int:
+    """Settle claims whose lease has ended, on behalf of their workers; returns how many there were."""
+    now = clock.now()
+    claims = await store.expired(now, _BATCH_MAX)
+    if claims:
+        await directory.refresh()
+        await settler.settle([_settlement(claim, directory, now, random) for claim in claims])
+    return len(claims)
+
+
+def _settlement(claim: Claim, directory: Directory, now: Instant, random: Random) -> Settlement:
+    endpoint = directory.endpoint(claim.endpoint_id)
+    if endpoint is None:
+        outcome = without_try(Code.ENDPOINT_DELETED, "The endpoint was deleted while this was tried.", now)
+        return Settlement.dead(claim, outcome)
+    policy = directory.policy(endpoint, claim.event_type)
+    return settlement_for(claim, lost_worker(claim.worker, claim.claimed_at, now), policy, random)

@@ -1,0 +1,79 @@
+"""Step five: write what came of the tries, in batches; each only if its claim is still the newest."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable, Sequence
+from uuid import UUID
+
+from doorstep.clock import Clock
+from doorstep.model.settlement import Settlement
+from doorstep.path import facts
+from doorstep.path.circuits import CircuitKeeper
+from doorstep.stores.store import Store
+from doorstep.telemetry import Telemetry
+
+_BATCH_MAX = 1_000
+
+
+class Settler:
+    """Gathers settlements and writes them. Run as a service; `backlog` tells others when to slow down."""
+
+    name = "settler"
+
+    def __init__(
+        self,
+        store: Store,
+        circuits: CircuitKeeper,
+        clock: Clock,
+        telemetry: Telemetry,
+        on_opened: Callable[[set[UUID]], None],
+        linger_seconds: float,
+    ) -> None:
+        self._store = store
+        self._circuits = circuits
+        self._clock = clock
+        self._telemetry = telemetry
+        self._on_opened = on_opened
+        self._linger_seconds = linger_seconds
+        self._pending: list[Settlement] = []
+        self._writing = 0
+        self.wake = asyncio.Event()
+
+    @property
+    def backlog(self) -> int:
+        return len(self._pending) + self._writing
+
+    def put(self, settlements: Sequence[Settlement]) -> None:
+        if settlements:
+            self._pending.extend(settlements)
+            self.wake.set()
+
+    async def run_once(self) -> float | None:
+        """Write what has gathered; what could not be written is kept for the next round."""
+        if not self._pending:
+            return None
+        if len(self._pending) > 1 and self._linger_seconds:
+            await asyncio.sleep(self._linger_seconds)
+        batch, self._pending = self._pending[:_BATCH_MAX], self._pending[_BATCH_MAX:]
+        self._writing = len(batch)
+        try:
+            await self.settle(batch)
+        except BaseException:
+            # Until the lease ends nobody else will touch these; afterwards the store refuses them as late.
+            self._pending = batch + self._pending
+            raise
+        finally:
+            self._writing = 0
+        return 0.0 if self._pending else None
+
+    async def settle(self, batch: Sequence[Settlement]) -> None:
+        now = self._clock.now()
+        result = await self._store.settle(batch, now)
+        if self._telemetry.heard:
+            self._telemetry.emit_all(facts.settled(batch, result, now))
+        late = {(claim.delivery_id, claim.token) for claim in result.late}
+        counted = [s for s in batch if (s.claim.delivery_id, s.claim.token) not in late] if late else batch
+        opened = await self._circuits.record(counted, now)
+        if opened:
+            self._on_opened(opened)

@@ -1,0 +1,63 @@
+"""When an endpoint is left alone after repeated failures, and how it is let back in.
+
+    closed ──(failures_max in a row)──▶ open ──(open_seconds)──▶ half-open ──success──▶ closed, ramping up
+                                         ▲                           │
+                                         └──────────failure──────────┘
+"""
+
+from __future__ import annotations
+
+import msgspec
+
+from doorstep.clock import SECOND, Instant, seconds
+from doorstep.model.circuit import Circuit, CircuitState
+from doorstep.model.endpoint import CircuitRules
+
+_RAMP_SECONDS = 10
+"""After a recovery an endpoint gets 1 connection, then 2, 4, … doubling each second; then it is free again."""
+
+
+def after_success(circuit: Circuit, now: Instant) -> Circuit:
+    """Success proves the endpoint works, whoever made the try: it closes the circuit and resets the count."""
+    if circuit.state is CircuitState.CLOSED:
+        return circuit if not circuit.failures else msgspec.structs.replace(circuit, failures=0, failing_since=None)
+    return Circuit(endpoint_id=circuit.endpoint_id, changed_at=now, version=circuit.version)
+
+
+def after_failure(circuit: Circuit, rules: CircuitRules, now: Instant) -> Circuit:
+    """One more failure that blames the endpoint. Stragglers that fail while it is open do not prolong it."""
+    counted = msgspec.structs.replace(
+        circuit, failures=circuit.failures + 1, failing_since=now if circuit.failing_since is None else circuit.failing_since
+    )
+    trips = circuit.state is CircuitState.CLOSED and counted.failures >= rules.failures_max
+    if circuit.state is CircuitState.HALF_OPEN or trips:
+        return _opened(counted, rules, now)
+    return counted
+
+
+def _opened(circuit: Circuit, rules: CircuitRules, now: Instant) -> Circuit:
+    return msgspec.structs.replace(
+        circuit, state=CircuitState.OPEN, changed_at=now, until=now + seconds(rules.open_seconds)
+    )
+
+
+def probing(circuit: Circuit, now: Instant, lost_after: Instant) -> Circuit | None:
+    """The circuit with a probe under way, if one may go now: the pause is over, or the last probe got lost."""
+    if circuit.state is CircuitState.CLOSED or circuit.until is None or now < circuit.until:
+        return None
+    return msgspec.structs.replace(circuit, state=CircuitState.HALF_OPEN, changed_at=now, until=lost_after)
+
+
+def allowance(circuit: Circuit | None, now: Instant) -> int | None:
+    """How many tries may be under way at once as far as the circuit is concerned; None for any number."""
+    if circuit is None:
+        return None
+    if circuit.state is not CircuitState.CLOSED:
+        return 0
+    since_closed = max(0, now - circuit.changed_at) // SECOND
+    return 1 << since_closed if since_closed < _RAMP_SECONDS and circuit.changed_at else None
+
+
+def is_hopeless(circuit: Circuit, rules: CircuitRules, now: Instant) -> bool:
+    """It has failed for days without one success: time to disable the endpoint and tell someone."""
+    return circuit.failing_since is not None and now - circuit.failing_since >= seconds(rules.disable_after_seconds)

@@ -1,0 +1,108 @@
+"""When a failed delivery is tried again, and when it is given up."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+
+from doorstep.clock import SECOND, Instant, seconds
+from doorstep.errors import InvalidInput
+from doorstep.model.claim import Claim
+from doorstep.model.endpoint import Endpoint
+from doorstep.model.org import Org
+from doorstep.model.outcome import Category, Code, Outcome
+from doorstep.model.retry_policy import RetryPolicy
+from doorstep.model.settlement import Settlement
+from doorstep.policy.routing import most_specific
+
+_MINUTE, _HOUR = 60, 3_600
+
+BUILT_IN: dict[str, RetryPolicy] = {
+    policy.name: policy
+    for policy in (
+        RetryPolicy((60, 300, 900), name="standard"),
+        RetryPolicy((5, 30, 300), name="quick"),
+        RetryPolicy((5, 5, 5), name="immediate"),
+        RetryPolicy((300, 600, 1200), name="carrier"),
+        RetryPolicy((0, 0), name="pipeline"),
+        # The schedule that the Standard Webhooks specification recommends: about three days in all.
+        RetryPolicy(
+            (5, 5 * _MINUTE, 30 * _MINUTE, 2 * _HOUR, 5 * _HOUR, 10 * _HOUR, 14 * _HOUR, 20 * _HOUR, 24 * _HOUR),
+            name="patient",
+        ),
+        RetryPolicy((), name="manual"),
+    )
+}
+
+RETRY_AFTER_MIN_SECONDS = 1.0
+RETRY_AFTER_MAX_SECONDS = 86_400.0
+
+Random = Callable[[], float]
+"""A number in [0, 1), like random.random."""
+
+
+def named(name: str) -> RetryPolicy:
+    try:
+        return BUILT_IN[name]
+    except KeyError:
+        known = ", ".join(BUILT_IN)
+        raise InvalidInput("policy", f"there is no policy {name!r}; known are {known}, or give delays") from None
+
+
+def policy_for(endpoint: Endpoint, org: Org | None, event_type: str, default: RetryPolicy) -> RetryPolicy:
+    """The most specific one: the endpoint's for this type, the endpoint's, the org's for this type, the org's."""
+    return (
+        _by_type(endpoint.policy_by_event_type, event_type)
+        or endpoint.policy
+        or (org and (_by_type(org.policy_by_event_type, event_type) or org.policy))
+        or default
+    )
+
+
+def _by_type(policies: Mapping[str, RetryPolicy], event_type: str) -> RetryPolicy | None:
+    pattern = most_specific(policies, event_type) if policies else None
+    return policies[pattern] if pattern is not None else None
+
+
+def capped(policy: RetryPolicy, retries_max: int) -> RetryPolicy:
+    """The same policy with no more retries than the installation allows."""
+    if len(policy.delays) <= retries_max:
+        return policy
+    return RetryPolicy(policy.delays[:retries_max], policy.jitter, policy.deadline_seconds, policy.name)
+
+
+def settlement_for(claim: Claim, outcome: Outcome, policy: RetryPolicy, random: Random) -> Settlement:
+    """What to write about a try: delivered, due again, or dead."""
+    if outcome.succeeded:
+        return Settlement.delivered(claim, outcome)
+    due_at = next_due_at(claim, outcome, policy, random)
+    if due_at is None:
+        return Settlement.dead(claim, outcome)
+    return Settlement.retry(claim, outcome, due_at, max(len(policy.delays), claim.retry_attempts))
+
+
+def next_due_at(claim: Claim, outcome: Outcome, policy: RetryPolicy, random: Random) -> Instant | None:
+    """The instant of the next try, or None when there is to be none."""
+    if outcome.category is Category.PERMANENT or claim.retry_attempts >= len(policy.delays):
+        return None
+    due_at = outcome.reply.finished_at + _pause(outcome, policy, claim.retry_attempts, random)
+    return due_at if due_at <= _deadline(claim, policy) else None
+
+
+def _pause(outcome: Outcome, policy: RetryPolicy, retries_used: int, random: Random) -> Instant:
+    if outcome.code == Code.WORKER_LOST:
+        return 0  # the lease has already been waited for
+    if outcome.retry_after_seconds is not None:
+        # Never earlier than the receiver asked, so the jitter only adds.
+        asked = min(max(outcome.retry_after_seconds, RETRY_AFTER_MIN_SECONDS), RETRY_AFTER_MAX_SECONDS)
+        return seconds(asked * (1 + policy.jitter * random()))
+    return seconds(policy.delays[retries_used] * (1 + policy.jitter * (2 * random() - 1)))
+
+
+def _deadline(claim: Claim, policy: RetryPolicy) -> Instant:
+    ends = [claim.expires_at] if claim.expires_at is not None else []
+    if policy.deadline_seconds is not None:
+        ends.append(claim.accepted_at + seconds(policy.deadline_seconds))
+    return min(ends, default=_NEVER)
+
+
+_NEVER: Instant = 10_000 * 365 * 86_400 * SECOND

@@ -1,0 +1,39 @@
+"""The Dispatcher: keeps the path of deliveries going, at once when something happens, else when it is due."""
+
+from __future__ import annotations
+
+import asyncio
+
+from doorstep.clock import SECOND, Clock, Instant
+from doorstep.path.deliver import Deliverer
+from doorstep.path.directory import Directory
+
+_LOOK_AGAIN_SECONDS = 0.5
+"""Wake-ups are hints and may be lost: with nothing known to be due, the store is asked this often."""
+_REFRESH_EVERY: Instant = SECOND // 4
+"""How soon this worker notices a change to an endpoint that another process made."""
+_BUSY_PAUSE_SECONDS = 0.002
+"""Between rounds while tries are under way, so that claims come by the hundred; idle workers do not pause."""
+
+
+class Dispatcher:
+    name = "dispatcher"
+
+    def __init__(self, deliverer: Deliverer, directory: Directory, clock: Clock) -> None:
+        self._deliverer = deliverer
+        self._directory = directory
+        self._clock = clock
+        self._refreshed_at: Instant = 0
+        self.wake = asyncio.Event()
+
+    async def run_once(self) -> float | None:
+        if self._deliverer.hand.busy:
+            await asyncio.sleep(_BUSY_PAUSE_SECONDS)
+        now = self._clock.now()
+        if now - self._refreshed_at >= _REFRESH_EVERY:
+            await self._directory.refresh()
+            self._refreshed_at = now
+        next_at = await self._deliverer.round()
+        if next_at is None:
+            return _LOOK_AGAIN_SECONDS
+        return min(max(0.0, (next_at - self._clock.now()) / SECOND), _LOOK_AGAIN_SECONDS)

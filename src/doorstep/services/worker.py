@@ -1,0 +1,83 @@
+"""A Worker: the services that together deliver, from one process; any number of them share a store."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable
+
+from doorstep.clock import AnchoredClock, Clock
+from doorstep.path.deliver import Deliverer
+from doorstep.path.directory import Directory
+from doorstep.path.reclaim import reclaim
+from doorstep.path.tuning import Tuning
+from doorstep.policy.retry import Random
+from doorstep.services.cleaner import Cleaner
+from doorstep.services.dispatcher import Dispatcher
+from doorstep.services.reclaimer import Reclaimer
+from doorstep.services.running import Service, keep_running
+from doorstep.services.timekeeper import Timekeeper
+from doorstep.stores.store import Store
+from doorstep.telemetry import Telemetry
+from doorstep.wire.transport import Transport
+
+
+class Worker:
+    """Assembled from its parts, so that a simulation can hand in a virtual clock and a simulated network."""
+
+    def __init__(
+        self,
+        store: Store,
+        directory: Directory,
+        http: Transport,
+        handlers: Transport,
+        clock: Clock,
+        random: Random,
+        tuning: Tuning,
+        telemetry: Telemetry,
+        name: str,
+    ) -> None:
+        self._http = http
+        self._handlers = handlers
+        self._clock = clock
+        self._tuning = tuning
+        self._telemetry = telemetry
+        self._tasks: list[asyncio.Task[None]] = []
+        self.deliverer = Deliverer(
+            store, directory, http, handlers, clock, random, tuning, telemetry, name, wake=self.wake
+        )
+        self.dispatcher = Dispatcher(self.deliverer, directory, clock)
+        settler = self.deliverer.settler
+        self.services: list[Service] = [
+            self.dispatcher,
+            settler,
+            Reclaimer(lambda: reclaim(store, directory, settler, clock, random), self.wake),
+            Cleaner(store, clock, tuning, telemetry),
+        ]
+        if isinstance(clock, AnchoredClock):
+            self.services.append(Timekeeper(store, clock, telemetry))
+
+    def wake(self) -> None:
+        """There may be work: look now."""
+        self.dispatcher.wake.set()
+
+    def start(self) -> None:
+        self._http.open(self.deliverer.done)
+        self._handlers.open(self.deliverer.done)
+        self._tasks = [
+            asyncio.create_task(keep_running(service, self._clock, self._telemetry), name=service.name)
+            for service in self.services
+        ]
+
+    async def stop(self) -> None:
+        """Claim nothing more, finish or hand back what is under way, and end."""
+        if self._tasks:
+            await self._end(lambda task: task.get_name() != self.deliverer.settler.name)
+            await self.deliverer.drain(self._tuning.grace_seconds)
+            await self._end(lambda task: True)
+
+    async def _end(self, chosen: Callable[[asyncio.Task[None]], bool]) -> None:
+        ending = [task for task in self._tasks if chosen(task)]
+        for task in ending:
+            task.cancel()
+        await asyncio.gather(*ending, return_exceptions=True)
+        self._tasks = [task for task in self._tasks if task not in ending]

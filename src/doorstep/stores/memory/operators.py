@@ -1,0 +1,126 @@
+"""What operators and consumers do: acts on deliveries, acknowledgements, and the audit of both."""
+
+from __future__ import annotations
+
+from typing import Any
+from uuid import UUID
+
+from doorstep.clock import Instant
+from doorstep.errors import Conflict, NotFound
+from doorstep.model.act import ACTS_ON, Act, ActKind, ActResult, AuditLine
+from doorstep.model.delivery import Delivery, DeliveryState
+from doorstep.model.event import EventStatus
+from doorstep.model.outcome import Category, Code
+from doorstep.model.settlement import StatusChange
+from doorstep.stores import notes
+from doorstep.stores.memory.tables import DeliveryRow, Tables
+from doorstep.stores.store import Buried
+
+
+class OperatorVerbs:
+    """Changes that people ask for. Each act is audited once, with its result."""
+
+    _tables: Tables
+
+    async def act(self, act: Act) -> tuple[ActResult, list[StatusChange]]:
+        self._tables.check_org(act.org_id)
+        done: list[DeliveryRow] = []
+        refused: dict[UUID, DeliveryState | None] = {}
+        for delivery_id in dict.fromkeys(act.delivery_ids):
+            row = self._find(act.org_id, delivery_id)
+            if row is not None and row.delivery.state in ACTS_ON[act.kind]:
+                self._do(act, row)
+                done.append(row)
+            else:
+                refused[delivery_id] = row.delivery.state if row else None
+        result = ActResult(tuple(row.delivery.delivery_id for row in done), refused)
+        self._tables.audit.append(_audit_of(act, result))
+        for wake in self._tables.wakes:
+            wake()
+        return result, self._tables.update_statuses(done, act.at)
+
+    async def bury(
+        self,
+        endpoint_id: UUID,
+        code: str,
+        reason: str,
+        now: Instant,
+        limit: int,
+        created_before: Instant | None = None,
+    ) -> Buried:
+        rows = [
+            row
+            for row in map(self._tables.by_key.__getitem__, self._tables.waiting[endpoint_id].all())
+            if created_before is None or row.delivery.created_at < created_before
+        ][:limit]
+        for row in rows:
+            self._tables.change(row, now, notes.buried(code), **_dead(code, reason, now))
+        changes = self._tables.update_statuses(rows, now)
+        return Buried(tuple(row.delivery.delivery_id for row in rows), tuple(changes))
+
+    async def acknowledge(self, org_id: UUID, event_id: UUID, now: Instant) -> StatusChange:
+        row = self._tables.events.get(event_id)
+        if row is None or row.event.org_id != org_id:
+            raise NotFound(f"no event {event_id}")
+        if row.accepted_deliveries:
+            raise Conflict(f"event {event_id} is delivered to endpoints; only events of the inbox are acknowledged")
+        old = row.status
+        if old is EventStatus.RECEIVED:
+            row.set_status(EventStatus.DELIVERED, now)
+            self._tables.acknowledged[event_id] = row
+        return StatusChange(event_id, org_id, row.event.correlation_id, old, EventStatus.DELIVERED)
+
+    async def add_audit(self, line: AuditLine) -> None:
+        self._tables.check_org(line.org_id)
+        self._tables.audit.append(line)
+
+    async def audit(self, org_id: UUID, limit: int = 100) -> list[AuditLine]:
+        lines = [line for line in reversed(self._tables.audit) if line.org_id == org_id]
+        return lines[:limit]
+
+    def _find(self, org_id: UUID, delivery_id: UUID) -> DeliveryRow | None:
+        row = self._tables.deliveries.get(delivery_id)
+        if row is None or row.delivery.org_id != org_id or row.delivery.deleted:
+            return None
+        return row
+
+    def _do(self, act: Act, row: DeliveryRow) -> None:
+        if act.kind is ActKind.RETRY and row.delivery.state is not DeliveryState.PENDING:
+            row.round_base = row.delivery.attempt
+        self._tables.change(row, act.at, notes.acted(act), **_effect(act, row.delivery))
+
+
+def _effect(act: Act, delivery: Delivery) -> dict[str, Any]:
+    """The fields that an act changes in a delivery that allows it."""
+    match act.kind:
+        case ActKind.RETRY if delivery.state is DeliveryState.PENDING:
+            return {"due_at": act.at, "forced": True}
+        case ActKind.RETRY:
+            revived: dict[str, Any] = {"state": DeliveryState.PENDING, "due_at": act.revive_at, "settled_at": None}
+            return revived | {"retry_attempts": 0, "forced": True}
+        case ActKind.SKIP:
+            return _dead(Code.SKIPPED, notes.acted(act), act.at)
+        case ActKind.RESOLVE:
+            return {"state": DeliveryState.RESOLVED, "settled_at": act.at}
+        case ActKind.DELETE:
+            return {"deleted": True, "settled_at": act.at}
+        case ActKind.CANCEL:
+            return {"state": DeliveryState.CANCELLED, "due_at": None, "forced": False, "settled_at": act.at}
+
+
+def _dead(code: str, reason: str, at: Instant) -> dict[str, Any]:
+    """The fields of a waiting delivery that becomes a dead letter without another try."""
+    cause = {"category": Category.PERMANENT, "code": code, "reason": reason}
+    return {"state": DeliveryState.DEAD, "due_at": None, "forced": False, "settled_at": at} | cause
+
+
+def _audit_of(act: Act, result: ActResult) -> AuditLine:
+    return AuditLine(
+        at=act.at,
+        org_id=act.org_id,
+        actor=act.actor,
+        action=act.kind,
+        subjects=tuple(map(str, dict.fromkeys(act.delivery_ids))),
+        result=notes.result(result),
+        reason=act.reason,
+    )

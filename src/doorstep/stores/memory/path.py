@@ -1,0 +1,223 @@
+"""The path: accept, claim, settle, release. The four verbs that carry the guarantees."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from itertools import islice
+from uuid import UUID
+
+from doorstep.clock import DAY, Instant
+from doorstep.errors import NotFound, StaleRouting
+from doorstep.model.claim import Claim, Lane, Quota
+from doorstep.model.delivery import DeliveryState, check_transition
+from doorstep.model.endpoint import EndpointState
+from doorstep.model.event import EventStatus
+from doorstep.model.settlement import Settled, Settlement
+from doorstep.model.submission import Receipt, Submission, Verdict
+from doorstep.stores import notes
+from doorstep.stores.memory.projections import attempt_of, claim_of, new_delivery
+from doorstep.stores.memory.tables import DeliveryRow, EventRow, Tables
+from doorstep.stores.rate import admit
+from doorstep.stores.text import check_storable, storable
+
+
+class PathVerbs:
+    """What happens to a delivery, in the order in which it happens."""
+
+    _tables: Tables
+
+    async def accept(self, submissions: Sequence[Submission], routing_version: int, now: Instant) -> list[Receipt]:
+        if routing_version != self._tables.routing_version:
+            raise StaleRouting("endpoints changed since the routing was read; read it again and recompute")
+        for submission in submissions:
+            self._check(submission)
+        receipts = [self._accept(submission, now) for submission in submissions]
+        for wake in self._tables.wakes:
+            wake()
+        return receipts
+
+    async def lanes(self, now: Instant) -> list[Lane]:
+        tables = self._tables
+        lanes = (
+            Lane(endpoint_id, waiting.first_at, tables.circuits.get(endpoint_id))
+            for endpoint_id, waiting in tables.waiting.items()
+            if waiting
+        )
+        return sorted(lanes, key=lambda lane: lane.due_at)
+
+    async def claim_due(
+        self, quotas: Sequence[Quota], now: Instant, lease_until: Instant, worker: str, forced_max: int = 0
+    ) -> list[Claim]:
+        claims = [self._claim(row, now, lease_until, worker) for row in self._due_forced(now, forced_max)]
+        for quota in quotas:
+            claims += [self._claim(row, now, lease_until, worker) for row in self._due_in(quota, now)]
+        return claims
+
+    async def settle(self, settlements: Sequence[Settlement], now: Instant) -> Settled:
+        for settlement in settlements:
+            check_transition(DeliveryState.IN_PROGRESS, settlement.state)
+        late: list[Claim] = []
+        changed: list[DeliveryRow] = []
+        for settlement in settlements:
+            row = self._held(settlement.claim)
+            if row is None:
+                self._log_attempt(settlement, late=True)
+                late.append(settlement.claim)
+            else:
+                self._log_attempt(settlement, late=False)
+                self._settle(row, settlement, now)
+                changed.append(row)
+        return Settled(tuple(late), tuple(self._tables.update_statuses(changed, now)))
+
+    async def release(self, claims: Sequence[Claim], now: Instant) -> list[Claim]:
+        released = []
+        for claim in claims:
+            row = self._held(claim)
+            if row is not None:
+                self._release(row, claim, now)
+                released.append(claim)
+        return released
+
+    async def expired(self, now: Instant, limit: int) -> list[Claim]:
+        keys = islice(self._tables.leased.until(now), limit)
+        return [claim_of(self._tables.by_key[key], picked_up=False) for key in keys]
+
+    # -- accepting -----------------------------------------------------------------------------------------
+
+    def _check(self, submission: Submission) -> None:
+        self._tables.check_org(submission.event.org_id)
+        check_storable("event_type", submission.event.event_type)
+        check_storable("correlation_id", submission.event.correlation_id)
+        check_storable("idempotency_key", submission.idempotency_key)
+        for delivery in submission.deliveries:
+            if delivery.endpoint_id not in self._tables.endpoints:
+                raise NotFound(f"no endpoint {delivery.endpoint_id}")
+
+    def _accept(self, submission: Submission, now: Instant) -> Receipt:
+        first = self._first_receipt(submission, now)
+        if first is not None:
+            return first
+        event = submission.event
+        kept = self._tables.events.get(event.event_id) or self._keep(submission)
+        receipt = Receipt(Verdict.ACCEPTED, event.event_id, kept.event.created_at, kept.accepted_deliveries)
+        if submission.idempotency_key is not None:
+            slot = (event.org_id, submission.idempotency_key)
+            self._tables.idempotency[slot] = (now + DAY, submission.fingerprint, receipt)
+        return receipt
+
+    def _first_receipt(self, submission: Submission, now: Instant) -> Receipt | None:
+        """What was answered the first time under this idempotency key, if that still counts."""
+        if submission.idempotency_key is None:
+            return None
+        kept = self._tables.idempotency.get((submission.event.org_id, submission.idempotency_key))
+        if kept is None or kept[0] <= now:
+            return None
+        _, fingerprint, first = kept
+        verdict = Verdict.REPEATED if fingerprint == submission.fingerprint else Verdict.CONFLICT
+        return Receipt(verdict, first.event_id, first.created_at, first.deliveries)
+
+    def _keep(self, submission: Submission) -> EventRow:
+        row = EventRow(submission.event)
+        self._tables.events[submission.event.event_id] = row
+        for delivery in submission.deliveries:
+            self._tables.add(new_delivery(row, delivery), row)
+        return row
+
+    # -- claiming ------------------------------------------------------------------------------------------
+
+    def _due_forced(self, now: Instant, limit: int) -> list[DeliveryRow]:
+        rows = (self._tables.by_key[key] for key in self._tables.forced.until(now))
+        return list(islice((row for row in rows if self._is_active(row.delivery.endpoint_id)), limit))
+
+    def _is_active(self, endpoint_id: UUID) -> bool:
+        return self._tables.endpoints[endpoint_id].state is EndpointState.ACTIVE
+
+    def _due_in(self, quota: Quota, now: Instant) -> list[DeliveryRow]:
+        """The oldest due deliveries of an endpoint, as many as the quota, its concurrency and its rate allow."""
+        tables, room = self._tables, quota.count
+        if quota.concurrency_max is not None:
+            room = min(room, quota.concurrency_max - tables.in_flight[quota.endpoint_id])
+        waiting = tables.waiting.get(quota.endpoint_id)
+        if room <= 0 or waiting is None:
+            return []
+        keys = list(islice(waiting.until(now), room))
+        if quota.rate_per_second is not None:
+            keys = keys[: self._admit(quota.endpoint_id, quota.rate_per_second, now, len(keys))]
+        return [tables.by_key[key] for key in keys]
+
+    def _admit(self, endpoint_id: UUID, rate_per_second: float, now: Instant, wanted: int) -> int:
+        marks = self._tables.rate_next_at
+        admitted, marks[endpoint_id] = admit(rate_per_second, marks.get(endpoint_id, 0), now, wanted)
+        return admitted
+
+    def _claim(self, row: DeliveryRow, now: Instant, lease_until: Instant, worker: str) -> Claim:
+        attempt = row.delivery.attempt + 1
+        row.token += 1
+        self._tables.change(
+            row,
+            now,
+            notes.claimed(worker),
+            state=DeliveryState.IN_PROGRESS,
+            due_at=lease_until,
+            attempt=attempt,
+            retry_attempts=row.retries_used(attempt, row.delivery.retries_max),
+            claimed_at=now,
+            worker=worker,
+        )
+        picked_up = row.event.status is EventStatus.RECEIVED
+        if picked_up:
+            row.event.set_status(EventStatus.QUEUED, now)
+        return claim_of(row, picked_up)
+
+    # -- settling and releasing ----------------------------------------------------------------------------
+
+    def _held(self, claim: Claim) -> DeliveryRow | None:
+        """The row of a claim that is still the newest and still running; None when it comes too late."""
+        row = self._tables.deliveries.get(claim.delivery_id)
+        if row is None or row.token != claim.token or row.delivery.state is not DeliveryState.IN_PROGRESS:
+            return None
+        return row
+
+    def _settle(self, row: DeliveryRow, settlement: Settlement, now: Instant) -> None:
+        outcome, reply = settlement.outcome, settlement.outcome.reply
+        first_failed_at = row.delivery.first_failed_at
+        if not outcome.succeeded and first_failed_at is None:
+            first_failed_at = reply.finished_at
+        self._tables.change(
+            row,
+            now,
+            storable(notes.settled(settlement)),
+            state=settlement.state,
+            due_at=settlement.due_at,
+            retries_max=settlement.retries_max,
+            retry_attempts=min(row.delivery.retry_attempts, settlement.retries_max),
+            forced=False,
+            claimed_at=None,
+            worker=None,
+            first_failed_at=first_failed_at,
+            last_attempt_at=reply.finished_at,
+            settled_at=None if settlement.state is DeliveryState.PENDING else now,
+            category=outcome.category,
+            code=outcome.code and storable(outcome.code),
+            reason=None if outcome.succeeded else storable(outcome.reason),
+            response_code=reply.status,
+        )
+
+    def _log_attempt(self, settlement: Settlement, late: bool) -> None:
+        row = self._tables.deliveries.get(settlement.claim.delivery_id)
+        if row is not None:
+            row.attempts.append(attempt_of(settlement, late))
+
+    def _release(self, row: DeliveryRow, claim: Claim, now: Instant) -> None:
+        attempt = row.delivery.attempt - 1
+        self._tables.change(
+            row,
+            now,
+            notes.released(claim.worker),
+            state=DeliveryState.PENDING,
+            due_at=now,
+            attempt=attempt,
+            retry_attempts=row.retries_used(attempt, row.delivery.retries_max),
+            claimed_at=None,
+            worker=None,
+        )

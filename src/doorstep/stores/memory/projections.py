@@ -1,0 +1,76 @@
+"""The nouns that rows are turned into on the path: delivery, claim, attempt."""
+
+from __future__ import annotations
+
+from doorstep.model.attempt import Attempt
+from doorstep.model.claim import Claim
+from doorstep.model.delivery import Delivery, DeliveryState, NewDelivery
+from doorstep.model.settlement import Settlement
+from doorstep.stores.memory.tables import DeliveryRow, EventRow
+from doorstep.stores.text import storable
+
+
+def new_delivery(row: EventRow, new: NewDelivery) -> Delivery:
+    """A delivery as it is accepted: waiting, created with its event."""
+    return Delivery(
+        delivery_id=new.delivery_id,
+        event_id=row.event.event_id,
+        endpoint_id=new.endpoint_id,
+        org_id=row.event.org_id,
+        event_type=row.event.event_type,
+        state=DeliveryState.PENDING,
+        due_at=new.due_at,
+        created_at=row.event.created_at,
+        retries_max=new.retries_max,
+    )
+
+
+def claim_of(row: DeliveryRow, picked_up: bool) -> Claim:
+    """The claim that holds a delivery in progress."""
+    delivery, event = row.delivery, row.event.event
+    assert delivery.claimed_at is not None and delivery.due_at is not None and delivery.worker is not None
+    return Claim(
+        key=row.key,
+        event_key=event.event_id,
+        token=row.token,
+        delivery_id=delivery.delivery_id,
+        event_id=event.event_id,
+        endpoint_id=delivery.endpoint_id,
+        org_id=event.org_id,
+        event_type=event.event_type,
+        payload=event.payload,
+        correlation_id=event.correlation_id,
+        accepted_at=event.created_at,
+        expires_at=event.expires_at,
+        attempt=delivery.attempt,
+        retry_attempts=delivery.retry_attempts,
+        retries_max=delivery.retries_max,
+        first_failed_at=delivery.first_failed_at,
+        claimed_at=delivery.claimed_at,
+        lease_until=delivery.due_at,
+        worker=delivery.worker,
+        picked_up=picked_up,
+    )
+
+
+def attempt_of(settlement: Settlement, late: bool) -> Attempt:
+    """The row of the attempt log for one result."""
+    claim, outcome, reply = settlement.claim, settlement.outcome, settlement.outcome.reply
+    return Attempt(
+        delivery_id=claim.delivery_id,
+        number=claim.attempt,
+        started_at=reply.started_at,
+        finished_at=reply.finished_at,
+        timings=reply.timings,
+        request_headers=reply.request_headers,
+        response_code=reply.status,
+        response_headers=reply.headers,
+        response_body=reply.body,
+        category=outcome.category,
+        code=outcome.code and storable(outcome.code),
+        reason=storable(outcome.reason),
+        detail=storable(outcome.detail),
+        worker=claim.worker,
+        next_retry_at=None if late else settlement.due_at,
+        late=late,
+    )

@@ -1,0 +1,74 @@
+"""Who sends and who receives: organizations, keys, endpoints and their circuits."""
+
+from __future__ import annotations
+
+from uuid import UUID
+
+from msgspec.structs import replace
+
+from doorstep.errors import NotFound
+from doorstep.model.circuit import Circuit, CircuitChange
+from doorstep.model.endpoint import Endpoint, EndpointState, Routing
+from doorstep.model.org import ApiKey, Org
+from doorstep.stores.memory.tables import Tables
+
+
+class RegistryVerbs:
+    """Configuration and what is remembered about endpoints."""
+
+    _tables: Tables
+
+    async def routing(self) -> Routing:
+        live = (one for one in self._tables.endpoints.values() if one.state is not EndpointState.DELETED)
+        return Routing(self._tables.routing_version, tuple(live))
+
+    async def routing_version(self) -> int:
+        return self._tables.routing_version
+
+    async def put_endpoint(self, endpoint: Endpoint) -> None:
+        self._tables.check_org(endpoint.org_id)
+        present = self._tables.endpoints.get(endpoint.endpoint_id)
+        if present is not None and present.org_id != endpoint.org_id:
+            raise NotFound(f"no endpoint {endpoint.endpoint_id}")
+        self._tables.endpoints[endpoint.endpoint_id] = endpoint
+        self._tables.routing_version += 1
+
+    async def endpoint(self, org_id: UUID, endpoint_id: UUID) -> Endpoint:
+        endpoint = self._tables.endpoints.get(endpoint_id)
+        if endpoint is None or endpoint.org_id != org_id:
+            raise NotFound(f"no endpoint {endpoint_id}")
+        return endpoint
+
+    async def circuit(self, endpoint_id: UUID) -> Circuit:
+        return self._tables.circuits.get(endpoint_id) or Circuit(endpoint_id=endpoint_id)
+
+    async def put_circuit(self, circuit: Circuit, expected_version: int, reason: str = "") -> bool:
+        if circuit.endpoint_id not in self._tables.endpoints:
+            raise NotFound(f"no endpoint {circuit.endpoint_id}")
+        old = await self.circuit(circuit.endpoint_id)
+        if old.version != expected_version:
+            return False
+        self._tables.circuits[circuit.endpoint_id] = replace(circuit, version=expected_version + 1)
+        if circuit.state is not old.state:
+            change = CircuitChange(circuit.changed_at, old.state, circuit.state, reason)
+            self._tables.circuit_history[circuit.endpoint_id].append(change)
+        return True
+
+    async def circuit_history(self, endpoint_id: UUID) -> list[CircuitChange]:
+        return list(self._tables.circuit_history.get(endpoint_id, ()))
+
+    async def put_org(self, org: Org) -> None:
+        self._tables.orgs[org.org_id] = org
+
+    async def orgs(self) -> list[Org]:
+        return list(self._tables.orgs.values())
+
+    async def put_key(self, key: ApiKey) -> None:
+        self._tables.check_org(key.org_id)
+        self._tables.keys[key.key_id] = key
+
+    async def keys(self, org_id: UUID) -> list[ApiKey]:
+        return [key for key in self._tables.keys.values() if key.org_id == org_id]
+
+    async def find_key(self, digest: bytes) -> ApiKey | None:
+        return next((key for key in self._tables.keys.values() if key.digest == digest), None)

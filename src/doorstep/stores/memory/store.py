@@ -1,0 +1,40 @@
+"""MemoryStore: the chapters of its verbs put together."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+from doorstep.clock import AnchoredClock, Clock, Instant
+from doorstep.stores.memory.house import HouseVerbs
+from doorstep.stores.memory.operators import OperatorVerbs
+from doorstep.stores.memory.path import PathVerbs
+from doorstep.stores.memory.reading import ReadingVerbs
+from doorstep.stores.memory.registry import RegistryVerbs
+from doorstep.stores.memory.tables import Tables
+from doorstep.stores.store import Capabilities
+
+
+class MemoryStore(PathVerbs, RegistryVerbs, OperatorVerbs, ReadingVerbs, HouseVerbs):
+    """A Store that keeps everything in this process, for tests, simulations and readers."""
+
+    capabilities = Capabilities(durable=False, many_machines=False, pushes_wakeups=True)
+
+    def __init__(self, clock: Clock | None = None) -> None:
+        """`clock` only answers `time()`; no verb asks it."""
+        self._tables = Tables()
+        self._clock = clock or AnchoredClock()
+
+    async def open(self) -> None:
+        """Nothing to connect to."""
+
+    async def close(self) -> None:
+        """Nothing to let go: the same object can be opened again and still has everything."""
+
+    async def migrate(self) -> None:
+        """There is no schema."""
+
+    async def time(self) -> Instant:
+        return self._clock.now()
+
+    def on_wakeup(self, wake: Callable[[], None]) -> None:
+        self._tables.wakes.append(wake)

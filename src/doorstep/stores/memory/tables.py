@@ -1,0 +1,194 @@
+"""The rows of the memory store, and the one gate through which every delivery changes."""
+
+from __future__ import annotations
+
+from collections import Counter, defaultdict
+from collections.abc import Callable, Iterable
+from typing import Any
+from uuid import UUID
+
+from msgspec.structs import replace
+
+from doorstep.clock import Instant
+from doorstep.errors import NotFound
+from doorstep.model.act import AuditLine
+from doorstep.model.attempt import Attempt
+from doorstep.model.circuit import Circuit, CircuitChange
+from doorstep.model.delivery import (
+    DEAD_STATES,
+    DONE_STATES,
+    OPEN_STATES,
+    Delivery,
+    DeliveryState,
+    HistoryLine,
+    IllegalTransition,
+    check_transition,
+)
+from doorstep.model.endpoint import Endpoint
+from doorstep.model.event import EVENT_TRANSITIONS, Event, EventStatus, status_of
+from doorstep.model.org import ApiKey, Org
+from doorstep.model.settlement import StatusChange
+from doorstep.model.submission import Receipt
+from doorstep.stores import notes
+from doorstep.stores.memory.due_index import DueIndex
+
+
+class EventRow:
+    """An event, its status, and how many of its deliveries are open, dead, done or cancelled."""
+
+    __slots__ = ("accepted_deliveries", "deliveries", "event", "failed_at", "settled_at", "states", "status")
+
+    def __init__(self, event: Event) -> None:
+        self.event = event
+        self.status = EventStatus.RECEIVED
+        self.states: Counter[DeliveryState] = Counter()
+        self.deliveries: list[DeliveryRow] = []
+        self.accepted_deliveries = 0
+        self.failed_at: Instant | None = None
+        self.settled_at: Instant | None = None
+
+    def status_now(self) -> EventStatus:
+        """What the deliveries add up to. An event that has left `received` never returns there."""
+        return status_of(
+            open_count=self._count(OPEN_STATES),
+            dead_count=self._count(DEAD_STATES),
+            done_count=self._count(DONE_STATES),
+            picked_up=self.status is not EventStatus.RECEIVED,
+        )
+
+    def set_status(self, status: EventStatus, at: Instant) -> None:
+        if (self.status, status) not in EVENT_TRANSITIONS:
+            raise IllegalTransition(f"an event cannot go from {self.status} to {status}")
+        self.status = status
+        self.failed_at = at if status is EventStatus.FAILED else None
+        self.settled_at = at if status is EventStatus.DELIVERED else None
+
+    def _count(self, states: Iterable[DeliveryState]) -> int:
+        return sum(self.states[state] for state in states)
+
+
+class DeliveryRow:
+    """A delivery as readers see it, and what only the store knows of it."""
+
+    __slots__ = ("attempts", "delivery", "event", "history", "key", "round_base", "token")
+
+    def __init__(self, key: int, delivery: Delivery, event: EventRow) -> None:
+        self.key = key
+        """Grows with every delivery: the order of creation."""
+        self.delivery = delivery
+        self.event = event
+        self.token = 0
+        """That of the newest claim; it never goes back."""
+        self.round_base = 0
+        """The attempt after which the present round of retries began."""
+        self.attempts: list[Attempt] = []
+        self.history = [HistoryLine(delivery.created_at, None, delivery.state, 0, notes.ACCEPTED)]
+
+    def retries_used(self, attempt: int, retries_max: int) -> int:
+        """How many retries an attempt of this number means: none for the first of a round."""
+        return min(max(attempt - 1 - self.round_base, 0), retries_max)
+
+
+class Tables:
+    """Everything that is kept. Rows are found by id; each index holds the keys of the rows it is for."""
+
+    def __init__(self) -> None:
+        self.orgs: dict[UUID, Org] = {}
+        self.keys: dict[UUID, ApiKey] = {}
+        self.endpoints: dict[UUID, Endpoint] = {}
+        self.routing_version = 0
+        self.rate_next_at: dict[UUID, Instant] = {}
+        self.circuits: dict[UUID, Circuit] = {}
+        self.circuit_history: defaultdict[UUID, list[CircuitChange]] = defaultdict(list)
+        self.events: dict[UUID, EventRow] = {}
+        self.deliveries: dict[UUID, DeliveryRow] = {}
+        self.idempotency: dict[tuple[UUID, str], tuple[Instant, bytes, Receipt]] = {}
+        self.audit: list[AuditLine] = []
+        self.wakes: list[Callable[[], None]] = []
+
+        self.by_key: dict[int, DeliveryRow] = {}
+        self.waiting: defaultdict[UUID, DueIndex] = defaultdict(DueIndex)
+        self.forced = DueIndex()
+        self.leased = DueIndex()
+        self.in_flight: Counter[UUID] = Counter()
+        self.dead = DueIndex()
+        self.removable = DueIndex()
+        self.acknowledged: dict[UUID, EventRow] = {}
+        self._last_key = 0
+
+    def add(self, delivery: Delivery, event: EventRow) -> None:
+        self._last_key += 1
+        row = DeliveryRow(self._last_key, delivery, event)
+        self.deliveries[delivery.delivery_id] = self.by_key[row.key] = row
+        event.deliveries.append(row)
+        event.accepted_deliveries += 1
+        event.states[delivery.state] += 1
+        self._index(row)
+
+    def change(self, row: DeliveryRow, at: Instant, note: str, **fields: Any) -> None:
+        """The gate: every change of a delivery is checked, counted, written to its history and indexed here."""
+        old, new = row.delivery, replace(row.delivery, **fields)
+        if new.state is not old.state:
+            check_transition(old.state, new.state)
+            row.history.append(HistoryLine(at, old.state, new.state, new.attempt, note))
+            row.event.states[old.state] -= 1
+            row.event.states[new.state] += 1
+        self._unindex(row)
+        row.delivery = new
+        self._index(row)
+
+    def update_statuses(self, rows: Iterable[DeliveryRow], at: Instant) -> list[StatusChange]:
+        """Bring the events of changed deliveries up to date; one StatusChange for each that has another status."""
+        retries: dict[UUID, tuple[EventRow, int]] = {}
+        for row in rows:
+            _, highest = retries.get(row.event.event.event_id, (row.event, 0))
+            retries[row.event.event.event_id] = (row.event, max(highest, row.delivery.retry_attempts))
+        changes = (self._update_status(event, used, at) for event, used in retries.values())
+        return [change for change in changes if change]
+
+    def remove(self, row: DeliveryRow) -> None:
+        """Forget a delivery, its attempts and its history, and its event when nothing is left of that."""
+        self._unindex(row)
+        del self.deliveries[row.delivery.delivery_id], self.by_key[row.key]
+        row.event.deliveries.remove(row)
+        if not row.event.deliveries:
+            del self.events[row.event.event.event_id]
+
+    def check_org(self, org_id: UUID) -> None:
+        if org_id not in self.orgs:
+            raise NotFound(f"no organization {org_id}")
+
+    def _update_status(self, event: EventRow, retry_attempts: int, at: Instant) -> StatusChange | None:
+        old, new = event.status, event.status_now()
+        if new is old:
+            return None
+        event.set_status(new, at)
+        return StatusChange(
+            event.event.event_id, event.event.org_id, event.event.correlation_id, old, new, retry_attempts
+        )
+
+    def _index(self, row: DeliveryRow) -> None:
+        for index, at in self._places(row.delivery):
+            index.add(at, row.key)
+        if row.delivery.state is DeliveryState.IN_PROGRESS:
+            self.in_flight[row.delivery.endpoint_id] += 1
+
+    def _unindex(self, row: DeliveryRow) -> None:
+        for index, at in self._places(row.delivery):
+            index.remove(at, row.key)
+        if row.delivery.state is DeliveryState.IN_PROGRESS:
+            self.in_flight[row.delivery.endpoint_id] -= 1
+
+    def _places(self, delivery: Delivery) -> Iterable[tuple[DueIndex, Instant]]:
+        """The indexes that a delivery belongs to in its present state, each with the instant it is sorted by."""
+        if delivery.due_at is not None:
+            if delivery.state is DeliveryState.IN_PROGRESS:
+                return ((self.leased, delivery.due_at),)
+            waiting = (self.waiting[delivery.endpoint_id], delivery.due_at)
+            return (waiting, (self.forced, delivery.due_at)) if delivery.forced else (waiting,)
+        assert delivery.settled_at is not None, "a delivery is due or settled, never neither"
+        if delivery.state is DeliveryState.DEAD and not delivery.deleted:
+            return ((self.dead, delivery.settled_at),)
+        if delivery.state is DeliveryState.ARCHIVED and not delivery.deleted:
+            return ()
+        return ((self.removable, delivery.settled_at),)

@@ -1,0 +1,45 @@
+"""The words that stores write for people: history notes, audit results, reasons. One wording for every store."""
+
+from __future__ import annotations
+
+from doorstep.model.act import Act, ActKind, ActResult
+from doorstep.model.delivery import DeliveryState
+from doorstep.model.settlement import Settlement
+
+ACCEPTED = "accepted"
+ARCHIVED = "archived: untouched"
+
+
+def claimed(worker: str) -> str:
+    return f"claimed by {worker}"
+
+
+def released(worker: str) -> str:
+    return f"handed back untried by {worker}"
+
+
+def settled(settlement: Settlement) -> str:
+    """`delivered`, `dead: NOT_FOUND` or `failed: TIMEOUT, retry 1 of 3`."""
+    if settlement.state is DeliveryState.DELIVERED:
+        return "delivered"
+    code = settlement.outcome.code
+    if settlement.state is DeliveryState.DEAD:
+        return buried(code)
+    return f"failed: {code}, retry {settlement.claim.retry_attempts + 1} of {settlement.retries_max}"
+
+
+def buried(code: str | None) -> str:
+    return f"dead: {code}"
+
+
+def acted(act: Act) -> str:
+    """`retried by ops: reason`, the reason only where one was given."""
+    verb = {ActKind.SKIP: "skipped", ActKind.CANCEL: "cancelled", ActKind.RETRY: "retried"}.get(
+        act.kind, f"{act.kind}d"
+    )
+    return f"{verb} by {act.actor}: {act.reason}" if act.reason else f"{verb} by {act.actor}"
+
+
+def result(done: ActResult) -> str:
+    """The result in an audit line: `3 done, 1 refused`."""
+    return f"{len(done.done)} done, {len(done.refused)} refused"

@@ -1,0 +1,162 @@
+"""Moves: deliveries that change their state outside the hot path, with the history and event status that follow."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, Sequence
+from typing import NamedTuple, TypeVar
+from uuid import UUID
+
+from sqlalchemy import Update, bindparam, insert, select, update
+
+from doorstep.clock import Instant
+from doorstep.model.delivery import DEAD_STATES, DONE_STATES, OPEN_STATES, DeliveryState, check_transition
+from doorstep.model.event import EventStatus, status_of
+from doorstep.model.settlement import StatusChange
+from doorstep.stores.sql.cold.script import Row, Script, ask, each
+from doorstep.stores.sql.schema import deliveries, events, history, orgs
+
+T = TypeVar("T")
+
+LIST_MAX = 500
+"""How many values an `IN` list gets at most; SQLite and PostgreSQL stop at about 32,000."""
+
+MOVER = select(
+    deliveries.c.id,
+    deliveries.c.uid,
+    deliveries.c.org_id,
+    deliveries.c.event_id,
+    deliveries.c.state,
+    deliveries.c.attempt,
+    deliveries.c.retry_attempts,
+    deliveries.c.moves,
+)
+"""The columns of a delivery that is about to be moved; read them with `with_for_update()` and in the order of ids."""
+
+
+class Mover(NamedTuple):
+    """A delivery about to be moved."""
+
+    key: int
+    delivery_id: UUID
+    org_key: int
+    event_key: int
+    state: DeliveryState
+    attempt: int
+    retry_attempts: int
+    moves: int
+
+    @classmethod
+    def of(cls, row: Row) -> Mover:
+        key, delivery_id, org_key, event_key, state, attempt, retry_attempts, moves = row
+        return cls(key, delivery_id, org_key, event_key, DeliveryState(state), attempt, retry_attempts, moves)
+
+
+class Effect(NamedTuple):
+    """What is written to deliveries, and the state that this leaves them in (None: the one they are in)."""
+
+    statement: Update
+    state: DeliveryState | None
+
+
+CHANGED = update(deliveries).where(deliveries.c.id.in_(bindparam("keys", expanding=True)))
+MOVED = CHANGED.values(moves=deliveries.c.moves + 1)
+
+_ADD_HISTORY = insert(history)
+_EVENTS = (
+    select(
+        events.c.id,
+        events.c.uid,
+        orgs.c.uid,
+        events.c.correlation_id,
+        events.c.status,
+        events.c.open_count,
+        events.c.dead_count,
+        events.c.done_count,
+    )
+    .join(orgs, orgs.c.id == events.c.org_id)
+    .where(events.c.id.in_(bindparam("keys", expanding=True)))
+    .order_by(events.c.id)
+    .with_for_update(of=events)
+)
+_COUNT = (
+    update(events)
+    .where(events.c.id == bindparam("key"))
+    .values({name: bindparam(f"new_{name}") for name in ("open_count", "dead_count", "done_count")})
+)
+_CHANGE_STATUS = _COUNT.values(status=bindparam("new_status"), settled_at=bindparam("new_settled_at"))
+
+
+def move(movers: Sequence[Mover], effect: Effect, at: Instant, note: str, /, **values: object) -> Script[None]:
+    """Write an effect to deliveries, and the line of history for each if it changes their state."""
+    if effect.state is not None:
+        for mover in movers:
+            check_transition(mover.state, effect.state)
+    for part in parts(movers):
+        yield ask(effect.statement, keys=[mover.key for mover in part], **values)
+        if effect.state is not None:
+            yield each(_ADD_HISTORY, [_history_line(mover, effect.state, at, note) for mover in part])
+
+
+def update_statuses(moved: Iterable[tuple[Mover, DeliveryState]], at: Instant) -> Script[list[StatusChange]]:
+    """Bring the events of moved deliveries up to date; one StatusChange for each that has another status."""
+    tallies: dict[int, _Tally] = {}
+    for mover, state in moved:
+        tallies.setdefault(mover.event_key, _Tally()).add(mover, state)
+    changes: dict[int, StatusChange] = {}
+    for part in parts(sorted(tallies)):
+        for row in (yield ask(_EVENTS, keys=part)):
+            change = yield from _update_status(row, tallies[row[0]], at)
+            if change:
+                changes[row[0]] = change
+    return [changes[key] for key in tallies if key in changes]
+
+
+def parts(items: Sequence[T]) -> Iterator[Sequence[T]]:
+    """The items in portions that an `IN` list can take."""
+    return (items[start : start + LIST_MAX] for start in range(0, len(items), LIST_MAX))
+
+
+class _Tally:
+    """By how much the counts of one event change, and the most retries among its moved deliveries."""
+
+    def __init__(self) -> None:
+        self.open = self.dead = self.done = self.retry_attempts = 0
+
+    def add(self, mover: Mover, state: DeliveryState) -> None:
+        if state is not DeliveryState.PENDING:  # whatever becomes pending here begins a new round, at no retries
+            self.retry_attempts = max(self.retry_attempts, mover.retry_attempts)
+        for changed, sign in ((mover.state, -1), (state, 1)):
+            self.open += sign * (changed in OPEN_STATES)
+            self.dead += sign * (changed in DEAD_STATES)
+            self.done += sign * (changed in DONE_STATES)
+
+
+def _update_status(row: Row, tally: _Tally, at: Instant) -> Script[StatusChange | None]:
+    key, event_id, org_id, correlation_id, status, *counts = row
+    old, (open_count, dead_count, done_count) = EventStatus(status), counts
+    new_counts = {
+        "open_count": open_count + tally.open,
+        "dead_count": dead_count + tally.dead,
+        "done_count": done_count + tally.done,
+    }
+    new = status_of(picked_up=old is not EventStatus.RECEIVED, **new_counts)
+    fields = {f"new_{name}": value for name, value in new_counts.items()}
+    if new is old:
+        yield ask(_COUNT, key=key, **fields)
+        return None
+    settled_at = at if new in (EventStatus.DELIVERED, EventStatus.FAILED) else None
+    yield ask(_CHANGE_STATUS, key=key, new_status=new, new_settled_at=settled_at, **fields)
+    return StatusChange(event_id, org_id, correlation_id, old, new, tally.retry_attempts)
+
+
+def _history_line(mover: Mover, state: DeliveryState, at: Instant, note: str) -> dict[str, object]:
+    return {
+        "delivery_id": mover.key,
+        "move": mover.moves + 1,
+        "org_id": mover.org_key,
+        "at": at,
+        "old_state": mover.state,
+        "new_state": state,
+        "attempt": mover.attempt,
+        "note": note,
+    }

@@ -1,0 +1,206 @@
+"""accept: events, their deliveries and idempotency keys, kept in one transaction."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import NamedTuple
+from uuid import UUID
+
+from doorstep.clock import DAY, Instant
+from doorstep.errors import StaleRouting
+from doorstep.model.submission import Receipt, Submission, Verdict
+from doorstep.stores.sql.postgres.connections import Connection
+from doorstep.stores.sql.postgres.directory import Directory
+from doorstep.stores.sql.postgres_ddl import ROUTING_LOCK
+from doorstep.stores.text import check_storable
+
+BEGIN_ACCEPT = f"BEGIN; SELECT pg_advisory_xact_lock_shared({ROUTING_LOCK})"
+"""The lock is taken before the statement that reads the version, which therefore sees every earlier change."""
+
+ACCEPT = """
+WITH event AS MATERIALIZED (
+    SELECT nextval('doorstep_events_id_seq') AS id, e.*
+    FROM unnest($1::uuid[], $2::bigint[], $3::text[], $4::int[], $5::bigint[], $6::bigint[], $7::bigint[], $8::text[],
+                $9::bytea[], $10::bytea[]) WITH ORDINALITY
+      AS e(uid, org_id, event_type, deliveries, created_at, deliver_at, expires_at, correlation_id, metadata, payload, n)
+), kept AS (
+    INSERT INTO doorstep_events (id, uid, org_id, event_type, status, delivery_count, open_count, created_at,
+                                 deliver_at, expires_at, correlation_id, metadata, payload)
+    SELECT id, uid, org_id, event_type, 'received', deliveries, deliveries, created_at,
+           deliver_at, expires_at, correlation_id, metadata, payload
+    FROM event
+    ON CONFLICT (org_id, uid) DO NOTHING
+    RETURNING id
+), numbered AS (
+    SELECT array_agg(CASE WHEN id IN (SELECT id FROM kept) THEN id END ORDER BY n) AS event_ids FROM event
+), owed AS (
+    INSERT INTO doorstep_deliveries (uid, org_id, event_id, endpoint_id, state, due_at, created_at, retries_max)
+    SELECT d.uid, d.org_id, event_ids[d.n], d.endpoint_id, 'pending', d.due_at, d.created_at, d.retries_max
+    FROM numbered, unnest($11::int[], $12::uuid[], $13::bigint[], $14::bigint[], $15::bigint[], $16::bigint[], $17::int[])
+      AS d(n, uid, org_id, endpoint_id, due_at, created_at, retries_max)
+    WHERE event_ids[d.n] IS NOT NULL
+)
+SELECT (SELECT value FROM doorstep_marks WHERE name = 'routing'),
+       ARRAY(SELECT uid FROM event WHERE id NOT IN (SELECT id FROM kept))
+"""
+"""Deliveries name their event by its place in the arrays: a subscript is cheaper than a join of 500 by 500.
+
+Answers with the routing version and with the events that were there already: the repetition of a call whose answer
+was lost. Nothing is added for those."""
+
+TAKE_KEYS = """
+INSERT INTO doorstep_idempotency AS kept
+    (org_id, key, fingerprint, event_uid, event_created_at, delivery_count, created_at)
+SELECT org_id, key, fingerprint, event_uid, event_created_at, delivery_count, $7
+FROM unnest($1::bigint[], $2::text[], $3::bytea[], $4::uuid[], $5::bigint[], $6::int[])
+  AS k(org_id, key, fingerprint, event_uid, event_created_at, delivery_count)
+ORDER BY org_id, key
+ON CONFLICT (org_id, key) DO UPDATE SET
+    fingerprint = excluded.fingerprint, event_uid = excluded.event_uid, event_created_at = excluded.event_created_at,
+    delivery_count = excluded.delivery_count, created_at = excluded.created_at
+WHERE kept.created_at <= $8
+RETURNING org_id, key
+"""
+"""Waits for another transaction that has just taken the same key; a key that still counts is locked, not changed."""
+
+READ_KEYS = """
+SELECT i.org_id, i.key, i.fingerprint, i.event_uid, i.event_created_at, i.delivery_count
+FROM unnest($1::bigint[], $2::text[]) AS k(org_id, key)
+JOIN doorstep_idempotency i ON i.org_id = k.org_id AND i.key = k.key
+"""
+
+READ_EVENTS = """
+SELECT e.uid, e.created_at, e.delivery_count
+FROM unnest($1::bigint[], $2::uuid[]) AS k(org_id, uid)
+JOIN doorstep_events e ON e.org_id = k.org_id AND e.uid = k.uid
+"""
+
+Slot = tuple[int, str]
+"""An organization and its idempotency key."""
+
+
+class First(NamedTuple):
+    """What was answered the first time under an idempotency key."""
+
+    fingerprint: bytes
+    event_id: UUID
+    created_at: Instant
+    deliveries: int
+
+    def receipt_for(self, submission: Submission) -> Receipt:
+        verdict = Verdict.REPEATED if self.fingerprint == submission.fingerprint else Verdict.CONFLICT
+        return Receipt(verdict, self.event_id, self.created_at, self.deliveries)
+
+
+class Intake:
+    """One accept call, prepared: whatever can be refused without the database has been."""
+
+    def __init__(self, submissions: Sequence[Submission], directory: Directory) -> None:
+        self._submissions = submissions
+        self._orgs = [directory.orgs[submission.event.org_id] for submission in submissions]
+        self._endpoint_keys = [
+            [directory.endpoints[delivery.endpoint_id].key for delivery in submission.deliveries]
+            for submission in submissions
+        ]
+
+    def check(self) -> None:
+        for submission in self._submissions:
+            check_storable("event_type", submission.event.event_type)
+            check_storable("correlation_id", submission.event.correlation_id)
+            check_storable("idempotency_key", submission.idempotency_key)
+
+    async def keep(self, connection: Connection, routing_version: int, now: Instant) -> list[Receipt]:
+        """Write everything; the surrounding transaction makes it so."""
+        firsts = await self._take_keys(connection, now)
+        receipts, new = self._sort_out(firsts)
+        rows = await connection.fetch(ACCEPT, *self._event_arrays(new), *self._delivery_arrays(new))
+        version, repeated = rows[0]
+        if version != routing_version:
+            raise StaleRouting("endpoints changed since the routing was read; read it again and recompute")
+        if repeated:
+            await self._correct(connection, receipts, new, set(repeated))
+        return receipts
+
+    def _sort_out(self, firsts: dict[Slot, First]) -> tuple[list[Receipt], list[int]]:
+        """A receipt for each submission, and the places of those that are new."""
+        receipts: list[Receipt] = []
+        new: list[int] = []
+        for place, submission in enumerate(self._submissions):
+            slot = self._slot(place)
+            if slot is not None and slot in firsts:
+                receipts.append(firsts[slot].receipt_for(submission))
+                continue
+            event, count = submission.event, len(submission.deliveries)
+            receipts.append(Receipt(Verdict.ACCEPTED, event.event_id, event.created_at, count))
+            new.append(place)
+            if slot is not None:
+                firsts[slot] = _first_of(submission)
+        return receipts, new
+
+    def _slot(self, place: int) -> Slot | None:
+        key = self._submissions[place].idempotency_key
+        return None if key is None else (self._orgs[place], key)
+
+    async def _take_keys(self, connection: Connection, now: Instant) -> dict[Slot, First]:
+        """Take the idempotency keys that are free; what is known about the others."""
+        wanted = {
+            slot: _first_of(submission)
+            for place, submission in reversed(list(enumerate(self._submissions)))
+            if (slot := self._slot(place)) is not None
+        }
+        if not wanted:
+            return {}
+        orgs, keys = [org for org, _ in wanted], [key for _, key in wanted]
+        taken = await connection.fetch(TAKE_KEYS, orgs, keys, *map(list, zip(*wanted.values())), now, now - DAY)
+        lost = wanted.keys() - {(row[0], row[1]) for row in taken}
+        if not lost:
+            return {}
+        rows = await connection.fetch(READ_KEYS, [org for org, _ in lost], [key for _, key in lost])
+        return {(row[0], row[1]): First(row[2], row[3], row[4], row[5]) for row in rows}
+
+    def _event_arrays(self, places: Sequence[int]) -> list[list[object]]:
+        events = [self._submissions[place].event for place in places]
+        return [
+            [event.event_id for event in events],
+            [self._orgs[place] for place in places],
+            [event.event_type for event in events],
+            [len(self._submissions[place].deliveries) for place in places],
+            [event.created_at for event in events],
+            [event.deliver_at for event in events],
+            [event.expires_at for event in events],
+            [event.correlation_id for event in events],
+            [event.metadata for event in events],
+            [event.payload for event in events],
+        ]
+
+    def _delivery_arrays(self, places: Sequence[int]) -> list[list[object]]:
+        owed = [
+            (number, place, delivery, endpoint_key)
+            for number, place in enumerate(places, 1)
+            for delivery, endpoint_key in zip(self._submissions[place].deliveries, self._endpoint_keys[place])
+        ]
+        return [
+            [number for number, _, _, _ in owed],
+            [delivery.delivery_id for _, _, delivery, _ in owed],
+            [self._orgs[place] for _, place, _, _ in owed],
+            [endpoint_key for _, _, _, endpoint_key in owed],
+            [delivery.due_at for _, _, delivery, _ in owed],
+            [self._submissions[place].event.created_at for _, place, _, _ in owed],
+            [delivery.retries_max for _, _, delivery, _ in owed],
+        ]
+
+    async def _correct(
+        self, connection: Connection, receipts: list[Receipt], places: Sequence[int], repeated: set[UUID]
+    ) -> None:
+        """An event that was there already is answered with the figures it was accepted with."""
+        known = [place for place in places if self._submissions[place].event.event_id in repeated]
+        uids = [self._submissions[place].event.event_id for place in known]
+        rows = await connection.fetch(READ_EVENTS, [self._orgs[place] for place in known], uids)
+        kept = {row[0]: Receipt(Verdict.ACCEPTED, *row) for row in rows}
+        for place, uid in zip(known, uids):
+            receipts[place] = kept[uid]
+
+
+def _first_of(submission: Submission) -> First:
+    event = submission.event
+    return First(submission.fingerprint, event.event_id, event.created_at, len(submission.deliveries))

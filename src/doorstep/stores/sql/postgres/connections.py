@@ -1,0 +1,141 @@
+"""Connections to PostgreSQL: pools that reconnect by themselves, transactions, and what errors mean.
+
+Work is given as a function and done in one transaction, so that it can be done again when PostgreSQL chose it to
+break a deadlock. A connection on which anything else happened is thrown away, never reset: a frozen server would
+not answer the reset either.
+"""
+
+from __future__ import annotations
+
+from collections.abc import AsyncIterator, Awaitable, Callable, Iterator, Mapping
+from contextlib import asynccontextmanager, contextmanager
+from typing import TYPE_CHECKING, TypeAlias, TypeVar
+
+import asyncpg
+from asyncpg.exceptions import (
+    DataError,
+    DeadlockDetectedError,
+    InsufficientResourcesError,
+    LockNotAvailableError,
+    OperatorInterventionError,
+    PostgresConnectionError,
+    PostgresSystemError,
+    ReadOnlySQLTransactionError,
+    SerializationError,
+    UniqueViolationError,
+)
+
+from doorstep.errors import DoorstepError, StoreUnavailable
+
+if TYPE_CHECKING:
+    from asyncpg.pool import PoolConnectionProxy
+
+Connection: TypeAlias = "PoolConnectionProxy[asyncpg.Record]"
+T = TypeVar("T")
+
+CONFLICTS = (DeadlockDetectedError, SerializationError, UniqueViolationError)
+"""Two transactions got into each other's way; the same work can simply be done again."""
+
+_UNAVAILABLE = (
+    OSError,  # refused, reset, and every timeout of ours
+    PostgresConnectionError,
+    OperatorInterventionError,  # shutting down, starting up, cancelled, terminated
+    InsufficientResourcesError,  # too many connections, disk full
+    LockNotAvailableError,
+    ReadOnlySQLTransactionError,  # this is no longer the primary
+    PostgresSystemError,
+    asyncpg.InterfaceError,  # the connection is closed
+)
+
+_CONFLICT_TRIES = 5
+
+
+class Connections:
+    """A pool, and the transactions run on it."""
+
+    def __init__(self, url: str, settings: Mapping[str, str], connections_max: int, command_seconds: float) -> None:
+        self._url = url
+        self._settings = settings
+        self._connections_max = connections_max
+        self._seconds = command_seconds
+        self._pool: asyncpg.Pool[asyncpg.Record] | None = None
+
+    async def open(self) -> None:
+        """Get ready; the first connection is made by the first work."""
+        self._pool = await asyncpg.create_pool(
+            self._url,
+            min_size=0,
+            max_size=self._connections_max,
+            timeout=self._seconds,
+            command_timeout=self._seconds,
+            server_settings=dict(self._settings),
+            reset=_leave,
+        )
+
+    def close(self) -> None:
+        """Let go at once: what is still running is cut off, and the server undoes it."""
+        if self._pool is not None:
+            self._pool.terminate()
+            self._pool = None
+
+    async def run(self, work: Callable[[Connection], Awaitable[T]], begin: str = "BEGIN") -> T:
+        """Do `work` in one transaction; again from its start when it lost a conflict with another one.
+
+        With an empty `begin` the work is a single statement, which is a transaction by itself.
+        """
+        for _ in range(_CONFLICT_TRIES - 1):
+            try:
+                return await self._run_once(work, begin)
+            except CONFLICTS:
+                continue
+        return await self._run_once(work, begin)
+
+    async def _run_once(self, work: Callable[[Connection], Awaitable[T]], begin: str) -> T:
+        async with self.connection() as connection:
+            if not begin:
+                return await work(connection)
+            await connection.execute(begin)
+            try:
+                result = await work(connection)
+            except (DoorstepError, *CONFLICTS):
+                await connection.execute("ROLLBACK")
+                raise
+            await connection.execute("COMMIT")
+            return result
+
+    @asynccontextmanager
+    async def connection(self) -> AsyncIterator[Connection]:
+        """A connection outside any transaction. What the server or the network does is raised as StoreUnavailable."""
+        if self._pool is None:
+            raise StoreUnavailable("the PostgreSQL store is closed; open it first")
+        with unavailability():
+            connection = await self._pool.acquire(timeout=self._seconds)
+        try:
+            with unavailability():
+                yield connection
+        except BaseException as error:
+            if isinstance(error, StoreUnavailable) or not isinstance(error, (DoorstepError, *CONFLICTS)):
+                connection.terminate()
+            raise
+        finally:
+            with unavailability():
+                await self._pool.release(connection)
+
+
+@contextmanager
+def unavailability() -> Iterator[None]:
+    """Raise as StoreUnavailable what only means that the server is not there now."""
+    try:
+        yield
+    except DataError:
+        raise  # an argument that does not fit its column is a bug of ours
+    except _UNAVAILABLE as error:
+        raise StoreUnavailable(f"PostgreSQL: {_worded(error)}") from error
+
+
+def _worded(error: BaseException) -> str:
+    return str(error) or ("no answer in time" if isinstance(error, TimeoutError) else type(error).__name__)
+
+
+async def _leave(_: object) -> None:
+    """Nothing outlives its transaction here, so a connection needs no reset (one more round trip each)."""

@@ -1,0 +1,49 @@
+"""Runs the scripts of the cold verbs on a connection, for one organization or for all."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import TypeVar, cast
+
+from sqlalchemy.dialects.postgresql.asyncpg import PGDialect_asyncpg
+
+from doorstep.stores.sql.cold.script import Rows, Script, Step, prepare
+from doorstep.stores.sql.postgres.connections import Connection
+from doorstep.stores.sql.postgres_ddl import ALL_ORGS, SCOPE
+
+T = TypeVar("T")
+
+_DIALECT = PGDialect_asyncpg()  # type: ignore[no-untyped-call]
+
+
+def begin(org_key: int | None, *, reading: bool) -> str:
+    """Open a transaction that sees one organization's rows, or everyone's.
+
+    A reading one sees one picture however many statements it has.
+    """
+    mode = "ISOLATION LEVEL REPEATABLE READ READ ONLY" if reading else "READ WRITE"
+    scope = ALL_ORGS if org_key is None else int(org_key)
+    return f"BEGIN {mode}; SET LOCAL {SCOPE} = '{scope}'"
+
+
+async def run(connection: Connection, make_script: Callable[[], Script[T]]) -> T:
+    """Run a script to its end, in the surrounding transaction."""
+    script = make_script()
+    try:
+        step = next(script)
+        while True:
+            step = script.send(await _answer(connection, step))
+    except StopIteration as end:
+        return cast(T, end.value)
+    finally:
+        script.close()
+
+
+async def _answer(connection: Connection, step: Step) -> Rows:
+    text, arguments, _, _ = prepare(step, _DIALECT)  # asyncpg gives UUIDs and booleans as the model has them
+    if not arguments:
+        return []
+    if len(arguments) > 1:
+        await connection.executemany(text, arguments)
+        return []
+    return cast(Rows, await connection.fetch(text, *arguments[0]))

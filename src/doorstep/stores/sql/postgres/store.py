@@ -1,0 +1,229 @@
+"""PostgresStore: the verbs of stores/store.py, on one PostgreSQL database shared by any number of machines.
+
+The hot verbs work as the engine, which sees every organization, on connections whose plans are made once and only
+walk indexes: a plan made while a table was small must not scan it when it has grown. The others (cold verbs) work
+for the organization they are about and are planned as PostgreSQL likes.
+"""
+
+from __future__ import annotations
+
+import time
+import warnings
+from collections.abc import Callable, Sequence
+from typing import ParamSpec, TypeVar
+from uuid import UUID
+
+import asyncpg
+from asyncpg.exceptions import InvalidAuthorizationSpecificationError, InvalidCatalogNameError
+
+from doorstep.clock import Instant
+from doorstep.errors import ConfigError
+from doorstep.model.act import Act, ActKind, ActResult
+from doorstep.model.claim import Claim, Lane, Quota
+from doorstep.model.settlement import Settled, Settlement, StatusChange
+from doorstep.model.submission import Receipt, Submission
+from doorstep.stores.sql.cold.script import Script
+from doorstep.stores.sql.cold.verbs import ColdVerbs
+from doorstep.stores.sql.postgres import accepting, claiming, migrating, scripts, settling
+from doorstep.stores.sql.postgres.connections import Connection, Connections
+from doorstep.stores.sql.postgres.directory import Directory
+from doorstep.stores.sql.postgres.low_water import LowWater
+from doorstep.stores.sql.postgres.wakeups import Wakeups
+from doorstep.stores.sql.postgres_ddl import ALL_ORGS, SCOPE
+from doorstep.stores.store import Capabilities
+
+P = ParamSpec("P")
+T = TypeVar("T")
+
+CONNECTIONS_MAX = 8
+"""For each of the two pools of a process; one more connection listens for wake-ups."""
+COMMAND_SECONDS = 15.0
+"""No statement takes nearly as long; one that does met a frozen server, and the loop must not wait for ever."""
+
+_INDEXES_ONLY = {
+    "enable_seqscan": "off",
+    "enable_bitmapscan": "off",
+    "enable_hashjoin": "off",
+    "enable_mergejoin": "off",
+}
+_HOT = {SCOPE: ALL_ORGS, "plan_cache_mode": "force_generic_plan", **_INDEXES_ONLY}
+
+
+class PostgresStore(ColdVerbs):
+    """A Store on PostgreSQL 15 or newer. Needs session-level pooling if a pooler stands in between."""
+
+    capabilities = Capabilities(durable=True, many_machines=True, pushes_wakeups=True)
+
+    def __init__(
+        self, url: str, *, connections_max: int = CONNECTIONS_MAX, command_seconds: float = COMMAND_SECONDS
+    ) -> None:
+        self._url = url
+        self._command_seconds = command_seconds
+        self._hot = Connections(url, _session(command_seconds, _HOT), connections_max, command_seconds)
+        self._cold = Connections(url, _session(command_seconds, {}), connections_max, command_seconds)
+        self._directory = Directory(self._hot)
+        self._low_water = LowWater()
+        self._wakeups = Wakeups(self._connect_listener)
+
+    # -- life ----------------------------------------------------------------------------------------------
+
+    async def open(self) -> None:
+        await self._hot.open()
+        await self._cold.open()
+        try:
+            await self._check_database()
+        except BaseException:
+            self._disconnect()
+            raise
+        self._wakeups.start()
+
+    async def close(self) -> None:
+        await self._wakeups.stop()
+        self._disconnect()
+
+    async def migrate(self) -> None:
+        await migrating.migrate(self._url)
+
+    async def time(self) -> Instant:
+        async with self._hot.connection() as connection:
+            return int(await connection.fetchval("SELECT extract(epoch FROM clock_timestamp()) * 1000000"))
+
+    def on_wakeup(self, wake: Callable[[], None]) -> None:
+        self._wakeups.add(wake)
+
+    # -- the path ------------------------------------------------------------------------------------------
+
+    async def accept(self, submissions: Sequence[Submission], routing_version: int, now: Instant) -> list[Receipt]:
+        intake = await self._directory.resolve(lambda: accepting.Intake(submissions, self._directory))
+        intake.check()
+
+        async def keep(connection: Connection) -> list[Receipt]:
+            return await intake.keep(connection, routing_version, now)
+
+        receipts = await self._hot.run(keep, accepting.BEGIN_ACCEPT)
+        self._wakeups.notify()
+        return receipts
+
+    async def lanes(self, now: Instant) -> list[Lane]:
+        async with self._hot.connection() as connection:
+            rows = await (self._sweep(connection) if self._low_water.sweep_due else self._look(connection))
+        return await self._directory.resolve(
+            lambda: [claiming.lane_of(self._directory.by_key[row[0]], row) for row in rows]
+        )
+
+    async def claim_due(
+        self, quotas: Sequence[Quota], now: Instant, lease_until: Instant, worker: str, forced_max: int = 0
+    ) -> list[Claim]:
+        demand = claiming.Demand(await self._offers(quotas), now, lease_until, worker, forced_max)
+        if demand.limited:
+            rows = await self._hot.run(demand.take_within_limits)
+        else:
+            rows = await self._hot.run(demand.take, begin="")
+        self._low_water.claimed([(row["endpoint_id"], row["was_due_at"]) for row in rows], now)
+        return claiming.claims_of(rows)
+
+    async def settle(self, settlements: Sequence[Settlement], now: Instant) -> Settled:
+        return await self._hot.run(
+            lambda connection: settling.settle(connection, settlements, now), settling.BEGIN_RELAXED
+        )
+
+    async def release(self, claims: Sequence[Claim], now: Instant) -> list[Claim]:
+        released = await self._hot.run(
+            lambda connection: settling.release(connection, claims, now), settling.BEGIN_RELAXED
+        )
+        self._wakeups.notify()
+        return released
+
+    async def expired(self, now: Instant, limit: int) -> list[Claim]:
+        async with self._hot.connection() as connection:
+            return claiming.claims_of(await connection.fetch(claiming.EXPIRED, now, limit))
+
+    async def act(self, act: Act) -> tuple[ActResult, list[StatusChange]]:
+        result = await super().act(act)
+        if act.kind is ActKind.RETRY:
+            self._wakeups.notify()
+        return result
+
+    # -- cold verbs ----------------------------------------------------------------------------------------
+
+    async def _read(
+        self, scope: UUID | None, script: Callable[P, Script[T]], /, *args: P.args, **kwargs: P.kwargs
+    ) -> T:
+        return await self._run(scope, lambda: script(*args, **kwargs), reading=True)
+
+    async def _write(
+        self, scope: UUID | None, script: Callable[P, Script[T]], /, *args: P.args, **kwargs: P.kwargs
+    ) -> T:
+        return await self._run(scope, lambda: script(*args, **kwargs), reading=False)
+
+    async def _run(self, scope: UUID | None, make_script: Callable[[], Script[T]], *, reading: bool) -> T:
+        org_key = None if scope is None else await self._directory.org_key(scope)
+        return await self._cold.run(
+            lambda connection: scripts.run(connection, make_script), scripts.begin(org_key, reading=reading)
+        )
+
+    # -- inside --------------------------------------------------------------------------------------------
+
+    async def _offers(self, quotas: Sequence[Quota]) -> list[claiming.Offer]:
+        addresses = await self._directory.addresses([quota.endpoint_id for quota in quotas])
+        return [
+            claiming.Offer(
+                address, quota.count, quota.concurrency_max, quota.rate_per_second, self._low_water.of(address.key)
+            )
+            for quota, address in zip(quotas, addresses)
+            if address is not None
+        ]
+
+    async def _sweep(self, connection: Connection) -> list[asyncpg.Record]:
+        started = time.monotonic()
+        rows = await connection.fetch(claiming.SWEEP)
+        self._low_water.swept([(row[0], row[1]) for row in rows], time.monotonic() - started)
+        return rows
+
+    async def _look(self, connection: Connection) -> list[asyncpg.Record]:
+        marks = self._low_water.marks
+        return await connection.fetch(claiming.LOOK, list(marks), list(marks.values()))
+
+    async def _check_database(self) -> None:
+        try:
+            async with self._cold.connection() as connection:
+                await migrating.check_schema(connection)
+                await _warn_of_superuser(connection)
+        except (InvalidAuthorizationSpecificationError, InvalidCatalogNameError) as error:
+            raise ConfigError(
+                f"database_url: PostgreSQL refuses it: {error}; correct the URL or the database"
+            ) from error
+
+    async def _connect_listener(self) -> asyncpg.Connection[asyncpg.Record]:
+        return await asyncpg.connect(
+            self._url,
+            timeout=self._command_seconds,
+            command_timeout=self._command_seconds,
+            server_settings=_session(self._command_seconds, {"synchronous_commit": "off"}),
+        )
+
+    def _disconnect(self) -> None:
+        self._hot.close()
+        self._cold.close()
+
+
+def _session(command_seconds: float, more: dict[str, str]) -> dict[str, str]:
+    """The settings of a connection. The server gives up on a statement when we have, and frees its locks."""
+    return {
+        "application_name": "doorstep",
+        "jit": "off",
+        "synchronous_commit": "on",
+        "statement_timeout": f"{round(command_seconds * 1000)}ms",
+        "idle_in_transaction_session_timeout": f"{round(command_seconds * 1000)}ms",
+        **more,
+    }
+
+
+async def _warn_of_superuser(connection: Connection) -> None:
+    if await connection.fetchval("SELECT rolsuper OR rolbypassrls FROM pg_roles WHERE rolname = current_user"):
+        warnings.warn(
+            "the PostgreSQL role bypasses row-level security, which keeps organizations apart even if a query is"
+            " wrong; connect as a role without SUPERUSER and BYPASSRLS",
+            RuntimeWarning,
+            stacklevel=2,
+        )

@@ -1,0 +1,67 @@
+"""What only PostgreSQL has, for the first migration: row-level security, the routing lock, vacuum settings.
+
+Row-level security keeps organizations apart even if a query forgets its WHERE. A connection says for whom it works
+by the setting `doorstep.org`: the key of an organization, or `*` for the engine; without it no row is seen.
+"""
+
+from __future__ import annotations
+
+from sqlalchemy import Table
+
+from doorstep.stores.sql.schema import TENANT_TABLES, attempts, deliveries, events, history, marks, orgs
+
+SCOPE = "doorstep.org"
+"""The setting that names the organization a transaction works for."""
+ALL_ORGS = "*"
+
+ROUTING_LOCK = 0x646F_6F72_0001
+"""The advisory lock that accepts share, and that a change of the endpoints holds alone."""
+MIGRATION_LOCK = 0x646F_6F72_0002
+
+
+def postgres_ddl() -> list[str]:
+    """The statements, in order; they are executed once, after the tables exist."""
+    isolation = [line for table in TENANT_TABLES for line in _isolated(table, "org_id")]
+    return [*isolation, *_isolated(orgs, "id"), *_routing_lock(), *map(_often_vacuumed, (events, deliveries)), *_logs()]
+
+
+def _isolated(table: Table, column: str) -> list[str]:
+    """FORCE binds the owner too. The subqueries make PostgreSQL read the setting once a statement, not once a row."""
+    setting = f"current_setting('{SCOPE}', true)"
+    everyone = f"(SELECT {setting} = '{ALL_ORGS}')"
+    one_org = f"(SELECT CASE WHEN {setting} ~ '^[0-9]+$' THEN {setting}::bigint END)"
+    return [
+        f"ALTER TABLE {table.name} ENABLE ROW LEVEL SECURITY",
+        f"ALTER TABLE {table.name} FORCE ROW LEVEL SECURITY",
+        f"CREATE POLICY {table.name}_of_one_org ON {table.name} USING ({everyone} OR {column} = {one_org})",
+    ]
+
+
+def _routing_lock() -> list[str]:
+    """An accept computed from old endpoints is committed before they change, or refused; never after.
+
+    An advisory lock, because its queue is fair: with row locks a steady stream of accepts could keep a change of an
+    endpoint waiting for ever.
+    """
+    function = f"{marks.name}_lock"
+    body = f"$$ BEGIN PERFORM pg_advisory_xact_lock({ROUTING_LOCK}); RETURN NULL; END $$"
+    return [
+        f"CREATE FUNCTION {function}() RETURNS trigger LANGUAGE plpgsql AS {body}",
+        f"CREATE TRIGGER {function} BEFORE UPDATE ON {marks.name} FOR EACH STATEMENT EXECUTE FUNCTION {function}()",
+    ]
+
+
+def _often_vacuumed(table: Table) -> str:
+    """Each row is rewritten at least twice: collect the old versions long before a fifth of the table is dead."""
+    return (
+        f"ALTER TABLE {table.name} SET (autovacuum_vacuum_scale_factor = 0.02, autovacuum_vacuum_threshold = 5000,"
+        " autovacuum_analyze_scale_factor = 0.05, autovacuum_vacuum_cost_delay = 0)"
+    )
+
+
+def _logs() -> list[str]:
+    """Only added to and cleaned in bulk: vacuum them for their visibility map, with less hurry."""
+    return [
+        f"ALTER TABLE {table.name} SET (autovacuum_vacuum_scale_factor = 0.05, autovacuum_vacuum_cost_delay = 0)"
+        for table in (attempts, history)
+    ]

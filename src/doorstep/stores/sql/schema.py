@@ -1,0 +1,360 @@
+"""The tables of the SQL stores, once for SQLite and PostgreSQL.
+
+Rows are keyed by integers inside and named by UUIDs (`uid`) outside: at a million rows a delivery costs 53 µs
+with integer keys, 82 with UUIDs in binary, 156 with UUIDs as text. Instants are integers (microseconds).
+
+Every name begins with `doorstep_`, because the tables may live in the database of the program that embeds us:
+only there can an event be sent inside that program's own transaction.
+
+The rules of the model are repeated here, so that no bug and no hand-written UPDATE can break them: CHECK
+constraints for values, and triggers made from the transition tables for changes (`trigger_ddl`).
+
+Hot tables have no foreign keys: each of them is written only inside the batched verbs, in one transaction with
+its parent, and on PostgreSQL each check would lock the parent's row.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from enum import StrEnum
+
+from sqlalchemy import (
+    BigInteger,
+    Boolean,
+    CheckConstraint,
+    Column,
+    ForeignKey,
+    Identity,
+    Index,
+    Integer,
+    LargeBinary,
+    MetaData,
+    PrimaryKeyConstraint,
+    Table,
+    Text,
+    UniqueConstraint,
+    Uuid,
+    text,
+)
+
+from doorstep.model.circuit import CircuitState
+from doorstep.model.delivery import TRANSITIONS, DeliveryState
+from doorstep.model.endpoint import EndpointState
+from doorstep.model.event import EVENT_TRANSITIONS, EventStatus
+from doorstep.model.org import Role
+
+KEY = BigInteger().with_variant(Integer(), "sqlite")
+"""SQLite makes a column its row id only if it is declared exactly INTEGER."""
+INSTANT = BigInteger()
+UID = LargeBinary(16).with_variant(Uuid(), "postgresql")
+"""16 bytes on SQLite, the native type on PostgreSQL; the readers of `script.py` give UUIDs on both."""
+
+metadata = MetaData(
+    naming_convention={
+        "ck": "%(table_name)s_%(constraint_name)s",
+        "uq": "%(table_name)s_%(column_0_N_name)s_key",
+        "pk": "%(table_name)s_pkey",
+        "fk": "%(table_name)s_%(column_0_N_name)s_fkey",
+    }
+)
+
+
+def _one_of(column: str, values: type[StrEnum]) -> CheckConstraint:
+    return CheckConstraint(f"{column} IN ({_quoted(values)})", name=f"{column}_known")
+
+
+def _quoted(values: Iterable[str]) -> str:
+    return ", ".join(f"'{value}'" for value in values)
+
+
+def _partial(name: str, table_columns: tuple[str, ...], where: str) -> Index:
+    return Index(name, *table_columns, sqlite_where=text(where), postgresql_where=text(where))
+
+
+DEAD = "state IN ('dead', 'archived') AND deleted_at IS NULL"
+UNTOUCHED = "state = 'dead' AND deleted_at IS NULL"
+FINISHED = "(state IN ('delivered', 'resolved', 'cancelled') OR deleted_at IS NOT NULL)"
+ACKNOWLEDGED = "status = 'delivered' AND delivery_count = 0"
+"""Conditions of partial indexes; SQLite uses such an index only for a query with the very same words."""
+
+
+# -- events and deliveries: the path -----------------------------------------------------------------------
+
+events = Table(
+    "doorstep_events",
+    metadata,
+    Column("id", KEY, Identity(), primary_key=True),
+    Column("uid", UID, nullable=False),
+    Column("org_id", KEY, nullable=False),
+    Column("event_type", Text, nullable=False),
+    Column("status", Text, nullable=False),
+    # The status is kept by adding to these at each settle, never by looking at the other deliveries.
+    Column("delivery_count", Integer, nullable=False),
+    Column("open_count", Integer, nullable=False),
+    Column("dead_count", Integer, nullable=False, server_default=text("0")),
+    Column("done_count", Integer, nullable=False, server_default=text("0")),
+    Column("created_at", INSTANT, nullable=False),
+    Column("settled_at", INSTANT),
+    Column("deliver_at", INSTANT),
+    Column("expires_at", INSTANT),
+    Column("correlation_id", Text, nullable=False),
+    Column("metadata", LargeBinary, nullable=False),
+    Column("payload", LargeBinary, nullable=False),
+    UniqueConstraint("org_id", "uid"),
+    _one_of("status", EventStatus),
+    CheckConstraint(
+        "open_count >= 0 AND dead_count >= 0 AND done_count >= 0"
+        " AND open_count + dead_count + done_count <= delivery_count",
+        name="counts_add_up",
+    ),
+    _partial("doorstep_events_inbox", ("org_id", "id"), "status = 'received' AND delivery_count = 0"),
+    _partial("doorstep_events_failed", ("org_id", "id"), "status = 'failed'"),
+    _partial("doorstep_events_acknowledged", ("settled_at",), ACKNOWLEDGED),
+)
+"""`settled_at` is when the event became delivered or failed; it is empty while anything is left to try."""
+
+deliveries = Table(
+    "doorstep_deliveries",
+    metadata,
+    Column("id", KEY, Identity(), primary_key=True),
+    Column("uid", UID, nullable=False),
+    Column("org_id", KEY, nullable=False),
+    Column("event_id", KEY, nullable=False),
+    Column("endpoint_id", KEY, nullable=False),
+    Column("state", Text, nullable=False),
+    Column("due_at", INSTANT),
+    Column("created_at", INSTANT, nullable=False),
+    Column("token", BigInteger, nullable=False, server_default=text("0")),
+    Column("attempt", Integer, nullable=False, server_default=text("0")),
+    Column("round_base", Integer, nullable=False, server_default=text("0")),
+    Column("retry_attempts", Integer, nullable=False, server_default=text("0")),
+    Column("retries_max", Integer, nullable=False),
+    Column("moves", Integer, nullable=False, server_default=text("0")),
+    Column("forced", Boolean, nullable=False, server_default=text("false")),
+    Column("claimed_at", INSTANT),
+    Column("worker", Text),
+    Column("first_failed_at", INSTANT),
+    Column("last_attempt_at", INSTANT),
+    Column("settled_at", INSTANT),
+    Column("deleted_at", INSTANT),
+    Column("response_code", Integer),
+    Column("category", Text),
+    Column("code", Text),
+    Column("reason", Text),
+    UniqueConstraint("org_id", "uid"),
+    _one_of("state", DeliveryState),
+    CheckConstraint("retry_attempts >= 0 AND retry_attempts <= retries_max", name="retries_bounded"),
+    CheckConstraint("(state IN ('pending', 'in_progress')) = (due_at IS NOT NULL)", name="due_while_open"),
+    Index("doorstep_deliveries_event", "event_id"),
+    _partial("doorstep_deliveries_pending", ("endpoint_id", "due_at", "id"), "state = 'pending'"),
+    _partial("doorstep_deliveries_forced", ("due_at", "id"), "state = 'pending' AND forced"),
+    _partial("doorstep_deliveries_in_progress", ("endpoint_id", "due_at"), "state = 'in_progress'"),
+    _partial("doorstep_deliveries_dead", ("org_id", "state", "settled_at", "id"), DEAD),
+    _partial("doorstep_deliveries_untouched", ("settled_at", "id"), UNTOUCHED),
+    _partial("doorstep_deliveries_finished", ("settled_at", "id"), FINISHED),
+)
+"""`token` grows with every claim and is never reused. `round_base` is the number of the last attempt before the
+present round, so that retries can be counted anew after an operator's retry. `moves` counts the transitions: it
+numbers the history. `due_at` is the next try, or the end of the lease."""
+
+attempts = Table(
+    "doorstep_attempts",
+    metadata,
+    Column("delivery_id", KEY, nullable=False),
+    Column("number", Integer, nullable=False),
+    Column("move", Integer, nullable=False),
+    Column("late", Integer, nullable=False),
+    Column("org_id", KEY, nullable=False),
+    Column("worker", Text, nullable=False),
+    Column("started_at", INSTANT, nullable=False),
+    Column("finished_at", INSTANT, nullable=False),
+    Column("dns_us", BigInteger, nullable=False),
+    Column("connect_us", BigInteger, nullable=False),
+    Column("tls_us", BigInteger, nullable=False),
+    Column("first_byte_us", BigInteger, nullable=False),
+    Column("next_retry_at", INSTANT),
+    Column("response_code", Integer),
+    Column("category", Text),
+    Column("code", Text),
+    Column("reason", Text, nullable=False),
+    Column("detail", Text, nullable=False),
+    Column("request_headers", LargeBinary, nullable=False),
+    Column("response_headers", LargeBinary, nullable=False),
+    Column("response_body", LargeBinary, nullable=False),
+    PrimaryKeyConstraint("delivery_id", "number", "move", "late"),
+    sqlite_with_rowid=False,
+)
+"""Clustered by delivery. `late` is 0 for the attempt that counted, and 1, 2, … for late results of the same number.
+`move` is the delivery's `moves` when the row was written, so that rows of one number can be read in that order."""
+
+history = Table(
+    "doorstep_history",
+    metadata,
+    Column("delivery_id", KEY, nullable=False),
+    Column("move", Integer, nullable=False),
+    Column("org_id", KEY, nullable=False),
+    Column("at", INSTANT, nullable=False),
+    Column("old_state", Text, nullable=False),
+    Column("new_state", Text, nullable=False),
+    Column("attempt", Integer, nullable=False),
+    Column("note", Text, nullable=False),
+    PrimaryKeyConstraint("delivery_id", "move"),
+    sqlite_with_rowid=False,
+)
+"""One row a transition, numbered by the delivery's `moves` after it; the acceptance is read from the delivery."""
+
+idempotency = Table(
+    "doorstep_idempotency",
+    metadata,
+    Column("org_id", KEY, nullable=False),
+    Column("key", Text, nullable=False),
+    Column("fingerprint", LargeBinary, nullable=False),
+    Column("event_uid", UID, nullable=False),
+    Column("event_created_at", INSTANT, nullable=False),
+    Column("delivery_count", Integer, nullable=False),
+    Column("created_at", INSTANT, nullable=False),
+    PrimaryKeyConstraint("org_id", "key"),
+    Index("doorstep_idempotency_age", "created_at"),
+    sqlite_with_rowid=False,
+)
+"""The first receipt under each key: it can be given again even if the event has been cleaned away."""
+
+# -- endpoints and circuits --------------------------------------------------------------------------------
+
+endpoints = Table(
+    "doorstep_endpoints",
+    metadata,
+    Column("id", KEY, Identity(), primary_key=True),
+    Column("uid", UID, nullable=False, unique=True),
+    Column("org_id", KEY, ForeignKey("doorstep_orgs.id"), nullable=False),
+    Column("state", Text, nullable=False),
+    Column("rate_next_at", INSTANT, nullable=False, server_default=text("0")),
+    Column("document", Text, nullable=False),
+    _one_of("state", EndpointState),
+    Index("doorstep_endpoints_org", "org_id"),
+)
+"""`document` is the endpoint as JSON. `rate_next_at` is what stores/rate.py remembers."""
+
+circuits = Table(
+    "doorstep_circuits",
+    metadata,
+    Column("endpoint_id", KEY, ForeignKey("doorstep_endpoints.id"), primary_key=True, autoincrement=False),
+    Column("org_id", KEY, nullable=False),
+    Column("state", Text, nullable=False),
+    Column("failures", Integer, nullable=False),
+    Column("failing_since", INSTANT),
+    Column("changed_at", INSTANT, nullable=False),
+    Column("until", INSTANT),
+    Column("version", BigInteger, nullable=False),
+    _one_of("state", CircuitState),
+)
+
+circuit_history = Table(
+    "doorstep_circuit_history",
+    metadata,
+    Column("endpoint_id", KEY, ForeignKey("doorstep_endpoints.id"), nullable=False),
+    Column("version", BigInteger, nullable=False),
+    Column("org_id", KEY, nullable=False),
+    Column("at", INSTANT, nullable=False),
+    Column("old_state", Text, nullable=False),
+    Column("new_state", Text, nullable=False),
+    Column("reason", Text, nullable=False),
+    PrimaryKeyConstraint("endpoint_id", "version"),
+    sqlite_with_rowid=False,
+)
+
+# -- organizations, keys, audit ----------------------------------------------------------------------------
+
+orgs = Table(
+    "doorstep_orgs",
+    metadata,
+    Column("id", KEY, Identity(), primary_key=True),
+    Column("uid", UID, nullable=False, unique=True),
+    Column("document", Text, nullable=False),
+)
+
+keys = Table(
+    "doorstep_keys",
+    metadata,
+    Column("id", KEY, Identity(), primary_key=True),
+    Column("uid", UID, nullable=False, unique=True),
+    Column("org_id", KEY, ForeignKey("doorstep_orgs.id"), nullable=False),
+    Column("name", Text, nullable=False),
+    Column("role", Text, nullable=False),
+    Column("prefix", Text, nullable=False),
+    Column("digest", LargeBinary, nullable=False, unique=True),
+    Column("created_at", INSTANT, nullable=False),
+    Column("expires_at", INSTANT),
+    Column("revoked_at", INSTANT),
+    _one_of("role", Role),
+    Index("doorstep_keys_org", "org_id"),
+)
+
+audit = Table(
+    "doorstep_audit",
+    metadata,
+    Column("id", KEY, Identity(), primary_key=True),
+    Column("org_id", KEY, nullable=False),
+    Column("at", INSTANT, nullable=False),
+    Column("actor", Text, nullable=False),
+    Column("action", Text, nullable=False),
+    Column("subjects", Text, nullable=False),
+    Column("result", Text, nullable=False),
+    Column("reason", Text, nullable=False),
+    Index("doorstep_audit_org", "org_id", "id"),
+)
+"""`subjects` is a JSON array of ids."""
+
+marks = Table(
+    "doorstep_marks",
+    metadata,
+    Column("name", Text, primary_key=True),
+    Column("value", BigInteger, nullable=False),
+    sqlite_with_rowid=False,
+)
+"""Numbers that only grow: `routing` (the version of the endpoints), and on SQLite the last `events` and
+`deliveries` keys given out, so that a key is never used twice, not even after cleaning."""
+
+MARKS = ("routing", "events", "deliveries")
+"""The rows that the first migration puts into `marks`, all at 0."""
+
+TENANT_TABLES = (events, deliveries, attempts, history, idempotency, endpoints, circuits, circuit_history, keys, audit)
+"""Every table whose rows belong to one organization, named by `org_id`."""
+
+
+# -- what may follow what, kept by the database itself -----------------------------------------------------
+
+
+def trigger_ddl(dialect: str) -> list[str]:
+    """Triggers that refuse every change of state outside the model's tables, for `sqlite` or `postgresql`.
+
+    They stand on the state column alone and decide in their WHEN clause, so an allowed update costs a few
+    comparisons. A delivery may be written again in its state only while it is pending (an operator's retry).
+    """
+    moves = sorted({*TRANSITIONS, (DeliveryState.PENDING, DeliveryState.PENDING)})
+    stays = [(status, status) for status in EventStatus]
+    return [
+        *_trigger(dialect, "doorstep_deliveries", "state", moves),
+        *_trigger(dialect, "doorstep_events", "status", sorted({*EVENT_TRANSITIONS, *stays})),
+    ]
+
+
+def _trigger(dialect: str, table: str, column: str, pairs: Iterable[tuple[str, str]]) -> list[str]:
+    refusal = f"this change of {table}.{column} is not in the transition table"
+    head = f"CREATE TRIGGER {table}_{column}_change BEFORE UPDATE OF {column} ON {table} FOR EACH ROW"
+    if dialect == "sqlite":
+        return [f"{head} WHEN NOT ({_allowed(column, pairs)}) BEGIN SELECT RAISE(ABORT, '{refusal}'); END"]
+    function = (
+        f"CREATE FUNCTION {table}_{column}_refuse() RETURNS trigger LANGUAGE plpgsql AS"
+        f" $$ BEGIN RAISE EXCEPTION '{refusal}' USING ERRCODE = 'check_violation'; END $$"
+    )
+    return [function, f"{head} WHEN (NOT ({_allowed(column, pairs)})) EXECUTE FUNCTION {table}_{column}_refuse()"]
+
+
+def _allowed(column: str, pairs: Iterable[tuple[str, str]]) -> str:
+    targets: dict[str, list[str]] = {}
+    for source, target in pairs:
+        targets.setdefault(source, []).append(target)
+    return " OR ".join(
+        f"(OLD.{column} = '{source}' AND NEW.{column} IN ({_quoted(allowed)}))" for source, allowed in targets.items()
+    )

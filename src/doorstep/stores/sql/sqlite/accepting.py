@@ -1,0 +1,224 @@
+"""Accept: events with their deliveries and idempotency keys, in the transaction that the writer is in.
+
+All calls that came while the last commit ran are kept together, as if they had been one.
+"""
+
+from __future__ import annotations
+
+import sqlite3
+from collections.abc import Iterable, Sequence
+from itertools import islice
+from typing import NamedTuple
+from uuid import UUID
+
+from doorstep.clock import DAY, Instant
+from doorstep.errors import StaleRouting
+from doorstep.model.submission import Receipt, Submission, Verdict
+from doorstep.stores.sql.sqlite.batches import write_rows
+from doorstep.stores.sql.sqlite.names import Directory
+
+MARKS = (
+    "SELECT (SELECT value FROM doorstep_marks WHERE name = 'routing'),"
+    " (SELECT value FROM doorstep_marks WHERE name = 'events'),"
+    " (SELECT value FROM doorstep_marks WHERE name = 'deliveries')"
+)
+MOVE_MARKS = (
+    "UPDATE doorstep_marks SET value = value + CASE name WHEN 'events' THEN ? ELSE ? END"
+    " WHERE name IN ('events', 'deliveries')"
+)
+ADD_EVENTS = (
+    "INSERT INTO doorstep_events (id, uid, org_id, event_type, status, delivery_count, open_count, created_at,"
+    " deliver_at, expires_at, correlation_id, metadata, payload) VALUES {rows} ON CONFLICT (org_id, uid) DO NOTHING"
+)
+ADD_DELIVERIES = (
+    "INSERT INTO doorstep_deliveries (id, uid, org_id, event_id, endpoint_id, state, due_at, created_at, retries_max)"
+    " VALUES {rows}"
+)
+KEPT_EVENT = "SELECT id, created_at, delivery_count FROM doorstep_events WHERE org_id = ? AND uid = ?"
+FIRST_RECEIPT = (
+    "SELECT fingerprint, event_uid, event_created_at, delivery_count FROM doorstep_idempotency"
+    " WHERE org_id = ? AND key = ? AND created_at > ?"
+)
+KEEP_KEYS = (
+    "INSERT OR REPLACE INTO doorstep_idempotency"
+    " (org_id, key, fingerprint, event_uid, event_created_at, delivery_count, created_at) VALUES {rows}"
+)
+
+
+class Call(NamedTuple):
+    """One call of accept."""
+
+    submissions: Sequence[Submission]
+    routing_version: int
+    now: Instant
+
+
+class _Arrival(NamedTuple):
+    """A submission with the place of its receipt among all that are kept together."""
+
+    place: int
+    org_key: int
+    submission: Submission
+    now: Instant
+
+
+class _Newcomer(NamedTuple):
+    """An arrival that no idempotency key has answered, with its new key inside."""
+
+    key: int
+    arrival: _Arrival
+
+
+def accept(connection: sqlite3.Connection, calls: Sequence[Call], directory: Directory) -> list[list[Receipt]]:
+    """Keep the submissions of all calls; for each call one receipt a submission, in order."""
+    routing_version, last_event, last_delivery = connection.execute(MARKS).fetchone()
+    for call in calls:
+        if call.routing_version != routing_version:
+            raise StaleRouting("endpoints changed since the routing was read; read it again and recompute")
+    arrivals = _arrivals(connection, directory, calls)
+    receipts, repeats = _answered_by_key(connection, arrivals)
+    unanswered = [one for one in arrivals if one.place not in receipts and one.place not in repeats]
+    newcomers = [_Newcomer(key, one) for key, one in enumerate(unanswered, last_event + 1)]
+    receipts |= _keep_events(connection, newcomers)
+    delivery_count = _keep_deliveries(connection, directory, newcomers, receipts, last_delivery + 1)
+    connection.execute(MOVE_MARKS, (len(newcomers), delivery_count))
+    for newcomer in newcomers:
+        receipts.setdefault(newcomer.arrival.place, _receipt(newcomer.arrival.submission))
+    _keep_keys(connection, newcomers, receipts)
+    for place, first in repeats.items():
+        receipts[place] = _again(receipts[first], arrivals[place].submission, arrivals[first].submission.fingerprint)
+    in_order = (receipts[place] for place in range(len(arrivals)))
+    return [list(islice(in_order, len(call.submissions))) for call in calls]
+
+
+def _arrivals(connection: sqlite3.Connection, directory: Directory, calls: Iterable[Call]) -> list[_Arrival]:
+    with_time = [(one, call.now) for call in calls for one in call.submissions]
+    org_key = directory.orgs.key
+    return [
+        _Arrival(place, org_key(connection, one.event.org_id), one, now) for place, (one, now) in enumerate(with_time)
+    ]
+
+
+# -- events and deliveries ---------------------------------------------------------------------------------
+
+
+def _keep_events(connection: sqlite3.Connection, newcomers: Sequence[_Newcomer]) -> dict[int, Receipt]:
+    """Insert the events; returns receipts for those that had been kept before under the same id."""
+    rows = [_event_row(newcomer) for newcomer in newcomers]
+    if write_rows(connection, ADD_EVENTS, rows) == len(rows):
+        return {}
+    kept: dict[int, Receipt] = {}
+    for key, (place, org_key, submission, _) in newcomers:
+        event_id = submission.event.event_id
+        found, created_at, count = connection.execute(KEPT_EVENT, (org_key, event_id.bytes)).fetchone()
+        if found != key:
+            kept[place] = Receipt(Verdict.ACCEPTED, event_id, created_at, count)
+    return kept
+
+
+def _event_row(newcomer: _Newcomer) -> tuple[object, ...]:
+    event, count = newcomer.arrival.submission.event, len(newcomer.arrival.submission.deliveries)
+    return (
+        newcomer.key,
+        event.event_id.bytes,
+        newcomer.arrival.org_key,
+        event.event_type,
+        "received",
+        count,
+        count,
+        event.created_at,
+        event.deliver_at,
+        event.expires_at,
+        event.correlation_id,
+        event.metadata,
+        event.payload,
+    )
+
+
+def _keep_deliveries(
+    connection: sqlite3.Connection,
+    directory: Directory,
+    newcomers: Iterable[_Newcomer],
+    kept: dict[int, Receipt],
+    first_key: int,
+) -> int:
+    """Insert the deliveries of the events that are new; returns how many."""
+    endpoint_key = directory.endpoints.key
+    owed = [
+        (delivery, event_key, arrival.org_key, arrival.submission.event.created_at)
+        for event_key, arrival in newcomers
+        if arrival.place not in kept
+        for delivery in arrival.submission.deliveries
+    ]
+    rows = [
+        (
+            key,
+            delivery.delivery_id.bytes,
+            org_key,
+            event_key,
+            endpoint_key(connection, delivery.endpoint_id),
+            "pending",
+            delivery.due_at,
+            created_at,
+            delivery.retries_max,
+        )
+        for key, (delivery, event_key, org_key, created_at) in enumerate(owed, first_key)
+    ]
+    return write_rows(connection, ADD_DELIVERIES, rows)
+
+
+def _receipt(submission: Submission) -> Receipt:
+    event = submission.event
+    return Receipt(Verdict.ACCEPTED, event.event_id, event.created_at, len(submission.deliveries))
+
+
+# -- idempotency -------------------------------------------------------------------------------------------
+
+
+def _answered_by_key(
+    connection: sqlite3.Connection, arrivals: Iterable[_Arrival]
+) -> tuple[dict[int, Receipt], dict[int, int]]:
+    """What keys answer: receipts given before, and which arrivals repeat another one of this batch."""
+    receipts: dict[int, Receipt] = {}
+    repeats: dict[int, int] = {}
+    firsts: dict[tuple[int, str], int] = {}
+    for arrival in arrivals:
+        if arrival.submission.idempotency_key is None:
+            continue
+        first = firsts.setdefault((arrival.org_key, arrival.submission.idempotency_key), arrival.place)
+        if first in receipts or first == arrival.place:
+            given = _given_before(connection, arrival)
+            if given is not None:
+                receipts[arrival.place] = given
+        else:
+            repeats[arrival.place] = first
+    return receipts, repeats
+
+
+def _given_before(connection: sqlite3.Connection, arrival: _Arrival) -> Receipt | None:
+    key = (arrival.org_key, arrival.submission.idempotency_key, arrival.now - DAY)
+    row = connection.execute(FIRST_RECEIPT, key).fetchone()
+    if row is None:
+        return None
+    fingerprint, event_uid, created_at, count = row
+    first = Receipt(Verdict.ACCEPTED, UUID(bytes=event_uid), created_at, count)
+    return _again(first, arrival.submission, fingerprint)
+
+
+def _again(first: Receipt, submission: Submission, fingerprint: bytes) -> Receipt:
+    """The first receipt once more; or a conflict, if another body came under its key."""
+    verdict = Verdict.REPEATED if submission.fingerprint == fingerprint else Verdict.CONFLICT
+    return Receipt(verdict, first.event_id, first.created_at, first.deliveries)
+
+
+def _keep_keys(connection: sqlite3.Connection, newcomers: Iterable[_Newcomer], receipts: dict[int, Receipt]) -> None:
+    rows = [
+        (org_key, submission.idempotency_key, submission.fingerprint, *_columns(receipts[place]), now)
+        for _, (place, org_key, submission, now) in newcomers
+        if submission.idempotency_key is not None
+    ]
+    write_rows(connection, KEEP_KEYS, rows)
+
+
+def _columns(receipt: Receipt) -> tuple[bytes, Instant, int]:
+    return receipt.event_id.bytes, receipt.created_at, receipt.deliveries

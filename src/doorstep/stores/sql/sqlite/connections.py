@@ -1,0 +1,70 @@
+"""Connections to the file: how they are opened, and which of their errors mean that the store is unavailable."""
+
+from __future__ import annotations
+
+import sqlite3
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from urllib.parse import quote
+
+from doorstep.errors import StoreUnavailable
+
+BUSY_SECONDS = 5.0
+"""How long to wait for another process that is writing to the same file."""
+CHECKPOINT_PAGES = 4_000
+"""16 MiB of log between checkpoints: a page that is written again before costs nothing more."""
+LOG_BYTES_MAX = 64 * 2**20
+"""A log that a burst made longer is cut back to this after a checkpoint."""
+STATEMENTS_KEPT = 512
+"""Prepared statements a connection keeps; a batch has up to eight sizes of each."""
+
+
+def connect(path: str, *, create: bool = False) -> sqlite3.Connection:
+    """A connection in WAL mode that may be handed between threads, without implicit transactions."""
+    mode = "rwc" if create else "rw"
+    connection = sqlite3.connect(
+        f"file:{quote(str(Path(path).absolute()))}?mode={mode}",
+        uri=True,
+        timeout=BUSY_SECONDS,
+        isolation_level=None,
+        check_same_thread=False,
+        cached_statements=STATEMENTS_KEPT,
+    )
+    try:
+        _configure(connection)
+    except BaseException:
+        connection.close()
+        raise
+    return connection
+
+
+def connect_reader(path: str) -> sqlite3.Connection:
+    """A connection that cannot write. Not opened read-only: a reader must be able to recover the log after a crash."""
+    connection = connect(path)
+    connection.execute("PRAGMA query_only = ON")
+    return connection
+
+
+@contextmanager
+def unavailable(path: str) -> Iterator[None]:
+    """Turn what the file or the disk did into StoreUnavailable; what a statement broke (a bug) passes through."""
+    try:
+        yield
+    except sqlite3.DatabaseError as error:
+        if not file_failed(error):
+            raise
+        raise StoreUnavailable(f"{path}: {error}") from error
+
+
+def file_failed(error: BaseException) -> bool:
+    """Whether the file, the disk or a foreign lock is at fault (also a damaged file), not what we asked of it."""
+    return isinstance(error, sqlite3.OperationalError) or type(error) is sqlite3.DatabaseError
+
+
+def _configure(connection: sqlite3.Connection) -> None:
+    connection.execute("PRAGMA journal_mode = WAL")
+    connection.execute("PRAGMA synchronous = FULL")
+    connection.execute("PRAGMA foreign_keys = ON")
+    connection.execute(f"PRAGMA wal_autocheckpoint = {CHECKPOINT_PAGES}")
+    connection.execute(f"PRAGMA journal_size_limit = {LOG_BYTES_MAX}")

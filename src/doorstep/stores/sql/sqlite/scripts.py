@@ -1,0 +1,49 @@
+"""Cold verbs on a SQLite connection: runs a script to its end."""
+
+from __future__ import annotations
+
+import sqlite3
+from typing import TypeVar
+from uuid import UUID
+
+from sqlalchemy.dialects import sqlite
+
+from doorstep.stores.sql.cold.script import Prepared, Row, Rows, Script, Step, prepare
+
+T = TypeVar("T")
+
+_DIALECT = sqlite.dialect(paramstyle="qmark")
+
+
+def run_script(connection: sqlite3.Connection, script: Script[T]) -> T:
+    """Run a script inside the transaction that `connection` is in."""
+    try:
+        step = next(script)
+        while True:
+            step = script.send(_rows(connection, step))
+    except StopIteration as end:
+        return end.value  # type: ignore[no-any-return]
+
+
+def _rows(connection: sqlite3.Connection, step: Step) -> Rows:
+    prepared = prepare(step, _DIALECT)
+    if len(prepared.arguments) == 1:
+        rows = connection.execute(prepared.text, _driver_values(prepared.arguments[0])).fetchall()
+        return [_model_values(row, prepared) for row in rows] if prepared.uid_columns or prepared.bool_columns else rows
+    if prepared.arguments:
+        connection.executemany(prepared.text, map(_driver_values, prepared.arguments))
+    return []
+
+
+def _driver_values(arguments: tuple[object, ...]) -> tuple[object, ...]:
+    return tuple(value.bytes if isinstance(value, UUID) else value for value in arguments)
+
+
+def _model_values(row: Row, prepared: Prepared) -> Row:
+    values = list(row)
+    for place in prepared.uid_columns:
+        if values[place] is not None:
+            values[place] = UUID(bytes=values[place])
+    for place in prepared.bool_columns:
+        values[place] = bool(values[place])
+    return tuple(values)

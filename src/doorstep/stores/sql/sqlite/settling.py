@@ -1,0 +1,241 @@
+"""Settle and release: what is written when a claim ends, in the transaction that the writer is in."""
+
+from __future__ import annotations
+
+import sqlite3
+from collections.abc import Iterable, Sequence
+from typing import NamedTuple
+
+from doorstep.clock import Instant
+from doorstep.model.claim import Claim
+from doorstep.model.delivery import DeliveryState, check_transition
+from doorstep.model.event import EventStatus
+from doorstep.model.settlement import Settled, Settlement, StatusChange
+from doorstep.stores import notes
+from doorstep.stores.sql.sqlite.batches import Column, Numbers, as_list, packed, unpacked, write_rows
+from doorstep.stores.text import storable
+
+_HELD: tuple[Column, ...] = (Numbers("id"), Numbers("token"), Numbers("moves"), Numbers("org_id"))
+HELD = packed(
+    _HELD,
+    "FROM doorstep_deliveries WHERE id IN (SELECT value FROM json_each(?)) AND state = 'in_progress'",
+)
+SETTLE = """
+WITH result (id, state, due_at, retries_max, first_failed_at, last_attempt_at, settled_at, category, code, reason,
+    response_code) AS (VALUES {rows})
+UPDATE doorstep_deliveries SET state = result.state, due_at = result.due_at, retries_max = result.retries_max,
+    retry_attempts = min(retry_attempts, result.retries_max), forced = 0, claimed_at = NULL, worker = NULL,
+    first_failed_at = result.first_failed_at, last_attempt_at = result.last_attempt_at,
+    settled_at = result.settled_at, category = result.category, code = result.code, reason = result.reason,
+    response_code = result.response_code, moves = moves + 1
+FROM result WHERE doorstep_deliveries.id = result.id
+"""
+ADD_ATTEMPTS = """
+INSERT INTO doorstep_attempts (delivery_id, number, move, late, org_id, worker, started_at, finished_at, dns_us,
+    connect_us, tls_us, first_byte_us, response_code, category, code, reason, detail, request_headers,
+    response_headers, response_body, next_retry_at) VALUES {rows}
+"""
+ADD_HISTORY = """
+INSERT INTO doorstep_history (delivery_id, move, org_id, at, old_state, new_state, attempt, note) VALUES {rows}
+"""
+ADD_LATE_ATTEMPT = """
+INSERT INTO doorstep_attempts (delivery_id, number, move, late, org_id, worker, started_at, finished_at, dns_us,
+    connect_us, tls_us, first_byte_us, response_code, category, code, reason, detail, request_headers,
+    response_headers, response_body)
+SELECT d.id, ?2, d.moves, 1 + (SELECT coalesce(max(a.late), 0) FROM doorstep_attempts a
+        WHERE a.delivery_id = ?1 AND a.number = ?2 AND a.move = d.moves),
+    d.org_id, ?3, ?4, ?5, ?6, ?7, ?8, ?9, ?10, ?11, ?12, ?13, ?14, ?15, ?16, ?17
+FROM doorstep_deliveries d WHERE d.id = ?1
+"""
+RELEASE = """
+UPDATE doorstep_deliveries SET state = 'pending', due_at = ?, attempt = attempt - 1,
+    retry_attempts = min(max(attempt - 2 - round_base, 0), retries_max), claimed_at = NULL, worker = NULL,
+    moves = moves + 1
+WHERE id IN (SELECT value FROM json_each(?))
+"""
+COUNT = """
+UPDATE doorstep_events SET open_count = open_count - ?1 - ?2, dead_count = dead_count + ?1, done_count = done_count + ?2,
+    status = CASE WHEN open_count > ?1 + ?2 THEN status WHEN dead_count + ?1 > 0 THEN 'failed' ELSE 'delivered' END,
+    settled_at = CASE WHEN open_count > ?1 + ?2 THEN NULL ELSE ?3 END
+WHERE id IN (SELECT value FROM json_each(?4))
+"""
+"""The rule of model/event.py `status_of`, for an event that has been picked up and has one more dead or done."""
+_ENDED: tuple[Column, ...] = (Numbers("id"), Numbers("status"))
+ENDED = packed(
+    _ENDED,
+    "FROM doorstep_events WHERE id IN (SELECT value FROM json_each(?)) AND status IN ('delivered', 'failed')",
+)
+
+
+class _Held(NamedTuple):
+    """A claim that is still the newest and still running."""
+
+    token: int
+    moves: int
+    org_key: int
+
+
+class _Ending(NamedTuple):
+    """A settlement that may be written, with what is needed of its row."""
+
+    settlement: Settlement
+    move: int
+    org_key: int
+
+
+# -- settle ------------------------------------------------------------------------------------------------
+
+
+def settle(connection: sqlite3.Connection, settlements: Sequence[Settlement], now: Instant) -> Settled:
+    for settlement in settlements:
+        check_transition(DeliveryState.IN_PROGRESS, settlement.state)
+    endings, late = _split(connection, settlements)
+    write_rows(connection, SETTLE, [_result_row(ending.settlement, now) for ending in endings])
+    write_rows(connection, ADD_ATTEMPTS, [_attempt_row(ending) for ending in endings])
+    write_rows(connection, ADD_HISTORY, [_settled_line(ending, now) for ending in endings])
+    for settlement in late:
+        connection.execute(
+            ADD_LATE_ATTEMPT, (settlement.claim.key, settlement.claim.attempt, *_attempt_columns(settlement))
+        )
+    changes = _count(connection, [ending.settlement for ending in endings], now)
+    return Settled(tuple(settlement.claim for settlement in late), tuple(changes))
+
+
+def _split(connection: sqlite3.Connection, settlements: Sequence[Settlement]) -> tuple[list[_Ending], list[Settlement]]:
+    """The settlements whose claims are still held, and the late ones; of two for one claim the second is late."""
+    held = _held(connection, [settlement.claim for settlement in settlements])
+    endings, late = [], []
+    for settlement in settlements:
+        row = held.get(settlement.claim.key)
+        if row is None or row.token != settlement.claim.token:
+            late.append(settlement)
+        else:
+            del held[settlement.claim.key]
+            endings.append(_Ending(settlement, row.moves + 1, row.org_key))
+    return endings, late
+
+
+def _held(connection: sqlite3.Connection, claims: Iterable[Claim]) -> dict[object, _Held]:
+    row = connection.execute(HELD, (as_list(claim.key for claim in claims),)).fetchone()
+    return {key: _Held(*values) for key, *values in zip(*unpacked(_HELD, row), strict=True)}
+
+
+def _result_row(settlement: Settlement, now: Instant) -> tuple[object, ...]:
+    claim, outcome, reply = settlement.claim, settlement.outcome, settlement.outcome.reply
+    failed_at = claim.first_failed_at
+    if failed_at is None and outcome.category is not None:
+        failed_at = reply.finished_at
+    return (
+        claim.key,
+        settlement.state.value,
+        settlement.due_at,
+        settlement.retries_max,
+        failed_at,
+        reply.finished_at,
+        None if settlement.state is DeliveryState.PENDING else now,
+        outcome.category and outcome.category.value,
+        outcome.code,
+        None if outcome.category is None else storable(outcome.reason),
+        reply.status,
+    )
+
+
+def _attempt_row(ending: _Ending) -> tuple[object, ...]:
+    settlement, move, org_key = ending
+    counted = (settlement.claim.key, settlement.claim.attempt, move, 0, org_key)
+    return (*counted, *_attempt_columns(settlement), settlement.due_at)
+
+
+def _attempt_columns(settlement: Settlement) -> tuple[object, ...]:
+    claim, outcome, reply = settlement.claim, settlement.outcome, settlement.outcome.reply
+    return (
+        claim.worker,
+        reply.started_at,
+        reply.finished_at,
+        reply.timings.dns,
+        reply.timings.connect,
+        reply.timings.tls,
+        reply.timings.first_byte,
+        reply.status,
+        outcome.category and outcome.category.value,
+        outcome.code,
+        storable(outcome.reason),
+        storable(outcome.detail),
+        reply.request_headers,
+        reply.headers,
+        reply.body,
+    )
+
+
+def _settled_line(ending: _Ending, now: Instant) -> tuple[object, ...]:
+    settlement = ending.settlement
+    line = (settlement.claim.key, ending.move, ending.org_key, now, "in_progress", settlement.state.value)
+    return (*line, settlement.claim.attempt, storable(notes.settled(settlement)))
+
+
+# -- the status of events ----------------------------------------------------------------------------------
+
+
+class _Tally:
+    """What the settlements of one event add up to."""
+
+    __slots__ = ("claim", "dead", "done", "retry_attempts")
+
+    def __init__(self, claim: Claim) -> None:
+        self.claim = claim
+        self.dead = self.done = self.retry_attempts = 0
+
+    def add(self, settlement: Settlement) -> None:
+        self.dead += settlement.state is DeliveryState.DEAD
+        self.done += settlement.state is DeliveryState.DELIVERED
+        self.retry_attempts = max(self.retry_attempts, min(settlement.claim.retry_attempts, settlement.retries_max))
+
+    def change(self, status: str) -> StatusChange:
+        claim, new = self.claim, EventStatus(status)
+        return StatusChange(
+            claim.event_id, claim.org_id, claim.correlation_id, EventStatus.QUEUED, new, self.retry_attempts
+        )
+
+
+def _count(connection: sqlite3.Connection, settlements: Iterable[Settlement], now: Instant) -> list[StatusChange]:
+    """Add to the counts of the events; events with the same sum in one statement, which is nearly always all."""
+    tallies: dict[object, _Tally] = {}
+    for settlement in settlements:
+        claim = settlement.claim
+        if claim.event_key not in tallies:
+            tallies[claim.event_key] = _Tally(claim)
+        tallies[claim.event_key].add(settlement)
+    alike: dict[tuple[int, int], list[object]] = {}
+    for key, tally in tallies.items():
+        alike.setdefault((tally.dead, tally.done), []).append(key)
+    for (dead, done), keys in alike.items():
+        if dead or done:
+            connection.execute(COUNT, (dead, done, now, as_list(keys)))
+    ended = _ended(connection, tallies)
+    return [tally.change(ended[key]) for key, tally in tallies.items() if key in ended]
+
+
+def _ended(connection: sqlite3.Connection, keys: Iterable[object]) -> dict[object, str]:
+    """The events among these that are delivered or failed. Before this settle none was: each had one in progress."""
+    ids, statuses = unpacked(_ENDED, connection.execute(ENDED, (as_list(keys),)).fetchone())
+    return dict(zip(ids, statuses, strict=True))
+
+
+# -- release -----------------------------------------------------------------------------------------------
+
+
+def release(connection: sqlite3.Connection, claims: Sequence[Claim], now: Instant) -> list[Claim]:
+    held = _held(connection, claims)
+    released = []
+    lines: list[tuple[object, ...]] = []
+    for claim in claims:
+        row = held.get(claim.key)
+        if row is None or row.token != claim.token:
+            continue
+        del held[claim.key]
+        released.append(claim)
+        line = (claim.key, row.moves + 1, row.org_key, now, "in_progress", "pending")
+        lines.append((*line, claim.attempt - 1, notes.released(claim.worker)))
+    connection.execute(RELEASE, (now, as_list(claim.key for claim in released)))
+    write_rows(connection, ADD_HISTORY, lines)
+    return released

@@ -1,0 +1,138 @@
+"""SqliteStore: everything in one file, shared by the processes of one machine."""
+
+from __future__ import annotations
+
+import asyncio
+import sqlite3
+import time
+from collections.abc import Callable, Sequence
+from functools import partial
+from typing import ParamSpec, TypeVar
+from uuid import UUID
+
+from doorstep.clock import Instant
+from doorstep.errors import ConfigError, StoreUnavailable
+from doorstep.model.claim import Claim, Lane, Quota
+from doorstep.model.settlement import Settled, Settlement
+from doorstep.model.submission import Receipt, Submission
+from doorstep.stores.sql.cold.script import Script
+from doorstep.stores.sql.cold.verbs import ColdVerbs
+from doorstep.stores.sql.sqlite import accepting, claiming, settling
+from doorstep.stores.sql.sqlite.migrating import migrate, require_migrated
+from doorstep.stores.sql.sqlite.names import Directory
+from doorstep.stores.sql.sqlite.readers import Readers
+from doorstep.stores.sql.sqlite.scripts import run_script
+from doorstep.stores.sql.sqlite.writer import Writer
+from doorstep.stores.store import Capabilities
+from doorstep.stores.text import check_storable
+
+P = ParamSpec("P")
+T = TypeVar("T")
+
+
+class SqliteStore(ColdVerbs):
+    """A Store in a SQLite file. Writes go through one thread, which commits what has come together in one go."""
+
+    capabilities = Capabilities(durable=True, many_machines=False, pushes_wakeups=True)
+
+    def __init__(self, path: str) -> None:
+        if not path or path.startswith(":"):
+            raise ConfigError(f"a SQLite store needs a file, got {path!r}; for a store without one use memory://")
+        self._path = path
+        self._directory = Directory()
+        self._accept_all = partial(accepting.accept, directory=self._directory)
+        self._wakes: list[Callable[[], None]] = []
+        self._writer: Writer | None = None
+        self._readers: Readers | None = None
+
+    # -- life ----------------------------------------------------------------------------------------------
+
+    async def open(self) -> None:
+        if self._writer is not None:
+            return
+        await asyncio.to_thread(require_migrated, self._path)
+        self._readers = Readers(self._path)
+        self._writer = Writer(self._path, on_undone=self._directory.forget)
+        self._writer.start()
+        for wake in self._wakes:
+            self._writer.watch(wake)
+
+    async def close(self) -> None:
+        writer, self._writer = self._writer, None
+        readers, self._readers = self._readers, None
+        if readers is not None:
+            await readers.stop()
+        if writer is not None:
+            await writer.stop()
+
+    async def migrate(self) -> None:
+        await asyncio.to_thread(migrate, self._path)
+
+    async def time(self) -> Instant:
+        return time.time_ns() // 1_000
+
+    def on_wakeup(self, wake: Callable[[], None]) -> None:
+        self._wakes.append(wake)
+        if self._writer is not None:
+            self._writer.watch(wake)
+
+    # -- the path ------------------------------------------------------------------------------------------
+
+    async def accept(self, submissions: Sequence[Submission], routing_version: int, now: Instant) -> list[Receipt]:
+        for submission in submissions:
+            check_storable("event_type", submission.event.event_type)
+            check_storable("correlation_id", submission.event.correlation_id)
+            check_storable("idempotency_key", submission.idempotency_key)
+        call = accepting.Call(submissions, routing_version, now)
+        receipts: list[Receipt] = await self._opened_writer().request(self._accept_all, call)
+        return receipts
+
+    async def lanes(self, now: Instant) -> list[Lane]:
+        return await self._opened_readers().run(partial(claiming.lanes, directory=self._directory))
+
+    async def claim_due(
+        self, quotas: Sequence[Quota], now: Instant, lease_until: Instant, worker: str, forced_max: int = 0
+    ) -> list[Claim]:
+        lease = claiming.Lease(now, lease_until, worker)
+
+        def work(connection: sqlite3.Connection) -> list[Claim]:
+            return claiming.claim_due(connection, self._directory, quotas, lease, forced_max)
+
+        return await self._opened_writer().run(work, durable=False)
+
+    async def settle(self, settlements: Sequence[Settlement], now: Instant) -> Settled:
+        return await self._opened_writer().run(
+            lambda connection: settling.settle(connection, settlements, now), durable=False
+        )
+
+    async def release(self, claims: Sequence[Claim], now: Instant) -> list[Claim]:
+        return await self._opened_writer().run(
+            lambda connection: settling.release(connection, claims, now), durable=False
+        )
+
+    async def expired(self, now: Instant, limit: int) -> list[Claim]:
+        return await self._opened_readers().run(
+            lambda connection: claiming.expired(connection, self._directory, now, limit)
+        )
+
+    # -- everything else -----------------------------------------------------------------------------------
+
+    async def _read(
+        self, scope: UUID | None, script: Callable[P, Script[T]], /, *args: P.args, **kwargs: P.kwargs
+    ) -> T:
+        return await self._opened_readers().run(lambda connection: run_script(connection, script(*args, **kwargs)))
+
+    async def _write(
+        self, scope: UUID | None, script: Callable[P, Script[T]], /, *args: P.args, **kwargs: P.kwargs
+    ) -> T:
+        return await self._opened_writer().run(lambda connection: run_script(connection, script(*args, **kwargs)))
+
+    def _opened_writer(self) -> Writer:
+        if self._writer is None:
+            raise StoreUnavailable(f"{self._path} is not open")
+        return self._writer
+
+    def _opened_readers(self) -> Readers:
+        if self._readers is None:
+            raise StoreUnavailable(f"{self._path} is not open")
+        return self._readers

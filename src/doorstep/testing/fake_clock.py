@@ -1,0 +1,23 @@
+"""A clock that stands still until a test moves it."""
+
+from __future__ import annotations
+
+from doorstep.clock import SECOND, Instant, seconds
+
+BEGINNING: Instant = 1_750_000_000 * SECOND
+"""A Sunday in June 2025; any fixed instant would do."""
+
+
+class FakeClock:
+    """Hand it in wherever a Clock is asked for."""
+
+    def __init__(self, now: Instant = BEGINNING) -> None:
+        self._now = now
+
+    def now(self) -> Instant:
+        return self._now
+
+    def advance(self, span_seconds: float) -> Instant:
+        """Let time pass; returns the new now. A negative span is a clock that was set back."""
+        self._now += seconds(span_seconds)
+        return self._now

@@ -1,0 +1,156 @@
+"""Signatures as Standard Webhooks 1.0 has them: `v1` is HMAC-SHA256, `v1a` is Ed25519.
+
+Signed is `id.timestamp.body`, so a captured request cannot be sent again later under another time. While a secret
+is being rotated there are several signatures side by side, and a receiver accepts any that it can check.
+"""
+
+from __future__ import annotations
+
+import base64
+import binascii
+import hashlib
+import hmac
+import os
+from collections.abc import Callable, Mapping, Sequence
+
+from cryptography.exceptions import InvalidSignature
+from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey, Ed25519PublicKey
+
+from doorstep.errors import InvalidInput
+
+SHARED_PREFIX, PRIVATE_PREFIX, PUBLIC_PREFIX = "whsec_", "whsk_", "whpk_"
+_SHARED_BYTES_MIN, _SHARED_BYTES_MAX = 24, 64
+_ED25519_BYTES = 32
+TOLERANCE_SECONDS = 300
+
+_Sign = Callable[[bytes], str]
+_Verify = Callable[[bytes, str], bool]
+
+
+class Signer:
+    """Signs with every secret that is valid now; made once an endpoint and used for each of its deliveries.
+
+    Without secrets the id and the timestamp are sent alone.
+    """
+
+    def __init__(self, secrets: Sequence[str]) -> None:
+        self._signs: tuple[_Sign, ...] = tuple(_sign_with(secret) for secret in secrets)
+
+    def headers(self, webhook_id: str, timestamp: int, body: bytes) -> tuple[str, ...]:
+        """The `webhook-*` header lines."""
+        lines = (f"webhook-id: {webhook_id}", f"webhook-timestamp: {timestamp}")
+        if not self._signs:
+            return lines
+        content = b"%b.%d.%b" % (webhook_id.encode(), timestamp, body)
+        return (*lines, "webhook-signature: " + " ".join([sign(content) for sign in self._signs]))
+
+
+def new_secret() -> str:
+    """A fresh shared secret for `v1`."""
+    return SHARED_PREFIX + base64.b64encode(os.urandom(32)).decode()
+
+
+def new_private_key() -> str:
+    """A fresh private key for `v1a`; receivers are given `public_key_of` it."""
+    return PRIVATE_PREFIX + base64.b64encode(Ed25519PrivateKey.generate().private_bytes_raw()).decode()
+
+
+def public_key_of(private_key: str) -> str:
+    return PUBLIC_PREFIX + base64.b64encode(_private_key(private_key).public_key().public_bytes_raw()).decode()
+
+
+def scheme_of(secret: str) -> str:
+    """`v1` or `v1a`; InvalidInput for what is neither, so that a bad secret is refused when it is entered."""
+    _sign_with(secret)
+    return "v1a" if secret.startswith(PRIVATE_PREFIX) else "v1"
+
+
+def verify(
+    secrets: Sequence[str],
+    headers: Mapping[str, str],
+    body: bytes,
+    now_seconds: float,
+    tolerance_seconds: float = TOLERANCE_SECONDS,
+) -> bool:
+    """Whether one of the signatures was made with one of the secrets (or public keys), not too long ago.
+
+    Header names are lower case. All comparisons are made, in constant time, whatever the first ones say.
+    """
+    webhook_id, timestamp = headers.get("webhook-id", ""), headers.get("webhook-timestamp", "")
+    if not (webhook_id and timestamp.isascii() and timestamp.isdigit() and len(timestamp) < 16):
+        return False
+    content = b"%b.%b.%b" % (webhook_id.encode(), timestamp.encode(), body)
+    given = headers.get("webhook-signature", "").split(" ")
+    found = [check(content, one) for check in map(_verify_with, secrets) for one in given]
+    return any(found) and abs(now_seconds - int(timestamp)) <= tolerance_seconds
+
+
+def _sign_with(secret: str) -> _Sign:
+    return _sign_ed25519(secret) if secret.startswith(PRIVATE_PREFIX) else _sign_hmac(secret)
+
+
+def _sign_hmac(secret: str) -> _Sign:
+    # Copying a keyed HMAC saves hashing the key anew for each message.
+    copy = hmac.new(_shared_key(secret), digestmod=hashlib.sha256).copy
+
+    def sign(content: bytes) -> str:
+        mac = copy()
+        mac.update(content)
+        return "v1," + binascii.b2a_base64(mac.digest(), newline=False).decode()
+
+    return sign
+
+
+def _sign_ed25519(secret: str) -> _Sign:
+    key = _private_key(secret)
+    return lambda content: "v1a," + binascii.b2a_base64(key.sign(content), newline=False).decode()
+
+
+def _verify_with(secret: str) -> _Verify:
+    if secret.startswith(PUBLIC_PREFIX):
+        return _verify_ed25519(secret)
+    sign = _sign_with(secret)
+    return lambda content, given: hmac.compare_digest(sign(content).encode(), given.encode())
+
+
+def _verify_ed25519(public_key: str) -> _Verify:
+    key = Ed25519PublicKey.from_public_bytes(_decoded(public_key, PUBLIC_PREFIX, _ED25519_BYTES, _ED25519_BYTES))
+
+    def check(content: bytes, given: str) -> bool:
+        scheme, _, encoded = given.partition(",")
+        if scheme != "v1a":
+            return False
+        try:
+            key.verify(base64.b64decode(encoded, validate=True), content)
+        except (InvalidSignature, ValueError):
+            return False
+        return True
+
+    return check
+
+
+def _shared_key(secret: str) -> bytes:
+    return _decoded(secret, SHARED_PREFIX, _SHARED_BYTES_MIN, _SHARED_BYTES_MAX)
+
+
+def _private_key(secret: str) -> Ed25519PrivateKey:
+    """From the 32 bytes of the seed; some libraries write the public key behind it."""
+    decoded = _decoded(secret, PRIVATE_PREFIX, _ED25519_BYTES, 2 * _ED25519_BYTES)
+    if len(decoded) not in (_ED25519_BYTES, 2 * _ED25519_BYTES):
+        raise InvalidInput("secret", f"must hold {_ED25519_BYTES} bytes, got {len(decoded)}")
+    return Ed25519PrivateKey.from_private_bytes(decoded[:_ED25519_BYTES])
+
+
+def _decoded(secret: str, prefix: str, bytes_min: int, bytes_max: int) -> bytes:
+    """The bytes of a secret. The messages never repeat the secret itself."""
+    if not secret.startswith(prefix):
+        known = f"{SHARED_PREFIX} (v1) or {PRIVATE_PREFIX} (v1a)"
+        raise InvalidInput("secret", f"must begin with {known if prefix == SHARED_PREFIX else prefix}")
+    try:
+        decoded = base64.b64decode(secret.removeprefix(prefix), validate=True)
+    except ValueError:
+        raise InvalidInput("secret", f"must be base64 after {prefix}") from None
+    if not bytes_min <= len(decoded) <= bytes_max:
+        size = f"{bytes_min}" if bytes_min == bytes_max else f"{bytes_min} to {bytes_max}"
+        raise InvalidInput("secret", f"must hold {size} bytes, got {len(decoded)}")
+    return decoded

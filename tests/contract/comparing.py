@@ -1,0 +1,75 @@
+"""What two stores must agree on: answers without the store's own handles, and everything the read verbs give."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+from uuid import UUID
+
+from doorstep.errors import NotFound
+from doorstep.model.claim import Claim, Lane
+from doorstep.model.settlement import Settled, StatusChange
+from doorstep.stores.store import Buried, Store
+
+FOR_EVER = 2**62
+
+
+def shown(answer: Any) -> Any:
+    """An answer as compared: claims without handles, and in an order of their own where the verb promises none."""
+    match answer:
+        case [Claim(), *_]:
+            return sorted(map(_claim, answer)), _picked_up(answer)
+        case [Lane(), *_]:
+            return sorted(answer, key=lambda lane: (lane.due_at, lane.endpoint_id))
+        case [StatusChange(), *_]:
+            return _sorted_changes(answer)
+        case Settled():
+            return sorted(map(_claim, answer.late)), _sorted_changes(answer.changes)
+        case Buried():
+            return sorted(answer.delivery_ids), _sorted_changes(answer.changes)
+        case tuple():
+            return tuple(map(shown, answer))
+    return answer
+
+
+async def dump(store: Store, events: Sequence[tuple[UUID, UUID]]) -> dict[str, Any]:
+    """All that the store says about itself and about these events (organization and id of each)."""
+    orgs = await store.orgs()
+    routing = await store.routing()
+    return {
+        "events": [await _event(store, *event) for event in events],
+        "audit": [await store.audit(org.org_id, 1_000) for org in orgs],
+        "orgs": orgs,
+        "endpoints": routing.endpoints,
+        "circuits": [await store.circuit(one.endpoint_id) for one in routing.endpoints],
+        "circuit history": [await store.circuit_history(one.endpoint_id) for one in routing.endpoints],
+        "tally": await store.tally(),
+        "lanes": shown(await store.lanes(0)),
+        "claims": shown(await store.expired(FOR_EVER, 1_000)),
+    }
+
+
+async def _event(store: Store, org_id: UUID, event_id: UUID) -> Any:
+    deliveries = await store.deliveries(org_id, event_id)
+    logs = [
+        (await store.attempts(org_id, one.delivery_id), await store.history(org_id, one.delivery_id))
+        for one in deliveries
+    ]
+    try:
+        return await store.event(org_id, event_id), deliveries, logs
+    except NotFound:
+        return None, deliveries, logs
+
+
+def _claim(claim: Claim) -> tuple[Any, ...]:
+    fields = claim._replace(key=None, event_key=None, picked_up=False)
+    return (claim.delivery_id, claim.token, repr(fields))
+
+
+def _picked_up(claims: Sequence[Claim]) -> list[UUID]:
+    """Which events were picked up; which of its deliveries did it is not compared, but that it was only one is."""
+    return sorted(claim.event_id for claim in claims if claim.picked_up)
+
+
+def _sorted_changes(changes: Sequence[StatusChange]) -> list[StatusChange]:
+    return sorted(changes, key=lambda change: change.event_id)

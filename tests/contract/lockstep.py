@@ -1,0 +1,309 @@
+"""Lockstep: the memory model and another store given the same verbs, compared in every answer and in what is kept.
+
+Hypothesis chooses the verbs and their arguments. Claims are named by delivery and token; each side has its own
+values for them, because a claim carries its store's handles.
+
+There is one rule, which draws the verb: with a rule a verb, Hypothesis switches most of them off in each example
+and tries what is left at length, and only one example in three ever came to a claim. Likewise claims and deliveries
+are picked by how new they are, not from bundles, which discard the example while they are empty.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Awaitable, Callable, Sequence
+from contextlib import AbstractContextManager, ExitStack
+from typing import Any, NamedTuple, TypeVar
+from uuid import UUID
+
+from hypothesis import strategies as st
+from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, rule
+from msgspec.structs import replace
+
+from doorstep.clock import DAY, SECOND, Instant
+from doorstep.errors import DoorstepError
+from doorstep.model.act import Act, ActKind
+from doorstep.model.circuit import Circuit, CircuitState
+from doorstep.model.claim import Claim, Quota
+from doorstep.model.delivery import NewDelivery
+from doorstep.model.endpoint import EndpointState
+from doorstep.model.settlement import Settlement
+from doorstep.model.submission import Submission
+from doorstep.stores.memory import MemoryStore
+from doorstep.stores.store import Store
+from tests.builders import NOW, an_endpoint, an_event, an_org, failure, id_maker, refusal, success
+from tests.contract.comparing import dump, shown
+from tests.contract.places import Place
+
+T = TypeVar("T")
+Handle = tuple[UUID, int]
+Opening = Callable[[], AbstractContextManager[Place]]
+
+SPANS = st.sampled_from([0, 1, SECOND, 30 * SECOND, 60 * SECOND])
+WAITS = st.sampled_from([1, SECOND, 30 * SECOND, 60 * SECOND, 3600 * SECOND, DAY])
+LIMITS = st.integers(1, 4)
+ENDPOINTS = st.integers(0, 2)
+ENDS = st.sampled_from(["delivered", "retry", "dead"])
+ORGS = st.sampled_from([0, 0, 0, 1])
+RETRIES = st.integers(0, 3)
+LEASES = st.sampled_from([SECOND, 30 * SECOND])
+PICKS = st.lists(st.integers(0, 9), min_size=1, max_size=4)
+"""How far back in the list of what there is, 0 being the newest."""
+
+OWED = st.tuples(ENDPOINTS, SPANS, RETRIES)
+"""Endpoint, when due, retries allowed."""
+EVENTS = st.tuples(
+    st.lists(OWED, max_size=3, unique_by=lambda owed: owed[0]), st.sampled_from([None, None, "k1", "k2"]), st.booleans()
+)
+"""What is owed, the idempotency key, and which of two bodies."""
+QUOTAS = st.lists(
+    st.tuples(
+        ENDPOINTS, st.integers(0, 4), st.sampled_from([None, None, 1, 2]), st.sampled_from([None, None, 0.5, 20.0])
+    ),
+    max_size=3,
+    unique_by=lambda quota: quota[0],
+)
+"""Endpoint, count, concurrency, rate."""
+
+
+class Verb(NamedTuple):
+    weight: int
+    """How often it is drawn, beside the others."""
+    arguments: dict[str, st.SearchStrategy[Any]]
+
+
+VERBS: dict[str, Verb] = {
+    "wait": Verb(4, {"span": WAITS}),
+    "accept": Verb(6, {"events": st.lists(EVENTS, min_size=1, max_size=4), "org": ORGS}),
+    "accept_from_old_endpoints": Verb(1, {"events": st.lists(EVENTS, max_size=2)}),
+    "claim": Verb(
+        5, {"quotas": QUOTAS, "forced_max": st.integers(0, 2), "lease": LEASES, "worker": st.sampled_from("ab")}
+    ),
+    "claim_all": Verb(2, {}),
+    "expired": Verb(2, {"limit": LIMITS}),
+    "settle": Verb(8, {"picks": PICKS, "ends": st.lists(ENDS, min_size=4), "span": SPANS, "retries_max": RETRIES}),
+    "release": Verb(3, {"picks": PICKS}),
+    "lanes": Verb(1, {}),
+    "change_endpoint": Verb(1, {"n": ENDPOINTS, "state": st.sampled_from(EndpointState)}),
+    "change_circuit": Verb(
+        1, {"n": ENDPOINTS, "state": st.sampled_from(CircuitState), "failures": RETRIES, "behind": st.integers(0, 1)}
+    ),
+    "bury": Verb(1, {"n": ENDPOINTS, "limit": LIMITS, "created_before": st.sampled_from([None, NOW, NOW + DAY])}),
+    "act": Verb(
+        6,
+        {
+            "kind": st.sampled_from(ActKind),
+            "picks": PICKS,
+            "org": ORGS,
+            "span": SPANS,
+            "reason": st.sampled_from(["", "because"]),
+        },
+    ),
+    "acknowledge": Verb(2, {"pick": st.integers(0, 9), "org": ORGS}),
+    "archive": Verb(1, {"age": SPANS, "limit": LIMITS}),
+    "clean": Verb(1, {"age": SPANS, "limit": LIMITS}),
+    "compare_everything": Verb(1, {}),
+}
+
+
+STEPS = st.sampled_from([name for name, verb in VERBS.items() for _ in range(verb.weight)]).flatmap(
+    lambda name: st.tuples(st.just(name), st.fixed_dictionaries(VERBS[name].arguments))
+)
+
+
+class Side:
+    """One of the two stores, with its own values for the claims that both know by name."""
+
+    def __init__(self, store: Store) -> None:
+        self.store = store
+        self.claims: dict[Handle, Claim] = {}
+
+    def remember(self, claims: Sequence[Claim]) -> list[Claim]:
+        self.claims |= {(claim.delivery_id, claim.token): claim for claim in claims}
+        return list(claims)
+
+
+class Lockstep(RuleBasedStateMachine):
+    """The verbs, one step each. Time passes only by `wait`."""
+
+    def __init__(self, opening: Opening) -> None:
+        super().__init__()
+        self._exits = ExitStack()
+        self._loop = asyncio.new_event_loop()
+        self._place = self._exits.enter_context(opening())
+        self._sides = (Side(MemoryStore()), Side(self._await(self._place.open())))
+        self._new_id = id_maker()
+        self._events: list[tuple[UUID, UUID]] = []
+        self._deliveries: list[UUID] = []
+        self._handles: list[Handle] = []
+        """Claims in the order in which they were first seen; also those settled long ago."""
+        self.now: Instant = NOW
+
+    def teardown(self) -> None:
+        try:
+            self.compare_everything()
+        finally:
+            self._await(self._sides[1].store.close())
+            self._exits.close()
+            self._loop.close()
+
+    @initialize()
+    def prepare(self) -> None:
+        """Two organizations; the first has two endpoints, the second one."""
+        self.orgs = [an_org(org_id=self._new_id()) for _ in range(2)]
+        owners = (0, 0, 1)
+        self.endpoints = [an_endpoint(self.orgs[n].org_id, endpoint_id=self._new_id()) for n in owners]
+        for side in self._sides:
+            for org in self.orgs:
+                self._await(side.store.put_org(org))
+            for endpoint in self.endpoints:
+                self._await(side.store.put_endpoint(endpoint))
+
+    @rule(step=STEPS)
+    def step(self, step: tuple[str, dict[str, Any]]) -> None:
+        verb, arguments = step
+        getattr(self, verb)(**arguments)
+
+    # -- the path ------------------------------------------------------------------------------------------
+
+    def wait(self, span: Instant) -> None:
+        self.now += span
+
+    def accept(self, events: list[Any], org: int) -> None:
+        submissions = [self._submission(self.orgs[org].org_id, *event) for event in events]
+        self.both(lambda side: self._accept(side, submissions))
+        self._events += [(one.event.org_id, one.event.event_id) for one in submissions]
+        self._deliveries += [owed.delivery_id for one in submissions for owed in one.deliveries]
+
+    def accept_from_old_endpoints(self, events: list[Any]) -> None:
+        submissions = [self._submission(self.orgs[0].org_id, *event) for event in events]
+        self.both(lambda side: self._accept(side, submissions, behind=1))
+
+    def claim(self, quotas: list[Any], forced_max: int, lease: Instant, worker: str) -> None:
+        wanted = [Quota(self.endpoints[n].endpoint_id, *limits) for n, *limits in quotas]
+        self._claim(lambda store: store.claim_due(wanted, self.now, self.now + lease, worker, forced_max))
+
+    def claim_all(self) -> None:
+        wanted = [Quota(endpoint.endpoint_id, 100) for endpoint in self.endpoints]
+        self._claim(lambda store: store.claim_due(wanted, self.now, self.now + SECOND, "w3"))
+
+    def expired(self, limit: int) -> None:
+        self._claim(lambda store: store.expired(self.now, limit))
+
+    def settle(self, picks: list[int], ends: list[str], span: Instant, retries_max: int) -> None:
+        """Claims of every age, the same one perhaps twice in one call."""
+        results = list(zip(_picked(self._handles, picks), ends, strict=False))
+
+        def settlements(side: Side) -> list[Settlement]:
+            return [self._settlement(side.claims[handle], end, span, retries_max) for handle, end in results]
+
+        self.both(lambda side: side.store.settle(settlements(side), self.now))
+
+    def release(self, picks: list[int]) -> None:
+        handles = _picked(self._handles, picks)
+        self.both(lambda side: side.store.release([side.claims[handle] for handle in handles], self.now))
+
+    def lanes(self) -> None:
+        self.both(lambda side: side.store.lanes(self.now))
+
+    # -- endpoints, circuits, operators --------------------------------------------------------------------
+
+    def change_endpoint(self, n: int, state: EndpointState) -> None:
+        self.endpoints[n] = replace(self.endpoints[n], state=state, updated_at=self.now)
+        self.both(lambda side: side.store.put_endpoint(self.endpoints[n]))
+
+    def change_circuit(self, n: int, state: CircuitState, failures: int, behind: int) -> None:
+        endpoint_id = self.endpoints[n].endpoint_id
+        changed = Circuit(endpoint_id=endpoint_id, state=state, failures=failures, changed_at=self.now)
+        version = self._await(self._sides[0].store.circuit(endpoint_id)).version
+        self.both(lambda side: side.store.put_circuit(changed, version - behind, "because"))
+
+    def bury(self, n: int, limit: int, created_before: Instant | None) -> None:
+        endpoint_id = self.endpoints[n].endpoint_id
+        self.both(lambda side: side.store.bury(endpoint_id, "GONE", "buried", self.now, limit, created_before))
+
+    def act(self, kind: ActKind, picks: list[int], org: int, span: Instant, reason: str) -> None:
+        act = Act(
+            kind=kind,
+            org_id=self.orgs[org].org_id,
+            delivery_ids=(*_picked(self._deliveries, picks), self._new_id()),
+            actor="ops",
+            at=self.now,
+            reason=reason,
+            revive_at=self.now + span,
+        )
+        self.both(lambda side: side.store.act(act))
+
+    def acknowledge(self, pick: int, org: int) -> None:
+        """Most events have deliveries or belong to the other organization: those are refused."""
+        event_id = next((event_id for _, event_id in _picked(self._events, [pick])), self._new_id())
+        self.both(lambda side: side.store.acknowledge(self.orgs[org].org_id, event_id, self.now))
+
+    # -- keeping house -------------------------------------------------------------------------------------
+
+    def archive(self, age: Instant, limit: int) -> None:
+        self.both(lambda side: side.store.archive(self.now - age, self.now, limit))
+
+    def clean(self, age: Instant, limit: int) -> None:
+        self.both(lambda side: side.store.clean(self.now - age, self.now, limit))
+
+    # -- comparing -----------------------------------------------------------------------------------------
+
+    @invariant()
+    def tally(self) -> None:
+        self.both(lambda side: side.store.tally())
+
+    def compare_everything(self) -> None:
+        kept = [self._await(dump(side.store, self._events)) for side in self._sides]
+        assert kept[0] == kept[1]
+
+    def both(self, call: Callable[[Side], Awaitable[Any]]) -> Any:
+        """The model's answer, which the other store must give too: a value, or the same kind of error."""
+        answers = [self._await(_answer(call(side))) for side in self._sides]
+        assert shown(answers[1]) == shown(answers[0])
+        return answers[0]
+
+    # -- making arguments ----------------------------------------------------------------------------------
+
+    def _accept(self, side: Side, submissions: list[Submission], behind: int = 0) -> Awaitable[Any]:
+        async def accept() -> Any:
+            version = await side.store.routing_version()
+            return await side.store.accept(submissions, version - behind, self.now)
+
+        return accept()
+
+    def _submission(self, org_id: UUID, owed: list[Any], key: str | None, other_body: bool) -> Submission:
+        event = an_event(org_id, event_id=self._new_id(), payload=b"%d" % other_body, created_at=self.now)
+        deliveries = (
+            NewDelivery(self._new_id(), self.endpoints[n].endpoint_id, self.now + span, retries)
+            for n, span, retries in owed
+        )
+        return Submission(event, tuple(deliveries), key, event.payload)
+
+    def _claim(self, take: Callable[[Store], Awaitable[list[Claim]]]) -> None:
+        async def claim(side: Side) -> list[Claim]:
+            return side.remember(await take(side.store))
+
+        claimed = ((claim.delivery_id, claim.token) for claim in self.both(claim))
+        self._handles += [handle for handle in claimed if handle not in self._handles]
+
+    def _settlement(self, claim: Claim, end: str, span: Instant, retries_max: int) -> Settlement:
+        if end == "delivered":
+            return Settlement.delivered(claim, success(self.now))
+        if end == "dead":
+            return Settlement.dead(claim, refusal(self.now))
+        return Settlement.retry(claim, failure(self.now), self.now + span, retries_max)
+
+    def _await(self, work: Awaitable[Any]) -> Any:
+        return self._loop.run_until_complete(work)
+
+
+async def _answer(call: Awaitable[Any]) -> Any:
+    try:
+        return await call
+    except DoorstepError as error:
+        return type(error)
+
+
+def _picked(things: list[T], picks: list[int]) -> list[T]:
+    return [things[-1 - pick % len(things)] for pick in picks] if things else []

@@ -1,0 +1,124 @@
+"""Places: where a store of each kind keeps its data, so that a test can open several stores on the same data.
+
+A SQL place also takes plain statements, past the store, to show that the database itself refuses what it must.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import shutil
+import sqlite3
+import tempfile
+from pathlib import Path
+from typing import Protocol
+from uuid import UUID
+
+from doorstep.stores.memory import MemoryStore
+from doorstep.stores.store import Store
+
+
+class Refused(Exception):
+    """The database refused a statement."""
+
+
+class Place(Protocol):
+    name: str
+
+    async def open(self) -> Store:
+        """Another store on the same data; the one who opened it closes it."""
+
+
+class SqlPlace(Place, Protocol):
+    async def execute(self, statement: str) -> list[tuple[object, ...]]:
+        """Run one statement on a connection of its own, and commit it; Refused if the database says no."""
+
+    def literal(self, uid: UUID) -> str:
+        """An id as this database writes it in a statement."""
+
+
+class MemoryPlace:
+    """The store is the data: every opening gives the same object."""
+
+    name = "memory"
+
+    def __init__(self) -> None:
+        self._store = MemoryStore()
+
+    async def open(self) -> Store:
+        return self._store
+
+
+class SqlitePlace:
+    """A file copied from a migrated one, which takes 1 ms instead of a migration."""
+
+    name = "sqlite"
+    _template: Path | None = None
+
+    def __init__(self, folder: Path) -> None:
+        self._path = folder / "doorstep.db"
+
+    async def open(self) -> Store:
+        if not self._path.exists():
+            shutil.copy(await self._migrated(), self._path)
+        store = _from_file(self._path)
+        await store.open()
+        return store
+
+    async def execute(self, statement: str) -> list[tuple[object, ...]]:
+        return await asyncio.to_thread(self._execute, statement)
+
+    def literal(self, uid: UUID) -> str:
+        return f"x'{uid.hex}'"
+
+    def _execute(self, statement: str) -> list[tuple[object, ...]]:
+        connection = sqlite3.connect(self._path, isolation_level=None, timeout=10)
+        try:
+            return connection.execute(statement).fetchall()
+        except sqlite3.IntegrityError as error:
+            raise Refused(str(error)) from error
+        finally:
+            connection.close()
+
+    @classmethod
+    async def _migrated(cls) -> Path:
+        if cls._template is None:
+            path = Path(tempfile.mkdtemp(prefix="doorstep-contract-")) / "template.db"
+            await _from_file(path).migrate()
+            cls._template = path
+        return cls._template
+
+
+class PostgresPlace:
+    """A fresh database, copied from a migrated one by the fixture that gives its URL."""
+
+    name = "postgres"
+
+    def __init__(self, url: str) -> None:
+        self._url = url
+
+    async def open(self) -> Store:
+        from doorstep.stores.opening import store_from_url
+
+        store = store_from_url(self._url)
+        await store.open()
+        return store
+
+    async def execute(self, statement: str) -> list[tuple[object, ...]]:
+        import asyncpg
+
+        connection = await asyncpg.connect(self._url, server_settings={"doorstep.org": "*"})
+        try:
+            return [tuple(row) for row in await connection.fetch(statement)]
+        except asyncpg.IntegrityConstraintViolationError as error:
+            raise Refused(str(error)) from error
+        finally:
+            await connection.close()
+
+    def literal(self, uid: UUID) -> str:
+        return f"'{uid}'"
+
+
+def _from_file(path: Path) -> Store:
+    from doorstep.stores.opening import store_from_url
+
+    return store_from_url(f"sqlite:///{path}")

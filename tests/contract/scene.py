@@ -1,0 +1,144 @@
+"""A scene: a store with one organization and one endpoint, and the few moves that most guarantees need."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from uuid import UUID
+
+from doorstep.clock import DAY, SECOND, Instant
+from doorstep.model.act import Act, ActKind, ActResult
+from doorstep.model.claim import Claim, Quota
+from doorstep.model.delivery import Delivery, DeliveryState
+from doorstep.model.endpoint import Endpoint
+from doorstep.model.event import EventStatus
+from doorstep.model.outcome import Outcome
+from doorstep.model.settlement import Settled, Settlement
+from doorstep.model.submission import Receipt, Submission
+from doorstep.stores.store import Store
+from tests.builders import NOW, a_submission, an_endpoint, an_org, failure, refusal, success
+
+LEASE = 30 * SECOND
+SOON = 60 * SECOND
+
+
+class Scene:
+    """Time stands still unless a test moves `now`."""
+
+    def __init__(self, store: Store) -> None:
+        self.store = store
+        self.org = an_org()
+        self.endpoint = an_endpoint(self.org.org_id)
+        self.now: Instant = NOW
+
+    async def prepare(self) -> Scene:
+        await self.store.put_org(self.org)
+        await self.store.put_endpoint(self.endpoint)
+        return self
+
+    @property
+    def org_id(self) -> UUID:
+        return self.org.org_id
+
+    async def add_endpoint(self, **changes: object) -> Endpoint:
+        endpoint = an_endpoint(self.org_id, **changes)
+        await self.store.put_endpoint(endpoint)
+        return endpoint
+
+    # -- the path ------------------------------------------------------------------------------------------
+
+    async def submit(self, *submissions: Submission) -> list[Receipt]:
+        return await self.store.accept(submissions, await self.store.routing_version(), self.now)
+
+    async def accept(self, count: int = 1, endpoints: Sequence[Endpoint] = (), **fields: object) -> list[Submission]:
+        """Accept `count` events, each owed to the endpoints (the scene's own unless others are given)."""
+        targets = [endpoint.endpoint_id for endpoint in endpoints or [self.endpoint]]
+        fields = {"due_at": self.now} | fields
+        made = [a_submission(self.org_id, targets, **fields) for _ in range(count)]  # type: ignore[arg-type]
+        await self.submit(*made)
+        return made
+
+    async def claim(self, count: int = 100, worker: str = "w1", lease: Instant = LEASE, **quota: object) -> list[Claim]:
+        quotas = [Quota(self.endpoint.endpoint_id, count, **quota)]  # type: ignore[arg-type]
+        return await self.store.claim_due(quotas, self.now, self.now + lease, worker)
+
+    async def claim_one(self, worker: str = "w1") -> Claim:
+        (claim,) = await self.claim(1, worker)
+        return claim
+
+    async def settle(self, *settlements: Settlement) -> Settled:
+        return await self.store.settle(settlements, self.now)
+
+    async def deliver(self, *claims: Claim) -> Settled:
+        return await self.settle(*(Settlement.delivered(claim, success(self.now)) for claim in claims))
+
+    async def fail(self, *claims: Claim, outcome: Outcome | None = None) -> Settled:
+        """Each failed and is due again after a minute."""
+        due_at, seen = self.now + SOON, outcome or failure(self.now)
+        return await self.settle(*(Settlement.retry(claim, seen, due_at, claim.retries_max) for claim in claims))
+
+    async def kill(self, *claims: Claim) -> Settled:
+        """Each failed for good."""
+        return await self.settle(*(Settlement.dead(claim, refusal(self.now)) for claim in claims))
+
+    async def act(self, kind: ActKind, *delivery_ids: UUID, **fields: object) -> ActResult:
+        given: dict[str, object] = {"actor": "ops", "at": self.now, "revive_at": self.now + 5 * SECOND} | fields
+        act = Act(kind=kind, org_id=self.org_id, delivery_ids=delivery_ids, **given)  # type: ignore[arg-type]
+        result, _ = await self.store.act(act)
+        return result
+
+    # -- arriving at a state -------------------------------------------------------------------------------
+
+    async def in_state(self, state: DeliveryState) -> UUID:
+        """The id of a new delivery that has come to `state` by the verbs alone."""
+        (submission,) = await self.accept(due_at=self.now)
+        delivery_id = submission.deliveries[0].delivery_id
+        await getattr(self, f"_to_{state}")(delivery_id)
+        assert (await self.delivery(delivery_id)).state is state
+        return delivery_id
+
+    async def _to_pending(self, delivery_id: UUID) -> None:
+        """It is there already."""
+
+    async def _to_in_progress(self, delivery_id: UUID) -> None:
+        await self._claim_only(delivery_id)
+
+    async def _to_delivered(self, delivery_id: UUID) -> None:
+        await self.deliver(await self._claim_only(delivery_id))
+
+    async def _to_dead(self, delivery_id: UUID) -> None:
+        await self.act(ActKind.SKIP, delivery_id)
+
+    async def _to_resolved(self, delivery_id: UUID) -> None:
+        await self._to_dead(delivery_id)
+        await self.act(ActKind.RESOLVE, delivery_id)
+
+    async def _to_archived(self, delivery_id: UUID) -> None:
+        await self._to_dead(delivery_id)
+        await self.store.archive(self.now + 1, self.now, 1_000)
+
+    async def _to_cancelled(self, delivery_id: UUID) -> None:
+        await self.act(ActKind.CANCEL, delivery_id)
+
+    async def _claim_only(self, delivery_id: UUID) -> Claim:
+        claimed = {claim.delivery_id: claim for claim in await self.claim(1_000)}
+        wanted = claimed.pop(delivery_id)
+        await self.store.release(list(claimed.values()), self.now)
+        return wanted
+
+    # -- looking -------------------------------------------------------------------------------------------
+
+    async def delivery(self, delivery_id: UUID) -> Delivery:
+        return await self.store.delivery(self.org_id, delivery_id)
+
+    async def status(self, event_id: UUID) -> EventStatus:
+        return (await self.store.event(self.org_id, event_id)).status
+
+    async def counts(self) -> dict[DeliveryState, int]:
+        """The states that any delivery is in."""
+        return {state: number for state, number in (await self.store.tally()).items() if number}
+
+    def wait(self, span: Instant) -> None:
+        self.now += span
+
+
+WEEK = 7 * DAY

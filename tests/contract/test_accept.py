@@ -1,0 +1,120 @@
+"""Promise 1, R5.1: an accepted event is kept with everything it owes, or not at all."""
+
+from __future__ import annotations
+
+import pytest
+
+from doorstep.clock import SECOND
+from doorstep.errors import NotFound, StaleRouting
+from doorstep.model.delivery import DeliveryState, NewDelivery
+from doorstep.model.event import EventStatus
+from doorstep.model.submission import Receipt, Submission, Verdict
+from doorstep.stores.store import Store
+from tests.builders import a_submission, an_endpoint, an_event, new_id
+from tests.contract.scene import Scene
+
+
+async def test_an_accepted_event_has_one_delivery_for_each_endpoint_it_was_fanned_out_to(scene: Scene) -> None:
+    other = await scene.add_endpoint()
+    (submission,) = await scene.accept(endpoints=[scene.endpoint, other])
+
+    deliveries = await scene.store.deliveries(scene.org_id, submission.event.event_id)
+
+    assert [one.delivery_id for one in deliveries] == [one.delivery_id for one in submission.deliveries]
+    assert [one.endpoint_id for one in deliveries] == [scene.endpoint.endpoint_id, other.endpoint_id]
+    assert {one.state for one in deliveries} == {DeliveryState.PENDING}
+
+
+async def test_an_accepted_event_reads_back_as_it_was_given(scene: Scene) -> None:
+    event = an_event(
+        scene.org_id,
+        payload=b'{"exact":  "bytes"}',
+        deliver_at=scene.now + SECOND,
+        expires_at=scene.now + 9 * SECOND,
+        metadata=b'{"a": 1}',
+    )
+    await scene.submit(Submission(event, ()))
+
+    view = await scene.store.event(scene.org_id, event.event_id)
+
+    assert view.event == event
+    assert (view.status, view.deliveries, view.retry_attempts) == (EventStatus.RECEIVED, 0, 0)
+    assert (view.last_retry_at, view.failed_at, view.next_retry_at) == (None, None, None)
+
+
+async def test_a_new_delivery_is_waiting_at_its_due_time_and_untried(scene: Scene) -> None:
+    (submission,) = await scene.accept(due_at=scene.now + 7, retries_max=5)
+    delivery = await scene.delivery(submission.deliveries[0].delivery_id)
+
+    assert (delivery.state, delivery.due_at, delivery.retries_max) == (DeliveryState.PENDING, scene.now + 7, 5)
+    assert (delivery.attempt, delivery.retry_attempts, delivery.forced) == (0, 0, False)
+    assert delivery.created_at == submission.event.created_at
+    assert delivery.event_type == submission.event.event_type
+    assert delivery.next_retry_at is None
+
+
+async def test_receipts_come_in_the_order_of_the_submissions(scene: Scene) -> None:
+    made = [a_submission(scene.org_id, [scene.endpoint.endpoint_id] * n) for n in (1, 0, 1)]
+
+    receipts = await scene.submit(*made)
+
+    assert receipts == [
+        Receipt(Verdict.ACCEPTED, one.event.event_id, one.event.created_at, len(one.deliveries)) for one in made
+    ]
+
+
+async def test_accepting_nothing_is_no_error(scene: Scene) -> None:
+    assert await scene.submit() == []
+
+
+async def test_a_failure_in_the_middle_of_a_batch_keeps_nothing_of_the_batch(scene: Scene) -> None:
+    good = a_submission(scene.org_id, [scene.endpoint.endpoint_id], key="k")
+    bad = Submission(an_event(scene.org_id), (NewDelivery(new_id(), new_id(), scene.now, 3),))
+
+    with pytest.raises(NotFound):
+        await scene.submit(good, bad, a_submission(scene.org_id))
+
+    assert await scene.counts() == {}
+    with pytest.raises(NotFound):
+        await scene.store.event(scene.org_id, good.event.event_id)
+    assert [one.verdict for one in await scene.submit(good)] == [Verdict.ACCEPTED], "the key was not used up"
+
+
+async def test_an_event_of_an_unknown_organization_is_refused(scene: Scene) -> None:
+    with pytest.raises(NotFound):
+        await scene.submit(a_submission(new_id()))
+
+
+async def test_a_fan_out_computed_from_old_endpoints_is_refused_and_keeps_nothing(scene: Scene) -> None:
+    version = await scene.store.routing_version()
+    await scene.add_endpoint()
+
+    with pytest.raises(StaleRouting):
+        await scene.store.accept([a_submission(scene.org_id, [scene.endpoint.endpoint_id])], version, scene.now)
+
+    assert await scene.counts() == {}
+
+
+async def test_a_fan_out_computed_from_endpoints_another_process_changed_is_refused(
+    scene: Scene, other_store: Store
+) -> None:
+    version = await scene.store.routing_version()
+    await scene.submit(a_submission(scene.org_id, [scene.endpoint.endpoint_id]))
+    await other_store.put_endpoint(an_endpoint(scene.org_id))
+
+    with pytest.raises(StaleRouting):
+        await scene.store.accept([a_submission(scene.org_id, [scene.endpoint.endpoint_id])], version, scene.now)
+
+
+async def test_repeating_an_accept_whose_answer_was_lost_adds_nothing(scene: Scene) -> None:
+    submission = a_submission(scene.org_id, [scene.endpoint.endpoint_id])
+    first = await scene.submit(submission)
+
+    assert await scene.submit(submission) == first
+    assert await scene.counts() == {DeliveryState.PENDING: 1}
+
+
+async def test_an_event_accepted_by_one_store_is_seen_by_another(scene: Scene, other_store: Store) -> None:
+    (submission,) = await scene.accept()
+    view = await other_store.event(scene.org_id, submission.event.event_id)
+    assert view.event == submission.event

@@ -1,0 +1,60 @@
+"""R6.3, promise 3: a deleted endpoint's waiting deliveries become dead letters with a clear reason, never nothing."""
+
+from __future__ import annotations
+
+from doorstep.model.delivery import DeliveryState
+from doorstep.model.event import EventStatus
+from doorstep.model.outcome import Category, Code
+from doorstep.stores.store import Buried
+from tests.builders import new_id
+from tests.contract.scene import Scene
+
+REASON = "its endpoint was deleted"
+
+
+async def bury(scene: Scene, limit: int = 100, created_before: int | None = None) -> Buried:
+    endpoint_id = scene.endpoint.endpoint_id
+    return await scene.store.bury(endpoint_id, Code.ENDPOINT_DELETED, REASON, scene.now, limit, created_before)
+
+
+async def test_buried_deliveries_are_dead_letters_with_the_reason_and_untried(scene: Scene) -> None:
+    (submission,) = await scene.accept(due_at=scene.now + 999)
+    buried = await bury(scene)
+    delivery = await scene.delivery(submission.deliveries[0].delivery_id)
+
+    assert buried.delivery_ids == (delivery.delivery_id,)
+    assert [(one.event_id, one.new_status) for one in buried.changes] == [
+        (submission.event.event_id, EventStatus.FAILED)
+    ]
+    assert (delivery.state, delivery.settled_at, delivery.due_at) == (DeliveryState.DEAD, scene.now, None)
+    assert (delivery.category, delivery.code, delivery.reason) == (Category.PERMANENT, Code.ENDPOINT_DELETED, REASON)
+    assert delivery.attempt == 0
+
+
+async def test_only_waiting_deliveries_of_that_endpoint_are_buried(scene: Scene) -> None:
+    other = await scene.add_endpoint()
+    await scene.accept(2, endpoints=[scene.endpoint, other])
+    held = await scene.claim_one()
+    assert len((await bury(scene)).delivery_ids) == 1
+    assert (await scene.deliver(held)).late == (), "what is being tried may still succeed"
+    assert (await scene.counts())[DeliveryState.PENDING] == 2
+
+
+async def test_burying_is_bounded_and_goes_on_until_nothing_is_left(scene: Scene) -> None:
+    made = await scene.accept(5)
+    rounds = [len((await bury(scene, limit=2)).delivery_ids) for _ in range(4)]
+    assert rounds == [2, 2, 1, 0]
+    assert await scene.counts() == {DeliveryState.DEAD: len(made)}
+
+
+async def test_deliveries_that_are_not_old_enough_are_spared(scene: Scene) -> None:
+    (old,) = await scene.accept(created_at=scene.now - 10)
+    (new,) = await scene.accept(created_at=scene.now)
+    buried = await bury(scene, created_before=scene.now)
+    assert buried.delivery_ids == (old.deliveries[0].delivery_id,)
+    assert (await scene.delivery(new.deliveries[0].delivery_id)).state is DeliveryState.PENDING
+
+
+async def test_an_endpoint_without_waiting_deliveries_has_nothing_to_bury(scene: Scene) -> None:
+    assert await bury(scene) == Buried()
+    assert await scene.store.bury(new_id(), "X", "x", scene.now, 10) == Buried()

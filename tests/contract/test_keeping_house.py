@@ -1,0 +1,139 @@
+"""R4.4, promise 9: settled rows go after their time, in small batches; dead letters stay and are archived."""
+
+from __future__ import annotations
+
+import pytest
+
+from doorstep.clock import DAY
+from doorstep.errors import NotFound
+from doorstep.model.act import ActKind
+from doorstep.model.delivery import DeliveryState
+from doorstep.model.submission import Verdict
+from doorstep.stores.store import Cleaned
+from tests.builders import a_submission
+from tests.contract.scene import SOON, Scene
+
+REMOVED = {DeliveryState.DELIVERED, DeliveryState.RESOLVED, DeliveryState.CANCELLED}
+
+
+async def test_only_settled_deliveries_are_removed_and_dead_letters_stay(scene: Scene) -> None:
+    by_state = {state: await scene.in_state(state) for state in DeliveryState if state is not DeliveryState.ARCHIVED}
+    await scene.store.clean(scene.now + 1, scene.now, 100)
+    for state, delivery_id in by_state.items():
+        if state in REMOVED:
+            with pytest.raises(NotFound):
+                await scene.delivery(delivery_id)
+        else:
+            assert (await scene.delivery(delivery_id)).state is state
+
+
+async def test_archived_dead_letters_are_kept(scene: Scene) -> None:
+    delivery_id = await scene.in_state(DeliveryState.ARCHIVED)
+    assert await scene.store.clean(scene.now + 99 * DAY, scene.now + 99 * DAY, 100) == Cleaned()
+    assert (await scene.delivery(delivery_id)).state is DeliveryState.ARCHIVED
+
+
+async def test_cleaning_removes_the_attempts_history_and_event_and_counts_them(scene: Scene) -> None:
+    (submission,) = await scene.accept()
+    await scene.fail(await scene.claim_one())
+    scene.wait(SOON)
+    claim = await scene.claim_one()
+    await scene.deliver(claim)
+
+    assert await scene.store.clean(scene.now, scene.now, 100) == Cleaned(), "settled at, not before"
+    assert await scene.store.clean(scene.now + 1, scene.now, 100) == Cleaned(deliveries=1, attempts=2, events=1)
+
+    assert await scene.counts() == {}
+    assert await scene.store.deliveries(scene.org_id, submission.event.event_id) == []
+    for read in (scene.store.attempts, scene.store.history, scene.store.delivery):
+        with pytest.raises(NotFound):
+            await read(scene.org_id, claim.delivery_id)
+    with pytest.raises(NotFound):
+        await scene.store.event(scene.org_id, submission.event.event_id)
+
+
+async def test_an_event_stays_while_any_of_its_deliveries_is_kept(scene: Scene) -> None:
+    other = await scene.add_endpoint()
+    (submission,) = await scene.accept(endpoints=[scene.endpoint, other])
+    await scene.deliver(await scene.claim_one())
+    assert await scene.store.clean(scene.now + 1, scene.now, 100) == Cleaned(deliveries=1, attempts=1)
+    view = await scene.store.event(scene.org_id, submission.event.event_id)
+    assert view.deliveries == 2, "as many as were accepted"
+    assert len(await scene.store.deliveries(scene.org_id, submission.event.event_id)) == 1
+
+
+async def test_cleaning_is_bounded_and_takes_the_oldest_first(scene: Scene) -> None:
+    await scene.accept(3)
+    claims = await scene.claim()
+    for claim in reversed(claims):
+        scene.wait(1)
+        await scene.deliver(claim)
+    cleaned = await scene.store.clean(scene.now + 1, scene.now, 2)
+    assert cleaned.deliveries == 2
+    assert (await scene.delivery(claims[0].delivery_id)).state is DeliveryState.DELIVERED
+
+
+async def test_a_deleted_dead_letter_is_removed_after_its_deletion_has_aged(scene: Scene) -> None:
+    delivery_id = await scene.in_state(DeliveryState.DEAD)
+    scene.wait(8 * DAY)
+    await scene.act(ActKind.DELETE, delivery_id)
+    assert (await scene.store.clean(scene.now, scene.now, 10)).deliveries == 0
+    assert (await scene.store.clean(scene.now + 1, scene.now + 1, 10)).deliveries == 1
+    assert await scene.counts() == {}
+
+
+async def test_acknowledged_events_are_removed_and_waiting_ones_are_not(scene: Scene) -> None:
+    waiting, done = a_submission(scene.org_id), a_submission(scene.org_id)
+    await scene.submit(waiting, done)
+    scene.wait(9)
+    await scene.store.acknowledge(scene.org_id, done.event.event_id, scene.now)
+    assert (await scene.store.clean(scene.now, scene.now, 100)).events == 0
+    assert (await scene.store.clean(scene.now + 1, scene.now, 100)).events == 1
+    with pytest.raises(NotFound):
+        await scene.store.event(scene.org_id, done.event.event_id)
+    await scene.store.event(scene.org_id, waiting.event.event_id)
+
+
+async def test_idempotency_keys_are_removed_when_they_no_longer_count(scene: Scene) -> None:
+    await scene.submit(a_submission(scene.org_id, key="k"))
+    assert (await scene.store.clean(0, scene.now + DAY - 1, 100)).idempotency_keys == 0
+    assert (await scene.store.clean(0, scene.now + DAY, 100)).idempotency_keys == 1
+
+
+async def test_a_repeated_request_gets_the_first_receipt_even_when_its_event_is_gone(scene: Scene) -> None:
+    submission = a_submission(scene.org_id, [scene.endpoint.endpoint_id], key="k")
+    (first,) = await scene.submit(submission)
+    await scene.deliver(await scene.claim_one())
+    await scene.store.clean(scene.now + 1, scene.now, 100)
+    (again,) = await scene.submit(a_submission(scene.org_id, [scene.endpoint.endpoint_id], key="k"))
+    assert (again.verdict, again.event_id, again.deliveries) == (Verdict.REPEATED, first.event_id, 1)
+
+
+async def test_dead_letters_that_nobody_touched_are_archived_oldest_first_and_bounded(scene: Scene) -> None:
+    old = await scene.in_state(DeliveryState.DEAD)
+    scene.wait(1)
+    newer = await scene.in_state(DeliveryState.DEAD)
+    scene.wait(1)
+    young = await scene.in_state(DeliveryState.DEAD)
+
+    assert await scene.store.archive(scene.now, scene.now, 1) == 1
+    assert (await scene.delivery(old)).state is DeliveryState.ARCHIVED
+    assert await scene.store.archive(scene.now, scene.now, 9) == 1
+    assert (await scene.delivery(newer)).state is DeliveryState.ARCHIVED
+    assert await scene.store.archive(scene.now, scene.now, 9) == 0
+    assert (await scene.delivery(young)).state is DeliveryState.DEAD
+
+
+async def test_archiving_keeps_when_and_why_a_dead_letter_died(scene: Scene) -> None:
+    delivery_id = await scene.in_state(DeliveryState.DEAD)
+    before = await scene.delivery(delivery_id)
+    scene.wait(9)
+    await scene.store.archive(scene.now, scene.now, 9)
+    after = await scene.delivery(delivery_id)
+    assert (after.settled_at, after.code, after.reason) == (before.settled_at, before.code, before.reason)
+
+
+async def test_deleted_dead_letters_are_not_archived(scene: Scene) -> None:
+    delivery_id = await scene.in_state(DeliveryState.DEAD)
+    await scene.act(ActKind.DELETE, delivery_id)
+    assert await scene.store.archive(scene.now + 1, scene.now, 9) == 0

@@ -1,0 +1,91 @@
+"""R5.5: an endpoint's concurrency and rate hold over all workers, because the claim itself keeps them."""
+
+from __future__ import annotations
+
+import asyncio
+
+from doorstep.clock import SECOND
+from doorstep.model.act import ActKind
+from doorstep.model.claim import Quota
+from doorstep.model.delivery import DeliveryState
+from doorstep.stores.store import Store
+from tests.contract.scene import LEASE, Scene
+
+
+async def test_no_more_than_concurrency_max_are_in_progress_whoever_claims(scene: Scene) -> None:
+    await scene.accept(10)
+    first = await scene.claim(2, "w1", concurrency_max=3)
+    second = await scene.claim(5, "w2", concurrency_max=3)
+    assert (len(first), len(second)) == (2, 1)
+    assert await scene.claim(5, "w3", concurrency_max=3) == []
+
+
+async def test_a_settled_or_released_claim_frees_its_place(scene: Scene) -> None:
+    await scene.accept(10)
+    one, two, three = await scene.claim(3, concurrency_max=3)
+    await scene.deliver(one)
+    await scene.fail(two)
+    await scene.store.release([three], scene.now)
+    assert len(await scene.claim(9, concurrency_max=3)) == 3
+
+
+async def test_concurrent_claims_on_two_stores_keep_concurrency_max(scene: Scene, other_store: Store) -> None:
+    await scene.accept(50)
+    quotas = [Quota(scene.endpoint.endpoint_id, 4, concurrency_max=5)]
+    for _ in range(3):
+        claims = (
+            store.claim_due(quotas, scene.now, scene.now + LEASE, "w") for store in (scene.store, other_store) * 5
+        )
+        await asyncio.gather(*claims)
+    assert (await scene.counts())[DeliveryState.IN_PROGRESS] == 5
+
+
+async def test_forced_claims_pass_the_limit_but_take_places(scene: Scene) -> None:
+    made = await scene.accept(5)
+    await scene.claim(1, concurrency_max=1)
+    await scene.act(ActKind.RETRY, *(one.deliveries[0].delivery_id for one in made))
+
+    quotas = [Quota(scene.endpoint.endpoint_id, 9, concurrency_max=3)]
+    claims = await scene.store.claim_due(quotas, scene.now, scene.now + LEASE, "w1", forced_max=1)
+
+    assert len(claims) == 2, "one forced, and one that fills the third place"
+
+
+async def test_a_rate_lets_a_small_burst_through_and_then_keeps_its_pace(scene: Scene) -> None:
+    await scene.accept(100)
+    taken = []
+    for _ in range(11):
+        taken.append(len(await scene.claim(rate_per_second=20)))
+        scene.wait(SECOND // 10)
+    assert taken == [2] * 11, "a tenth of a second's worth at once, 20 a second over time"
+
+
+async def test_a_rate_below_one_a_second_waits_for_whole_intervals(scene: Scene) -> None:
+    await scene.accept(3)
+    assert len(await scene.claim(rate_per_second=0.5)) == 1
+    scene.wait(2 * SECOND - 1)
+    assert await scene.claim(rate_per_second=0.5) == []
+    scene.wait(1)
+    assert len(await scene.claim(rate_per_second=0.5)) == 1
+
+
+async def test_idle_time_is_not_saved_up_for_a_flood(scene: Scene) -> None:
+    await scene.accept(100)
+    await scene.claim(rate_per_second=10)
+    scene.wait(600 * SECOND)
+    assert len(await scene.claim(rate_per_second=10)) == 1
+
+
+async def test_the_rate_holds_over_all_workers(scene: Scene, other_store: Store) -> None:
+    await scene.accept(50)
+    quotas = [Quota(scene.endpoint.endpoint_id, 9, rate_per_second=40)]
+    claims = (store.claim_due(quotas, scene.now, scene.now + LEASE, "w") for store in (scene.store, other_store) * 5)
+    taken = [claim for batch in await asyncio.gather(*claims) for claim in batch]
+    assert len(taken) == 4
+
+
+async def test_forced_claims_do_not_use_up_the_rate(scene: Scene) -> None:
+    made = await scene.accept(5)
+    await scene.act(ActKind.RETRY, made[0].deliveries[0].delivery_id)
+    await scene.store.claim_due([], scene.now, scene.now + LEASE, "w1", forced_max=1)
+    assert len(await scene.claim(rate_per_second=1)) == 1

@@ -1,0 +1,154 @@
+"""R11.1: every store does exactly what the memory model does, whatever is asked of it in whatever order."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Iterator
+from contextlib import contextmanager
+from itertools import count
+from pathlib import Path
+from tempfile import TemporaryDirectory
+from uuid import UUID
+
+import pytest
+from hypothesis import HealthCheck, Phase, settings
+from hypothesis.stateful import run_state_machine_as_test
+
+from doorstep.clock import Instant
+from doorstep.model.claim import Claim, Quota
+from doorstep.model.delivery import DeliveryState
+from doorstep.model.submission import Receipt, Submission
+from doorstep.stores.memory import MemoryStore
+from doorstep.stores.memory.tables import DeliveryRow
+from doorstep.stores.store import Store
+from tests.contract.lockstep import Lockstep, Opening
+from tests.contract.places import Place, PostgresPlace, SqlitePlace
+from tests.fixtures_postgres import TEMPLATE
+from tests.postgres_server import PostgresServer
+
+TORTURE = bool(os.environ.get("DOORSTEP_TORTURE"))
+"""Longer and from a new seed each time, instead of the same short run."""
+
+PROFILE = settings(
+    max_examples=2_000 if TORTURE else 60,
+    stateful_step_count=100 if TORTURE else 50,
+    derandomize=not TORTURE,
+    database=None,
+    deadline=None,
+    suppress_health_check=list(HealthCheck),
+    print_blob=True,
+)
+
+
+def test_sqlite_answers_and_keeps_what_the_memory_model_does() -> None:
+    @contextmanager
+    def opening() -> Iterator[Place]:
+        with TemporaryDirectory(prefix="doorstep-lockstep-") as folder:
+            yield SqlitePlace(Path(folder))
+
+    walk(opening, PROFILE)
+
+
+def test_postgres_answers_and_keeps_what_the_memory_model_does(postgres_server: PostgresServer) -> None:
+    numbers = count(1)
+
+    @contextmanager
+    def opening() -> Iterator[Place]:
+        name = f"lockstep_{next(numbers)}"
+        postgres_server.create_database(name, template=TEMPLATE)
+        yield PostgresPlace(postgres_server.url(name))
+        postgres_server.drop_database(name)
+
+    walk(opening, PROFILE)
+
+
+def walk(opening: Opening, profile: settings) -> None:
+    run_state_machine_as_test(lambda: Lockstep(opening), settings=profile)
+
+
+# -- negative controls: deliberately broken stores that the machine must catch -----------------------------
+
+
+class SettlesWithoutLookingAtTheToken(MemoryStore):
+    def _held(self, claim: Claim) -> DeliveryRow | None:
+        row = self._tables.deliveries.get(claim.delivery_id)
+        return row if row is not None and row.delivery.state is DeliveryState.IN_PROGRESS else None
+
+
+class ReusesTokens(MemoryStore):
+    def _release(self, row: DeliveryRow, claim: Claim, now: Instant) -> None:
+        super()._release(row, claim, now)
+        row.token -= 1
+
+
+class BurnsAnAttemptOnRelease(MemoryStore):
+    def _release(self, row: DeliveryRow, claim: Claim, now: Instant) -> None:
+        super()._release(row, claim, now)
+        self._tables.change(row, now, "", attempt=row.delivery.attempt + 1)
+
+
+class IgnoresConcurrency(MemoryStore):
+    def _due_in(self, quota: Quota, now: Instant) -> list[DeliveryRow]:
+        return super()._due_in(Quota(quota.endpoint_id, quota.count, None, quota.rate_per_second), now)
+
+
+class IgnoresTheRate(MemoryStore):
+    def _admit(self, endpoint_id: UUID, rate_per_second: float, now: Instant, wanted: int) -> int:
+        return wanted
+
+
+class ForgetsIdempotencyKeys(MemoryStore):
+    def _first_receipt(self, submission: Submission, now: Instant) -> Receipt | None:
+        return None
+
+
+class ForgetsEventStatuses(MemoryStore):
+    def __init__(self) -> None:
+        super().__init__()
+        self._tables.update_statuses = lambda rows, at: []  # type: ignore[method-assign]
+
+
+class LosesLateResults(MemoryStore):
+    def _log_attempt(self, settlement: object, late: bool) -> None:
+        if not late:
+            super()._log_attempt(settlement, late)  # type: ignore[arg-type]
+
+
+class LetsOthersAct(MemoryStore):
+    def _find(self, org_id: UUID, delivery_id: UUID) -> DeliveryRow | None:
+        return self._tables.deliveries.get(delivery_id)
+
+
+BROKEN = MemoryStore.__subclasses__()
+
+
+@pytest.mark.parametrize("broken", BROKEN, ids=lambda broken: broken.__name__)
+def test_a_deliberately_broken_store_is_caught(broken: type[MemoryStore]) -> None:
+    class BrokenPlace:
+        name = "broken"
+
+        async def open(self) -> Store:
+            return broken()
+
+    @contextmanager
+    def opening() -> Iterator[Place]:
+        yield BrokenPlace()
+
+    with pytest.raises(AssertionError):
+        walk(opening, settings(PROFILE, max_examples=500, phases=[Phase.generate], report_multiple_bugs=False))
+
+
+def test_the_memory_model_agrees_with_itself() -> None:
+    """Otherwise the controls above would prove nothing."""
+
+    class SamePlace:
+        name = "memory"
+
+        async def open(self) -> Store:
+            return MemoryStore()
+
+    @contextmanager
+    def opening() -> Iterator[Place]:
+        yield SamePlace()
+
+    walk(opening, PROFILE)

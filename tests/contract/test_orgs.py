@@ -1,0 +1,80 @@
+"""R8.5, R11.2: organizations do not see each other, and their keys are found by digest alone."""
+
+from __future__ import annotations
+
+import pytest
+from msgspec.structs import replace
+
+from doorstep.errors import NotFound
+from doorstep.model.org import ApiKey, Role
+from doorstep.model.retry_policy import RetryPolicy
+from doorstep.stores.store import Store
+from tests.builders import an_org, new_id
+from tests.contract.scene import Scene
+
+
+def a_key(scene: Scene, digest: bytes = b"\x00" * 32, role: Role = Role.ADMIN) -> ApiKey:
+    return ApiKey(
+        key_id=new_id(),
+        org_id=scene.org_id,
+        name="first",
+        role=role,
+        prefix="dk_ab",
+        digest=digest,
+        created_at=scene.now,
+    )
+
+
+async def test_organizations_read_back_as_they_were_given_in_the_order_of_their_creation(store: Store) -> None:
+    policies = {"policy": RetryPolicy((1, 2)), "policy_by_event_type": {"a.b": RetryPolicy(())}}
+    made = [an_org(name="Ünïcode 🚚"), an_org(**policies)]
+    for org in made:
+        await store.put_org(org)
+    assert await store.orgs() == made
+
+
+async def test_an_organization_can_be_replaced(scene: Scene) -> None:
+    renamed = replace(scene.org, name="New name")
+    await scene.store.put_org(renamed)
+    assert await scene.store.orgs() == [renamed]
+
+
+async def test_another_organizations_things_are_not_found(scene: Scene) -> None:
+    other = an_org()
+    await scene.store.put_org(other)
+    (submission,) = await scene.accept()
+    delivery_id = submission.deliveries[0].delivery_id
+    for read, subject in (
+        (scene.store.event, submission.event.event_id),
+        (scene.store.delivery, delivery_id),
+        (scene.store.attempts, delivery_id),
+        (scene.store.history, delivery_id),
+        (scene.store.endpoint, scene.endpoint.endpoint_id),
+    ):
+        await read(scene.org_id, subject)
+        for org_id, asked in ((other.org_id, subject), (scene.org_id, new_id()), (new_id(), subject)):
+            with pytest.raises(NotFound):
+                await read(org_id, asked)
+    assert await scene.store.deliveries(other.org_id, submission.event.event_id) == []
+
+
+@pytest.mark.parametrize("role", Role)
+async def test_a_key_is_found_by_its_digest(scene: Scene, role: Role) -> None:
+    key = a_key(scene, role=role)
+    await scene.store.put_key(key)
+    await scene.store.put_key(a_key(scene, b"\x01" * 32))
+    assert await scene.store.find_key(key.digest) == key
+    assert await scene.store.find_key(b"\x02" * 32) is None
+
+
+async def test_a_revoked_or_expired_key_is_still_found_and_says_so(scene: Scene) -> None:
+    key = a_key(scene)
+    await scene.store.put_key(key)
+    ended = replace(key, revoked_at=scene.now, expires_at=scene.now + 1)
+    await scene.store.put_key(ended)
+    assert await scene.store.find_key(key.digest) == ended
+
+
+async def test_a_key_for_an_unknown_organization_is_refused(scene: Scene) -> None:
+    with pytest.raises(NotFound):
+        await scene.store.put_key(replace(a_key(scene), org_id=new_id()))

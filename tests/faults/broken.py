@@ -1,0 +1,106 @@
+"""Doorstep with one thing deliberately broken, to show that the harness would notice.
+
+    python -m tests.faults.broken acknowledge-before-commit serve --port 8080
+"""
+
+from __future__ import annotations
+
+import asyncio
+import os
+import sqlite3
+import sys
+from collections.abc import Callable, Sequence
+from functools import partial
+from typing import Any
+
+import msgspec
+
+from doorstep.cli.main import run
+from doorstep.clock import Clock, Instant
+from doorstep.model.settlement import Settled, Settlement
+from doorstep.model.submission import Receipt, Submission, Verdict
+from doorstep.path.accept import Accepter
+from doorstep.services import worker
+from doorstep.stores.sql.sqlite.store import SqliteStore
+from doorstep.stores.store import Store
+
+_COMMIT_SECONDS = 0.3
+
+
+def acknowledge_before_commit() -> None:
+    """Receipts are given at once, and the events are stored a moment later."""
+    keep = Accepter._keep
+
+    async def hasty(accepter: Accepter, submissions: list[Submission], now: Instant) -> list[Receipt]:
+        def store_later() -> None:
+            asyncio.ensure_future(keep(accepter, submissions, now))
+
+        asyncio.get_running_loop().call_later(_COMMIT_SECONDS, store_later)
+        return [Receipt(Verdict.ACCEPTED, s.event.event_id, now, len(s.deliveries)) for s in submissions]
+
+    Accepter._keep = hasty  # type: ignore[method-assign]
+
+
+def settle_without_token() -> None:
+    """Whoever reports a result is believed, whether or not the delivery is still theirs."""
+    settle = SqliteStore.settle
+
+    async def gullible(store: SqliteStore, settlements: Sequence[Settlement], now: Instant) -> Settled:
+        tokens = _newest_tokens()
+        believed = [
+            msgspec.structs.replace(s, claim=s.claim._replace(token=tokens[s.claim.delivery_id.bytes]))
+            for s in settlements
+        ]
+        return await settle(store, believed, now)
+
+    SqliteStore.settle = gullible  # type: ignore[method-assign]
+
+
+def _newest_tokens() -> dict[bytes, int]:
+    path = os.environ["DOORSTEP_DATABASE_URL"].removeprefix("sqlite:///")
+    connection = sqlite3.connect(path)
+    try:
+        return dict(connection.execute("SELECT uid, token FROM doorstep_deliveries"))
+    finally:
+        connection.close()
+
+
+def count_attempts_at_settle() -> None:
+    """A try whose worker never reported did not happen: its delivery is due again, and no attempt was used."""
+
+    async def forgiving(store: Store, directory: object, settler: object, clock: Clock, random: object) -> int:
+        claims = await store.expired(clock.now(), 500)
+        await store.release(claims, clock.now())
+        return len(claims)
+
+    worker.reclaim = forgiving  # type: ignore[assignment]
+
+
+def commit_without_sync() -> None:
+    """SQLite with synchronous=NORMAL throughout: a commit is in the log file, but not yet on the disk."""
+
+    class Careless(sqlite3.Connection):
+        def execute(self, sql: str, *parameters: Any) -> sqlite3.Cursor:
+            return super().execute(sql.replace("synchronous = FULL", "synchronous = NORMAL"), *parameters)
+
+    sqlite3.connect = partial(sqlite3.connect, factory=Careless)  # type: ignore[misc,assignment]
+
+
+BREAKS: dict[str, Callable[[], None]] = {
+    "acknowledge-before-commit": acknowledge_before_commit,
+    "settle-without-token": settle_without_token,
+    "count-attempts-at-settle": count_attempts_at_settle,
+    "commit-without-sync": commit_without_sync,
+}
+
+
+def program(break_name: str) -> list[str]:
+    """The command that stands in for `doorstep`."""
+    assert break_name in BREAKS
+    return [sys.executable, "-m", "tests.faults.broken", break_name]
+
+
+if __name__ == "__main__":
+    BREAKS[sys.argv[1]]()
+    sys.argv = ["doorstep", *sys.argv[2:]]
+    run()

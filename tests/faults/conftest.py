@@ -1,0 +1,54 @@
+"""A fresh database and installation for each test, on each SQL store."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from tests.faults.harness.databases import Database, PostgresDatabase, SqliteDatabase
+from tests.faults.harness.installation import Installation
+from tests.postgres_server import PostgresServer
+
+Install = Callable[..., Installation]
+
+
+@pytest.fixture(scope="session")
+def fault_server() -> Iterator[PostgresServer]:
+    """A PostgreSQL server that tests may stop, kill and freeze; durable, because that is what they are about."""
+    server = PostgresServer(durable=True).start()
+    yield server
+    server.destroy()
+
+
+@pytest.fixture
+def sqlite_database(tmp_path: Path) -> SqliteDatabase:
+    return SqliteDatabase(tmp_path)
+
+
+@pytest.fixture
+def postgres_database(fault_server: PostgresServer) -> PostgresDatabase:
+    return PostgresDatabase(fault_server)
+
+
+@pytest.fixture(params=["sqlite", "postgres"])
+def database(request: pytest.FixtureRequest) -> Database:
+    found: Database = request.getfixturevalue(f"{request.param}_database")
+    return found
+
+
+@pytest.fixture
+def install(tmp_path: Path) -> Iterator[Install]:
+    """Makes installations in this test's folder, and ends every process of theirs afterwards."""
+    made: list[Installation] = []
+
+    def new(database: Database, *, settings: Mapping[str, str] | None = None, program: Sequence[str] = ()) -> Installation:
+        chosen: dict[str, Any] = {"program": program} if program else {}
+        made.append(Installation(tmp_path, database, settings=settings, **chosen))
+        return made[-1]
+
+    yield new
+    for installation in made:
+        installation.close()

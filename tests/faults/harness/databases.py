@@ -1,0 +1,172 @@
+"""The two databases under test: where they are, what is in them at the end, and how they can be hurt."""
+
+from __future__ import annotations
+
+import asyncio
+import hashlib
+import itertools
+import json
+import random
+import signal
+import sqlite3
+import subprocess
+import sys
+import time
+from collections.abc import Callable, Sequence
+from pathlib import Path
+from typing import Any, Protocol
+from uuid import UUID
+
+import asyncpg
+import psutil
+
+from tests.faults.harness.evidence import FinalState, StoredAttempt, StoredDelivery, StoredEvent, StoredMove
+from tests.postgres_server import PostgresServer
+
+Hurt = Callable[[random.Random], None]
+
+_numbers = itertools.count(1)
+
+
+class Database(Protocol):
+    name: str
+    url: str
+
+    def rows(self, statement: str) -> list[tuple[Any, ...]]:
+        """What a query gives, read straight from the database, behind Doorstep's back."""
+
+    def faults(self, outage_seconds: float) -> dict[str, Hurt]:
+        """Ways to hurt it, by name; each leaves it working again."""
+
+    def heal(self) -> None: ...
+
+
+class SqliteDatabase:
+    """A file. It has no process that could be killed; it can only be locked by someone else."""
+
+    name = "sqlite"
+
+    def __init__(self, folder: Path) -> None:
+        self.path = folder / "doorstep.db"
+        self.url = f"sqlite:///{self.path}"
+
+    def rows(self, statement: str) -> list[tuple[Any, ...]]:
+        connection = sqlite3.connect(f"file:{self.path}?mode=ro", uri=True, timeout=10)
+        try:
+            return connection.execute(statement).fetchall()
+        finally:
+            connection.close()
+
+    def faults(self, outage_seconds: float) -> dict[str, Hurt]:
+        return {"foreign lock": lambda _: hold_write_lock(self.path, outage_seconds)}
+
+    def heal(self) -> None:
+        """Locks end with the processes that held them."""
+
+
+class PostgresDatabase:
+    """One database of a throwaway server that can be stopped, frozen, killed and cut off."""
+
+    name = "postgres"
+
+    def __init__(self, server: PostgresServer) -> None:
+        self.server = server
+        self._database = f"faults_{next(_numbers)}"
+        server.create_database(self._database)
+        self.url = server.url(self._database)
+
+    def rows(self, statement: str) -> list[tuple[Any, ...]]:
+        return asyncio.run(self._fetch(statement))
+
+    async def _fetch(self, statement: str) -> list[tuple[Any, ...]]:
+        # The superuser: row-level security shows the owner nothing.
+        connection = await asyncpg.connect(self.server.url(self._database, role="postgres"), timeout=10)
+        try:
+            return [tuple(row) for row in await connection.fetch(statement)]
+        finally:
+            await connection.close()
+
+    def faults(self, outage_seconds: float) -> dict[str, Hurt]:
+        return {
+            "restart": lambda _: self.server.restart(immediate=True),
+            "outage": lambda _: self._outage(outage_seconds),
+            "crash": lambda _: self._crash(),
+            "backend killed": self.kill_backend,
+            "freeze": lambda _: self._freeze(outage_seconds),
+            "connections terminated": lambda _: self.kill_connections(),
+        }
+
+    def heal(self) -> None:
+        self.server.thaw()
+
+    def kill_connections(self) -> None:
+        self.server.kill_connections(self._database)
+
+    def kill_backend(self, chance: random.Random) -> None:
+        """SIGKILL to one process of the server: the postmaster throws everybody out and recovers from the WAL."""
+        pids = [row[0] for row in self.rows("SELECT pid FROM pg_stat_activity WHERE datname = current_database()")]
+        if pids:
+            psutil.Process(chance.choice(pids)).send_signal(signal.SIGKILL)
+
+    def _outage(self, seconds: float) -> None:
+        self.server.stop("immediate")
+        time.sleep(seconds)
+        self.server.start()
+
+    def _crash(self) -> None:
+        self.server.stop("kill")
+        self.server.start()
+
+    def _freeze(self, seconds: float) -> None:
+        self.server.freeze()
+        time.sleep(seconds)
+        self.server.thaw()
+
+
+def hold_write_lock(path: Path, seconds: float) -> None:
+    """A foreign process takes SQLite's write lock and sits on it."""
+    script = (
+        "import sqlite3, sys, time\n"
+        "connection = sqlite3.connect(sys.argv[1], timeout=30, isolation_level=None)\n"
+        "connection.execute('BEGIN IMMEDIATE')\n"
+        "time.sleep(float(sys.argv[2]))\n"
+    )
+    subprocess.run([sys.executable, "-c", script, str(path), str(seconds)], check=True)
+
+
+def read_final_state(database: Database) -> FinalState:
+    """Everything the checker needs, in the same words from either database."""
+    endpoints = {row: json.loads(document)["name"] for row, document in database.rows(_ENDPOINTS)}
+    events = {row[0]: StoredEvent(_id(row[1]), row[2], row[3], _digest(row[4])) for row in database.rows(_EVENTS)}
+    return FinalState(
+        events=list(events.values()),
+        deliveries=[
+            StoredDelivery(row, events[event].event_id if event in events else "", endpoints[endpoint], *rest)
+            for row, event, endpoint, *rest in database.rows(_DELIVERIES)
+        ],
+        attempts=[StoredAttempt(*row) for row in database.rows(_ATTEMPTS)],
+        moves=[StoredMove(*row) for row in database.rows(_MOVES)],
+        operator_acts=database.rows("SELECT count(*) FROM doorstep_audit")[0][0],
+    )
+
+
+def open_deliveries(database: Database) -> int:
+    """How many are still waiting or being tried."""
+    return int(database.rows("SELECT count(*) FROM doorstep_deliveries WHERE due_at IS NOT NULL")[0][0])
+
+
+_ENDPOINTS = "SELECT id, document FROM doorstep_endpoints"
+_EVENTS = "SELECT id, uid, event_type, status, payload FROM doorstep_events"
+_DELIVERIES = (
+    "SELECT id, event_id, endpoint_id, state, attempt, retry_attempts, retries_max FROM doorstep_deliveries ORDER BY id"
+)
+_ATTEMPTS = "SELECT delivery_id, number, late, code, started_at, finished_at, next_retry_at FROM doorstep_attempts"
+_MOVES = "SELECT delivery_id, move, at, old_state, new_state FROM doorstep_history"
+
+
+def _id(uid: bytes | UUID) -> str:
+    return str(UUID(bytes=uid) if isinstance(uid, bytes) else UUID(str(uid)))
+
+
+def _digest(payload: bytes) -> str:
+    return hashlib.sha256(payload).hexdigest()

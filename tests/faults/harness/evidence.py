@@ -1,0 +1,148 @@
+"""What the witnesses wrote down: values only, so that the checker can be tried on made-up ones."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any, NamedTuple
+
+ROUTES: Mapping[str, frozenset[str]] = {
+    "plain": frozenset({"ok"}),
+    "fan": frozenset({"ok", "flaky", "slow"}),
+    "hostile": frozenset({"ok", "dead", "dribble", "endless", "reset"}),
+    "steady": frozenset({"slow"}),
+    "handled": frozenset({"handler"}),
+    "backlog": frozenset({"recovering"}),
+}
+"""Which receivers each event type goes to: the endpoints are made from it, and the checker expects it."""
+
+
+class Sent(NamedTuple):
+    """An event that the ledger tried to send. No two have the same bytes, so the digest is its name."""
+
+    digest: str
+    event_type: str
+    key: str | None
+
+
+class Arrival(NamedTuple):
+    """A request that a receiver logged before it answered."""
+
+    at: float
+    receiver: str
+    event_id: str
+    digest: str
+    answer: int | None
+    """The status it went on to send; None where it never sends a whole answer."""
+    under_way: int
+    """How many requests this receiver was holding, this one included."""
+
+
+class StoredEvent(NamedTuple):
+    event_id: str
+    event_type: str
+    status: str
+    digest: str
+
+
+class StoredDelivery(NamedTuple):
+    row: int
+    event_id: str
+    receiver: str
+    state: str
+    attempt: int
+    retry_attempts: int
+    retries_max: int
+
+
+class StoredAttempt(NamedTuple):
+    row: int
+    number: int
+    late: int
+    code: str | None
+    started_at: int
+    finished_at: int
+    next_retry_at: int | None
+
+
+class StoredMove(NamedTuple):
+    """One line of a delivery's history."""
+
+    row: int
+    move: int
+    at: int
+    old_state: str
+    new_state: str
+
+
+class Fault(NamedTuple):
+    at: float
+    name: str
+
+
+@dataclass
+class Ledger:
+    """What was tried, and what was acknowledged."""
+
+    sent: dict[str, Sent] = field(default_factory=dict)
+    acknowledged: dict[str, set[str]] = field(default_factory=dict)
+    """Event ids by digest: more than one for a digest means that an event was doubled."""
+    unknown: int = 0
+    """Requests without an answer, or with one that leaves open whether the event is stored."""
+    refused: int = 0
+
+
+@dataclass
+class FinalState:
+    events: list[StoredEvent]
+    deliveries: list[StoredDelivery]
+    attempts: list[StoredAttempt]
+    moves: list[StoredMove]
+    operator_acts: int = 0
+
+
+@dataclass
+class Evidence:
+    ledger: Ledger
+    arrivals: list[Arrival]
+    state: FinalState
+    faults: list[Fault]
+    lease_seconds: float
+    in_flight_max: int
+    """How many deliveries one fault can catch between their arrival and their settlement."""
+
+
+def read_ledger(path: Path) -> Ledger:
+    ledger = Ledger()
+    requests: dict[int, list[Sent]] = {}
+    for line in _lines(path):
+        match line["line"]:
+            case "tried":
+                requests[line["request"]] = [Sent(*event) for event in line["events"]]
+                ledger.sent |= {event.digest: event for event in requests[line["request"]]}
+            case "acknowledged":
+                for sent, event_id in zip(requests[line["request"]], line["event_ids"], strict=True):
+                    ledger.acknowledged.setdefault(sent.digest, set()).add(event_id)
+            case "unknown":
+                ledger.unknown += 1
+            case "refused":
+                ledger.refused += 1
+    return ledger
+
+
+def read_arrivals(*paths: Path) -> list[Arrival]:
+    arrivals = [Arrival(*line) for path in paths for line in _lines(path)]
+    return sorted(arrivals, key=lambda arrival: arrival.at)
+
+
+def _lines(path: Path) -> Iterator[Any]:
+    """The lines of a log; a witness that was killed may have left half a line, which says nothing."""
+    if not path.exists():
+        return
+    for line in path.read_bytes().splitlines(keepends=True):
+        try:
+            yield json.loads(line)
+        except ValueError:
+            continue

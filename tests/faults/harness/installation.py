@@ -1,0 +1,173 @@
+"""An installation of Doorstep as an operator would run it: a serving process, workers, a database, receivers."""
+
+from __future__ import annotations
+
+import http.client
+import json
+import os
+import socket
+import sys
+import time
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+from doorstep.sealing import new_secret_key
+from tests.faults.harness.databases import Database
+from tests.faults.harness.evidence import ROUTES
+from tests.faults.harness.processes import Keeper, KeptProcess
+from tests.faults.harness.receiver import PERSONALITIES
+
+ADMIN_KEY = "dk_the_harness_0123456789"
+LEASE_SECONDS = 2.0
+CONCURRENCY = 64
+_ROOT = Path(__file__).parents[3]
+_READY_SECONDS_MAX = 30.0
+
+_PATIENT = [0.2, 0.3, 0.5, 0.5, 1.0, 1.0, 1.0, 1.0, 1.0, 1.0, 1.0, 1.0]
+_SHORT = [0.2, 0.3]
+_NO_CIRCUIT = {"failures_max": 1_000_000}
+ENDPOINTS: Mapping[str, Mapping[str, Any]] = {
+    "ok": {"policy": _PATIENT, "circuit": _NO_CIRCUIT},
+    "flaky": {"policy": _PATIENT, "circuit": _NO_CIRCUIT},
+    "slow": {"policy": _PATIENT, "circuit": _NO_CIRCUIT},
+    "dead": {"policy": _SHORT, "circuit": _NO_CIRCUIT},
+    "dribble": {"policy": _SHORT, "circuit": _NO_CIRCUIT},
+    "endless": {"policy": _PATIENT, "circuit": _NO_CIRCUIT},
+    "reset": {"policy": _SHORT, "circuit": _NO_CIRCUIT},
+    "recovering": {"policy": _PATIENT, "circuit": {"failures_max": 5, "open_seconds": 1.0}},
+}
+"""What each receiver's endpoint is like. Those that should end delivered have retries to spare for every kill."""
+
+
+class Installation:
+    """Everything of one trial. Processes die only by the nemesis, or when it is closed."""
+
+    def __init__(
+        self,
+        folder: Path,
+        database: Database,
+        *,
+        settings: Mapping[str, str] | None = None,
+        program: Sequence[str] = (sys.executable, "-m", "doorstep"),
+    ) -> None:
+        self.folder = folder
+        self.database = database
+        self.port = free_port()
+        self.keeper = Keeper()
+        self.receivers: list[KeptProcess] = []
+        self.workers: list[KeptProcess] = []
+        self.program = list(program)
+        self.environment = _environment(database) | dict(settings or {})
+        self._ports = {name: free_port() for name in ENDPOINTS}
+
+    # -- starting ------------------------------------------------------------------------------------------
+
+    def serve(self, *, workers: int = 0, wrapper: Sequence[str] = ()) -> KeptProcess:
+        """Start `doorstep serve` and wait until it answers. A wrapper is a command that runs it, such as strace."""
+        command = [*wrapper, *self.program, "serve", "--port", str(self.port), "--workers", str(workers)]
+        self.server = self.keeper.keep(KeptProcess("serve", command, self.environment, self.folder))
+        self.await_ready()
+        return self.server
+
+    def add_worker(self, *arguments: str, environment: Mapping[str, str] | None = None) -> KeptProcess:
+        """Start a `doorstep worker` beside the server."""
+        name = f"worker-{len(self.workers) + 1}"
+        command = [*self.program, "worker", *arguments]
+        worker = KeptProcess(name, command, self.environment | dict(environment or {}), self.folder)
+        self.workers.append(self.keeper.keep(worker))
+        return worker
+
+    def receive(self, *names: str) -> KeptProcess:
+        """Start one process with these personalities."""
+        places = [f"{name}={self._ports[name]}" for name in names if name in PERSONALITIES]
+        name = f"receiver-{len(self.receivers) + 1}"
+        command = [sys.executable, "-m", "tests.faults.harness.receiver", str(self.folder / f"{name}.arrivals"), *places]
+        receiver = self.keeper.keep(KeptProcess(name, command, self.environment, self.folder))
+        self.receivers.append(receiver)
+        return receiver
+
+    def enrol(self, *event_types: str) -> None:
+        """Make the endpoints that these event types go to."""
+        for name in sorted({receiver for event_type in event_types for receiver in ROUTES[event_type]}):
+            taken = [event_type for event_type in event_types if name in ROUTES[event_type]]
+            target = {"handler": name} if name == "handler" else {"url": f"http://127.0.0.1:{self._ports[name]}/{name}"}
+            form = {"name": name, "event_types": taken, **target, **ENDPOINTS.get(name, {"circuit": _NO_CIRCUIT})}
+            status, answer = self.ask("POST", "/v1/endpoints", form)
+            assert status == 201, answer
+
+    # -- asking --------------------------------------------------------------------------------------------
+
+    def ask(self, method: str, path: str, body: object = None) -> tuple[int, Any]:
+        """One API call as the administrator."""
+        status, _, answer = self.ask_in_full(method, path, body)
+        return status, answer
+
+    def ask_in_full(self, method: str, path: str, body: object = None) -> tuple[int, Mapping[str, str], Any]:
+        connection = http.client.HTTPConnection("127.0.0.1", self.port, timeout=10)
+        try:
+            headers = {"X-API-Key": ADMIN_KEY, "Content-Type": "application/json"}
+            connection.request(method, path, None if body is None else json.dumps(body), headers)
+            response = connection.getresponse()
+            return response.status, dict(response.getheaders()), json.loads(response.read() or b"null")
+        finally:
+            connection.close()
+
+    def await_ready(self, seconds_max: float = _READY_SECONDS_MAX) -> float:
+        """Wait until the server and its store answer; returns how long that took."""
+        started = time.monotonic()
+        while time.monotonic() - started < seconds_max:
+            try:
+                if self.ask("GET", "/readyz")[0] == 200:
+                    return time.monotonic() - started
+            except (OSError, http.client.HTTPException, ValueError):
+                pass
+            time.sleep(0.05)
+        raise AssertionError(f"not ready after {seconds_max} s; its output ends:\n{self.output(self.server)}")
+
+    @staticmethod
+    def output(process: KeptProcess) -> str:
+        return process.output.read_text(errors="replace")[-3_000:]
+
+    # -- ending --------------------------------------------------------------------------------------------
+
+    @property
+    def engines(self) -> list[KeptProcess]:
+        """The processes that are Doorstep itself."""
+        return [self.server, *self.workers]
+
+    @property
+    def everyone(self) -> list[KeptProcess]:
+        return [*self.engines, *self.receivers]
+
+    def stop(self) -> dict[str, int]:
+        """Stop Doorstep in peace; exit codes by name."""
+        return {process.name: process.stop() for process in self.engines}
+
+    def close(self) -> None:
+        for process in self.everyone:
+            process.resume()
+        self.keeper.close()
+        self.database.heal()
+
+
+def free_port() -> int:
+    with socket.socket() as probe:
+        probe.bind(("127.0.0.1", 0))
+        return int(probe.getsockname()[1])
+
+
+def _environment(database: Database) -> dict[str, str]:
+    clean = {name: value for name, value in os.environ.items() if not name.startswith("DOORSTEP_")}
+    return clean | {
+        "PYTHONPATH": str(_ROOT),
+        "DOORSTEP_DATABASE_URL": database.url,
+        "DOORSTEP_ADMIN_KEY": ADMIN_KEY,
+        "DOORSTEP_SECRET_KEY": new_secret_key(),
+        "DOORSTEP_ALLOW_ADDRESSES": "127.0.0.0/8",
+        "DOORSTEP_LEASE_SECONDS": str(LEASE_SECONDS),
+        "DOORSTEP_TIMEOUT_SECONDS": "1",
+        "DOORSTEP_CONCURRENCY": str(CONCURRENCY),
+        "DOORSTEP_GRACE_SECONDS": "5",
+        "DOORSTEP_LOG_FORMAT": "json",
+    }

@@ -1,0 +1,147 @@
+"""Processes that are kept alive as an init system would: whoever dies is started again, after a short pause."""
+
+from __future__ import annotations
+
+import os
+import signal
+import subprocess
+import threading
+import time
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+
+import psutil
+
+_RESTART_PAUSE_SECONDS = 0.2
+_LOOK_SECONDS = 0.02
+
+
+class KeptProcess:
+    """One of them. `kill` and `pause` are done to it; only `stop` is an order that it may obey in peace."""
+
+    def __init__(
+        self, name: str, command: Sequence[str], environment: Mapping[str, str], folder: Path, *, revived: bool = True
+    ) -> None:
+        self.name = name
+        self.exits: list[int] = []
+        """Exit codes of every end that nobody ordered: −9 for each kill, anything else is its own doing."""
+        self._command = list(command)
+        self._environment = dict(environment)
+        self._folder = folder
+        self._revived = revived
+        self._wanted = False
+        self._died_at = 0.0
+        self._process: subprocess.Popen[bytes] | None = None
+        self._lock = threading.Lock()
+
+    @property
+    def pid(self) -> int:
+        assert self._process is not None, f"{self.name} was never started"
+        return self._process.pid
+
+    @property
+    def running(self) -> bool:
+        return self._process is not None and self._process.poll() is None
+
+    @property
+    def children(self) -> list[psutil.Process]:
+        """The processes that this one started itself."""
+        try:
+            return psutil.Process(self.pid).children(recursive=True)
+        except psutil.NoSuchProcess:
+            return []
+
+    @property
+    def output(self) -> Path:
+        return self._folder / f"{self.name}.log"
+
+    def start(self) -> None:
+        with self._lock:
+            self._wanted = True
+            self._launch()
+
+    def kill(self) -> None:
+        self._send(signal.SIGKILL)
+
+    def pause(self) -> None:
+        self._send(signal.SIGSTOP)
+
+    def resume(self) -> None:
+        self._send(signal.SIGCONT)
+
+    def stop(self, seconds_max: float = 40.0) -> int:
+        """SIGTERM, and its exit code; one that does not end by itself is killed, and answers −9."""
+        with self._lock:
+            self._wanted = False
+        if self._process is None:
+            return 0
+        self._send(signal.SIGTERM)
+        try:
+            return self._process.wait(seconds_max)
+        except subprocess.TimeoutExpired:
+            self.end()
+            return -signal.SIGKILL
+
+    def end(self) -> None:
+        """Whatever it takes, children included."""
+        self._wanted = False
+        for process in [*self.children, self._process]:
+            if process is not None:
+                process.kill()
+        if self._process is not None:
+            self._process.wait()
+
+    def revive(self) -> None:
+        """Start it again if it died and should not have; called by the keeper over and over."""
+        with self._lock:
+            if not (self._wanted and self._revived) or self.running or self._process is None:
+                return
+            if not self._died_at:
+                self._died_at = time.monotonic()
+                self.exits.append(self._process.returncode)
+            elif time.monotonic() - self._died_at > _RESTART_PAUSE_SECONDS:
+                self._launch()
+
+    def _launch(self) -> None:
+        self._died_at = 0.0
+        with self.output.open("ab") as output:
+            self._process = subprocess.Popen(
+                self._command,
+                env=self._environment,
+                cwd=self._folder,
+                stdin=subprocess.DEVNULL,
+                stdout=output,
+                stderr=output,
+            )
+
+    def _send(self, number: signal.Signals) -> None:
+        try:
+            os.kill(self.pid, number)
+        except ProcessLookupError:
+            pass  # it died by itself a moment ago
+
+
+class Keeper:
+    """Watches over kept processes until it is closed, and then ends all of them."""
+
+    def __init__(self) -> None:
+        self._processes: list[KeptProcess] = []
+        self._closing = threading.Event()
+        self._thread = threading.Thread(target=self._watch, daemon=True)
+        self._thread.start()
+
+    def keep(self, process: KeptProcess) -> KeptProcess:
+        process.start()
+        self._processes.append(process)
+        return process
+
+    def close(self) -> None:
+        self._closing.set()
+        self._thread.join()
+        for process in self._processes:
+            process.end()
+
+    def _watch(self) -> None:
+        while not self._closing.wait(_LOOK_SECONDS):
+            for process in list(self._processes):
+                process.revive()

@@ -1,0 +1,134 @@
+"""A recording of what a process did to its files, in order, made by strace; and the answers it gave in between.
+
+A sync counts when it has returned, an answer when it is begun: so nothing that was answered looks safer than it was.
+"""
+
+from __future__ import annotations
+
+import re
+import shutil
+from collections.abc import Iterable, Iterator
+from pathlib import Path
+from typing import NamedTuple
+
+_CALLS = "openat,pwrite64,ftruncate,fsync,fdatasync,unlink,write,writev,sendto,sendmsg"
+
+
+class Created(NamedTuple):
+    name: str
+
+
+class Removed(NamedTuple):
+    name: str
+
+
+class Written(NamedTuple):
+    name: str
+    offset: int
+    data: bytes
+
+
+class Truncated(NamedTuple):
+    name: str
+    size: int
+
+
+class Synced(NamedTuple):
+    """A file, or the folder itself under the empty name."""
+
+    name: str
+    succeeded: bool
+
+
+class Answered(NamedTuple):
+    """The process told a client that these events are stored."""
+
+    event_ids: tuple[str, ...]
+
+
+Step = Created | Removed | Written | Truncated | Synced | Answered
+
+
+def strace_command(trace: Path, *, inject: str | None = None) -> list[str]:
+    """The wrapper under which a process is recorded; `inject` is a fault in strace's own words."""
+    strace = shutil.which("strace")
+    assert strace, "strace must be installed to record what a process writes"
+    faults = [] if inject is None else ["-e", f"inject={inject}"]
+    whole = ["-xx", "-y", "-s", "1000000"]
+    return [strace, "-f", "-q", "--seccomp-bpf", "-o", str(trace), *whole, "-e", f"trace={_CALLS}", *faults]
+
+
+def read_steps(trace: Path, folder: Path) -> Iterator[Step]:
+    """What happened to the files in the folder, and which events were acknowledged when."""
+    for call, arguments, result in _calls(trace.open()):
+        yield from _step(call, arguments, result, folder)
+
+
+# -- strace's lines ------------------------------------------------------------------------------------------------
+
+_LINE = re.compile(r"(\d+) +(?:(\w+)\((.*)|<\.\.\. (\w+) resumed>(.*))$")
+_UNFINISHED = " <unfinished ...>"
+_HEX = re.compile(r"(?:\\x[0-9a-f]{2})+")
+_EVENT_ID = re.compile(rb'"event_id":"([0-9a-f-]{36})"')
+_SENDING = ("write", "writev", "sendto", "sendmsg")
+
+
+def _calls(lines: Iterable[str]) -> Iterator[tuple[str, str, str]]:
+    """Calls with their arguments and results, each when it returned; sends when they were begun."""
+    begun: dict[str, str] = {}
+    for line in lines:
+        match = _LINE.match(line.rstrip("\n"))
+        if match is None:
+            continue
+        thread, call, rest, resumed, tail = match.groups()
+        if resumed is not None:
+            call, rest = resumed, begun.pop(thread, "") + tail
+            if call in _SENDING:
+                continue
+        elif rest.endswith(_UNFINISHED):
+            begun[thread] = rest = rest.removesuffix(_UNFINISHED)
+            if call not in _SENDING:
+                continue
+        arguments, _, result = rest.rpartition(" = ")
+        yield call, arguments or rest, result
+
+
+def _step(call: str, arguments: str, result: str, folder: Path) -> Iterator[Step]:
+    if call in _SENDING:
+        if ids := _EVENT_ID.findall(b"".join(_bytes(found) for found in _HEX.findall(arguments))):
+            yield Answered(tuple(event_id.decode() for event_id in ids))
+        return
+    strings = [_bytes(found) for found in _HEX.findall(arguments)]
+    # Where a path is an argument it is the last string; where it belongs to a descriptor, the first.
+    path = strings[-1 if call in ("openat", "unlink") else 0] if strings else b""
+    name = _inside(path.decode(errors="replace"), folder)
+    failed = result.startswith("-1")
+    if name is None or (failed and call not in ("fsync", "fdatasync")):
+        return
+    numbers = [int(number) for number in re.findall(r", (\d+)", arguments)]
+    match call:
+        case "openat" if "O_CREAT" in arguments:
+            yield Created(name)
+        case "unlink":
+            yield Removed(name)
+        case "pwrite64":
+            yield Written(name, numbers[-1], strings[1])
+        case "ftruncate":
+            yield Truncated(name, numbers[-1])
+        case "fsync" | "fdatasync":
+            yield Synced(name, not failed)
+
+
+def _inside(path: str, folder: Path) -> str | None:
+    """The file's name in the folder, the empty name for the folder itself, None for whatever is elsewhere.
+
+    The shared-memory index is left out: SQLite makes it anew after a crash.
+    """
+    if path == str(folder):
+        return ""
+    parent, _, name = path.rpartition("/")
+    return name if parent == str(folder) and not name.endswith("-shm") else None
+
+
+def _bytes(escaped: str) -> bytes:
+    return bytes.fromhex(escaped.replace("\\x", ""))

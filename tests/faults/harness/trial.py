@@ -1,0 +1,102 @@
+"""A trial: load while the nemesis rages, then heal, drain, and judge."""
+
+from __future__ import annotations
+
+import sys
+import time
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass
+from pathlib import Path
+
+from tests.faults.harness.checker import Verdict, check
+from tests.faults.harness.databases import Hurt, open_deliveries, read_final_state
+from tests.faults.harness.evidence import Evidence, Fault, read_arrivals, read_ledger
+from tests.faults.harness.installation import ADMIN_KEY, CONCURRENCY, LEASE_SECONDS, Installation
+from tests.faults.harness.nemesis import Nemesis
+from tests.faults.harness.processes import KeptProcess
+
+_DRAIN_SECONDS_MAX = 90.0
+_SETTLES_LOST_WITH_POSTGRES = 600
+"""Settlements are committed without waiting for the disk: a crash of PostgreSQL can forget the last 0.6 seconds."""
+
+
+def start_ledger(
+    installation: Installation, types: str, *, rate: float = 100, seed: int = 1, count: int | None = None
+) -> KeptProcess:
+    """Start sending; `types` are event types with their weights, as in plain=8,fan=2."""
+    command = [sys.executable, "-m", "tests.faults.harness.ledger", str(ledger_path(installation))]
+    command += [str(installation.port), ADMIN_KEY, types, "--rate", str(rate), "--seed", str(seed)]
+    command += [] if count is None else ["--count", str(count)]
+    ledger = KeptProcess("ledger", command, installation.environment, installation.folder, revived=False)
+    return installation.keeper.keep(ledger)
+
+
+def ledger_path(installation: Installation) -> Path:
+    return installation.folder / "ledger.jsonl"
+
+
+def drain(installation: Installation, seconds_max: float = _DRAIN_SECONDS_MAX) -> float:
+    """Wait until nothing is waiting or being tried; returns how long that took. The checker tells what is stuck."""
+    started = time.monotonic()
+    while open_deliveries(installation.database) and time.monotonic() - started < seconds_max:
+        time.sleep(0.1)
+    return time.monotonic() - started
+
+
+def judge(installation: Installation, faults: Iterable[Fault] = ()) -> Verdict:
+    """Collect the evidence of an installation that has come to rest, and hold it against the promises."""
+    faults = list(faults)
+    arrivals = read_arrivals(*installation.folder.glob("*.arrivals"))
+    lost_settles = _SETTLES_LOST_WITH_POSTGRES if installation.database.name == "postgres" else 0
+    return check(
+        Evidence(
+            ledger=read_ledger(ledger_path(installation)),
+            arrivals=arrivals,
+            state=read_final_state(installation.database),
+            faults=faults,
+            lease_seconds=LEASE_SECONDS,
+            in_flight_max=CONCURRENCY * (1 + len(installation.workers)) + lost_settles,
+        )
+    )
+
+
+@dataclass
+class Trial:
+    """What came of one."""
+
+    verdict: Verdict
+    seconds: float
+    drain_seconds: float
+    recovery_seconds: float
+    exit_codes: dict[str, int]
+
+    @property
+    def clean(self) -> bool:
+        return not self.verdict.violations and not any(self.exit_codes.values())
+
+    def __str__(self) -> str:
+        times = f"recovered in {self.recovery_seconds:.1f} s, drained in {self.drain_seconds:.1f} s"
+        return f"N = {self.verdict.faults} faults in {self.seconds:.0f} s; {self.verdict}\n  {times}; exits {self.exit_codes}"
+
+
+def run_trial(
+    installation: Installation,
+    faults: Mapping[str, Hurt],
+    *,
+    types: str = "plain=12,fan=4,hostile=1",
+    seconds: float = 12,
+    rate: float = 100,
+    seed: int = 1,
+) -> Trial:
+    """Load and faults together for so long, on an installation that is running; then heal, drain and judge."""
+    nemesis = Nemesis(faults, seed, installation.await_ready)
+    ledger = start_ledger(installation, types, rate=rate, seed=seed)
+    started = time.monotonic()
+    nemesis.rage(seconds)
+    installation.database.heal()
+    recovery_seconds = installation.await_ready()
+    ledger.stop()
+    drain_seconds = drain(installation)
+    exit_codes = installation.stop()
+    verdict = judge(installation, nemesis.done)
+    return Trial(verdict, time.monotonic() - started, drain_seconds, recovery_seconds, exit_codes)

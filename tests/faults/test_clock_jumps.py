@@ -1,0 +1,77 @@
+"""The wall clock of the machine jumps by hours, forwards and back: nothing is delivered early, nothing is stuck."""
+
+from __future__ import annotations
+
+import time
+from datetime import UTC, datetime, timedelta
+from importlib.util import find_spec
+from pathlib import Path
+
+import pytest
+
+from tests.faults.conftest import Install
+from tests.faults.harness.databases import Database
+from tests.faults.harness.evidence import read_arrivals
+from tests.faults.harness.installation import Installation
+from tests.faults.harness.trial import drain, judge, start_ledger
+
+_LATER_SECONDS = 8.0
+
+
+def fake_time_library() -> str:
+    found = find_spec("libfaketime")
+    if found is None or found.origin is None:
+        pytest.skip("CLOCK JUMPS NOT TESTED: the libfaketime package is not installed")
+    return str(next(Path(found.origin).parent.rglob("libfaketime.so.1")))
+
+
+def settings(offset: Path) -> dict[str, str]:
+    """A process under these believes the wall clock that the file describes; its monotonic clock is the real one."""
+    return {
+        "LD_PRELOAD": fake_time_library(),
+        "FAKETIME_TIMESTAMP_FILE": str(offset),
+        "FAKETIME_NO_CACHE": "1",
+        "DONT_FAKE_MONOTONIC": "1",
+        "FAKETIME_DONT_FAKE_MONOTONIC": "1",
+    }
+
+
+def jump(offset: Path, to: str) -> None:
+    offset.write_text(to)
+
+
+def send_for_later(installation: Installation) -> tuple[str, float]:
+    """An event that is to go out only in some seconds; its id, and the moment."""
+    at = datetime.now(UTC) + timedelta(seconds=_LATER_SECONDS)
+    event = {"event_type": "plain", "payload": {"later": True}, "deliver_at": at.isoformat()}
+    status, answer = installation.ask("POST", "/v1/events", event)
+    assert status == 202, answer
+    return answer["event_id"], at.timestamp()
+
+
+def test_a_jump_of_the_wall_clock_delivers_nothing_early_and_leaves_nothing_stuck(
+    install: Install, database: Database, tmp_path: Path
+) -> None:
+    offset = tmp_path / "offset"
+    jump(offset, "+0")
+    installation = install(database)
+    installation.environment |= settings(offset)
+    installation.receive("ok", "flaky", "slow")
+    installation.serve()
+    installation.enrol("plain", "fan")
+    installation.add_worker()
+    ledger = start_ledger(installation, "plain=1,fan=1", rate=60)
+    event_id, later = send_for_later(installation)
+    for to in ("+3h", "-3h", "+40d", "+0"):
+        time.sleep(1.5)
+        jump(offset, to)
+    ledger.stop()
+    seconds = drain(installation, 30)
+    installation.stop()
+    verdict = judge(installation)
+    arrived = [arrival.at for arrival in read_arrivals(*tmp_path.glob("*.arrivals")) if arrival.event_id == event_id]
+    print(f"\nclock jumps on {database.name}: drained in {seconds:.1f} s; {verdict}")
+    assert len(arrived) == 1 and later - 0.1 < arrived[0] < later + 2
+    strangers = ("stored bytes are the bytes sent", "nothing is received that was not sent")
+    assert not [v for v in verdict.violations if v.rule not in strangers], str(verdict)
+    assert verdict.duplicates == 0

@@ -1,0 +1,101 @@
+"""The database goes away, freezes, throws everybody out or is locked; afterwards everything goes on by itself."""
+
+from __future__ import annotations
+
+import time
+
+from tests.faults.conftest import Install
+from tests.faults.harness.databases import Database, PostgresDatabase, SqliteDatabase, hold_write_lock
+from tests.faults.harness.installation import Installation
+from tests.faults.harness.proxy import AnswerLosingProxy
+from tests.faults.harness.trial import drain, judge, run_trial, start_ledger
+
+_RECOVERY_SECONDS_MAX = 10.0
+
+
+def delivered_again(installation: Installation) -> float:
+    """Send an event until it is taken, wait until it is delivered; how long both took."""
+    started = time.monotonic()
+    while time.monotonic() - started < 30:
+        status, answer = installation.ask("POST", "/v1/events", {"event_type": "plain", "payload": {"probe": time.time()}})
+        if status == 202:
+            break
+        time.sleep(0.1)
+    while time.monotonic() - started < 30:
+        if installation.ask("GET", f"/v1/events/{answer['event_id']}/status")[1].get("status") == "delivered":
+            break
+        time.sleep(0.05)
+    return time.monotonic() - started
+
+
+def start(installation: Installation) -> Installation:
+    installation.receive("ok", "flaky", "slow")
+    installation.serve()
+    installation.enrol("plain", "fan")
+    installation.add_worker()
+    return installation
+
+
+def test_nothing_is_lost_while_the_database_fails_in_every_way(install: Install, database: Database) -> None:
+    installation = start(install(database))
+    trial = run_trial(installation, database.faults(1.5), types="plain=3,fan=1", seconds=20)
+    print(f"\ndatabase faults on {database.name}: {trial}")
+    assert trial.clean, str(trial)
+    assert trial.recovery_seconds < _RECOVERY_SECONDS_MAX
+    assert [process.exits for process in installation.engines] == [[], []], "a process did not outlive the database"
+
+
+def test_everything_resumes_within_ten_seconds_after_the_database_returns(
+    install: Install, postgres_database: PostgresDatabase
+) -> None:
+    installation = start(install(postgres_database))
+    server, seconds = postgres_database.server, {}
+    for name, mode in (("stopped", "fast"), ("crashed", "kill")):
+        server.stop(mode)
+        time.sleep(3)
+        server.start()
+        seconds[name] = delivered_again(installation)
+    server.freeze()
+    time.sleep(5)
+    server.thaw()
+    seconds["frozen"] = delivered_again(installation)
+    print(f"\nresumed on PostgreSQL after it was: {seconds}")
+    assert max(seconds.values()) < _RECOVERY_SECONDS_MAX
+
+
+def test_a_foreign_lock_longer_than_the_busy_timeout_delays_and_loses_nothing(
+    install: Install, sqlite_database: SqliteDatabase
+) -> None:
+    installation = start(install(sqlite_database))
+    ledger = start_ledger(installation, "plain=1", rate=100)
+    hold_write_lock(sqlite_database.path, 8)
+    seconds = delivered_again(installation)
+    ledger.stop()
+    drain(installation)
+    installation.stop()
+    verdict = judge(installation)
+    print(f"\nforeign lock: resumed after {seconds:.2f} s; {verdict}")
+    assert not [v for v in verdict.violations if v.rule not in _PROBES_ARE_STRANGERS], str(verdict)
+    assert seconds < _RECOVERY_SECONDS_MAX
+
+
+_PROBES_ARE_STRANGERS = ("stored bytes are the bytes sent", "nothing is received that was not sent")
+"""Events sent by `delivered_again` are not in the ledger."""
+
+
+def test_a_commit_whose_answer_is_lost_doubles_no_event(install: Install, postgres_database: PostgresDatabase) -> None:
+    target = postgres_database.server.port
+    with AnswerLosingProxy(target) as proxy:
+        url = postgres_database.url.replace(f":{target}/", f":{proxy.port}/")
+        installation = start(install(postgres_database, settings={"DOORSTEP_DATABASE_URL": url}))
+        ledger = start_ledger(installation, "plain=3,fan=1", rate=150)
+        proxy.share = 0.03
+        time.sleep(12)
+        proxy.share = 0.0
+        ledger.stop()
+        drain(installation)
+        installation.stop()
+    verdict = judge(installation, [None] * proxy.lost_answers)  # type: ignore[list-item]
+    print(f"\nlost answers: N = {proxy.lost_answers}, of which {proxy.lost_commits} to a COMMIT; {verdict}")
+    assert verdict.violations == [], str(verdict)
+    assert proxy.lost_commits > 0

@@ -1,0 +1,42 @@
+"""SIGTERM in the middle of the work: what is under way is finished or handed back, and the exit is in peace."""
+
+from __future__ import annotations
+
+import time
+
+from tests.faults.conftest import Install
+from tests.faults.harness.databases import Database
+from tests.faults.harness.trial import drain, judge, start_ledger
+
+_GRACE_SECONDS = 5
+_HELD = "SELECT count(*) FROM doorstep_deliveries WHERE state = 'in_progress'"
+_ROUNDS = 3
+
+
+def test_sigterm_under_load_drains_within_the_grace_period_and_leaves_nothing_in_progress(
+    install: Install, database: Database
+) -> None:
+    installation = install(database, settings={"DOORSTEP_GRACE_SECONDS": str(_GRACE_SECONDS)})
+    installation.receive("ok", "slow")
+    installation.serve(workers=1)
+    installation.enrol("plain", "steady")
+    ledger = start_ledger(installation, "plain=1,steady=1", rate=200)
+    seconds, codes, held = [], [], []
+    for _ in range(_ROUNDS):
+        time.sleep(2)
+        started = time.monotonic()
+        codes.append(installation.server.stop())
+        seconds.append(time.monotonic() - started)
+        held.append(database.rows(_HELD)[0][0])
+        installation.server.start()
+        installation.await_ready()
+    ledger.stop()
+    drain(installation)
+    installation.stop()
+    verdict = judge(installation)
+    print(f"\nSIGTERM on {database.name}: N = {_ROUNDS}, exits {codes} after {max(seconds):.2f} s at most; {verdict}")
+    assert codes == [0] * _ROUNDS
+    assert max(seconds) < _GRACE_SECONDS + 3
+    assert held == [0] * _ROUNDS
+    assert verdict.violations == [], str(verdict)
+    assert verdict.duplicates == 0

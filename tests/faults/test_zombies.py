@@ -1,0 +1,68 @@
+"""A worker is stopped past its lease and resumed: it still believes in its claims, and nobody else does."""
+
+from __future__ import annotations
+
+import time
+
+from tests.faults.broken import program
+from tests.faults.conftest import Install
+from tests.faults.harness.checker import Verdict
+from tests.faults.harness.databases import Database, SqliteDatabase
+from tests.faults.harness.evidence import Fault
+from tests.faults.harness.installation import LEASE_SECONDS, Installation
+from tests.faults.harness.trial import drain, judge, start_ledger
+
+_ROUNDS = 3
+_TAKEN_OVER = "SELECT count(*) FROM doorstep_deliveries WHERE state = 'in_progress' AND token > 1"
+_REPORTED_LOST = "SELECT finished_at - started_at FROM doorstep_attempts WHERE code = 'WORKER_LOST' AND late = 0"
+
+
+def run_rounds(installation: Installation) -> Verdict:
+    """Freeze a worker with claims in its hand; wake it while its successor is trying the same deliveries."""
+    installation.receive("slow")
+    installation.serve()
+    installation.enrol("steady")
+    zombie = installation.add_worker()
+    ledger = start_ledger(installation, "steady=1", rate=150)
+    faults = []
+    for _ in range(_ROUNDS):
+        time.sleep(1.5)
+        zombie.pause()
+        faults.append(Fault(time.time(), "pause"))
+        time.sleep(LEASE_SECONDS - 0.5)
+        await_successor(installation)
+        zombie.resume()
+    ledger.stop()
+    drain(installation, seconds_max=30)
+    installation.stop()
+    return judge(installation, faults)
+
+
+def await_successor(installation: Installation) -> None:
+    deadline = time.monotonic() + 5
+    while not installation.database.rows(_TAKEN_OVER)[0][0] and time.monotonic() < deadline:
+        time.sleep(0.005)
+
+
+def test_a_worker_stopped_past_its_lease_changes_nothing_when_it_resumes(install: Install, database: Database) -> None:
+    installation = install(database)
+    verdict = run_rounds(installation)
+    print(f"\nzombies on {database.name}: N = {_ROUNDS} rounds; {verdict}")
+    assert verdict.violations == [], str(verdict)
+    assert verdict.late > 0, "no result came late: the test did not test anything"
+
+
+def test_the_work_of_a_lost_worker_is_picked_up_within_its_lease_and_a_second(
+    install: Install, database: Database
+) -> None:
+    installation = install(database)
+    run_rounds(installation)
+    spans = [span / 1_000_000 for (span,) in database.rows(_REPORTED_LOST)]
+    print(f"\npicked up on {database.name}: N = {len(spans)}, after {min(spans):.2f} to {max(spans):.2f} s")
+    assert LEASE_SECONDS <= max(spans) <= LEASE_SECONDS + 1
+
+
+def test_the_harness_catches_a_settle_without_a_token(install: Install, sqlite_database: SqliteDatabase) -> None:
+    verdict = run_rounds(install(sqlite_database, program=program("settle-without-token")))
+    print(f"\nsettle without token: {verdict}")
+    assert any(violation.rule == "each attempt counts once" for violation in verdict.violations)

@@ -1,0 +1,96 @@
+"""The journal: every change that the store made, in order, told by the deliveries before and after it.
+
+It is kept beside the store, not by it, so that a broken store cannot hide what it did.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from typing import Any, NamedTuple
+from uuid import UUID
+
+from doorstep.clock import Instant
+from doorstep.model.act import Act
+from doorstep.model.claim import Claim
+from doorstep.model.delivery import Delivery
+from doorstep.model.settlement import Settlement
+from doorstep.model.submission import Submission
+from doorstep.stores.memory import MemoryStore
+
+
+class Step(NamedTuple):
+    """One verb did something to one delivery, or refused to."""
+
+    at: Instant
+    """By the world's time."""
+    now: Instant
+    """By the clock of whoever called."""
+    by: str
+    verb: str
+    delivery_id: UUID
+    before: Delivery | None
+    after: Delivery | None
+    token: int | None = None
+    late: bool = False
+    heard: bool = True
+    """The caller got the answer."""
+    claim: Claim | None = None
+    settlement: Settlement | None = None
+
+
+class Journal:
+    def __init__(self, store: MemoryStore) -> None:
+        self._store = store
+        self._rows = store._tables.deliveries
+        self.steps: list[Step] = []
+        self.submissions: list[Submission] = []
+        """Everything that reached the store to be accepted, kept or not."""
+        self.known: dict[UUID, Delivery] = {}
+        """Every delivery as it was last seen."""
+
+    def record(self, at: Instant, by: str, heard: bool, verb: str, args: Sequence[Any], result: Any) -> None:
+        """Note what a verb did; verbs that change no delivery are not noted."""
+        note = getattr(self, f"_{verb}", None)
+        if note is not None:
+            for now, delivery_id, extra in note(args, result):
+                before = self.known.get(delivery_id)
+                row = self._rows.get(delivery_id)
+                after = row.delivery if row else None
+                if after is not None:
+                    self.known[delivery_id] = after
+                self.steps.append(Step(at, now, by, verb, delivery_id, before, after, heard=heard, **extra))
+
+    # -- one a verb: which deliveries it touched -----------------------------------------------------------
+
+    def _accept(self, args: Sequence[Any], result: Any) -> Iterable[tuple[Instant, UUID, dict[str, Any]]]:
+        submissions: Sequence[Submission] = args[0]
+        self.submissions.extend(submissions)
+        for submission in submissions:
+            for delivery in submission.deliveries:
+                yield args[2], delivery.delivery_id, {}
+
+    def _claim_due(self, args: Sequence[Any], result: list[Claim]) -> Iterable[tuple[Instant, UUID, dict[str, Any]]]:
+        for claim in result:
+            yield args[1], claim.delivery_id, {"token": claim.token, "claim": claim}
+
+    def _settle(self, args: Sequence[Any], result: Any) -> Iterable[tuple[Instant, UUID, dict[str, Any]]]:
+        late = list(result.late)
+        for settlement in args[0]:
+            claim = settlement.claim
+            was_late = claim in late
+            if was_late:
+                late.remove(claim)
+            yield args[1], claim.delivery_id, {"token": claim.token, "late": was_late, "settlement": settlement}
+
+    def _release(self, args: Sequence[Any], result: list[Claim]) -> Iterable[tuple[Instant, UUID, dict[str, Any]]]:
+        for claim in args[0]:
+            yield args[1], claim.delivery_id, {"token": claim.token, "late": claim not in result, "claim": claim}
+
+    def _act(self, args: Sequence[Any], result: Any) -> Iterable[tuple[Instant, UUID, dict[str, Any]]]:
+        act: Act = args[0]
+        for delivery_id in result[0].done:
+            yield act.at, delivery_id, {}
+
+    def _bury(self, args: Sequence[Any], result: Any) -> Iterable[tuple[Instant, UUID, dict[str, Any]]]:
+        for delivery_id in result.delivery_ids:
+            yield args[3], delivery_id, {}

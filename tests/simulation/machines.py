@@ -1,0 +1,142 @@
+"""The processes of a run: workers and clients, each with the real code inside and a clock of its own."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable, Coroutine, Sequence
+from functools import partial
+from random import Random
+from typing import Any
+
+from doorstep.clock import Instant, seconds
+from doorstep.errors import Conflict, DoorstepError, StoreUnavailable
+from doorstep.model.ids import uuid7
+from doorstep.path.accept import Accepter, Draft
+from doorstep.path.directory import Directory
+from doorstep.path.operate import Operator
+from doorstep.sealing import Sealer
+from doorstep.services.worker import Worker
+from doorstep.stores.store import Store
+from doorstep.telemetry import Fact, ServiceTrouble, Telemetry
+from doorstep.testing.fake_clock import BEGINNING
+from tests.simulation.network import Line, Network
+from tests.simulation.scenario import TUNING
+from tests.simulation.store_server import StoreServer
+from tests.simulation.story import Sending
+from tests.simulation.virtual_loop import Process, VirtualLoop
+
+_SEALER = Sealer(bytes(32))
+
+
+class SkewedClock:
+    """Wrong by an offset, and a little more with every second."""
+
+    def __init__(self, loop: VirtualLoop, offset_seconds: float = 0, drift: float = 0) -> None:
+        self._loop = loop
+        self._offset = seconds(offset_seconds)
+        self._drift = drift
+
+    def now(self) -> Instant:
+        elapsed = self._loop.now
+        return BEGINNING + elapsed + self._offset + int(elapsed * self._drift)
+
+
+class Machine:
+    """A process with a store, a clock and a picture of the endpoints: what every program of ours begins with."""
+
+    def __init__(self, name: str, loop: VirtualLoop, server: StoreServer, clock: SkewedClock) -> None:
+        self.process = Process(name)
+        self.clock = clock
+        self.troubles: list[str] = []
+        self._loop = loop
+        self.store: Store = server.connect(self.process)
+        self.directory = Directory(self.store, _SEALER, clock, TUNING)
+        self.telemetry = Telemetry(self._hear)
+
+    def run(self, work: Coroutine[Any, Any, None]) -> asyncio.Task[None]:
+        """Run something inside this process."""
+        task: asyncio.Task[None] = self._loop.create_task(work, context=self.process.context)
+        return task
+
+    async def prepared(self) -> None:
+        """Wait for the first picture of the endpoints, however long the store takes."""
+        while self.directory.version < 0:
+            try:
+                await self.directory.reload()
+            except StoreUnavailable:
+                await asyncio.sleep(0.1)
+
+    def _hear(self, facts: Sequence[Fact]) -> None:
+        for fact in facts:
+            if isinstance(fact, ServiceTrouble) and not fact.error.startswith(StoreUnavailable.__name__):
+                self.troubles.append(f"{self.process.name}: {fact.service} failed with {fact.error}")
+
+
+class WorkerMachine(Machine):
+    def __init__(
+        self, name: str, loop: VirtualLoop, server: StoreServer, clock: SkewedClock, network: Network, random: Random,
+        make_worker: Callable[..., Worker] = Worker,
+    ) -> None:  # fmt: skip
+        super().__init__(name, loop, server, clock)
+        http, handlers = (Line(network, self.process, clock) for _ in range(2))
+        self._make = partial(
+            make_worker, self.store, self.directory, http, handlers, clock, random.random, TUNING, self.telemetry, name
+        )
+        self.run(self._live())
+
+    async def _live(self) -> None:
+        await self.prepared()
+        self.worker = self._make()
+        self.store.on_wakeup(self.worker.wake)
+        self.worker.start()
+
+    async def stop(self) -> None:
+        """End in order, as after SIGTERM."""
+        if hasattr(self, "worker"):
+            await self.worker.stop()
+        self._loop.kill(self.process)
+
+
+class ClientMachine(Machine):
+    """Sends events, and keeps a ledger of what it was told about each."""
+
+    def __init__(
+        self, name: str, loop: VirtualLoop, server: StoreServer, clock: SkewedClock, random: Random, ledger: list[Sending]
+    ) -> None:  # fmt: skip
+        super().__init__(name, loop, server, clock)
+        self.sent: list[Sending] = []
+        self._ledger = ledger
+        self._accepter = Accepter(
+            self.store, self.directory, clock, TUNING, self.telemetry, wake=lambda: None,
+            new_id=lambda now: uuid7(now, random.randbytes),
+        )  # fmt: skip
+
+    def send(self, draft: Draft) -> None:
+        sending = Sending(draft)
+        self.sent.append(sending)
+        self._ledger.append(sending)
+        self.run(self._send(sending))
+
+    async def _send(self, sending: Sending) -> None:
+        try:
+            (sending.receipt,) = await self._accepter.accept([sending.draft])
+        except Exception as error:
+            sending.trouble = error
+            if not isinstance(error, DoorstepError):
+                self.troubles.append(f"{self.process.name}: sending failed with {error!r}")
+
+
+class OperatorMachine(Machine):
+    """A person at a console, who takes a refusal with patience."""
+
+    def __init__(self, loop: VirtualLoop, server: StoreServer) -> None:
+        super().__init__("operator", loop, server, SkewedClock(loop))
+        self.operator = Operator(self.store, self.directory, self.clock, TUNING, self.telemetry)
+
+    async def try_to(self, act: Callable[[], Coroutine[Any, Any, object]]) -> bool:
+        """Do it; False when the store or the state of things did not allow it."""
+        try:
+            await act()
+        except (StoreUnavailable, Conflict):
+            return False
+        return True

@@ -1,0 +1,51 @@
+"""The nemesis: plans, from the seed, when something goes wrong and what."""
+
+from __future__ import annotations
+
+from random import Random
+
+from doorstep.model.act import ActKind
+from tests.simulation.world import World
+
+_ACTS = (ActKind.RETRY, ActKind.RETRY, ActKind.SKIP, ActKind.RESOLVE, ActKind.CANCEL, ActKind.DELETE)
+
+
+def disturb(world: World) -> None:
+    """Set the timers of everything that is to happen during the chaos."""
+    random, scenario = world.random("nemesis"), world.scenario
+    plans = (
+        (scenario.kills, lambda: world.kill_worker(_slot(world, random), random.uniform(0, 2))),
+        (scenario.freezes, lambda: world.freeze_worker(_slot(world, random), random.uniform(0.5, 14))),
+        (scenario.stops, lambda: world.stop_worker(_slot(world, random))),
+        (scenario.client_kills, lambda: world.kill_client(random.randrange(scenario.clients))),
+        (scenario.acts, lambda: _act(world, random)),
+        (scenario.endpoint_acts, lambda: _act_on_endpoint(world, random)),
+    )
+    for count, strike in plans:
+        for _ in range(count):
+            world.loop.call_later(random.uniform(0, scenario.chaos_seconds), strike)
+
+
+def _slot(world: World, random: Random) -> int:
+    return random.randrange(world.scenario.workers)
+
+
+def _act(world: World, random: Random) -> None:
+    """An operator picks a delivery or two, whatever their state; refusals are part of the game."""
+    seen = list(world.server.journal.known)
+    if seen:
+        chosen = random.sample(seen, min(len(seen), random.randint(1, 3)))
+        org_id = world.server.journal.known[chosen[0]].org_id
+        kind = random.choice(_ACTS)
+        operator = world.operator
+        world.trace.note("operator", f"tries to {kind}", len(chosen))
+        operator.run(operator.try_to(lambda: operator.operator.act(kind, org_id, chosen, "ops")))
+
+
+def _act_on_endpoint(world: World, random: Random) -> None:
+    store, operator = world.server.store, world.operator
+    endpoint = store._tables.endpoints[random.choice(world.endpoint_ids)]
+    ids = (endpoint.org_id, endpoint.endpoint_id, "ops")
+    verb = random.choice(("pause", "pause", "resume", "delete"))
+    world.trace.note("operator", f"tries to {verb}", endpoint.name)
+    operator.run(operator.try_to(lambda: getattr(operator.operator, verb)(*ids)))

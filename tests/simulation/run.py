@@ -1,0 +1,23 @@
+"""Run a seed and judge it."""
+
+from __future__ import annotations
+
+from tests.simulation.checker import check
+from tests.simulation.nemesis import disturb
+from tests.simulation.scenario import draw
+from tests.simulation.story import Story
+from tests.simulation.world import World
+
+
+def simulate(seed: int) -> Story:
+    """The story of a seed: the same one every time."""
+    return World(seed, draw(seed)).play(disturb)
+
+
+def verdict(story: Story) -> str | None:
+    """None if every promise was kept; otherwise what was broken, and how to see it again."""
+    breaches = check(story)
+    if not breaches:
+        return None
+    lines = [f"seed {story.seed} breaks {len(breaches)} promises:", *(f"  - {breach}" for breach in breaches[:20])]
+    return "\n".join([*lines, f"see it again: python -m tests.simulation --seed {story.seed} --trace"])

@@ -1,0 +1,86 @@
+"""What a seed means: how many of everything, and how much goes wrong."""
+
+from __future__ import annotations
+
+from random import Random
+from typing import NamedTuple
+
+from doorstep.model.endpoint import CircuitRules
+from doorstep.model.retry_policy import RetryPolicy
+from doorstep.path.tuning import Tuning
+from tests.simulation.network import PERSONALITIES
+
+TUNING = Tuning(
+    lease_seconds=8,
+    timeout_seconds=1.5,
+    places=8,
+    connections_per_endpoint=4,
+    policy=RetryPolicy((0.5, 1)),
+    grace_seconds=1,
+    revive_after_seconds=0.5,
+)
+
+
+class EndpointPlan(NamedTuple):
+    personality: str = "ok"
+    delays: tuple[float, ...] | None = None
+    concurrency_max: int | None = None
+    rate_per_second: float | None = None
+    circuit: CircuitRules = CircuitRules(failures_max=3, open_seconds=3)
+    by_handler: bool = False
+
+
+class Scenario(NamedTuple):
+    endpoints: tuple[EndpointPlan, ...] = (EndpointPlan(),)
+    workers: int = 2
+    clients: int = 1
+    events: int = 10
+    """A client."""
+    chaos_seconds: float = 8
+    skew_seconds: float = 0
+    store_fault_rate: float = 0
+    kills: int = 0
+    freezes: int = 0
+    stops: int = 0
+    acts: int = 0
+    endpoint_acts: int = 0
+    client_kills: int = 0
+    poison: bool = False
+
+
+def draw(seed: int) -> Scenario:
+    """One seed in ten is calm: whatever is only allowed under faults must not happen there at all."""
+    random = Random(f"scenario {seed}")
+    calm = random.random() < 0.1
+    shape = Scenario(
+        endpoints=tuple(_draw_endpoint(random) for _ in range(random.randint(1, 4))),
+        workers=random.randint(1, 3),
+        clients=random.randint(1, 2),
+        events=random.randint(2, 12),
+        skew_seconds=random.choice((0, 0.2, 2)),
+    )
+    return shape if calm else _disturbed(shape, random)
+
+
+def _draw_endpoint(random: Random) -> EndpointPlan:
+    return EndpointPlan(
+        random.choice(tuple(PERSONALITIES)) if random.random() < 0.7 else "ok",
+        random.choice((None, None, (), (0, 0), (0.3,), (0.2, 1, 2))),
+        random.choice((None, None, None, 1, 2)),
+        random.choice((None, None, None, 5.0)),
+        CircuitRules(failures_max=random.choice((2, 5)), open_seconds=random.choice((1, 4))),
+        random.random() < 0.2,
+    )
+
+
+def _disturbed(shape: Scenario, random: Random) -> Scenario:
+    return shape._replace(
+        store_fault_rate=random.choice((0, 0, 0.03, 0.15)),
+        kills=random.choice((0, 1, 3)),
+        freezes=random.choice((0, 0, 1, 2)),
+        stops=random.choice((0, 1, 2)),
+        acts=random.choice((0, 4, 10)),
+        endpoint_acts=random.choice((0, 0, 1, 3)),
+        client_kills=random.choice((0, 0, 0, 1)),
+        poison=random.random() < 0.1,
+    )

@@ -1,0 +1,281 @@
+"""A world made from a seed: an organization or two, receivers, clients and workers, and a nemesis that disturbs them.
+
+First there is chaos; then everything is healed; then the world is left alone until nothing is owed to anyone.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable
+from random import Random
+from uuid import UUID
+
+from doorstep.clock import SECOND
+from doorstep.model.delivery import OPEN_STATES
+from doorstep.model.endpoint import Endpoint, EndpointState
+from doorstep.model.ids import uuid7
+from doorstep.model.org import Org
+from doorstep.model.retry_policy import RetryPolicy
+from doorstep.path.accept import Draft
+from doorstep.services.worker import Worker
+from doorstep.stores.memory import MemoryStore
+from doorstep.testing.fake_clock import BEGINNING
+from tests.simulation.faults import Faults, NoFaults, RandomFaults
+from tests.simulation.machines import ClientMachine, OperatorMachine, SkewedClock, WorkerMachine
+from tests.simulation.network import POISON, Network
+from tests.simulation.scenario import TUNING, EndpointPlan, Scenario
+from tests.simulation.store_server import StoreServer, finish
+from tests.simulation.story import Disturbance, Life, Sending, Story
+from tests.simulation.trace import Trace
+from tests.simulation.virtual_loop import Process, VirtualLoop
+
+_QUIET_SECONDS_MAX = 150
+
+
+class World:
+    def __init__(
+        self,
+        seed: int,
+        scenario: Scenario,
+        *,
+        store: MemoryStore | None = None,
+        make_worker: Callable[..., Worker] = Worker,
+        faults: Faults | None = None,
+    ) -> None:
+        self.seed = seed
+        self.scenario = scenario
+        self.loop = VirtualLoop()
+        self.trace = Trace(self.loop)
+        self.server = StoreServer(store or MemoryStore(SkewedClock(self.loop)), self.loop, self.random("store"), self.trace)
+        self.server.faults = faults or RandomFaults(self.random("faults"), scenario.store_fault_rate)
+        self.network = Network(self.loop, self.random("network"), self.trace, self.kill_by_poison)
+        self.sendings: list[Sending] = []
+        self.disturbances: list[Disturbance] = []
+        self.workers: list[WorkerMachine] = []
+        self.clients: list[ClientMachine] = []
+        self.orgs: list[UUID] = []
+        self.endpoint_ids: list[UUID] = []
+        self.healed_at = 0
+        self.troubles: list[str] = []
+        self._make_worker = make_worker
+        self._machines: list[WorkerMachine | ClientMachine | OperatorMachine] = []
+        self._started = 0
+
+    def random(self, purpose: str) -> Random:
+        """Chance of its own for every purpose, so that one more draw here changes nothing there."""
+        return Random(f"{purpose} {self.seed}")
+
+    # -- the course of things ------------------------------------------------------------------------------
+
+    def play(self, disturb: Callable[[World], None]) -> Story:
+        self.loop.run(self._play(disturb))
+        return self._story()
+
+    async def _play(self, disturb: Callable[[World], None]) -> None:
+        self._furnish()
+        self.operator = OperatorMachine(self.loop, self.server)
+        self._machines.append(self.operator)
+        for slot in range(self.scenario.workers):
+            self.start_worker(slot)
+        for slot in range(self.scenario.clients):
+            self.start_client(slot)
+        self._plan_sendings()
+        disturb(self)
+        await asyncio.sleep(self.scenario.chaos_seconds)
+        self._heal()
+        await self._quiet()
+        await self._end()
+
+    def _heal(self) -> None:
+        self.trace.note("world", "is healed")
+        self.healed_at = self.loop.now
+        self.server.faults = self.server.faults if not isinstance(self.server.faults, RandomFaults) else NoFaults()
+        self.network.heal()
+
+    async def _quiet(self) -> None:
+        """Until nothing is owed any more, or so long that it never will be."""
+        for _ in range(2 * _QUIET_SECONDS_MAX):
+            await self._resume_endpoints()
+            await asyncio.sleep(0.5)
+            if self._is_quiet():
+                return
+
+    def _is_quiet(self) -> bool:
+        tally = finish(self.server.store.tally())
+        unsaid = any(one.receipt is None and one.trouble is None for one in self.sendings if one not in self.lost)
+        frozen = any(machine.process.frozen for machine in self.workers)
+        return not (unsaid or frozen or any(tally[state] for state in OPEN_STATES))
+
+    @property
+    def lost(self) -> list[Sending]:
+        """What was on its way when its client was killed: nobody will ever hear of it."""
+        return [one for machine in self._machines if isinstance(machine, ClientMachine) and machine.process.dead
+                for one in machine.sent]  # fmt: skip
+
+    async def _resume_endpoints(self) -> None:
+        for endpoint in finish(self.server.store.routing()).endpoints:
+            if endpoint.state is not EndpointState.ACTIVE:
+                ids = (endpoint.org_id, endpoint.endpoint_id)
+                await self.operator.run(self.operator.try_to(lambda ids=ids: self.operator.operator.resume(*ids, "ops")))
+
+    async def _end(self) -> None:
+        """Stop the workers in order; with nothing left to do that must not take longer than the grace period."""
+        stopping = [machine for machine in self.workers if machine.process.runs]
+        for machine in stopping:
+            machine.run(machine.stop())
+        await asyncio.sleep(TUNING.grace_seconds + 2)
+        self.troubles += [f"{one.process.name} does not stop" for one in stopping if not one.process.dead]
+
+    # -- furniture -----------------------------------------------------------------------------------------
+
+    def _furnish(self) -> None:
+        random = self.random("furniture")
+        for number in range(2):
+            self.orgs.append(uuid7(BEGINNING, random.randbytes))
+            finish(self.server.store.put_org(Org(org_id=self.orgs[-1], name=f"org {number}", created_at=BEGINNING)))
+        for number, plan in enumerate(self.scenario.endpoints):
+            endpoint = _endpoint(number, plan, random.choice(self.orgs), random)
+            self.endpoint_ids.append(endpoint.endpoint_id)
+            self.network.personalities[endpoint.url or endpoint.handler or ""] = plan.personality
+            finish(self.server.store.put_endpoint(endpoint))
+
+    def start_worker(self, slot: int) -> None:
+        """Fill a worker's place with a new process."""
+        name = self._new_name("worker")
+        random = self.random(name)
+        machine = WorkerMachine(name, self.loop, self.server, self._clock(random), self.network, random, self._make_worker)
+        self.trace.note(name, "starts")
+        self._machines.append(machine)
+        self.workers[slot:slot + 1] = [machine]  # fmt: skip
+
+    def start_client(self, slot: int) -> None:
+        name = self._new_name("client")
+        random = self.random(name)
+        machine = ClientMachine(name, self.loop, self.server, self._clock(random), random, self.sendings)
+        self._machines.append(machine)
+        self.clients[slot:slot + 1] = [machine]  # fmt: skip
+
+    def _new_name(self, kind: str) -> str:
+        self._started += 1
+        return f"{kind}-{self._started}"
+
+    def _clock(self, random: Random) -> SkewedClock:
+        skew = self.scenario.skew_seconds
+        return SkewedClock(self.loop, random.uniform(-skew, skew), random.uniform(-0.001, 0.001) if skew else 0)
+
+    # -- clients -------------------------------------------------------------------------------------------
+
+    def _plan_sendings(self) -> None:
+        random = self.random("clients")
+        for slot in range(self.scenario.clients):
+            for number in range(self.scenario.events):
+                draft = self._draft(random, f"{slot}-{number}")
+                at = random.uniform(0, self.scenario.chaos_seconds * 0.8)
+                self.loop.call_later(at, self._send, slot, draft)
+                if draft.idempotency_key is not None:
+                    self.loop.call_later(at + random.uniform(0, 1), self._send, slot, draft)
+        if self.scenario.poison:
+            self.loop.call_later(1, self._send, 0, self._draft(random, "poison", POISON))
+
+    def _send(self, slot: int, draft: Draft) -> None:
+        self.clients[slot].send(draft)
+
+    def _draft(self, random: Random, name: str, prefix: bytes = b"") -> Draft:
+        now = BEGINNING + self.loop.now
+        chance = random.random()
+        return Draft(
+            org_id=random.choice(self.orgs),
+            event_type=random.choice(("order.paid", "user.created")),
+            payload=prefix + b'{"name": "%s"}' % name.encode(),
+            correlation_id=name,
+            deliver_at=now + random.randint(0, 6 * SECOND) if chance < 0.1 else None,
+            expires_at=now + random.randint(7 * SECOND, 12 * SECOND) if chance > 0.9 else None,
+            idempotency_key=f"key {name}" if 0.4 < chance < 0.6 else None,
+        )
+
+    # -- disturbances --------------------------------------------------------------------------------------
+
+    def kill_worker(self, slot: int, restart_after_seconds: float) -> None:
+        process = self.workers[slot].process
+        if not process.dead:
+            self._kill(process, "killed")
+            self.loop.call_later(restart_after_seconds, self.start_worker, slot)
+
+    def kill_by_poison(self, process: Process) -> None:
+        slot = next(slot for slot, machine in enumerate(self.workers) if machine.process is process)
+        self._kill(process, "poisoned")
+        self.loop.call_later(0.5, self.start_worker, slot)
+
+    def kill_client(self, slot: int) -> None:
+        self._kill(self.clients[slot].process, "killed")
+        self.start_client(slot)
+
+    def _kill(self, process: Process, kind: str) -> None:
+        self.trace.note(process.name, "is", kind)
+        self.disturbances.append(Disturbance(process.name, kind, self.loop.now, None))
+        self.loop.kill(process)
+
+    def freeze_worker(self, slot: int, for_seconds: float) -> None:
+        process = self.workers[slot].process
+        if process.runs:
+            self.trace.note(process.name, f"is frozen for {for_seconds:.3f} s")
+            until = self.loop.now + int(for_seconds * SECOND)
+            self.disturbances.append(Disturbance(process.name, "frozen", self.loop.now, until))
+            self.loop.freeze(process)
+            self.loop.call_later(for_seconds, self._thaw, process)
+
+    def _thaw(self, process: Process) -> None:
+        self.trace.note(process.name, "is thawed")
+        self.loop.thaw(process)
+
+    def stop_worker(self, slot: int) -> None:
+        """End a worker in order and put another in its place."""
+        machine = self.workers[slot]
+        if machine.process.runs:
+            self.trace.note(machine.process.name, "is told to stop")
+            self.disturbances.append(Disturbance(machine.process.name, "stopped", self.loop.now, None))
+            machine.run(machine.stop())
+            self.start_worker(slot)
+
+    # -- what is left --------------------------------------------------------------------------------------
+
+    def _story(self) -> Story:
+        store = self.server.store
+        submissions = {one.event.event_id: one for one in self.server.journal.submissions}
+        kept = [one.event for one in submissions.values() if one.event.event_id in store._tables.events]
+        lives = {}
+        for event in kept:
+            for delivery in finish(store.deliveries(event.org_id, event.event_id)):
+                ids = (event.org_id, delivery.delivery_id)
+                lives[delivery.delivery_id] = Life(delivery, finish(store.attempts(*ids)), finish(store.history(*ids)))
+        return Story(
+            seed=self.seed,
+            sendings=self.sendings,
+            requests=self.network.requests,
+            steps=self.server.journal.steps,
+            disturbances=self.disturbances,
+            events={event.event_id: finish(store.event(event.org_id, event.event_id)) for event in kept},
+            lives=lives,
+            endpoints=dict(store._tables.endpoints),
+            store_failures=self.server.failures,
+            troubles=self.troubles + self.loop.unhandled() + [trouble for machine in self._machines for trouble in machine.troubles],
+            healed_at=self.healed_at,
+            ended_at=self.loop.now,
+            trace=self.trace,
+        )
+
+
+def _endpoint(number: int, plan: EndpointPlan, org_id: UUID, random: Random) -> Endpoint:
+    return Endpoint(
+        endpoint_id=uuid7(BEGINNING, random.randbytes),
+        org_id=org_id,
+        name=f"endpoint {number}",
+        created_at=BEGINNING,
+        url=None if plan.by_handler else f"https://receiver-{number}.example/hook",
+        handler=f"handler-{number}" if plan.by_handler else None,
+        event_types=random.choice((("*",), ("order.*",))),
+        policy=None if plan.delays is None else RetryPolicy(plan.delays),
+        concurrency_max=plan.concurrency_max,
+        rate_per_second=plan.rate_per_second,
+        circuit=plan.circuit,
+    )

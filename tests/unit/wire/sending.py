@@ -1,0 +1,92 @@
+"""Transmissions with one call, and a transport at work whose replies can be awaited."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import AsyncIterator, Sequence
+from contextlib import asynccontextmanager
+from ipaddress import ip_network
+from uuid import UUID
+
+from doorstep.clock import AnchoredClock
+from doorstep.model.claim import Claim
+from doorstep.model.outcome import Reply
+from doorstep.wire.address_guard import AddressGuard
+from doorstep.wire.http_transport import HttpTransport
+from doorstep.wire.transport import Transmission, Transport
+from tests.builders import NOW, new_id
+
+LOOPBACK = (ip_network("127.0.0.0/8"),)
+ENDS_WITHIN_SECONDS = 10
+
+
+def a_claim(payload: bytes = b'{"n": 1}', **changes: object) -> Claim:
+    claim = Claim(
+        key=1,
+        event_key=1,
+        token=1,
+        delivery_id=new_id(),
+        event_id=new_id(),
+        endpoint_id=new_id(),
+        org_id=new_id(),
+        event_type="user.created",
+        payload=payload,
+        correlation_id="request-1",
+        accepted_at=NOW,
+        expires_at=None,
+        attempt=2,
+        retry_attempts=1,
+        retries_max=3,
+        first_failed_at=None,
+        claimed_at=NOW,
+        lease_until=NOW,
+        worker="w",
+        picked_up=False,
+    )
+    return claim._replace(**changes)  # type: ignore[arg-type]
+
+
+def a_transmission(
+    target: str,
+    payload: bytes = b'{"n": 1}',
+    headers: tuple[str, ...] = ("content-type: application/json",),
+    timeout_seconds: float = 5.0,
+) -> Transmission:
+    return Transmission(a_claim(payload), target, headers, b"content-type: application/json", timeout_seconds)
+
+
+class Sending:
+    """Sends through a transport and waits for the replies, in the order of the transmissions."""
+
+    def __init__(self, transport: Transport) -> None:
+        self.transport = transport
+        self.batches: list[int] = []
+        self._awaited: dict[UUID, asyncio.Future[Reply]] = {}
+        transport.open(self._done)
+
+    async def all(self, transmissions: Sequence[Transmission]) -> list[Reply]:
+        return await asyncio.wait_for(asyncio.gather(*self.start(transmissions)), ENDS_WITHIN_SECONDS)
+
+    async def one(self, transmission: Transmission) -> Reply:
+        return (await self.all([transmission]))[0]
+
+    def start(self, transmissions: Sequence[Transmission]) -> list[asyncio.Future[Reply]]:
+        futures = [asyncio.get_running_loop().create_future() for _ in transmissions]
+        self._awaited |= {one.claim.delivery_id: future for one, future in zip(transmissions, futures, strict=True)}
+        self.transport.start(transmissions)
+        return futures
+
+    def _done(self, replies: Sequence[tuple[Transmission, Reply]]) -> None:
+        self.batches.append(len(replies))
+        for transmission, reply in replies:
+            self._awaited.pop(transmission.claim.delivery_id).set_result(reply)  # a second reply would be a KeyError
+
+
+@asynccontextmanager
+async def sending_over_http(guard: AddressGuard | None = None, **options: object) -> AsyncIterator[Sending]:
+    """An open HTTP transport, by default one that may reach loopback addresses."""
+    transport = HttpTransport(guard or AddressGuard(LOOPBACK), AnchoredClock(), **options)  # type: ignore[arg-type]
+    try:
+        yield Sending(transport)
+    finally:
+        await transport.close()
