@@ -6,7 +6,6 @@ VENV := .venv
 BIN := $(VENV)/bin
 UV := $(shell command -v uv 2>/dev/null)
 
-# Tests that want a machine for themselves (timing, faults) run after the others, one at a time.
 PYTEST := $(BIN)/python -m pytest
 
 .PHONY: help install run test check format bench torture examples demo lock clean
@@ -29,13 +28,13 @@ run: install
 	$(BIN)/doorstep serve
 
 test: $(VENV)/.installed-dev
-	$(PYTEST) -q -n 2 --dist loadgroup tests
+	$(PYTEST) -q -n 2 --dist loadfile tests
 
 check: $(VENV)/.installed-dev
 	$(BIN)/ruff format --check .
 	$(BIN)/ruff check .
 	$(BIN)/mypy
-	$(BIN)/lint-imports
+	$(BIN)/lint-imports --no-cache
 
 format: $(VENV)/.installed-dev
 	$(BIN)/ruff format .
@@ -45,7 +44,7 @@ bench: $(VENV)/.installed-dev
 	$(BIN)/python -m bench
 
 torture: $(VENV)/.installed-dev
-	$(BIN)/python -m tests.faults
+	TORTURE=1 $(PYTEST) -q -s tests/contract/test_lockstep.py tests/simulation tests/faults
 
 examples: $(VENV)/.installed-dev
 	@if [ -d examples ]; then $(PYTEST) -q examples; else echo "There are no examples yet."; fi

@@ -1,4 +1,8 @@
-"""The yardstick of dispatch: the HTTP client alone (pycurl on an epoll loop), doing the same POSTs and nothing else."""
+"""The yardstick of dispatch: the HTTP client alone (pycurl on an epoll loop), doing the same POSTs and nothing else.
+
+Each POST is given its URL, headers, body and timeout, and the status, headers and body of its answer are taken, as
+any client must. Nothing is signed, looked up, judged, logged or kept.
+"""
 
 from __future__ import annotations
 
@@ -47,7 +51,9 @@ class _Client:
         self._multi = pycurl.CurlMulti()
         self._multi.setopt(pycurl.M_SOCKETFUNCTION, self._watch)
         self._multi.setopt(pycurl.M_TIMERFUNCTION, self._set_timer)
-        self._handles = [_handle(url) for _ in range(connections)]
+        self._url = url
+        self._handles = [_handle() for _ in range(connections)]
+        self._answers: dict[pycurl.Curl, list[bytes]] = {}
 
     def run(self) -> None:
         for handle in self._handles:
@@ -65,8 +71,13 @@ class _Client:
         if not self._left:
             return 0
         self._left -= 1
+        answer = self._answers[handle] = []
+        handle.setopt(pycurl.URL, self._url)
         handle.setopt(pycurl.HTTPHEADER, HEADERS)
         handle.setopt(pycurl.POSTFIELDS, self._payload)
+        handle.setopt(pycurl.TIMEOUT_MS, 30_000)
+        handle.setopt(pycurl.HEADERFUNCTION, answer.append)
+        handle.setopt(pycurl.WRITEFUNCTION, answer.append)
         self._multi.add_handle(handle)
         return 1
 
@@ -77,8 +88,8 @@ class _Client:
         if failed:
             raise RuntimeError(f"the bare client failed: {failed[0][2]}")
         for handle in done:
-            if handle.getinfo(pycurl.RESPONSE_CODE) != 200:
-                raise RuntimeError("the receiver did not answer 200")
+            if handle.getinfo(pycurl.RESPONSE_CODE) != 200 or self._answers[handle][-1] != b"ok":
+                raise RuntimeError("the receiver did not answer 200 with its body")
             self._multi.remove_handle(handle)
             begun += self._post(handle)
         return begun
@@ -113,11 +124,8 @@ def _curl_events(events: int) -> int:
     return bits | (pycurl.CSELECT_OUT if events & select.EPOLLOUT else 0)
 
 
-def _handle(url: str) -> pycurl.Curl:
+def _handle() -> pycurl.Curl:
     handle = pycurl.Curl()
-    handle.setopt(pycurl.URL, url)
     handle.setopt(pycurl.POST, 1)
     handle.setopt(pycurl.NOSIGNAL, 1)
-    handle.setopt(pycurl.TIMEOUT_MS, 30_000)
-    handle.setopt(pycurl.WRITEFUNCTION, len)
     return handle

@@ -54,7 +54,7 @@ async def _stock_endpoint(doorstep: Doorstep, want: Wanted) -> None:
         url=want.url,
         event_types=(want.event_type,),
         timeout_seconds=want.timeout_seconds,
-        circuit=CircuitRules(failures_max=1_000_000_000) if want.patient else None,
+        circuit=CircuitRules(failures_max=1_000_000) if want.patient else None,
     )
     for start in range(0, want.events, _BATCH):
         await doorstep.send_many(drafts(min(_BATCH, want.events - start), want.event_type, want.org_id))

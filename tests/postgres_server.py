@@ -6,12 +6,14 @@ as root, so root starts it as `nobody`; where that user cannot reach the wheel's
 
 from __future__ import annotations
 
+import ctypes
 import os
 import pwd
 import shutil
 import signal
 import socket
 import subprocess
+import sys
 import tempfile
 import time
 from collections.abc import Iterable
@@ -58,10 +60,10 @@ class PostgresServer:
         """Stop: `smart`, `fast`, `immediate` (no shutdown checkpoint), or `kill` (SIGKILL to every process)."""
         if self._process is None:
             return
-        self.thaw()
         if mode == "kill":
-            self._signal(signal.SIGKILL)
+            self._kill()
         else:
+            self.thaw()
             self._process.send_signal(_STOP_SIGNALS[mode])
         self._process.wait(timeout=60)
         self._process = None
@@ -135,13 +137,17 @@ class PostgresServer:
 
     def _spawn(self, command: list[str]) -> subprocess.Popen[bytes]:
         with self._log.open("ab") as log:
-            if not self._user:
-                return subprocess.Popen(command, stdout=log, stderr=log, cwd=self._folder, start_new_session=True)
-            uid, gid = self._user.pw_uid, self._user.pw_gid
             return subprocess.Popen(
-                command, stdout=log, stderr=log, cwd=self._folder, start_new_session=True,
-                user=uid, group=gid, extra_groups=[],
-            )  # fmt: skip
+                command,
+                stdout=log,
+                stderr=log,
+                cwd=self._folder,
+                start_new_session=True,
+                user=self._user and self._user.pw_uid,
+                group=self._user and self._user.pw_gid,
+                extra_groups=[] if self._user else None,
+                preexec_fn=_end_with_starter,  # noqa: PLW1509
+            )
 
     @property
     def _log(self) -> Path:
@@ -167,6 +173,13 @@ class PostgresServer:
             return []
         postmaster = psutil.Process(self._process.pid)
         return [postmaster, *postmaster.children(recursive=True)]
+
+    def _kill(self) -> None:
+        """Frozen first, so that no new process appears meanwhile; the next start finds none of them left."""
+        self.freeze()
+        processes = self._processes()
+        self._signal(signal.SIGKILL)
+        psutil.wait_procs(processes[1:], timeout=60)
 
     def _signal(self, number: signal.Signals) -> None:
         for process in self._processes():
@@ -204,6 +217,13 @@ def _free_port() -> int:
     with socket.socket() as probe:
         probe.bind(("127.0.0.1", 0))
         return int(probe.getsockname()[1])
+
+
+def _end_with_starter() -> None:
+    """Ask Linux to stop the server when the thread that started it ends: a killed test run leaves none behind."""
+    if sys.platform == "linux":
+        pr_set_pdeathsig = 1
+        ctypes.CDLL(None).prctl(pr_set_pdeathsig, signal.SIGQUIT)
 
 
 def _cpu_times(process: psutil.Process) -> psutil._common.pcputimes:

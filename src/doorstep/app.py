@@ -17,7 +17,7 @@ from doorstep import bootstrap, keys
 from doorstep.bootstrap import DEFAULT_ORG
 from doorstep.clock import DAY, AnchoredClock, Instant, seconds
 from doorstep.config import Settings
-from doorstep.errors import Conflict, InvalidInput
+from doorstep.errors import Conflict
 from doorstep.model.act import ActKind, ActResult
 from doorstep.model.attempt import Attempt
 from doorstep.model.delivery import Delivery, HistoryLine, as_seen
@@ -62,7 +62,7 @@ class Doorstep:
         self.store = store or store_from_url(self.settings.database_url)
         self.tuning = tuning_of(self.settings)
         self.guard = AddressGuard(self.settings.allow_addresses, allow_http=self.settings.allow_http)
-        self.handlers = HandlerTransport(self.clock)
+        self.handlers = HandlerTransport(self.clock, threads_max=self.tuning.places)
         self.generated_admin_key: str | None = None
         """The bootstrap key, only where this start had to make one: shown once, never kept."""
         self._known_keys: dict[bytes, tuple[ApiKey, Instant]] = {}
@@ -79,7 +79,7 @@ class Doorstep:
         if self.store.capabilities.many_machines:
             self.clock.follow(await self.store.time())
         self.generated_admin_key = await bootstrap.prepare(self.store, self.settings, self.clock.now())
-        self.directory = Directory(self.store, self._sealer, self.clock, self.tuning)
+        self.directory = Directory(self.store, self._sealer, self.tuning)
         await self.directory.reload()
         shared = (self.store, self.directory, self.clock, self.tuning, self.telemetry)
         self._accepter = Accepter(*shared, wake=self._wake)
@@ -142,7 +142,7 @@ class Doorstep:
     ) -> Receipt:
         """Accept one event. When this returns, it is on stable storage with one delivery per matching endpoint.
 
-        Bytes are delivered as they are; anything else is encoded as JSON once, now.
+        Bytes must be JSON and are delivered as they are; anything else is encoded as JSON once, now.
         """
         draft = Draft(
             org_id=org_id,
@@ -162,11 +162,6 @@ class Doorstep:
 
     async def send_many(self, drafts: Sequence[Draft]) -> list[Receipt]:
         """Accept a batch in one transaction; see Accepter.accept."""
-        for draft in drafts:
-            if len(draft.payload) > self.settings.payload_bytes_max:
-                raise InvalidInput(
-                    "payload", f"must be at most {self.settings.payload_bytes_max} bytes, got {len(draft.payload)}"
-                )
         return await self._accepter.accept(drafts)
 
     async def event(self, org_id: UUID, event_id: UUID) -> EventView:
@@ -314,6 +309,7 @@ def tuning_of(settings: Settings) -> Tuning:
         policy=RetryPolicy(settings.retry_delays, name="standard"),
         retries_max=settings.max_retry_attempts,
         grace_seconds=settings.grace_seconds,
+        payload_bytes_max=settings.payload_bytes_max,
         retention_days=settings.retention_days,
         archive_after_days=settings.retention_days,
     )

@@ -33,6 +33,7 @@ TOML_FILE = "doorstep.toml"
 LEASE_SLACK_SECONDS = 1.0
 """What a lease must leave after the last moment of an attempt, for the result to be written."""
 
+_SEALING_KEY = re.compile(r"[A-Za-z0-9+/_-]{43}=")
 KIB = 1024
 MIB = 1024 * KIB
 
@@ -73,10 +74,9 @@ class Settings(BaseSettings):
     )
     secret_key: SecretStr | None = _setting(
         None,
-        "16 or more characters",
+        "the base64 form of 32 bytes",
         "Encrypts secrets at rest. The embedded store makes one on its first start and keeps it beside its data; "
         "all processes that share a PostgreSQL database must be given the same one.",
-        min_length=16,
     )
     allow_addresses: Annotated[tuple[IPv4Network | IPv6Network, ...], NoDecode] = _setting(
         (),
@@ -190,6 +190,13 @@ class Settings(BaseSettings):
     def _visible_key(cls, value: SecretStr | None) -> SecretStr | None:
         """It travels in a header, where blanks and other alphabets are mangled on the way."""
         if value is not None and not all("!" <= character <= "~" for character in value.get_secret_value()):
+            raise ValueError
+        return value
+
+    @field_validator("secret_key")
+    @classmethod
+    def _sealing_key(cls, value: SecretStr | None) -> SecretStr | None:
+        if value is not None and not _SEALING_KEY.fullmatch(value.get_secret_value().strip()):
             raise ValueError
         return value
 

@@ -57,14 +57,12 @@ def _line(fact: Fact) -> object:
     if isinstance(fact, Notice):
         return _notice_line(fact)
     shape = _shape(type(fact))
-    values = msgspec.structs.astuple(fact)[:-1]
-    if shape.instants:
-        values = tuple(
-            value and _stamp(value) if index in shape.instants else value for index, value in enumerate(values)
-        )
+    *values, at = msgspec.structs.astuple(fact)
+    for index in shape.instants:
+        values[index] = values[index] and _written(values[index])
     if shape.level == "info":
-        return shape.line(_stamp(fact.at), SERVICE, shape.event, *values)
-    return shape.line(_stamp(fact.at), SERVICE, shape.event, *values, level_of(fact))
+        return shape.line(_stamp(at), SERVICE, shape.event, *values)
+    return shape.line(_stamp(at), SERVICE, shape.event, *values, level_of(fact))
 
 
 def _notice_line(notice: Notice) -> dict[str, object]:
@@ -106,9 +104,14 @@ _RENAMED = {"service": "component"}
 """In a line, `service` is always the whole program; the part of it that is in trouble is its component."""
 
 
-@lru_cache(maxsize=64)
+@lru_cache(maxsize=16)
 def _stamp(at: Instant) -> str:
-    """The facts of one batch share their instant, or at least their second: both are worked out once."""
+    """When it happened: the facts of one batch share it, so it is worked out once."""
+    return _written(at)
+
+
+def _written(at: Instant) -> str:
+    """Like `to_iso`, which takes 1.5 µs, but the date is worked out once a second."""
     return f"{_second(at // SECOND)}{at % SECOND:06d}Z"
 
 
@@ -148,7 +151,7 @@ def _worded(fact: Fact) -> tuple[str, dict[str, object]]:
     shape = _shape(type(fact))
     *values, _ = msgspec.structs.astuple(fact)
     fields = dict(zip(shape.names, values, strict=True))
-    stamps = {name: value and _stamp(value) for name, value in fields.items() if name.endswith("_at")}
+    stamps = {name: value and _written(value) for name, value in fields.items() if name.endswith("_at")}
     return shape.event.replace("_", " "), fields | stamps
 
 

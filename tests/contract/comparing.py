@@ -6,8 +6,12 @@ from collections.abc import Sequence
 from typing import Any
 from uuid import UUID
 
+from msgspec.structs import asdict
+
 from doorstep.errors import NotFound
+from doorstep.model.attempt import Attempt
 from doorstep.model.claim import Claim, Lane
+from doorstep.model.noun import Noun
 from doorstep.model.settlement import Settled, StatusChange
 from doorstep.stores.store import Buried, Store
 
@@ -49,16 +53,35 @@ async def dump(store: Store, events: Sequence[tuple[UUID, UUID]]) -> dict[str, A
     }
 
 
+def differences(one: Any, other: Any, path: str = "") -> list[str]:
+    """Where two values differ, down to the field: what to read first when a long comparison fails."""
+    if one == other:
+        return []
+    if type(one) is type(other) and isinstance(one, Noun):
+        one, other = asdict(one), asdict(other)
+    if isinstance(one, dict) and isinstance(other, dict) and one.keys() == other.keys():
+        return [line for key in one for line in differences(one[key], other[key], f"{path}.{key}")]
+    if isinstance(one, list | tuple) and isinstance(other, list | tuple) and len(one) == len(other):
+        return [line for n in range(len(one)) for line in differences(one[n], other[n], f"{path}[{n}]")]
+    return [f"{path}: {one!r} is not {other!r}"]
+
+
 async def _event(store: Store, org_id: UUID, event_id: UUID) -> Any:
     deliveries = await store.deliveries(org_id, event_id)
     logs = [
-        (await store.attempts(org_id, one.delivery_id), await store.history(org_id, one.delivery_id))
+        (_by_number(await store.attempts(org_id, one.delivery_id)), await store.history(org_id, one.delivery_id))
         for one in deliveries
     ]
     try:
         return await store.event(org_id, event_id), deliveries, logs
     except NotFound:
         return None, deliveries, logs
+
+
+def _by_number(attempts: list[Attempt]) -> list[Attempt]:
+    """Rows of one number that one call wrote have no order among themselves."""
+    assert [one.number for one in attempts] == sorted(one.number for one in attempts)
+    return sorted(attempts, key=lambda one: (one.number, repr(one)))
 
 
 def _claim(claim: Claim) -> tuple[Any, ...]:

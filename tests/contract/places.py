@@ -8,12 +8,15 @@ from __future__ import annotations
 import asyncio
 import shutil
 import sqlite3
-import tempfile
 from pathlib import Path
+from tempfile import TemporaryDirectory
 from typing import Protocol
 from uuid import UUID
 
+import asyncpg
+
 from doorstep.stores.memory import MemoryStore
+from doorstep.stores.opening import store_from_url
 from doorstep.stores.store import Store
 
 
@@ -52,7 +55,7 @@ class SqlitePlace:
     """A file copied from a migrated one, which takes 1 ms instead of a migration."""
 
     name = "sqlite"
-    _template: Path | None = None
+    _templates = TemporaryDirectory(prefix="doorstep-contract-")
 
     def __init__(self, folder: Path) -> None:
         self._path = folder / "doorstep.db"
@@ -81,11 +84,10 @@ class SqlitePlace:
 
     @classmethod
     async def _migrated(cls) -> Path:
-        if cls._template is None:
-            path = Path(tempfile.mkdtemp(prefix="doorstep-contract-")) / "template.db"
+        path = Path(cls._templates.name) / "template.db"
+        if not path.exists():
             await _from_file(path).migrate()
-            cls._template = path
-        return cls._template
+        return path
 
 
 class PostgresPlace:
@@ -97,15 +99,11 @@ class PostgresPlace:
         self._url = url
 
     async def open(self) -> Store:
-        from doorstep.stores.opening import store_from_url
-
         store = store_from_url(self._url)
         await store.open()
         return store
 
     async def execute(self, statement: str) -> list[tuple[object, ...]]:
-        import asyncpg
-
         connection = await asyncpg.connect(self._url, server_settings={"doorstep.org": "*"})
         try:
             return [tuple(row) for row in await connection.fetch(statement)]
@@ -119,6 +117,4 @@ class PostgresPlace:
 
 
 def _from_file(path: Path) -> Store:
-    from doorstep.stores.opening import store_from_url
-
     return store_from_url(f"sqlite:///{path}")

@@ -10,7 +10,7 @@ from doorstep.model.delivery import DeliveryState, NewDelivery
 from doorstep.model.event import EventStatus
 from doorstep.model.submission import Receipt, Submission, Verdict
 from doorstep.stores.store import Store
-from tests.builders import a_submission, an_endpoint, an_event, new_id
+from tests.builders import a_submission, an_endpoint, an_event, an_org, new_id
 from tests.contract.scene import Scene
 
 
@@ -83,6 +83,18 @@ async def test_a_failure_in_the_middle_of_a_batch_keeps_nothing_of_the_batch(sce
 async def test_an_event_of_an_unknown_organization_is_refused(scene: Scene) -> None:
     with pytest.raises(NotFound):
         await scene.submit(a_submission(new_id()))
+
+
+async def test_an_event_cannot_be_fanned_out_to_another_organizations_endpoint(scene: Scene) -> None:
+    other = an_org()
+    await scene.store.put_org(other)
+    foreign = an_endpoint(other.org_id)
+    await scene.store.put_endpoint(foreign)
+
+    with pytest.raises(NotFound):
+        await scene.submit(a_submission(scene.org_id, [scene.endpoint.endpoint_id, foreign.endpoint_id]))
+
+    assert await scene.counts() == {}
 
 
 async def test_a_fan_out_computed_from_old_endpoints_is_refused_and_keeps_nothing(scene: Scene) -> None:

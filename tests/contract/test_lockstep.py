@@ -30,7 +30,7 @@ TORTURE = bool(os.environ.get("DOORSTEP_TORTURE"))
 """Longer and from a new seed each time, instead of the same short run."""
 
 PROFILE = settings(
-    max_examples=2_000 if TORTURE else 60,
+    max_examples=2_000 if TORTURE else 120,
     stateful_step_count=100 if TORTURE else 50,
     derandomize=not TORTURE,
     database=None,
@@ -38,6 +38,9 @@ PROFILE = settings(
     suppress_health_check=list(HealthCheck),
     print_blob=True,
 )
+
+SLOWER = settings(PROFILE, max_examples=500 if TORTURE else 30)
+"""For a store that takes a second an example, most of it for a fresh database."""
 
 
 def test_sqlite_answers_and_keeps_what_the_memory_model_does() -> None:
@@ -59,7 +62,7 @@ def test_postgres_answers_and_keeps_what_the_memory_model_does(postgres_server: 
         yield PostgresPlace(postgres_server.url(name))
         postgres_server.drop_database(name)
 
-    walk(opening, PROFILE)
+    walk(opening, SLOWER)
 
 
 def walk(opening: Opening, profile: settings) -> None:

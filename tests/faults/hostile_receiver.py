@@ -1,77 +1,92 @@
-"""Receivers that misbehave, as plain socket scripts in threads of their own.
+"""Receivers that misbehave, as plain socket scripts in a process of their own.
 
-A script gets the accepted socket with the request unread. `Hostile` counts the connections and the bytes that
-the other side took, and cuts every script short when the test ends.
+`Hostiles` starts that process: one port for each script. A script gets the accepted socket with the request
+unread, and runs until the other side has had enough. The process counts connections and bytes for the tests.
 """
 
 from __future__ import annotations
 
 import gzip
+import json
 import socket
 import struct
+import subprocess
+import sys
 import threading
-from collections.abc import Callable, Iterator
-from contextlib import contextmanager, suppress
+import time
+from collections.abc import Callable
+from contextlib import suppress
+from pathlib import Path
 
 MIB = 1024 * 1024
+
+
+class Hostiles:
+    """All hostile receivers, seen from the test."""
+
+    def __init__(self) -> None:
+        command = [sys.executable, "-m", "tests.faults.hostile_receiver"]
+        root = Path(__file__).parents[2]
+        self._process = subprocess.Popen(command, cwd=root, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True)
+        self._ports = self._ask()
+
+    def url(self, script: Script, scheme: str = "http") -> str:
+        return f"{scheme}://127.0.0.1:{self._ports[script.__name__]}/"
+
+    def seen(self, script: Script) -> dict[str, int]:
+        """How many `connections` were made to a script and how many `bytes` it could get rid of, so far."""
+        counts: dict[str, int] = self._ask(script.__name__)
+        return counts
+
+    def close(self) -> None:
+        self._process.kill()
+        self._process.communicate()
+
+    def _ask(self, question: str = "ports") -> dict[str, int]:
+        assert self._process.stdin is not None and self._process.stdout is not None
+        self._process.stdin.write(question + "\n")
+        self._process.stdin.flush()
+        answered: dict[str, int] = json.loads(self._process.stdout.readline())
+        return answered
 
 
 class Hostile:
     """A listening socket with one script for all who connect."""
 
-    def __init__(self, script: Callable[[Hostile, socket.socket], None]) -> None:
+    def __init__(self, script: Script) -> None:
         self._script = script
         self._listening = socket.create_server(("127.0.0.1", 0), backlog=512)
         self._open: list[socket.socket] = []
-        self.over = threading.Event()
+        self.port: int = self._listening.getsockname()[1]
         self.connections = 0
         self.bytes_sent = 0
-        self.port: int = self._listening.getsockname()[1]
         threading.Thread(target=self._accept, daemon=True).start()
-
-    @property
-    def url(self) -> str:
-        return f"http://127.0.0.1:{self.port}/"
 
     def send(self, peer: socket.socket, data: bytes) -> None:
         peer.sendall(data)
         self.bytes_sent += len(data)
 
-    def dribble(self, peer: socket.socket, data: bytes, seconds: float) -> None:
-        """One byte at a time."""
+    def dribble(self, peer: socket.socket, data: bytes) -> None:
         for byte in data:
             self.send(peer, bytes([byte]))
-            if self.over.wait(seconds):
-                return
+            time.sleep(DRIBBLE_SECONDS)
 
-    def close(self) -> None:
-        self.over.set()
-        self._listening.close()
-        for peer in self._open:
-            with suppress(OSError):
-                peer.shutdown(socket.SHUT_RDWR)
-            peer.close()
+    def hang(self) -> None:
+        threading.Event().wait()
 
     def _accept(self) -> None:
-        with suppress(OSError):  # closed: the test is over
-            while True:
-                peer, _ = self._listening.accept()
-                self.connections += 1
-                self._open.append(peer)
-                threading.Thread(target=self._run, args=(peer,), daemon=True).start()
+        while True:
+            peer, _ = self._listening.accept()
+            self.connections += 1
+            self._open.append(peer)  # else it would be closed when its script returns
+            threading.Thread(target=self._run, args=(peer,), daemon=True).start()
 
     def _run(self, peer: socket.socket) -> None:
         with suppress(OSError):  # the other side had enough
             self._script(self, peer)
 
 
-@contextmanager
-def hostile(script: Callable[[Hostile, socket.socket], None]) -> Iterator[Hostile]:
-    receiver = Hostile(script)
-    try:
-        yield receiver
-    finally:
-        receiver.close()
+Script = Callable[[Hostile, socket.socket], None]
 
 
 def read_request(peer: socket.socket) -> bytes:
@@ -98,19 +113,19 @@ DRIBBLE_SECONDS = 0.05
 
 def dribbles_headers(receiver: Hostile, peer: socket.socket) -> None:
     read_request(peer)
-    receiver.dribble(peer, OK + b"X-Slow: " + b"x" * 10_000, DRIBBLE_SECONDS)
+    receiver.dribble(peer, OK + b"X-Slow: " + b"x" * 10_000)
 
 
 def dribbles_body(receiver: Hostile, peer: socket.socket) -> None:
     read_request(peer)
     receiver.send(peer, OK + b"Content-Length: 10000\r\n\r\n")
-    receiver.dribble(peer, b"x" * 10_000, DRIBBLE_SECONDS)
+    receiver.dribble(peer, b"x" * 10_000)
 
 
 def never_ends_its_chunks(receiver: Hostile, peer: socket.socket) -> None:
     read_request(peer)
     receiver.send(peer, OK + b"Transfer-Encoding: chunked\r\n\r\n")
-    while not receiver.over.is_set():
+    while True:
         receiver.send(peer, b"10000\r\n" + b"x" * 65_536 + b"\r\n")
 
 
@@ -139,6 +154,16 @@ def resets_at_once(receiver: Hostile, peer: socket.socket) -> None:
     reset(peer)
 
 
+def closes_without_reading(receiver: Hostile, peer: socket.socket) -> None:
+    peer.recv(1)
+    peer.close()
+
+
+def talks_without_reading(receiver: Hostile, peer: socket.socket) -> None:
+    receiver.send(peer, b"220 mail.example ESMTP\r\n" * 10)
+    receiver.hang()
+
+
 def closes_at_once(receiver: Hostile, peer: socket.socket) -> None:
     read_request(peer)
     peer.close()
@@ -151,12 +176,12 @@ def closes_in_the_body(receiver: Hostile, peer: socket.socket) -> None:
 
 
 def hangs(receiver: Hostile, peer: socket.socket) -> None:
-    receiver.over.wait()
+    receiver.hang()
 
 
 def hangs_after_the_request(receiver: Hostile, peer: socket.socket) -> None:
     read_request(peer)
-    receiver.over.wait()
+    receiver.hang()
 
 
 def sends_100_000_headers(receiver: Hostile, peer: socket.socket) -> None:
@@ -170,13 +195,13 @@ def sends_100_000_headers(receiver: Hostile, peer: socket.socket) -> None:
 def sends_one_endless_header(receiver: Hostile, peer: socket.socket) -> None:
     read_request(peer)
     receiver.send(peer, OK + b"X: ")
-    while not receiver.over.is_set():
+    while True:
         receiver.send(peer, b"y" * 65_536)
 
 
 def floods_with_interim_answers(receiver: Hostile, peer: socket.socket) -> None:
     read_request(peer)
-    while not receiver.over.is_set():
+    while True:
         receiver.send(peer, b"HTTP/1.1 103 Early Hints\r\nLink: </a>\r\n\r\n" * 100)
 
 
@@ -189,7 +214,7 @@ def talks_garbage(receiver: Hostile, peer: socket.socket) -> None:
 def claims_a_huge_length(receiver: Hostile, peer: socket.socket) -> None:
     read_request(peer)
     receiver.send(peer, OK + b"Content-Length: 9000000000000000000\r\n\r\n")
-    while not receiver.over.is_set():
+    while True:
         receiver.send(peer, b"x" * 65_536)
 
 
@@ -200,7 +225,7 @@ def claims_an_impossible_length(receiver: Hostile, peer: socket.socket) -> None:
 
 def never_reads(receiver: Hostile, peer: socket.socket) -> None:
     peer.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, 4_096)
-    receiver.over.wait()
+    receiver.hang()
 
 
 def answers_once_then_closes_the_idle_connection(receiver: Hostile, peer: socket.socket) -> None:
@@ -221,3 +246,44 @@ def answers_once_then_resets_at_the_next_request(receiver: Hostile, peer: socket
 def reset(peer: socket.socket) -> None:
     peer.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, struct.pack("ii", 1, 0))
     peer.close()
+
+
+SCRIPTS: tuple[Script, ...] = (
+    dribbles_headers,
+    dribbles_body,
+    never_ends_its_chunks,
+    bombs,
+    bombs_by_transfer_encoding,
+    resets_in_the_body,
+    resets_at_once,
+    closes_without_reading,
+    talks_without_reading,
+    closes_at_once,
+    closes_in_the_body,
+    hangs,
+    hangs_after_the_request,
+    sends_100_000_headers,
+    sends_one_endless_header,
+    floods_with_interim_answers,
+    talks_garbage,
+    claims_a_huge_length,
+    claims_an_impossible_length,
+    never_reads,
+    answers_once_then_closes_the_idle_connection,
+    answers_once_then_resets_at_the_next_request,
+)
+
+
+def main() -> None:
+    """Answer questions on standard input: `ports`, or the name of a script for its counts."""
+    receivers = {script.__name__: Hostile(script) for script in SCRIPTS}
+    for line in sys.stdin:
+        if (name := line.strip()) == "ports":
+            answered = {name: receiver.port for name, receiver in receivers.items()}
+        else:
+            answered = {"connections": receivers[name].connections, "bytes": receivers[name].bytes_sent}
+        print(json.dumps(answered), flush=True)
+
+
+if __name__ == "__main__":
+    main()

@@ -68,8 +68,10 @@ def test_a_foreign_lock_longer_than_the_busy_timeout_delays_and_loses_nothing(
 ) -> None:
     installation = start(install(sqlite_database))
     ledger = start_ledger(installation, "plain=1", rate=100)
+    time.sleep(2)
     hold_write_lock(sqlite_database.path, 8)
     seconds = delivered_again(installation)
+    time.sleep(1)
     ledger.stop()
     drain(installation)
     installation.stop()

@@ -12,7 +12,7 @@ import subprocess
 import sys
 import textwrap
 import time
-from collections.abc import Callable
+from collections.abc import Iterator
 from pathlib import Path
 
 import psutil
@@ -20,20 +20,19 @@ import pytest
 
 from doorstep.model.outcome import Code, Reply
 from tests.faults import hostile_receiver as scripts
-from tests.faults.hostile_receiver import MIB, Hostile, hostile
+from tests.faults.hostile_receiver import MIB, Hostiles, Script
 from tests.unit.wire.certificates import certificate
 from tests.unit.wire.receiver import answer, receiving
-from tests.unit.wire.sending import a_transmission, sending_over_http
+from tests.unit.wire.sending import Sending, a_transmission, sending_over_http
 
-TIMEOUT_SECONDS = 0.5
-SLACK_SECONDS = 0.3
+TIMEOUT_SECONDS = 0.6
+SLACK_SECONDS = 0.4
 BODY_BYTES_MAX = 16_384
 NEIGHBOURS = 50
-NEIGHBOUR_SECONDS_MAX = 0.3
+NEIGHBOUR_SLACK_SECONDS = 0.4
+"""Less than the timeout: who waits for a hostile neighbour is too late. Alone they take some 20 ms."""
 SOCKET_BUFFER_BYTES = 12 * MIB
 """What the kernel takes in for a connection before we have read any of it; the rest must never have been sent."""
-
-Script = Callable[[Hostile, socket.socket], None]
 
 FAILURES: dict[Script, str] = {
     scripts.dribbles_headers: Code.TIMEOUT,
@@ -59,65 +58,82 @@ CUT_SHORT: list[Script] = [
 ]
 
 
+@pytest.fixture(scope="module")
+def hostiles() -> Iterator[Hostiles]:
+    hostiles = Hostiles()
+    yield hostiles
+    hostiles.close()
+
+
 def named(script: object) -> str:
     return getattr(script, "__name__", str(script))
 
 
 @pytest.mark.parametrize(("script", "code"), FAILURES.items(), ids=named)
-async def test_a_hostile_answer_ends_in_its_code_in_time_and_slows_nobody(script: Script, code: str) -> None:
-    with hostile(script) as receiver:
-        replies = await attempts_beside_neighbours(receiver.url)
-        for reply in replies:
-            assert reply.failure is not None and reply.failure.code == code, reply.failure
-            assert reply.failure.message.endswith(".")
-            check_bounds(reply)
-        assert receiver.bytes_sent <= len(replies) * SOCKET_BUFFER_BYTES
+async def test_a_hostile_answer_ends_in_its_code_in_time_and_slows_nobody(
+    hostiles: Hostiles, script: Script, code: str
+) -> None:
+    replies = await attempts_beside_neighbours(hostiles.url(script))
+    for reply in replies:
+        assert reply.failure is not None and reply.failure.code == code, reply.failure
+        assert reply.failure.message.endswith(".")
+        check_bounds(reply)
+    assert hostiles.seen(script)["bytes"] <= len(replies) * SOCKET_BUFFER_BYTES
+
+
+def test_a_timeout_between_two_bytes_would_never_end_the_dribble(hostiles: Hostiles) -> None:
+    """The control: what a client does that has only a read timeout."""
+    port = int(hostiles.url(scripts.dribbles_body).rpartition(":")[2].strip("/"))
+    with socket.create_connection(("127.0.0.1", port)) as peer:
+        peer.settimeout(TIMEOUT_SECONDS)
+        peer.sendall(b"POST / HTTP/1.1\r\nContent-Length: 0\r\n\r\n")
+        ends_at = time.monotonic() + 2 * TIMEOUT_SECONDS
+        while time.monotonic() < ends_at:
+            assert peer.recv(1)  # always something, always in time
 
 
 @pytest.mark.parametrize("script", CUT_SHORT, ids=named)
-async def test_an_answer_without_end_is_read_up_to_the_cap_and_its_status_counts(script: Script) -> None:
+async def test_an_answer_without_end_is_read_up_to_the_cap_and_its_status_counts(
+    hostiles: Hostiles, script: Script
+) -> None:
     memory = psutil.Process().memory_info().rss
-    with hostile(script) as receiver:
-        replies = await attempts_beside_neighbours(receiver.url)
-        for reply in replies:
-            assert (reply.status, reply.failure, reply.body_cut) == (200, None, True), reply.failure
-            assert len(reply.body) == BODY_BYTES_MAX
-            check_bounds(reply)
-        assert receiver.bytes_sent <= len(replies) * SOCKET_BUFFER_BYTES
-    assert psutil.Process().memory_info().rss - memory < 32 * MIB
+    replies = await attempts_beside_neighbours(hostiles.url(script))
+    for reply in replies:
+        assert (reply.status, reply.failure, reply.body_cut) == (200, None, True), reply.failure
+        assert len(reply.body) == BODY_BYTES_MAX
+        check_bounds(reply)
+    assert hostiles.seen(script)["bytes"] <= len(replies) * SOCKET_BUFFER_BYTES
+    assert psutil.Process().memory_info().rss - memory < 16 * MIB
 
 
-async def test_a_compressed_body_is_kept_as_it_came_and_never_unpacked() -> None:
-    with hostile(scripts.bombs) as receiver:
-        async with sending_over_http(body_bytes_max=BODY_BYTES_MAX) as sending:
-            reply = await sending.one(a_transmission(receiver.url))
+async def test_a_compressed_body_is_kept_as_it_came_and_never_unpacked(hostiles: Hostiles) -> None:
+    reply = await one_attempt(hostiles.url(scripts.bombs))
     assert reply.body.startswith(b"\x1f\x8b") and len(reply.body) == BODY_BYTES_MAX
 
 
-async def test_a_receiver_that_never_reads_is_a_timeout() -> None:
-    with hostile(scripts.never_reads) as receiver:
-        async with sending_over_http() as sending:
-            payload = b"x" * 16 * MIB
-            reply = await sending.one(a_transmission(receiver.url, payload, timeout_seconds=TIMEOUT_SECONDS))
+async def test_a_receiver_that_never_reads_is_a_timeout(hostiles: Hostiles) -> None:
+    reply = await one_attempt(hostiles.url(scripts.never_reads), b"x" * 16 * MIB)
     assert reply.failure is not None and reply.failure.code == Code.TIMEOUT
     check_bounds(reply)
 
 
-async def test_a_handshake_that_hangs_is_a_timeout() -> None:
-    with hostile(scripts.hangs) as receiver:
-        for reply in await attempts_beside_neighbours(receiver.url.replace("http://", "https://")):
-            assert reply.failure is not None and reply.failure.code == Code.TIMEOUT
-            check_bounds(reply)
+async def test_a_handshake_that_hangs_is_a_timeout(hostiles: Hostiles) -> None:
+    for reply in await attempts_beside_neighbours(hostiles.url(scripts.hangs, "https")):
+        assert reply.failure is not None and reply.failure.code == Code.TIMEOUT
+        check_bounds(reply)
 
 
-async def test_a_handshake_that_is_cut_off_is_a_broken_connection_and_not_a_matter_of_trust() -> None:
-    for script in (scripts.resets_at_once, scripts.talks_garbage):
-        with hostile(script) as receiver:
-            async with sending_over_http() as sending:
-                reply = await sending.one(a_transmission(receiver.url.replace("http://", "https://")))
-        assert reply.failure is not None
-        expected = Code.CONNECTION if script is scripts.resets_at_once else (Code.TLS, Code.CONNECTION, Code.TIMEOUT)
-        assert reply.failure.code in expected, reply.failure
+@pytest.mark.parametrize("script", [scripts.resets_at_once, scripts.closes_without_reading], ids=named)
+async def test_a_handshake_that_is_cut_off_is_a_broken_connection_and_not_a_matter_of_trust(
+    hostiles: Hostiles, script: Script
+) -> None:
+    reply = await one_attempt(hostiles.url(script, "https"))
+    assert reply.failure is not None and reply.failure.code == Code.CONNECTION, reply.failure
+
+
+async def test_a_receiver_that_does_not_speak_tls_is_a_tls_failure(hostiles: Hostiles) -> None:
+    reply = await one_attempt(hostiles.url(scripts.talks_without_reading, "https"))
+    assert reply.failure is not None and reply.failure.code == Code.TLS, reply.failure
 
 
 async def test_a_certificate_that_nobody_vouches_for_is_a_tls_failure_and_nothing_is_sent(tmp_path: Path) -> None:
@@ -139,21 +155,22 @@ async def test_a_certificate_for_another_host_is_a_tls_failure_and_nothing_is_se
     [scripts.answers_once_then_closes_the_idle_connection, scripts.answers_once_then_resets_at_the_next_request],
     ids=named,
 )
-async def test_a_kept_connection_that_died_is_replaced_without_a_failed_attempt(script: Script) -> None:
-    with hostile(script) as receiver:
-        async with sending_over_http() as sending:
-            replies = [await sending.one(a_transmission(receiver.url)) for _ in range(10)]
-        assert [(reply.status, reply.failure) for reply in replies] == [(200, None)] * 10
-        assert receiver.connections == 10
+async def test_a_kept_connection_that_died_is_replaced_without_a_failed_attempt(
+    hostiles: Hostiles, script: Script
+) -> None:
+    async with sending_over_http() as sending:
+        replies = [await sending.one(a_transmission(hostiles.url(script))) for _ in range(10)]
+    assert [(reply.status, reply.failure) for reply in replies] == [(200, None)] * 10
+    assert hostiles.seen(script)["connections"] == 10
 
 
-async def test_a_hanging_name_server_is_a_timeout_delays_no_other_name_and_does_not_hold_up_the_end() -> None:
-    """In a network of its own, where the only name server never answers."""
+async def test_a_hanging_name_server_is_a_timeout_and_does_not_hold_up_the_end() -> None:
+    """In a network of its own, where the only name server never answers; the system's own resolver waits 10 s."""
     inside = ["unshare", "--net", "--mount", sys.executable, "-c", textwrap.dedent(_IN_A_NETWORK_WITH_DEAD_DNS)]
     environment = os.environ | {"PYTHONPATH": os.pathsep.join(path for path in sys.path if path)}
     ran = await asyncio.to_thread(subprocess.run, inside, capture_output=True, text=True, env=environment, timeout=30)
     if "unshare failed" in ran.stderr or "Operation not permitted" in ran.stderr:
-        pytest.skip("this machine does not let us make a network of our own")
+        pytest.skip("HANGING NAME SERVER NOT TESTED: a network of its own cannot be made here")
     assert ran.returncode == 0, ran.stdout + ran.stderr
     assert ran.stdout.split() == ["TIMEOUT"] * 40 + ["200"]
 
@@ -161,7 +178,7 @@ async def test_a_hanging_name_server_is_a_timeout_delays_no_other_name_and_does_
 _IN_A_NETWORK_WITH_DEAD_DNS = """
     import asyncio, os, socket, subprocess, tempfile, time
     from tests.unit.wire.receiver import receiving
-    from tests.unit.wire.sending import a_transmission, sending_over_http
+    from tests.unit.wire.sending import Sending, a_transmission, sending_over_http
 
     subprocess.run(["ip", "link", "set", "lo", "up"], check=True)
     for path, text in (("/etc/resolv.conf", "nameserver 127.0.0.1\\n"), ("/etc/nsswitch.conf", "hosts: dns\\n")):
@@ -191,18 +208,28 @@ _IN_A_NETWORK_WITH_DEAD_DNS = """
 """
 
 
+async def one_attempt(url: str, payload: bytes = b"{}") -> Reply:
+    async with sending_over_http(body_bytes_max=BODY_BYTES_MAX) as sending:
+        return await sending.one(a_transmission(url, payload, timeout_seconds=TIMEOUT_SECONDS))
+
+
 async def attempts_beside_neighbours(url: str, count: int = 5) -> list[Reply]:
     """The replies of hostile attempts, and the proof that ordinary ones beside them were as fast as ever."""
     async with receiving(lambda _: answer()) as neighbour, sending_over_http(body_bytes_max=BODY_BYTES_MAX) as sending:
-        await sending.one(a_transmission(neighbour.url))
-        began = time.monotonic()
+        alone = await seconds_for_neighbours(sending, neighbour.url)
         suffering = sending.start([a_transmission(url, timeout_seconds=TIMEOUT_SECONDS) for _ in range(count)])
-        beside = await sending.all([a_transmission(neighbour.url) for _ in range(NEIGHBOURS)])
-        assert time.monotonic() - began < NEIGHBOUR_SECONDS_MAX
-        assert all(reply.status == 200 for reply in beside)
+        beside = await seconds_for_neighbours(sending, neighbour.url)
+        assert beside < 5 * alone + NEIGHBOUR_SLACK_SECONDS
         replies = await asyncio.wait_for(asyncio.gather(*suffering), 10)
         assert (await sending.one(a_transmission(neighbour.url))).status == 200
         return replies
+
+
+async def seconds_for_neighbours(sending: Sending, url: str) -> float:
+    began = time.monotonic()
+    replies = await sending.all([a_transmission(url) for _ in range(NEIGHBOURS)])
+    assert all(reply.status == 200 for reply in replies)
+    return time.monotonic() - began
 
 
 def check_bounds(reply: Reply) -> None:

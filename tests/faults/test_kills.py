@@ -5,6 +5,7 @@ from __future__ import annotations
 from tests.faults.broken import program
 from tests.faults.conftest import Install
 from tests.faults.harness.databases import Database, SqliteDatabase
+from tests.faults.harness.installation import CALM
 from tests.faults.harness.nemesis import kills
 from tests.faults.harness.trial import run_trial
 
@@ -26,7 +27,7 @@ def test_nothing_acknowledged_is_lost_while_every_process_is_killed_over_and_ove
 
 
 def test_no_duplicates_without_faults(install: Install, database: Database) -> None:
-    installation = install(database)
+    installation = install(database, settings=CALM)
     installation.receive("ok", "flaky", "slow")
     installation.serve()
     installation.enrol("plain", "fan")

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections import Counter
+from datetime import UTC, datetime, timedelta
 
 from tests.faults.broken import program
 from tests.faults.conftest import Install
@@ -14,6 +15,8 @@ from tests.faults.poison_app import POISON
 
 _RETRIES = 3
 _NEIGHBOURS = 50
+_DUE_IN_SECONDS = 4.0
+"""Long enough for the server to be gone by then."""
 _STATES = """
 SELECT e.payload, d.state, d.attempt
 FROM doorstep_deliveries d JOIN doorstep_events e ON e.id = d.event_id
@@ -21,16 +24,22 @@ FROM doorstep_deliveries d JOIN doorstep_events e ON e.id = d.event_id
 
 
 def poison_one_of_many(installation: Installation, seconds_max: float) -> None:
-    """One poisonous event in the middle of harmless ones, all for the same handler."""
+    """One poisonous event in the middle of harmless ones, all for the same handler, with two workers that have it."""
     installation.serve()
     installation.enrol("handled")
-    names = [f"harmless {number}" for number in range(_NEIGHBOURS)]
-    names.insert(_NEIGHBOURS // 2, POISON)
-    events = [{"event_type": "handled", "payload": {"name": name}} for name in names]
-    assert installation.ask("POST", "/v1/events/batch", {"events": events})[0] == 202
+    send_poison(installation)
+    installation.server.stop()  # it has no handlers, and would use up attempts that belong to the workers
     for _ in range(2):
         installation.add_worker("--app", "tests.faults.poison_app:doorstep")
     drain(installation, seconds_max)
+
+
+def send_poison(installation: Installation) -> None:
+    names = [f"harmless {number}" for number in range(_NEIGHBOURS)]
+    names.insert(_NEIGHBOURS // 2, POISON)
+    due = (datetime.now(UTC) + timedelta(seconds=_DUE_IN_SECONDS)).isoformat()
+    events = [{"event_type": "handled", "payload": {"name": name}, "deliver_at": due} for name in names]
+    assert installation.ask("POST", "/v1/events/batch", {"events": events})[0] == 202
 
 
 def touches(installation: Installation) -> int:

@@ -114,7 +114,7 @@ def test_no_acknowledged_event_is_lost_when_the_power_fails(
 def test_no_acknowledged_event_is_lost_when_syncs_fail_and_then_the_power(
     install: Install, sqlite_database: SqliteDatabase, tmp_path: Path
 ) -> None:
-    steps = record(install, sqlite_database, inject="fsync,fdatasync:error=EIO:when=120+40")
+    steps = record(install, sqlite_database, inject="fsync,fdatasync:error=EIO:when=60+12")
     failed = sum(1 for step in steps if isinstance(step, Synced) and not step.succeeded)
     made = list(cuts(steps, _folder(tmp_path / "found"), _CUTS))
     print(_report(f"{failed} failed syncs, then power loss", made))

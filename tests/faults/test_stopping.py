@@ -6,6 +6,7 @@ import time
 
 from tests.faults.conftest import Install
 from tests.faults.harness.databases import Database
+from tests.faults.harness.installation import CALM
 from tests.faults.harness.trial import drain, judge, start_ledger
 
 _GRACE_SECONDS = 5
@@ -16,7 +17,7 @@ _ROUNDS = 3
 def test_sigterm_under_load_drains_within_the_grace_period_and_leaves_nothing_in_progress(
     install: Install, database: Database
 ) -> None:
-    installation = install(database, settings={"DOORSTEP_GRACE_SECONDS": str(_GRACE_SECONDS)})
+    installation = install(database, settings={**CALM, "DOORSTEP_GRACE_SECONDS": str(_GRACE_SECONDS)})
     installation.receive("ok", "slow")
     installation.serve(workers=1)
     installation.enrol("plain", "steady")

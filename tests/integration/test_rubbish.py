@@ -125,7 +125,6 @@ def test_what_is_strange_but_json_is_taken_and_given_back_unchanged(served: Prog
         ("PATCH", "/v1/endpoints", 405),
         ("GET", "/v1/events/batch", 404),
         ("DELETE", "/healthz", 405),
-        ("BREW", "/v1/events", 405),
     ],
 )
 def test_paths_and_methods_that_do_not_exist_are_answered_with_a_problem(

@@ -9,7 +9,9 @@ import socket
 import stat
 import subprocess
 import sys
+import time
 from pathlib import Path
+from typing import Any
 
 import psutil
 import pytest
@@ -64,6 +66,21 @@ def test_the_key_is_shown_on_the_first_start_only_and_goes_on_working(tmp_path: 
     with serving(tmp_path, admin_key=None) as program:
         assert program.printed_key is None
         assert program.get(f"/v1/events/{event_id}", key=key).status == 200
+
+
+def test_a_key_that_nobody_has_seen_is_not_made_by_a_migration(tmp_path: Path) -> None:
+    assert run("migrate", "--database", "sqlite:///data/doorstep.db", folder=tmp_path).returncode == 0
+    with serving(tmp_path, admin_key=None) as program:
+        assert program.printed_key is not None
+
+
+def test_a_worker_that_comes_first_shows_the_key_that_it_makes(tmp_path: Path) -> None:
+    with running("worker", folder=tmp_path) as worker:
+        wait_for(lambda: any("delivers from" in line for line in worker.err))
+        key = wait_for(lambda: worker.printed_key)
+    with serving(tmp_path, admin_key=None) as program:
+        assert program.printed_key is None
+        send(program, key)
 
 
 def test_the_secrets_beside_the_data_are_readable_by_their_owner_alone(tmp_path: Path) -> None:
@@ -136,8 +153,7 @@ def test_a_host_that_is_none_is_one_sentence(tmp_path: Path) -> None:
 def test_a_database_that_is_none_is_one_sentence(tmp_path: Path) -> None:
     (tmp_path / "notes.db").write_bytes(b"these are my notes, not a database. " * 100)
     for command in ("serve", "worker", "migrate"):
-        code, sentence = refused(tmp_path, command, "--database", "sqlite:///notes.db", DOORSTEP_PORT="0"
-                                 if command == "serve" else "1")  # fmt: skip
+        code, sentence = refused(tmp_path, command, "--database", "sqlite:///notes.db", DOORSTEP_PORT="0")
         assert code in (1, 2)
         assert "notes.db" in sentence
     assert (tmp_path / "notes.db").read_bytes().startswith(b"these are my notes")
@@ -197,14 +213,17 @@ def test_a_stop_does_not_wait_longer_than_its_grace(tmp_path: Path, receiver: Re
         assert status(program, event_id) in ("queued", "delivered"), "nothing is lost"
 
 
-def test_a_second_signal_ends_it_at_once(tmp_path: Path, receiver: Receiver) -> None:
+def test_a_second_signal_ends_it_at_once_but_an_echo_of_the_first_does_not(tmp_path: Path, receiver: Receiver) -> None:
     with serving(tmp_path, environment={"DOORSTEP_GRACE_SECONDS": "600"}) as program:
         add_endpoint(program, receiver)
         receiver.hold.clear()
         send(program)
         wait_for(lambda: receiver.received)
         program.signal(signal.SIGTERM)
+        program.signal(signal.SIGINT)
         wait_for(lambda: not _listens(program))
+        assert program.process.poll() is None
+        time.sleep(1)
         program.signal(signal.SIGTERM)
         assert program.wait() == 1
 
@@ -233,12 +252,16 @@ def test_workers_are_started_replaced_when_they_die_and_ended_with_the_program(t
         first, second = wait_for(lambda: found if len(found := workers_of(program)) == 2 else None)
         first.kill()
         wait_for(lambda: len(workers_of(program)) == 2 and first.pid not in {w.pid for w in workers_of(program)})
-        (notice,) = [line for line in program.facts("notice") if line["message"].startswith("a worker process ended")]
+        (notice,) = wait_for(lambda: endings(program))
         assert (notice["pid"], notice["exit_code"]) == (first.pid, -signal.SIGKILL)
         every = [*workers_of(program), second]
         program.signal(signal.SIGTERM)
         assert program.wait() == 0
     assert not any(worker.is_running() for worker in every)
+
+
+def endings(program: Program) -> list[dict[str, Any]]:
+    return [line for line in program.facts("notice") if line["message"].startswith("a worker process ended")]
 
 
 def test_workers_end_by_themselves_when_the_program_is_killed(tmp_path: Path) -> None:

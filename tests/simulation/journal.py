@@ -52,7 +52,8 @@ class Journal:
         """Note what a verb did; verbs that change no delivery are not noted."""
         note = getattr(self, f"_{verb}", None)
         if note is not None:
-            for now, delivery_id, extra in note(args, result):
+            # Of two results for one delivery in one call, the change belongs to the one that was not late.
+            for now, delivery_id, extra in sorted(note(args, result), key=lambda touch: touch[2].get("late", False)):
                 before = self.known.get(delivery_id)
                 row = self._rows.get(delivery_id)
                 after = row.delivery if row else None

@@ -50,7 +50,7 @@ class Machine:
         self.troubles: list[str] = []
         self._loop = loop
         self.store: Store = server.connect(self.process)
-        self.directory = Directory(self.store, _SEALER, clock, TUNING)
+        self.directory = Directory(self.store, _SEALER, TUNING)
         self.telemetry = Telemetry(self._hear)
 
     def run(self, work: Coroutine[Any, Any, None]) -> asyncio.Task[None]:
@@ -120,7 +120,7 @@ class ClientMachine(Machine):
     async def _send(self, sending: Sending) -> None:
         try:
             (sending.receipt,) = await self._accepter.accept([sending.draft])
-        except Exception as error:
+        except Exception as error:  # noqa: BLE001 - whatever the client is told goes into its ledger
             sending.trouble = error
             if not isinstance(error, DoorstepError):
                 self.troubles.append(f"{self.process.name}: sending failed with {error!r}")

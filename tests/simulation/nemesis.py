@@ -5,6 +5,7 @@ from __future__ import annotations
 from random import Random
 
 from doorstep.model.act import ActKind
+from tests.simulation.scenario import TUNING, Scenario
 from tests.simulation.world import World
 
 _ACTS = (ActKind.RETRY, ActKind.RETRY, ActKind.SKIP, ActKind.RESOLVE, ActKind.CANCEL, ActKind.DELETE)
@@ -15,7 +16,7 @@ def disturb(world: World) -> None:
     random, scenario = world.random("nemesis"), world.scenario
     plans = (
         (scenario.kills, lambda: world.kill_worker(_slot(world, random), random.uniform(0, 2))),
-        (scenario.freezes, lambda: world.freeze_worker(_slot(world, random), random.uniform(0.5, 14))),
+        (scenario.freezes, lambda: world.freeze_worker(_slot(world, random), _freeze_seconds(random))),
         (scenario.stops, lambda: world.stop_worker(_slot(world, random))),
         (scenario.client_kills, lambda: world.kill_client(random.randrange(scenario.clients))),
         (scenario.acts, lambda: _act(world, random)),
@@ -23,18 +24,30 @@ def disturb(world: World) -> None:
     )
     for count, strike in plans:
         for _ in range(count):
-            world.loop.call_later(random.uniform(0, scenario.chaos_seconds), strike)
+            world.loop.call_later(_moment(scenario, random), strike)
+
+
+def _moment(scenario: Scenario, random: Random) -> float:
+    """Mostly when there is something to be disturbed."""
+    if scenario.moments and random.random() < 0.7:
+        return random.choice(scenario.moments) + random.uniform(0, 0.3)
+    return random.uniform(0, scenario.chaos_seconds)
 
 
 def _slot(world: World, random: Random) -> int:
     return random.randrange(world.scenario.workers)
 
 
+def _freeze_seconds(random: Random) -> float:
+    """A pause that does no harm, or one that ends just when others have taken over."""
+    return random.uniform(0.5, 4) if random.random() < 0.3 else TUNING.lease_seconds + random.uniform(-0.5, 3)
+
+
 def _act(world: World, random: Random) -> None:
     """An operator picks a delivery or two, whatever their state; refusals are part of the game."""
     seen = list(world.server.journal.known)
     if seen:
-        chosen = random.sample(seen, min(len(seen), random.randint(1, 3)))
+        chosen = random.sample(seen, min(len(seen), random.choice((1, 2, 12))))
         org_id = world.server.journal.known[chosen[0]].org_id
         kind = random.choice(_ACTS)
         operator = world.operator

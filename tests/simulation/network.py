@@ -31,9 +31,9 @@ class Reaction(NamedTuple):
 Personality = Callable[[Random], Reaction]
 
 PERSONALITIES: dict[str, Personality] = {
-    "ok": lambda random: Reaction(after_seconds=0.01 + 0.1 * random.random()),
+    "ok": lambda random: Reaction(after_seconds=0.01 + 0.05 * random.random()),
     "flaky": lambda random: Reaction(random.choice((200, 500, 503))),
-    "slow": lambda random: Reaction(after_seconds=0.5 + random.random()),
+    "slow": lambda random: Reaction(after_seconds=0.4 + 0.7 * random.random()),
     "dead": lambda random: Reaction(None, Code.CONNECTION, arrives=False),
     "hanging": lambda random: Reaction(after_seconds=1_000),
     "busy": lambda random: Reaction(429, headers=b"\r\nRetry-After: %d\r\n" % random.randint(0, 2)),

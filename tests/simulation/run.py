@@ -9,6 +9,9 @@ from tests.simulation.story import Story
 from tests.simulation.world import World
 
 
+_TOLD_MAX = 5
+
+
 def simulate(seed: int) -> Story:
     """The story of a seed: the same one every time."""
     return World(seed, draw(seed)).play(disturb)
@@ -16,8 +19,10 @@ def simulate(seed: int) -> Story:
 
 def verdict(story: Story) -> str | None:
     """None if every promise was kept; otherwise what was broken, and how to see it again."""
-    breaches = check(story)
-    if not breaches:
+    broken = check(story)
+    if not broken:
         return None
-    lines = [f"seed {story.seed} breaks {len(breaches)} promises:", *(f"  - {breach}" for breach in breaches[:20])]
-    return "\n".join([*lines, f"see it again: python -m tests.simulation --seed {story.seed} --trace"])
+    lines = [f"seed {story.seed} breaks promises; see it again: python -m tests.simulation --seed {story.seed} --trace"]
+    for promise, breaches in broken.items():
+        lines += [f"  {promise.replace('_', ' ')}:", *(f"    - {breach}" for breach in breaches[:_TOLD_MAX])]
+    return "\n".join(lines)

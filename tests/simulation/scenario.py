@@ -11,10 +11,10 @@ from doorstep.path.tuning import Tuning
 from tests.simulation.network import PERSONALITIES
 
 TUNING = Tuning(
-    lease_seconds=8,
-    timeout_seconds=1.5,
-    places=8,
-    connections_per_endpoint=4,
+    lease_seconds=6,
+    timeout_seconds=1,
+    places=6,
+    connections_per_endpoint=2,
     policy=RetryPolicy((0.5, 1)),
     grace_seconds=1,
     revive_after_seconds=0.5,
@@ -36,7 +36,9 @@ class Scenario(NamedTuple):
     clients: int = 1
     events: int = 10
     """A client."""
-    chaos_seconds: float = 8
+    moments: tuple[float, ...] = ()
+    """Where there are any, all events come at these, so that more is claimed than can be tried at once."""
+    chaos_seconds: float = 10
     skew_seconds: float = 0
     store_fault_rate: float = 0
     kills: int = 0
@@ -56,18 +58,19 @@ def draw(seed: int) -> Scenario:
         endpoints=tuple(_draw_endpoint(random) for _ in range(random.randint(1, 4))),
         workers=random.randint(1, 3),
         clients=random.randint(1, 2),
-        events=random.randint(2, 12),
-        skew_seconds=random.choice((0, 0.2, 2)),
+        events=random.choice((4, 12, 30)),
+        moments=tuple(random.uniform(0, 5) for _ in range(random.choice((0, 1, 3)))),
+        skew_seconds=random.choice((0, 0.2, 1)),
     )
     return shape if calm else _disturbed(shape, random)
 
 
 def _draw_endpoint(random: Random) -> EndpointPlan:
     return EndpointPlan(
-        random.choice(tuple(PERSONALITIES)) if random.random() < 0.7 else "ok",
+        random.choice(("ok", "ok", "slow", *PERSONALITIES)),
         random.choice((None, None, (), (0, 0), (0.3,), (0.2, 1, 2))),
-        random.choice((None, None, None, 1, 2)),
-        random.choice((None, None, None, 5.0)),
+        random.choice((None, None, None, None, 1, 3)),
+        random.choice((None, None, None, None, 8.0)),
         CircuitRules(failures_max=random.choice((2, 5)), open_seconds=random.choice((1, 4))),
         random.random() < 0.2,
     )
@@ -75,9 +78,9 @@ def _draw_endpoint(random: Random) -> EndpointPlan:
 
 def _disturbed(shape: Scenario, random: Random) -> Scenario:
     return shape._replace(
-        store_fault_rate=random.choice((0, 0, 0.03, 0.15)),
+        store_fault_rate=random.choice((0, 0, 0.05, 0.2)),
         kills=random.choice((0, 1, 3)),
-        freezes=random.choice((0, 0, 1, 2)),
+        freezes=random.choice((0, 1, 3)),
         stops=random.choice((0, 1, 2)),
         acts=random.choice((0, 4, 10)),
         endpoint_acts=random.choice((0, 0, 1, 3)),

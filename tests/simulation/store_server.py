@@ -23,7 +23,9 @@ from tests.simulation.trace import Trace
 from tests.simulation.virtual_loop import Process, VirtualLoop
 
 _ANNOUNCED = frozenset({"accept", "act"})
-_READS = frozenset({"lanes", "expired", "routing_version", "routing", "orgs", "circuit", "endpoint", "archive", "clean"})
+_READS = frozenset(
+    {"lanes", "expired", "routing_version", "routing", "orgs", "circuit", "endpoint", "archive", "clean"}
+)
 """Told neither in the trace nor answered in a second step: they change nothing, or nothing in an hour."""
 
 
@@ -62,7 +64,7 @@ class StoreServer:
             return
         try:
             result = finish(getattr(self.store, call.verb)(*call.args, **call.named))
-        except Exception as error:
+        except Exception as error:  # noqa: BLE001 - what a verb raises is its answer
             self._trace.note(call.process.name, call.verb, f"refused: {error}")
             self._answer(call, error)
             return
@@ -136,5 +138,3 @@ def _give(answer: Future[Any], result: Any) -> None:
         answer.set_exception(result)
     else:
         answer.set_result(result)
-
-

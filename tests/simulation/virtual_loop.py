@@ -140,7 +140,7 @@ class VirtualLoop(asyncio.AbstractEventLoop):
             return
         try:
             handle.context.run(handle.callback, *handle.args)
-        except Exception as error:
+        except Exception as error:  # noqa: BLE001 - every loop outlives its callbacks
             self.troubles.append(f"{type(error).__name__} in a callback: {error}")
 
     # -- what asyncio asks of a loop -----------------------------------------------------------------------
@@ -153,7 +153,9 @@ class VirtualLoop(asyncio.AbstractEventLoop):
         self._ready.append(handle)
         return handle
 
-    def call_later(self, delay: float, callback: Callable[..., object], *args: Any, context: Context | None = None) -> Any:
+    def call_later(
+        self, delay: float, callback: Callable[..., object], *args: Any, context: Context | None = None
+    ) -> Any:
         return self._call_at(self.now + max(0, seconds(delay)), callback, args, context)
 
     def call_at(self, when: float, callback: Callable[..., object], *args: Any, context: Context | None = None) -> Any:

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Callable
+from contextvars import copy_context
 from random import Random
 from uuid import UUID
 
@@ -46,7 +47,9 @@ class World:
         self.scenario = scenario
         self.loop = VirtualLoop()
         self.trace = Trace(self.loop)
-        self.server = StoreServer(store or MemoryStore(SkewedClock(self.loop)), self.loop, self.random("store"), self.trace)
+        self.server = StoreServer(
+            store or MemoryStore(SkewedClock(self.loop)), self.loop, self.random("store"), self.trace
+        )
         self.server.faults = faults or RandomFaults(self.random("faults"), scenario.store_fault_rate)
         self.network = Network(self.loop, self.random("network"), self.trace, self.kill_by_poison)
         self.sendings: list[Sending] = []
@@ -60,6 +63,8 @@ class World:
         self._make_worker = make_worker
         self._machines: list[WorkerMachine | ClientMachine | OperatorMachine] = []
         self._started = 0
+        self._outside = copy_context()
+        """Where timers go that must outlive the process that sets them."""
 
     def random(self, purpose: str) -> Random:
         """Chance of its own for every purpose, so that one more draw here changes nothing there."""
@@ -116,7 +121,9 @@ class World:
         for endpoint in finish(self.server.store.routing()).endpoints:
             if endpoint.state is not EndpointState.ACTIVE:
                 ids = (endpoint.org_id, endpoint.endpoint_id)
-                await self.operator.run(self.operator.try_to(lambda ids=ids: self.operator.operator.resume(*ids, "ops")))
+                await self.operator.run(
+                    self.operator.try_to(lambda ids=ids: self.operator.operator.resume(*ids, "ops"))
+                )
 
     async def _end(self) -> None:
         """Stop the workers in order; with nothing left to do that must not take longer than the grace period."""
@@ -143,7 +150,9 @@ class World:
         """Fill a worker's place with a new process."""
         name = self._new_name("worker")
         random = self.random(name)
-        machine = WorkerMachine(name, self.loop, self.server, self._clock(random), self.network, random, self._make_worker)
+        machine = WorkerMachine(
+            name, self.loop, self.server, self._clock(random), self.network, random, self._make_worker
+        )
         self.trace.note(name, "starts")
         self._machines.append(machine)
         self.workers[slot:slot + 1] = [machine]  # fmt: skip
@@ -170,12 +179,17 @@ class World:
         for slot in range(self.scenario.clients):
             for number in range(self.scenario.events):
                 draft = self._draft(random, f"{slot}-{number}")
-                at = random.uniform(0, self.scenario.chaos_seconds * 0.8)
+                at = self._moment(random)
                 self.loop.call_later(at, self._send, slot, draft)
                 if draft.idempotency_key is not None:
                     self.loop.call_later(at + random.uniform(0, 1), self._send, slot, draft)
         if self.scenario.poison:
             self.loop.call_later(1, self._send, 0, self._draft(random, "poison", POISON))
+
+    def _moment(self, random: Random) -> float:
+        """When an event is sent."""
+        moments = self.scenario.moments
+        return random.choice(moments) if moments else random.uniform(0, self.scenario.chaos_seconds * 0.8)
 
     def _send(self, slot: int, draft: Draft) -> None:
         self.clients[slot].send(draft)
@@ -204,7 +218,7 @@ class World:
     def kill_by_poison(self, process: Process) -> None:
         slot = next(slot for slot, machine in enumerate(self.workers) if machine.process is process)
         self._kill(process, "poisoned")
-        self.loop.call_later(0.5, self.start_worker, slot)
+        self.loop.call_later(0.5, self.start_worker, slot, context=self._outside)
 
     def kill_client(self, slot: int) -> None:
         self._kill(self.clients[slot].process, "killed")
@@ -258,7 +272,9 @@ class World:
             lives=lives,
             endpoints=dict(store._tables.endpoints),
             store_failures=self.server.failures,
-            troubles=self.troubles + self.loop.unhandled() + [trouble for machine in self._machines for trouble in machine.troubles],
+            troubles=self.troubles
+            + self.loop.unhandled()
+            + [trouble for machine in self._machines for trouble in machine.troubles],
             healed_at=self.healed_at,
             ended_at=self.loop.now,
             trace=self.trace,

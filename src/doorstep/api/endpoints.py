@@ -7,8 +7,9 @@ from uuid import UUID
 from fastapi import APIRouter
 
 from doorstep.api.auth import Acting, Looking
+from doorstep.api.endpoint_schemas import EndpointIn, EndpointOut, EndpointsOut, NewEndpointOut, PolicyShape
 from doorstep.api.routing import StrictRoute
-from doorstep.api.schemas import EndpointIn, EndpointOut, EndpointsOut, NewEndpointOut, Pagination, PolicyShape
+from doorstep.api.schemas import Pagination
 from doorstep.app import Doorstep
 from doorstep.model.endpoint import CircuitRules
 from doorstep.model.retry_policy import RetryPolicy

@@ -9,8 +9,9 @@ from fastapi import APIRouter
 from starlette.responses import Response
 
 from doorstep.api.auth import Looking, ReadingStatus
+from doorstep.api.event_schemas import AttemptOut, AttemptsOut, DeliveryOut, EventOut, EventStatusOut
 from doorstep.api.routing import StrictRoute
-from doorstep.api.schemas import AttemptOut, AttemptsOut, DeliveryOut, EventOut, EventStatusOut, Pagination, iso
+from doorstep.api.schemas import Pagination, iso
 from doorstep.app import Doorstep
 from doorstep.clock import to_iso
 from doorstep.model.delivery import Delivery
@@ -55,17 +56,17 @@ def _event_json(view: EventView, deliveries: list[Delivery]) -> bytes:
         "correlation_id": event.correlation_id,
         "deliver_at": iso(event.deliver_at),
         "expires_at": iso(event.expires_at),
-        "metadata": msgspec.Raw(event.metadata),
-        "payload": _shown_payload(event.payload),
+        "metadata": _as_it_is(event.metadata),
+        "payload": _as_it_is(event.payload),
         "deliveries": [DeliveryOut.of(delivery).model_dump() for delivery in deliveries],
     }
     return msgspec.json.encode(fields)
 
 
-def _shown_payload(payload: bytes) -> object:
-    """As it is where it is JSON. A library user may send other bytes; those are shown as text."""
+def _as_it_is(content: bytes) -> object:
+    """The very bytes where they are JSON. A library user may send others; those are shown as text."""
     try:
-        payload.decode()
-        return msgspec.json.decode(payload, type=msgspec.Raw)
+        content.decode()
+        return msgspec.json.decode(content, type=msgspec.Raw)
     except (msgspec.DecodeError, UnicodeDecodeError, RecursionError):
-        return payload.decode("utf-8", "replace")
+        return content.decode("utf-8", "replace")

@@ -23,11 +23,13 @@ from doorstep.model.event import EventStatus
 from doorstep.model.org import ApiKey
 from doorstep.model.submission import Receipt, Verdict
 from doorstep.path.accept import Draft
-from doorstep.policy.payload import check_payload
 
 BATCH_MAX = 1_000
 _OVERHEAD_BYTES = 64 * 1024
 """What a request may hold besides its payload: names, metadata, endpoint ids."""
+
+
+_NO_METADATA = msgspec.Raw(b"{}")
 
 
 class EventIn(msgspec.Struct, forbid_unknown_fields=True, gc=False):
@@ -41,7 +43,7 @@ class EventIn(msgspec.Struct, forbid_unknown_fields=True, gc=False):
     """Not before this time."""
     expires_at: datetime | None = None
     """Not after this time: what is still waiting then becomes a dead letter."""
-    metadata: msgspec.Raw = msgspec.Raw(b"{}")
+    metadata: msgspec.Raw = msgspec.field(default_factory=lambda: _NO_METADATA)
     """A small object of your own, kept and shown as given."""
     idempotency_key: str | None = None
     """In a single request the header Idempotency-Key means the same."""
@@ -115,14 +117,13 @@ class Ingest:
         return await self._doorstep.send_many(drafts)
 
     def _draft(self, event: EventIn, org_id: UUID, correlation: str, idempotency_key: str | None, where: str) -> Draft:
-        payload, metadata = bytes(event.payload), bytes(event.metadata)
-        check_payload(payload, self._payload_bytes_max, f"{where}payload")
+        metadata = bytes(event.metadata)
         if metadata[:1] != b"{":
             raise invalid(FieldError(f"{where}metadata", "must be an object"))
         return Draft(
             org_id=org_id,
             event_type=event.event_type,
-            payload=payload,
+            payload=bytes(event.payload),
             correlation_id=correlation,
             endpoint_ids=event.endpoint_ids,
             deliver_at=instant_from(event.deliver_at, f"{where}deliver_at"),

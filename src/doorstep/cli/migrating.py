@@ -5,8 +5,7 @@ from __future__ import annotations
 import asyncio
 
 from doorstep.app import Doorstep
-from doorstep.cli.running import run_command, say
-from doorstep.cli.serving import place_of_data
+from doorstep.cli.running import naming_database, place_of_data, run_command, say
 from doorstep.config import Settings
 from doorstep.telemetry import Telemetry
 
@@ -14,7 +13,10 @@ from doorstep.telemetry import Telemetry
 def migrate(settings: Settings) -> int:
     async def command(_: Telemetry, __: asyncio.Event) -> None:
         doorstep = Doorstep(settings)
-        await doorstep.store.migrate()
+        with naming_database(settings):
+            if doorstep.data_path is not None:
+                doorstep.data_path.mkdir(parents=True, exist_ok=True)
+            await doorstep.store.migrate()
         await doorstep.store.close()
         say(f"The tables in {place_of_data(doorstep)} are up to date")
 

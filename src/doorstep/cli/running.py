@@ -5,10 +5,13 @@ from __future__ import annotations
 import asyncio
 import logging
 import os
+import resource
 import signal
 import sys
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable, Callable, Iterator
+from contextlib import contextmanager
 
+from doorstep.app import Doorstep
 from doorstep.config import Settings
 from doorstep.errors import ConfigError, DoorstepError
 from doorstep.log_writer import open_log
@@ -20,6 +23,7 @@ Command = Callable[[Telemetry, asyncio.Event], Awaitable[None]]
 def run_command(settings: Settings, command: Command) -> int:
     """Run until the command ends or a signal asks it to; the exit code tells how it went."""
     log = open_log(settings.log_level, settings.log_format)
+    raise_file_limit()
     try:
         with asyncio.Runner(loop_factory=_loop_factory()) as runner:
             runner.run(_until_stopped(command, Telemetry(log)))
@@ -37,6 +41,45 @@ def run_command(settings: Settings, command: Command) -> int:
         log.close()
 
 
+def raise_file_limit() -> None:
+    """As many open files as this process may have: each try under way is one, and the usual 1,024 are soon used up."""
+    soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
+    if soft != hard:
+        resource.setrlimit(resource.RLIMIT_NOFILE, (hard, hard))
+
+
+@contextmanager
+def naming_database(settings: Settings) -> Iterator[None]:
+    """Whatever goes wrong while it is opened, say which database it was about."""
+    try:
+        yield
+    except DoorstepError:
+        raise
+    except Exception as error:
+        logging.getLogger("doorstep").debug("the database could not be opened", exc_info=True)
+        what = str(error).partition("\n")[0]
+        raise DoorstepError(
+            f"the database {shown_url(settings)} cannot be opened: {what}; check the URL and what is there"
+        ) from None
+
+
+def key_line(doorstep: Doorstep) -> tuple[str, ...]:
+    """The admin key, where this start had to make one."""
+    key = doorstep.generated_admin_key
+    return () if key is None else (f"Admin key, shown only this once: {key}",)
+
+
+def place_of_data(doorstep: Doorstep) -> str:
+    """The folder, or the database's URL."""
+    return str(doorstep.data_path or shown_url(doorstep.settings))
+
+
+def shown_url(settings: Settings) -> str:
+    """The database's URL without its user and password."""
+    scheme, _, rest = settings.database_url.partition("://")
+    return f"{scheme}://{rest.rpartition('@')[2]}"
+
+
 def say(*lines: str) -> None:
     """Words for whoever started the program. On standard error, so that the log on standard output stays clean."""
     try:
@@ -48,16 +91,29 @@ def say(*lines: str) -> None:
 async def _until_stopped(command: Command, telemetry: Telemetry) -> None:
     stop = asyncio.Event()
     loop = asyncio.get_running_loop()
+    listener = _SignalListener(stop, loop.time)
     for number in (signal.SIGINT, signal.SIGTERM):
-        loop.add_signal_handler(number, _on_signal, stop)
+        loop.add_signal_handler(number, listener)
     await command(telemetry, stop)
 
 
-def _on_signal(stop: asyncio.Event) -> None:
-    """The first signal asks for an orderly end. The second does not wait for it: leases make that safe."""
-    if stop.is_set():
-        os._exit(1)
-    stop.set()
+class _SignalListener:
+    """The first signal asks for an orderly end. The second does not wait for it: leases make that safe.
+
+    Several within a second are one: a terminal, make and a service manager may all pass the same one on.
+    """
+
+    def __init__(self, stop: asyncio.Event, time: Callable[[], float]) -> None:
+        self._stop = stop
+        self._time = time
+        self._first_at = 0.0
+
+    def __call__(self) -> None:
+        if not self._stop.is_set():
+            self._first_at = self._time()
+            self._stop.set()
+        elif self._time() - self._first_at >= 1.0:
+            os._exit(1)
 
 
 def _loop_factory() -> Callable[[], asyncio.AbstractEventLoop] | None:

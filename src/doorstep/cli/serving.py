@@ -14,7 +14,7 @@ import uvicorn
 from doorstep import __version__
 from doorstep.api.application import create_application
 from doorstep.app import Doorstep
-from doorstep.cli.running import run_command, say
+from doorstep.cli.running import key_line, naming_database, place_of_data, run_command, say
 from doorstep.config import Settings
 from doorstep.errors import DoorstepError
 from doorstep.services.running import keep_running
@@ -32,10 +32,16 @@ def serve(settings: Settings) -> int:
 
 async def _serve(doorstep: Doorstep, listening: socket.socket, stop: asyncio.Event) -> None:
     settings = doorstep.settings
+    host, port = listening.getsockname()[:2]
+    doorstep.guard.refuse_own(host, port)
     supervisor = Supervisor(
-        lambda: spawn(_WORKER, _environment(settings)), settings.workers, doorstep.clock, doorstep.telemetry
+        lambda: spawn(_WORKER, _environment(settings, host, port)),
+        settings.workers,
+        doorstep.clock,
+        doorstep.telemetry,
     )
-    await doorstep.open()
+    with naming_database(settings):
+        await doorstep.open()
     try:
         doorstep.start()
         supervising = asyncio.create_task(keep_running(supervisor, doorstep.clock, doorstep.telemetry))
@@ -85,9 +91,14 @@ def listener(host: str, port: int) -> socket.socket:
         return socket.create_server(place[:2], family=family, backlog=2_048)
     except OSError as error:
         raise DoorstepError(
-            f"cannot listen at {host} port {port}: {error.strerror or error}; "
+            f"cannot listen at {host} port {port}: {_words(error)}; "
             "stop the program that uses it, or choose another with --host and --port"
         ) from None
+
+
+def _words(error: OSError) -> str:
+    """What the system calls it; Python adds to that what we have already said."""
+    return os.strerror(error.errno) if error.errno and error.errno > 0 else error.strerror or str(error)
 
 
 def address(listening: socket.socket) -> str:
@@ -99,31 +110,23 @@ def banner(doorstep: Doorstep, url: str) -> Iterator[str]:
     """What someone who just started it wants to know; the last line is a command to copy."""
     yield f"Doorstep {__version__} listens at {url}"
     yield f"Its data is in {place_of_data(doorstep)}"
-    key = doorstep.generated_admin_key
-    if key is not None:
-        yield f"Admin key, shown only this once: {key}"
+    yield from key_line(doorstep)
     yield "Next, send an event:"
     yield ""
+    key = doorstep.generated_admin_key
     header = f"'X-API-Key: {key}'" if key is not None else '"X-API-Key: $DOORSTEP_ADMIN_KEY"'
     body = """'{"event_type": "hello", "payload": {"text": "it works"}}'"""
     yield f"  curl -s {url}/v1/events -H {header} -H 'Content-Type: application/json' -d {body}"
     yield ""
 
 
-def place_of_data(doorstep: Doorstep) -> str:
-    """The folder, or the database's URL without its password."""
-    if doorstep.data_path is not None:
-        return str(doorstep.data_path)
-    scheme, _, rest = doorstep.settings.database_url.partition("://")
-    return f"{scheme}://{rest.rpartition('@')[2]}" if rest else "memory, and gone when it stops"
-
-
 _WORKER = [sys.executable, "-m", "doorstep", "worker", "--end-with-parent"]
 
 
-def _environment(settings: Settings) -> dict[str, str]:
+def _environment(settings: Settings, host: str, port: int) -> dict[str, str]:
     """What the command line said goes on in the environment, where a password cannot be read off the process list."""
-    return os.environ | {"DOORSTEP_DATABASE_URL": settings.database_url}
+    ours = {"DOORSTEP_DATABASE_URL": settings.database_url, "DOORSTEP_HOST": host, "DOORSTEP_PORT": str(port)}
+    return os.environ | ours
 
 
 async def _first_of(stop: asyncio.Event, serving: asyncio.Task[None]) -> None:

@@ -8,8 +8,7 @@ import os
 import sys
 
 from doorstep.app import Doorstep
-from doorstep.cli.running import run_command, say
-from doorstep.cli.serving import place_of_data
+from doorstep.cli.running import key_line, naming_database, place_of_data, run_command, say
 from doorstep.config import Settings
 from doorstep.errors import ConfigError
 from doorstep.telemetry import Telemetry
@@ -21,12 +20,14 @@ def work(settings: Settings, app: str | None, *, end_with_parent: bool = False) 
     async def command(telemetry: Telemetry, stop: asyncio.Event) -> None:
         doorstep.telemetry.subscribe(telemetry.emit_all)
         if end_with_parent:
+            doorstep.guard.refuse_own(settings.host, settings.port)
             asyncio.get_running_loop().add_reader(0, _watch_parent, stop)
-        await doorstep.open()
+        with naming_database(doorstep.settings):
+            await doorstep.open()
         try:
             doorstep.start()
             if not end_with_parent:
-                say(f"A Doorstep worker delivers from {place_of_data(doorstep)}; Ctrl-C ends it")
+                say(f"A Doorstep worker delivers from {place_of_data(doorstep)}; Ctrl-C ends it", *key_line(doorstep))
             await stop.wait()
         finally:
             await doorstep.close()
@@ -43,9 +44,12 @@ def load(app: str, settings: Settings) -> Doorstep:
     sys.path.insert(0, os.getcwd())
     try:
         found = getattr(importlib.import_module(module_name), name)
-    except (ImportError, AttributeError) as error:
-        raise ConfigError(f"--app {app} cannot be loaded: {error}; check the name and the folder") from None
-    doorstep = found() if callable(found) else found
+        doorstep = found() if callable(found) else found
+    except Exception as error:  # noqa: BLE001  whatever their module does
+        raise ConfigError(
+            f"--app {app} cannot be loaded: {type(error).__name__}: {error}; "
+            f"see python -c 'import {module_name}' in this folder"
+        ) from None
     if not isinstance(doorstep, Doorstep):
         raise ConfigError(f"--app must name a Doorstep, got {type(doorstep).__name__} for {app}")
     return doorstep

@@ -41,6 +41,7 @@ class Code:
     SKIPPED = "SKIPPED"
     ENDPOINT_DELETED = "ENDPOINT_DELETED"
     NO_HANDLER = "NO_HANDLER"
+    UNSEALABLE = "UNSEALABLE"
 
 
 class Timings(Noun, frozen=True):

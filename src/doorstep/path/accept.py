@@ -19,6 +19,7 @@ from doorstep.path.coalesce import Coalescer
 from doorstep.path.directory import Directory
 from doorstep.path.fan_out import fan_out
 from doorstep.path.tuning import Tuning
+from doorstep.policy.payload import check_payload
 from doorstep.stores.store import Store
 from doorstep.telemetry import Telemetry
 
@@ -66,6 +67,7 @@ class Accepter:
         self._clock = clock
         self._telemetry = telemetry
         self._wake = wake
+        self._payload_bytes_max = tuning.payload_bytes_max
         self._new_id = new_id
         self._coalescer: Coalescer[_Call, list[Receipt]] = Coalescer(
             self._accept_calls, len, batch_max=_BATCH_MAX, queue_max=tuning.accept_queue_max
@@ -78,7 +80,7 @@ class Accepter:
         belongs to another one.
         """
         for position, draft in enumerate(drafts):
-            check(draft, "" if len(drafts) == 1 else f"events[{position}].")
+            check(draft, self._payload_bytes_max, "" if len(drafts) == 1 else f"events[{position}].")
             await self._directory.check_org(draft.org_id)
         return await self._coalescer.submit(tuple(drafts))
 
@@ -135,8 +137,9 @@ def fingerprint(draft: Draft) -> bytes:
     return hashlib.sha256(repr(parts).encode()).digest()
 
 
-def check(draft: Draft, where: str = "") -> None:
-    """Refuse what no store could keep alike, naming the field."""
+def check(draft: Draft, payload_bytes_max: int, where: str = "") -> None:
+    """Refuse what no store could keep alike or no receiver could read, naming the field."""
+    check_payload(draft.payload, payload_bytes_max, f"{where}payload")
     if not _EVENT_TYPE.fullmatch(draft.event_type):
         raise InvalidInput(
             f"{where}event_type",

@@ -37,11 +37,15 @@ class CircuitKeeper:
         self._clock = clock
         self._tuning = tuning
         self._telemetry = telemetry
-        self._troubled: dict[UUID, Circuit] = {}
+        self._troubled: set[UUID] = set()
 
     def see(self, lanes: Iterable[Lane]) -> None:
-        """Remember which endpoints are in trouble: only their successes need to be recorded."""
-        self._troubled = {lane.endpoint_id: lane.circuit for lane in lanes if lane.circuit and _in_trouble(lane.circuit)}
+        """Remember which endpoints are in trouble: only their successes need to be recorded.
+
+        An endpoint whose last delivery is being tried has no lane, and that try may be the very probe that closes
+        its circuit; so nothing is forgotten here, only where a success has been recorded.
+        """
+        self._troubled.update(lane.endpoint_id for lane in lanes if lane.circuit and _in_trouble(lane.circuit))
 
     async def let_probe(self, endpoint: Endpoint, circuit: Circuit, now: Instant) -> bool:
         """True for exactly one worker, when the pause of an open circuit is over: that one may send a single try."""
@@ -82,9 +86,9 @@ class CircuitKeeper:
             if after == before or await self._write(endpoint, before, after, _why(after)):
                 break
         if _in_trouble(after):
-            self._troubled[endpoint.endpoint_id] = after
+            self._troubled.add(endpoint.endpoint_id)
         else:
-            self._troubled.pop(endpoint.endpoint_id, None)
+            self._troubled.discard(endpoint.endpoint_id)
         if not results[-1] and rules.is_hopeless(after, endpoint.circuit, now):
             days = endpoint.circuit.disable_after_seconds / 86_400
             await self.disable(

@@ -88,8 +88,12 @@ class Claimer:
         self._telemetry.emit_all(facts.status_changes(buried.changes, now))
 
     async def _probes(self, lane: Lane, endpoint: Endpoint, now: Instant) -> bool:
-        due_and_held = lane.due_at <= now and lane.circuit is not None and allowance(lane.circuit, now) == 0
-        return due_and_held and lane.circuit is not None and await self._circuits.let_probe(endpoint, lane.circuit, now)
+        """Take the right to a probe, but only where there is a place to use it: it can be had once in a while."""
+        if lane.circuit is None or lane.due_at > now or allowance(lane.circuit, now) != 0:
+            return False
+        if self._hand.busy >= self._tuning.places or self._hand.busy_of(lane.endpoint_id):
+            return False
+        return await self._circuits.let_probe(endpoint, lane.circuit, now)
 
     def _share_places(self, served: Sequence[tuple[Lane, Endpoint]], probes: set[UUID], now: Instant) -> None:
         demands = [

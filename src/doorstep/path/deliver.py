@@ -16,15 +16,15 @@ from collections.abc import Callable, Sequence
 from uuid import UUID
 
 from doorstep.clock import Clock, Instant, seconds
+from doorstep.errors import DoorstepError
 from doorstep.model.claim import Claim
 from doorstep.model.endpoint import Endpoint
-from doorstep.model.outcome import Code, Outcome, Reply
+from doorstep.model.outcome import Code, Failure, Outcome, Reply
 from doorstep.model.settlement import Settlement
-from doorstep.path import facts
 from doorstep.path.attempt import prepare
 from doorstep.path.circuits import CircuitKeeper
 from doorstep.path.claim import Claimer
-from doorstep.path.directory import Directory
+from doorstep.path.directory import Directory, Profile
 from doorstep.path.hand import Hand
 from doorstep.path.settle import Settler
 from doorstep.path.tuning import Tuning
@@ -36,6 +36,9 @@ from doorstep.wire.transport import Transmission, Transport
 
 _UNSETTLED_MAX = 5_000
 """Results waiting to be written; with more than this (a store that is down or slow) nothing new is claimed."""
+_LAST_WRITES_SECONDS = 2.0
+"""How long a stopping worker waits for the store to take its last results."""
+_LOOK_SECONDS = 0.02
 
 
 class Deliverer:
@@ -54,16 +57,14 @@ class Deliverer:
         worker: str,
         wake: Callable[[], None],
     ) -> None:
-        self._store = store
         self._directory = directory
         self._http = http
         self._handlers = handlers
         self._clock = clock
         self._random = random
-        self._telemetry = telemetry
         self._wake = wake
         self.hand = Hand()
-        self.under_way: dict[tuple[UUID, int], Claim] = {}
+        self.under_way: dict[tuple[object, int], Claim] = {}
         circuits = CircuitKeeper(store, directory, clock, tuning, telemetry)
         self._claimer = Claimer(store, directory, circuits, self.hand, clock, tuning, telemetry, worker)
         self.settler = Settler(store, circuits, clock, telemetry, self._hold, tuning.settle_linger_seconds)
@@ -75,29 +76,53 @@ class Deliverer:
         if self.settler.backlog > _UNSETTLED_MAX:
             return self._clock.now() + seconds(0.05)
         claimed = await self._claimer.claim()
-        self._begin(self.hand.deal())
+        self._fill_places()
+        self.hand.forget_idle(self._clock.now())
         return claimed.next_at
+
+    def _fill_places(self) -> None:
+        """Begin what has a place, until the places are full: a claim that is put down leaves its place to the next.
+
+        So whatever waits in the hand has another claim of its endpoint under way, whose end will fetch it.
+        """
+        while claims := self.hand.deal():
+            self._begin(claims)
 
     def _begin(self, claims: Sequence[Claim]) -> None:
         now = self._clock.now()
         to_urls: list[Transmission] = []
         to_handlers: list[Transmission] = []
         for claim in claims:
-            profile = self._directory.profile(claim.endpoint_id)
+            profile = self._ready(claim, now)
             if profile is None:
-                self._settle_untried(claim, Code.ENDPOINT_DELETED, "The endpoint was deleted while this waited.", now)
-            elif claim.expires_at is not None and claim.expires_at <= now:
-                self._settle_untried(claim, Code.EXPIRED, "It expired before it could be delivered.", now)
+                self.hand.put_down(claim.endpoint_id)
             else:
-                self.under_way[claim.delivery_id, claim.token] = claim
+                self.under_way[claim.key, claim.token] = claim
                 (to_urls if profile.endpoint.url else to_handlers).append(prepare(claim, profile, now))
         if to_urls:
             self._http.start(to_urls)
         if to_handlers:
             self._handlers.start(to_handlers)
 
+    def _ready(self, claim: Claim, now: Instant) -> Profile | None:
+        """What the try needs; None where it must not be made, after seeing to it that the claim ends otherwise."""
+        try:
+            profile = self._directory.profile(claim.endpoint_id, now)
+        except DoorstepError as error:  # the endpoint's secrets cannot be opened with this process's key
+            self.settler.put([self._decide(claim, _unsealed(error, now))])
+            return None
+        if profile is None:
+            self._settle_untried(claim, Code.ENDPOINT_DELETED, "The endpoint was deleted while this waited.", now)
+        elif claim.expires_at is not None and claim.expires_at <= now:
+            self._settle_untried(claim, Code.EXPIRED, "It expired before it could be delivered.", now)
+        elif claim.lease_until < now + seconds(profile.timeout_seconds):
+            # It waited too long, behind slow tries or in a frozen process: the try could outlast the lease.
+            self.settler.hand_back([claim])
+        else:
+            return profile
+        return None
+
     def _settle_untried(self, claim: Claim, code: str, reason: str, now: Instant) -> None:
-        self.hand.finished(claim.endpoint_id, 1, now)
         self.settler.put([Settlement.dead(claim, without_try(code, reason, now))])
 
     # -- done ----------------------------------------------------------------------------------------------
@@ -109,13 +134,13 @@ class Deliverer:
         finished: Counter[UUID] = Counter()
         for transmission, reply in replies:
             claim = transmission.claim
-            del self.under_way[claim.delivery_id, claim.token]
+            del self.under_way[claim.key, claim.token]
             finished[claim.endpoint_id] += 1
             settlements.append(self._decide(claim, reply))
         self.settler.put(settlements)
         for endpoint_id, count in finished.items():
             self.hand.finished(endpoint_id, count, now)
-        self._begin(self.hand.deal())
+        self._fill_places()
         if any(self.hand[endpoint_id].hungry for endpoint_id in finished):
             self._wake()
 
@@ -124,41 +149,36 @@ class Deliverer:
         if endpoint is None:  # deleted while it was tried: a success counts all the same, a failure is final
             outcome = classify(reply, _UNKNOWN_ENDPOINT)
             return Settlement.delivered(claim, outcome) if outcome.succeeded else Settlement.dead(claim, outcome)
-        return self._settlement(claim, classify(reply, endpoint), endpoint)
+        outcome = classify(reply, endpoint)
+        if outcome.succeeded:
+            return Settlement.delivered(claim, outcome)
+        return self._settlement(claim, outcome, endpoint)
 
     def _settlement(self, claim: Claim, outcome: Outcome, endpoint: Endpoint) -> Settlement:
         return settlement_for(claim, outcome, self._directory.policy(endpoint, claim.event_type), self._random)
 
     def _hold(self, endpoint_ids: set[UUID]) -> None:
         """A circuit opened: what was claimed ahead for it goes back, no attempt counted."""
-        claims = [claim for endpoint_id in endpoint_ids for claim in self.hand.give_up_waiting(endpoint_id)]
-        if claims:
-            self._releasing = asyncio.create_task(self._release(claims))
-
-    async def _release(self, claims: Sequence[Claim]) -> None:
-        now = self._clock.now()
-        released = await self._store.release(claims, now)
-        self._telemetry.emit_all(facts.released(released, now))
+        for endpoint_id in endpoint_ids:
+            self.settler.hand_back(self.hand.give_up_waiting(endpoint_id))
 
     # -- stopping ------------------------------------------------------------------------------------------
 
     async def drain(self, grace_seconds: float) -> None:
-        """Hand back what was not started, wait for what was, and write everything down."""
-        await self._release(self.hand.give_up_waiting())
-        waited = 0.0
-        while self.under_way and waited < grace_seconds:
-            await asyncio.sleep(0.02)
-            waited += 0.02
+        """Hand back what was not started, wait for what was, and see everything written down.
+
+        The settler must still be running. A store that takes nothing is not waited for: the leases will end.
+        """
+        self.settler.hand_back(self.hand.give_up_waiting())
+        await _until(lambda: not self.under_way, grace_seconds)
         await self._http.close()
         await self._handlers.close()
-        await self._cut_off(list(self.under_way.values()))
-        while self.settler.backlog:
-            await self.settler.run_once()
+        self._cut_off(list(self.under_way.values()))
+        await _until(lambda: not self.settler.backlog, _LAST_WRITES_SECONDS)
 
-    async def _cut_off(self, claims: Sequence[Claim]) -> None:
+    def _cut_off(self, claims: Sequence[Claim]) -> None:
         """Tries that outlasted the grace period count as failed and are due at once; none dies of our stopping."""
         now = self._clock.now()
-        untouched = []
         for claim in claims:
             endpoint = self._directory.endpoint(claim.endpoint_id)
             outcome = lost_worker(claim.worker, claim.claimed_at, now)
@@ -166,9 +186,20 @@ class Deliverer:
             if settlement and settlement.due_at is not None:
                 self.settler.put([settlement])
             else:
-                untouched.append(claim)
+                self.settler.hand_back([claim])
         self.under_way.clear()
-        await self._release(untouched)
+
+
+async def _until(over: Callable[[], bool], seconds_max: float) -> None:
+    waited = 0.0
+    while not over() and waited < seconds_max:
+        await asyncio.sleep(_LOOK_SECONDS)
+        waited += _LOOK_SECONDS
+
+
+def _unsealed(error: DoorstepError, now: Instant) -> Reply:
+    failure = Failure(Code.UNSEALABLE, "The endpoint's secrets cannot be opened on this worker.", detail=str(error))
+    return Reply(started_at=now, finished_at=now, failure=failure)
 
 
 _UNKNOWN_ENDPOINT = Endpoint(endpoint_id=UUID(int=0), org_id=UUID(int=0), name="", created_at=0)

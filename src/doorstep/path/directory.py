@@ -6,7 +6,7 @@ from uuid import UUID
 
 import msgspec
 
-from doorstep.clock import Clock, Instant
+from doorstep.clock import Instant
 from doorstep.errors import NotFound
 from doorstep.model.endpoint import Endpoint
 from doorstep.model.org import Org
@@ -40,10 +40,9 @@ class Profile:
 class Directory:
     """Endpoints by id, routes by event type, and the policy for each; one per process."""
 
-    def __init__(self, store: Store, sealer: Sealer, clock: Clock, tuning: Tuning) -> None:
+    def __init__(self, store: Store, sealer: Sealer, tuning: Tuning) -> None:
         self._store = store
         self._sealer = sealer
-        self._clock = clock
         self._tuning = tuning
         self._endpoints: dict[UUID, Endpoint] = {}
         self._orgs: dict[UUID, Org] = {}
@@ -76,9 +75,8 @@ class Directory:
     def endpoint(self, endpoint_id: UUID) -> Endpoint | None:
         return self._endpoints.get(endpoint_id)
 
-    def profile(self, endpoint_id: UUID) -> Profile | None:
+    def profile(self, endpoint_id: UUID, now: Instant) -> Profile | None:
         profile = self._profiles.get(endpoint_id)
-        now = self._clock.now()
         if profile is None or (profile.stale_at is not None and profile.stale_at <= now):
             endpoint = self._endpoints.get(endpoint_id)
             if endpoint is None:

@@ -14,6 +14,7 @@ from doorstep.model.retry_policy import RetryPolicy
 from doorstep.path.directory import seal_headers, seal_secret
 from doorstep.policy.retry import named
 from doorstep.sealing import Sealer
+from doorstep.stores.text import check_storable
 from doorstep.wire.address_guard import AddressGuard
 from doorstep.wire.signature import new_secret
 
@@ -98,6 +99,8 @@ def check(form: EndpointForm, timeout_seconds_max: float) -> None:
     """Refuse what cannot work, naming the field."""
     if not 1 <= len(form.name) <= 200:
         raise InvalidInput("name", f"must be 1 to 200 characters, got {len(form.name)}")
+    check_storable("name", form.name)
+    check_storable("handler", form.handler)
     if (form.url is None) == (form.handler is None):
         raise InvalidInput("url", "an endpoint has a url or a handler, exactly one of the two")
     if not form.event_types:

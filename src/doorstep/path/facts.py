@@ -44,10 +44,10 @@ def claimed(claims: Sequence[Claim]) -> Iterator[Fact]:
 
 
 def settled(settlements: Sequence[Settlement], result: Settled, now: Instant) -> Iterator[Fact]:
-    late = {claim.delivery_id for claim in result.late}
+    late = {(claim.delivery_id, claim.token) for claim in result.late}
     for settlement in settlements:
         claim = settlement.claim
-        if late and claim.delivery_id in late:
+        if late and (claim.delivery_id, claim.token) in late:
             yield _late(claim, now)
             continue
         if not settlement.outcome.succeeded:

@@ -100,6 +100,11 @@ class Hand:
         self[endpoint_id].finished(count, now)
         self.busy -= count
 
+    def put_down(self, endpoint_id: UUID) -> None:
+        """A claim that was dealt is not tried after all; it says nothing about the endpoint's pace."""
+        self[endpoint_id].busy -= 1
+        self.busy -= 1
+
     def give_up_waiting(self, endpoint_id: UUID | None = None) -> list[Claim]:
         """Take back what has not been started: of one endpoint, or of all."""
         holdings = self._holdings.values() if endpoint_id is None else [self[endpoint_id]]

@@ -15,6 +15,7 @@ from doorstep.model.outcome import Code
 from doorstep.path import facts
 from doorstep.path.directory import Directory
 from doorstep.path.tuning import Tuning
+from doorstep.policy.circuit import after_success
 from doorstep.stores.store import Store
 from doorstep.telemetry import Telemetry
 
@@ -84,6 +85,7 @@ class Operator:
             drain_per_second=drain_per_second,
             drain_before=None if drain_per_second is None else self._clock.now(),
         )
+        await self._forgive(endpoint_id)
         return await self._put(changed, actor, "endpoint.resume", "")
 
     async def delete(self, org_id: UUID, endpoint_id: UUID, actor: str) -> None:
@@ -92,6 +94,13 @@ class Operator:
         changed = msgspec.structs.replace(endpoint, state=EndpointState.DELETED, state_reason=f"deleted by {actor}")
         await self._put(changed, actor, "endpoint.delete", "")
         await self._bury_all(endpoint_id, Code.ENDPOINT_DELETED, "The endpoint was deleted while this waited.")
+
+    async def _forgive(self, endpoint_id: UUID) -> None:
+        """Start with a closed circuit: days of failures counted before would disable it again at the first one."""
+        circuit = await self._store.circuit(endpoint_id)
+        closed = after_success(circuit, self._clock.now())
+        if closed != circuit:
+            await self._store.put_circuit(closed, circuit.version, "resumed by an operator")
 
     async def _living(self, org_id: UUID, endpoint_id: UUID) -> Endpoint:
         endpoint = await self._store.endpoint(org_id, endpoint_id)

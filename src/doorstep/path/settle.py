@@ -1,4 +1,7 @@
-"""Step five: write what came of the tries, in batches; each only if its claim is still the newest."""
+"""Step five: write what came of the claims, in batches; each only if its claim is still the newest.
+
+Tried claims are settled, untried ones handed back. Nothing is let go before the store has said that it is written.
+"""
 
 from __future__ import annotations
 
@@ -7,6 +10,7 @@ from collections.abc import Callable, Sequence
 from uuid import UUID
 
 from doorstep.clock import Clock
+from doorstep.model.claim import Claim
 from doorstep.model.settlement import Settlement
 from doorstep.path import facts
 from doorstep.path.circuits import CircuitKeeper
@@ -37,43 +41,69 @@ class Settler:
         self._on_opened = on_opened
         self._linger_seconds = linger_seconds
         self._pending: list[Settlement] = []
+        self._untried: list[Claim] = []
         self._writing = 0
         self.wake = asyncio.Event()
 
     @property
     def backlog(self) -> int:
-        return len(self._pending) + self._writing
+        return len(self._pending) + len(self._untried) + self._writing
 
     def put(self, settlements: Sequence[Settlement]) -> None:
         if settlements:
             self._pending.extend(settlements)
             self.wake.set()
 
+    def hand_back(self, claims: Sequence[Claim]) -> None:
+        """Claims that were not tried after all: due again at once, no attempt counted."""
+        if claims:
+            self._untried.extend(claims)
+            self.wake.set()
+
     async def run_once(self) -> float | None:
         """Write what has gathered; what could not be written is kept for the next round."""
-        if not self._pending:
-            return None
+        if self._pending:
+            await self._settle_pending()
+        if self._untried:
+            await self._release_untried()
+        return 0.0 if self.backlog else None
+
+    async def settle(self, batch: Sequence[Settlement]) -> None:
+        await self._count(await self._write(batch))
+
+    async def _settle_pending(self) -> None:
         if len(self._pending) > 1 and self._linger_seconds:
             await asyncio.sleep(self._linger_seconds)
         batch, self._pending = self._pending[:_BATCH_MAX], self._pending[_BATCH_MAX:]
         self._writing = len(batch)
         try:
-            await self.settle(batch)
+            written = await self._write(batch)
         except BaseException:
             # Until the lease ends nobody else will touch these; afterwards the store refuses them as late.
             self._pending = batch + self._pending
             raise
         finally:
             self._writing = 0
-        return 0.0 if self._pending else None
+        # Outside the `try`: results that are written must not be written again because a circuit could not be.
+        await self._count(written)
 
-    async def settle(self, batch: Sequence[Settlement]) -> None:
+    async def _write(self, batch: Sequence[Settlement]) -> Sequence[Settlement]:
+        """Settle; returns those that were not too late."""
         now = self._clock.now()
         result = await self._store.settle(batch, now)
         if self._telemetry.heard:
             self._telemetry.emit_all(facts.settled(batch, result, now))
         late = {(claim.delivery_id, claim.token) for claim in result.late}
-        counted = [s for s in batch if (s.claim.delivery_id, s.claim.token) not in late] if late else batch
-        opened = await self._circuits.record(counted, now)
+        return [s for s in batch if (s.claim.delivery_id, s.claim.token) not in late] if late else batch
+
+    async def _count(self, settlements: Sequence[Settlement]) -> None:
+        opened = await self._circuits.record(settlements, self._clock.now())
         if opened:
             self._on_opened(opened)
+
+    async def _release_untried(self) -> None:
+        """Harmless when repeated: the store leaves alone what is no longer held."""
+        claims, now = self._untried[:_BATCH_MAX], self._clock.now()
+        released = await self._store.release(claims, now)
+        del self._untried[: len(claims)]
+        self._telemetry.emit_all(facts.released(released, now))

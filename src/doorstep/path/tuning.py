@@ -25,6 +25,7 @@ class Tuning(Noun, frozen=True, kw_only=True):
     """How long a stopping worker waits for tries under way."""
     accept_queue_max: int = 20_000
     """Events waiting for their commit; more are refused with "try again later"."""
+    payload_bytes_max: int = 262_144
     retention_days: float = 7
     archive_after_days: float = 7
     revive_after_seconds: float = 5

@@ -36,10 +36,11 @@ CATEGORY: dict[str, Category] = {
     Code.EXPIRED: _PERMANENT,
     Code.ENDPOINT_DELETED: _PERMANENT,
     Code.NO_HANDLER: _TRANSIENT,  # a deployment in progress: another worker may have it
+    Code.UNSEALABLE: _TRANSIENT,  # this worker runs with another key than the rest
 }
 """The built-in judgement of each code; a code nobody knows is worth another try."""
 
-_BLAMELESS = frozenset({Code.INVALID_FORMAT, Code.BATCH_REJECTED, Code.WORKER_LOST, Code.ABORTED, Code.NO_HANDLER})
+_BLAMELESS = frozenset({Code.INVALID_FORMAT, Code.BATCH_REJECTED, Code.WORKER_LOST, Code.ABORTED, Code.NO_HANDLER, Code.UNSEALABLE})
 """Codes that say nothing about the endpoint's health: they do not count for its circuit."""
 
 _STATUS_CODES: dict[int, str] = {

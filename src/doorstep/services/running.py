@@ -22,10 +22,15 @@ class Service(Protocol):
         """One round; returns the seconds until the next, or None to sleep until woken."""
 
 
-async def keep_running(service: Service, clock: Clock, telemetry: Telemetry) -> None:
-    """Run a service for ever. A failing round is told and tried again, with growing pauses up to a second."""
+async def keep_running(
+    service: Service, clock: Clock, telemetry: Telemetry, stopping: asyncio.Event | None = None
+) -> None:
+    """Run a service until `stopping` is set. A failing round is told and tried again, with growing pauses.
+
+    A round that has begun is finished: cancelled in the middle, it would leave claims that nobody knows of.
+    """
     backoff = 0.0
-    while True:
+    while stopping is None or not stopping.is_set():
         service.wake.clear()
         try:
             delay = await service.run_once()

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable
 
 from doorstep.clock import AnchoredClock, Clock
 from doorstep.path.deliver import Deliverer
@@ -41,7 +40,7 @@ class Worker:
         self._clock = clock
         self._tuning = tuning
         self._telemetry = telemetry
-        self._tasks: list[asyncio.Task[None]] = []
+        self._running: list[_Running] = []
         self.deliverer = Deliverer(
             store, directory, http, handlers, clock, random, tuning, telemetry, name, wake=self.wake
         )
@@ -63,21 +62,33 @@ class Worker:
     def start(self) -> None:
         self._http.open(self.deliverer.done)
         self._handlers.open(self.deliverer.done)
-        self._tasks = [
-            asyncio.create_task(keep_running(service, self._clock, self._telemetry), name=service.name)
-            for service in self.services
-        ]
+        self._running = [_Running(service, self._clock, self._telemetry) for service in self.services]
 
     async def stop(self) -> None:
         """Claim nothing more, finish or hand back what is under way, and end."""
-        if self._tasks:
-            await self._end(lambda task: task.get_name() != self.deliverer.settler.name)
+        running, self._running = self._running, []
+        settler = self.deliverer.settler
+        if running:
+            await asyncio.gather(*(one.stop() for one in running if one.service is not settler))
             await self.deliverer.drain(self._tuning.grace_seconds)
-            await self._end(lambda task: True)
+            await asyncio.gather(*(one.stop() for one in running if one.service is settler))
 
-    async def _end(self, chosen: Callable[[asyncio.Task[None]], bool]) -> None:
-        ending = [task for task in self._tasks if chosen(task)]
-        for task in ending:
-            task.cancel()
-        await asyncio.gather(*ending, return_exceptions=True)
-        self._tasks = [task for task in self._tasks if task not in ending]
+
+class _Running:
+    """A service and the task that runs it."""
+
+    def __init__(self, service: Service, clock: Clock, telemetry: Telemetry) -> None:
+        self.service = service
+        self._stopping = asyncio.Event()
+        self._task = asyncio.create_task(keep_running(service, clock, telemetry, self._stopping), name=service.name)
+
+    async def stop(self) -> None:
+        """After the round it is in; one that takes too long (a store that hangs) is cut short."""
+        self._stopping.set()
+        self.service.wake.set()
+        await asyncio.wait([self._task], timeout=_LAST_ROUND_SECONDS)
+        self._task.cancel()
+        await asyncio.gather(self._task, return_exceptions=True)
+
+
+_LAST_ROUND_SECONDS = 2.0

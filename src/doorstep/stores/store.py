@@ -224,8 +224,8 @@ class Store(Protocol):
     async def delivery(self, org_id: UUID, delivery_id: UUID) -> Delivery: ...
 
     async def attempts(self, org_id: UUID, delivery_id: UUID) -> list[Attempt]:
-        """The attempt log by number, rows of one number as they were written; it outlives the deletion of a dead
-        letter."""
+        """The attempt log by number, rows of one number in the order of the calls that wrote them; it outlives the
+        deletion of a dead letter."""
 
     async def history(self, org_id: UUID, delivery_id: UUID) -> list[HistoryLine]:
         """Every transition in order, the acceptance first."""

@@ -11,6 +11,7 @@ _BROKEN = (Code.CONNECTION, "The connection broke before the answer was complete
 _NO_ANSWER = (Code.CONNECTION, "The receiver closed the connection without an answer.")
 _CERTIFICATE = (Code.TLS, "The receiver's certificate is not valid for it.")
 _HANDSHAKE = (Code.TLS, "No secure connection could be agreed upon with the receiver.")
+_NO_AUTHORITIES = (Code.CONNECTION, "This machine has no usable file of trusted certificates.")
 _NONSENSE = (Code.BAD_RESPONSE, "The receiver's answer is not valid HTTP.")
 _BAD_URL = (Code.BLOCKED, "The endpoint's URL cannot be used.")
 
@@ -24,6 +25,7 @@ _MEANINGS: dict[int, tuple[str, str]] = {
     pycurl.E_SSL_ISSUER_ERROR: _CERTIFICATE,
     pycurl.E_SSL_INVALIDCERTSTATUS: _CERTIFICATE,
     pycurl.E_SSL_PINNEDPUBKEYNOTMATCH: _CERTIFICATE,
+    pycurl.E_SSL_CACERT_BADFILE: _NO_AUTHORITIES,
     pycurl.E_SSL_CONNECT_ERROR: _HANDSHAKE,
     pycurl.E_SSL_CIPHER: _HANDSHAKE,
     pycurl.E_FTP_WEIRD_SERVER_REPLY: _NONSENSE,

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Iterable, Iterator, Sequence
+from contextlib import suppress
 from typing import Any, Protocol
 
 import pycurl
@@ -44,8 +45,9 @@ class CurlLoop:
         self._multi.add_handle(curl)
 
     def serve(self, ready: Sequence[tuple[int, int]]) -> None:
+        act = self._multi.socket_action
         for fd, flags in ready:
-            self._multi.socket_action(fd, flags)
+            act(fd, flags)
 
     def serve_due(self) -> None:
         if self._due is not None and self._due <= self._loop.time():
@@ -78,7 +80,8 @@ class CurlLoop:
         if self._timer is not None:
             self._timer.cancel()
         for curl in running:
-            self._multi.remove_handle(curl)
+            with suppress(pycurl.error):  # in a broken multi handle it may never have arrived
+                self._multi.remove_handle(curl)
         self._multi.close()
         self._readiness.close()
 
@@ -94,7 +97,10 @@ class CurlLoop:
             self.trouble = str(error)
 
     def _on_timer(self, milliseconds: int) -> None:
-        self._due = None if milliseconds < 0 else self._loop.time() + milliseconds / 1000
+        if milliseconds > 0:
+            self._due = self._loop.time() + milliseconds / 1000
+        else:
+            self._due = 0.0 if milliseconds == 0 else None
 
     def _on_time(self) -> None:
         self._timer = None

@@ -12,6 +12,7 @@ from typing import Any, NamedTuple
 import pycurl
 
 from doorstep.clock import SECOND, Instant
+from doorstep.errors import InvalidInput
 from doorstep.model.outcome import Code, Failure, Reply, Timings
 from doorstep.wire.address_guard import AddressGuard
 from doorstep.wire.curl_failures import failure_of
@@ -22,7 +23,7 @@ _NO_EXPECT = ("Expect:",)
 """Else curl asks before it sends a large body, and waits a second for receivers that do not know the question."""
 _KEPT_BYTES_MAX = 65_536
 """A resting handle holds on to its last payload if it is no larger than this."""
-_CONNECTION_SECONDS_MAX = 3_600
+_CONNECTION_SECONDS_MAX = 600
 """A connection is not used for longer, so that a receiver that moves to another address is followed."""
 
 
@@ -88,17 +89,23 @@ class Exchange:
         self.curl.setopt(pycurl.WRITEFUNCTION, self._take_body)
 
     def _set_request(self, transmission: Transmission, site: Site) -> None:
-        if not all(map(str.isprintable, transmission.headers)):
-            raise ValueError("a request header holds a control character")  # it could smuggle in another header
         setopt = self.curl.setopt
         setopt(pycurl.URL, site.url)
-        if not site.told:
-            setopt(pycurl.RESOLVE, [site.pinned])  # goes into the memory that all handles share
-            site.told = True
-        setopt(pycurl.HTTPHEADER, transmission.headers + _NO_EXPECT)
+        self._set_headers(transmission.headers + _NO_EXPECT)
         setopt(pycurl.POSTFIELDS, transmission.claim.payload)
         left = transmission.timeout_seconds - self._dns / SECOND
         setopt(pycurl.TIMEOUT_MS, max(1, int(left * 1000)))  # 0 would be no limit at all
+        if not site.name.told:
+            setopt(pycurl.RESOLVE, [site.name.pinned])  # goes into the memory that all handles share
+            site.name.told = True
+
+    def _set_headers(self, lines: tuple[str, ...]) -> None:
+        if not all(map(str.isprintable, lines)):
+            raise InvalidInput("headers", "must not hold control characters")  # they could smuggle in another header
+        try:
+            self.curl.setopt(pycurl.HTTPHEADER, lines)
+        except UnicodeEncodeError:
+            self.curl.setopt(pycurl.HTTPHEADER, [line.encode() for line in lines])
 
     # -- called by curl ------------------------------------------------------------------------------------
 

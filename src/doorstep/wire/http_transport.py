@@ -22,7 +22,7 @@ from doorstep.wire.address_guard import AddressGuard
 from doorstep.wire.curl_failures import dns_failure, timeout_failure
 from doorstep.wire.curl_loop import CurlLoop
 from doorstep.wire.exchange import Exchange, Limits
-from doorstep.wire.sites import Resolve, Site, Sites, system_resolve
+from doorstep.wire.sites import Name, Resolve, Site, Sites, system_resolve
 from doorstep.wire.transport import Done, Transmission
 
 _BEGIN_MAX = 64
@@ -50,9 +50,9 @@ class HttpTransport:
         self._ca_file = _ca_file(ca_file)
         self._resolve = resolve
         self._waiting: deque[Transmission] = deque()
-        self._parked: dict[Site, list[_Parked]] = {}
+        self._parked: dict[Name, list[_Parked]] = {}
         self._parked_count = 0
-        self._found: list[Site] = []
+        self._found: list[Name] = []
         self._running: dict[Any, Exchange] = {}
         self._resting: list[Exchange] = []
         self._replies: list[tuple[Transmission, Reply]] = []
@@ -98,8 +98,8 @@ class HttpTransport:
             return
         try:
             self._drive(ready)
-        except pycurl.error as error:
-            self._curl.trouble = str(error)
+        except Exception as error:  # noqa: BLE001  whatever it was, each try must end in a reply
+            self._curl.trouble = f"{type(error).__name__}: {error}"
         if self._curl.trouble:
             self._start_over()
         self._curl.set_timer()
@@ -119,7 +119,7 @@ class HttpTransport:
         self._curl.serve_due()
         now = self._clock.now()
         for curl, error, text in self._curl.ended():
-            self._end(self._running.pop(curl), now, error, text)
+            self._end(self._running[curl], now, error, text)
 
     @property
     def _room(self) -> int:
@@ -134,7 +134,7 @@ class HttpTransport:
             failure = Failure(Code.BLOCKED, f"The endpoint's URL {error.message}.")
             self._report(transmission, failure, now, now)
             return
-        if site.fresh_until > self._loop.time():
+        if self._sites.is_usable(site.name, self._loop.time()):
             self._send(transmission, site, now, 0)
         else:
             self._park(transmission, site, now)
@@ -144,7 +144,7 @@ class HttpTransport:
         exchange = self._resting.pop() if self._resting else Exchange(self._guard, self._limits, self._ca_file)
         try:
             exchange.begin(transmission, site, started_at, dns)
-        except (pycurl.error, ValueError, TypeError) as error:  # curl, or Python's encoding, refuses what it is given
+        except Exception as error:  # noqa: BLE001  curl, pycurl or Python's encoding refuses what it is given
             exchange.curl.close()
             failure = Failure(Code.BLOCKED, "The request cannot be sent as it is.", detail=_without_values(error))
             self._report(transmission, failure, started_at, self._clock.now())
@@ -155,27 +155,26 @@ class HttpTransport:
     # -- waiting for a name --------------------------------------------------------------------------------
 
     def _park(self, transmission: Transmission, site: Site, now: Instant) -> None:
-        parked = _Parked(transmission, now)
-        parked.timer = self._loop.call_later(transmission.timeout_seconds, self._time_out, site, parked)
-        self._parked.setdefault(site, []).append(parked)
+        parked = _Parked(transmission, site, now)
+        parked.timer = self._loop.call_later(transmission.timeout_seconds, self._time_out, parked)
+        self._parked.setdefault(site.name, []).append(parked)
         self._parked_count += 1
-        self._sites.look_up(site)
 
-    def _on_found(self, site: Site) -> None:
-        self._found.append(site)
+    def _on_found(self, name: Name) -> None:
+        self._found.append(name)
         self._round()
 
-    def _resume(self, site: Site, now: Instant) -> None:
-        for parked in self._parked.pop(site, ()):
+    def _resume(self, name: Name, now: Instant) -> None:
+        for parked in self._parked.pop(name, ()):
             parked.timer.cancel()
             self._parked_count -= 1
-            if site.trouble:
-                self._report(parked.transmission, dns_failure(site.trouble), parked.started_at, now)
+            if name.trouble:
+                self._report(parked.transmission, dns_failure(name.trouble), parked.started_at, now)
             else:
-                self._send(parked.transmission, site, parked.started_at, now - parked.started_at)
+                self._send(parked.transmission, parked.site, parked.started_at, now - parked.started_at)
 
-    def _time_out(self, site: Site, parked: _Parked) -> None:
-        self._parked[site].remove(parked)
+    def _time_out(self, parked: _Parked) -> None:
+        self._parked[parked.site.name].remove(parked)
         self._parked_count -= 1
         failure = timeout_failure(parked.transmission.timeout_seconds, "the name was not resolved in time")
         self._report(parked.transmission, failure, parked.started_at, self._clock.now())
@@ -185,6 +184,7 @@ class HttpTransport:
 
     def _end(self, exchange: Exchange, now: Instant, error: int, text: str) -> None:
         self._replies.append((exchange.transmission, exchange.reply(now, error, text)))
+        del self._running[exchange.curl]
         if error:
             exchange.curl.close()  # a fresh handle costs a few µs and cannot carry a fault over
         else:
@@ -206,17 +206,18 @@ class HttpTransport:
             self._report(exchange.transmission, failure, exchange.started_at, now)
             exchange.curl.close()
         self._running.clear()
-        self._sites.forget()
+        self._sites.tell_again()
         self._curl = CurlLoop(self._loop, self._connections_max, self._round)
 
 
 class _Parked:
     """A try that waits for its host name; its time is running."""
 
-    __slots__ = ("started_at", "timer", "transmission")
+    __slots__ = ("site", "started_at", "timer", "transmission")
 
-    def __init__(self, transmission: Transmission, now: Instant) -> None:
+    def __init__(self, transmission: Transmission, site: Site, now: Instant) -> None:
         self.transmission = transmission
+        self.site = site
         self.started_at = now
         self.timer: asyncio.TimerHandle
 
@@ -239,4 +240,4 @@ _SYSTEM_CA_FILES = (
 
 def _without_values(error: Exception) -> str:
     """What went wrong, without the header or URL that it went wrong with: these may hold credentials."""
-    return f"curl {error.args[0]}: {error.args[1]}" if isinstance(error, pycurl.error) else type(error).__name__
+    return str(error) if isinstance(error, pycurl.error | InvalidInput) else type(error).__name__

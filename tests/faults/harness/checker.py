@@ -242,9 +242,12 @@ def duplicates(evidence: Evidence) -> int:
 
 
 def duplicates_are_bounded_by_the_faults(evidence: Evidence) -> Iterator[str]:
-    bound = len(evidence.faults) * evidence.in_flight_max
+    """A timeout does not mean that the receiver did nothing, so each of those may cost a duplicate too."""
+    timeouts = sum(1 for attempt in evidence.state.attempts if attempt.code == "TIMEOUT")
+    bound = len(evidence.faults) * evidence.in_flight_max + timeouts
     if (count := duplicates(evidence)) > bound:
-        yield f"{count} duplicates with {len(evidence.faults)} faults of at most {evidence.in_flight_max} in flight each"
+        explained = f"{len(evidence.faults)} faults of at most {evidence.in_flight_max} in flight, {timeouts} timeouts"
+        yield f"{count} duplicates with {explained}"
 
 
 Rule = Callable[[Evidence], Iterator[str]]

@@ -12,7 +12,8 @@ import sqlite3
 import subprocess
 import sys
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
+from contextlib import suppress
 from pathlib import Path
 from typing import Any, Protocol
 from uuid import UUID
@@ -105,7 +106,7 @@ class PostgresDatabase:
     def kill_backend(self, chance: random.Random) -> None:
         """SIGKILL to one process of the server: the postmaster throws everybody out and recovers from the WAL."""
         pids = [row[0] for row in self.rows("SELECT pid FROM pg_stat_activity WHERE datname = current_database()")]
-        if pids:
+        with suppress(psutil.NoSuchProcess):  # the session may have ended meanwhile: ours has
             psutil.Process(chance.choice(pids)).send_signal(signal.SIGKILL)
 
     def _outage(self, seconds: float) -> None:
@@ -156,7 +157,10 @@ def open_deliveries(database: Database) -> int:
 
 
 _ENDPOINTS = "SELECT id, document FROM doorstep_endpoints"
-_EVENTS = "SELECT id, uid, event_type, status, payload FROM doorstep_events"
+_EVENTS = """
+SELECT e.id, e.uid, e.event_type, e.status, coalesce(e.payload, p.payload)
+FROM doorstep_events e LEFT JOIN doorstep_payloads p ON p.event_id = e.id
+"""
 _DELIVERIES = (
     "SELECT id, event_id, endpoint_id, state, attempt, retry_attempts, retries_max FROM doorstep_deliveries ORDER BY id"
 )

@@ -8,7 +8,7 @@ import os
 import socket
 import sys
 import time
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -21,6 +21,8 @@ from tests.faults.harness.receiver import PERSONALITIES
 ADMIN_KEY = "dk_the_harness_0123456789"
 LEASE_SECONDS = 2.0
 CONCURRENCY = 64
+CALM = {"DOORSTEP_LEASE_SECONDS": "12", "DOORSTEP_TIMEOUT_SECONDS": "8"}
+"""For trials without lost workers: generous enough that a busy machine causes no timeouts of its own."""
 _ROOT = Path(__file__).parents[3]
 _READY_SECONDS_MAX = 30.0
 
@@ -59,6 +61,9 @@ class Installation:
         self.workers: list[KeptProcess] = []
         self.program = list(program)
         self.environment = _environment(database) | dict(settings or {})
+        self.lease_seconds = float(self.environment["DOORSTEP_LEASE_SECONDS"])
+        self.engine_environment: dict[str, str] = {}
+        """What only the processes that are Doorstep itself are told."""
         self._ports = {name: free_port() for name in ENDPOINTS}
 
     # -- starting ------------------------------------------------------------------------------------------
@@ -66,16 +71,18 @@ class Installation:
     def serve(self, *, workers: int = 0, wrapper: Sequence[str] = ()) -> KeptProcess:
         """Start `doorstep serve` and wait until it answers. A wrapper is a command that runs it, such as strace."""
         command = [*wrapper, *self.program, "serve", "--port", str(self.port), "--workers", str(workers)]
-        self.server = self.keeper.keep(KeptProcess("serve", command, self.environment, self.folder))
+        environment = self.environment | self.engine_environment
+        self.server = self.keeper.keep(KeptProcess("serve", command, environment, self.folder))
         self.await_ready()
         return self.server
 
-    def add_worker(self, *arguments: str, environment: Mapping[str, str] | None = None) -> KeptProcess:
-        """Start a `doorstep worker` beside the server."""
+    def add_worker(self, *arguments: str) -> KeptProcess:
+        """Start a `doorstep worker` beside the server, and wait until it works."""
         name = f"worker-{len(self.workers) + 1}"
         command = [*self.program, "worker", *arguments]
-        worker = KeptProcess(name, command, self.environment | dict(environment or {}), self.folder)
+        worker = KeptProcess(name, command, self.environment | self.engine_environment, self.folder)
         self.workers.append(self.keeper.keep(worker))
+        await_condition(lambda: "A Doorstep worker delivers" in self.output(worker), f"{name} to start")
         return worker
 
     def receive(self, *names: str) -> KeptProcess:
@@ -115,15 +122,13 @@ class Installation:
 
     def await_ready(self, seconds_max: float = _READY_SECONDS_MAX) -> float:
         """Wait until the server and its store answer; returns how long that took."""
-        started = time.monotonic()
-        while time.monotonic() - started < seconds_max:
-            try:
-                if self.ask("GET", "/readyz")[0] == 200:
-                    return time.monotonic() - started
-            except (OSError, http.client.HTTPException, ValueError):
-                pass
-            time.sleep(0.05)
-        raise AssertionError(f"not ready after {seconds_max} s; its output ends:\n{self.output(self.server)}")
+        return await_condition(self._ready, "doorstep serve to be ready", seconds_max)
+
+    def _ready(self) -> bool:
+        try:
+            return self.ask("GET", "/readyz")[0] == 200
+        except (OSError, http.client.HTTPException, ValueError):
+            return False
 
     @staticmethod
     def output(process: KeptProcess) -> str:
@@ -149,6 +154,15 @@ class Installation:
             process.resume()
         self.keeper.close()
         self.database.heal()
+
+
+def await_condition(condition: Callable[[], object], what: str, seconds_max: float = _READY_SECONDS_MAX) -> float:
+    """Wait until it holds; returns how long that took."""
+    started = time.monotonic()
+    while not condition():
+        assert time.monotonic() - started < seconds_max, f"waited {seconds_max} s in vain for {what}"
+        time.sleep(0.02)
+    return time.monotonic() - started
 
 
 def free_port() -> int:

@@ -11,7 +11,7 @@ from pathlib import Path
 from tests.faults.harness.checker import Verdict, check
 from tests.faults.harness.databases import Hurt, open_deliveries, read_final_state
 from tests.faults.harness.evidence import Evidence, Fault, read_arrivals, read_ledger
-from tests.faults.harness.installation import ADMIN_KEY, CONCURRENCY, LEASE_SECONDS, Installation
+from tests.faults.harness.installation import ADMIN_KEY, CONCURRENCY, Installation
 from tests.faults.harness.nemesis import Nemesis
 from tests.faults.harness.processes import KeptProcess
 
@@ -54,7 +54,7 @@ def judge(installation: Installation, faults: Iterable[Fault] = ()) -> Verdict:
             arrivals=arrivals,
             state=read_final_state(installation.database),
             faults=faults,
-            lease_seconds=LEASE_SECONDS,
+            lease_seconds=installation.lease_seconds,
             in_flight_max=CONCURRENCY * (1 + len(installation.workers)) + lost_settles,
         )
     )

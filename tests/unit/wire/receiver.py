@@ -52,18 +52,18 @@ class Receiver:
                 await writer.drain()
                 if request.header("connection") == ["close"]:
                     writer.close()
-        except (asyncio.IncompleteReadError, ConnectionError, ssl.SSLError):
-            pass
+        except (asyncio.IncompleteReadError, asyncio.CancelledError, ConnectionError, ssl.SSLError):
+            pass  # the other side is gone, or the test is over
         finally:
             writer.close()
 
 
 @asynccontextmanager
 async def receiving(
-    reply: Answer = lambda _: answer(), host: str = "127.0.0.1", tls: ssl.SSLContext | None = None
+    reply: Answer = lambda _: answer(), host: str = "127.0.0.1", port: int = 0, tls: ssl.SSLContext | None = None
 ) -> AsyncIterator[Receiver]:
     receiver = Receiver(reply)
-    server = await asyncio.start_server(receiver.serve, host, 0, ssl=tls, backlog=1024)
+    server = await asyncio.start_server(receiver.serve, host, port, ssl=tls, backlog=1024)
     receiver.host, receiver.port = server.sockets[0].getsockname()[:2]
     receiver.scheme = "https" if tls else "http"
     try:

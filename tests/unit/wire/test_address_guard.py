@@ -6,22 +6,47 @@ import socket
 from collections.abc import Iterator
 from ipaddress import ip_address, ip_network
 
-import pycurl
 import pytest
 
 from doorstep.errors import InvalidInput
 from doorstep.model.outcome import Code
+from doorstep.wire import sites
 from doorstep.wire.address_guard import AddressGuard
 from tests.unit.wire.receiver import answer, receiving
 from tests.unit.wire.sending import a_transmission, sending_over_http
-from tests.unit.wire.test_http_transport import transport_of
 
-FORBIDDEN_NETWORKS = (
-    "0.0.0.0/8 10.0.0.0/8 100.64.0.0/10 127.0.0.0/8 169.254.0.0/16 172.16.0.0/12 192.0.0.0/24 192.0.2.0/24 "
-    "192.88.99.0/24 192.168.0.0/16 198.18.0.0/15 198.51.100.0/24 203.0.113.0/24 224.0.0.0/4 240.0.0.0/4 "
-    "168.63.129.16/32 ::/128 ::1/128 ::/96 64:ff9b:1::/48 100::/64 2001::/32 2001:db8::/32 3fff::/20 2002::/16 "
-    "5f00::/16 fc00::/7 fe80::/10 fec0::/10 ff00::/8"
-).split()
+FORBIDDEN_NETWORKS = [
+    "0.0.0.0/8",
+    "10.0.0.0/8",
+    "100.64.0.0/10",
+    "127.0.0.0/8",
+    "169.254.0.0/16",
+    "172.16.0.0/12",
+    "192.0.0.0/24",
+    "192.0.2.0/24",
+    "192.88.99.0/24",
+    "192.168.0.0/16",
+    "198.18.0.0/15",
+    "198.51.100.0/24",
+    "203.0.113.0/24",
+    "224.0.0.0/4",
+    "240.0.0.0/4",
+    "168.63.129.16/32",
+    "::/128",
+    "::1/128",
+    "::/96",
+    "64:ff9b:1::/48",
+    "100::/64",
+    "2001::/32",
+    "2001:db8::/32",
+    "3fff::/20",
+    "2002::/16",
+    "5f00::/16",
+    "fc00::/7",
+    "fe80::/10",
+    "fec0::/10",
+    "ff00::/8",
+]
 
 WRAPPED_FORBIDDEN = [
     "::ffff:127.0.0.1",
@@ -113,15 +138,41 @@ def test_the_service_s_own_address_is_refused_even_inside_an_allowed_range() -> 
 
 # -- URLs ----------------------------------------------------------------------------------------------------
 
-SPELLINGS_OF_LOOPBACK = """
-    https://127.0.0.1/ https://127.1/ https://127.0.1/ https://2130706433/ https://0x7f000001/ https://017700000001/
-    https://0177.0.0.1/ https://0x7f.0.0.1/ https://0x7F.1/ https://0177.0x0.1/ https://00000177.1/
-    https://%31%32%37.0.0.1/ https://127.0.0.1./ https://127.0.0.1:8443/ https://127.255.255.254/
-    https://[::1]/ https://[0:0:0:0:0:0:0:1]/ https://[::ffff:127.0.0.1]/ https://[::ffff:7f00:1]/
-    https://[0000::ffff:7f00:0001]/ https://[::127.0.0.1]/ https://[64:ff9b::127.0.0.1]/ https://[2002:7f00:1::]/
-    https://localhost/ https://LOCALHOST/ https://localhost./ https://a.localhost/ https://0/ https://0.0.0.0/ https://[::]/
-    HTTPS://127.0.0.1 https://127.0.0.1?x https://127.0.0.1#x
-""".split()
+SPELLINGS_OF_LOOPBACK = [
+    "https://127.0.0.1/",
+    "https://127.1/",
+    "https://127.0.1/",
+    "https://2130706433/",
+    "https://0x7f000001/",
+    "https://017700000001/",
+    "https://0177.0.0.1/",
+    "https://0x7f.0.0.1/",
+    "https://0x7F.1/",
+    "https://0177.0x0.1/",
+    "https://00000177.1/",
+    "https://%31%32%37.0.0.1/",
+    "https://127.0.0.1./",
+    "https://127.0.0.1:8443/",
+    "https://127.255.255.254/",
+    "https://[::1]/",
+    "https://[0:0:0:0:0:0:0:1]/",
+    "https://[::ffff:127.0.0.1]/",
+    "https://[::ffff:7f00:1]/",
+    "https://[0000::ffff:7f00:0001]/",
+    "https://[::127.0.0.1]/",
+    "https://[64:ff9b::127.0.0.1]/",
+    "https://[2002:7f00:1::]/",
+    "https://localhost/",
+    "https://LOCALHOST/",
+    "https://localhost./",
+    "https://a.localhost/",
+    "https://0/",
+    "https://0.0.0.0/",
+    "https://[::]/",
+    "HTTPS://127.0.0.1",
+    "https://127.0.0.1?x",
+    "https://127.0.0.1#x",
+]
 
 UNICODE_SPELLINGS = ["https://①②⑦.⓪.⓪.①/", "https://１２７.0.0.1/", "https://127。0。0。1/", "https://ⓛocalhost/"]
 
@@ -243,36 +294,33 @@ async def test_plain_http_to_an_address_that_is_not_in_the_list_is_refused_when_
 
 
 async def test_a_name_that_answers_differently_later_is_judged_anew_at_each_connection(
-    listener: socket.socket,
+    listener: socket.socket, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """127.0.0.2 stands for a public address here, 127.0.0.1 for a private one."""
+    monkeypatch.setattr(sites, "_USABLE_SECONDS", 0)  # every try asks anew
+    answers = iter([["127.0.0.2"], ["127.0.0.1"], ["127.0.0.2"]])
+    guard = AddressGuard([ip_network("127.0.0.2/32")])
     closing = answer("200 OK", b"", "Connection: close")
-    async with receiving(lambda _: closing, host="127.0.0.2") as receiver:
-        async with sending_over_http(AddressGuard([ip_network("127.0.0.2/32")])) as sending:
-            handle = await resting_handle(sending, receiver.url)
-            target = f"http://shop.example:{receiver.port}/"
-            handle.setopt(pycurl.RESOLVE, [f"shop.example:{receiver.port}:127.0.0.2"])
-            assert (await sending.one(a_transmission(target))).status == 200
-            handle.setopt(pycurl.RESOLVE, [f"shop.example:{receiver.port}:127.0.0.1"])
-            reply = await sending.one(a_transmission(target))
-        assert reply.failure is not None and reply.failure.code == Code.BLOCKED
+    port = listener.getsockname()[1]
+    async with receiving(lambda _: closing, host="127.0.0.2", port=port) as receiver:
+        async with sending_over_http(guard, resolve=lambda *_: next(answers)) as sending:
+            target = f"http://shop.example:{port}/"
+            public, private, public_again = [await sending.one(a_transmission(target)) for _ in range(3)]
+        assert (public.status, public_again.status, receiver.connections) == (200, 200, 2)
+        assert private.failure is not None and private.failure.code == Code.BLOCKED
 
 
 async def test_of_several_answers_of_a_name_only_the_permitted_ones_are_connected_to(listener: socket.socket) -> None:
     port = listener.getsockname()[1]
-    with socket.create_server(("127.0.0.2", port)) as permitted:
-        async with sending_over_http(AddressGuard([ip_network("127.0.0.2/32")])) as sending:
-            async with receiving(host="127.0.0.2") as receiver:
-                handle = await resting_handle(sending, receiver.url)
-            handle.setopt(pycurl.RESOLVE, [f"shop.example:{port}:127.0.0.1,127.0.0.2"])
-            reply = await sending.one(a_transmission(f"http://shop.example:{port}/", timeout_seconds=0.05))
-        assert reply.failure is not None and reply.failure.code == Code.TIMEOUT  # it connected, and nobody answered
-        permitted.setblocking(False)
-        permitted.accept()[0].close()
+    guard = AddressGuard([ip_network("127.0.0.2/32")])
+    async with receiving(host="127.0.0.2", port=port) as receiver:
+        async with sending_over_http(guard, resolve=lambda *_: ["127.0.0.1", "::1", "127.0.0.2"]) as sending:
+            reply = await sending.one(a_transmission(f"http://shop.example:{port}/"))
+        assert (reply.status, receiver.connections) == (200, 1)
 
 
-async def resting_handle(sending: object, url: str) -> pycurl.Curl:
-    """The handle that the next try will use, so that a test can tell it what names answer."""
-    await sending.one(a_transmission(url))  # type: ignore[attr-defined]
-    (exchange,) = transport_of(sending)._resting  # type: ignore[arg-type]
-    return exchange.curl
+async def test_a_name_of_which_every_answer_is_refused_is_blocked(listener: socket.socket) -> None:
+    port = listener.getsockname()[1]
+    async with sending_over_http(AddressGuard(), resolve=lambda *_: ["10.0.0.1", "127.0.0.1", "fd00::1"]) as sending:
+        reply = await sending.one(a_transmission(f"https://shop.example:{port}/"))
+    assert reply.failure is not None and reply.failure.code == Code.BLOCKED

@@ -15,7 +15,8 @@ import pytest
 
 from doorstep.errors import ConfigError
 from doorstep.model.outcome import Code
-from doorstep.wire import http_transport
+from doorstep.wire import curl_loop, http_transport
+from doorstep.wire.exchange import Exchange
 from doorstep.wire.readiness import EpollReadiness, LoopReadiness
 from tests.unit.wire.certificates import certificate
 from tests.unit.wire.receiver import answer, receiving
@@ -45,9 +46,9 @@ async def test_the_request_is_a_bare_post_with_exactly_the_headers_given() -> No
 
 
 async def test_the_reply_has_status_headers_body_times_and_the_headers_for_the_log() -> None:
-    async with receiving(lambda _: answer("503 Busy", b"later", "Retry-After: 7")) as receiver:
-        async with sending_over_http() as sending:
-            reply = await sending.one(a_transmission(receiver.url))
+    busy = answer("503 Busy", b"later", "Retry-After: 7")
+    async with receiving(lambda _: busy) as receiver, sending_over_http() as sending:
+        reply = await sending.one(a_transmission(receiver.url))
     assert (reply.status, reply.body, reply.body_cut, reply.failure) == (503, b"later", False, None)
     assert reply.headers.startswith(b"HTTP/1.1 503 Busy\r\n") and b"Retry-After: 7\r\n" in reply.headers
     assert reply.request_headers == b"content-type: application/json"
@@ -100,16 +101,16 @@ async def test_proxies_netrc_and_cookies_of_the_environment_are_ignored(
 
 
 async def test_a_body_over_the_cap_is_cut_and_its_status_counts() -> None:
-    async with receiving(lambda _: answer("200 OK", b"x" * 50_000)) as receiver:
-        async with sending_over_http(body_bytes_max=1_000) as sending:
-            reply = await sending.one(a_transmission(receiver.url))
+    large = answer("200 OK", b"x" * 50_000)
+    async with receiving(lambda _: large) as receiver, sending_over_http(body_bytes_max=1_000) as sending:
+        reply = await sending.one(a_transmission(receiver.url))
     assert (reply.status, reply.body, reply.body_cut, reply.failure) == (200, b"x" * 1_000, True, None)
 
 
 async def test_a_body_of_exactly_the_cap_is_not_cut() -> None:
-    async with receiving(lambda _: answer("200 OK", b"x" * 1_000)) as receiver:
-        async with sending_over_http(body_bytes_max=1_000) as sending:
-            reply = await sending.one(a_transmission(receiver.url))
+    large = answer("200 OK", b"x" * 1_000)
+    async with receiving(lambda _: large) as receiver, sending_over_http(body_bytes_max=1_000) as sending:
+        reply = await sending.one(a_transmission(receiver.url))
     assert (len(reply.body), reply.body_cut) == (1_000, False)
 
 
@@ -143,7 +144,8 @@ async def test_a_header_with_a_line_break_is_never_sent() -> None:
 
 
 @pytest.mark.parametrize(
-    "target", ["ftp://127.0.0.1/", "file:///etc/passwd", "gopher://127.0.0.1/", "http://", "http://a b/", "http://é/", ""]
+    "target",
+    ["ftp://127.0.0.1/", "file:///etc/passwd", "gopher://127.0.0.1/", "http://", "http://a b/", "http://é/", ""],
 )
 async def test_what_is_no_http_url_fails_the_try_and_nothing_else(target: str) -> None:
     async with receiving() as receiver, sending_over_http() as sending:
@@ -211,6 +213,29 @@ async def test_a_broken_multi_handle_fails_what_is_running_and_is_replaced(monke
         assert (await sending.one(a_transmission(receiver.url))).status == 200
 
 
+async def test_an_unexpected_exception_fails_the_tries_it_hits_and_the_transport_goes_on(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    def bug(self: Exchange, *_: object) -> None:
+        raise ZeroDivisionError
+
+    async with receiving() as receiver, sending_over_http() as sending:
+        for method, code in (("reply", Code.CONNECTION), ("begin", Code.BLOCKED)):
+            with monkeypatch.context() as patched:
+                patched.setattr(Exchange, method, bug)
+                replies = await sending.all([a_transmission(receiver.url) for _ in range(3)])
+            for reply in replies:
+                assert reply.failure is not None and reply.failure.code == code
+                assert "ZeroDivisionError" in reply.failure.detail
+            assert (await sending.one(a_transmission(receiver.url))).status == 200
+
+
+async def test_header_values_outside_ascii_are_sent_as_utf_8() -> None:
+    async with receiving() as receiver, sending_over_http() as sending:
+        assert (await sending.one(a_transmission(receiver.url, headers=("x-name: Zoë ✓",)))).status == 200
+        assert receiver.requests[0].header("x-name") == ["Zoë ✓"]
+
+
 async def test_an_exception_in_the_done_callback_does_not_stop_the_transport() -> None:
     loop = asyncio.get_running_loop()
     troubles: list[dict[str, object]] = []
@@ -244,7 +269,7 @@ async def test_nothing_is_left_open_after_close() -> None:
 
 
 async def test_it_works_on_event_loops_of_systems_without_epoll(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(http_transport, "readiness", LoopReadiness)
+    monkeypatch.setattr(curl_loop, "readiness", LoopReadiness)
     async with receiving(lambda _: answer("200 OK", b"x" * 100_000)) as receiver, sending_over_http() as sending:
         payload = b"y" * 3_000_000
         replies = await sending.all([a_transmission(receiver.url, payload) for _ in range(20)])

@@ -90,7 +90,8 @@ class PathVerbs:
         check_storable("correlation_id", submission.event.correlation_id)
         check_storable("idempotency_key", submission.idempotency_key)
         for delivery in submission.deliveries:
-            if delivery.endpoint_id not in self._tables.endpoints:
+            endpoint = self._tables.endpoints.get(delivery.endpoint_id)
+            if endpoint is None or endpoint.org_id != submission.event.org_id:
                 raise NotFound(f"no endpoint {delivery.endpoint_id}")
 
     def _accept(self, submission: Submission, now: Instant) -> Receipt:

@@ -17,6 +17,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 from enum import StrEnum
+from itertools import product
 
 from sqlalchemy import (
     BigInteger,
@@ -38,7 +39,7 @@ from sqlalchemy import (
 )
 
 from doorstep.model.circuit import CircuitState
-from doorstep.model.delivery import TRANSITIONS, DeliveryState
+from doorstep.model.delivery import TRANSITION_TABLE, DeliveryState
 from doorstep.model.endpoint import EndpointState
 from doorstep.model.event import EVENT_TRANSITIONS, EventStatus
 from doorstep.model.org import Role
@@ -73,9 +74,10 @@ def _partial(name: str, table_columns: tuple[str, ...], where: str) -> Index:
 
 DEAD = "state IN ('dead', 'archived') AND deleted_at IS NULL"
 UNTOUCHED = "state = 'dead' AND deleted_at IS NULL"
-FINISHED = "(state IN ('delivered', 'resolved', 'cancelled') OR deleted_at IS NOT NULL)"
+FINISHED = "(state = 'delivered' OR state = 'resolved' OR state = 'cancelled' OR deleted_at IS NOT NULL)"
 ACKNOWLEDGED = "status = 'delivered' AND delivery_count = 0"
-"""Conditions of partial indexes; SQLite uses such an index only for a query with the very same words."""
+"""Conditions of partial indexes; SQLite uses such an index only for a query with the very same words. It tests them at
+each update of a row: with IN instead of OR, claim and settle cost 0.8 µs more a row."""
 
 
 # -- events and deliveries: the path -----------------------------------------------------------------------
@@ -99,7 +101,7 @@ events = Table(
     Column("expires_at", INSTANT),
     Column("correlation_id", Text, nullable=False),
     Column("metadata", LargeBinary, nullable=False),
-    Column("payload", LargeBinary, nullable=False),
+    Column("payload", LargeBinary),
     UniqueConstraint("org_id", "uid"),
     _one_of("status", EventStatus),
     CheckConstraint(
@@ -111,7 +113,18 @@ events = Table(
     _partial("doorstep_events_failed", ("org_id", "id"), "status = 'failed'"),
     _partial("doorstep_events_acknowledged", ("settled_at",), ACKNOWLEDGED),
 )
-"""`settled_at` is when the event became delivered or failed; it is empty while anything is left to try."""
+"""`settled_at` is when the event became delivered or failed; it is empty while anything is left to try. A payload
+that is not here is in `payloads`."""
+
+payloads = Table(
+    "doorstep_payloads",
+    metadata,
+    Column("event_id", KEY, primary_key=True, autoincrement=False),
+    Column("org_id", KEY, nullable=False),
+    Column("payload", LargeBinary, nullable=False),
+)
+"""Long payloads, on SQLite only: it writes the whole row again at each change of status, which at 5 KB doubled the
+cost of claim and settle. PostgreSQL keeps long values apart by itself, and this table stays empty."""
 
 deliveries = Table(
     "doorstep_deliveries",
@@ -318,7 +331,19 @@ marks = Table(
 MARKS = ("routing", "events", "deliveries")
 """The rows that the first migration puts into `marks`, all at 0."""
 
-TENANT_TABLES = (events, deliveries, attempts, history, idempotency, endpoints, circuits, circuit_history, keys, audit)
+TENANT_TABLES = (
+    events,
+    payloads,
+    deliveries,
+    attempts,
+    history,
+    idempotency,
+    endpoints,
+    circuits,
+    circuit_history,
+    keys,
+    audit,
+)
 """Every table whose rows belong to one organization, named by `org_id`."""
 
 
@@ -331,30 +356,26 @@ def trigger_ddl(dialect: str) -> list[str]:
     They stand on the state column alone and decide in their WHEN clause, so an allowed update costs a few
     comparisons. A delivery may be written again in its state only while it is pending (an operator's retry).
     """
-    moves = sorted({*TRANSITIONS, (DeliveryState.PENDING, DeliveryState.PENDING)})
-    stays = [(status, status) for status in EventStatus]
+    moves = [(row.source, row.target) for row in TRANSITION_TABLE]
+    changes = [
+        (old, new) for old, new in product(EventStatus, repeat=2) if old is new or (old, new) in EVENT_TRANSITIONS
+    ]
     return [
-        *_trigger(dialect, "doorstep_deliveries", "state", moves),
-        *_trigger(dialect, "doorstep_events", "status", sorted({*EVENT_TRANSITIONS, *stays})),
+        *_trigger(dialect, "doorstep_deliveries", "state", [*moves, (DeliveryState.PENDING, DeliveryState.PENDING)]),
+        *_trigger(dialect, "doorstep_events", "status", changes),
     ]
 
 
 def _trigger(dialect: str, table: str, column: str, pairs: Iterable[tuple[str, str]]) -> list[str]:
+    # Pair by pair, the most frequent first. With `NEW.state IN (…)` SQLite builds the list anew for every row,
+    # which made each update of a state 2 µs dearer; this costs 0.3 µs.
+    allowed = " OR ".join(f"(OLD.{column} = '{old}' AND NEW.{column} = '{new}')" for old, new in pairs)
     refusal = f"this change of {table}.{column} is not in the transition table"
     head = f"CREATE TRIGGER {table}_{column}_change BEFORE UPDATE OF {column} ON {table} FOR EACH ROW"
     if dialect == "sqlite":
-        return [f"{head} WHEN NOT ({_allowed(column, pairs)}) BEGIN SELECT RAISE(ABORT, '{refusal}'); END"]
+        return [f"{head} WHEN NOT ({allowed}) BEGIN SELECT RAISE(ABORT, '{refusal}'); END"]
     function = (
         f"CREATE FUNCTION {table}_{column}_refuse() RETURNS trigger LANGUAGE plpgsql AS"
         f" $$ BEGIN RAISE EXCEPTION '{refusal}' USING ERRCODE = 'check_violation'; END $$"
     )
-    return [function, f"{head} WHEN (NOT ({_allowed(column, pairs)})) EXECUTE FUNCTION {table}_{column}_refuse()"]
-
-
-def _allowed(column: str, pairs: Iterable[tuple[str, str]]) -> str:
-    targets: dict[str, list[str]] = {}
-    for source, target in pairs:
-        targets.setdefault(source, []).append(target)
-    return " OR ".join(
-        f"(OLD.{column} = '{source}' AND NEW.{column} IN ({_quoted(allowed)}))" for source, allowed in targets.items()
-    )
+    return [function, f"{head} WHEN (NOT ({allowed})) EXECUTE FUNCTION {table}_{column}_refuse()"]

@@ -18,6 +18,7 @@ from doorstep.stores.sql.schema import (
     events,
     history,
     idempotency,
+    payloads,
 )
 from doorstep.stores.store import Cleaned
 
@@ -68,6 +69,7 @@ _ACKNOWLEDGED_BEFORE = (
     .limit(bindparam("most"))
 )
 _REMOVE_EVENTS = delete(events).where(events.c.id.in_(_KEYS))
+_REMOVE_PAYLOADS = delete(payloads).where(payloads.c.event_id.in_(_KEYS))
 _EXPIRED_KEYS = (
     select(idempotency.c.org_id, idempotency.c.key)
     .where(idempotency.c.created_at <= bindparam("before"))
@@ -100,7 +102,9 @@ def _remove_deliveries(settled_before: Instant, limit: int) -> Script[Cleaned]:
         yield ask(_REMOVE_HISTORY, keys=part)
         yield ask(_REMOVE_DELIVERIES, keys=part)
     for part in parts(event_keys):
-        event_count += len((yield ask(_REMOVE_EMPTY_EVENTS, keys=part)))
+        removed = yield ask(_REMOVE_EMPTY_EVENTS, keys=part)
+        yield ask(_REMOVE_PAYLOADS, keys=[row[0] for row in removed])
+        event_count += len(removed)
     return Cleaned(len(rows), attempt_count, event_count)
 
 
@@ -108,6 +112,7 @@ def _remove_acknowledged(settled_before: Instant, limit: int) -> Script[int]:
     rows = yield ask(_ACKNOWLEDGED_BEFORE, before=settled_before, most=limit)
     for part in parts([row[0] for row in rows]):
         yield ask(_REMOVE_EVENTS, keys=part)
+        yield ask(_REMOVE_PAYLOADS, keys=part)
     return len(rows)
 
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 from uuid import UUID
 
 import msgspec
-from sqlalchemy import Select, bindparam, select
+from sqlalchemy import Select, bindparam, func, select
 
 from doorstep.model.attempt import Attempt
 from doorstep.model.circuit import Circuit, CircuitState
@@ -15,7 +15,7 @@ from doorstep.model.event import Event
 from doorstep.model.org import ApiKey, Org, Role
 from doorstep.model.outcome import Timings
 from doorstep.stores.sql.cold.script import Row
-from doorstep.stores.sql.schema import attempts, circuits, deliveries, endpoints, events, history, keys, orgs
+from doorstep.stores.sql.schema import attempts, circuits, deliveries, endpoints, events, history, keys, orgs, payloads
 
 decode_endpoint = msgspec.json.Decoder(Endpoint).decode
 decode_org = msgspec.json.Decoder(Org).decode
@@ -25,10 +25,12 @@ _D, _E = deliveries.c, events.c
 IN_ORG = orgs.c.uid == bindparam("org")
 """The condition of every statement about one organization's rows; `orgs` must be joined."""
 
+_LONG_PAYLOAD = select(payloads.c.payload).where(payloads.c.event_id == _E.id).scalar_subquery()
+
 EVENT = select(
     _E.uid,
     _E.event_type,
-    _E.payload,
+    func.coalesce(_E.payload, _LONG_PAYLOAD),
     _E.created_at,
     _E.correlation_id,
     _E.deliver_at,

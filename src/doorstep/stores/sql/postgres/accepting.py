@@ -7,7 +7,8 @@ from typing import NamedTuple
 from uuid import UUID
 
 from doorstep.clock import DAY, Instant
-from doorstep.errors import StaleRouting
+from doorstep.errors import NotFound, StaleRouting
+from doorstep.model.delivery import NewDelivery
 from doorstep.model.submission import Receipt, Submission, Verdict
 from doorstep.stores.sql.postgres.connections import Connection
 from doorstep.stores.sql.postgres.directory import Directory
@@ -99,8 +100,8 @@ class Intake:
         self._submissions = submissions
         self._orgs = [directory.orgs[submission.event.org_id] for submission in submissions]
         self._endpoint_keys = [
-            [directory.endpoints[delivery.endpoint_id].key for delivery in submission.deliveries]
-            for submission in submissions
+            [_endpoint_key(directory, org, delivery) for delivery in submission.deliveries]
+            for org, submission in zip(self._orgs, submissions)
         ]
 
     def check(self) -> None:
@@ -199,6 +200,13 @@ class Intake:
         kept = {row[0]: Receipt(Verdict.ACCEPTED, *row) for row in rows}
         for place, uid in zip(known, uids):
             receipts[place] = kept[uid]
+
+
+def _endpoint_key(directory: Directory, org: int, delivery: NewDelivery) -> int:
+    address = directory.endpoints[delivery.endpoint_id]
+    if address.org_key != org:
+        raise NotFound(f"no endpoint {delivery.endpoint_id}")
+    return address.key
 
 
 def _first_of(submission: Submission) -> First:

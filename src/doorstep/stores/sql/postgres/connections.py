@@ -8,7 +8,7 @@ not answer the reset either.
 from __future__ import annotations
 
 from collections.abc import AsyncIterator, Awaitable, Callable, Iterator, Mapping
-from contextlib import asynccontextmanager, contextmanager
+from contextlib import asynccontextmanager, contextmanager, suppress
 from typing import TYPE_CHECKING, TypeAlias, TypeVar
 
 import asyncpg
@@ -115,7 +115,7 @@ class Connections:
                 yield connection
         except BaseException as error:
             if isinstance(error, StoreUnavailable) or not isinstance(error, (DoorstepError, *CONFLICTS)):
-                connection.terminate()
+                _throw_away(connection)
             raise
         finally:
             with unavailability():
@@ -135,6 +135,11 @@ def unavailability() -> Iterator[None]:
 
 def _worded(error: BaseException) -> str:
     return str(error) or ("no answer in time" if isinstance(error, TimeoutError) else type(error).__name__)
+
+
+def _throw_away(connection: Connection) -> None:
+    with suppress(asyncpg.InterfaceError):  # one that the server has closed is no longer ours
+        connection.terminate()
 
 
 async def _leave(_: object) -> None:

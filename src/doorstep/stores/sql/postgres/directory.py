@@ -17,6 +17,7 @@ class Address(NamedTuple):
 
     key: int
     endpoint_id: UUID
+    org_key: int
     org_id: UUID
 
 
@@ -57,7 +58,7 @@ class Directory:
         async with self._connections.connection() as connection:
             orgs = await connection.fetch("SELECT uid, id FROM doorstep_orgs")
             rows = await connection.fetch(
-                "SELECT p.id, p.uid, o.uid FROM doorstep_endpoints p JOIN doorstep_orgs o ON o.id = p.org_id"
+                "SELECT p.id, p.uid, o.id, o.uid FROM doorstep_endpoints p JOIN doorstep_orgs o ON o.id = p.org_id"
             )
         self.orgs = {row[0]: row[1] for row in orgs}
         self.by_key = {row[0]: Address(*row) for row in rows}

@@ -58,8 +58,7 @@ class LowWater:
 
     def claimed(self, taken: Sequence[tuple[int, Instant | None]], now: Instant) -> None:
         """These were claimed, oldest first within each lane: nothing older waits there, unless it came late."""
-        if self.needed:
-            limit = now - SLACK
-            for endpoint_key, due_at in taken:
-                if due_at is not None:
-                    self._marks[endpoint_key] = min(due_at, limit)
+        limit = now - SLACK
+        for endpoint_key, due_at in taken:
+            if due_at is not None:
+                self._marks[endpoint_key] = min(due_at, limit)

@@ -21,9 +21,9 @@ def begin(org_key: int | None, *, reading: bool) -> str:
 
     A reading one sees one picture however many statements it has.
     """
-    mode = "ISOLATION LEVEL REPEATABLE READ READ ONLY" if reading else "READ WRITE"
+    mode = " ISOLATION LEVEL REPEATABLE READ READ ONLY" if reading else ""
     scope = ALL_ORGS if org_key is None else int(org_key)
-    return f"BEGIN {mode}; SET LOCAL {SCOPE} = '{scope}'"
+    return f"BEGIN{mode}; SET LOCAL {SCOPE} = '{scope}'"
 
 
 async def run(connection: Connection, make_script: Callable[[], Script[T]]) -> T:

@@ -204,9 +204,9 @@ def _settle_arrays(settlements: Sequence[Settlement]) -> list[list[object]]:
         [timing.first_byte for timing in timings],
         [reply.status for reply in replies],
         [outcome.category for outcome in outcomes],
-        [outcome.code for outcome in outcomes],
-        [storable(outcome.reason) for outcome in outcomes],
-        [storable(outcome.detail) for outcome in outcomes],
+        [outcome.code and storable(outcome.code) for outcome in outcomes],
+        [outcome.reason and storable(outcome.reason) for outcome in outcomes],
+        [outcome.detail and storable(outcome.detail) for outcome in outcomes],
         [reply.request_headers for reply in replies],
         [reply.headers for reply in replies],
         [reply.body for reply in replies],
@@ -219,8 +219,8 @@ def _late_attempt(settlement: Settlement) -> list[object]:
     timings = reply.timings
     return [
         claim.key, claim.attempt, claim.worker, reply.started_at, reply.finished_at, timings.dns, timings.connect,
-        timings.tls, timings.first_byte, reply.status, outcome.category, outcome.code, storable(outcome.reason),
-        storable(outcome.detail), reply.request_headers, reply.headers, reply.body,
+        timings.tls, timings.first_byte, reply.status, outcome.category, outcome.code and storable(outcome.code),
+        storable(outcome.reason), storable(outcome.detail), reply.request_headers, reply.headers, reply.body,
     ]  # fmt: skip
 
 

@@ -119,7 +119,8 @@ class PostgresStore(ColdVerbs):
             rows = await self._hot.run(demand.take_within_limits)
         else:
             rows = await self._hot.run(demand.take, begin="")
-        self._low_water.claimed([(row["endpoint_id"], row["was_due_at"]) for row in rows], now)
+        if self._low_water.needed:
+            self._low_water.claimed([(row["endpoint_id"], row["was_due_at"]) for row in rows], now)
         return claiming.claims_of(rows)
 
     async def settle(self, settlements: Sequence[Settlement], now: Instant) -> Settled:

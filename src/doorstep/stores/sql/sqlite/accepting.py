@@ -30,6 +30,7 @@ ADD_EVENTS = (
     "INSERT INTO doorstep_events (id, uid, org_id, event_type, status, delivery_count, open_count, created_at,"
     " deliver_at, expires_at, correlation_id, metadata, payload) VALUES {rows} ON CONFLICT (org_id, uid) DO NOTHING"
 )
+ADD_PAYLOADS = "INSERT INTO doorstep_payloads (event_id, org_id, payload) VALUES {rows}"
 ADD_DELIVERIES = (
     "INSERT INTO doorstep_deliveries (id, uid, org_id, event_id, endpoint_id, state, due_at, created_at, retries_max)"
     " VALUES {rows}"
@@ -43,6 +44,9 @@ KEEP_KEYS = (
     "INSERT OR REPLACE INTO doorstep_idempotency"
     " (org_id, key, fingerprint, event_uid, event_created_at, delivery_count, created_at) VALUES {rows}"
 )
+
+INLINE_BYTES_MAX = 500
+"""Longer payloads get a row of their own: see `payloads` in schema.py. Below, a second insert costs as much."""
 
 
 class Call(NamedTuple):
@@ -75,11 +79,12 @@ def accept(connection: sqlite3.Connection, calls: Sequence[Call], directory: Dir
     for call in calls:
         if call.routing_version != routing_version:
             raise StaleRouting("endpoints changed since the routing was read; read it again and recompute")
-    arrivals = _arrivals(connection, directory, calls)
+    arrivals = _arrivals(directory, calls)
     receipts, repeats = _answered_by_key(connection, arrivals)
     unanswered = [one for one in arrivals if one.place not in receipts and one.place not in repeats]
     newcomers = [_Newcomer(key, one) for key, one in enumerate(unanswered, last_event + 1)]
     receipts |= _keep_events(connection, newcomers)
+    _keep_long_payloads(connection, [one for one in newcomers if one.arrival.place not in receipts])
     delivery_count = _keep_deliveries(connection, directory, newcomers, receipts, last_delivery + 1)
     connection.execute(MOVE_MARKS, (len(newcomers), delivery_count))
     for newcomer in newcomers:
@@ -91,12 +96,10 @@ def accept(connection: sqlite3.Connection, calls: Sequence[Call], directory: Dir
     return [list(islice(in_order, len(call.submissions))) for call in calls]
 
 
-def _arrivals(connection: sqlite3.Connection, directory: Directory, calls: Iterable[Call]) -> list[_Arrival]:
+def _arrivals(directory: Directory, calls: Iterable[Call]) -> list[_Arrival]:
     with_time = [(one, call.now) for call in calls for one in call.submissions]
     org_key = directory.orgs.key
-    return [
-        _Arrival(place, org_key(connection, one.event.org_id), one, now) for place, (one, now) in enumerate(with_time)
-    ]
+    return [_Arrival(place, org_key(one.event.org_id), one, now) for place, (one, now) in enumerate(with_time)]
 
 
 # -- events and deliveries ---------------------------------------------------------------------------------
@@ -131,8 +134,17 @@ def _event_row(newcomer: _Newcomer) -> tuple[object, ...]:
         event.expires_at,
         event.correlation_id,
         event.metadata,
-        event.payload,
+        event.payload if len(event.payload) <= INLINE_BYTES_MAX else None,
     )
+
+
+def _keep_long_payloads(connection: sqlite3.Connection, newcomers: Iterable[_Newcomer]) -> None:
+    rows = [
+        (key, arrival.org_key, arrival.submission.event.payload)
+        for key, arrival in newcomers
+        if len(arrival.submission.event.payload) > INLINE_BYTES_MAX
+    ]
+    write_rows(connection, ADD_PAYLOADS, rows)
 
 
 def _keep_deliveries(
@@ -143,7 +155,7 @@ def _keep_deliveries(
     first_key: int,
 ) -> int:
     """Insert the deliveries of the events that are new; returns how many."""
-    endpoint_key = directory.endpoints.key
+    endpoint_key = directory.endpoints.key_in
     owed = [
         (delivery, event_key, arrival.org_key, arrival.submission.event.created_at)
         for event_key, arrival in newcomers
@@ -156,7 +168,7 @@ def _keep_deliveries(
             delivery.delivery_id.bytes,
             org_key,
             event_key,
-            endpoint_key(connection, delivery.endpoint_id),
+            endpoint_key(org_key, delivery.endpoint_id),
             "pending",
             delivery.due_at,
             created_at,

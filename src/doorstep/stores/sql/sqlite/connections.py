@@ -10,6 +10,8 @@ from urllib.parse import quote
 
 from doorstep.errors import StoreUnavailable
 
+CACHE_KIBIBYTES = 32 * 1024
+"""Pages kept by a connection; with SQLite's own 2 MiB a large file is read again and again."""
 BUSY_SECONDS = 5.0
 """How long to wait for another process that is writing to the same file."""
 CHECKPOINT_PAGES = 4_000
@@ -66,5 +68,7 @@ def _configure(connection: sqlite3.Connection) -> None:
     connection.execute("PRAGMA journal_mode = WAL")
     connection.execute("PRAGMA synchronous = FULL")
     connection.execute("PRAGMA foreign_keys = ON")
+    connection.execute("PRAGMA temp_store = MEMORY")
+    connection.execute(f"PRAGMA cache_size = -{CACHE_KIBIBYTES}")
     connection.execute(f"PRAGMA wal_autocheckpoint = {CHECKPOINT_PAGES}")
     connection.execute(f"PRAGMA journal_size_limit = {LOG_BYTES_MAX}")

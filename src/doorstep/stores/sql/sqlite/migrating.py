@@ -2,9 +2,13 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
 
 from sqlalchemy import create_engine
+from sqlalchemy.engine import Connection
+from sqlalchemy.exc import DBAPIError
 from sqlalchemy.pool import NullPool
 
 from doorstep.errors import ConfigError
@@ -17,8 +21,7 @@ def migrate(path: str) -> None:
     folder = Path(path).absolute().parent
     if not folder.is_dir():
         raise ConfigError(f"the folder of the database does not exist: {folder}; create it or change the database URL")
-    engine = create_engine("sqlite://", creator=lambda: connect(path, create=True), poolclass=NullPool)
-    with unavailable(path), engine.connect() as connection:
+    with _alembic_connection(path) as connection:
         connection.exec_driver_sql("BEGIN IMMEDIATE")
         upgrade(connection)
         connection.commit()
@@ -28,6 +31,20 @@ def require_migrated(path: str) -> None:
     """ConfigError unless the file has exactly the schema of this version."""
     if not Path(path).exists():
         require_current(None, path)
-    engine = create_engine("sqlite://", creator=lambda: connect(path), poolclass=NullPool)
-    with unavailable(path), engine.connect() as connection:
+    with _alembic_connection(path) as connection:
         require_current(revision_of(connection), path)
+
+
+@contextmanager
+def _alembic_connection(path: str) -> Iterator[Connection]:
+    """One of our connections as Alembic wants it; SQLAlchemy's wrapping of the driver's errors is undone."""
+    with unavailable(path):
+        driver = connect(path, create=True)
+        engine = create_engine("sqlite://", creator=lambda: driver, poolclass=NullPool)
+        try:
+            with engine.connect() as connection:
+                yield connection
+        except DBAPIError as error:
+            raise error.orig or error from error
+        finally:
+            driver.close()

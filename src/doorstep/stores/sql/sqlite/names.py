@@ -1,59 +1,73 @@
 """Names: the ids of organizations and endpoints outside, and the integers that stand for them inside.
 
-There are few of them and a pair never changes, so both are kept in memory and read again only when one is missing.
+There are few of them and a pair never changes, so they are kept in memory and read again only when one is missing.
+They are read on a connection of their own, which sees only what is committed: a name made by a transaction that is
+then undone must not be remembered, because its integer may be given to another.
 """
 
 from __future__ import annotations
 
-import sqlite3
+from contextlib import closing
+from typing import NamedTuple
 from uuid import UUID
 
 from doorstep.errors import NotFound
+from doorstep.stores.sql.sqlite.connections import connect_reader
+
+
+class _Known(NamedTuple):
+    """All names of one table as they were read; replaced as a whole, so that threads need no lock."""
+
+    keys: dict[UUID, int]
+    uids: dict[int, UUID]
+    org_keys: dict[int, int]
 
 
 class Names:
-    """The names in one table; `noun` is what an unknown one is called."""
+    """The names in one table; `noun` is what an unknown one is called, `org` the column of its organization."""
 
-    def __init__(self, table: str, noun: str) -> None:
-        self._query = f"SELECT id, uid FROM {table}"
+    def __init__(self, path: str, table: str, noun: str, org: str) -> None:
+        self._path = path
+        self._query = f"SELECT id, uid, {org} FROM {table}"
         self._noun = noun
-        self._keys: dict[UUID, int] = {}
-        self._uids: dict[int, UUID] = {}
+        self._known = _Known({}, {}, {})
 
-    def key(self, connection: sqlite3.Connection, uid: UUID) -> int:
+    def key(self, uid: UUID) -> int:
         """The integer inside; NotFound for an unknown id."""
-        key = self.find(connection, uid)
+        key = self.find(uid)
         if key is None:
             raise NotFound(f"no {self._noun} {uid}")
         return key
 
-    def find(self, connection: sqlite3.Connection, uid: UUID) -> int | None:
-        if uid not in self._keys:
-            self._read(connection)
-        return self._keys.get(uid)
+    def key_in(self, org_key: int, uid: UUID) -> int:
+        """The same within one organization: what belongs to another is not found either."""
+        key = self.key(uid)
+        if self._known.org_keys[key] != org_key:
+            raise NotFound(f"no {self._noun} {uid}")
+        return key
 
-    def uid(self, connection: sqlite3.Connection, key: int) -> UUID:
-        if key not in self._uids:
-            self._read(connection)
-        return self._uids[key]
+    def find(self, uid: UUID) -> int | None:
+        known = self._known if uid in self._known.keys else self._read()
+        return known.keys.get(uid)
 
-    def forget(self) -> None:
-        """After a failed commit: what was read inside it may never have been."""
-        self._keys, self._uids = {}, {}
+    def uid(self, key: int) -> UUID:
+        known = self._known if key in self._known.uids else self._read()
+        return known.uids[key]
 
-    def _read(self, connection: sqlite3.Connection) -> None:
-        pairs = [(key, UUID(bytes=uid)) for key, uid in connection.execute(self._query)]
-        self._uids = dict(pairs)
-        self._keys = {uid: key for key, uid in pairs}
+    def _read(self) -> _Known:
+        with closing(connect_reader(self._path)) as connection:
+            rows = [(key, UUID(bytes=uid), org_key) for key, uid, org_key in connection.execute(self._query)]
+        self._known = _Known(
+            {uid: key for key, uid, _ in rows},
+            {key: uid for key, uid, _ in rows},
+            {key: org_key for key, _, org_key in rows},
+        )
+        return self._known
 
 
 class Directory:
     """The names of a store."""
 
-    def __init__(self) -> None:
-        self.orgs = Names("doorstep_orgs", "organization")
-        self.endpoints = Names("doorstep_endpoints", "endpoint")
-
-    def forget(self) -> None:
-        self.orgs.forget()
-        self.endpoints.forget()
+    def __init__(self, path: str) -> None:
+        self.orgs = Names(path, "doorstep_orgs", "organization", org="id")
+        self.endpoints = Names(path, "doorstep_endpoints", "endpoint", org="org_id")

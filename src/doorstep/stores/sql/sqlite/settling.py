@@ -21,22 +21,26 @@ HELD = packed(
     "FROM doorstep_deliveries WHERE id IN (SELECT value FROM json_each(?)) AND state = 'in_progress'",
 )
 SETTLE = """
-WITH result (id, state, due_at, retries_max, first_failed_at, last_attempt_at, settled_at, category, code, reason,
-    response_code) AS (VALUES {rows})
-UPDATE doorstep_deliveries SET state = result.state, due_at = result.due_at, retries_max = result.retries_max,
-    retry_attempts = min(retry_attempts, result.retries_max), forced = 0, claimed_at = NULL, worker = NULL,
-    first_failed_at = result.first_failed_at, last_attempt_at = result.last_attempt_at,
-    settled_at = result.settled_at, category = result.category, code = result.code, reason = result.reason,
-    response_code = result.response_code, moves = moves + 1
-FROM result WHERE doorstep_deliveries.id = result.id
+UPDATE doorstep_deliveries SET state = ?1, settled_at = ?2, retries_max = ?3, retry_attempts = min(retry_attempts, ?3),
+    forced = 0, claimed_at = NULL, worker = NULL, moves = moves + 1,
+    (due_at, last_attempt_at, first_failed_at, category, code, reason, response_code) = (
+        SELECT a.next_retry_at, a.finished_at,
+            coalesce(first_failed_at, CASE WHEN a.category IS NOT NULL THEN a.finished_at END),
+            a.category, a.code, CASE WHEN a.category IS NOT NULL THEN a.reason END, a.response_code
+        FROM doorstep_attempts a WHERE a.delivery_id = doorstep_deliveries.id AND a.number = attempt
+            AND a.move = moves + 1 AND a.late = 0)
+WHERE id IN (SELECT value FROM json_each(?4))
+"""
+"""What the attempt meant is taken from its row in the log, which is written first: one statement for many rows."""
+ADD_SETTLED_HISTORY = """
+INSERT INTO doorstep_history (delivery_id, move, org_id, at, old_state, new_state, attempt, note)
+SELECT id, moves, org_id, ?, 'in_progress', state, attempt, ? FROM doorstep_deliveries
+WHERE id IN (SELECT value FROM json_each(?))
 """
 ADD_ATTEMPTS = """
 INSERT INTO doorstep_attempts (delivery_id, number, move, late, org_id, worker, started_at, finished_at, dns_us,
     connect_us, tls_us, first_byte_us, response_code, category, code, reason, detail, request_headers,
     response_headers, response_body, next_retry_at) VALUES {rows}
-"""
-ADD_HISTORY = """
-INSERT INTO doorstep_history (delivery_id, move, org_id, at, old_state, new_state, attempt, note) VALUES {rows}
 """
 ADD_LATE_ATTEMPT = """
 INSERT INTO doorstep_attempts (delivery_id, number, move, late, org_id, worker, started_at, finished_at, dns_us,
@@ -46,6 +50,9 @@ SELECT d.id, ?2, d.moves, 1 + (SELECT coalesce(max(a.late), 0) FROM doorstep_att
         WHERE a.delivery_id = ?1 AND a.number = ?2 AND a.move = d.moves),
     d.org_id, ?3, ?4, ?5, ?6, ?7, ?8, ?9, ?10, ?11, ?12, ?13, ?14, ?15, ?16, ?17
 FROM doorstep_deliveries d WHERE d.id = ?1
+"""
+ADD_RELEASED_HISTORY = """
+INSERT INTO doorstep_history (delivery_id, move, org_id, at, old_state, new_state, attempt, note) VALUES {rows}
 """
 RELEASE = """
 UPDATE doorstep_deliveries SET state = 'pending', due_at = ?, attempt = attempt - 1,
@@ -83,6 +90,14 @@ class _Ending(NamedTuple):
     org_key: int
 
 
+class _Late(NamedTuple):
+    """A settlement that only leaves a row in the attempt log."""
+
+    settlement: Settlement
+    repeated: bool
+    """The delivery was settled by another one of the same call, which was written before."""
+
+
 # -- settle ------------------------------------------------------------------------------------------------
 
 
@@ -90,29 +105,36 @@ def settle(connection: sqlite3.Connection, settlements: Sequence[Settlement], no
     for settlement in settlements:
         check_transition(DeliveryState.IN_PROGRESS, settlement.state)
     endings, late = _split(connection, settlements)
-    write_rows(connection, SETTLE, [_result_row(ending.settlement, now) for ending in endings])
+    _log_late(connection, (one.settlement for one in late if not one.repeated))
     write_rows(connection, ADD_ATTEMPTS, [_attempt_row(ending) for ending in endings])
-    write_rows(connection, ADD_HISTORY, [_settled_line(ending, now) for ending in endings])
-    for settlement in late:
-        connection.execute(
-            ADD_LATE_ATTEMPT, (settlement.claim.key, settlement.claim.attempt, *_attempt_columns(settlement))
-        )
+    for (state, retries_max, note), keys in _alike(ending.settlement for ending in endings).items():
+        settled_at = None if state is DeliveryState.PENDING else now
+        connection.execute(SETTLE, (state.value, settled_at, retries_max, as_list(keys)))
+        connection.execute(ADD_SETTLED_HISTORY, (now, note, as_list(keys)))
+    _log_late(connection, (one.settlement for one in late if one.repeated))
     changes = _count(connection, [ending.settlement for ending in endings], now)
-    return Settled(tuple(settlement.claim for settlement in late), tuple(changes))
+    return Settled(tuple(one.settlement.claim for one in late), tuple(changes))
 
 
-def _split(connection: sqlite3.Connection, settlements: Sequence[Settlement]) -> tuple[list[_Ending], list[Settlement]]:
-    """The settlements whose claims are still held, and the late ones; of two for one claim the second is late."""
+def _split(connection: sqlite3.Connection, settlements: Sequence[Settlement]) -> tuple[list[_Ending], list[_Late]]:
+    """The settlements whose claims are still held, and those that come too late."""
     held = _held(connection, [settlement.claim for settlement in settlements])
-    endings, late = [], []
+    endings: dict[object, _Ending] = {}
+    late: list[_Late] = []
     for settlement in settlements:
-        row = held.get(settlement.claim.key)
-        if row is None or row.token != settlement.claim.token:
-            late.append(settlement)
+        key, row = settlement.claim.key, held.get(settlement.claim.key)
+        if key in endings or row is None or row.token != settlement.claim.token:
+            late.append(_Late(settlement, repeated=key in endings))
         else:
-            del held[settlement.claim.key]
-            endings.append(_Ending(settlement, row.moves + 1, row.org_key))
-    return endings, late
+            endings[key] = _Ending(settlement, row.moves + 1, row.org_key)
+    return list(endings.values()), late
+
+
+def _log_late(connection: sqlite3.Connection, settlements: Iterable[Settlement]) -> None:
+    """One by one: there are few, and each is numbered after those before it."""
+    for settlement in settlements:
+        claim = settlement.claim
+        connection.execute(ADD_LATE_ATTEMPT, (claim.key, claim.attempt, *_attempt_columns(settlement)))
 
 
 def _held(connection: sqlite3.Connection, claims: Iterable[Claim]) -> dict[object, _Held]:
@@ -120,24 +142,13 @@ def _held(connection: sqlite3.Connection, claims: Iterable[Claim]) -> dict[objec
     return {key: _Held(*values) for key, *values in zip(*unpacked(_HELD, row), strict=True)}
 
 
-def _result_row(settlement: Settlement, now: Instant) -> tuple[object, ...]:
-    claim, outcome, reply = settlement.claim, settlement.outcome, settlement.outcome.reply
-    failed_at = claim.first_failed_at
-    if failed_at is None and outcome.category is not None:
-        failed_at = reply.finished_at
-    return (
-        claim.key,
-        settlement.state.value,
-        settlement.due_at,
-        settlement.retries_max,
-        failed_at,
-        reply.finished_at,
-        None if settlement.state is DeliveryState.PENDING else now,
-        outcome.category and outcome.category.value,
-        outcome.code,
-        None if outcome.category is None else storable(outcome.reason),
-        reply.status,
-    )
+def _alike(settlements: Iterable[Settlement]) -> dict[tuple[DeliveryState, int, str], list[object]]:
+    """The keys of deliveries that get the same state and the same note: in a usual batch one or a few groups."""
+    groups: dict[tuple[DeliveryState, int, str], list[object]] = {}
+    for settlement in settlements:
+        group = (settlement.state, settlement.retries_max, storable(notes.settled(settlement)))
+        groups.setdefault(group, []).append(settlement.claim.key)
+    return groups
 
 
 def _attempt_row(ending: _Ending) -> tuple[object, ...]:
@@ -158,19 +169,13 @@ def _attempt_columns(settlement: Settlement) -> tuple[object, ...]:
         reply.timings.first_byte,
         reply.status,
         outcome.category and outcome.category.value,
-        outcome.code,
+        outcome.code and storable(outcome.code),
         storable(outcome.reason),
         storable(outcome.detail),
         reply.request_headers,
         reply.headers,
         reply.body,
     )
-
-
-def _settled_line(ending: _Ending, now: Instant) -> tuple[object, ...]:
-    settlement = ending.settlement
-    line = (settlement.claim.key, ending.move, ending.org_key, now, "in_progress", settlement.state.value)
-    return (*line, settlement.claim.attempt, storable(notes.settled(settlement)))
 
 
 # -- the status of events ----------------------------------------------------------------------------------
@@ -237,5 +242,5 @@ def release(connection: sqlite3.Connection, claims: Sequence[Claim], now: Instan
         line = (claim.key, row.moves + 1, row.org_key, now, "in_progress", "pending")
         lines.append((*line, claim.attempt - 1, notes.released(claim.worker)))
     connection.execute(RELEASE, (now, as_list(claim.key for claim in released)))
-    write_rows(connection, ADD_HISTORY, lines)
+    write_rows(connection, ADD_RELEASED_HISTORY, lines)
     return released

@@ -39,7 +39,7 @@ class SqliteStore(ColdVerbs):
         if not path or path.startswith(":"):
             raise ConfigError(f"a SQLite store needs a file, got {path!r}; for a store without one use memory://")
         self._path = path
-        self._directory = Directory()
+        self._directory = Directory(path)
         self._accept_all = partial(accepting.accept, directory=self._directory)
         self._wakes: list[Callable[[], None]] = []
         self._writer: Writer | None = None
@@ -52,10 +52,10 @@ class SqliteStore(ColdVerbs):
             return
         await asyncio.to_thread(require_migrated, self._path)
         self._readers = Readers(self._path)
-        self._writer = Writer(self._path, on_undone=self._directory.forget)
+        self._writer = Writer(self._path)
         self._writer.start()
-        for wake in self._wakes:
-            self._writer.watch(wake)
+        if self._wakes:
+            self._writer.watch(self._wake)
 
     async def close(self) -> None:
         writer, self._writer = self._writer, None
@@ -74,7 +74,11 @@ class SqliteStore(ColdVerbs):
     def on_wakeup(self, wake: Callable[[], None]) -> None:
         self._wakes.append(wake)
         if self._writer is not None:
-            self._writer.watch(wake)
+            self._writer.watch(self._wake)
+
+    def _wake(self) -> None:
+        for wake in self._wakes:
+            wake()
 
     # -- the path ------------------------------------------------------------------------------------------
 

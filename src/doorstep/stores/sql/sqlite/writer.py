@@ -47,9 +47,8 @@ class _Failed(NamedTuple):
 class Writer:
     """Runs jobs, each a function of the one writing connection, in the order they came."""
 
-    def __init__(self, path: str, on_undone: Callable[[], None]) -> None:
+    def __init__(self, path: str) -> None:
         self._path = path
-        self._on_undone = on_undone
         self._jobs: queue.SimpleQueue[Job | None] = queue.SimpleQueue()
         self._connection: sqlite3.Connection | None = None
         self._relaxed = False
@@ -72,11 +71,10 @@ class Writer:
         return await answer
 
     def watch(self, wake: Callable[[], None]) -> None:
-        """Call `wake` from the event loop whenever another process has written to the file."""
+        """Call `wake` from the event loop whenever someone else has written to the file."""
         self._wake = wake
-        self._jobs.put(
-            Job(_do_each, _nothing, False, self._loop.create_future())
-        )  # so that a sleeping writer starts to look
+        # A job that does nothing, so that a writer who sleeps until one comes begins to look.
+        self._jobs.put(Job(_do_each, lambda connection: None, False, self._loop.create_future()))
 
     async def stop(self) -> None:
         """Finish what was asked for, and end the thread."""
@@ -115,7 +113,6 @@ class Writer:
                 results = self._transact(self._open(), group)
         except Exception as error:  # noqa: BLE001 - whatever it is, every job is answered and the thread goes on
             self._discard()
-            self._on_undone()
             results = [_Failed(_copy(error)) for _ in group]
         self._tell(_resolve, group, results)
 
@@ -128,7 +125,6 @@ class Writer:
             if file_failed(error):
                 raise
             connection.execute("ROLLBACK")
-            self._on_undone()
             if len(group) == 1:
                 return [_Failed(error)]
             connection.execute("BEGIN IMMEDIATE")
@@ -221,7 +217,3 @@ def _copy(error: Exception) -> Exception:
         told.__cause__ = error.__cause__
         return told
     return error
-
-
-def _nothing(connection: sqlite3.Connection) -> None:
-    """A job that does nothing."""

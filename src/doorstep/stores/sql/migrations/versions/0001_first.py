@@ -21,6 +21,7 @@ def upgrade(op: Operations) -> None:
     _create_circuits(op)
     _create_circuit_history(op)
     _create_events(op)
+    _create_payloads(op)
     _create_deliveries(op)
     _create_attempts(op)
     _create_history(op)
@@ -155,7 +156,7 @@ def _create_events(op: Operations) -> None:
         sa.Column("expires_at", sa.BigInteger(), nullable=True),
         sa.Column("correlation_id", sa.Text(), nullable=False),
         sa.Column("metadata", sa.LargeBinary(), nullable=False),
-        sa.Column("payload", sa.LargeBinary(), nullable=False),
+        sa.Column("payload", sa.LargeBinary(), nullable=True),
         sa.CheckConstraint(
             "status IN ('received', 'queued', 'delivered', 'failed')", name=op.f("doorstep_events_status_known")
         ),
@@ -189,6 +190,16 @@ def _create_events(op: Operations) -> None:
         unique=False,
         sqlite_where=sa.text("status = 'received' AND delivery_count = 0"),
         postgresql_where=sa.text("status = 'received' AND delivery_count = 0"),
+    )
+
+
+def _create_payloads(op: Operations) -> None:
+    op.create_table(
+        "doorstep_payloads",
+        sa.Column("event_id", KEY, autoincrement=False, nullable=False),
+        sa.Column("org_id", KEY, nullable=False),
+        sa.Column("payload", sa.LargeBinary(), nullable=False),
+        sa.PrimaryKeyConstraint("event_id", name=op.f("doorstep_payloads_pkey")),
     )
 
 
@@ -248,8 +259,12 @@ def _create_deliveries(op: Operations) -> None:
         "doorstep_deliveries",
         ["settled_at", "id"],
         unique=False,
-        sqlite_where=sa.text("(state IN ('delivered', 'resolved', 'cancelled') OR deleted_at IS NOT NULL)"),
-        postgresql_where=sa.text("(state IN ('delivered', 'resolved', 'cancelled') OR deleted_at IS NOT NULL)"),
+        sqlite_where=sa.text(
+            "(state = 'delivered' OR state = 'resolved' OR state = 'cancelled' OR deleted_at IS NOT NULL)"
+        ),
+        postgresql_where=sa.text(
+            "(state = 'delivered' OR state = 'resolved' OR state = 'cancelled' OR deleted_at IS NOT NULL)"
+        ),
     )
     op.create_index(
         "doorstep_deliveries_forced",

@@ -1,0 +1,162 @@
+"""A dead, slow endpoint with a long queue does not delay the deliveries of another one.
+
+The bench measures this with a hundred thousand waiting and tight bounds; here the queue is shorter and the bound
+leaves room for a noisy machine, yet far less than a single timeout of the dead endpoint, which is what an unfair
+engine makes everybody wait for.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import math
+import time
+from collections.abc import AsyncIterator, Callable, Sequence
+from pathlib import Path
+from uuid import UUID
+
+import pytest
+
+from doorstep.app import Doorstep
+from doorstep.bootstrap import DEFAULT_ORG
+from doorstep.config import Settings
+from doorstep.model.endpoint import CircuitRules
+from doorstep.model.org import Org
+from doorstep.path import claim
+from doorstep.path.accept import Draft
+from doorstep.policy.fairness import Demand
+from doorstep.sealing import new_secret_key
+
+OTHER_ORG = UUID("00000000-0000-7000-8000-000000000002")
+WAITING = 2_000
+TIMEOUT_SECONDS = 4.0
+PROBES = 40
+SLACK_SECONDS = 0.5
+
+
+class Receivers:
+    """A healthy receiver, which notes when each event came, and a dead one, which takes requests and never answers."""
+
+    def __init__(self) -> None:
+        self.arrived: dict[str, float] = {}
+        self.hanging = 0
+
+    async def healthy(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        while head := await _head(reader):
+            self.arrived[_header(head, "webhook-id")] = time.monotonic()
+            await reader.readexactly(int(_header(head, "content-length")))
+            writer.write(b"HTTP/1.1 200 OK\r\nContent-Length: 0\r\n\r\n")
+        writer.close()
+
+    async def dead(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        self.hanging += 1
+        await reader.read(-1)
+        self.hanging -= 1
+        writer.close()
+
+
+@pytest.fixture(params=["sqlite", "postgres"])
+def database_url(request: pytest.FixtureRequest, tmp_path: Path) -> str:
+    if request.param == "postgres":
+        return str(request.getfixturevalue("postgres_url"))
+    return f"sqlite:///{tmp_path}/doorstep.db"
+
+
+@pytest.fixture
+async def doorstep(database_url: str) -> AsyncIterator[Doorstep]:
+    settings = Settings(
+        database_url=database_url,
+        secret_key=new_secret_key(),
+        allow_addresses="127.0.0.0/8",
+        concurrency=64,
+        grace_seconds=0,
+    )
+    async with Doorstep(settings) as opened:
+        await opened.store.put_org(Org(org_id=OTHER_ORG, name="other", created_at=opened.clock.now()))
+        yield opened
+
+
+@pytest.mark.parametrize("dead_org", [DEFAULT_ORG, OTHER_ORG], ids=["same-org", "other-org"])
+async def test_a_dead_endpoint_with_thousands_waiting_does_not_delay_another(
+    doorstep: Doorstep, dead_org: UUID
+) -> None:
+    idle, flooded = await _slowest_before_and_after_the_flood(doorstep, dead_org)
+    assert flooded <= 2 * idle + SLACK_SECONDS
+
+
+async def test_the_bound_is_broken_when_places_are_given_first_come_first_served(
+    doorstep: Doorstep, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(claim, "shares", _first_come)
+    idle, flooded = await _slowest_before_and_after_the_flood(doorstep, DEFAULT_ORG)
+    assert flooded > 2 * idle + SLACK_SECONDS
+
+
+async def _slowest_before_and_after_the_flood(doorstep: Doorstep, dead_org: UUID) -> tuple[float, float]:
+    receivers = Receivers()
+    healthy = await asyncio.start_server(receivers.healthy, "127.0.0.1", 0)
+    dead = await asyncio.start_server(receivers.dead, "127.0.0.1", 0)
+    try:
+        await doorstep.create_endpoint(name="healthy", url=_url(healthy), event_types=("probe",))
+        idle = await _slowest(doorstep, receivers)
+        await _flood(doorstep, dead_org, _url(dead))
+        await _until(lambda: receivers.hanging >= 20)
+        assert receivers.hanging >= 20, "the dead endpoint is in the way"
+        return idle, await _slowest(doorstep, receivers)
+    finally:
+        healthy.close()
+        dead.close()
+
+
+async def _flood(doorstep: Doorstep, org_id: UUID, url: str) -> None:
+    """The circuit is told to stay closed: an open one would take the dead endpoint out of the way."""
+    await doorstep.create_endpoint(
+        name="dead",
+        org_id=org_id,
+        url=url,
+        event_types=("flood",),
+        timeout_seconds=TIMEOUT_SECONDS,
+        circuit=CircuitRules(failures_max=1_000_000),
+    )
+    draft = Draft(org_id=org_id, event_type="flood", payload=b"{}")
+    for _ in range(WAITING // 1_000):
+        await doorstep.send_many([draft] * 1_000)
+
+
+async def _slowest(doorstep: Doorstep, receivers: Receivers) -> float:
+    """The longest time from send to arrival among a few dozen events; infinite if one has not come at all."""
+    sent: dict[str, float] = {}
+    for _ in range(PROBES):
+        at = time.monotonic()
+        receipt = await doorstep.send("probe", {})
+        sent[str(receipt.event_id)] = at
+        await asyncio.sleep(0.01)
+    await _until(lambda: sent.keys() <= receivers.arrived.keys())
+    return max(receivers.arrived.get(event_id, math.inf) - at for event_id, at in sent.items())
+
+
+async def _until(reached: Callable[[], bool]) -> None:
+    """Wait for it, but not longer than a timeout of the dead endpoint."""
+    give_up_at = time.monotonic() + TIMEOUT_SECONDS
+    while not reached() and time.monotonic() < give_up_at:
+        await asyncio.sleep(0.01)
+
+
+def _first_come(demands: Sequence[Demand], places: int, free: int) -> dict[UUID, int]:
+    """What fairness is there to prevent: whoever waits longest gets every place that is free."""
+    longest_waiting = min(demands, key=lambda demand: demand.due_at, default=None)
+    return {} if longest_waiting is None or not free else {longest_waiting.endpoint_id: free}
+
+
+def _url(server: asyncio.Server) -> str:
+    return f"http://127.0.0.1:{server.sockets[0].getsockname()[1]}/"
+
+
+async def _head(reader: asyncio.StreamReader) -> str:
+    try:
+        return (await reader.readuntil(b"\r\n\r\n")).decode().lower()
+    except asyncio.IncompleteReadError:
+        return ""
+
+
+def _header(head: str, name: str) -> str:
+    return head.split(f"\r\n{name}: ", 1)[1].split("\r\n", 1)[0]

@@ -1,0 +1,139 @@
+"""Deliberately broken stores and workers: each breaks one rule, and the checker must notice."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+from doorstep.clock import Instant
+from doorstep.errors import StoreUnavailable
+from doorstep.model.claim import Claim
+from doorstep.model.delivery import DeliveryState
+from doorstep.model.settlement import Settlement
+from doorstep.model.submission import Receipt, Submission, Verdict
+from doorstep.path.deliver import Deliverer
+from doorstep.path.directory import Profile
+from doorstep.path.settle import Settler
+from doorstep.services.worker import Worker
+from doorstep.stores.memory import MemoryStore
+from doorstep.stores.memory.tables import DeliveryRow
+
+
+class SettlesWithoutToken(MemoryStore):
+    """Whoever comes with a result may write it, as long as someone is trying."""
+
+    def _held(self, claim: Claim) -> DeliveryRow | None:
+        row = self._tables.deliveries.get(claim.delivery_id)
+        return row if row is not None and row.delivery.state is DeliveryState.IN_PROGRESS else None
+
+
+class CountsAtSettle(MemoryStore):
+    """An attempt counts when its result is written; a lease that ends makes the delivery visible again."""
+
+    def _claim(self, row: DeliveryRow, now: Instant, lease_until: Instant, worker: str) -> Claim:
+        claim = super()._claim(row, now, lease_until, worker)
+        self._tables.change(row, now, "", attempt=row.delivery.attempt - 1)
+        return claim
+
+    def _settle(self, row: DeliveryRow, settlement: Settlement, now: Instant) -> None:
+        self._tables.change(row, now, "", attempt=row.delivery.attempt + 1)
+        super()._settle(row, settlement, now)
+
+    async def expired(self, now: Instant, limit: int) -> list[Claim]:
+        for key in list(self._tables.leased.until(now)):
+            again = {"state": DeliveryState.PENDING, "due_at": now, "claimed_at": None, "worker": None}
+            self._tables.change(self._tables.by_key[key], now, "visible again", **again)
+        return []
+
+
+class AcknowledgesBeforeKeeping(MemoryStore):
+    """The answer is given first; every fifth commit behind it then fails."""
+
+    _calls = 0
+
+    async def accept(self, submissions: Sequence[Submission], routing_version: int, now: Instant) -> list[Receipt]:
+        self._calls += 1
+        if self._calls % 5:
+            return await super().accept(submissions, routing_version, now)
+        return [Receipt(Verdict.ACCEPTED, one.event.event_id, now, len(one.deliveries)) for one in submissions]
+
+
+class ReleaseBurnsAnAttempt(MemoryStore):
+    def _release(self, row: DeliveryRow, claim: Claim, now: Instant) -> None:
+        counted = row.delivery.attempt
+        super()._release(row, claim, now)
+        self._tables.change(row, now, "", attempt=counted)
+
+
+class ReleaseForgetsAnAttempt(MemoryStore):
+    def _release(self, row: DeliveryRow, claim: Claim, now: Instant) -> None:
+        super()._release(row, claim, now)
+        self._tables.change(row, now, "", attempt=max(0, row.delivery.attempt - 1))
+
+
+class LeasesNeverEnd(MemoryStore):
+    async def expired(self, now: Instant, limit: int) -> list[Claim]:
+        return []
+
+
+class ReclaimsTooEarly(MemoryStore):
+    """Takes a claim for lost one second after it was made."""
+
+    async def expired(self, now: Instant, limit: int) -> list[Claim]:
+        return await super().expired(now + 7_000_000, limit)
+
+
+class ForgetsIdempotencyKeys(MemoryStore):
+    def _first_receipt(self, submission: Submission, now: Instant) -> Receipt | None:
+        return None
+
+
+class ChangesTheBytes(MemoryStore):
+    """Parses and prints the payload again, as a JSON column would."""
+
+    def _claim(self, row: DeliveryRow, now: Instant, lease_until: Instant, worker: str) -> Claim:
+        claim = super()._claim(row, now, lease_until, worker)
+        return claim._replace(payload=claim.payload.replace(b": ", b":"))
+
+
+class KeepsNoLateRows(MemoryStore):
+    def _log_attempt(self, settlement: Settlement, late: bool) -> None:
+        if not late:
+            super()._log_attempt(settlement, late)
+
+
+class _ForgetfulSettler(Settler):
+    async def _settle_pending(self) -> None:
+        try:
+            await super()._settle_pending()
+        except StoreUnavailable:
+            self._pending.clear()
+            raise
+
+
+def drops_results_when_the_store_is_away(*parts: Any) -> Worker:
+    worker = Worker(*parts)
+    worker.deliverer.settler.__class__ = _ForgetfulSettler
+    return worker
+
+
+class _HeedlessDeliverer(Deliverer):
+    def _ready(self, claim: Claim, now: Instant) -> Profile | None:
+        return super()._ready(claim._replace(lease_until=claim.lease_until * 2), now)
+
+
+def begins_tries_past_their_lease(*parts: Any) -> Worker:
+    worker = Worker(*parts)
+    worker.deliverer.__class__ = _HeedlessDeliverer
+    return worker
+
+
+class _HastyWorker(Worker):
+    async def stop(self) -> None:
+        """Cancels everything in the middle of whatever it does, as a first version did."""
+        for running in self._running:
+            running._task.cancel()
+
+
+def leaves_its_claims_when_stopped(*parts: Any) -> Worker:
+    return _HastyWorker(*parts)

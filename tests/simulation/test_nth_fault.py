@@ -1,0 +1,71 @@
+"""One fixed story, told again and again with the n-th store operation failing: n = 1, 2, 3 … until no fault is met."""
+
+from __future__ import annotations
+
+import pytest
+
+from doorstep.model.act import ActKind
+from doorstep.model.endpoint import CircuitRules
+from tests.simulation.checker import check
+from tests.simulation.faults import Fault, NthFault
+from tests.simulation.scenario import EndpointPlan, Scenario
+from tests.simulation.story import Story
+from tests.simulation.world import World
+
+_VERBS = ("accept", "claim_due", "settle", "release", "expired", "act", "put_circuit", "put_endpoint", "bury")
+
+_STORY = Scenario(
+    endpoints=(
+        EndpointPlan("ok"),
+        EndpointPlan("flaky", delays=(0.2, 0.2)),
+        EndpointPlan("hanging", delays=(0.1,), circuit=CircuitRules(failures_max=2, open_seconds=1)),
+    ),
+    clients=1,
+    events=24,
+    moments=(0.5, 2.5),
+    chaos_seconds=6,
+)
+
+
+@pytest.mark.parametrize("fault", Fault)
+@pytest.mark.parametrize("verb", _VERBS)
+def test_no_promise_breaks_whichever_call_of_a_verb_fails(verb: str, fault: Fault) -> None:
+    n = 0
+    struck = True
+    while struck:
+        n += 1
+        faults = NthFault(verb, n, fault)
+        broken = check(_told_with(faults))
+        assert not broken, f"call {n} of {verb}, failing {fault} it is kept: {broken}"
+        struck = faults.struck
+    print(f"{verb}, failing {fault} it is kept: {n - 1} calls, each failed once")
+    assert n > 1, f"the story has no call of {verb}"
+
+
+def _told_with(faults: NthFault) -> Story:
+    return World(1, _STORY, faults=faults).play(_disturb)
+
+
+def _disturb(world: World) -> None:
+    """Enough for every verb to be needed: a kill, a stop in the middle of work, an operator's acts, a deleted endpoint."""
+    world.loop.call_later(0.75, world.stop_worker, 0)
+    world.loop.call_later(2.7, world.kill_worker, 1, 1.0)
+    world.loop.call_later(3.0, _retry_everything, world)
+    world.loop.call_later(4.0, _delete, world, 2)
+
+
+def _retry_everything(world: World) -> None:
+    operator, known = world.operator, world.server.journal.known
+    for org_id in world.orgs:
+        chosen = [delivery_id for delivery_id, delivery in known.items() if delivery.org_id == org_id]
+        if chosen:
+            operator.run(
+                operator.try_to(lambda ids=chosen, org=org_id: operator.operator.act(ActKind.RETRY, org, ids, "ops"))
+            )
+
+
+def _delete(world: World, number: int) -> None:
+    operator = world.operator
+    endpoint_id = world.endpoint_ids[number]
+    org_id = world.server.store._tables.endpoints[endpoint_id].org_id
+    operator.run(operator.try_to(lambda: operator.operator.delete(org_id, endpoint_id, "ops")))

@@ -1,0 +1,55 @@
+"""The checker can fail: each deliberately broken store or worker is found out within a few hundred seeds."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+import pytest
+
+from doorstep.services.worker import Worker
+from doorstep.stores.memory import MemoryStore
+from tests.simulation import sabotage
+from tests.simulation.checker import check
+from tests.simulation.nemesis import disturb
+from tests.simulation.scenario import draw
+from tests.simulation.world import World
+
+_SEEDS_MAX = 500
+
+BROKEN_STORES: dict[type[MemoryStore], str] = {
+    sabotage.SettlesWithoutToken: "claims_are_fenced_and_counted",
+    sabotage.CountsAtSettle: "claims_are_fenced_and_counted",
+    sabotage.AcknowledgesBeforeKeeping: "nothing_acknowledged_is_lost",
+    sabotage.ReleaseBurnsAnAttempt: "claims_are_fenced_and_counted",
+    sabotage.ReleaseForgetsAnAttempt: "claims_are_fenced_and_counted",
+    sabotage.LeasesNeverEnd: "everything_ends",
+    sabotage.ReclaimsTooEarly: "claims_are_fenced_and_counted",
+    sabotage.ForgetsIdempotencyKeys: "one_sending_is_one_event",
+    sabotage.ChangesTheBytes: "nothing_is_invented",
+    sabotage.KeepsNoLateRows: "late_results_are_kept",
+}
+
+BROKEN_WORKERS: dict[Callable[..., Worker], str] = {
+    sabotage.drops_results_when_the_store_is_away: "nobody_is_lost_without_cause",
+    sabotage.begins_tries_past_their_lease: "no_try_outlasts_its_lease",
+    sabotage.leaves_its_claims_when_stopped: "nobody_is_lost_without_cause",
+}
+
+
+@pytest.mark.parametrize("broken", BROKEN_STORES, ids=lambda broken: broken.__name__)
+def test_a_broken_store_is_found_out(broken: type[MemoryStore]) -> None:
+    assert _seeds_until(BROKEN_STORES[broken], lambda seed: World(seed, draw(seed), store=broken())) <= _SEEDS_MAX
+
+
+@pytest.mark.parametrize("broken", BROKEN_WORKERS, ids=lambda broken: broken.__name__)
+def test_a_broken_worker_is_found_out(broken: Callable[..., Worker]) -> None:
+    assert _seeds_until(BROKEN_WORKERS[broken], lambda seed: World(seed, draw(seed), make_worker=broken)) <= _SEEDS_MAX
+
+
+def _seeds_until(promise: str, world: Callable[[int], World]) -> int:
+    """How many seeds it takes until the checker says that this promise is broken."""
+    for seed in range(_SEEDS_MAX):
+        if promise in check(world(seed).play(disturb)):
+            print(f"{promise} is seen to be broken after {seed + 1} seeds")
+            return seed + 1
+    return _SEEDS_MAX + 1

@@ -1,0 +1,107 @@
+"""A worker's path on a bench: the real steps, a memory store that can be made to fail, a clock and a network by hand."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any, cast
+from uuid import UUID
+
+from doorstep.errors import StoreUnavailable
+from doorstep.model.delivery import Delivery, DeliveryState
+from doorstep.model.endpoint import Endpoint
+from doorstep.model.retry_policy import RetryPolicy
+from doorstep.path.deliver import Deliverer
+from doorstep.path.directory import Directory
+from doorstep.path.tuning import Tuning
+from doorstep.sealing import Sealer
+from doorstep.stores.memory import MemoryStore
+from doorstep.stores.store import Store
+from doorstep.telemetry import Fact, Telemetry
+from doorstep.testing import FakeClock, FakeTransport
+from tests.builders import a_submission, an_endpoint, an_org
+
+PLAIN = Tuning(places=8, connections_per_endpoint=4, policy=RetryPolicy((60, 300), jitter=0), settle_linger_seconds=0)
+
+
+class FailingStore:
+    """A memory store of which single verbs can be away for a while."""
+
+    def __init__(self, store: MemoryStore) -> None:
+        self.kept = store
+        self.away: set[str] = set()
+        self.calls: list[str] = []
+
+    def __getattr__(self, verb: str) -> Any:
+        return lambda *args, **named: self._call(verb, *args, **named)
+
+    async def _call(self, verb: str, *args: Any, **named: Any) -> Any:
+        self.calls.append(verb)
+        if verb in self.away:
+            raise StoreUnavailable(f"{verb} is away")
+        return await getattr(self.kept, verb)(*args, **named)
+
+
+class Bench:
+    def __init__(self, tuning: Tuning = PLAIN) -> None:
+        self.clock = FakeClock()
+        self.failing = FailingStore(MemoryStore(self.clock))
+        self.store = cast(Store, self.failing)
+        self.facts: list[Fact] = []
+        self.telemetry = Telemetry(self.facts.extend)
+        self.sealer = Sealer(bytes(32))
+        self.tuning = tuning
+        self.directory = Directory(self.store, self.sealer, tuning)
+        self.http = FakeTransport(self.clock)
+        self.handlers = FakeTransport(self.clock)
+        self.woken = 0
+        self.org = an_org()
+        self.deliverer = self.another_worker("w1", self.http)
+
+    def another_worker(self, name: str, http: FakeTransport) -> Deliverer:
+        deliverer = Deliverer(
+            self.store, self.directory, http, self.handlers, self.clock, lambda: 0.5, self.tuning, self.telemetry, name,
+            wake=self._wake,
+        )  # fmt: skip
+        http.open(deliverer.done)
+        return deliverer
+
+    def _wake(self) -> None:
+        self.woken += 1
+
+    async def prepare(self, count: int = 1, **endpoint: object) -> list[Endpoint]:
+        """An organization with so many endpoints."""
+        await self.store.put_org(self.org)
+        endpoints = [an_endpoint(self.org.org_id, **endpoint) for _ in range(count)]
+        for one in endpoints:
+            await self.store.put_endpoint(one)
+        await self.directory.reload()
+        return endpoints
+
+    async def accept(self, endpoint: Endpoint, count: int = 1, **fields: object) -> list[UUID]:
+        """Accept events for an endpoint; returns the ids of their deliveries."""
+        now = self.clock.now()
+        given: dict[str, Any] = {"due_at": now, "created_at": now, "retries_max": 2} | fields
+        made = [a_submission(endpoint.org_id, [endpoint.endpoint_id], **given) for _ in range(count)]
+        await self.store.accept(made, await self.store.routing_version(), now)
+        return [one.deliveries[0].delivery_id for one in made]
+
+    async def deliver(self, status: int = 200, headers: bytes = b"") -> None:
+        """One whole round: claim, answer everything alike, settle."""
+        await self.deliverer.round()
+        self.http.answer(status, headers)
+        await self.write_down()
+
+    async def write_down(self) -> None:
+        while self.deliverer.settler.backlog:
+            await self.deliverer.settler.run_once()
+
+    async def delivery(self, delivery_id: UUID) -> Delivery:
+        return await self.store.delivery(self.org.org_id, delivery_id)
+
+    async def states(self, delivery_ids: Sequence[UUID]) -> list[DeliveryState]:
+        return [(await self.delivery(one)).state for one in delivery_ids]
+
+    def heard(self, kind: type[Fact]) -> list[Any]:
+        return [fact for fact in self.facts if type(fact) is kind]
+
+

@@ -1,0 +1,127 @@
+"""The life of a circuit (R6): closed, open, half-open, and closed again, ramping up."""
+
+from __future__ import annotations
+
+from hypothesis import given
+from hypothesis import strategies as st
+
+from doorstep.clock import DAY, SECOND
+from doorstep.model.circuit import Circuit, CircuitState
+from doorstep.model.endpoint import CircuitRules
+from doorstep.policy.circuit import after_failure, after_success, allowance, is_hopeless, probing
+from tests.builders import NOW, new_id
+
+RULES = CircuitRules()
+FRESH = Circuit(endpoint_id=new_id())
+
+
+def failed(times: int, circuit: Circuit = FRESH) -> Circuit:
+    for second in range(times):
+        circuit = after_failure(circuit, RULES, NOW + second * SECOND)
+    return circuit
+
+
+def test_four_failures_in_a_row_leave_the_circuit_closed() -> None:
+    assert (failed(4).state, failed(4).failures) == (CircuitState.CLOSED, 4)
+
+
+def test_the_fifth_failure_in_a_row_opens_it_for_five_minutes() -> None:
+    opened = failed(5)
+    assert (opened.state, opened.changed_at) == (CircuitState.OPEN, NOW + 4 * SECOND)
+    assert opened.until == NOW + 4 * SECOND + 300 * SECOND
+
+
+def test_a_success_resets_the_count() -> None:
+    assert after_success(failed(4), NOW) == FRESH
+    assert failed(4, after_success(failed(4), NOW)).state is CircuitState.CLOSED
+
+
+def test_a_healthy_circuit_is_not_changed_by_success_so_it_costs_no_write() -> None:
+    assert after_success(FRESH, NOW) is FRESH
+
+
+def test_stragglers_that_fail_while_it_is_open_do_not_prolong_the_pause() -> None:
+    opened = failed(5)
+    straggled = after_failure(opened, RULES, NOW + 100 * SECOND)
+    assert (straggled.until, straggled.changed_at, straggled.failures) == (opened.until, opened.changed_at, 6)
+
+
+def test_no_probe_goes_before_the_pause_is_over() -> None:
+    opened = failed(5)
+    assert opened.until is not None
+    assert probing(opened, opened.until - 1, 0) is None
+    assert probing(FRESH, NOW + DAY, 0) is None
+
+
+def test_when_the_pause_is_over_one_probe_goes_and_others_wait_until_it_is_lost() -> None:
+    opened = failed(5)
+    assert opened.until is not None
+    half_open = probing(opened, opened.until, opened.until + 35 * SECOND)
+    assert half_open is not None and half_open.state is CircuitState.HALF_OPEN
+    assert probing(half_open, opened.until + 34 * SECOND, 0) is None
+    again = probing(half_open, opened.until + 35 * SECOND, NOW + DAY)
+    assert again is not None and again.until == NOW + DAY
+
+
+def test_a_probe_that_succeeds_closes_the_circuit_and_forgets_the_failures() -> None:
+    half_open = probing(failed(5), NOW + DAY, NOW + DAY + SECOND)
+    assert half_open is not None
+    closed = after_success(half_open, NOW + DAY)
+    assert (closed.state, closed.failures, closed.failing_since, closed.until) == (CircuitState.CLOSED, 0, None, None)
+    assert closed.changed_at == NOW + DAY
+
+
+def test_a_probe_that_fails_opens_it_for_another_pause() -> None:
+    half_open = probing(failed(5), NOW + DAY, NOW + DAY + SECOND)
+    assert half_open is not None
+    opened = after_failure(half_open, RULES, NOW + DAY)
+    assert (opened.state, opened.until) == (CircuitState.OPEN, NOW + DAY + 300 * SECOND)
+
+
+def test_the_success_of_anyone_closes_an_open_circuit() -> None:
+    assert after_success(failed(5), NOW).state is CircuitState.CLOSED
+
+
+def test_nothing_is_allowed_while_it_is_open_or_half_open() -> None:
+    half_open = probing(failed(5), NOW + DAY, NOW + DAY + SECOND)
+    assert allowance(failed(5), NOW) == 0
+    assert allowance(half_open, NOW + DAY) == 0
+
+
+def test_after_a_recovery_the_allowance_doubles_each_second_and_then_ends() -> None:
+    closed = after_success(failed(5), NOW)
+    ramp = [allowance(closed, NOW + second * SECOND) for second in range(12)]
+    assert ramp == [1, 2, 4, 8, 16, 32, 64, 128, 256, 512, None, None]
+
+
+def test_a_circuit_that_was_never_open_allows_everything() -> None:
+    assert allowance(None, NOW) is None
+    assert allowance(FRESH, NOW) is None
+    assert allowance(failed(4), NOW) is None
+
+
+def test_five_days_without_one_success_are_hopeless() -> None:
+    opened = failed(5)
+    assert not is_hopeless(opened, RULES, NOW + 5 * DAY - 1)
+    assert is_hopeless(opened, RULES, NOW + 5 * DAY)
+    assert not is_hopeless(after_success(opened, NOW), RULES, NOW + 9 * DAY)
+
+
+def test_every_endpoint_has_its_own_rules() -> None:
+    strict = CircuitRules(failures_max=1, open_seconds=7, disable_after_seconds=60)
+    opened = after_failure(FRESH, strict, NOW)
+    assert (opened.state, opened.until) == (CircuitState.OPEN, NOW + 7 * SECOND)
+    assert is_hopeless(opened, strict, NOW + 60 * SECOND)
+
+
+@given(st.lists(st.booleans(), max_size=60))
+def test_it_is_open_exactly_after_five_failures_in_a_row_since_the_last_success(results: list[bool]) -> None:
+    circuit = FRESH
+    row = 0
+    for second, succeeded in enumerate(results):
+        at = NOW + second * SECOND
+        circuit = after_success(circuit, at) if succeeded else after_failure(circuit, RULES, at)
+        row = 0 if succeeded else row + 1
+        assert (circuit.state is CircuitState.OPEN) == (row >= RULES.failures_max)
+        assert circuit.failures == row
+        assert (circuit.failing_since is None) == (row == 0)

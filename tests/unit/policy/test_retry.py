@@ -1,0 +1,181 @@
+"""When a failed delivery is tried again (R2), and when it is given up."""
+
+from __future__ import annotations
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from doorstep.clock import DAY, SECOND, Instant, seconds
+from doorstep.errors import InvalidInput
+from doorstep.model.delivery import DeliveryState
+from doorstep.model.outcome import Category, Code, Outcome
+from doorstep.model.retry_policy import RetryPolicy
+from doorstep.policy.classification import lost_worker
+from doorstep.policy.retry import BUILT_IN, capped, named, next_due_at, policy_for, settlement_for
+from tests.builders import NOW, an_endpoint, an_org, failure, new_id, refusal, success
+from tests.unit.policy.claims import a_claim
+
+_EXACT = RetryPolicy((60, 300, 900), jitter=0)
+
+
+def half() -> float:
+    return 0.5
+
+
+@pytest.mark.parametrize(
+    ("name", "delays"),
+    [
+        ("standard", (60, 300, 900)),
+        ("quick", (5, 30, 300)),
+        ("immediate", (5, 5, 5)),
+        ("carrier", (300, 600, 1200)),
+        ("pipeline", (0, 0)),
+        ("patient", (5, 300, 1800, 7200, 18000, 36000, 50400, 72000, 86400)),
+        ("manual", ()),
+    ],
+)
+def test_the_built_in_policies_are_those_of_the_table(name: str, delays: tuple[float, ...]) -> None:
+    assert named(name).delays == delays
+    assert named(name).jitter == 0.1
+    assert set(BUILT_IN) == {"standard", "quick", "immediate", "carrier", "pipeline", "patient", "manual"}
+
+
+def test_an_unknown_policy_is_refused_by_naming_the_known_ones() -> None:
+    with pytest.raises(InvalidInput, match="there is no policy 'eager'; known are standard, quick"):
+        named("eager")
+
+
+@pytest.mark.parametrize(("used", "delay"), [(0, 60), (1, 300), (2, 900)])
+def test_each_retry_waits_for_its_own_delay_after_the_end_of_the_try(used: int, delay: int) -> None:
+    claim = a_claim(retry_attempts=used)
+    assert next_due_at(claim, failure(NOW), _EXACT, half) == NOW + delay * SECOND
+
+
+def test_three_delays_mean_four_attempts_in_all() -> None:
+    assert next_due_at(a_claim(retry_attempts=3), failure(NOW), _EXACT, half) is None
+
+
+def test_a_policy_without_delays_is_never_retried_by_the_machine() -> None:
+    assert next_due_at(a_claim(), failure(NOW), named("manual"), half) is None
+
+
+def test_pipeline_retries_at_once_and_gives_up_after_three_attempts() -> None:
+    dues = [next_due_at(a_claim(retry_attempts=used), failure(NOW), named("pipeline"), half) for used in range(3)]
+    assert dues == [NOW, NOW, None]
+
+
+@given(st.floats(0, 1, exclude_max=True), st.floats(0, 30 * 86_400), st.floats(0, 1))
+def test_jitter_stays_within_its_share_of_the_delay(chance: float, delay: float, jitter: float) -> None:
+    due_at = next_due_at(a_claim(), failure(NOW), RetryPolicy((delay,), jitter), lambda: chance)
+    assert due_at is not None
+    assert seconds(delay * (1 - jitter)) - 1 <= due_at - NOW <= seconds(delay * (1 + jitter)) + 1
+
+
+def test_jitter_spreads_over_both_sides_of_the_delay() -> None:
+    dues = [next_due_at(a_claim(), failure(NOW), named("standard"), lambda c=c: c) for c in (0.0, 0.5, 0.999_999)]
+    assert [round((due - NOW) / SECOND) for due in dues if due] == [54, 60, 66]
+
+
+def test_a_permanent_failure_is_not_retried() -> None:
+    assert next_due_at(a_claim(), refusal(NOW), _EXACT, half) is None
+
+
+# -- the receiver's own wish -------------------------------------------------------------------------------
+
+
+def asked_for(retry_after: float) -> Instant:
+    outcome = Outcome(
+        reply=failure(NOW).reply, category=Category.TRANSIENT, code=Code.RATE_LIMIT, retry_after_seconds=retry_after
+    )
+    due_at = next_due_at(a_claim(), outcome, _EXACT, half)
+    assert due_at is not None
+    return due_at - NOW
+
+
+def test_retry_after_replaces_the_delay_of_the_policy() -> None:
+    assert asked_for(7) == 7 * SECOND
+
+
+@pytest.mark.parametrize(
+    ("asked", "given"), [(-5, 1), (0, 1), (float("-inf"), 1), (1e12, 86_400), (float("inf"), 86_400)]
+)
+def test_retry_after_is_clamped_to_a_second_and_a_day(asked: float, given: float) -> None:
+    assert asked_for(asked) == given * SECOND
+
+
+def test_a_retry_after_that_is_no_number_means_the_shortest_pause() -> None:
+    assert asked_for(float("nan")) == SECOND
+
+
+def test_jitter_never_makes_a_try_earlier_than_the_receiver_asked() -> None:
+    outcome = Outcome(reply=failure(NOW).reply, category=Category.TRANSIENT, code="X", retry_after_seconds=100)
+    dues = [next_due_at(a_claim(), outcome, named("standard"), lambda c=c: c) for c in (0.0, 0.999_999)]
+    assert [round((due - NOW) / SECOND) for due in dues if due] == [100, 110]
+
+
+# -- ends of patience --------------------------------------------------------------------------------------
+
+
+def test_no_retry_starts_after_the_deadline_of_the_policy() -> None:
+    policy = RetryPolicy((60, 60), jitter=0, deadline_seconds=100)
+    assert next_due_at(a_claim(accepted_at=NOW - 40 * SECOND), failure(NOW), policy, half) == NOW + 60 * SECOND
+    assert next_due_at(a_claim(accepted_at=NOW - 41 * SECOND), failure(NOW), policy, half) is None
+
+
+def test_no_retry_starts_after_the_event_has_expired() -> None:
+    assert next_due_at(a_claim(expires_at=NOW + 60 * SECOND), failure(NOW), _EXACT, half) == NOW + 60 * SECOND
+    assert next_due_at(a_claim(expires_at=NOW + 59 * SECOND), failure(NOW), _EXACT, half) is None
+
+
+def test_a_lost_worker_costs_an_attempt_but_next_to_no_further_pause() -> None:
+    lost = lost_worker("w1", NOW - DAY, NOW)
+    dues = [next_due_at(a_claim(), lost, _EXACT, lambda c=c: c) for c in (0.0, 0.999_999)]
+    assert [round((due - NOW) / SECOND, 2) for due in dues if due] == [0, 0.25]
+    assert next_due_at(a_claim(retry_attempts=3), lost, _EXACT, half) is None
+
+
+# -- what is written ---------------------------------------------------------------------------------------
+
+
+def test_a_settlement_is_delivered_due_again_or_dead() -> None:
+    outcomes = (success(NOW), failure(NOW), refusal(NOW))
+    settlements = [settlement_for(a_claim(), outcome, _EXACT, half) for outcome in outcomes]
+    assert [one.state for one in settlements] == [DeliveryState.DELIVERED, DeliveryState.PENDING, DeliveryState.DEAD]
+    assert [one.due_at for one in settlements] == [None, NOW + 60 * SECOND, None]
+
+
+def test_a_policy_that_was_shortened_meanwhile_never_makes_the_count_exceed_its_maximum() -> None:
+    settlement = settlement_for(a_claim(retry_attempts=2, retries_max=9), failure(NOW), _EXACT, half)
+    assert settlement.retries_max == 3
+    short = RetryPolicy((1,), jitter=0)
+    assert settlement_for(a_claim(retry_attempts=2), failure(NOW), short, half).state is DeliveryState.DEAD
+
+
+# -- which policy ------------------------------------------------------------------------------------------
+
+
+def test_the_most_specific_policy_wins() -> None:
+    default, of_org, of_org_type, of_endpoint, of_type = (RetryPolicy((n,)) for n in range(1, 6))
+    org = an_org(policy=of_org, policy_by_event_type={"order.*": of_org_type})
+    plain = an_endpoint(org.org_id)
+    own = an_endpoint(org.org_id, policy=of_endpoint)
+    typed = an_endpoint(org.org_id, policy=of_endpoint, policy_by_event_type={"order.paid": of_type})
+    assert policy_for(plain, None, "order.paid", default) is default
+    assert policy_for(plain, an_org(), "order.paid", default) is default
+    assert policy_for(plain, org, "user.created", default) is of_org
+    assert policy_for(plain, org, "order.paid", default) is of_org_type
+    assert policy_for(own, org, "order.paid", default) is of_endpoint
+    assert policy_for(typed, org, "order.paid", default) is of_type
+    assert policy_for(typed, org, "order.placed", default) is of_endpoint
+
+
+def test_an_empty_policy_is_a_policy_not_the_absence_of_one() -> None:
+    manual = named("manual")
+    assert policy_for(an_endpoint(new_id(), policy=manual), None, "x", named("standard")) is manual
+
+
+@pytest.mark.parametrize(("allowed", "kept"), [(0, ()), (2, (60, 300)), (3, (60, 300, 900)), (20, (60, 300, 900))])
+def test_no_policy_retries_more_often_than_the_installation_allows(allowed: int, kept: tuple[float, ...]) -> None:
+    policy = capped(RetryPolicy((60, 300, 900), 0.2, 50, "mine"), allowed)
+    assert policy == RetryPolicy(kept, 0.2, 50, "mine")

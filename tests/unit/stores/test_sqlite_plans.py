@@ -1,0 +1,114 @@
+"""No hot statement reads a table that grows with history: each finds its rows by a key or by a small partial index."""
+
+from __future__ import annotations
+
+import re
+import sqlite3
+from collections.abc import Iterator
+from types import ModuleType
+
+import pytest
+from sqlalchemy.dialects import sqlite
+from sqlalchemy.sql.base import Executable
+
+from doorstep.stores.sql.cold import house, moves, operators, reading, registry
+from doorstep.stores.sql.cold.script import Step, prepare
+from doorstep.stores.sql.sqlite import accepting, claiming, settling
+from doorstep.stores.sql.sqlite.migrating import migrate
+
+SMALL_INDEXES = ("doorstep_deliveries_pending", "doorstep_deliveries_in_progress")
+"""May be read from their beginning: lanes stop at the first row, and what is in progress is as much as workers hold."""
+SMALL_TABLES = ("doorstep_marks", "doorstep_orgs", "doorstep_endpoints")
+WIDTHS = {"ADD_EVENTS": 13, "ADD_PAYLOADS": 3, "ADD_DELIVERIES": 9, "KEEP_KEYS": 7, "ADD_ATTEMPTS": 21}
+WIDTHS |= {"ADD_RELEASED_HISTORY": 8}
+
+
+def statements_of(module: ModuleType) -> list[tuple[str, str]]:
+    """The statements that a module of hot verbs executes: its public constants in capitals."""
+    texts = [(name, value) for name, value in vars(module).items() if name.isupper() and isinstance(value, str)]
+    return [(name, _filled(name, value)) for name, value in texts if not name.startswith("_")]
+
+
+def _filled(name: str, statement: str) -> str:
+    if "{rows}" not in statement:
+        return statement
+    row = f"({', '.join('?' * WIDTHS[name])})"
+    return statement.format(rows=f"{row}, {row}")
+
+
+HOT = [pair for module in (accepting, claiming, settling) for pair in statements_of(module)]
+
+
+def cold_statements() -> Iterator[tuple[str, str]]:
+    """The finished statements of the scripts: the private constants. Public ones are parts, to be completed."""
+    for module in (house, moves, operators, reading, registry):
+        for name, value in vars(module).items():
+            statement = value.statement if isinstance(value, moves.Effect) else value
+            if isinstance(statement, Executable) and name.startswith("_") and name != "_TALLY":
+                yield name, _compiled(statement)
+
+
+def _compiled(statement: Executable) -> str:
+    names = re.findall(r":(\w+)", str(statement))
+    lists = re.findall(r"POSTCOMPILE_(\w+)", str(statement))
+    values: dict[str, object] = {name: 1 for name in names} | {name: [1, 2] for name in lists}
+    return prepare(Step(statement, (values,)), sqlite.dialect(paramstyle="qmark")).text
+
+
+@pytest.fixture(scope="module")
+def connection(tmp_path_factory: pytest.TempPathFactory) -> Iterator[sqlite3.Connection]:
+    path = tmp_path_factory.mktemp("plans") / "doorstep.db"
+    migrate(str(path))
+    connection = sqlite3.connect(path)
+    yield connection
+    connection.close()
+
+
+def scans(connection: sqlite3.Connection, statement: str) -> list[str]:
+    """The lines of the plan that read a whole table or index of ours, small ones aside."""
+    numbered = [int(number) for number in re.findall(r"\?(\d+)", statement)]
+    arguments = [None] * (max(numbered) if numbered else statement.count("?"))
+    plan = [row[3] for row in connection.execute(f"EXPLAIN QUERY PLAN {statement}", arguments)]
+    return [line for line in plan if _is_large_scan(line, statement)]
+
+
+def _is_large_scan(line: str, statement: str) -> bool:
+    match = re.match(r"SCAN (\w+)(?: USING (?:COVERING )?INDEX (\w+))?", line)
+    if match is None or match[2] in SMALL_INDEXES:
+        return False
+    table = re.search(rf"(doorstep_\w+) (?:AS )?{match[1]}\b", statement)
+    name = match[1] if match[1].startswith("doorstep_") else table[1] if table else ""
+    return bool(name) and name not in SMALL_TABLES
+
+
+@pytest.mark.parametrize(("name", "statement"), HOT, ids=[name for name, _ in HOT])
+def test_no_hot_statement_scans_a_table(connection: sqlite3.Connection, name: str, statement: str) -> None:
+    assert scans(connection, statement) == []
+
+
+COLD = list(cold_statements())
+
+
+@pytest.mark.parametrize(("name", "statement"), COLD, ids=[name for name, _ in COLD])
+def test_no_cold_statement_scans_a_table_but_the_tally(
+    connection: sqlite3.Connection, name: str, statement: str
+) -> None:
+    assert scans(connection, statement) == []
+
+
+@pytest.mark.parametrize(
+    "statement",
+    [
+        "SELECT id FROM doorstep_deliveries WHERE worker = ?",
+        "SELECT d.id FROM doorstep_deliveries d JOIN doorstep_events e ON e.id = d.event_id WHERE d.attempt > ?",
+        "SELECT id FROM doorstep_deliveries ORDER BY id",
+    ],
+)
+def test_a_statement_that_does_scan_a_table_is_caught(connection: sqlite3.Connection, statement: str) -> None:
+    assert scans(connection, statement) != []
+
+
+def test_every_hot_verb_is_looked_at() -> None:
+    assert {"DUE", "DUE_FORCED", "TAKE", "SETTLE", "COUNT", "ADD_EVENTS", "LANES", "EXPIRED"} <= {
+        name for name, _ in HOT
+    }

@@ -1,0 +1,165 @@
+"""What only the SQLite store does: wake-ups between processes, keys never used twice, long payloads kept apart."""
+
+from __future__ import annotations
+
+import asyncio
+import sqlite3
+from collections.abc import AsyncIterator
+from pathlib import Path
+
+import pytest
+
+from doorstep.clock import SECOND
+from doorstep.errors import ConfigError, NotFound, StoreUnavailable
+from doorstep.model.claim import Claim, Quota
+from doorstep.model.endpoint import Endpoint
+from doorstep.model.org import Org
+from doorstep.model.settlement import Settlement
+from doorstep.model.submission import Submission, Verdict
+from doorstep.stores.sql.sqlite.accepting import INLINE_BYTES_MAX
+from doorstep.stores.sql.sqlite.store import SqliteStore
+from tests.builders import NOW, a_submission, an_endpoint, an_org, success
+
+LEASE = 30 * SECOND
+
+
+class Shop:
+    """A store with one organization and one endpoint."""
+
+    def __init__(self, path: str) -> None:
+        self.path = path
+        self.store = SqliteStore(path)
+        self.org: Org = an_org()
+        self.endpoint: Endpoint = an_endpoint(self.org.org_id)
+
+    async def prepare(self) -> Shop:
+        await self.store.migrate()
+        await self.store.open()
+        await self.store.put_org(self.org)
+        await self.store.put_endpoint(self.endpoint)
+        return self
+
+    def order(self, **changes: object) -> Submission:
+        return a_submission(self.org.org_id, [self.endpoint.endpoint_id], **changes)  # type: ignore[arg-type]
+
+    async def claim(self, now: int = NOW) -> list[Claim]:
+        quota = Quota(self.endpoint.endpoint_id, 100)
+        return await self.store.claim_due([quota], now, now + LEASE, "w1")
+
+    async def deliver_all(self) -> None:
+        claims = await self.claim()
+        await self.store.settle([Settlement.delivered(claim, success(NOW)) for claim in claims], NOW)
+
+    def rows(self, query: str) -> list[tuple[object, ...]]:
+        connection = sqlite3.connect(self.path)
+        found = connection.execute(query).fetchall()
+        connection.close()
+        return found
+
+
+@pytest.fixture
+async def shop(tmp_path: Path) -> AsyncIterator[Shop]:
+    shop = await Shop(str(tmp_path / "doorstep.db")).prepare()
+    yield shop
+    await shop.store.close()
+
+
+async def test_work_accepted_by_another_process_wakes_this_one(shop: Shop) -> None:
+    other = SqliteStore(shop.path)
+    await other.open()
+    woken = asyncio.Event()
+    shop.store.on_wakeup(woken.set)
+    await shop.store.lanes(NOW)
+    await asyncio.wait_for(woken.wait(), 5)  # the first look, which only learns where the file stands
+    woken.clear()
+    await other.accept([shop.order()], 1, NOW)
+    await asyncio.wait_for(woken.wait(), 5)
+    await other.close()
+
+
+async def test_everyone_who_registered_is_woken(shop: Shop) -> None:
+    woken = [asyncio.Event(), asyncio.Event()]
+    for event in woken:
+        shop.store.on_wakeup(event.set)
+    other = SqliteStore(shop.path)
+    await other.open()
+    await other.accept([shop.order()], 1, NOW)
+    await asyncio.wait_for(asyncio.gather(*(event.wait() for event in woken)), 5)
+    await other.close()
+
+
+async def test_a_key_is_not_used_again_after_its_row_was_cleaned_away(shop: Shop) -> None:
+    await shop.store.accept([shop.order()], 1, NOW)
+    (old,) = await shop.claim()
+    await shop.store.settle([Settlement.delivered(old, success(NOW))], NOW)
+    assert (await shop.store.clean(NOW + 1, NOW, 10)).deliveries == 1
+    await shop.store.accept([shop.order()], 1, NOW)
+    (new,) = await shop.claim()
+    settled = await shop.store.settle([Settlement.delivered(old, success(NOW))], NOW)
+    assert new.key != old.key
+    assert settled.late == (old,)
+
+
+@pytest.mark.parametrize("size", [0, 1, INLINE_BYTES_MAX, INLINE_BYTES_MAX + 1, 1_000_000])
+async def test_a_payload_comes_back_byte_for_byte_wherever_it_is_kept(shop: Shop, size: int) -> None:
+    order = shop.order(payload=bytes(n % 256 for n in range(size)))
+    await shop.store.accept([order], 1, NOW)
+    view = await shop.store.event(shop.org.org_id, order.event.event_id)
+    (claim,) = await shop.claim()
+    (expired,) = await shop.store.expired(NOW + LEASE, 1)
+    assert view.event == order.event
+    assert claim.payload == expired.payload == order.event.payload
+
+
+async def test_a_long_payload_has_a_row_of_its_own_which_goes_with_its_event(shop: Shop) -> None:
+    long, short = shop.order(payload=b"x" * (INLINE_BYTES_MAX + 1)), shop.order(payload=b"x")
+    await shop.store.accept([long, short], 1, NOW)
+    assert shop.rows("SELECT length(payload) FROM doorstep_payloads") == [(INLINE_BYTES_MAX + 1,)]
+    await shop.deliver_all()
+    assert (await shop.store.clean(NOW + 1, NOW, 10)).events == 2
+    assert shop.rows("SELECT count(*) FROM doorstep_payloads") == [(0,)]
+
+
+async def test_an_event_accepted_again_adds_no_second_payload(shop: Shop) -> None:
+    order = shop.order(payload=b"x" * (INLINE_BYTES_MAX + 1))
+    for _ in range(2):
+        (receipt,) = await shop.store.accept([order], 1, NOW)
+        assert receipt.verdict is Verdict.ACCEPTED
+    assert shop.rows("SELECT count(*) FROM doorstep_payloads") == [(1,)]
+
+
+async def test_concurrent_accepts_are_kept_in_far_fewer_commits(shop: Shop) -> None:
+    commits = 0
+
+    def count_commits(statement: str) -> None:
+        nonlocal commits
+        commits += statement == "COMMIT"
+
+    writer = shop.store._opened_writer()
+    await writer.run(lambda connection: connection.set_trace_callback(count_commits))
+    orders = [shop.order() for _ in range(200)]
+    receipts = await asyncio.gather(*(shop.store.accept([order], 1, NOW) for order in orders))
+    assert [receipt.event_id for (receipt,) in receipts] == [order.event.event_id for order in orders]
+    assert commits <= 10
+
+
+async def test_one_bad_accept_does_not_harm_those_that_are_committed_with_it(shop: Shop) -> None:
+    unknown = a_submission(an_org().org_id, [shop.endpoint.endpoint_id])
+    orders = [[shop.order()], [unknown], [shop.order()]]
+    results = await asyncio.gather(*(shop.store.accept(order, 1, NOW) for order in orders), return_exceptions=True)
+    assert [type(result) for result in results] == [list, NotFound, list]
+    assert shop.rows("SELECT count(*) FROM doorstep_events") == [(2,)]
+
+
+async def test_a_closed_store_is_unavailable_and_can_be_opened_again(shop: Shop) -> None:
+    await shop.store.close()
+    with pytest.raises(StoreUnavailable, match="not open"):
+        await shop.store.accept([shop.order()], 1, NOW)
+    await shop.store.open()
+    assert len(await shop.store.accept([shop.order()], 1, NOW)) == 1
+
+
+@pytest.mark.parametrize("path", ["", ":memory:"])
+def test_a_store_without_a_file_is_refused(path: str) -> None:
+    with pytest.raises(ConfigError, match="memory://"):
+        SqliteStore(path)

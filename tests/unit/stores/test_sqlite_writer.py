@@ -1,0 +1,234 @@
+"""The writing thread: what is committed together, what is undone, and when an answer is given."""
+
+from __future__ import annotations
+
+import asyncio
+import sqlite3
+import threading
+from collections.abc import AsyncIterator, Callable
+from pathlib import Path
+
+import pytest
+
+from doorstep.errors import NotFound, StoreUnavailable
+from doorstep.stores.sql.sqlite import connections, writer
+from doorstep.stores.sql.sqlite.connections import connect
+from doorstep.stores.sql.sqlite.writer import Writer
+
+Job = Callable[[sqlite3.Connection], object]
+
+
+@pytest.fixture
+def path(tmp_path: Path) -> str:
+    path = str(tmp_path / "notes.db")
+    connection = connect(path, create=True)
+    connection.execute("CREATE TABLE notes (text TEXT UNIQUE)")
+    connection.close()
+    return path
+
+
+@pytest.fixture
+async def thread(path: str) -> AsyncIterator[Writer]:
+    thread = Writer(path)
+    thread.start()
+    yield thread
+    await thread.stop()
+
+
+def note(text: str) -> Job:
+    return lambda connection: connection.execute("INSERT INTO notes VALUES (?)", (text,)).rowcount
+
+
+def notes(path: str) -> set[str]:
+    connection = sqlite3.connect(path)
+    found = {text for (text,) in connection.execute("SELECT text FROM notes")}
+    connection.close()
+    return found
+
+
+class Gate:
+    """A job that holds the thread until it is opened, so that others gather behind it."""
+
+    def __init__(self) -> None:
+        self._entered = threading.Event()
+        self._open = threading.Event()
+        self.statements: list[str] = []
+
+    def __call__(self, connection: sqlite3.Connection) -> None:
+        connection.set_trace_callback(self.statements.append)
+        self._entered.set()
+        assert self._open.wait(10)
+
+    async def close(self, thread: Writer) -> asyncio.Task[None]:
+        """Let the thread run into the gate; returns when it stands there."""
+        held = asyncio.create_task(thread.run(self, durable=False))
+        assert await asyncio.to_thread(self._entered.wait, 10)
+        return held
+
+    def open(self) -> None:
+        self._open.set()
+
+    @property
+    def commits(self) -> int:
+        return self.statements.count("COMMIT")
+
+
+async def gathered(thread: Writer, *jobs: Job, durable: bool = True) -> tuple[Gate, list[object]]:
+    """Run jobs in one group; exceptions are returned like results."""
+    gate = Gate()
+    held = await gate.close(thread)
+    tasks = [asyncio.create_task(thread.run(job, durable=durable)) for job in jobs]
+    await asyncio.sleep(0)  # lets every task put its job; nobody waits for time to pass
+    gate.open()
+    await held
+    return gate, list(await asyncio.gather(*tasks, return_exceptions=True))
+
+
+async def test_what_waits_during_a_commit_shares_the_next_one(thread: Writer, path: str) -> None:
+    gate, results = await gathered(thread, *(note(str(n)) for n in range(20)))
+    assert results == [1] * 20
+    assert gate.commits == 2
+    assert len(notes(path)) == 20
+
+
+async def test_a_job_is_answered_only_after_its_commit(thread: Writer) -> None:
+    answered_at_commit: list[bool] = []
+
+    def watch(statement: str) -> None:
+        if statement == "COMMIT":
+            answered_at_commit.append(task.done())
+
+    def job(connection: sqlite3.Connection) -> str:
+        connection.set_trace_callback(watch)
+        return "done"
+
+    task = asyncio.create_task(thread.run(job))
+    assert await task == "done"
+    assert answered_at_commit == [False]
+
+
+async def test_a_job_that_fails_in_a_group_is_undone_alone(thread: Writer, path: str) -> None:
+    def half_done(connection: sqlite3.Connection) -> None:
+        note("half")(connection)
+        raise NotFound("nothing to see")
+
+    _, results = await gathered(thread, note("before"), half_done, note("after"))
+    assert [type(result) for result in results] == [int, NotFound, int]
+    assert notes(path) == {"before", "after"}
+
+
+async def test_a_job_that_fails_by_itself_leaves_nothing(thread: Writer, path: str) -> None:
+    def twice(connection: sqlite3.Connection) -> None:
+        note("one")(connection)
+        note("one")(connection)
+
+    with pytest.raises(sqlite3.IntegrityError):
+        await thread.run(twice)
+    assert notes(path) == set()
+
+
+async def test_a_full_disk_refuses_the_group_and_keeps_what_was_there(thread: Writer, path: str) -> None:
+    await thread.run(note("early"))
+
+    def fill(connection: sqlite3.Connection) -> None:
+        (pages,) = connection.execute("PRAGMA page_count").fetchone()
+        connection.execute(f"PRAGMA max_page_count = {pages}")
+        connection.execute("INSERT INTO notes VALUES (?)", ("x" * 100_000,))
+
+    _, results = await gathered(thread, note("beside"), fill)
+    assert [type(result) for result in results] == [StoreUnavailable, StoreUnavailable]
+    assert "disk is full" in str(results[0])
+    assert notes(path) == {"early"}
+    await thread.run(note("later"))
+    assert notes(path) == {"early", "later"}
+
+
+class FailingCommit(sqlite3.Connection):
+    """A connection whose next commits fail as if the disk had not taken them."""
+
+    failures = 0
+
+    def execute(self, sql: str, *parameters: object) -> sqlite3.Cursor:  # type: ignore[override]
+        if sql == "COMMIT" and FailingCommit.failures:
+            FailingCommit.failures -= 1
+            raise sqlite3.OperationalError("disk I/O error")
+        return super().execute(sql, *parameters)  # type: ignore[arg-type]
+
+
+async def test_a_commit_that_the_disk_refuses_is_never_acknowledged_and_the_next_group_gets_a_new_connection(
+    path: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    opened: list[sqlite3.Connection] = []
+
+    def failing(path: str) -> sqlite3.Connection:
+        opened.append(sqlite3.connect(path, isolation_level=None, check_same_thread=False, factory=FailingCommit))
+        return opened[-1]
+
+    monkeypatch.setattr(writer, "connect", failing)
+    monkeypatch.setattr(FailingCommit, "failures", 1)
+    thread = Writer(path)
+    thread.start()
+    with pytest.raises(StoreUnavailable, match="disk I/O error"):
+        await thread.run(note("lost"))
+    assert await thread.run(note("kept")) == 1
+    await thread.stop()
+    assert notes(path) == {"kept"}
+    assert len(opened) == 2
+
+
+async def test_a_foreign_lock_makes_the_store_unavailable_until_it_is_gone(
+    path: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(connections, "BUSY_SECONDS", 0.01)
+    thread = Writer(path)
+    thread.start()
+    stranger = sqlite3.connect(path, isolation_level=None)
+    stranger.execute("BEGIN IMMEDIATE")
+    with pytest.raises(StoreUnavailable, match="locked"):
+        await thread.run(note("too early"))
+    stranger.execute("ROLLBACK")
+    assert await thread.run(note("in time")) == 1
+    stranger.close()
+    await thread.stop()
+
+
+def synchronous(connection: sqlite3.Connection) -> int:
+    return int(connection.execute("PRAGMA synchronous").fetchone()[0])
+
+
+FULL, NORMAL = 2, 1
+
+
+async def test_only_a_group_without_any_durable_job_is_committed_without_waiting_for_the_disk(thread: Writer) -> None:
+    assert await thread.run(synchronous) == FULL
+    assert await thread.run(synchronous, durable=False) == NORMAL
+    assert await thread.run(synchronous) == FULL
+    gate = Gate()
+    held = await gate.close(thread)
+    mixed = [asyncio.create_task(thread.run(synchronous, durable=durable)) for durable in (False, True, False)]
+    await asyncio.sleep(0)
+    gate.open()
+    assert await asyncio.gather(*mixed) == [FULL, FULL, FULL]
+    await held
+
+
+async def test_whoever_stops_waiting_does_not_disturb_the_others(thread: Writer, path: str) -> None:
+    gate = Gate()
+    held = await gate.close(thread)
+    impatient, patient = (asyncio.create_task(thread.run(note(text))) for text in ("impatient", "patient"))
+    await asyncio.sleep(0)
+    impatient.cancel()
+    gate.open()
+    await held
+    assert await patient == 1
+    assert notes(path) == {"impatient", "patient"}
+
+
+async def test_what_was_asked_for_before_the_end_is_still_done(path: str) -> None:
+    thread = Writer(path)
+    thread.start()
+    tasks = [asyncio.create_task(thread.run(note(str(n)))) for n in range(5)]
+    await asyncio.sleep(0)
+    await thread.stop()
+    assert await asyncio.gather(*tasks) == [1] * 5
+    assert len(notes(path)) == 5
