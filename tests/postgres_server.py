@@ -17,6 +17,7 @@ import sys
 import tempfile
 import time
 from collections.abc import Iterable
+from contextlib import suppress
 from importlib.util import find_spec
 from pathlib import Path
 
@@ -111,9 +112,13 @@ class PostgresServer:
 
     def cpu_seconds(self) -> float:
         """CPU used so far by all of the server's processes, those that have ended included."""
-        living = [_cpu_times(process) for process in self._processes()]
-        ended = living[0].children_user + living[0].children_system if living else 0.0
-        return sum(times.user + times.system for times in living) + ended
+        total = 0.0
+        for number, process in enumerate(self._processes()):
+            with suppress(psutil.NoSuchProcess):  # an autovacuum worker may end meanwhile
+                times = process.cpu_times()
+                total += times.user + times.system
+                total += times.children_user + times.children_system if number == 0 else 0.0
+        return total
 
     # -- inside --------------------------------------------------------------------------------------------
 
@@ -224,7 +229,3 @@ def _end_with_starter() -> None:
     if sys.platform == "linux":
         pr_set_pdeathsig = 1
         ctypes.CDLL(None).prctl(pr_set_pdeathsig, signal.SIGQUIT)
-
-
-def _cpu_times(process: psutil.Process) -> psutil._common.pcputimes:
-    return process.cpu_times()

@@ -21,6 +21,7 @@ from bench.setting import PAYLOAD, Setting, settings_for
 from bench.stock import Wanted, stock
 from bench.timing import Stopwatch, in_own_process
 from doorstep.app import Doorstep
+from doorstep.cli.running import spare_collector
 from doorstep.log_writer import open_log
 from doorstep.path.tuning import Tuning
 from doorstep.telemetry import Telemetry
@@ -72,6 +73,7 @@ async def _deliver_all(url: str, count: int) -> Cost:
         delivered = Delivered(count)
         doorstep = Doorstep(settings_for(url), telemetry=Telemetry(log, delivered))
         await doorstep.open(migrate=False)
+        spare_collector()
         watch = Stopwatch()
         doorstep.start()
         await asyncio.wait_for(delivered.complete.wait(), _SECONDS_MAX)

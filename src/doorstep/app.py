@@ -48,9 +48,9 @@ _KEYS_REMEMBERED_MAX = 10_000
 class Doorstep:
     """Give it an event, and it gets to where it must go.
 
-        async with Doorstep("sqlite:///app.db") as doorstep:
-            await doorstep.create_endpoint(name="shop", url="https://shop.example/hook", event_types=("order.*",))
-            await doorstep.send("order.paid", {"order": 1})
+    async with Doorstep("sqlite:///app.db") as doorstep:
+        await doorstep.create_endpoint(name="shop", url="https://shop.example/hook", event_types=("order.*",))
+        await doorstep.send("order.paid", {"order": 1})
     """
 
     def __init__(

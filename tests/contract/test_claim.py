@@ -181,3 +181,15 @@ async def test_a_delivery_is_forced_until_it_is_settled(scene: Scene) -> None:
     assert (await scene.delivery(delivery_id)).forced
     await scene.fail(await scene.claim_one())
     assert not (await scene.delivery(delivery_id)).forced
+
+
+async def test_a_forced_delivery_is_left_to_a_worker_that_can_reach_its_endpoint(scene: Scene) -> None:
+    elsewhere = await scene.add_endpoint()
+    ((here,), (there,)) = [await scene.accept(endpoints=[one]) for one in (scene.endpoint, elsewhere)]
+    await scene.act(ActKind.RETRY, *(one.deliveries[0].delivery_id for one in (here, there)))
+
+    until, unserved = scene.now + LEASE, [elsewhere.endpoint_id]
+    (claim,) = await scene.store.claim_due([], scene.now, until, "w1", 10, unserved)
+    assert claim.endpoint_id == scene.endpoint.endpoint_id
+    (claim,) = await scene.store.claim_due([], scene.now, until, "w2", 10)
+    assert claim.endpoint_id == elsewhere.endpoint_id

@@ -1,6 +1,6 @@
 """Doorstep with one thing deliberately broken, to show that the harness would notice.
 
-    python -m tests.faults.broken acknowledge-before-commit serve --port 8080
+python -m tests.faults.broken acknowledge-before-commit serve --port 8080
 """
 
 from __future__ import annotations
@@ -38,7 +38,7 @@ def acknowledge_before_commit() -> None:
         asyncio.get_running_loop().call_later(_COMMIT_SECONDS, store_later)
         return [Receipt(Verdict.ACCEPTED, s.event.event_id, now, len(s.deliveries)) for s in submissions]
 
-    Accepter._keep = hasty  # type: ignore[method-assign]
+    _put(Accepter, "_keep", hasty)
 
 
 def settle_without_token() -> None:
@@ -53,7 +53,7 @@ def settle_without_token() -> None:
         ]
         return await settle(store, believed, now)
 
-    SqliteStore.settle = gullible  # type: ignore[method-assign]
+    _put(SqliteStore, "settle", gullible)
 
 
 def _newest_tokens() -> dict[bytes, int]:
@@ -73,7 +73,7 @@ def count_attempts_at_settle() -> None:
         await store.release(claims, clock.now())
         return len(claims)
 
-    worker.reclaim = forgiving  # type: ignore[assignment]
+    _put(worker, "reclaim", forgiving)
 
 
 def commit_without_sync() -> None:
@@ -83,7 +83,11 @@ def commit_without_sync() -> None:
         def execute(self, sql: str, *parameters: Any) -> sqlite3.Cursor:
             return super().execute(sql.replace("synchronous = FULL", "synchronous = NORMAL"), *parameters)
 
-    sqlite3.connect = partial(sqlite3.connect, factory=Careless)  # type: ignore[misc,assignment]
+    _put(sqlite3, "connect", partial(sqlite3.connect, factory=Careless))
+
+
+def _put(owner: object, name: str, replacement: object) -> None:
+    setattr(owner, name, replacement)
 
 
 BREAKS: dict[str, Callable[[], None]] = {

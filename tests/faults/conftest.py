@@ -44,7 +44,9 @@ def install(tmp_path: Path) -> Iterator[Install]:
     """Makes installations in this test's folder, and ends every process of theirs afterwards."""
     made: list[Installation] = []
 
-    def new(database: Database, *, settings: Mapping[str, str] | None = None, program: Sequence[str] = ()) -> Installation:
+    def new(
+        database: Database, *, settings: Mapping[str, str] | None = None, program: Sequence[str] = ()
+    ) -> Installation:
         chosen: dict[str, Any] = {"program": program} if program else {}
         made.append(Installation(tmp_path, database, settings=settings, **chosen))
         return made[-1]

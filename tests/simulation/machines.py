@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Callable, Coroutine, Sequence
+from contextlib import suppress
 from functools import partial
 from random import Random
 from typing import Any
@@ -133,10 +134,10 @@ class OperatorMachine(Machine):
         super().__init__("operator", loop, server, SkewedClock(loop))
         self.operator = Operator(self.store, self.directory, self.clock, TUNING, self.telemetry)
 
-    async def try_to(self, act: Callable[[], Coroutine[Any, Any, object]]) -> bool:
-        """Do it; False when the store or the state of things did not allow it."""
-        try:
-            await act()
-        except (StoreUnavailable, Conflict):
-            return False
-        return True
+    def does(self, act: Callable[..., Coroutine[Any, Any, object]], *how: Any) -> asyncio.Task[None]:
+        """Do it, unless the store or the state of things does not allow it."""
+        return self.run(self._try(act, how))
+
+    async def _try(self, act: Callable[..., Coroutine[Any, Any, object]], how: tuple[Any, ...]) -> None:
+        with suppress(StoreUnavailable, Conflict):
+            await act(*how)

@@ -50,9 +50,8 @@ def _act(world: World, random: Random) -> None:
         chosen = random.sample(seen, min(len(seen), random.choice((1, 2, 12))))
         org_id = world.server.journal.known[chosen[0]].org_id
         kind = random.choice(_ACTS)
-        operator = world.operator
         world.trace.note("operator", f"tries to {kind}", len(chosen))
-        operator.run(operator.try_to(lambda: operator.operator.act(kind, org_id, chosen, "ops")))
+        world.operator.does(world.operator.operator.act, kind, org_id, chosen, "ops")
 
 
 def _act_on_endpoint(world: World, random: Random) -> None:
@@ -61,4 +60,4 @@ def _act_on_endpoint(world: World, random: Random) -> None:
     ids = (endpoint.org_id, endpoint.endpoint_id, "ops")
     verb = random.choice(("pause", "pause", "resume", "delete"))
     world.trace.note("operator", f"tries to {verb}", endpoint.name)
-    operator.run(operator.try_to(lambda: getattr(operator.operator, verb)(*ids)))
+    operator.does(getattr(operator.operator, verb), *ids)

@@ -132,6 +132,9 @@ class Line:
     def open(self, done: Done) -> None:
         self._done = done
 
+    def serves(self, target: str) -> bool:
+        return True
+
     def start(self, transmissions: Sequence[Transmission]) -> None:
         for transmission in transmissions:
             if not self.process.dead:

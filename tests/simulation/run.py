@@ -8,7 +8,6 @@ from tests.simulation.scenario import draw
 from tests.simulation.story import Story
 from tests.simulation.world import World
 
-
 _TOLD_MAX = 5
 
 

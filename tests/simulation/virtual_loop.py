@@ -13,7 +13,7 @@ from asyncio import events
 from collections import deque
 from collections.abc import Callable, Coroutine
 from contextvars import Context, ContextVar, copy_context
-from typing import Any, TypeVar
+from typing import Any, TypeVar, cast
 
 from doorstep.clock import SECOND, Instant, seconds
 
@@ -69,7 +69,7 @@ class Process:
             self.stalled.append(handle)
 
 
-class VirtualLoop(asyncio.AbstractEventLoop):
+class VirtualLoop:
     """As much of an event loop as tasks, futures, sleeps and events need."""
 
     def __init__(self) -> None:
@@ -81,14 +81,15 @@ class VirtualLoop(asyncio.AbstractEventLoop):
         self._timers: list[tuple[Instant, int, Handle]] = []
         self._timer_count = 0
         self._tasks: list[asyncio.Task[Any]] = []
+        self._as_asyncio = cast(asyncio.AbstractEventLoop, self)
 
     # -- running -------------------------------------------------------------------------------------------
 
     def run(self, main: Coroutine[Any, Any, T]) -> T:
         """Run until `main` has ended; whatever else is still going on then is left where it is."""
-        events._set_running_loop(self)
+        events._set_running_loop(self._as_asyncio)
         try:
-            task = self.create_task(main)
+            task: asyncio.Task[T] = self.create_task(main)
             while not task.done():
                 self._advance()
                 self._run_ready(task)
@@ -111,7 +112,7 @@ class VirtualLoop(asyncio.AbstractEventLoop):
 
     def unhandled(self) -> list[str]:
         """Everything that went wrong without anyone noticing: failed callbacks and tasks nobody waited for."""
-        forgotten = [task for task in self._tasks if task.done() and task._log_traceback]  # type: ignore[attr-defined]
+        forgotten = [task for task in self._tasks if task.done() and task._log_traceback]
         return self.troubles + [f"{task.get_name()} ended with {task.exception()!r}" for task in forgotten]
 
     def _advance(self) -> None:
@@ -170,10 +171,10 @@ class VirtualLoop(asyncio.AbstractEventLoop):
         return handle
 
     def create_future(self) -> asyncio.Future[Any]:
-        return asyncio.Future(loop=self)
+        return asyncio.Future(loop=self._as_asyncio)
 
     def create_task(self, coro: Any, *, name: str | None = None, context: Context | None = None) -> Any:
-        task = asyncio.Task(coro, loop=self, name=name, context=context)
+        task = asyncio.Task(coro, loop=self._as_asyncio, name=name, context=context)
         # Kept until the end: a killed process must not run its `finally` clauses because something was collected.
         self._tasks.append(task)
         task._log_destroy_pending = False  # type: ignore[attr-defined]

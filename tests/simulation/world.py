@@ -120,10 +120,8 @@ class World:
     async def _resume_endpoints(self) -> None:
         for endpoint in finish(self.server.store.routing()).endpoints:
             if endpoint.state is not EndpointState.ACTIVE:
-                ids = (endpoint.org_id, endpoint.endpoint_id)
-                await self.operator.run(
-                    self.operator.try_to(lambda ids=ids: self.operator.operator.resume(*ids, "ops"))
-                )
+                operator = self.operator
+                await operator.does(operator.operator.resume, endpoint.org_id, endpoint.endpoint_id, "ops")
 
     async def _end(self) -> None:
         """Stop the workers in order; with nothing left to do that must not take longer than the grace period."""

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import gc
 import logging
 import os
 import resource
@@ -78,6 +79,15 @@ def shown_url(settings: Settings) -> str:
     """The database's URL without its user and password."""
     scheme, _, rest = settings.database_url.partition("://")
     return f"{scheme}://{rest.rpartition('@')[2]}"
+
+
+def spare_collector() -> None:
+    """To be called once started: what exists now (libraries, routes) stays, and is not looked at again for garbage.
+
+    Otherwise those looks take a fifth of the CPU of every accepted request.
+    """
+    gc.collect()
+    gc.freeze()
 
 
 def say(*lines: str) -> None:

@@ -14,7 +14,7 @@ import uvicorn
 from doorstep import __version__
 from doorstep.api.application import create_application
 from doorstep.app import Doorstep
-from doorstep.cli.running import key_line, naming_database, place_of_data, run_command, say
+from doorstep.cli.running import key_line, naming_database, place_of_data, run_command, say, spare_collector
 from doorstep.config import Settings
 from doorstep.errors import DoorstepError
 from doorstep.services.running import keep_running
@@ -81,6 +81,7 @@ class _Server(uvicorn.Server):
 
     async def startup(self, sockets: list[socket.socket] | None = None) -> None:
         await super().startup(sockets)
+        spare_collector()
         self._ready()
 
 

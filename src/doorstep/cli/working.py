@@ -8,7 +8,7 @@ import os
 import sys
 
 from doorstep.app import Doorstep
-from doorstep.cli.running import key_line, naming_database, place_of_data, run_command, say
+from doorstep.cli.running import key_line, naming_database, place_of_data, run_command, say, spare_collector
 from doorstep.config import Settings
 from doorstep.errors import ConfigError
 from doorstep.telemetry import Telemetry
@@ -26,6 +26,7 @@ def work(settings: Settings, app: str | None, *, end_with_parent: bool = False) 
             await doorstep.open()
         try:
             doorstep.start()
+            spare_collector()
             if not end_with_parent:
                 say(f"A Doorstep worker delivers from {place_of_data(doorstep)}; Ctrl-C ends it", *key_line(doorstep))
             await stop.wait()

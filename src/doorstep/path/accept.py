@@ -150,8 +150,12 @@ def check(draft: Draft, payload_bytes_max: int, where: str = "") -> None:
     if key is not None and not (0 < len(key) <= _KEY_CHARACTERS_MAX and key.isascii() and key.isprintable()):
         raise InvalidInput(f"{where}idempotency_key", f"must be 1 to {_KEY_CHARACTERS_MAX} printable ASCII characters")
     if not _CORRELATION_ID.fullmatch(draft.correlation_id):
-        raise InvalidInput(f"{where}correlation_id", "must be at most 128 letters, digits and the signs _ . : / = + @ -")
+        raise InvalidInput(
+            f"{where}correlation_id", "must be at most 128 letters, digits and the signs _ . : / = + @ -"
+        )
     if len(draft.metadata) > _METADATA_BYTES_MAX:
-        raise InvalidInput(f"{where}metadata", f"must be at most {_METADATA_BYTES_MAX} bytes, got {len(draft.metadata)}")
+        raise InvalidInput(
+            f"{where}metadata", f"must be at most {_METADATA_BYTES_MAX} bytes, got {len(draft.metadata)}"
+        )
     if draft.expires_at is not None and draft.deliver_at is not None and draft.expires_at <= draft.deliver_at:
         raise InvalidInput(f"{where}expires_at", "must be later than deliver_at")

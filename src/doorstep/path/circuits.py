@@ -29,9 +29,7 @@ _PROBE_SLACK_SECONDS = 5
 class CircuitKeeper:
     """One per worker; what it writes is shared by all, so every write names the version it was computed from."""
 
-    def __init__(
-        self, store: Store, directory: Directory, clock: Clock, tuning: Tuning, telemetry: Telemetry
-    ) -> None:
+    def __init__(self, store: Store, directory: Directory, clock: Clock, tuning: Tuning, telemetry: Telemetry) -> None:
         self._store = store
         self._directory = directory
         self._clock = clock

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from uuid import UUID
 
 from doorstep.clock import MILLISECOND, SECOND, Clock, Instant, seconds
@@ -44,6 +44,7 @@ class Claimer:
         tuning: Tuning,
         telemetry: Telemetry,
         worker: str,
+        serves_handler: Callable[[str], bool],
     ) -> None:
         self._store = store
         self._directory = directory
@@ -53,6 +54,7 @@ class Claimer:
         self._tuning = tuning
         self._telemetry = telemetry
         self._worker = worker
+        self._serves_handler = serves_handler
 
     async def claim(self) -> Round:
         """Look at the lanes, share out the places, and claim into the hand."""
@@ -64,7 +66,7 @@ class Claimer:
         self._share_places(served, probes, now)
         quotas = self._quotas(served, probes, now)
         claims = await self._store.claim_due(
-            quotas, now, now + seconds(self._tuning.lease_seconds), self._worker, _FORCED_MAX
+            quotas, now, now + seconds(self._tuning.lease_seconds), self._worker, _FORCED_MAX, self._unserved(lanes)
         )
         self._hand.take(claims)
         if self._telemetry.heard:
@@ -79,7 +81,17 @@ class Claimer:
             endpoint = self._directory.endpoint(lane.endpoint_id)
             if endpoint is None:
                 await self._bury(lane.endpoint_id, now)
-        return endpoint if endpoint is not None and endpoint.state is EndpointState.ACTIVE else None
+        if endpoint is None or endpoint.state is not EndpointState.ACTIVE or not self._serves(endpoint):
+            return None
+        return endpoint
+
+    def _serves(self, endpoint: Endpoint) -> bool:
+        """Python handlers live in some workers only, and what they handle is left to those."""
+        return endpoint.handler is None or self._serves_handler(endpoint.handler)
+
+    def _unserved(self, lanes: Sequence[Lane]) -> list[UUID]:
+        endpoints = (self._directory.endpoint(lane.endpoint_id) for lane in lanes)
+        return [endpoint.endpoint_id for endpoint in endpoints if endpoint and not self._serves(endpoint)]
 
     async def _bury(self, endpoint_id: UUID, now: Instant) -> None:
         buried = await self._store.bury(

@@ -66,7 +66,9 @@ class Deliverer:
         self.hand = Hand()
         self.under_way: dict[tuple[object, int], Claim] = {}
         circuits = CircuitKeeper(store, directory, clock, tuning, telemetry)
-        self._claimer = Claimer(store, directory, circuits, self.hand, clock, tuning, telemetry, worker)
+        self._claimer = Claimer(
+            store, directory, circuits, self.hand, clock, tuning, telemetry, worker, handlers.serves
+        )
         self.settler = Settler(store, circuits, clock, telemetry, self._hold, tuning.settle_linger_seconds)
 
     # -- claim and begin -----------------------------------------------------------------------------------

@@ -22,9 +22,7 @@ def fan_out(
         endpoints = tuple(_named(endpoint_id, event.org_id, directory) for endpoint_id in dict.fromkeys(only))
     due_at = event.created_at if event.deliver_at is None else event.deliver_at
     return tuple(
-        NewDelivery(
-            new_id(), endpoint.endpoint_id, due_at, len(directory.policy(endpoint, event.event_type).delays)
-        )
+        NewDelivery(new_id(), endpoint.endpoint_id, due_at, len(directory.policy(endpoint, event.event_type).delays))
         for endpoint in endpoints
     )
 

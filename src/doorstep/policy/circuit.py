@@ -1,8 +1,8 @@
 """When an endpoint is left alone after repeated failures, and how it is let back in.
 
-    closed ──(failures_max in a row)──▶ open ──(open_seconds)──▶ half-open ──success──▶ closed, ramping up
-                                         ▲                           │
-                                         └──────────failure──────────┘
+closed ──(failures_max in a row)──▶ open ──(open_seconds)──▶ half-open ──success──▶ closed, ramping up
+                                     ▲                           │
+                                     └──────────failure──────────┘
 """
 
 from __future__ import annotations
@@ -27,7 +27,9 @@ def after_success(circuit: Circuit, now: Instant) -> Circuit:
 def after_failure(circuit: Circuit, rules: CircuitRules, now: Instant) -> Circuit:
     """One more failure that blames the endpoint. Stragglers that fail while it is open do not prolong it."""
     counted = msgspec.structs.replace(
-        circuit, failures=circuit.failures + 1, failing_since=now if circuit.failing_since is None else circuit.failing_since
+        circuit,
+        failures=circuit.failures + 1,
+        failing_since=now if circuit.failing_since is None else circuit.failing_since,
     )
     trips = circuit.state is CircuitState.CLOSED and counted.failures >= rules.failures_max
     if circuit.state is CircuitState.HALF_OPEN or trips:

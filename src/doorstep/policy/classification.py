@@ -40,7 +40,9 @@ CATEGORY: dict[str, Category] = {
 }
 """The built-in judgement of each code; a code nobody knows is worth another try."""
 
-_BLAMELESS = frozenset({Code.INVALID_FORMAT, Code.BATCH_REJECTED, Code.WORKER_LOST, Code.ABORTED, Code.NO_HANDLER, Code.UNSEALABLE})
+_BLAMELESS = frozenset(
+    {Code.INVALID_FORMAT, Code.BATCH_REJECTED, Code.WORKER_LOST, Code.ABORTED, Code.NO_HANDLER, Code.UNSEALABLE}
+)
 """Codes that say nothing about the endpoint's health: they do not count for its circuit."""
 
 _STATUS_CODES: dict[int, str] = {

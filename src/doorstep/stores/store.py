@@ -104,12 +104,19 @@ class Store(Protocol):
         """
 
     async def claim_due(
-        self, quotas: Sequence[Quota], now: Instant, lease_until: Instant, worker: str, forced_max: int = 0
+        self,
+        quotas: Sequence[Quota],
+        now: Instant,
+        lease_until: Instant,
+        worker: str,
+        forced_max: int = 0,
+        unserved: Sequence[UUID] = (),
     ) -> list[Claim]:
         """Take due deliveries, oldest first within each quota, after up to `forced_max` forced ones.
 
         Forced deliveries (an operator's retry) are taken whatever the quotas say, as long as their endpoint is
-        active; they count as in flight, but not for the rate. Nothing else is taken from an endpoint without a
+        active and not `unserved` (one that this worker cannot reach, because it lacks the handler); they count as in
+        flight, but not for the rate. Nothing else is taken from an endpoint without a
         quota. "Oldest" is by due time, then by creation. A quota's `concurrency_max` bounds all that is in progress
         for its endpoint, whoever holds it; the rate is stores/rate.py.
 

@@ -21,6 +21,9 @@ class FakeTransport:
     def open(self, done: Done) -> None:
         self._done = done
 
+    def serves(self, target: str) -> bool:
+        return True
+
     def start(self, transmissions: Sequence[Transmission]) -> None:
         self.started.extend(transmissions)
         self.unanswered.extend(transmissions)

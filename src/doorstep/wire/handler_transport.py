@@ -76,6 +76,9 @@ class HandlerTransport:
         self._done = done
         self._threads = DaemonThreads(self._threads_max)
 
+    def serves(self, target: str) -> bool:
+        return target in self._handlers
+
     def start(self, transmissions: Sequence[Transmission]) -> None:
         for transmission in transmissions:
             call = _Call(transmission, self._clock.now())

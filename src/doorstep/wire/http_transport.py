@@ -68,6 +68,9 @@ class HttpTransport:
         self._curl = CurlLoop(self._loop, self._connections_max, self._round)
         self._opened = True
 
+    def serves(self, target: str) -> bool:
+        return True
+
     def start(self, transmissions: Sequence[Transmission]) -> None:
         """Safe to call from any thread."""
         self._waiting.extend(transmissions)

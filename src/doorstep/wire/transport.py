@@ -36,5 +36,8 @@ class Transport(Protocol):
     def start(self, transmissions: Sequence[Transmission]) -> None:
         """Begin these tries and return at once. Each of them ends in exactly one reply given to `done`."""
 
+    def serves(self, target: str) -> bool:
+        """Whether this worker can try this target at all; what it cannot is left to other workers."""
+
     async def close(self) -> None:
         """Stop. Tries still running are cut off and no longer reported."""

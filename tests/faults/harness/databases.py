@@ -15,7 +15,7 @@ import time
 from collections.abc import Callable
 from contextlib import suppress
 from pathlib import Path
-from typing import Any, Protocol
+from typing import Any, Protocol, TypeVar
 from uuid import UUID
 
 import asyncpg
@@ -25,6 +25,11 @@ from tests.faults.harness.evidence import FinalState, StoredAttempt, StoredDeliv
 from tests.postgres_server import PostgresServer
 
 Hurt = Callable[[random.Random], None]
+
+T = TypeVar("T")
+
+_RECOVERY_TRIES = 100
+_RECOVERY_PAUSE_SECONDS = 0.1
 
 _numbers = itertools.count(1)
 
@@ -73,11 +78,11 @@ class PostgresDatabase:
     def __init__(self, server: PostgresServer) -> None:
         self.server = server
         self._database = f"faults_{next(_numbers)}"
-        server.create_database(self._database)
+        _insisting(lambda: server.create_database(self._database), subprocess.CalledProcessError)
         self.url = server.url(self._database)
 
     def rows(self, statement: str) -> list[tuple[Any, ...]]:
-        return asyncio.run(self._fetch(statement))
+        return _insisting(lambda: asyncio.run(self._fetch(statement)), OSError, asyncpg.PostgresError)
 
     async def _fetch(self, statement: str) -> list[tuple[Any, ...]]:
         # The superuser: row-level security shows the owner nothing.
@@ -101,7 +106,7 @@ class PostgresDatabase:
         self.server.thaw()
 
     def kill_connections(self) -> None:
-        self.server.kill_connections(self._database)
+        _insisting(lambda: self.server.kill_connections(self._database), subprocess.CalledProcessError)
 
     def kill_backend(self, chance: random.Random) -> None:
         """SIGKILL to one process of the server: the postmaster throws everybody out and recovers from the WAL."""
@@ -122,6 +127,15 @@ class PostgresDatabase:
         self.server.freeze()
         time.sleep(seconds)
         self.server.thaw()
+
+
+def _insisting(work: Callable[[], T], *excused: type[BaseException]) -> T:
+    """Do the work, again and again while the server is still recovering from what was done to it before."""
+    for _ in range(_RECOVERY_TRIES):
+        with suppress(*excused):
+            return work()
+        time.sleep(_RECOVERY_PAUSE_SECONDS)
+    return work()
 
 
 def hold_write_lock(path: Path, seconds: float) -> None:

@@ -9,8 +9,9 @@ import socket
 import sys
 import time
 from collections.abc import Callable, Mapping, Sequence
+from email.message import Message
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 from doorstep.sealing import new_secret_key
 from tests.faults.harness.databases import Database
@@ -40,6 +41,14 @@ ENDPOINTS: Mapping[str, Mapping[str, Any]] = {
     "recovering": {"policy": _PATIENT, "circuit": {"failures_max": 5, "open_seconds": 1.0}},
 }
 """What each receiver's endpoint is like. Those that should end delivered have retries to spare for every kill."""
+
+
+class Reply(NamedTuple):
+    """What the API answered."""
+
+    status: int
+    headers: Message
+    answer: Any
 
 
 class Installation:
@@ -89,7 +98,13 @@ class Installation:
         """Start one process with these personalities."""
         places = [f"{name}={self._ports[name]}" for name in names if name in PERSONALITIES]
         name = f"receiver-{len(self.receivers) + 1}"
-        command = [sys.executable, "-m", "tests.faults.harness.receiver", str(self.folder / f"{name}.arrivals"), *places]
+        command = [
+            sys.executable,
+            "-m",
+            "tests.faults.harness.receiver",
+            str(self.folder / f"{name}.arrivals"),
+            *places,
+        ]
         receiver = self.keeper.keep(KeptProcess(name, command, self.environment, self.folder))
         self.receivers.append(receiver)
         return receiver
@@ -107,16 +122,16 @@ class Installation:
 
     def ask(self, method: str, path: str, body: object = None) -> tuple[int, Any]:
         """One API call as the administrator."""
-        status, _, answer = self.ask_in_full(method, path, body)
-        return status, answer
+        reply = self.ask_in_full(method, path, body)
+        return reply.status, reply.answer
 
-    def ask_in_full(self, method: str, path: str, body: object = None) -> tuple[int, Mapping[str, str], Any]:
+    def ask_in_full(self, method: str, path: str, body: object = None) -> Reply:
         connection = http.client.HTTPConnection("127.0.0.1", self.port, timeout=10)
         try:
             headers = {"X-API-Key": ADMIN_KEY, "Content-Type": "application/json"}
             connection.request(method, path, None if body is None else json.dumps(body), headers)
             response = connection.getresponse()
-            return response.status, dict(response.getheaders()), json.loads(response.read() or b"null")
+            return Reply(response.status, response.headers, json.loads(response.read() or b"null"))
         finally:
             connection.close()
 

@@ -47,7 +47,7 @@ class KeptProcess:
     def children(self) -> list[psutil.Process]:
         """The processes that this one started itself."""
         try:
-            return psutil.Process(self.pid).children(recursive=True)
+            return list(psutil.Process(self.pid).children(recursive=True))
         except psutil.NoSuchProcess:
             return []
 

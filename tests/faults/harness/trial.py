@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import hashlib
+import json
 import sys
 import time
 from collections.abc import Iterable, Mapping
@@ -11,7 +13,8 @@ from pathlib import Path
 from tests.faults.harness.checker import Verdict, check
 from tests.faults.harness.databases import Hurt, open_deliveries, read_final_state
 from tests.faults.harness.evidence import Evidence, Fault, read_arrivals, read_ledger
-from tests.faults.harness.installation import ADMIN_KEY, CONCURRENCY, Installation
+from tests.faults.harness.installation import ADMIN_KEY, CONCURRENCY, Installation, Reply
+from tests.faults.harness.ledger import Log
 from tests.faults.harness.nemesis import Nemesis
 from tests.faults.harness.processes import KeptProcess
 
@@ -33,6 +36,18 @@ def start_ledger(
 
 def ledger_path(installation: Installation) -> Path:
     return installation.folder / "ledger.jsonl"
+
+
+def send_noted(installation: Installation, event_type: str, **options: object) -> Reply:
+    """Send one event by hand, and enter it in the ledger like any other."""
+    log, number, payload = Log(str(ledger_path(installation))), time.time_ns(), {"sent by hand": time.time_ns()}
+    digest = hashlib.sha256(json.dumps(payload).encode()).hexdigest()
+    log.write(line="tried", request=number, events=[[digest, event_type, None]])
+    event = {"event_type": event_type, "payload": payload, **options}
+    reply = installation.ask_in_full("POST", "/v1/events", event)
+    if reply.status == 202:
+        log.write(line="acknowledged", request=number, event_ids=[reply.answer["event_id"]])
+    return reply
 
 
 def drain(installation: Installation, seconds_max: float = _DRAIN_SECONDS_MAX) -> float:

@@ -103,5 +103,3 @@ class Bench:
 
     def heard(self, kind: type[Fact]) -> list[Any]:
         return [fact for fact in self.facts if type(fact) is kind]
-
-

@@ -142,9 +142,8 @@ def test_give_up_on_makes_a_transient_failure_permanent(name: str) -> None:
 
 
 def test_a_name_in_give_up_on_beats_the_star_that_retries_everything() -> None:
-    endpoint: dict[str, object] = {"retry_on": ("*",), "give_up_on": ("401",)}
-    assert judged(401, **endpoint).category is P
-    assert judged(403, **endpoint).category is T
+    assert judged(401, retry_on=("*",), give_up_on=("401",)).category is P
+    assert judged(403, retry_on=("*",), give_up_on=("401",)).category is T
 
 
 def test_wishes_hold_for_failures_without_an_answer_too() -> None:

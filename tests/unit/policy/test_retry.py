@@ -12,15 +12,18 @@ from doorstep.model.delivery import DeliveryState
 from doorstep.model.outcome import Category, Code, Outcome
 from doorstep.model.retry_policy import RetryPolicy
 from doorstep.policy.classification import lost_worker
-from doorstep.policy.retry import BUILT_IN, capped, named, next_due_at, policy_for, settlement_for
+from doorstep.policy.retry import BUILT_IN, Random, capped, named, next_due_at, policy_for, settlement_for
 from tests.builders import NOW, an_endpoint, an_org, failure, new_id, refusal, success
 from tests.unit.policy.claims import a_claim
 
 _EXACT = RetryPolicy((60, 300, 900), jitter=0)
 
 
-def half() -> float:
-    return 0.5
+def always(chance: float) -> Random:
+    return lambda: chance
+
+
+half = always(0.5)
 
 
 @pytest.mark.parametrize(
@@ -73,7 +76,7 @@ def test_jitter_stays_within_its_share_of_the_delay(chance: float, delay: float,
 
 
 def test_jitter_spreads_over_both_sides_of_the_delay() -> None:
-    dues = [next_due_at(a_claim(), failure(NOW), named("standard"), lambda c=c: c) for c in (0.0, 0.5, 0.999_999)]
+    dues = [next_due_at(a_claim(), failure(NOW), named("standard"), always(c)) for c in (0.0, 0.5, 0.999_999)]
     assert [round((due - NOW) / SECOND) for due in dues if due] == [54, 60, 66]
 
 
@@ -110,7 +113,7 @@ def test_a_retry_after_that_is_no_number_means_the_shortest_pause() -> None:
 
 def test_jitter_never_makes_a_try_earlier_than_the_receiver_asked() -> None:
     outcome = Outcome(reply=failure(NOW).reply, category=Category.TRANSIENT, code="X", retry_after_seconds=100)
-    dues = [next_due_at(a_claim(), outcome, named("standard"), lambda c=c: c) for c in (0.0, 0.999_999)]
+    dues = [next_due_at(a_claim(), outcome, named("standard"), always(c)) for c in (0.0, 0.999_999)]
     assert [round((due - NOW) / SECOND) for due in dues if due] == [100, 110]
 
 
@@ -130,7 +133,7 @@ def test_no_retry_starts_after_the_event_has_expired() -> None:
 
 def test_a_lost_worker_costs_an_attempt_but_next_to_no_further_pause() -> None:
     lost = lost_worker("w1", NOW - DAY, NOW)
-    dues = [next_due_at(a_claim(), lost, _EXACT, lambda c=c: c) for c in (0.0, 0.999_999)]
+    dues = [next_due_at(a_claim(), lost, _EXACT, always(c)) for c in (0.0, 0.999_999)]
     assert [round((due - NOW) / SECOND, 2) for due in dues if due] == [0, 0.25]
     assert next_due_at(a_claim(retry_attempts=3), lost, _EXACT, half) is None
 

@@ -41,10 +41,8 @@ class HouseVerbs:
 
     def _remove_acknowledged(self, settled_before: Instant, limit: int) -> None:
         acknowledged = self._tables.acknowledged
-        old = (
-            key for key, row in acknowledged.items() if row.settled_at is not None and row.settled_at < settled_before
-        )
-        for event_id in list(islice(old, limit)):
+        old = sorted((at, event_id) for event_id, at in acknowledged.items() if at < settled_before)
+        for _, event_id in old[:limit]:
             del acknowledged[event_id], self._tables.events[event_id]
 
     def _remove_expired_keys(self, now: Instant, limit: int) -> int:

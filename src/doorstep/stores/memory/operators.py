@@ -67,7 +67,7 @@ class OperatorVerbs:
         old = row.status
         if old is EventStatus.RECEIVED:
             row.set_status(EventStatus.DELIVERED, now)
-            self._tables.acknowledged[event_id] = row
+            self._tables.acknowledged[event_id] = now
         return StatusChange(event_id, org_id, row.event.correlation_id, old, EventStatus.DELIVERED)
 
     async def add_audit(self, line: AuditLine) -> None:

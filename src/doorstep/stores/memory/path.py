@@ -46,9 +46,15 @@ class PathVerbs:
         return sorted(lanes, key=lambda lane: lane.due_at)
 
     async def claim_due(
-        self, quotas: Sequence[Quota], now: Instant, lease_until: Instant, worker: str, forced_max: int = 0
+        self,
+        quotas: Sequence[Quota],
+        now: Instant,
+        lease_until: Instant,
+        worker: str,
+        forced_max: int = 0,
+        unserved: Sequence[UUID] = (),
     ) -> list[Claim]:
-        claims = [self._claim(row, now, lease_until, worker) for row in self._due_forced(now, forced_max)]
+        claims = [self._claim(row, now, lease_until, worker) for row in self._due_forced(now, forced_max, unserved)]
         for quota in quotas:
             claims += [self._claim(row, now, lease_until, worker) for row in self._due_in(quota, now)]
         return claims
@@ -126,12 +132,12 @@ class PathVerbs:
 
     # -- claiming ------------------------------------------------------------------------------------------
 
-    def _due_forced(self, now: Instant, limit: int) -> list[DeliveryRow]:
+    def _due_forced(self, now: Instant, limit: int, unserved: Sequence[UUID]) -> list[DeliveryRow]:
         rows = (self._tables.by_key[key] for key in self._tables.forced.until(now))
-        return list(islice((row for row in rows if self._is_active(row.delivery.endpoint_id)), limit))
+        return list(islice((row for row in rows if self._serves(row.delivery.endpoint_id, unserved)), limit))
 
-    def _is_active(self, endpoint_id: UUID) -> bool:
-        return self._tables.endpoints[endpoint_id].state is EndpointState.ACTIVE
+    def _serves(self, endpoint_id: UUID, unserved: Sequence[UUID]) -> bool:
+        return self._tables.endpoints[endpoint_id].state is EndpointState.ACTIVE and endpoint_id not in unserved
 
     def _due_in(self, quota: Quota, now: Instant) -> list[DeliveryRow]:
         """The oldest due deliveries of an endpoint, as many as the quota, its concurrency and its rate allow."""

@@ -36,7 +36,7 @@ from doorstep.stores.memory.due_index import DueIndex
 class EventRow:
     """An event, its status, and how many of its deliveries are open, dead, done or cancelled."""
 
-    __slots__ = ("accepted_deliveries", "deliveries", "event", "failed_at", "settled_at", "states", "status")
+    __slots__ = ("accepted_deliveries", "deliveries", "event", "failed_at", "states", "status")
 
     def __init__(self, event: Event) -> None:
         self.event = event
@@ -45,7 +45,6 @@ class EventRow:
         self.deliveries: list[DeliveryRow] = []
         self.accepted_deliveries = 0
         self.failed_at: Instant | None = None
-        self.settled_at: Instant | None = None
 
     def status_now(self) -> EventStatus:
         """What the deliveries add up to. An event that has left `received` never returns there."""
@@ -61,7 +60,6 @@ class EventRow:
             raise IllegalTransition(f"an event cannot go from {self.status} to {status}")
         self.status = status
         self.failed_at = at if status is EventStatus.FAILED else None
-        self.settled_at = at if status is EventStatus.DELIVERED else None
 
     def _count(self, states: Iterable[DeliveryState]) -> int:
         return sum(self.states[state] for state in states)
@@ -113,7 +111,7 @@ class Tables:
         self.in_flight: Counter[UUID] = Counter()
         self.dead = DueIndex()
         self.removable = DueIndex()
-        self.acknowledged: dict[UUID, EventRow] = {}
+        self.acknowledged: dict[UUID, Instant] = {}
         self._last_key = 0
 
     def add(self, delivery: Delivery, event: EventRow) -> None:

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Sequence
 from typing import NamedTuple
+from uuid import UUID
 
 from asyncpg import Record
 
@@ -23,6 +24,7 @@ WITH forced AS MATERIALIZED (
     JOIN doorstep_endpoints p ON p.id = d.endpoint_id
     JOIN doorstep_orgs o ON o.id = p.org_id
     WHERE d.state = 'pending' AND d.forced AND d.due_at <= $1 AND p.state = 'active'
+      AND p.uid <> ALL ($12::uuid[])
     ORDER BY d.due_at, d.id LIMIT $5
     FOR UPDATE OF d SKIP LOCKED
 ), picked AS MATERIALIZED (
@@ -157,6 +159,7 @@ class Demand(NamedTuple):
     lease_until: Instant
     worker: str
     forced_max: int
+    unserved: Sequence[UUID] = ()
 
     @property
     def limited(self) -> bool:
@@ -166,7 +169,7 @@ class Demand(NamedTuple):
         """Claim, in one statement."""
         note = notes.claimed(self.worker)
         heading = (self.now, self.lease_until, self.worker, note, self.forced_max)
-        return await connection.fetch(CLAIM, *heading, *_offer_arrays(self.offers))
+        return await connection.fetch(CLAIM, *heading, *_offer_arrays(self.offers), self.unserved)
 
     async def take_within_limits(self, connection: Connection) -> list[Record]:
         """The same with the endpoints' own limits held, in a transaction around it."""

@@ -112,9 +112,15 @@ class PostgresStore(ColdVerbs):
         )
 
     async def claim_due(
-        self, quotas: Sequence[Quota], now: Instant, lease_until: Instant, worker: str, forced_max: int = 0
+        self,
+        quotas: Sequence[Quota],
+        now: Instant,
+        lease_until: Instant,
+        worker: str,
+        forced_max: int = 0,
+        unserved: Sequence[UUID] = (),
     ) -> list[Claim]:
-        demand = claiming.Demand(await self._offers(quotas), now, lease_until, worker, forced_max)
+        demand = claiming.Demand(await self._offers(quotas), now, lease_until, worker, forced_max, unserved)
         if demand.limited:
             rows = await self._hot.run(demand.take_within_limits)
         else:

@@ -18,7 +18,17 @@ from doorstep.stores.sql.sqlite.names import Directory
 
 # -- lanes -------------------------------------------------------------------------------------------------
 
-LANES = """
+_LANE: tuple[Column, ...] = (
+    Numbers("lane.endpoint_id"),
+    Numbers("lane.due_at"),
+    Numbers("c.version"),
+    Numbers("c.state"),
+    Numbers("c.failures"),
+    Numbers("c.failing_since"),
+    Numbers("c.changed_at"),
+    Numbers("c.until"),
+)
+_LANES = """
 WITH RECURSIVE lane (endpoint_id, due_at) AS (
     SELECT * FROM (SELECT endpoint_id, due_at FROM doorstep_deliveries
         WHERE state = 'pending' ORDER BY endpoint_id, due_at LIMIT 1)
@@ -27,15 +37,18 @@ WITH RECURSIVE lane (endpoint_id, due_at) AS (
         SELECT id FROM doorstep_deliveries WHERE state = 'pending' AND endpoint_id > lane.endpoint_id
         ORDER BY endpoint_id, due_at, id LIMIT 1)
 )
-SELECT lane.endpoint_id, lane.due_at, c.version, c.state, c.failures, c.failing_since, c.changed_at, c.until
-FROM lane LEFT JOIN doorstep_circuits c ON c.endpoint_id = lane.endpoint_id ORDER BY lane.due_at, lane.endpoint_id
 """
+LANES = _LANES + packed(
+    _LANE,
+    "FROM lane LEFT JOIN doorstep_circuits c ON c.endpoint_id = lane.endpoint_id"
+    " ORDER BY lane.due_at, lane.endpoint_id LIMIT -1",
+)
 """Hops from endpoint to endpoint over the index of pending deliveries: one seek each, whatever waits behind it."""
 
 
 def lanes(connection: sqlite3.Connection, directory: Directory) -> list[Lane]:
-    rows = connection.execute(LANES).fetchall()
-    return [_lane(directory.endpoints.uid(row[0]), row) for row in rows]
+    columns = unpacked(_LANE, connection.execute(LANES).fetchone())
+    return [_lane(directory.endpoints.uid(row[0]), row) for row in zip(*columns, strict=True)]
 
 
 def _lane(endpoint_id: UUID, row: Sequence[Any]) -> Lane:
@@ -84,7 +97,8 @@ DUE = packed(
 DUE_FORCED = packed(
     _COLUMNS,
     f"{_PAIR} JOIN doorstep_endpoints p ON p.id = d.endpoint_id AND p.state = 'active'"
-    " WHERE d.state = 'pending' AND d.forced AND d.due_at <= ? ORDER BY d.due_at, d.id LIMIT ?",
+    " WHERE d.state = 'pending' AND d.forced AND d.due_at <= ?"
+    " AND d.endpoint_id NOT IN (SELECT value FROM json_each(?)) ORDER BY d.due_at, d.id LIMIT ?",
 )
 IN_FLIGHT = "SELECT count(*) FROM doorstep_deliveries WHERE endpoint_id = ? AND state = 'in_progress'"
 RATE = "SELECT rate_next_at FROM doorstep_endpoints WHERE id = ?"
@@ -103,7 +117,6 @@ QUEUE_EVENTS = """
 UPDATE doorstep_events SET status = 'queued' WHERE id IN (SELECT value FROM json_each(?)) AND status = 'received'
 """
 
-
 _Due = list[list[Any]]
 """Due deliveries, column by column as above."""
 _NONE_DUE: _Due = [[] for _ in _COLUMNS]
@@ -116,14 +129,28 @@ class Lease(NamedTuple):
 
 
 def claim_due(
-    connection: sqlite3.Connection, directory: Directory, quotas: Sequence[Quota], lease: Lease, forced_max: int
+    connection: sqlite3.Connection,
+    directory: Directory,
+    quotas: Sequence[Quota],
+    lease: Lease,
+    forced_max: int,
+    unserved: Sequence[UUID] = (),
 ) -> list[Claim]:
     """Forced ones first, in a write of their own: the quotas must see their endpoints as full as they then are."""
     claims: list[Claim] = []
     if forced_max:
-        claims += _take(connection, directory, [_read_due(connection, DUE_FORCED, lease.now, forced_max)], lease)
-    due = [_due_in(connection, directory, quota, lease.now) for quota in quotas]
-    return claims + _take(connection, directory, due, lease)
+        left = as_list(directory.endpoints.find(endpoint_id) for endpoint_id in unserved)
+        claims += _take(connection, directory, [_read_due(connection, DUE_FORCED, lease.now, left, forced_max)], lease)
+    for round in _rounds(quotas):
+        due = [_due_in(connection, directory, quota, lease.now) for quota in round]
+        claims += _take(connection, directory, due, lease)
+    return claims
+
+
+def _rounds(quotas: Sequence[Quota]) -> Sequence[Sequence[Quota]]:
+    """Quotas that can be written together: all, unless one endpoint has two, which would both see the same rows."""
+    endpoints = {quota.endpoint_id for quota in quotas}
+    return [quotas] if len(endpoints) == len(quotas) else [[quota] for quota in quotas]
 
 
 def _due_in(connection: sqlite3.Connection, directory: Directory, quota: Quota, now: Instant) -> _Due:
@@ -142,7 +169,7 @@ def _due_in(connection: sqlite3.Connection, directory: Directory, quota: Quota, 
     return [column[:admitted] for column in due]
 
 
-def _read_due(connection: sqlite3.Connection, query: str, *arguments: int) -> _Due:
+def _read_due(connection: sqlite3.Connection, query: str, *arguments: int | str) -> _Due:
     return unpacked(_COLUMNS, connection.execute(query, arguments).fetchone())
 
 

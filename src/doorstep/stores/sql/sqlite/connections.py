@@ -64,6 +64,19 @@ def file_failed(error: BaseException) -> bool:
     return isinstance(error, sqlite3.OperationalError) or type(error) is sqlite3.DatabaseError
 
 
+def disk_failed(error: BaseException) -> bool:
+    """Whether the system could not read, write or sync, so that nobody knows what is on the disk."""
+    cause = error.__cause__ or error
+    return isinstance(cause, sqlite3.Error) and str(getattr(cause, "sqlite_errorname", "")).startswith("SQLITE_IOERR")
+
+
+def empty_log(connection: sqlite3.Connection) -> None:
+    """Write all that is in the log to the database file, and begin the log anew."""
+    (busy, *_) = connection.execute("PRAGMA wal_checkpoint(TRUNCATE)").fetchone()
+    if busy:
+        raise sqlite3.OperationalError("the log cannot be begun anew while others use it")
+
+
 def _configure(connection: sqlite3.Connection) -> None:
     connection.execute("PRAGMA journal_mode = WAL")
     connection.execute("PRAGMA synchronous = FULL")

@@ -47,12 +47,12 @@ class Names:
         return key
 
     def find(self, uid: UUID) -> int | None:
-        known = self._known if uid in self._known.keys else self._read()
-        return known.keys.get(uid)
+        key = self._known.keys.get(uid)
+        return self._read().keys.get(uid) if key is None else key
 
     def uid(self, key: int) -> UUID:
-        known = self._known if key in self._known.uids else self._read()
-        return known.uids[key]
+        uid = self._known.uids.get(key)
+        return self._read().uids[key] if uid is None else uid
 
     def _read(self) -> _Known:
         with closing(connect_reader(self._path)) as connection:

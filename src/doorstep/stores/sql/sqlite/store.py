@@ -95,12 +95,18 @@ class SqliteStore(ColdVerbs):
         return await self._opened_readers().run(partial(claiming.lanes, directory=self._directory))
 
     async def claim_due(
-        self, quotas: Sequence[Quota], now: Instant, lease_until: Instant, worker: str, forced_max: int = 0
+        self,
+        quotas: Sequence[Quota],
+        now: Instant,
+        lease_until: Instant,
+        worker: str,
+        forced_max: int = 0,
+        unserved: Sequence[UUID] = (),
     ) -> list[Claim]:
         lease = claiming.Lease(now, lease_until, worker)
 
         def work(connection: sqlite3.Connection) -> list[Claim]:
-            return claiming.claim_due(connection, self._directory, quotas, lease, forced_max)
+            return claiming.claim_due(connection, self._directory, quotas, lease, forced_max, unserved)
 
         return await self._opened_writer().run(work, durable=False)
 

@@ -15,7 +15,7 @@ from itertools import groupby
 from typing import Any, NamedTuple, TypeVar
 
 from doorstep.errors import StoreUnavailable
-from doorstep.stores.sql.sqlite.connections import connect, file_failed, unavailable
+from doorstep.stores.sql.sqlite.connections import connect, disk_failed, empty_log, file_failed, unavailable
 
 T = TypeVar("T")
 
@@ -52,6 +52,7 @@ class Writer:
         self._jobs: queue.SimpleQueue[Job | None] = queue.SimpleQueue()
         self._connection: sqlite3.Connection | None = None
         self._relaxed = False
+        self._log_doubtful = False
         self._seen_version = 0
         self._wake: Callable[[], None] | None = None
         self._loop = asyncio.get_running_loop()
@@ -112,6 +113,7 @@ class Writer:
             with unavailable(self._path):
                 results = self._transact(self._open(), group)
         except Exception as error:  # noqa: BLE001 - whatever it is, every job is answered and the thread goes on
+            self._log_doubtful |= disk_failed(error)
             self._discard()
             results = [_Failed(_copy(error)) for _ in group]
         self._tell(_resolve, group, results)
@@ -142,6 +144,11 @@ class Writer:
         if self._connection is None:
             self._connection = connect(self._path)
             self._relaxed = False
+        if self._log_doubtful:
+            # After a failed sync Linux forgets what it could not write and calls later syncs a success: relaxed
+            # commits before it may be missing on the disk for good, and with them all that follows in the log.
+            empty_log(self._connection)
+            self._log_doubtful = False
         return self._connection
 
     def _discard(self) -> None:

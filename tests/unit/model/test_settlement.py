@@ -1,0 +1,64 @@
+"""Settlements are made by named constructors, so that state and due time always fit."""
+
+from __future__ import annotations
+
+from doorstep.model.claim import Claim
+from doorstep.model.delivery import TRANSITIONS, DeliveryState
+from doorstep.model.settlement import Settlement
+from tests.builders import NOW, failure, new_id, refusal, success
+
+
+def a_claim() -> Claim:
+    return Claim(
+        key=1,
+        event_key=1,
+        token=1,
+        delivery_id=new_id(),
+        event_id=new_id(),
+        endpoint_id=new_id(),
+        org_id=new_id(),
+        event_type="user.created",
+        payload=b"{}",
+        correlation_id="request-1",
+        accepted_at=NOW,
+        expires_at=None,
+        attempt=1,
+        retry_attempts=0,
+        retries_max=3,
+        first_failed_at=None,
+        claimed_at=NOW,
+        lease_until=NOW + 1,
+        worker="w1",
+        picked_up=True,
+    )
+
+
+def test_only_a_retry_has_a_due_time() -> None:
+    claim = a_claim()
+    assert Settlement.delivered(claim, success(NOW)).due_at is None
+    assert Settlement.dead(claim, refusal(NOW)).due_at is None
+    assert Settlement.retry(claim, failure(NOW), NOW + 9, 3).due_at == NOW + 9
+
+
+def test_every_settlement_is_an_allowed_transition_of_a_delivery_in_progress() -> None:
+    claim = a_claim()
+    made = [
+        Settlement.delivered(claim, success(NOW)),
+        Settlement.dead(claim, refusal(NOW)),
+        Settlement.retry(claim, failure(NOW), NOW, 3),
+    ]
+    for settlement in made:
+        assert (DeliveryState.IN_PROGRESS, settlement.state) in TRANSITIONS
+
+
+def test_only_a_retry_changes_how_many_retries_there_may_be() -> None:
+    claim = a_claim()
+    assert Settlement.delivered(claim, success(NOW)).retries_max == claim.retries_max
+    assert Settlement.dead(claim, refusal(NOW)).retries_max == claim.retries_max
+    assert Settlement.retry(claim, failure(NOW), NOW, 7).retries_max == 7
+
+
+def test_exactly_the_outcomes_with_a_category_failed() -> None:
+    assert success(NOW).succeeded
+    assert not failure(NOW).succeeded
+    assert not refusal(NOW).succeeded

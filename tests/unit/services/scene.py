@@ -1,0 +1,72 @@
+"""One worker with all its services, in virtual time, before a store that takes its time and a network that obeys."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Coroutine
+from random import Random
+from typing import Any
+
+from doorstep.model.delivery import Delivery, DeliveryState
+from doorstep.model.endpoint import Endpoint
+from doorstep.stores.memory import MemoryStore
+from doorstep.testing.fake_clock import BEGINNING
+from tests.builders import a_submission, an_endpoint, an_org
+from tests.simulation.faults import Fault
+from tests.simulation.machines import SkewedClock, WorkerMachine
+from tests.simulation.network import Network
+from tests.simulation.store_server import StoreServer, finish
+from tests.simulation.trace import Trace
+from tests.simulation.virtual_loop import VirtualLoop
+
+
+class Away:
+    """The verbs that fail, and how, for as long as they are in here."""
+
+    def __init__(self) -> None:
+        self.verbs: dict[str, Fault] = {}
+        self.asked: list[str] = []
+
+    def strikes(self, verb: str) -> Fault | None:
+        self.asked.append(verb)
+        return self.verbs.get("*", self.verbs.get(verb))
+
+
+class OneWorker:
+    def __init__(self, personality: str = "ok", **endpoint: object) -> None:
+        self.loop = VirtualLoop()
+        self.clock = SkewedClock(self.loop)
+        trace = Trace(self.loop)
+        self.server = StoreServer(MemoryStore(self.clock), self.loop, Random(1), trace)
+        self.away = Away()
+        self.server.faults = self.away
+        self.network = Network(self.loop, Random(2), trace, self.loop.kill)
+        self.org = an_org()
+        self.endpoint: Endpoint = an_endpoint(self.org.org_id, **endpoint)
+        self.network.personalities[self.endpoint.url or ""] = personality
+        finish(self.server.store.put_org(self.org))
+        finish(self.server.store.put_endpoint(self.endpoint))
+
+    def run(self, story: Callable[[WorkerMachine], Coroutine[Any, Any, None]]) -> WorkerMachine:
+        """Start the worker and tell the story; returns the worker as it is in the end."""
+        machines: list[WorkerMachine] = []
+
+        async def main() -> None:
+            machines.append(WorkerMachine("w1", self.loop, self.server, self.clock, self.network, Random(3)))
+            await story(machines[0])
+
+        self.loop.run(main())
+        assert not self.loop.unhandled()
+        return machines[0]
+
+    def accept(self, count: int = 1, **fields: Any) -> None:
+        now = BEGINNING + self.loop.now
+        given = {"due_at": now, "created_at": now} | fields
+        made = [a_submission(self.org.org_id, [self.endpoint.endpoint_id], **given) for _ in range(count)]
+        store = self.server.store
+        finish(store.accept(made, finish(store.routing_version()), now))
+
+    def deliveries(self) -> list[Delivery]:
+        return [row.delivery for row in self.server.store._tables.deliveries.values()]
+
+    def count(self, state: DeliveryState) -> int:
+        return int(finish(self.server.store.tally())[state])

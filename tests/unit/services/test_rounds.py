@@ -1,0 +1,132 @@
+"""What single rounds of the small services do, and when they want to run again."""
+
+from __future__ import annotations
+
+from typing import Any, cast
+
+import msgspec
+
+from doorstep.clock import DAY, SECOND, AnchoredClock, Instant
+from doorstep.model.delivery import DeliveryState
+from doorstep.services.cleaner import Cleaner
+from doorstep.services.dispatcher import Dispatcher
+from doorstep.services.reclaimer import Reclaimer
+from doorstep.services.timekeeper import Timekeeper
+from doorstep.stores.memory import MemoryStore
+from doorstep.stores.store import Store
+from doorstep.telemetry import Notice, Telemetry
+from tests.builders import NOW, an_endpoint
+from tests.unit.path.scene import Bench
+
+# -- cleaner -----------------------------------------------------------------------------------------------
+
+
+async def test_what_is_past_its_retention_is_removed_dead_letters_are_archived_and_the_counts_are_told() -> None:
+    bench = Bench()
+    (endpoint,) = await bench.prepare()
+    await bench.accept(endpoint)
+    await bench.deliver()
+    (dead,) = await bench.accept(endpoint)
+    await bench.deliver(404)
+    cleaner = Cleaner(bench.store, bench.clock, bench.tuning, bench.telemetry)
+    bench.clock.advance(7 * DAY / SECOND)
+    assert await cleaner.run_once() == 60
+    bench.clock.advance(0.001)
+    assert await cleaner.run_once() == 0.05, "there may be more: soon again"
+    assert await cleaner.run_once() == 60
+    assert (await bench.delivery(dead)).state is DeliveryState.ARCHIVED
+    assert sum((await bench.store.tally()).values()) == 1
+    (told,) = bench.heard(Notice)
+    assert (told.fields["archived"], told.fields["deliveries"], told.fields["attempts"]) == (1, 1, 1)
+
+
+# -- dispatcher --------------------------------------------------------------------------------------------
+
+
+def dispatcher_of(bench: Bench) -> Dispatcher:
+    return Dispatcher(bench.deliverer, bench.directory, bench.clock)
+
+
+async def test_with_nothing_known_to_be_due_the_store_is_asked_twice_a_second() -> None:
+    bench = Bench()
+    (endpoint,) = await bench.prepare()
+    assert await dispatcher_of(bench).run_once() == 0.5
+    await bench.accept(endpoint, due_at=NOW + 3_600 * SECOND)
+    assert await dispatcher_of(bench).run_once() == 0.5
+
+
+async def test_the_next_round_is_when_the_next_delivery_is_due() -> None:
+    bench = Bench()
+    (endpoint,) = await bench.prepare()
+    await bench.accept(endpoint, due_at=NOW + SECOND // 8)
+    assert await dispatcher_of(bench).run_once() == 0.125
+
+
+async def test_a_change_to_an_endpoint_by_another_process_is_noticed_within_a_quarter_of_a_second() -> None:
+    bench = Bench()
+    await bench.prepare()
+    dispatcher = dispatcher_of(bench)
+    await dispatcher.run_once()
+    made = an_endpoint(bench.org.org_id)
+    await bench.store.put_endpoint(made)
+    bench.clock.advance(0.249)
+    await dispatcher.run_once()
+    assert bench.directory.endpoint(made.endpoint_id) is None
+    bench.clock.advance(0.001)
+    await dispatcher.run_once()
+    assert bench.directory.endpoint(made.endpoint_id) == made
+
+
+# -- reclaimer ---------------------------------------------------------------------------------------------
+
+
+async def test_the_reclaimer_looks_twice_a_second_and_at_once_again_after_a_find() -> None:
+    found, woken = [2, 0], []
+
+    async def reclaim() -> int:
+        return found.pop(0)
+
+    reclaimer = Reclaimer(reclaim, lambda: woken.append(True))
+    assert await reclaimer.run_once() == 0.0
+    assert woken == [True]
+    assert await reclaimer.run_once() == 0.5
+    assert woken == [True]
+
+
+# -- timekeeper --------------------------------------------------------------------------------------------
+
+
+class FarStore(MemoryStore):
+    """A store on another machine, whose clock is ahead by so much."""
+
+    capabilities = msgspec.structs.replace(MemoryStore.capabilities, many_machines=True)
+
+    def __init__(self, clock: AnchoredClock, ahead: Instant) -> None:
+        super().__init__(clock)
+        self.ahead = ahead
+
+    async def time(self) -> Instant:
+        return await super().time() + self.ahead
+
+
+async def test_a_process_follows_the_time_of_a_shared_store_and_a_large_step_is_told() -> None:
+    clock = AnchoredClock()
+    told: list[Any] = []
+    before = clock.now()
+    timekeeper = Timekeeper(FarStore(clock, 3_600 * SECOND), clock, Telemetry(told.extend))
+    assert await timekeeper.run_once() == 30
+    assert 3_600 * SECOND <= clock.now() - before < 3_601 * SECOND
+    assert [fact.message for fact in told] == ["the clock was moved to follow the store's time"]
+
+
+async def test_small_corrections_are_made_silently() -> None:
+    clock = AnchoredClock()
+    told: list[Any] = []
+    timekeeper = Timekeeper(FarStore(clock, SECOND // 2), clock, Telemetry(told.extend))
+    await timekeeper.run_once()
+    assert told == []
+
+
+async def test_an_embedded_store_has_no_time_of_its_own_to_follow() -> None:
+    clock = AnchoredClock()
+    assert await Timekeeper(cast(Store, MemoryStore(clock)), clock, Telemetry()).run_once() is None
