@@ -33,6 +33,7 @@ def variables(database: Database) -> dict[str, str]:
         "DOORSTEP_SECRET_KEY": SECRET_KEY,
         "DOORSTEP_ALLOW_ADDRESSES": "127.0.0.0/8",
         "DOORSTEP_LOG_FORMAT": "json",
+        "DOORSTEP_GRACE_SECONDS": "1",
     }
 
 

@@ -22,7 +22,7 @@ _ROUNDS = 20
 
 
 def measure(setting: Setting) -> Iterator[Figure]:
-    much, little = setting.scaled(1_000_000, 200_000), 10_000
+    much, little = setting.scaled(1_000_000, 100_000), 10_000
     for store in setting.stores:
         small, large = _costs(setting, store, little, much)
         yield Figure(f"{store}: claim of {_BATCH} beside {little:,} finished", small, "ms")

@@ -22,7 +22,7 @@ _TIMEOUT_SECONDS = 2.0
 
 
 def measure(setting: Setting) -> Iterator[Figure]:
-    flood = setting.scaled(100_000, 20_000)
+    flood = setting.scaled(100_000, 10_000)
     for store in setting.stores:
         idle = percentile(_samples(setting, store, flood=0), 0.99)
         yield Figure(f"{store}: p99 to a healthy endpoint, idle", idle, "ms")
@@ -39,4 +39,4 @@ def _samples(setting: Setting, store: StoreName, flood: int, org_id: UUID = DEFA
     with setting.databases.fresh(store) as database:
         stock(database, *([dead] if flood else []), healthy)
         with Serving(database) as serving:
-            return arrivals_ms(serving, setting.receiver, setting.scaled(600, 200))
+            return arrivals_ms(serving, setting.receiver, setting.scaled(600, 120))

@@ -23,7 +23,7 @@ def measure(setting: Setting) -> Iterator[Figure]:
         with setting.databases.fresh(store) as database:
             stock(database, Wanted(setting.receiver.url("stamp"), event_type="stamped"))
             with Serving(database) as serving:
-                samples = arrivals_ms(serving, setting.receiver, setting.scaled(400, 150))
+                samples = arrivals_ms(serving, setting.receiver, setting.scaled(400, 120))
         yield Figure(f"{store}: request sent to arrival, p50", percentile(samples, 0.5), "ms", TARGET)
         yield Figure(
             f"{store}: request sent to arrival, p99", percentile(samples, 0.99), "ms", note=f"N={len(samples)}"

@@ -17,11 +17,11 @@ _SECONDS_MAX = 60
 
 
 def measure(setting: Setting) -> Iterator[Figure]:
-    count = setting.scaled(40_000, 10_000)
+    count = setting.scaled(40_000, 8_000)
     for store in setting.stores:
         alone = _per_second(setting, store, count, workers=0)
         yield Figure(f"{store}: serve alone", alone, "/s")
-        for workers in (1, 2):
+        for workers in (1,) if setting.quick else (1, 2):
             more = _per_second(setting, store, count, workers)
             words = f"serve and {workers} worker process{'es' if workers > 1 else ''}"
             yield Figure(f"{store}: {words}", more, "/s", note=f"{more / alone:.2f} × alone, on {os.cpu_count()} cores")

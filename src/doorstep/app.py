@@ -54,11 +54,16 @@ class Doorstep:
     """
 
     def __init__(
-        self, settings: Settings | str | None = None, *, telemetry: Telemetry | None = None, store: Store | None = None
+        self,
+        settings: Settings | str | None = None,
+        *,
+        telemetry: Telemetry | None = None,
+        store: Store | None = None,
+        clock: AnchoredClock | None = None,
     ) -> None:
         self.settings = settings if isinstance(settings, Settings) else _settings(settings)
         self.telemetry = telemetry or Telemetry()
-        self.clock = AnchoredClock()
+        self.clock = clock or AnchoredClock()
         self.store = store or store_from_url(self.settings.database_url)
         self.tuning = tuning_of(self.settings)
         self.guard = AddressGuard(self.settings.allow_addresses, allow_http=self.settings.allow_http)

@@ -126,6 +126,13 @@ async def test_repeating_an_accept_whose_answer_was_lost_adds_nothing(scene: Sce
     assert await scene.counts() == {DeliveryState.PENDING: 1}
 
 
+async def test_the_same_event_twice_in_one_call_is_kept_once(scene: Scene) -> None:
+    submission = a_submission(scene.org_id, [scene.endpoint.endpoint_id])
+    first, second = await scene.submit(submission, submission)
+    assert first == second
+    assert await scene.counts() == {DeliveryState.PENDING: 1}
+
+
 async def test_an_event_accepted_by_one_store_is_seen_by_another(scene: Scene, other_store: Store) -> None:
     (submission,) = await scene.accept()
     view = await other_store.event(scene.org_id, submission.event.event_id)

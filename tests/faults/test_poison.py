@@ -5,6 +5,8 @@ from __future__ import annotations
 from collections import Counter
 from datetime import UTC, datetime, timedelta
 
+import pytest
+
 from tests.faults.broken import program
 from tests.faults.conftest import Install
 from tests.faults.harness.databases import Database, SqliteDatabase
@@ -71,3 +73,18 @@ def test_the_harness_catches_attempts_that_are_counted_only_when_settled(
     poison_one_of_many(installation, seconds_max=25)
     print(f"\ncount at settle: touched {touches(installation)} times")
     assert touches(installation) > _RETRIES + 1
+
+
+@pytest.mark.xfail(strict=True, reason="a process takes deliveries whose handler it does not have, and they die of it")
+def test_a_server_leaves_deliveries_to_the_workers_that_have_the_handler(
+    install: Install, sqlite_database: SqliteDatabase
+) -> None:
+    installation = install(sqlite_database, settings=SETTINGS)
+    installation.serve()
+    installation.enrol("handled")
+    events = [{"event_type": "handled", "payload": {"name": f"harmless {number}"}} for number in range(_NEIGHBOURS)]
+    assert installation.ask("POST", "/v1/events/batch", {"events": events})[0] == 202
+    installation.add_worker("--app", "tests.faults.poison_app:doorstep")
+    drain(installation, 20)
+    states = Counter(state for _, state, _ in sqlite_database.rows(_STATES))
+    assert states == {"delivered": _NEIGHBOURS}

@@ -110,12 +110,13 @@ def _try(tally: Tally, plan: str, database: Database, folder: Path, seed: int) -
 
 
 def _lose_power(tally: Tally, folder: Path, seed: int) -> None:
-    steps = record(folder, requests=_POWER_REQUESTS, seed=seed)
+    inject = f"fsync,fdatasync:error=EIO:when={40 + seed % 7}+{9 + seed % 5}" if seed % 2 else None
+    steps = record(folder, requests=_POWER_REQUESTS, seed=seed, inject=inject)
     cuts: list[Cut] = list(cut_power(steps, folder, _CUTS, seed))
     losing = [cut for cut in cuts if cut.lost or cut.integrity != "ok"]
     acknowledged = len(cuts[-1].acknowledged)
     tally.add(
-        f"power loss on sqlite, seed {seed}",
+        f"power loss{' after failed syncs' if inject else ''} on sqlite, seed {seed}",
         f"N = {len(cuts)} cuts, acknowledged {acknowledged}, cuts that lost any: {len(losing)}",
         bool(losing),
         cuts=len(cuts), acknowledged=acknowledged, lost=len(losing),

@@ -280,6 +280,14 @@ def test_the_waiting_deliveries_of_a_deleted_endpoint_become_dead_letters(served
     assert endpoint_id not in {endpoint["endpoint_id"] for endpoint in listed}
 
 
+def test_a_body_is_json_whatever_its_content_type_says(served: Program, receiver: Receiver) -> None:
+    """`curl -d` calls every body a form."""
+    form = {"Content-Type": "application/x-www-form-urlencoded"}
+    endpoint = {"name": "shop", "url": receiver.url, "event_types": [new_type()]}
+    assert served.post("/v1/endpoints", endpoint, headers=form).status == 201
+    assert served.post("/v1/events", {"event_type": new_type(), "payload": 1}, headers=form).status == 202
+
+
 def test_a_policy_is_given_by_name_by_delays_or_in_full(served: Program, receiver: Receiver) -> None:
     full = {"delays": [1, 2.5], "jitter": 0, "deadline_seconds": 60}
     for given, delays in (("quick", [5, 30, 300]), ([7], [7]), (full, [1, 2.5])):

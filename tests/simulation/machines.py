@@ -10,7 +10,7 @@ from random import Random
 from typing import Any
 
 from doorstep.clock import Instant, seconds
-from doorstep.errors import Conflict, DoorstepError, StoreUnavailable
+from doorstep.errors import Conflict, StoreUnavailable
 from doorstep.model.ids import uuid7
 from doorstep.path.accept import Accepter, Draft
 from doorstep.path.directory import Directory
@@ -123,7 +123,7 @@ class ClientMachine(Machine):
             (sending.receipt,) = await self._accepter.accept([sending.draft])
         except Exception as error:  # noqa: BLE001 - whatever the client is told goes into its ledger
             sending.trouble = error
-            if not isinstance(error, DoorstepError):
+            if not isinstance(error, StoreUnavailable):  # nothing else can be wrong with what our clients send
                 self.troubles.append(f"{self.process.name}: sending failed with {error!r}")
 
 

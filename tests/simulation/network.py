@@ -14,7 +14,7 @@ from doorstep.wire.transport import Done, Transmission
 from tests.simulation.trace import Trace, short
 from tests.simulation.virtual_loop import Process, VirtualLoop
 
-POISON = b"poison"
+POISON = b'{"poison"'
 """A payload that begins like this kills every worker that touches it."""
 
 

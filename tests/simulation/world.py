@@ -23,8 +23,9 @@ from doorstep.stores.memory import MemoryStore
 from doorstep.testing.fake_clock import BEGINNING
 from tests.simulation.faults import Faults, NoFaults, RandomFaults
 from tests.simulation.machines import ClientMachine, OperatorMachine, SkewedClock, WorkerMachine
-from tests.simulation.network import POISON, Network
+from tests.simulation.network import Network
 from tests.simulation.scenario import TUNING, EndpointPlan, Scenario
+from tests.simulation.sendings import plan_sendings
 from tests.simulation.store_server import StoreServer, finish
 from tests.simulation.story import Disturbance, Life, Sending, Story
 from tests.simulation.trace import Trace
@@ -84,7 +85,7 @@ class World:
             self.start_worker(slot)
         for slot in range(self.scenario.clients):
             self.start_client(slot)
-        self._plan_sendings()
+        plan_sendings(self)
         disturb(self)
         await asyncio.sleep(self.scenario.chaos_seconds)
         self._heal()
@@ -162,6 +163,10 @@ class World:
         self._machines.append(machine)
         self.clients[slot:slot + 1] = [machine]  # fmt: skip
 
+    def send(self, slot: int, draft: Draft) -> None:
+        """By whoever is in that client's place at the moment."""
+        self.clients[slot].send(draft)
+
     def _new_name(self, kind: str) -> str:
         self._started += 1
         return f"{kind}-{self._started}"
@@ -169,41 +174,6 @@ class World:
     def _clock(self, random: Random) -> SkewedClock:
         skew = self.scenario.skew_seconds
         return SkewedClock(self.loop, random.uniform(-skew, skew), random.uniform(-0.001, 0.001) if skew else 0)
-
-    # -- clients -------------------------------------------------------------------------------------------
-
-    def _plan_sendings(self) -> None:
-        random = self.random("clients")
-        for slot in range(self.scenario.clients):
-            for number in range(self.scenario.events):
-                draft = self._draft(random, f"{slot}-{number}")
-                at = self._moment(random)
-                self.loop.call_later(at, self._send, slot, draft)
-                if draft.idempotency_key is not None:
-                    self.loop.call_later(at + random.uniform(0, 1), self._send, slot, draft)
-        if self.scenario.poison:
-            self.loop.call_later(1, self._send, 0, self._draft(random, "poison", POISON))
-
-    def _moment(self, random: Random) -> float:
-        """When an event is sent."""
-        moments = self.scenario.moments
-        return random.choice(moments) if moments else random.uniform(0, self.scenario.chaos_seconds * 0.8)
-
-    def _send(self, slot: int, draft: Draft) -> None:
-        self.clients[slot].send(draft)
-
-    def _draft(self, random: Random, name: str, prefix: bytes = b"") -> Draft:
-        now = BEGINNING + self.loop.now
-        chance = random.random()
-        return Draft(
-            org_id=random.choice(self.orgs),
-            event_type=random.choice(("order.paid", "user.created")),
-            payload=prefix + b'{"name": "%s"}' % name.encode(),
-            correlation_id=name,
-            deliver_at=now + random.randint(0, 6 * SECOND) if chance < 0.1 else None,
-            expires_at=now + random.randint(7 * SECOND, 12 * SECOND) if chance > 0.9 else None,
-            idempotency_key=f"key {name}" if 0.4 < chance < 0.6 else None,
-        )
 
     # -- disturbances --------------------------------------------------------------------------------------
 

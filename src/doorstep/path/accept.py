@@ -26,7 +26,7 @@ from doorstep.telemetry import Telemetry
 _BATCH_MAX = 1_000
 _STALE_TRIES = 5
 _EVENT_TYPE = re.compile(r"[A-Za-z0-9_][A-Za-z0-9_.:/\-]{0,127}")
-_CORRELATION_ID = re.compile(r"[A-Za-z0-9_.:/=+@\-]{0,128}")
+_CORRELATION_ID = re.compile(r"[!-~]{0,128}")
 _KEY_CHARACTERS_MAX = 255
 _METADATA_BYTES_MAX = 16_384
 
@@ -150,9 +150,7 @@ def check(draft: Draft, payload_bytes_max: int, where: str = "") -> None:
     if key is not None and not (0 < len(key) <= _KEY_CHARACTERS_MAX and key.isascii() and key.isprintable()):
         raise InvalidInput(f"{where}idempotency_key", f"must be 1 to {_KEY_CHARACTERS_MAX} printable ASCII characters")
     if not _CORRELATION_ID.fullmatch(draft.correlation_id):
-        raise InvalidInput(
-            f"{where}correlation_id", "must be at most 128 letters, digits and the signs _ . : / = + @ -"
-        )
+        raise InvalidInput(f"{where}correlation_id", "must be at most 128 visible ASCII characters")
     if len(draft.metadata) > _METADATA_BYTES_MAX:
         raise InvalidInput(
             f"{where}metadata", f"must be at most {_METADATA_BYTES_MAX} bytes, got {len(draft.metadata)}"

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import sqlite3
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -18,6 +19,7 @@ CHECKPOINT_PAGES = 4_000
 """16 MiB of log between checkpoints: a page that is written again before costs nothing more."""
 LOG_BYTES_MAX = 64 * 2**20
 """A log that a burst made longer is cut back to this after a checkpoint."""
+_CHUNK_BYTES = 2**20
 STATEMENTS_KEPT = 512
 """Prepared statements a connection keeps; a batch has up to eight sizes of each."""
 
@@ -70,11 +72,30 @@ def disk_failed(error: BaseException) -> bool:
     return isinstance(cause, sqlite3.Error) and str(getattr(cause, "sqlite_errorname", "")).startswith("SQLITE_IOERR")
 
 
-def empty_log(connection: sqlite3.Connection) -> None:
-    """Write all that is in the log to the database file, and begin the log anew."""
-    (busy, *_) = connection.execute("PRAGMA wal_checkpoint(TRUNCATE)").fetchone()
-    if busy:
-        raise sqlite3.OperationalError("the log cannot be begun anew while others use it")
+def rewrite_log(connection: sqlite3.Connection, path: str) -> None:
+    """Write the bytes of the log once more where they are, and sync them.
+
+    A checkpoint instead would do harm: the file would then be newer than a log with a hole in it, and the two are
+    put together after a power cut. The write lock keeps everyone else from changing the log meanwhile.
+    """
+    connection.execute("BEGIN IMMEDIATE")
+    try:
+        log = os.open(f"{path}-wal", os.O_RDWR)
+        try:
+            _write_again(log)
+        finally:
+            os.close(log)
+    except OSError as error:
+        raise sqlite3.OperationalError(f"the log cannot be written again: {error.strerror}") from error
+    finally:
+        connection.execute("ROLLBACK")
+
+
+def _write_again(file: int) -> None:
+    offset = 0
+    while chunk := os.pread(file, _CHUNK_BYTES, offset):
+        offset += os.pwrite(file, chunk, offset)
+    os.fsync(file)
 
 
 def _configure(connection: sqlite3.Connection) -> None:

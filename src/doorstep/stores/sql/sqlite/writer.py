@@ -15,7 +15,7 @@ from itertools import groupby
 from typing import Any, NamedTuple, TypeVar
 
 from doorstep.errors import StoreUnavailable
-from doorstep.stores.sql.sqlite.connections import connect, disk_failed, empty_log, file_failed, unavailable
+from doorstep.stores.sql.sqlite.connections import connect, disk_failed, file_failed, rewrite_log, unavailable
 
 T = TypeVar("T")
 
@@ -147,7 +147,7 @@ class Writer:
         if self._log_doubtful:
             # After a failed sync Linux forgets what it could not write and calls later syncs a success: relaxed
             # commits before it may be missing on the disk for good, and with them all that follows in the log.
-            empty_log(self._connection)
+            rewrite_log(self._connection, self._path)
             self._log_doubtful = False
         return self._connection
 

@@ -1,0 +1,55 @@
+"""What a store is before and after its verbs: opened, migrated, closed, and telling the time."""
+
+from __future__ import annotations
+
+import asyncio
+from contextlib import suppress
+from itertools import pairwise
+
+from doorstep.clock import SECOND
+from doorstep.model.delivery import DeliveryState
+from doorstep.stores.store import Store
+from tests.builders import a_submission
+from tests.contract.places import Place
+from tests.contract.scene import Scene
+
+PATIENCE_SECONDS = 10
+
+
+async def test_what_was_kept_is_there_after_closing_and_opening_again(place: Place) -> None:
+    first = await place.open()
+    scene = await Scene(first).prepare()
+    (submission,) = await scene.accept()
+    claim = await scene.claim_one()
+    await first.close()
+
+    scene.store = await place.open()
+
+    assert (await scene.store.event(scene.org_id, submission.event.event_id)).event == submission.event
+    assert await scene.counts() == {DeliveryState.IN_PROGRESS: 1}
+    assert (await scene.deliver(claim)).late == (), "the worker's claim outlives its store"
+    await scene.store.close()
+
+
+async def test_migrating_what_is_current_changes_nothing(scene: Scene) -> None:
+    await scene.accept()
+    await scene.store.migrate()
+    assert await scene.counts() == {DeliveryState.PENDING: 1}
+
+
+async def test_the_stores_time_is_shared_and_does_not_go_back(store: Store, other_store: Store) -> None:
+    told = [await one.time() for one in (store, other_store) * 3]
+    assert all(later >= earlier - SECOND for earlier, later in pairwise(told))
+    assert told[-1] - told[0] < 60 * SECOND
+
+
+async def test_a_store_that_announces_work_wakes_the_others_that_share_it(scene: Scene, other_store: Store) -> None:
+    assert other_store.capabilities.pushes_wakeups, "a store without wake-ups needs another test here"
+    woken = asyncio.Event()
+    other_store.on_wakeup(woken.set)
+    await other_store.lanes(scene.now)
+    async with asyncio.timeout(PATIENCE_SECONDS):
+        while not woken.is_set():  # a hint may be lost, so one of many is enough
+            await scene.submit(a_submission(scene.org_id, [scene.endpoint.endpoint_id]))
+            with suppress(TimeoutError):
+                await asyncio.wait_for(woken.wait(), 0.2)

@@ -1,0 +1,51 @@
+"""What the clients send, and when."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from random import Random
+from typing import TYPE_CHECKING
+from uuid import UUID
+
+from doorstep.clock import SECOND
+from doorstep.path.accept import Draft
+from doorstep.testing.fake_clock import BEGINNING
+from tests.simulation.network import POISON
+from tests.simulation.scenario import Scenario
+
+if TYPE_CHECKING:
+    from tests.simulation.world import World
+
+
+def plan_sendings(world: World) -> None:
+    """Set the timers of all sendings. What has an idempotency key is sent twice, whatever the first answer was."""
+    random, scenario = world.random("clients"), world.scenario
+    for slot in range(scenario.clients):
+        for number in range(scenario.events):
+            draft = _draft(random, world.orgs, f"{slot}-{number}")
+            at = _moment(scenario, random)
+            world.loop.call_later(at, world.send, slot, draft)
+            if draft.idempotency_key is not None:
+                world.loop.call_later(at + random.uniform(0, 1), world.send, slot, draft)
+    if scenario.poison:
+        world.loop.call_later(1, world.send, 0, _draft(random, world.orgs, "poison", POISON))
+
+
+def _moment(scenario: Scenario, random: Random) -> float:
+    if scenario.moments:
+        return random.choice(scenario.moments)
+    return random.uniform(0, scenario.chaos_seconds * 0.8)
+
+
+def _draft(random: Random, orgs: Sequence[UUID], name: str, opening: bytes = b'{"name"') -> Draft:
+    """An event with a payload of its own, by which it is known again."""
+    chance = random.random()
+    return Draft(
+        org_id=random.choice(orgs),
+        event_type=random.choice(("order.paid", "user.created")),
+        payload=opening + b': "%s"}' % name.encode(),
+        correlation_id=name,
+        deliver_at=BEGINNING + random.randint(0, 6 * SECOND) if chance < 0.1 else None,
+        expires_at=BEGINNING + random.randint(7 * SECOND, 12 * SECOND) if chance > 0.9 else None,
+        idempotency_key=f"key {name}" if 0.4 < chance < 0.6 else None,
+    )
