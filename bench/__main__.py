@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import argparse
+import signal
+import sys
 import time
 from collections.abc import Callable, Iterator
 
@@ -27,6 +29,7 @@ MEASURES: dict[str, Callable[[Setting], Iterator[Figure]]] = {
 
 def main() -> None:
     arguments = _arguments()
+    signal.signal(signal.SIGTERM, lambda *_: sys.exit("stopped"))  # so that what was started is ended, too
     started = time.monotonic()
     figures: list[Figure] = []
     with Databases() as databases, Receiver() as receiver:

@@ -29,7 +29,7 @@ from doorstep.model.retry_policy import RetryPolicy
 from doorstep.model.submission import Receipt, Verdict
 from doorstep.path.accept import Accepter, Draft
 from doorstep.path.directory import Directory
-from doorstep.path.enrol import EndpointForm, enrol
+from doorstep.path.enrol import EndpointForm, PolicyForm, enrol
 from doorstep.path.operate import Operator
 from doorstep.path.tuning import Tuning
 from doorstep.services.worker import Worker
@@ -197,7 +197,8 @@ class Doorstep:
         url: str | None = None,
         handler: str | None = None,
         event_types: Sequence[str] = ("*",),
-        policy: RetryPolicy | str | Sequence[float] | None = None,
+        policy: PolicyForm | None = None,
+        policy_by_event_type: Mapping[str, PolicyForm] | None = None,
         timeout_seconds: float | None = None,
         concurrency_max: int | None = None,
         rate_per_second: float | None = None,
@@ -214,6 +215,7 @@ class Doorstep:
             handler=handler,
             event_types=tuple(event_types),
             policy=policy,
+            policy_by_event_type=dict(policy_by_event_type or {}),
             timeout_seconds=timeout_seconds,
             concurrency_max=concurrency_max,
             rate_per_second=rate_per_second,
@@ -232,6 +234,7 @@ class Doorstep:
             sealer=self._sealer,
             guard=self.guard,
             timeout_seconds_max=self.settings.timeout_seconds_max,
+            standard=self.tuning.policy,
         )
         await self.store.put_endpoint(endpoint)
         await self.directory.reload()

@@ -24,7 +24,7 @@ from doorstep.model.act import ActKind, ActResult
 from doorstep.model.attempt import Attempt
 from doorstep.model.circuit import Circuit
 from doorstep.model.delivery import Delivery, DeliveryState, HistoryLine
-from doorstep.model.endpoint import CircuitRules, Endpoint
+from doorstep.model.endpoint import CircuitRules, Endpoint, EndpointState
 from doorstep.model.event import EventStatus
 from doorstep.model.submission import Receipt
 from doorstep.path.accept import Draft
@@ -104,7 +104,8 @@ class Scene:
         ids = (endpoint.endpoint_id,)
         draft = Draft(org_id=endpoint.org_id, event_type="order.paid", payload=b'{"n": 1}', endpoint_ids=ids)
         receipts = await self.doorstep.send_many([draft] * count)
-        return [(await self.deliveries(receipt, endpoint.org_id))[0] for receipt in receipts]
+        found = await asyncio.gather(*(self.deliveries(receipt, endpoint.org_id) for receipt in receipts))
+        return [delivery for (delivery,) in found]
 
     async def act(self, kind: ActKind, *deliveries: Delivery, actor: str = "ops") -> ActResult:
         ids = [delivery.delivery_id for delivery in deliveries]
@@ -170,6 +171,19 @@ class Scene:
     async def _tried(self, delivery: Delivery, times: int) -> bool:
         return len(await self.attempts(delivery)) >= times
 
+    async def until_endpoint(self, endpoint: Endpoint, state: EndpointState) -> Endpoint:
+        async def reached() -> bool:
+            return (await self.doorstep.endpoint(endpoint.org_id, endpoint.endpoint_id)).state is state
+
+        await until(reached, f"an endpoint that is {state}")
+        return await self.doorstep.endpoint(endpoint.org_id, endpoint.endpoint_id)
+
+    async def nothing_more_arrives(self, seconds: float = 0.6) -> None:
+        """Long enough for every worker to have looked: each looks twice a second, woken or not."""
+        before = len(self.receiver.requests)
+        await asyncio.sleep(seconds)
+        assert len(self.receiver.requests) == before
+
     async def until_received(self, count: int) -> None:
         await until(lambda: len(self.receiver.requests) >= count, f"{count} requests")
 
@@ -183,8 +197,3 @@ async def until(reached: Callable[[], bool | Awaitable[bool]], what: str = "", s
             return
         assert time.monotonic() < give_up_at, f"waited {seconds_max:g} s in vain for {what or 'it'}"
         await asyncio.sleep(0.005)
-
-
-async def nothing_happens(seconds: float = 0.6) -> None:
-    """Long enough for every worker to have looked: they look twice a second, whoever wakes them or not."""
-    await asyncio.sleep(seconds)

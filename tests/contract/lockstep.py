@@ -3,9 +3,9 @@
 Hypothesis chooses the verbs and their arguments. Claims are named by delivery and token; each side has its own
 values for them, because a claim carries its store's handles.
 
-There is one rule, which draws the verb: with a rule a verb, Hypothesis switches most of them off in each example
-and tries what is left at length, and only one example in three ever came to a claim. Likewise claims and deliveries
-are picked by how new they are, not from bundles, which discard the example while they are empty.
+There is one rule, which draws the verb (steps.py): with a rule a verb, Hypothesis switches most of them off in each
+example and tries what is left at length, and only one example in three ever came to a claim. Likewise claims and
+deliveries are picked by how new they are, not from bundles, which discard the example while they are empty.
 """
 
 from __future__ import annotations
@@ -13,14 +13,13 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Awaitable, Callable, Sequence
 from contextlib import AbstractContextManager, ExitStack
-from typing import Any, NamedTuple, TypeVar
+from typing import Any, TypeVar
 from uuid import UUID
 
-from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, rule
 from msgspec.structs import replace
 
-from doorstep.clock import DAY, SECOND, Instant
+from doorstep.clock import SECOND, Instant
 from doorstep.errors import DoorstepError
 from doorstep.model.act import Act, ActKind
 from doorstep.model.circuit import Circuit, CircuitState
@@ -34,83 +33,11 @@ from doorstep.stores.store import Store
 from tests.builders import NOW, an_endpoint, an_event, an_org, failure, id_maker, refusal, success
 from tests.contract.comparing import differences, dump, shown
 from tests.contract.places import Place
+from tests.contract.steps import STEPS
 
 T = TypeVar("T")
 Handle = tuple[UUID, int]
 Opening = Callable[[], AbstractContextManager[Place]]
-
-SPANS = st.sampled_from([0, 1, SECOND, 30 * SECOND, 60 * SECOND])
-WAITS = st.sampled_from([1, SECOND, 30 * SECOND, 60 * SECOND, 3600 * SECOND, DAY])
-LIMITS = st.integers(1, 4)
-ENDPOINTS = st.integers(0, 2)
-ENDS = st.sampled_from(["delivered", "retry", "dead"])
-ORGS = st.sampled_from([0, 0, 0, 1])
-RETRIES = st.integers(0, 3)
-LEASES = st.sampled_from([SECOND, 30 * SECOND])
-PICKS = st.lists(st.integers(0, 9), min_size=1, max_size=4)
-"""How far back in the list of what there is, 0 being the newest."""
-
-OWED = st.tuples(ENDPOINTS, SPANS, RETRIES)
-"""Endpoint, when due, retries allowed."""
-EVENTS = st.tuples(
-    st.lists(OWED, max_size=3, unique_by=lambda owed: owed[0]), st.sampled_from([None, None, "k1", "k2"]), st.booleans()
-)
-"""What is owed, the idempotency key, and which of two bodies."""
-QUOTAS = st.lists(
-    st.tuples(
-        ENDPOINTS, st.integers(0, 4), st.sampled_from([None, None, 1, 2]), st.sampled_from([None, None, 0.5, 20.0])
-    ),
-    max_size=3,
-    unique_by=lambda quota: quota[0],
-)
-"""Endpoint, count, concurrency, rate."""
-
-
-class Verb(NamedTuple):
-    weight: int
-    """How often it is drawn, beside the others."""
-    arguments: dict[str, st.SearchStrategy[Any]]
-
-
-VERBS: dict[str, Verb] = {
-    "wait": Verb(4, {"span": WAITS}),
-    "accept": Verb(6, {"events": st.lists(EVENTS, min_size=1, max_size=4), "org": ORGS}),
-    "accept_from_old_endpoints": Verb(1, {"events": st.lists(EVENTS, max_size=2)}),
-    "claim": Verb(
-        5, {"quotas": QUOTAS, "forced_max": st.integers(0, 2), "lease": LEASES, "worker": st.sampled_from("ab")}
-    ),
-    "claim_all": Verb(2, {}),
-    "expired": Verb(2, {"limit": LIMITS}),
-    "settle": Verb(
-        8, {"picks": PICKS, "ends": st.lists(ENDS, min_size=4, max_size=4), "span": SPANS, "retries_max": RETRIES}
-    ),
-    "release": Verb(3, {"picks": PICKS}),
-    "lanes": Verb(1, {}),
-    "change_endpoint": Verb(1, {"n": ENDPOINTS, "state": st.sampled_from(EndpointState)}),
-    "change_circuit": Verb(
-        1, {"n": ENDPOINTS, "state": st.sampled_from(CircuitState), "failures": RETRIES, "behind": st.integers(0, 1)}
-    ),
-    "bury": Verb(1, {"n": ENDPOINTS, "limit": LIMITS, "created_before": st.sampled_from([None, NOW, NOW + DAY])}),
-    "act": Verb(
-        6,
-        {
-            "kind": st.sampled_from(ActKind),
-            "picks": PICKS,
-            "org": ORGS,
-            "span": SPANS,
-            "reason": st.sampled_from(["", "because"]),
-        },
-    ),
-    "acknowledge": Verb(2, {"pick": st.integers(0, 9), "org": ORGS}),
-    "archive": Verb(1, {"age": SPANS, "limit": LIMITS}),
-    "clean": Verb(1, {"age": SPANS, "limit": LIMITS}),
-    "compare_everything": Verb(1, {}),
-}
-
-
-STEPS = st.sampled_from([name for name, verb in VERBS.items() for _ in range(verb.weight)]).flatmap(
-    lambda name: st.tuples(st.just(name), st.fixed_dictionaries(VERBS[name].arguments))
-)
 
 
 class Side:
@@ -181,9 +108,10 @@ class Lockstep(RuleBasedStateMachine):
         submissions = [self._submission(self.orgs[0].org_id, *event) for event in events]
         self.both(lambda side: self._accept(side, submissions, behind=1))
 
-    def claim(self, quotas: list[Any], forced_max: int, lease: Instant, worker: str) -> None:
+    def claim(self, quotas: list[Any], lease: Instant, worker: str, forced_max: int, unserved: list[int]) -> None:
         wanted = [Quota(self.endpoints[n].endpoint_id, *limits) for n, *limits in quotas]
-        self._claim(lambda store: store.claim_due(wanted, self.now, self.now + lease, worker, forced_max))
+        left, until = [self.endpoints[n].endpoint_id for n in unserved], self.now + lease
+        self._claim(lambda store: store.claim_due(wanted, self.now, until, worker, forced_max, left))
 
     def claim_all(self) -> None:
         wanted = [Quota(endpoint.endpoint_id, 100) for endpoint in self.endpoints]

@@ -26,7 +26,7 @@ from tests.contract.places import Place, PostgresPlace, SqlitePlace
 from tests.fixtures_postgres import TEMPLATE
 from tests.postgres_server import PostgresServer
 
-TORTURE = bool(os.environ.get("DOORSTEP_TORTURE"))
+TORTURE = bool(os.environ.get("TORTURE"))
 """Longer and from a new seed each time, instead of the same short run; and a failure is made as small as possible,
 which takes minutes. Without it a failure is printed as it was found, and found again by the next run."""
 

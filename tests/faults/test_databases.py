@@ -35,7 +35,7 @@ def start(installation: Installation) -> Installation:
 
 def test_nothing_is_lost_while_the_database_fails_in_every_way(install: Install, database: Database) -> None:
     installation = start(install(database))
-    trial = run_trial(installation, database.faults(1.5), types="plain=3,fan=1", seconds=20)
+    trial = run_trial(installation, database.faults(1.5), types="plain=3,fan=1", seconds=15)
     print(f"\ndatabase faults on {database.name}: {trial}")
     assert trial.clean, str(trial)
     assert trial.recovery_seconds < _RECOVERY_SECONDS_MAX
@@ -49,7 +49,7 @@ def test_everything_resumes_within_ten_seconds_after_the_database_returns(
     server, seconds = postgres_database.server, {}
     for name, mode in (("stopped", "fast"), ("crashed", "kill")):
         server.stop(mode)
-        time.sleep(3)
+        time.sleep(2)
         server.start()
         seconds[name] = delivered_again(installation)
     server.freeze()
@@ -85,7 +85,7 @@ def test_a_commit_whose_answer_is_lost_doubles_no_event(install: Install, postgr
         installation = start(install(postgres_database, settings={"DOORSTEP_DATABASE_URL": url}))
         ledger = start_ledger(installation, "plain=3,fan=1", rate=150)
         proxy.share = 0.03
-        time.sleep(12)
+        time.sleep(8)
         proxy.share = 0.0
         ledger.stop()
         drain(installation)

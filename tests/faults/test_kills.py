@@ -20,7 +20,7 @@ def test_nothing_acknowledged_is_lost_while_every_process_is_killed_over_and_ove
     installation.enrol("plain", "fan", "hostile")
     installation.add_worker()
     crashes = {name: hurt for name, hurt in database.faults(0.5).items() if name in ("crash", "backend killed")}
-    trial = run_trial(installation, kills(installation) | crashes, seconds=20)
+    trial = run_trial(installation, kills(installation) | crashes, seconds=15)
     print(f"\nkill -9 on {database.name}: {trial}")
     assert trial.clean, str(trial)
     assert trial.verdict.acknowledged > 100, str(trial)
@@ -46,6 +46,6 @@ def test_the_harness_catches_events_acknowledged_before_their_commit(
     installation.serve()
     installation.enrol("plain")
     faults = {name: hurt for name, hurt in kills(installation).items() if name == "kill serve"}
-    trial = run_trial(installation, faults, types="plain=1", seconds=6)
+    trial = run_trial(installation, faults, types="plain=1", seconds=5)
     print(f"\nacknowledge before commit: {trial}")
     assert trial.verdict.lost > 0

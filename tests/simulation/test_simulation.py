@@ -1,6 +1,6 @@
 """Every promise holds for every seed; and a seed tells the same story every time, so that a failing one can be replayed.
 
-DOORSTEP_TORTURE=1 runs twenty times as many seeds.
+TORTURE=1 runs twenty times as many seeds.
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ from tests.simulation.checker import check
 from tests.simulation.run import simulate, verdict
 
 _BLOCK = 100
-_BLOCKS = 400 if os.environ.get("DOORSTEP_TORTURE") else 20
+_BLOCKS = 400 if os.environ.get("TORTURE") else 20
 
 
 @pytest.mark.parametrize("first", range(0, _BLOCK * _BLOCKS, _BLOCK))

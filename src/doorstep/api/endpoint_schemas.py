@@ -29,6 +29,9 @@ class PolicyShape(Shape):
         )
 
 
+PolicyIn = str | list[float] | PolicyShape
+
+
 class CircuitShape(Shape):
     failures_max: int = CircuitRules().failures_max
     open_seconds: float = CircuitRules().open_seconds
@@ -50,8 +53,10 @@ class EndpointIn(Shape):
     url: str | None = None
     handler: str | None = None
     event_types: list[str] = Field(default=["*"], max_length=1_000)
-    policy: str | list[float] | PolicyShape | None = None
+    policy: PolicyIn | None = None
     """A policy's name, its delays in seconds, or all of it."""
+    policy_by_event_type: dict[str, PolicyIn] = Field(default={}, max_length=100)
+    """For some event types (`order.paid`, `order.*`) another one; the most specific counts."""
     timeout_seconds: float | None = None
     concurrency_max: int | None = None
     rate_per_second: float | None = None
@@ -71,6 +76,7 @@ class EndpointOut(Shape):
     handler: str | None
     event_types: list[str]
     policy: PolicyShape | None
+    policy_by_event_type: dict[str, PolicyShape]
     timeout_seconds: float | None
     concurrency_max: int | None
     rate_per_second: float | None
@@ -110,6 +116,7 @@ def _endpoint_fields(endpoint: Endpoint) -> dict[str, Any]:
         "handler": endpoint.handler,
         "event_types": list(endpoint.event_types),
         "policy": None if endpoint.policy is None else PolicyShape.of(endpoint.policy),
+        "policy_by_event_type": {key: PolicyShape.of(value) for key, value in endpoint.policy_by_event_type.items()},
         "timeout_seconds": endpoint.timeout_seconds,
         "concurrency_max": endpoint.concurrency_max,
         "rate_per_second": endpoint.rate_per_second,

@@ -7,12 +7,13 @@ from uuid import UUID
 from fastapi import APIRouter
 
 from doorstep.api.auth import Acting, Looking
-from doorstep.api.endpoint_schemas import EndpointIn, EndpointOut, EndpointsOut, NewEndpointOut, PolicyShape
+from doorstep.api.endpoint_schemas import EndpointIn, EndpointOut, EndpointsOut, NewEndpointOut, PolicyIn, PolicyShape
 from doorstep.api.routing import StrictRoute
 from doorstep.api.schemas import Pagination
 from doorstep.app import Doorstep
 from doorstep.model.endpoint import CircuitRules
 from doorstep.model.retry_policy import RetryPolicy
+from doorstep.path.enrol import PolicyForm
 
 
 def endpoint_routes(doorstep: Doorstep) -> APIRouter:
@@ -21,9 +22,13 @@ def endpoint_routes(doorstep: Doorstep) -> APIRouter:
     @router.post("", status_code=201)
     async def create_endpoint(body: EndpointIn, key: Acting) -> NewEndpointOut:
         """Create an endpoint. The answer holds its signing secret, which cannot be seen again."""
-        given = body.model_dump(exclude={"policy", "circuit"})
+        given = body.model_dump(exclude={"policy", "policy_by_event_type", "circuit"})
         endpoint, secret = await doorstep.create_endpoint(
-            org_id=key.org_id, policy=_policy(body), circuit=CircuitRules(**body.circuit.model_dump()), **given
+            org_id=key.org_id,
+            policy=None if body.policy is None else _policy(body.policy),
+            policy_by_event_type={pattern: _policy(policy) for pattern, policy in body.policy_by_event_type.items()},
+            circuit=CircuitRules(**body.circuit.model_dump()),
+            **given,
         )
         return NewEndpointOut.with_secret(endpoint, secret)
 
@@ -54,8 +59,7 @@ def endpoint_routes(doorstep: Doorstep) -> APIRouter:
     return router
 
 
-def _policy(body: EndpointIn) -> RetryPolicy | str | list[float] | None:
-    if not isinstance(body.policy, PolicyShape):
-        return body.policy
-    shape = body.policy
-    return RetryPolicy(tuple(shape.delays), shape.jitter, shape.deadline_seconds, shape.name)
+def _policy(given: PolicyIn) -> PolicyForm:
+    if not isinstance(given, PolicyShape):
+        return given
+    return RetryPolicy(tuple(given.delays), given.jitter, given.deadline_seconds, given.name)

@@ -52,7 +52,7 @@ async def _serve(doorstep: Doorstep, listening: socket.socket, stop: asyncio.Eve
         await serving
         supervising.cancel()
     finally:
-        await asyncio.gather(supervisor.stop(settings.grace_seconds + 1), doorstep.close())
+        await asyncio.gather(supervisor.stop(settings.grace_seconds + _LAST_WRITES_SECONDS), doorstep.close())
 
 
 class _Server(uvicorn.Server):
@@ -121,6 +121,8 @@ def banner(doorstep: Doorstep, url: str) -> Iterator[str]:
     yield ""
 
 
+_LAST_WRITES_SECONDS = 10
+"""What a worker may take beyond its grace to write its last results, before it is killed."""
 _WORKER = [sys.executable, "-m", "doorstep", "worker", "--end-with-parent"]
 
 

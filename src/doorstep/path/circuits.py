@@ -15,6 +15,7 @@ from doorstep.errors import NotFound
 from doorstep.model.circuit import Circuit, CircuitState
 from doorstep.model.claim import Lane
 from doorstep.model.endpoint import Endpoint, EndpointState
+from doorstep.model.outcome import Outcome
 from doorstep.model.settlement import Settlement
 from doorstep.path.directory import Directory
 from doorstep.path.tuning import Tuning
@@ -65,19 +66,17 @@ class CircuitKeeper:
                 await self.disable(settlement.claim.org_id, settlement.claim.endpoint_id, _gone(settlement), now)
         return opened
 
-    def _results(self, settlements: Sequence[Settlement]) -> dict[UUID, list[bool]]:
-        """Success or failure by endpoint, leaving out what says nothing and endpoints that are simply healthy."""
-        results: dict[UUID, list[bool]] = {}
+    def _results(self, settlements: Sequence[Settlement]) -> dict[UUID, list[bool | None]]:
+        """Success, failure or neither by endpoint, leaving out endpoints that are simply healthy."""
+        results: dict[UUID, list[bool | None]] = {}
         for settlement in settlements:
             outcome, endpoint_id = settlement.outcome, settlement.claim.endpoint_id
-            if outcome.succeeded:
-                if endpoint_id in self._troubled or endpoint_id in results:
-                    results.setdefault(endpoint_id, []).append(True)
-            elif outcome.blames_endpoint:
-                results.setdefault(endpoint_id, []).append(False)
+            failed = not outcome.succeeded and outcome.blames_endpoint
+            if failed or endpoint_id in self._troubled or endpoint_id in results:
+                results.setdefault(endpoint_id, []).append(_verdict(outcome))
         return results
 
-    async def _record_endpoint(self, endpoint: Endpoint, results: list[bool], now: Instant) -> bool:
+    async def _record_endpoint(self, endpoint: Endpoint, results: list[bool | None], now: Instant) -> bool:
         for _ in range(_RACES_MAX):
             before = await self._store.circuit(endpoint.endpoint_id)
             after = _fold(before, results, endpoint, now)
@@ -87,7 +86,7 @@ class CircuitKeeper:
             self._troubled.add(endpoint.endpoint_id)
         else:
             self._troubled.discard(endpoint.endpoint_id)
-        if not results[-1] and rules.is_hopeless(after, endpoint.circuit, now):
+        if results[-1] is False and rules.is_hopeless(after, endpoint.circuit, now):
             days = endpoint.circuit.disable_after_seconds / 86_400
             await self.disable(
                 endpoint.org_id, endpoint.endpoint_id, f"It has failed for {days:g} days without one success.", now
@@ -130,10 +129,17 @@ def _in_trouble(circuit: Circuit) -> bool:
     return circuit.state is not CircuitState.CLOSED or circuit.failures > 0
 
 
-def _fold(circuit: Circuit, results: list[bool], endpoint: Endpoint, now: Instant) -> Circuit:
+def _verdict(outcome: Outcome) -> bool | None:
+    """True for a success, False for a failure of the endpoint, None for one that does not count."""
+    return True if outcome.succeeded else False if outcome.blames_endpoint else None
+
+
+def _fold(circuit: Circuit, results: list[bool | None], endpoint: Endpoint, now: Instant) -> Circuit:
     for succeeded in results:
         if succeeded:
             circuit = rules.after_success(circuit, now)
+        elif succeeded is None:
+            circuit = rules.after_uncounted(circuit, now)
         else:
             circuit = rules.after_failure(circuit, endpoint.circuit, now)
     return circuit

@@ -12,7 +12,7 @@ from doorstep.model.endpoint import CircuitRules, Endpoint, SigningSecret
 from doorstep.model.noun import Noun
 from doorstep.model.retry_policy import RetryPolicy
 from doorstep.path.directory import seal_headers, seal_secret
-from doorstep.policy.retry import named
+from doorstep.policy.retry import BUILT_IN, named
 from doorstep.sealing import Sealer
 from doorstep.stores.text import check_storable
 from doorstep.wire.address_guard import AddressGuard
@@ -56,6 +56,7 @@ def enrol(
     sealer: Sealer,
     guard: AddressGuard,
     timeout_seconds_max: float,
+    standard: RetryPolicy = BUILT_IN["standard"],
 ) -> tuple[Endpoint, str]:
     """The endpoint, and its signing secret: the only time that it can be seen."""
     check(form, timeout_seconds_max)
@@ -68,8 +69,8 @@ def enrol(
         url=None if form.url is None else guard.check_url(form.url).url,
         handler=form.handler,
         event_types=form.event_types,
-        policy=None if form.policy is None else policy_from(form.policy),
-        policy_by_event_type={key: policy_from(value) for key, value in form.policy_by_event_type.items()},
+        policy=None if form.policy is None else policy_from(form.policy, standard),
+        policy_by_event_type={key: policy_from(value, standard) for key, value in form.policy_by_event_type.items()},
         timeout_seconds=form.timeout_seconds,
         concurrency_max=form.concurrency_max,
         rate_per_second=form.rate_per_second,
@@ -84,9 +85,9 @@ def enrol(
     return endpoint, secret
 
 
-def policy_from(form: PolicyForm) -> RetryPolicy:
+def policy_from(form: PolicyForm, standard: RetryPolicy = BUILT_IN["standard"]) -> RetryPolicy:
     if isinstance(form, str):
-        return named(form)
+        return named(form, standard)
     policy = form if isinstance(form, RetryPolicy) else RetryPolicy(tuple(form))
     if not all(0 <= delay <= _DELAY_SECONDS_MAX for delay in policy.delays):
         raise InvalidInput("policy", f"delays must be from 0 to {_DELAY_SECONDS_MAX} seconds, got {policy.delays}")

@@ -10,6 +10,7 @@ from collections.abc import Callable, Sequence
 from uuid import UUID
 
 from doorstep.clock import Clock
+from doorstep.errors import StoreError
 from doorstep.model.claim import Claim
 from doorstep.model.settlement import Settlement
 from doorstep.path import facts
@@ -43,6 +44,7 @@ class Settler:
         self._pending: list[Settlement] = []
         self._untried: list[Claim] = []
         self._writing = 0
+        self._batch_max = _BATCH_MAX
         self.wake = asyncio.Event()
 
     @property
@@ -74,18 +76,30 @@ class Settler:
     async def _settle_pending(self) -> None:
         if len(self._pending) > 1 and self._linger_seconds:
             await asyncio.sleep(self._linger_seconds)
-        batch, self._pending = self._pending[:_BATCH_MAX], self._pending[_BATCH_MAX:]
+        batch, self._pending = self._pending[: self._batch_max], self._pending[self._batch_max :]
         self._writing = len(batch)
         try:
             written = await self._write(batch)
-        except BaseException:
-            # Until the lease ends nobody else will touch these; afterwards the store refuses them as late.
-            self._pending = batch + self._pending
+        except BaseException as error:
+            self._keep(batch, error)
             raise
         finally:
             self._writing = 0
+        self._batch_max = min(2 * self._batch_max, _BATCH_MAX)
         # Outside the `try`: results that are written must not be written again because a circuit could not be.
         await self._count(written)
+
+    def _keep(self, batch: list[Settlement], error: BaseException) -> None:
+        """Put back what could not be written. Until the lease ends nobody else will touch it, and then it is late.
+
+        An error that is not the store's trouble is a bug of ours with one of these results. Halving the batch finds
+        it; alone it is dropped, and settled as lost when its lease ends, instead of holding the others up for ever.
+        """
+        ours = isinstance(error, Exception) and not isinstance(error, StoreError)
+        if not ours or len(batch) > 1:
+            self._pending = batch + self._pending
+        if ours:
+            self._batch_max = max(1, len(batch) // 2)
 
     async def _write(self, batch: Sequence[Settlement]) -> Sequence[Settlement]:
         """Settle; returns those that were not too late."""

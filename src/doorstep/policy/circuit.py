@@ -37,6 +37,13 @@ def after_failure(circuit: Circuit, rules: CircuitRules, now: Instant) -> Circui
     return counted
 
 
+def after_uncounted(circuit: Circuit, now: Instant) -> Circuit:
+    """A failure that says nothing about the endpoint. If it was the probe's, nothing was learnt: another may go now."""
+    if circuit.state is CircuitState.HALF_OPEN:
+        return msgspec.structs.replace(circuit, until=now)
+    return circuit
+
+
 def _opened(circuit: Circuit, rules: CircuitRules, now: Instant) -> Circuit:
     return msgspec.structs.replace(
         circuit, state=CircuitState.OPEN, changed_at=now, until=now + seconds(rules.open_seconds)

@@ -35,20 +35,21 @@ BUILT_IN: dict[str, RetryPolicy] = {
 
 RETRY_AFTER_MIN_SECONDS = 1.0
 RETRY_AFTER_MAX_SECONDS = 86_400.0
-_LOST_SPREAD_SECONDS = 0.25
-"""What a lost worker held is due again spread over this. Due all at once, it would be claimed together once more, and
-a payload that kills workers took 18 to 31 of its 50 neighbours with it to the dead letters; spread, none."""
+_LOST_SPREAD_SECONDS, _LOST_SPREAD_GROWTH, _LOST_SPREAD_SECONDS_MAX = 0.25, 4, 60
+"""What a lost worker held is due again spread over this, and over four times as long after each further loss. Due all
+at once, it would be claimed together again, and a payload that kills workers would take its neighbours along: 18 to
+31 of 50 to the dead letters, against none."""
 
 Random = Callable[[], float]
 """A number in [0, 1), like random.random."""
 
 
-def named(name: str) -> RetryPolicy:
-    try:
-        return BUILT_IN[name]
-    except KeyError:
-        known = ", ".join(BUILT_IN)
-        raise InvalidInput("policy", f"there is no policy {name!r}; known are {known}, or give delays") from None
+def named(name: str, standard: RetryPolicy = BUILT_IN["standard"]) -> RetryPolicy:
+    """A built-in policy by its name; `standard` is the one that the installation's settings have made it."""
+    known = BUILT_IN | {"standard": standard}
+    if name not in known:
+        raise InvalidInput("policy", f"there is no policy {name!r}; known are {', '.join(known)}, or give delays")
+    return known[name]
 
 
 def policy_for(endpoint: Endpoint, org: Org | None, event_type: str, default: RetryPolicy) -> RetryPolicy:
@@ -93,7 +94,8 @@ def next_due_at(claim: Claim, outcome: Outcome, policy: RetryPolicy, random: Ran
 
 def _pause(outcome: Outcome, policy: RetryPolicy, retries_used: int, random: Random) -> Instant:
     if outcome.code == Code.WORKER_LOST:
-        return seconds(_LOST_SPREAD_SECONDS * random())  # the lease has already been waited for
+        spread = _LOST_SPREAD_SECONDS * _LOST_SPREAD_GROWTH ** min(retries_used, 9)
+        return seconds(min(spread, _LOST_SPREAD_SECONDS_MAX) * random())  # the lease has already been waited for
     if outcome.retry_after_seconds is not None:
         # Never earlier than the receiver asked, so the jitter only adds. The bound comes first: it beats a NaN.
         asked = min(max(RETRY_AFTER_MIN_SECONDS, outcome.retry_after_seconds), RETRY_AFTER_MAX_SECONDS)

@@ -253,7 +253,8 @@ class Store(Protocol):
 
     # -- organizations and keys ----------------------------------------------------------------------------
 
-    async def put_org(self, org: Org) -> None: ...
+    async def put_org(self, org: Org) -> None:
+        """Create or replace an organization, and bump the routing version: its policies are part of the picture."""
 
     async def orgs(self) -> list[Org]: ...
 

@@ -33,7 +33,8 @@ def failure_of(error: BaseException, payload: bytes) -> Failure:
     """What a handler raised. Only its own words for people (`Transient`, `Permanent`) become the message."""
     if isinstance(error, HandlerFailure):
         category = Category.TRANSIENT if isinstance(error, Transient) else Category.PERMANENT
-        return Failure(error.code, error.message, category, error.retry_after, _detail(error, payload))
+        message = _masked(error.message, payload)
+        return Failure(error.code, message, category, error.retry_after, _detail(error, payload))
     message = f"The handler raised {type(error).__name__}."
     return Failure(Code.HANDLER_ERROR, message, Category.TRANSIENT, detail=_detail(error, payload))
 

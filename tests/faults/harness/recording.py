@@ -66,7 +66,7 @@ def read_steps(trace: Path, folder: Path) -> Iterator[Step]:
 
 # -- strace's lines ------------------------------------------------------------------------------------------------
 
-_LINE = re.compile(r"(\d+) +(?:(\w+)\((.*)|<\.\.\. (\w+) resumed>(.*))$")
+_LINE = re.compile(r"(\d+) +(?:(\w+)\((.*)|<\.\.\. (\w+) resumed>(.*))\n")
 _UNFINISHED = " <unfinished ...>"
 _HEX = re.compile(r"(?:\\x[0-9a-f]{2})+")
 _EVENT_ID = re.compile(rb'"event_id":"([0-9a-f-]{36})"')
@@ -77,9 +77,9 @@ def _calls(lines: Iterable[str]) -> Iterator[tuple[str, str, str]]:
     """Calls with their arguments and results, each when it returned; sends when they were begun."""
     begun: dict[str, str] = {}
     for line in lines:
-        match = _LINE.match(line.rstrip("\n"))
+        match = _LINE.match(line)
         if match is None:
-            continue
+            continue  # signals and exits, and the last line if strace was killed while it wrote it
         thread, call, rest, resumed, tail = match.groups()
         if resumed is not None:
             call, rest = resumed, begun.pop(thread, "") + tail

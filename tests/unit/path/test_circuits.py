@@ -115,6 +115,20 @@ async def test_a_probe_that_is_never_heard_of_again_is_followed_by_another() -> 
     assert len(other_http.started) == 1
 
 
+async def test_a_probe_whose_result_does_not_count_is_followed_by_another_at_once() -> None:
+    """Found by seed 20527: a receiver that calls every payload invalid got one delivery in timeout + 5 seconds."""
+    bench = Bench()
+    endpoint = await opened(bench)
+    await bench.accept(endpoint, 3)
+    bench.clock.advance(10)
+    for _ in range(3):
+        await bench.deliver(422)
+        bench.clock.advance(0.5)
+    assert (await bench.store.tally())[DeliveryState.PENDING] == 0
+    circuit = await bench.store.circuit(endpoint.endpoint_id)
+    assert (circuit.state, circuit.failures) == (CircuitState.HALF_OPEN, 2)
+
+
 async def test_the_right_to_a_probe_is_not_spent_where_there_is_no_place_for_it() -> None:
     bench = Bench()
     endpoint = await opened(bench)

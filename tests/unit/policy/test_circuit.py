@@ -8,7 +8,7 @@ from hypothesis import strategies as st
 from doorstep.clock import DAY, SECOND
 from doorstep.model.circuit import Circuit, CircuitState
 from doorstep.model.endpoint import CircuitRules
-from doorstep.policy.circuit import after_failure, after_success, allowance, is_hopeless, probing
+from doorstep.policy.circuit import after_failure, after_success, after_uncounted, allowance, is_hopeless, probing
 from tests.builders import NOW, new_id
 
 RULES = CircuitRules()
@@ -76,6 +76,16 @@ def test_a_probe_that_fails_opens_it_for_another_pause() -> None:
     assert half_open is not None
     opened = after_failure(half_open, RULES, NOW + DAY)
     assert (opened.state, opened.until) == (CircuitState.OPEN, NOW + DAY + 300 * SECOND)
+
+
+def test_a_result_that_does_not_count_frees_the_way_for_another_probe_and_changes_nothing_else() -> None:
+    opened = failed(5)
+    half_open = probing(opened, NOW + DAY, NOW + DAY + 35 * SECOND)
+    assert half_open is not None
+    freed = after_uncounted(half_open, NOW + DAY + SECOND)
+    assert (freed.state, freed.failures, freed.until) == (CircuitState.HALF_OPEN, 5, NOW + DAY + SECOND)
+    assert after_uncounted(opened, NOW) is opened
+    assert after_uncounted(FRESH, NOW) is FRESH
 
 
 def test_the_success_of_anyone_closes_an_open_circuit() -> None:

@@ -9,6 +9,7 @@ from typing import TypeVar
 from urllib.parse import urlsplit
 from uuid import UUID
 
+import asyncpg
 import pytest
 
 from doorstep.errors import ConfigError, StoreUnavailable
@@ -154,6 +155,14 @@ async def test_an_accept_whose_answer_was_lost_can_be_repeated_and_is_kept_once(
     (receipt,) = await store.accept([submission], version, NOW)
     assert (receipt.verdict, receipt.deliveries) == (Verdict.ACCEPTED, 1)
     assert len(await store.deliveries(org_id, submission.event.event_id)) == 1
+
+
+async def test_a_statement_given_wrong_arguments_is_a_bug_and_not_taken_for_an_outage(store: PostgresStore) -> None:
+    for arguments in ((), ("not a number",)):
+        with pytest.raises((asyncpg.InterfaceError, asyncpg.DataError)):
+            async with store._hot.connection() as connection:
+                await connection.fetch("SELECT $1::int", *arguments)
+    assert await store.lanes(NOW) == []
 
 
 async def test_a_database_that_was_never_migrated_is_refused_with_the_command_to_run(server: PostgresServer) -> None:

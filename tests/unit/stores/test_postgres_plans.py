@@ -28,7 +28,7 @@ FILL = (
     """INSERT INTO doorstep_idempotency (org_id, key, fingerprint, event_uid, event_created_at, delivery_count, created_at)
        SELECT 1, n::text, '', gen_random_uuid(), n, 1, n FROM generate_series(1, $1::int) n""",
 )
-_OFFER = ([1], [UUID(int=1)], [UUID(int=2)], [10], [None], [0])
+_OFFER = ([1], [UUID(int=1)], [UUID(int=2)], [10], [None], [0], [])
 _CLAIM = (NOW, NOW + SECOND, "w", "claimed", 5)
 _NO_EVENTS = [[] for _ in range(17)]
 
@@ -38,7 +38,7 @@ HOT: dict[str, tuple[str, tuple[object, ...]]] = {
     "read keys": (accepting.READ_KEYS, ([1], ["k"])),
     "read events": (accepting.READ_EVENTS, ([1], [UUID(int=1)])),
     "claim": (claiming.CLAIM, (*_CLAIM, *_OFFER)),
-    "claim within limits": (claiming.CLAIM, (*_CLAIM, *_OFFER[:4], [3], [0])),
+    "claim within limits": (claiming.CLAIM, (*_CLAIM, *_OFFER[:4], [3], *_OFFER[5:])),
     "sweep": (claiming.SWEEP, ()),
     "look": (claiming.LOOK, ([1], [0])),
     "expired": (claiming.EXPIRED, (NOW, 100)),
@@ -83,7 +83,7 @@ async def test_claiming_and_sweeping_touch_as_many_pages_after_50000_finished_de
     postgres_store: PostgresStore,
 ) -> None:
     endpoint_id = await _with_waiting(postgres_store)
-    offer = ([1], [endpoint_id], [endpoint_id], [10], [None], [0])
+    offer = ([1], [endpoint_id], [endpoint_id], [10], [None], [0], [])
     async with postgres_store._hot.connection() as connection:
         before = [
             await buffers(connection, claiming.SWEEP),

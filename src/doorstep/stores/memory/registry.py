@@ -59,6 +59,7 @@ class RegistryVerbs:
 
     async def put_org(self, org: Org) -> None:
         self._tables.orgs[org.org_id] = org
+        self._tables.routing_version += 1
 
     async def orgs(self) -> list[Org]:
         return list(self._tables.orgs.values())

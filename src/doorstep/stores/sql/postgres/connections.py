@@ -7,13 +7,13 @@ not answer the reset either.
 
 from __future__ import annotations
 
+import re
 from collections.abc import AsyncIterator, Awaitable, Callable, Iterator, Mapping
 from contextlib import asynccontextmanager, contextmanager, suppress
 from typing import TYPE_CHECKING, TypeAlias, TypeVar
 
 import asyncpg
 from asyncpg.exceptions import (
-    DataError,
     DeadlockDetectedError,
     InsufficientResourcesError,
     LockNotAvailableError,
@@ -44,8 +44,10 @@ _UNAVAILABLE = (
     LockNotAvailableError,
     ReadOnlySQLTransactionError,  # this is no longer the primary
     PostgresSystemError,
-    asyncpg.InterfaceError,  # the connection is closed
 )
+
+_LOST = re.compile(r"clos(ed|ing)|released back")
+"""How asyncpg words that a connection is gone; its other InterfaceErrors are about how it is called."""
 
 _CONFLICT_TRIES = 5
 
@@ -127,10 +129,12 @@ def unavailability() -> Iterator[None]:
     """Raise as StoreUnavailable what only means that the server is not there now."""
     try:
         yield
-    except DataError:
-        raise  # an argument that does not fit its column is a bug of ours
     except _UNAVAILABLE as error:
         raise StoreUnavailable(f"PostgreSQL: {_worded(error)}") from error
+    except asyncpg.InterfaceError as error:
+        if not _LOST.search(str(error)):
+            raise  # a statement given wrong arguments is a bug of ours
+        raise StoreUnavailable(f"PostgreSQL: {error}") from error
 
 
 def _worded(error: BaseException) -> str:

@@ -30,12 +30,20 @@ WITH settled AS (
         last_attempt_at = r.finished_at, settled_at = CASE WHEN r.state <> 'pending' THEN $1::bigint END,
         response_code = r.response_code, category = r.category, code = r.code,
         reason = CASE WHEN r.category IS NOT NULL THEN r.reason END
-    FROM unnest($2::bigint[], $3::bigint[], $4::text[], $5::bigint[], $6::int[], $7::text[], $8::text[], $9::bigint[],
-                $10::bigint[], $11::bigint[], $12::bigint[], $13::bigint[], $14::bigint[], $15::int[], $16::text[],
-                $17::text[], $18::text[], $19::text[], $20::bytea[], $21::bytea[], $22::bytea[])
-      AS r(id, token, state, due_at, retries_max, note, worker, started_at, finished_at, dns_us, connect_us, tls_us,
-           first_byte_us, response_code, category, code, reason, detail, request_headers, response_headers,
-           response_body)
+    FROM (
+        SELECT id, token, coalesce(state, 'delivered') AS state, due_at, retries_max, coalesce(note, 'delivered') AS note,
+               worker, started_at, finished_at, coalesce(dns_us, 0) AS dns_us, coalesce(connect_us, 0) AS connect_us,
+               coalesce(tls_us, 0) AS tls_us, first_byte_us, response_code, category, code,
+               coalesce(reason, '') AS reason, coalesce(detail, '') AS detail, request_headers, response_headers,
+               response_body
+        FROM unnest($2::bigint[], $3::bigint[], $4::text[], $5::bigint[], $6::int[], $7::text[], $8::text[],
+                    $9::bigint[], $10::bigint[], $11::bigint[], $12::bigint[], $13::bigint[], $14::bigint[],
+                    $15::int[], $16::text[], $17::text[], $18::text[], $19::text[], $20::bytea[], $21::bytea[],
+                    $22::bytea[])
+          AS u(id, token, state, due_at, retries_max, note, worker, started_at, finished_at, dns_us, connect_us, tls_us,
+               first_byte_us, response_code, category, code, reason, detail, request_headers, response_headers,
+               response_body)
+    ) AS r
     WHERE d.id = r.id AND d.token = r.token AND d.state = 'in_progress'
     RETURNING d.id AS delivery_id, d.token, d.org_id, d.moves, d.attempt, r.state, r.due_at, r.note, r.worker, r.started_at,
               r.finished_at, r.dns_us, r.connect_us, r.tls_us, r.first_byte_us, r.response_code, r.category, r.code,
@@ -55,7 +63,7 @@ WITH settled AS (
 )
 SELECT delivery_id, token FROM settled
 """
-"""Answers with the deliveries that were still held; what is missing was late."""
+"""Answers with the deliveries that were still held; what is missing was late. See `_unless_usual` for coalesce."""
 
 SETTLE_EVENTS = """
 UPDATE doorstep_events e SET
@@ -183,7 +191,7 @@ def _sorted_out(
     return good, late
 
 
-def _settle_arrays(settlements: Sequence[Settlement]) -> list[list[object]]:
+def _settle_arrays(settlements: Sequence[Settlement]) -> list[Sequence[object]]:
     claims = [settlement.claim for settlement in settlements]
     outcomes = [settlement.outcome for settlement in settlements]
     replies = [outcome.reply for outcome in outcomes]
@@ -191,26 +199,34 @@ def _settle_arrays(settlements: Sequence[Settlement]) -> list[list[object]]:
     return [
         [claim.key for claim in claims],
         [claim.token for claim in claims],
-        [settlement.state for settlement in settlements],
-        [settlement.due_at for settlement in settlements],
+        _unless_usual([settlement.state for settlement in settlements], DeliveryState.DELIVERED),
+        _unless_usual([settlement.due_at for settlement in settlements], None),
         [settlement.retries_max for settlement in settlements],
-        [storable(notes.settled(settlement)) for settlement in settlements],
+        _unless_usual([storable(notes.settled(settlement)) for settlement in settlements], "delivered"),
         [claim.worker for claim in claims],
         [reply.started_at for reply in replies],
         [reply.finished_at for reply in replies],
-        [timing.dns for timing in timings],
-        [timing.connect for timing in timings],
-        [timing.tls for timing in timings],
+        _unless_usual([timing.dns for timing in timings], 0),
+        _unless_usual([timing.connect for timing in timings], 0),
+        _unless_usual([timing.tls for timing in timings], 0),
         [timing.first_byte for timing in timings],
         [reply.status for reply in replies],
-        [outcome.category for outcome in outcomes],
-        [outcome.code and storable(outcome.code) for outcome in outcomes],
-        [outcome.reason and storable(outcome.reason) for outcome in outcomes],
-        [outcome.detail and storable(outcome.detail) for outcome in outcomes],
+        _unless_usual([outcome.category for outcome in outcomes], None),
+        _unless_usual([outcome.code and storable(outcome.code) for outcome in outcomes], None),
+        _unless_usual([outcome.reason and storable(outcome.reason) for outcome in outcomes], ""),
+        _unless_usual([outcome.detail and storable(outcome.detail) for outcome in outcomes], ""),
         [reply.request_headers for reply in replies],
         [reply.headers for reply in replies],
         [reply.body for reply in replies],
     ]
+
+
+def _unless_usual(column: Sequence[object], usual: object) -> Sequence[object]:
+    """Nothing at all for a column in which all is as usual: `unnest` fills it up with NULLs, which SETTLE replaces.
+
+    The driver looks at each element of an array for 0.3 µs, and most settles are all successes: 10 of 21 columns.
+    """
+    return [] if column.count(usual) == len(column) else column
 
 
 def _late_attempt(settlement: Settlement) -> list[object]:

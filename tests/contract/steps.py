@@ -1,0 +1,96 @@
+"""The steps of the lockstep machine: each verb, how often it is drawn, and from what its arguments are drawn.
+
+The choices are few and close together on purpose: leases end, keys repeat and limits bite only if things meet.
+"""
+
+from __future__ import annotations
+
+from typing import Any, NamedTuple
+
+from hypothesis import strategies as st
+
+from doorstep.clock import DAY, SECOND
+from doorstep.model.act import ActKind
+from doorstep.model.circuit import CircuitState
+from doorstep.model.endpoint import EndpointState
+from tests.builders import NOW
+
+SPANS = st.sampled_from([0, 1, SECOND, 30 * SECOND, 60 * SECOND])
+WAITS = st.sampled_from([1, SECOND, 30 * SECOND, 60 * SECOND, 3600 * SECOND, DAY])
+LIMITS = st.integers(1, 4)
+ENDPOINTS = st.integers(0, 2)
+ENDS = st.sampled_from(["delivered", "retry", "dead"])
+ORGS = st.sampled_from([0, 0, 0, 1])
+RETRIES = st.integers(0, 3)
+LEASES = st.sampled_from([SECOND, 30 * SECOND])
+PICKS = st.lists(st.integers(0, 9), min_size=1, max_size=4)
+"""How far back in the list of what there is, 0 being the newest."""
+
+OWED = st.tuples(ENDPOINTS, SPANS, RETRIES)
+"""Endpoint, when due, retries allowed."""
+EVENTS = st.tuples(
+    st.lists(OWED, max_size=3, unique_by=lambda owed: owed[0]), st.sampled_from([None, None, "k1", "k2"]), st.booleans()
+)
+"""What is owed, the idempotency key, and which of two bodies."""
+QUOTAS = st.lists(
+    st.tuples(
+        ENDPOINTS, st.integers(0, 4), st.sampled_from([None, None, 1, 2]), st.sampled_from([None, None, 0.5, 20.0])
+    ),
+    max_size=3,
+    unique_by=lambda quota: quota[0],
+)
+"""Endpoint, count, concurrency, rate."""
+
+
+class Verb(NamedTuple):
+    weight: int
+    """How often it is drawn, beside the others."""
+    arguments: dict[str, st.SearchStrategy[Any]]
+
+
+VERBS: dict[str, Verb] = {
+    "wait": Verb(4, {"span": WAITS}),
+    "accept": Verb(6, {"events": st.lists(EVENTS, min_size=1, max_size=4), "org": ORGS}),
+    "accept_from_old_endpoints": Verb(1, {"events": st.lists(EVENTS, max_size=2)}),
+    "claim": Verb(
+        5,
+        {
+            "quotas": QUOTAS,
+            "lease": LEASES,
+            "worker": st.sampled_from("ab"),
+            "forced_max": st.integers(0, 2),
+            "unserved": st.lists(ENDPOINTS, max_size=1),
+        },
+    ),
+    "claim_all": Verb(2, {}),
+    "expired": Verb(2, {"limit": LIMITS}),
+    "settle": Verb(
+        8, {"picks": PICKS, "ends": st.lists(ENDS, min_size=4, max_size=4), "span": SPANS, "retries_max": RETRIES}
+    ),
+    "release": Verb(3, {"picks": PICKS}),
+    "lanes": Verb(1, {}),
+    "change_endpoint": Verb(1, {"n": ENDPOINTS, "state": st.sampled_from(EndpointState)}),
+    "change_circuit": Verb(
+        1, {"n": ENDPOINTS, "state": st.sampled_from(CircuitState), "failures": RETRIES, "behind": st.integers(0, 1)}
+    ),
+    "bury": Verb(1, {"n": ENDPOINTS, "limit": LIMITS, "created_before": st.sampled_from([None, NOW, NOW + DAY])}),
+    "act": Verb(
+        6,
+        {
+            "kind": st.sampled_from(ActKind),
+            "picks": PICKS,
+            "org": ORGS,
+            "span": SPANS,
+            "reason": st.sampled_from(["", "because"]),
+        },
+    ),
+    "acknowledge": Verb(2, {"pick": st.integers(0, 9), "org": ORGS}),
+    "archive": Verb(1, {"age": SPANS, "limit": LIMITS}),
+    "clean": Verb(1, {"age": SPANS, "limit": LIMITS}),
+    "compare_everything": Verb(1, {}),
+}
+
+
+STEPS = st.sampled_from([name for name, verb in VERBS.items() for _ in range(verb.weight)]).flatmap(
+    lambda name: st.tuples(st.just(name), st.fixed_dictionaries(VERBS[name].arguments))
+)

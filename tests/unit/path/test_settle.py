@@ -1,0 +1,42 @@
+"""What becomes of results that cannot be written."""
+
+from __future__ import annotations
+
+import contextlib
+from collections.abc import Sequence
+from uuid import UUID
+
+from doorstep.clock import Instant
+from doorstep.model.delivery import DeliveryState
+from doorstep.model.settlement import Settled, Settlement
+from tests.unit.path.scene import Bench
+
+
+async def test_one_result_that_no_store_can_write_does_not_hold_up_the_others() -> None:
+    bench = Bench()
+    (endpoint,) = await bench.prepare()
+    ids = await bench.accept(endpoint, 4)
+    _break_for(bench, ids[1])
+    await bench.deliverer.round()
+    bench.http.answer(200)
+
+    settler = bench.deliverer.settler
+    for _ in range(10):
+        with contextlib.suppress(TypeError):
+            await settler.run_once()
+
+    assert settler.backlog == 0
+    dropped, *others = (DeliveryState.IN_PROGRESS, *[DeliveryState.DELIVERED] * 3)
+    assert await bench.states([ids[1], ids[0], ids[2], ids[3]]) == [dropped, *others]
+
+
+def _break_for(bench: Bench, delivery_id: UUID) -> None:
+    """A bug of ours: settling this delivery fails every time, and not because the store is away."""
+    settle = bench.failing.kept.settle
+
+    async def broken(settlements: Sequence[Settlement], now: Instant) -> Settled:
+        if any(settlement.claim.delivery_id == delivery_id for settlement in settlements):
+            raise TypeError("cannot be written")
+        return await settle(settlements, now)
+
+    bench.failing.kept.settle = broken  # type: ignore[method-assign]
