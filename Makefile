@@ -45,6 +45,7 @@ bench: $(VENV)/.installed-dev
 
 torture: $(VENV)/.installed-dev
 	TORTURE=1 $(PYTEST) -q -s tests/contract/test_lockstep.py tests/simulation tests/faults
+	$(BIN)/python -m tests.faults.torture
 
 examples: $(VENV)/.installed-dev
 	@if [ -d examples ]; then $(PYTEST) -q examples; else echo "There are no examples yet."; fi

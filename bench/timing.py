@@ -50,10 +50,6 @@ def percentile(values: Sequence[float], share: float) -> float:
     return ordered[min(len(ordered) - 1, int(share * len(ordered)))]
 
 
-def median(values: Sequence[float]) -> float:
-    return percentile(values, 0.5)
-
-
 def slope(points: Sequence[tuple[float, float]]) -> float:
     """How much y grows per x, by least squares."""
     mean_x = sum(x for x, _ in points) / len(points)

@@ -1,14 +1,20 @@
 """Writes the pages that are generated from the code, so that they cannot say anything else.
 
-    python docs/generate.py           writes docs/states.md and docs/settings.md
-    python docs/generate.py --check   fails if they are not up to date
+python docs/generate.py           writes docs/states.md, settings.md, commands.md and api.md
+python docs/generate.py --check   fails if they are not up to date
 """
 
 from __future__ import annotations
 
 import sys
 from pathlib import Path
+from typing import Any
 
+import typer
+
+from doorstep.api.application import create_application
+from doorstep.app import Doorstep
+from doorstep.cli.main import app as cli
 from doorstep.config import setting_rows
 from doorstep.model.delivery import TRANSITION_TABLE, DeliveryState
 from doorstep.model.event import EVENT_TRANSITIONS, EventStatus
@@ -92,11 +98,43 @@ def settings_page() -> str:
     return "\n".join(lines)
 
 
+def commands_page() -> str:
+    group: Any = typer.main.get_command(cli)
+    lines = ["# Commands", "", "This page is generated from the command line's own help.", ""]
+    for name, command in group.commands.items():
+        lines += [f"## `doorstep {name}`", "", command.help or "", ""]
+        options = [option for option in command.params if not option.hidden]
+        if options:
+            lines += ["| option | what it is |", "| --- | --- |"]
+            lines += [f"| `{', '.join(option.opts)}` | {option.help} |" for option in options]
+            lines.append("")
+    return "\n".join(lines)
+
+
+def api_page() -> str:
+    described = create_application(Doorstep("memory://")).openapi()
+    lines = [
+        "# HTTP API",
+        "",
+        "This page is generated from the API's own description, which a running Doorstep gives in full, with the shape",
+        "of every request and answer, at `/openapi.json`. Paths under `/v1` need a key: `X-API-Key`, or",
+        "`Authorization: Bearer`. Errors are `application/problem+json`.",
+        "",
+        "| request | does |",
+        "| --- | --- |",
+    ]
+    for path, operations in sorted(described["paths"].items()):
+        for method, operation in operations.items():
+            about = operation.get("description") or f"{operation['summary']}."
+            lines.append(f"| `{method.upper()} {path}` | {about} |")
+    return "\n".join([*lines, ""])
+
+
 def _code(text: str) -> str:
     return f"`{text}`" if text else ""
 
 
-PAGES = {"states.md": states_page, "settings.md": settings_page}
+PAGES = {"states.md": states_page, "settings.md": settings_page, "commands.md": commands_page, "api.md": api_page}
 
 
 def main() -> int:

@@ -11,11 +11,11 @@ from bench.setting import Setting
 from bench.stock import Wanted, stock
 
 TARGET = at_most(2.0)
-_SETTLE_SECONDS = 2.0
+_SETTLE_SECONDS = 1.0
 
 
 def measure(setting: Setting) -> Iterator[Figure]:
-    seconds = setting.scaled(10, 4)
+    seconds = setting.scaled(10, 3)
     for store in setting.stores:
         with setting.databases.fresh(store) as database:
             stock(database, Wanted(setting.receiver.url("ok")))

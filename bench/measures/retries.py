@@ -18,14 +18,14 @@ TARGET = at_most(250.0)
 _ENDPOINTS = 20
 _SPACING = MILLISECOND
 """One becomes due every millisecond."""
-_HEAD_START: dict[StoreName, Instant] = {"sqlite": 4 * SECOND, "postgres": 7 * SECOND}
+_HEAD_START: dict[StoreName, Instant] = {"sqlite": 3 * SECOND, "postgres": 6 * SECOND}
 """About the time it takes to fill the database and start the process."""
 _CATCH_UP: Instant = 2 * SECOND
 """What was due before this much after the start does not count: it may have waited for the start itself."""
 
 
 def measure(setting: Setting) -> Iterator[Figure]:
-    waiting, seconds = 100_000, setting.scaled(15, 6)
+    waiting, seconds = 100_000, setting.scaled(15, 3)
     for store in setting.stores:
         late = _lateness_ms(setting, store, waiting, seconds)
         yield Figure(

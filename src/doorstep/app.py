@@ -20,7 +20,8 @@ from doorstep.config import Settings
 from doorstep.errors import Conflict
 from doorstep.model.act import ActKind, ActResult
 from doorstep.model.attempt import Attempt
-from doorstep.model.delivery import Delivery, HistoryLine, as_seen
+from doorstep.model.circuit import Circuit, CircuitChange
+from doorstep.model.delivery import Delivery, DeliveryState, HistoryLine, as_seen
 from doorstep.model.endpoint import CircuitRules, Endpoint
 from doorstep.model.event import EventView
 from doorstep.model.ids import uuid7
@@ -32,6 +33,7 @@ from doorstep.path.directory import Directory
 from doorstep.path.enrol import EndpointForm, PolicyForm, enrol
 from doorstep.path.operate import Operator
 from doorstep.path.tuning import Tuning
+from doorstep.policy.holding import why_held
 from doorstep.services.worker import Worker
 from doorstep.stores.opening import store_from_url
 from doorstep.stores.store import Store
@@ -187,6 +189,13 @@ class Doorstep:
     async def history(self, org_id: UUID, delivery_id: UUID) -> list[HistoryLine]:
         return await self.store.history(org_id, delivery_id)
 
+    async def why_held(self, delivery: Delivery) -> str | None:
+        """Why a waiting delivery is held: its endpoint is paused or disabled, or its circuit is not closed."""
+        if delivery.state is not DeliveryState.PENDING:
+            return None
+        endpoint = await self.store.endpoint(delivery.org_id, delivery.endpoint_id)
+        return why_held(delivery, endpoint, await self.store.circuit(delivery.endpoint_id))
+
     # -- endpoints -----------------------------------------------------------------------------------------
 
     async def create_endpoint(
@@ -246,6 +255,15 @@ class Doorstep:
 
     async def endpoint(self, org_id: UUID, endpoint_id: UUID) -> Endpoint:
         return await self.store.endpoint(org_id, endpoint_id)
+
+    async def circuit(self, org_id: UUID, endpoint_id: UUID) -> Circuit:
+        await self.store.endpoint(org_id, endpoint_id)
+        return await self.store.circuit(endpoint_id)
+
+    async def circuit_history(self, org_id: UUID, endpoint_id: UUID) -> list[CircuitChange]:
+        """When and why the circuit opened and closed, oldest first."""
+        await self.store.endpoint(org_id, endpoint_id)
+        return await self.store.circuit_history(endpoint_id)
 
     async def pause_endpoint(self, org_id: UUID, endpoint_id: UUID, actor: str, reason: str = "") -> Endpoint:
         """Hold its deliveries until it is resumed."""

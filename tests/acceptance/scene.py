@@ -22,7 +22,6 @@ from doorstep.config import Settings
 from doorstep.logs import json_lines
 from doorstep.model.act import ActKind, ActResult
 from doorstep.model.attempt import Attempt
-from doorstep.model.circuit import Circuit
 from doorstep.model.delivery import Delivery, DeliveryState, HistoryLine
 from doorstep.model.endpoint import CircuitRules, Endpoint, EndpointState
 from doorstep.model.event import EventStatus
@@ -130,9 +129,6 @@ class Scene:
 
     async def history(self, delivery: Delivery) -> list[HistoryLine]:
         return await self.doorstep.history(delivery.org_id, delivery.delivery_id)
-
-    async def circuit(self, endpoint: Endpoint) -> Circuit:
-        return await self.doorstep.store.circuit(endpoint.endpoint_id)
 
     async def count(self, state: DeliveryState) -> int:
         return (await self.doorstep.store.tally())[state]

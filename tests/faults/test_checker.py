@@ -86,6 +86,10 @@ def receive_nothing(evidence: Evidence) -> None:
     evidence.arrivals.clear()
 
 
+def give_up_on_the_willing(evidence: Evidence) -> None:
+    evidence.state.deliveries[0] = evidence.state.deliveries[0]._replace(state="dead")
+
+
 def ask_unlogged(evidence: Evidence) -> None:
     evidence.arrivals.insert(0, Arrival(0.5, "ok", "e1", "d1", 500, 1))
 
@@ -140,6 +144,7 @@ CRIMES: list[tuple[Rule, Callable[[Evidence], None]]] = [
     (checker.one_delivery_for_each_receiver, deliver_to_two),
     (checker.every_delivery_ends, leave_one_waiting),
     (checker.delivered_means_that_the_receiver_said_so, receive_nothing),
+    (checker.what_a_receiver_would_take_does_not_die, give_up_on_the_willing),
     (checker.every_request_has_an_attempt_row, ask_unlogged),
     (checker.event_status_follows_its_deliveries, misstate_the_event),
     (checker.attempts_never_exceed_the_policy, try_too_often),

@@ -69,6 +69,6 @@ def test_a_jump_of_the_wall_clock_delivers_nothing_early_and_leaves_nothing_stuc
     verdict = judge(installation)
     arrived = [arrival.at for arrival in read_arrivals(*tmp_path.glob("*.arrivals")) if arrival.event_id == event_id]
     print(f"\nclock jumps on {database.name}: drained in {seconds:.1f} s; {verdict}")
-    assert len(arrived) == 1 and later - 0.1 < arrived[0] < later + 2
+    assert len(arrived) == 1 and later - 0.25 < arrived[0] < later + 3
     assert verdict.violations == [], str(verdict)
     assert verdict.duplicates == 0

@@ -12,7 +12,7 @@ import pytest
 
 from tests.faults.conftest import Install
 from tests.faults.harness.databases import SqliteDatabase
-from tests.faults.harness.evidence import read_ledger
+from tests.faults.harness.evidence import Fault, read_ledger
 from tests.faults.harness.installation import Installation, Reply, await_condition
 from tests.faults.harness.trial import drain, judge, ledger_path, send_noted, start_ledger
 
@@ -68,7 +68,7 @@ def test_a_full_disk_refuses_new_events_loses_none_and_resumes_by_itself(install
     ledger.stop()
     drain(installation)
     installation.stop()
-    verdict = judge(installation)
+    verdict = judge(installation, [Fault(0.0, "full disk")])
     retry_after = refusal.headers["Retry-After"]
     print(f"\nfull disk: refused {refusal.status}, Retry-After {retry_after}; resumed after {seconds:.2f} s; {verdict}")
     assert refusal.status in (503, 507) and retry_after

@@ -5,9 +5,10 @@ from __future__ import annotations
 from tests.faults.broken import program
 from tests.faults.conftest import Install
 from tests.faults.harness.databases import Database, SqliteDatabase
-from tests.faults.harness.installation import CALM
+from tests.faults.harness.evidence import read_ledger
+from tests.faults.harness.installation import CALM, Installation, await_condition
 from tests.faults.harness.nemesis import kills
-from tests.faults.harness.trial import run_trial
+from tests.faults.harness.trial import drain, judge, ledger_path, run_trial, start_ledger
 
 
 def test_nothing_acknowledged_is_lost_while_every_process_is_killed_over_and_over(
@@ -19,7 +20,7 @@ def test_nothing_acknowledged_is_lost_while_every_process_is_killed_over_and_ove
     installation.serve(workers=1)
     installation.enrol("plain", "fan", "hostile")
     installation.add_worker()
-    crashes = {name: hurt for name, hurt in database.faults(0.5).items() if name in ("crash", "backend killed")}
+    crashes = {name: hurt for name, hurt in database.faults(0.5).items() if name.startswith("kill")}
     trial = run_trial(installation, kills(installation) | crashes, seconds=15)
     print(f"\nkill -9 on {database.name}: {trial}")
     assert trial.clean, str(trial)
@@ -45,7 +46,19 @@ def test_the_harness_catches_events_acknowledged_before_their_commit(
     installation.receive("ok")
     installation.serve()
     installation.enrol("plain")
-    faults = {name: hurt for name, hurt in kills(installation).items() if name == "kill serve"}
-    trial = run_trial(installation, faults, types="plain=1", seconds=5)
-    print(f"\nacknowledge before commit: {trial}")
-    assert trial.verdict.lost > 0
+    ledger = start_ledger(installation, "plain=1", rate=200)
+    for _ in range(2):
+        kill_after_an_answer(installation)
+    installation.await_ready()
+    ledger.stop()
+    drain(installation)
+    verdict = judge(installation)
+    print(f"\nacknowledge before commit: {verdict}")
+    assert verdict.lost > 0
+
+
+def kill_after_an_answer(installation: Installation) -> None:
+    """Kill the server as soon as it has acknowledged something more."""
+    before = len(read_ledger(ledger_path(installation)).acknowledged)
+    await_condition(lambda: len(read_ledger(ledger_path(installation)).acknowledged) > before, "an answer")
+    installation.server.kill()

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from pathlib import Path
 
-from tests.faults.harness.recording import Synced
+from tests.faults.harness.recording import Answered, Synced
 from tests.faults.power import Cut, cut_power, record
 
 _CUTS = 300
@@ -27,10 +27,11 @@ def test_no_acknowledged_event_is_lost_when_the_power_fails(tmp_path: Path) -> N
 
 def test_no_acknowledged_event_is_lost_when_syncs_fail_and_then_the_power(tmp_path: Path) -> None:
     steps = record(tmp_path, requests=_REQUESTS, inject="fsync,fdatasync:error=EIO:when=50+10")
-    failed = sum(1 for step in steps if isinstance(step, Synced) and not step.succeeded)
+    failed = [index for index, step in enumerate(steps) if isinstance(step, Synced) and not step.succeeded]
     cuts = list(cut_power(steps, tmp_path, _CUTS))
-    print(report(f"{failed} failed syncs, then power loss", cuts))
-    assert failed > 2
+    print(report(f"{len(failed)} failed syncs, then power loss", cuts))
+    assert len(failed) > 2
+    assert any(isinstance(step, Answered) for step in steps[failed[-2] :]), "nothing was taken after a failed sync"
     assert {cut.integrity for cut in cuts} == {"ok"}
     assert not any(cut.lost for cut in cuts)
 

@@ -34,11 +34,13 @@ def endpoint_routes(doorstep: Doorstep) -> APIRouter:
 
     @router.get("")
     async def list_endpoints(key: Looking) -> EndpointsOut:
+        """All endpoints of the organization, in the order of their creation."""
         endpoints = [EndpointOut.of(endpoint) for endpoint in await doorstep.endpoints(key.org_id)]
         return EndpointsOut(endpoints=endpoints, pagination=Pagination.whole(endpoints))
 
     @router.get("/{endpoint_id}")
     async def read_endpoint(endpoint_id: UUID, key: Looking) -> EndpointOut:
+        """One endpoint; its secret and the values of its headers are never shown."""
         return EndpointOut.of(await doorstep.endpoint(key.org_id, endpoint_id))
 
     @router.delete("/{endpoint_id}", status_code=204)

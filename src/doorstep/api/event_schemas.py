@@ -55,9 +55,11 @@ class DeliveryOut(Shape):
     error_code: str | None
     remark: str | None
     """How it stands or ended, in a sentence."""
+    held: str | None
+    """Why it is not tried although it may be due, in a sentence."""
 
     @classmethod
-    def of(cls, delivery: Delivery) -> DeliveryOut:
+    def of(cls, delivery: Delivery, held: str | None) -> DeliveryOut:
         return cls(
             delivery_id=delivery.delivery_id,
             event_id=delivery.event_id,
@@ -76,6 +78,7 @@ class DeliveryOut(Shape):
             error_category=delivery.category,
             error_code=delivery.code,
             remark=delivery.remark,
+            held=held,
         )
 
 

@@ -25,7 +25,7 @@ def event_routes(doorstep: Doorstep) -> APIRouter:
     async def read_event(event_id: UUID, key: Looking) -> Response:
         """An event in full, with its payload and its deliveries."""
         view = await doorstep.event(key.org_id, event_id)
-        deliveries = await doorstep.deliveries(key.org_id, event_id)
+        deliveries = [await shown(delivery) for delivery in await doorstep.deliveries(key.org_id, event_id)]
         return Response(_event_json(view, deliveries), media_type="application/json")
 
     @router.get("/events/{event_id}/status")
@@ -35,7 +35,8 @@ def event_routes(doorstep: Doorstep) -> APIRouter:
 
     @router.get("/deliveries/{delivery_id}", tags=["deliveries"])
     async def read_delivery(delivery_id: UUID, key: Looking) -> DeliveryOut:
-        return DeliveryOut.of(await doorstep.delivery(key.org_id, delivery_id))
+        """One event owed to one endpoint, as it stands."""
+        return await shown(await doorstep.delivery(key.org_id, delivery_id))
 
     @router.get("/deliveries/{delivery_id}/attempts", tags=["deliveries"])
     async def list_attempts(delivery_id: UUID, key: Looking) -> AttemptsOut:
@@ -44,10 +45,13 @@ def event_routes(doorstep: Doorstep) -> APIRouter:
         attempts = [AttemptOut.of(attempt) for attempt in await doorstep.attempts(key.org_id, delivery_id)]
         return AttemptsOut(attempts=attempts, pagination=Pagination.whole(attempts))
 
+    async def shown(delivery: Delivery) -> DeliveryOut:
+        return DeliveryOut.of(delivery, await doorstep.why_held(delivery))
+
     return router
 
 
-def _event_json(view: EventView, deliveries: list[Delivery]) -> bytes:
+def _event_json(view: EventView, deliveries: list[DeliveryOut]) -> bytes:
     """Put together by msgspec rather than pydantic, because the payload's bytes must come out as they went in."""
     event = view.event
     fields = EventStatusOut.of(view).model_dump() | {
@@ -58,7 +62,7 @@ def _event_json(view: EventView, deliveries: list[Delivery]) -> bytes:
         "expires_at": iso(event.expires_at),
         "metadata": _as_it_is(event.metadata),
         "payload": _as_it_is(event.payload),
-        "deliveries": [DeliveryOut.of(delivery).model_dump() for delivery in deliveries],
+        "deliveries": [delivery.model_dump() for delivery in deliveries],
     }
     return msgspec.json.encode(fields)
 

@@ -7,8 +7,8 @@ from uuid import UUID
 from doorstep.clock import Instant
 from doorstep.model.claim import Claim
 from doorstep.model.delivery import DeliveryState
-from doorstep.model.noun import Noun
 from doorstep.model.event import EventStatus
+from doorstep.model.noun import Noun
 from doorstep.model.outcome import Outcome
 
 

@@ -72,7 +72,7 @@ class Coalescer(Generic[T, R]):
         results: Sequence[R | Exception]
         try:
             results = await self._write([item for item, _ in batch])
-        except Exception as error:
+        except Exception as error:  # noqa: BLE001  every caller of the batch is told
             results = [error] * len(batch)
         for (_, future), result in zip(batch, results, strict=True):
             if future.done():

@@ -18,7 +18,7 @@ from uuid import UUID
 from doorstep.clock import Clock, Instant, seconds
 from doorstep.errors import DoorstepError
 from doorstep.model.claim import Claim
-from doorstep.model.endpoint import Endpoint
+from doorstep.model.endpoint import Endpoint, EndpointState
 from doorstep.model.outcome import Code, Failure, Outcome, Reply
 from doorstep.model.settlement import Settlement
 from doorstep.path.attempt import prepare
@@ -119,6 +119,8 @@ class Deliverer:
             self._settle_untried(claim, Code.EXPIRED, "It expired before it could be delivered.", now)
         elif claim.lease_until < now + seconds(profile.timeout_seconds):
             # It waited too long, behind slow tries or in a frozen process: the try could outlast the lease.
+            self.settler.hand_back([claim])
+        elif profile.endpoint.state is not EndpointState.ACTIVE:  # stopped since it was claimed: held from now on
             self.settler.hand_back([claim])
         else:
             return profile

@@ -20,7 +20,7 @@ _AHEAD_MAX = 1_000
 class Holding:
     """The claims of one endpoint in this worker's hand."""
 
-    __slots__ = ("waiting", "busy", "places", "target", "_window_at", "_window_count", "_pace")
+    __slots__ = ("_pace", "_window_at", "_window_count", "busy", "places", "target", "waiting")
 
     def __init__(self) -> None:
         self.waiting: deque[Claim] = deque()

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 
-from doorstep.clock import SECOND, Clock, Instant
+from doorstep.clock import MILLISECOND, SECOND, Clock, Instant
 from doorstep.path.deliver import Deliverer
 from doorstep.path.directory import Directory
 
@@ -12,8 +12,8 @@ _LOOK_AGAIN_SECONDS = 0.5
 """Wake-ups are hints and may be lost: with nothing known to be due, the store is asked this often."""
 _REFRESH_EVERY: Instant = SECOND // 4
 """How soon this worker notices a change to an endpoint that another process made."""
-_BUSY_PAUSE_SECONDS = 0.002
-"""Between rounds while tries are under way, so that claims come by the hundred; idle workers do not pause."""
+_ROUND_PAUSE: Instant = 2 * MILLISECOND
+"""At least between two rounds while tries are under way, so that a busy worker claims by the hundred."""
 
 
 class Dispatcher:
@@ -24,16 +24,23 @@ class Dispatcher:
         self._directory = directory
         self._clock = clock
         self._refreshed_at: Instant = 0
+        self._looked_at: Instant = 0
         self.wake = asyncio.Event()
 
     async def run_once(self) -> float | None:
-        if self._deliverer.hand.busy:
-            await asyncio.sleep(_BUSY_PAUSE_SECONDS)
+        await self._pause_while_busy()
         now = self._clock.now()
         if now - self._refreshed_at >= _REFRESH_EVERY:
             await self._directory.refresh()
             self._refreshed_at = now
         next_at = await self._deliverer.round()
+        self._looked_at = self._clock.now()
         if next_at is None:
             return _LOOK_AGAIN_SECONDS
         return min(max(0.0, (next_at - self._clock.now()) / SECOND), _LOOK_AGAIN_SECONDS)
+
+    async def _pause_while_busy(self) -> None:
+        """Tries that merely hang are no reason to pause: what comes after a quiet moment is looked for at once."""
+        pause = self._looked_at + _ROUND_PAUSE - self._clock.now()
+        if self._deliverer.hand.busy and pause > 0:
+            await asyncio.sleep(pause / SECOND)

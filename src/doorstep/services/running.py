@@ -35,7 +35,7 @@ async def keep_running(
         try:
             delay = await service.run_once()
             backoff = 0.0
-        except Exception as error:
+        except Exception as error:  # noqa: BLE001  whatever a round did, the service goes on
             delay, backoff = 0.0, min(max(backoff * 2, _BACKOFF_MIN_SECONDS), _BACKOFF_MAX_SECONDS)
             telemetry.emit(
                 ServiceTrouble(

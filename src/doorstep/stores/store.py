@@ -254,7 +254,7 @@ class Store(Protocol):
     # -- organizations and keys ----------------------------------------------------------------------------
 
     async def put_org(self, org: Org) -> None:
-        """Create or replace an organization, and bump the routing version: its policies are part of the picture."""
+        """Create an organization, or replace it and bump the routing version: its policies may have changed."""
 
     async def orgs(self) -> list[Org]: ...
 

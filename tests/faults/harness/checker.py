@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from typing import NamedTuple
 
 from doorstep.model.delivery import TRANSITIONS
-from tests.faults.harness.evidence import ROUTES, Evidence, StoredAttempt, StoredDelivery, StoredMove
+from tests.faults.harness.evidence import ROUTES, WILLING, Evidence, StoredAttempt, StoredDelivery, StoredMove
 
 ENDED = frozenset({"delivered", "dead", "resolved", "cancelled", "archived"})
 _SECOND = 1_000_000
@@ -31,13 +31,14 @@ class Verdict:
     duplicates: int
     late: int
     faults: int
+    kills: int
     unknown: int
     violations: list[Violation]
 
     def __str__(self) -> str:
         counts = (
             f"acknowledged {self.acknowledged}, lost {self.lost}, duplicates {self.duplicates}, "
-            f"late settles {self.late}, faults {self.faults} (deliveries: {self.delivered} delivered, {self.dead} dead; "
+            f"late settles {self.late}, kills {self.kills} (deliveries: {self.delivered} delivered, {self.dead} dead; "
             f"requests received {self.arrivals}, answers unknown {self.unknown})"
         )
         return "\n".join([counts, *(f"  {rule}: {subject}" for rule, subject in self.violations[:20])])
@@ -56,6 +57,7 @@ def check(evidence: Evidence) -> Verdict:
         duplicates=duplicates(evidence),
         late=sum(1 for attempt in evidence.state.attempts if attempt.late),
         faults=len(evidence.faults),
+        kills=sum(1 for fault in evidence.faults if fault.name.startswith("kill")),
         unknown=evidence.ledger.unknown,
         violations=violations,
     )
@@ -148,6 +150,13 @@ def delivered_means_that_the_receiver_said_so(evidence: Evidence) -> Iterator[st
     for delivery in evidence.state.deliveries:
         if delivery.state == "delivered" and (delivery.event_id, delivery.receiver) not in thanked:
             yield f"delivery {delivery.row} to {delivery.receiver} is delivered, but was never received"
+
+
+def what_a_receiver_would_take_does_not_die(evidence: Evidence) -> Iterator[str]:
+    """The policies of willing receivers have retries to spare, so faults alone must not use them up."""
+    for delivery in evidence.state.deliveries:
+        if delivery.receiver in WILLING and delivery.state == "dead":
+            yield f"delivery {delivery.row} to {delivery.receiver} died after {delivery.attempt} attempts"
 
 
 def every_request_has_an_attempt_row(evidence: Evidence) -> Iterator[str]:
@@ -262,6 +271,7 @@ RULES: tuple[Rule, ...] = (
     one_delivery_for_each_receiver,
     every_delivery_ends,
     delivered_means_that_the_receiver_said_so,
+    what_a_receiver_would_take_does_not_die,
     every_request_has_an_attempt_row,
     event_status_follows_its_deliveries,
     attempts_never_exceed_the_policy,

@@ -96,8 +96,8 @@ class PostgresDatabase:
         return {
             "restart": lambda _: self.server.restart(immediate=True),
             "outage": lambda _: self._outage(outage_seconds),
-            "crash": lambda _: self._crash(),
-            "backend killed": self.kill_backend,
+            "kill PostgreSQL": lambda _: self._crash(),
+            "kill a backend": self.kill_backend,
             "freeze": lambda _: self._freeze(outage_seconds),
             "connections terminated": lambda _: self.kill_connections(),
         }

@@ -18,6 +18,9 @@ ROUTES: Mapping[str, frozenset[str]] = {
 }
 """Which receivers each event type goes to: the endpoints are made from it, and the checker expects it."""
 
+WILLING = frozenset({"ok", "flaky", "slow", "endless", "recovering"})
+"""Receivers that say yes sooner or later: nothing for them may end as a dead letter."""
+
 
 class Sent(NamedTuple):
     """An event that the ledger tried to send. No two have the same bytes, so the digest is its name."""

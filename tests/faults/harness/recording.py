@@ -14,6 +14,10 @@ from typing import NamedTuple
 _CALLS = "openat,pwrite64,ftruncate,fsync,fdatasync,unlink,write,writev,sendto,sendmsg"
 
 
+_WRITE_BYTES_MAX = 2**21
+"""strace cuts what is longer, and the rebuilt file would have a hole: the reader insists that nothing was cut."""
+
+
 class Created(NamedTuple):
     name: str
 
@@ -54,7 +58,7 @@ def strace_command(trace: Path, *, inject: str | None = None) -> list[str]:
     strace = shutil.which("strace")
     assert strace, "strace must be installed to record what a process writes"
     faults = [] if inject is None else ["-e", f"inject={inject}"]
-    whole = ["-xx", "-y", "-s", "1000000"]
+    whole = ["-xx", "-y", "-s", str(_WRITE_BYTES_MAX)]
     return [strace, "-f", "-q", "--seccomp-bpf", "-o", str(trace), *whole, "-e", f"trace={_CALLS}", *faults]
 
 
@@ -112,6 +116,7 @@ def _step(call: str, arguments: str, result: str, folder: Path) -> Iterator[Step
         case "unlink":
             yield Removed(name)
         case "pwrite64":
+            assert len(strings[1]) == int(result), f"recorded {len(strings[1])} of {result} bytes written"
             yield Written(name, numbers[-1], strings[1])
         case "ftruncate":
             yield Truncated(name, numbers[-1])

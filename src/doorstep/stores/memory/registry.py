@@ -58,8 +58,8 @@ class RegistryVerbs:
         return list(self._tables.circuit_history.get(endpoint_id, ()))
 
     async def put_org(self, org: Org) -> None:
+        self._tables.routing_version += org.org_id in self._tables.orgs
         self._tables.orgs[org.org_id] = org
-        self._tables.routing_version += 1
 
     async def orgs(self) -> list[Org]:
         return list(self._tables.orgs.values())

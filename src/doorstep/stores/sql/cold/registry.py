@@ -50,9 +50,10 @@ def org_key(org_id: UUID) -> Script[int]:
 
 
 def put_org(org: Org) -> Script[None]:
-    yield ask(_BUMP_VERSION)
     document = msgspec.json.encode(org).decode()
-    if not (yield ask(_REPLACE_ORG, org=org.org_id, new_document=document)):
+    if (yield ask(_REPLACE_ORG, org=org.org_id, new_document=document)):
+        yield ask(_BUMP_VERSION)
+    else:
         yield ask(_ADD_ORG, uid=org.org_id, document=document)
 
 

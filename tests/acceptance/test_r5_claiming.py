@@ -1,0 +1,205 @@
+"""R5: claiming, leases, crash safety.
+
+That nothing is lost to kills, power cuts and databases that fail is proved with real processes in tests/faults; here
+is what the facade shows of the same rules.
+"""
+
+from __future__ import annotations
+
+import time
+from collections import Counter
+from uuid import UUID
+
+import pytest
+
+from doorstep.bootstrap import DEFAULT_ORG
+from doorstep.clock import SECOND, seconds
+from doorstep.errors import InvalidInput
+from doorstep.model.claim import Claim, Quota
+from doorstep.model.delivery import Delivery, DeliveryState
+from doorstep.model.endpoint import Endpoint
+from doorstep.model.org import Org
+from doorstep.path.accept import Draft
+from doorstep.stores.opening import store_from_url
+from doorstep.telemetry import LateSettle
+from tests.acceptance.scene import Scene, until
+
+_S = DeliveryState
+LEASE_SECONDS = 10.0
+OTHER_ORG = UUID("00000000-0000-7000-8000-000000000002")
+
+
+# -- R5.1 --------------------------------------------------------------------------------------------------
+
+
+async def test_what_was_acknowledged_is_there_for_others_with_one_delivery_per_matching_endpoint(
+    scene: Scene, database_url: str
+) -> None:
+    scene.receiver.hold.clear()
+    wanted = [await scene.endpoint(f"/{n}", event_types=("order.*",)) for n in range(3)]
+    await scene.endpoint("/other", event_types=("user.*",))
+    sent = await scene.send("order.paid")
+    other = store_from_url(database_url)
+    await other.open()
+    try:
+        view = await other.event(DEFAULT_ORG, sent.event_id)
+        deliveries = await other.deliveries(DEFAULT_ORG, sent.event_id)
+    finally:
+        await other.close()
+    assert (view.event.payload, view.deliveries, sent.deliveries) == (b'{"n": 1}', 3, 3)
+    assert {one.endpoint_id for one in deliveries} == {endpoint.endpoint_id for endpoint in wanted}
+
+
+async def test_of_a_batch_with_one_event_that_cannot_be_kept_nothing_is_kept(scene: Scene) -> None:
+    await scene.endpoint()
+    good = Draft(org_id=DEFAULT_ORG, event_type="order.paid", payload=b"{}")
+    bad = Draft(org_id=DEFAULT_ORG, event_type="order.paid", payload=b"{}", endpoint_ids=(OTHER_ORG,))
+    with pytest.raises(InvalidInput, match="endpoint_ids"):
+        await scene.doorstep.send_many([good, bad])
+    await scene.nothing_more_arrives()
+    assert sum((await scene.doorstep.store.tally()).values()) == 0
+
+
+# -- R5.2 --------------------------------------------------------------------------------------------------
+
+
+async def test_a_worker_that_was_paused_past_its_lease_changes_nothing(scene: Scene) -> None:
+    """The first try is answered only after its lease has ended and another try was made in its place."""
+    scene.receiver.says(200, 503)
+    scene.receiver.hold.clear()
+    (delivery,) = await scene.send_to(await scene.endpoint(policy=[60.0, 60.0, 60.0]))
+    await scene.until_received(1)
+    scene.leap(LEASE_SECONDS + 0.1)
+    await scene.until_tried(delivery)  # settled on behalf of the worker that holds it no more
+    await scene.until_received(2)
+    scene.receiver.hold.set()
+    await until(lambda: bool(scene.heard(LateSettle)), "a late result")
+    await scene.until_tried(delivery, 3)
+    after = await scene.delivery(delivery)
+    assert (after.state, after.attempt, after.response_code) == (_S.PENDING, 2, 503)
+    rows = [(row.number, row.code, row.late) for row in await scene.attempts(delivery)]
+    assert sorted(rows, key=str) == sorted(
+        [(1, "WORKER_LOST", False), (1, None, True), (2, "SERVICE_UNAVAILABLE", False)], key=str
+    )
+
+
+# -- R5.3 --------------------------------------------------------------------------------------------------
+
+
+async def test_the_work_of_a_lost_worker_is_picked_up_within_a_second_of_its_leases_end(scene: Scene) -> None:
+    endpoint = await scene.endpoint(event_types=("order.*",))
+    delivery, claim = await _claimed_by_a_ghost(scene, endpoint, lease_seconds=1.0)
+    done = await scene.until_state(delivery, _S.DELIVERED)
+    lost, good = await scene.attempts(delivery)
+    assert (lost.code, lost.worker, lost.number) == ("WORKER_LOST", "ghost", 1)
+    assert (good.number, done.retry_attempts) == (2, 1)
+    assert 0 <= good.started_at - claim.lease_until < 1.2 * SECOND
+
+
+async def test_an_attempt_is_counted_when_it_is_claimed_so_what_kills_workers_ends_as_a_dead_letter(
+    scene: Scene,
+) -> None:
+    endpoint = await scene.endpoint(policy=[0.0, 0.0])
+    await scene.doorstep.pause_endpoint(DEFAULT_ORG, endpoint.endpoint_id, "ops")  # only ghosts will claim it
+    (delivery,) = await scene.send_to(endpoint)
+    for attempt in (1, 2, 3):
+        claim = await _ghost_claims(scene, endpoint, lease_seconds=5)
+        assert (await scene.delivery(delivery)).attempt == claim.attempt == attempt
+        scene.leap(5)
+        await scene.until_tried(delivery, attempt)
+        scene.leap(1)
+    dead = await scene.delivery(delivery)
+    assert (dead.state, dead.code, dead.attempt) == (_S.DEAD, "WORKER_LOST", 3)
+    assert scene.receiver.requests == []
+
+
+async def _claimed_by_a_ghost(scene: Scene, endpoint: Endpoint, lease_seconds: float) -> tuple[Delivery, Claim]:
+    """A worker claims an event and is never heard of again. Meanwhile the real one is kept from claiming it."""
+    await scene.doorstep.pause_endpoint(DEFAULT_ORG, endpoint.endpoint_id, "ops")
+    (delivery,) = await scene.send_to(endpoint)
+    claim = await _ghost_claims(scene, endpoint, lease_seconds)
+    await scene.doorstep.resume_endpoint(DEFAULT_ORG, endpoint.endpoint_id, "ops")
+    return delivery, claim
+
+
+async def _ghost_claims(scene: Scene, endpoint: Endpoint, lease_seconds: float) -> Claim:
+    now = scene.clock.now()
+    quotas = [Quota(endpoint.endpoint_id, 1)]
+    (claim,) = await scene.doorstep.store.claim_due(quotas, now, now + seconds(lease_seconds), "ghost")
+    return claim
+
+
+# -- R5.4 --------------------------------------------------------------------------------------------------
+
+
+async def test_several_workers_share_one_store_and_no_event_is_sent_twice(scene: Scene) -> None:
+    await scene.open()
+    await scene.open()
+    endpoints = [await scene.endpoint(f"/{n}") for n in range(3)]
+    for sender in scene.doorsteps:
+        await sender.send_many([Draft(org_id=DEFAULT_ORG, event_type="order.paid", payload=b"{}")] * 60)
+    await until(lambda: _settled(scene, 3 * 3 * 60), "every delivery", 15)
+    arrived = Counter((request.event_id, request.path) for request in scene.receiver.requests)
+    assert len(arrived) == 3 * 60 * len(endpoints)
+    assert set(arrived.values()) == {1}
+
+
+async def test_an_event_accepted_by_one_process_is_delivered_by_another_within_a_second(scene: Scene) -> None:
+    """The one that accepts has no worker at all."""
+    await scene.endpoint()
+    accepting = await scene.open()
+    assert accepting._worker is not None
+    await accepting._worker.stop()
+    began = time.monotonic()
+    await accepting.send("order.paid", {})
+    await scene.until_received(1)
+    assert time.monotonic() - began < 1.0
+
+
+# -- R5.5 --------------------------------------------------------------------------------------------------
+
+
+async def test_an_endpoints_concurrency_limit_holds_over_all_workers(scene: Scene) -> None:
+    await scene.open()
+    await scene.open()
+    scene.receiver.pause_seconds = 0.01
+    await scene.send_to(await scene.endpoint(concurrency_max=3), 60)
+    await until(lambda: _settled(scene, 60), "every delivery", 15)
+    assert scene.receiver.in_flight_max <= 3
+
+
+async def test_without_a_limit_more_go_at_once(scene: Scene) -> None:
+    scene.receiver.pause_seconds = 0.05
+    await scene.send_to(await scene.endpoint(), 60)
+    await until(lambda: _settled(scene, 60), "every delivery")
+    assert scene.receiver.in_flight_max > 3
+
+
+async def test_an_endpoints_rate_limit_holds_over_all_workers(scene: Scene) -> None:
+    await scene.open()
+    await scene.send_to(await scene.endpoint(rate_per_second=20), 30)
+    await until(lambda: _settled(scene, 30), "every delivery", 15)
+    times = [request.at for request in scene.receiver.requests]
+    assert times[-1] - times[0] > (30 - 2 - 1) / 20 - 0.2, "a burst is a tenth of a second's worth: two"
+
+
+async def test_a_flood_for_a_slow_endpoint_of_one_org_does_not_delay_another(scene: Scene) -> None:
+    """It would wait for 300 tries of half a second each, 16 at a time: nine seconds."""
+    await scene.close()
+    await scene.open(concurrency=16)
+    store = scene.doorstep.store
+    await store.put_org(Org(org_id=OTHER_ORG, name="other", created_at=scene.clock.now()))
+    slow = await scene.endpoint("/slow", org_id=OTHER_ORG)
+    await scene.endpoint("/quick")
+    scene.receiver.pause_seconds = 0.5
+    flood = Draft(org_id=OTHER_ORG, event_type="flood", payload=b"{}", endpoint_ids=(slow.endpoint_id,))
+    await scene.doorstep.send_many([flood] * 300)
+    await scene.until_received(4)
+    began = time.monotonic()
+    await scene.send()
+    await until(lambda: any(request.path == "/quick" for request in scene.receiver.requests), "the quick one")
+    assert time.monotonic() - began < 1.0
+
+
+async def _settled(scene: Scene, count: int) -> bool:
+    return await scene.count(_S.DELIVERED) == count

@@ -1,0 +1,24 @@
+"""The pages that people read, and what stands in them."""
+
+from __future__ import annotations
+
+import re
+from pathlib import Path
+
+ROOT = Path(__file__).parents[2]
+DOCS = ROOT / "docs"
+PAGES = sorted([*ROOT.glob("*.md"), *DOCS.glob("**/*.md")])
+
+
+def fences(page: Path, *languages: str) -> list[str]:
+    """The code blocks of a page in one of these languages."""
+    found = re.findall(r"^```(\w*)\n(.*?)^```$", page.read_text(), re.DOTALL | re.MULTILINE)
+    return [code for language, code in found if language in languages]
+
+
+def rows(page: Path, heading: str) -> list[list[str]]:
+    """The rows of the first table after a heading, without its head, cell by cell."""
+    text = page.read_text().partition(f"\n{heading}\n")[2]
+    table = re.search(r"^\|.*?(?=\n\n|\Z)", text, re.DOTALL | re.MULTILINE)
+    assert table, f"{page.name} has a table under {heading!r}"
+    return [[cell.strip() for cell in line.strip().strip("|").split("|")] for line in table[0].splitlines()[2:]]

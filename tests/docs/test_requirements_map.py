@@ -1,0 +1,43 @@
+"""docs/requirements-map.md names real tests, and leaves out no requirement and no acceptance test."""
+
+from __future__ import annotations
+
+import ast
+import re
+
+from tests.docs.pages import DOCS, ROOT
+
+MAP = (DOCS / "requirements-map.md").read_text()
+REQUIREMENTS = [
+    *(f"R1.{number}" for number in range(1, 5)),
+    *(f"R2.{number}" for number in range(1, 7)),
+    *(f"R3.{number}" for number in range(1, 6)),
+    *(f"R4.{number}" for number in range(1, 5)),
+    *(f"R5.{number}" for number in range(1, 6)),
+    *(f"R6.{number}" for number in range(1, 4)),
+    *("R11.1", "R11.2"),
+]
+NAMED = set(re.findall(r"`(tests/[\w/]+\.py)::(test_\w+)`", MAP))
+
+
+def test_every_requirement_on_the_engine_has_a_test() -> None:
+    proved = re.findall(r"^\| (R\d+\.\d+) \| .+ \| `tests/", MAP, re.MULTILINE)
+    assert list(dict.fromkeys(proved)) == REQUIREMENTS
+
+
+def test_every_test_that_is_named_exists() -> None:
+    assert len(NAMED) > 100
+    assert [f"{path}::{name}" for path, name in sorted(NAMED) if name not in _tests_in(path)] == []
+
+
+def test_every_acceptance_test_is_named() -> None:
+    paths = sorted(str(path.relative_to(ROOT)) for path in (ROOT / "tests/acceptance").glob("test_*.py"))
+    there = {(path, name) for path in paths for name in _tests_in(path)}
+    assert there - NAMED == set()
+
+
+def _tests_in(path: str) -> set[str]:
+    file = ROOT / path
+    body = ast.parse(file.read_text()).body if file.exists() else []
+    functions = (node for node in body if isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef))
+    return {function.name for function in functions if function.name.startswith("test_")}

@@ -1,0 +1,80 @@
+"""The tables in docs/retries.md are those of the code."""
+
+from __future__ import annotations
+
+import re
+
+from doorstep.model.endpoint import CircuitRules
+from doorstep.model.outcome import Category, Reply
+from doorstep.policy.classification import CATEGORY, classify
+from doorstep.policy.retry import BUILT_IN, RETRY_AFTER_MAX_SECONDS, RETRY_AFTER_MIN_SECONDS
+from tests.builders import an_endpoint, new_id
+from tests.docs.pages import DOCS, rows
+
+RETRIES = DOCS / "retries.md"
+UNITS = {"s": 1, "min": 60, "h": 3_600}
+
+
+def test_the_table_of_policies_is_that_of_the_code() -> None:
+    written = {row[0].split("`")[1]: _delays(row[1]) for row in rows(RETRIES, "## 2. When the next try is")}
+    assert written == {name: [float(delay) for delay in policy.delays] for name, policy in BUILT_IN.items()}
+
+
+def test_the_default_policy_is_marked_as_such() -> None:
+    assert [row[0] for row in rows(RETRIES, "## 2. When the next try is") if "default" in row[0]] == [
+        "`standard` (default)"
+    ]
+
+
+def test_the_table_of_codes_names_each_with_its_category() -> None:
+    written = {
+        code: category.split()[0].rstrip(",:")
+        for _, codes, category in rows(RETRIES, "## 1. What the reply means")
+        for code in re.findall(r"`([A-Z_]+)`", codes)
+    }
+    assert written == {code: str(category) for code, category in CATEGORY.items()}
+
+
+def test_the_table_of_codes_says_of_each_status_what_the_code_makes_of_it() -> None:
+    endpoint = an_endpoint(new_id())
+    for what, codes, category in rows(RETRIES, "## 1. What the reply means"):
+        expected = re.findall(r"`([A-Z_]+)`", codes)
+        for position, status in enumerate(_statuses(what)):
+            outcome = classify(Reply(started_at=0, finished_at=0, status=status), endpoint)
+            if not expected:
+                assert outcome.succeeded
+                continue
+            assert outcome.code == expected[min(position, len(expected) - 1)], status
+            assert outcome.category is Category(category.split()[0].rstrip(",:")), status
+            assert outcome.disable_endpoint == ("disables the endpoint" in category), status
+            assert outcome.blames_endpoint == ("does not count for the circuit" not in category), status
+
+
+def test_the_numbers_in_the_text_are_those_of_the_code() -> None:
+    text = " ".join(RETRIES.read_text().split())
+    rules = CircuitRules()
+    assert f"After {rules.failures_max} failures in a row" in text
+    assert f"wait for {rules.open_seconds / 60:g} minutes" in text
+    assert f"{rules.disable_after_seconds / 86_400:g} days without one success" in text
+    assert (RETRY_AFTER_MIN_SECONDS, RETRY_AFTER_MAX_SECONDS) == (1, 24 * 3_600)
+    assert "within 1 second and 24 hours" in text
+    assert all(policy.jitter == 0.1 for policy in BUILT_IN.values())
+    assert "varied by ±10 %" in text
+
+
+def _delays(cell: str) -> list[float]:
+    if cell.startswith("never"):
+        return []
+    return [0.0 if part == "at once" else _seconds(part) for part in cell.split(", ")]
+
+
+def _seconds(part: str) -> float:
+    number, unit = part.split()
+    return float(number) * UNITS[unit]
+
+
+def _statuses(what: str) -> list[int]:
+    """`408, 425` as they are; one of each hundred for `5xx`."""
+    if found := re.fullmatch(r"(?:other )?(\d)xx", what):
+        return [int(found[1]) * 100 + (18 if what.startswith("other") else 0 if found[1] != "3" else 2)]
+    return [int(part) for part in re.findall(r"\b\d{3}\b", what)] if re.fullmatch(r"[\d, ]+", what) else []

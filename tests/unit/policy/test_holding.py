@@ -1,0 +1,54 @@
+"""Why a delivery waits."""
+
+from __future__ import annotations
+
+from doorstep.clock import to_iso
+from doorstep.model.circuit import Circuit, CircuitState
+from doorstep.model.delivery import Delivery, DeliveryState
+from doorstep.model.endpoint import Endpoint, EndpointState
+from doorstep.policy.holding import why_held
+from tests.builders import NOW, an_endpoint, new_id
+
+ENDPOINT = an_endpoint(new_id())
+
+
+def a_delivery(**changes: object) -> Delivery:
+    fields: dict[str, object] = {"delivery_id": new_id(), "event_id": new_id(), "endpoint_id": ENDPOINT.endpoint_id}
+    fields |= {"org_id": ENDPOINT.org_id, "event_type": "a", "state": DeliveryState.PENDING, "created_at": NOW}
+    return Delivery(**fields | {"due_at": NOW} | changes)  # type: ignore[arg-type]
+
+
+def a_circuit(state: CircuitState) -> Circuit:
+    return Circuit(endpoint_id=ENDPOINT.endpoint_id, state=state, failures=5, until=NOW)
+
+
+def stopped(state: EndpointState, reason: str = "") -> Endpoint:
+    return an_endpoint(ENDPOINT.org_id, state=state, state_reason=reason)
+
+
+def test_nothing_holds_a_delivery_of_a_healthy_endpoint() -> None:
+    assert why_held(a_delivery(), ENDPOINT, a_circuit(CircuitState.CLOSED)) is None
+
+
+def test_a_stopped_endpoint_is_named_with_its_reason() -> None:
+    closed = a_circuit(CircuitState.CLOSED)
+    assert why_held(a_delivery(), stopped(EndpointState.PAUSED), closed) == "The endpoint is paused."
+    gone = stopped(EndpointState.DISABLED, "It is gone.")
+    assert why_held(a_delivery(), gone, closed) == "The endpoint is disabled: It is gone."
+
+
+def test_an_open_circuit_is_named_with_its_end_and_a_probe_as_such() -> None:
+    held = why_held(a_delivery(), ENDPOINT, a_circuit(CircuitState.OPEN))
+    assert held == f"The endpoint's circuit is open until {to_iso(NOW)}, after 5 failures in a row."
+    assert why_held(a_delivery(), ENDPOINT, a_circuit(CircuitState.HALF_OPEN)) is not None
+
+
+def test_an_operators_retry_is_held_by_a_stopped_endpoint_but_not_by_a_circuit() -> None:
+    forced = a_delivery(forced=True)
+    assert why_held(forced, ENDPOINT, a_circuit(CircuitState.OPEN)) is None
+    assert why_held(forced, stopped(EndpointState.PAUSED), a_circuit(CircuitState.OPEN)) is not None
+
+
+def test_only_what_waits_is_held() -> None:
+    for state in set(DeliveryState) - {DeliveryState.PENDING}:
+        assert why_held(a_delivery(state=state), stopped(EndpointState.PAUSED), a_circuit(CircuitState.OPEN)) is None
