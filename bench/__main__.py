@@ -6,6 +6,7 @@ import argparse
 import signal
 import sys
 import time
+import traceback
 from collections.abc import Callable, Iterator
 
 from bench.databases import Databases, StoreName
@@ -34,23 +35,29 @@ def main() -> None:
     figures: list[Figure] = []
     with Databases() as databases, Receiver() as receiver:
         setting = Setting(databases, receiver, _stores(arguments.store), arguments.quick)
-        for name in arguments.names or MEASURES:
-            figures += _run(name, setting)
+        broken = [name for name in arguments.names or MEASURES if not _run(name, setting, figures)]
     print_summary(figures)
+    for name in broken:
+        print(f"  BROKEN: {name} did not come to its end, see above")
     elapsed = time.monotonic() - started
     path = keep(figures, quick=arguments.quick, seconds=elapsed)
     print(f"{elapsed:.0f} seconds; kept in bench/results/{path.name}")
+    sys.exit(1 if broken else 0)
 
 
-def _run(name: str, setting: Setting) -> list[Figure]:
+def _run(name: str, setting: Setting, figures: list[Figure]) -> bool:
+    """Add the figures of one measurement; False if it broke off, which must not cost us the others."""
     started = time.monotonic()
     print(f"\n{name}", flush=True)
-    figures = []
-    for figure in MEASURES[name](setting):
-        print_figure(figure)
-        figures.append(figure)
+    try:
+        for figure in MEASURES[name](setting):
+            print_figure(figure)
+            figures.append(figure)
+    except Exception:  # noqa: BLE001  whatever it was, it is told
+        traceback.print_exc(file=sys.stdout)
+        return False
     print(f"  {time.monotonic() - started:.0f} s", flush=True)
-    return figures
+    return True
 
 
 def _stores(choice: str) -> tuple[StoreName, ...]:

@@ -11,9 +11,10 @@ from msgspec.structs import asdict, replace
 from doorstep.errors import NotFound
 from doorstep.model.attempt import Attempt
 from doorstep.model.claim import Claim, Lane
+from doorstep.model.move import Moved
 from doorstep.model.noun import Noun
 from doorstep.model.settlement import Settled, StatusChange
-from doorstep.stores.store import Buried, Cleaned, Store
+from doorstep.stores.store import Cleaned, Store
 
 FOR_EVER = 2**62
 
@@ -29,8 +30,8 @@ def shown(answer: Any) -> Any:
             return _sorted_changes(answer)
         case Settled():
             return sorted(map(_claim, answer.late)), _sorted_changes(answer.changes)
-        case Buried():
-            return sorted(answer.delivery_ids), _sorted_changes(answer.changes)
+        case Moved():
+            return sorted(answer.moves, key=lambda move: move.delivery_id), _sorted_changes(answer.changes)
         case Cleaned():  # which of several expired keys go first is nobody's business
             return replace(answer, idempotency_keys=0)
         case tuple():

@@ -12,6 +12,7 @@ from doorstep.model.act import Act, ActKind, ActResult, AuditLine
 from doorstep.model.claim import Claim
 from doorstep.model.delivery import DeliveryState
 from doorstep.model.event import EventStatus
+from doorstep.model.move import Moved
 from doorstep.model.outcome import Category, Code
 from doorstep.stores.store import Store
 from tests.builders import an_org, new_id
@@ -61,8 +62,8 @@ async def test_retrying_a_dead_letter_takes_its_event_from_failed_to_queued(scen
     claim = await dead_letter(scene)
     assert await scene.status(claim.event_id) is EventStatus.FAILED
     act = Act(kind=ActKind.RETRY, org_id=scene.org_id, delivery_ids=(claim.delivery_id,), actor="ops", at=scene.now)
-    _, changes = await scene.store.act(act)
-    assert [(one.event_id, one.old_status, one.new_status) for one in changes] == [
+    _, moved = await scene.store.act(act)
+    assert [(one.event_id, one.old_status, one.new_status) for one in moved.changes] == [
         (claim.event_id, EventStatus.FAILED, EventStatus.QUEUED)
     ]
     assert await scene.status(claim.event_id) is EventStatus.QUEUED
@@ -128,9 +129,9 @@ async def test_unknown_ids_and_those_of_another_organization_are_refused_alike(s
     unknown = new_id()
     ids = (claim.delivery_id, unknown)
     act = Act(kind=ActKind.RETRY, org_id=other.org_id, delivery_ids=ids, actor="spy", at=scene.now)
-    result, changes = await scene.store.act(act)
+    result, moved = await scene.store.act(act)
     assert result == ActResult((), {claim.delivery_id: None, unknown: None})
-    assert changes == []
+    assert moved == Moved()
     assert (await scene.delivery(claim.delivery_id)).state is DeliveryState.DEAD
 
 

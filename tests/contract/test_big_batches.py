@@ -41,5 +41,5 @@ async def test_thousands_are_acted_on_buried_and_archived_in_one_call_each(scene
     assert len((await scene.act(ActKind.RETRY, *ids)).done) == MANY
     buried = await scene.store.bury(scene.endpoint.endpoint_id, "GONE", "gone", scene.now, MANY)
     assert len(buried.delivery_ids) == MANY
-    assert await scene.store.archive(scene.now + 1, scene.now, MANY) == MANY
+    assert len((await scene.store.archive(scene.now + 1, scene.now, MANY)).moves) == MANY
     assert await scene.counts() == {DeliveryState.ARCHIVED: MANY}

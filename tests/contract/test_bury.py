@@ -4,15 +4,15 @@ from __future__ import annotations
 
 from doorstep.model.delivery import DeliveryState
 from doorstep.model.event import EventStatus
+from doorstep.model.move import Moved
 from doorstep.model.outcome import Category, Code
-from doorstep.stores.store import Buried
 from tests.builders import new_id
 from tests.contract.scene import Scene
 
 REASON = "its endpoint was deleted"
 
 
-async def bury(scene: Scene, limit: int = 100, created_before: int | None = None) -> Buried:
+async def bury(scene: Scene, limit: int = 100, created_before: int | None = None) -> Moved:
     endpoint_id = scene.endpoint.endpoint_id
     return await scene.store.bury(endpoint_id, Code.ENDPOINT_DELETED, REASON, scene.now, limit, created_before)
 
@@ -56,5 +56,5 @@ async def test_deliveries_that_are_not_old_enough_are_spared(scene: Scene) -> No
 
 
 async def test_an_endpoint_without_waiting_deliveries_has_nothing_to_bury(scene: Scene) -> None:
-    assert await bury(scene) == Buried()
-    assert await scene.store.bury(new_id(), "X", "x", scene.now, 10) == Buried()
+    assert await bury(scene) == Moved()
+    assert await scene.store.bury(new_id(), "X", "x", scene.now, 10) == Moved()

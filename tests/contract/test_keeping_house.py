@@ -116,11 +116,11 @@ async def test_dead_letters_that_nobody_touched_are_archived_oldest_first_and_bo
     scene.wait(1)
     young = await scene.in_state(DeliveryState.DEAD)
 
-    assert await scene.store.archive(scene.now, scene.now, 1) == 1
+    assert len((await scene.store.archive(scene.now, scene.now, 1)).moves) == 1
     assert (await scene.delivery(old)).state is DeliveryState.ARCHIVED
-    assert await scene.store.archive(scene.now, scene.now, 9) == 1
+    assert len((await scene.store.archive(scene.now, scene.now, 9)).moves) == 1
     assert (await scene.delivery(newer)).state is DeliveryState.ARCHIVED
-    assert await scene.store.archive(scene.now, scene.now, 9) == 0
+    assert len((await scene.store.archive(scene.now, scene.now, 9)).moves) == 0
     assert (await scene.delivery(young)).state is DeliveryState.DEAD
 
 
@@ -136,4 +136,4 @@ async def test_archiving_keeps_when_and_why_a_dead_letter_died(scene: Scene) -> 
 async def test_deleted_dead_letters_are_not_archived(scene: Scene) -> None:
     delivery_id = await scene.in_state(DeliveryState.DEAD)
     await scene.act(ActKind.DELETE, delivery_id)
-    assert await scene.store.archive(scene.now + 1, scene.now, 9) == 0
+    assert len((await scene.store.archive(scene.now + 1, scene.now, 9)).moves) == 0

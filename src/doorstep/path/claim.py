@@ -97,7 +97,7 @@ class Claimer:
         buried = await self._store.bury(
             endpoint_id, Code.ENDPOINT_DELETED, "The endpoint was deleted while this waited.", now, _BURY_BATCH
         )
-        self._telemetry.emit_all(facts.status_changes(buried.changes, now))
+        self._telemetry.emit_all(facts.moved(buried, now))
 
     async def _probes(self, lane: Lane, endpoint: Endpoint, now: Instant) -> bool:
         """Take the right to a probe, but only where there is a place to use it: it can be had once in a while."""

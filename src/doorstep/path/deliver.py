@@ -69,7 +69,7 @@ class Deliverer:
         self._claimer = Claimer(
             store, directory, circuits, self.hand, clock, tuning, telemetry, worker, handlers.serves
         )
-        self.settler = Settler(store, circuits, clock, telemetry, self._hold, tuning.settle_linger_seconds)
+        self.settler = Settler(store, circuits, clock, telemetry, self._hold, wake, tuning.settle_linger_seconds)
 
     # -- claim and begin -----------------------------------------------------------------------------------
 

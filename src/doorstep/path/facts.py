@@ -8,6 +8,7 @@ from doorstep.clock import Instant
 from doorstep.model.claim import Claim
 from doorstep.model.delivery import DeliveryState
 from doorstep.model.event import EventStatus
+from doorstep.model.move import Moved
 from doorstep.model.settlement import Settled, Settlement, StatusChange
 from doorstep.model.submission import Receipt, Submission, Verdict
 from doorstep.telemetry import DeliveryFailure, DeliveryTransition, Fact, LateSettle, StatusTransition
@@ -59,6 +60,23 @@ def settled(settlements: Sequence[Settlement], result: Settled, now: Instant) ->
 def released(claims: Sequence[Claim], now: Instant) -> Iterator[Fact]:
     for claim in claims:
         yield _transition(claim, now, DeliveryState.IN_PROGRESS, DeliveryState.PENDING)
+
+
+def moved(done: Moved, now: Instant) -> Iterator[Fact]:
+    """What operators and services did to deliveries, and to their events."""
+    for move in done.moves:
+        yield DeliveryTransition(
+            at=now,
+            delivery_id=move.delivery_id,
+            event_id=move.event_id,
+            endpoint_id=move.endpoint_id,
+            old_state=move.old_state,
+            new_state=move.new_state,
+            attempt=move.attempt,
+            correlation_id=move.correlation_id,
+            org_id=move.org_id,
+        )
+    yield from status_changes(done.changes, now)
 
 
 def status_changes(changes: Sequence[StatusChange], now: Instant) -> Iterator[Fact]:

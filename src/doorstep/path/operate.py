@@ -39,7 +39,7 @@ class Operator:
         if not delivery_ids:
             raise InvalidInput("delivery_ids", "must name at least one delivery")
         now = self._clock.now()
-        result, changes = await self._store.act(
+        result, done = await self._store.act(
             Act(
                 kind=kind,
                 org_id=org_id,
@@ -50,7 +50,7 @@ class Operator:
                 revive_at=now + seconds(self._tuning.revive_after_seconds),
             )
         )
-        self._telemetry.emit_all(facts.status_changes(changes, now))
+        self._telemetry.emit_all(facts.moved(done, now))
         return result
 
     async def pause(self, org_id: UUID, endpoint_id: UUID, actor: str, reason: str = "") -> Endpoint:
@@ -130,6 +130,6 @@ class Operator:
         while True:
             now = self._clock.now()
             buried = await self._store.bury(endpoint_id, code, reason, now, _BURY_BATCH, before)
-            self._telemetry.emit_all(facts.status_changes(buried.changes, now))
-            if len(buried.delivery_ids) < _BURY_BATCH:
+            self._telemetry.emit_all(facts.moved(buried, now))
+            if len(buried.moves) < _BURY_BATCH:
                 return

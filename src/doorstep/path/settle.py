@@ -33,6 +33,7 @@ class Settler:
         clock: Clock,
         telemetry: Telemetry,
         on_opened: Callable[[set[UUID]], None],
+        wake_dispatcher: Callable[[], None],
         linger_seconds: float,
     ) -> None:
         self._store = store
@@ -40,6 +41,7 @@ class Settler:
         self._clock = clock
         self._telemetry = telemetry
         self._on_opened = on_opened
+        self._wake_dispatcher = wake_dispatcher
         self._linger_seconds = linger_seconds
         self._pending: list[Settlement] = []
         self._untried: list[Claim] = []
@@ -107,6 +109,8 @@ class Settler:
         result = await self._store.settle(batch, now)
         if self._telemetry.heard:
             self._telemetry.emit_all(facts.settled(batch, result, now))
+        if any(settlement.due_at is not None for settlement in batch):
+            self._wake_dispatcher()  # a retry may be due sooner than it would look again
         late = {(claim.delivery_id, claim.token) for claim in result.late}
         return [s for s in batch if (s.claim.delivery_id, s.claim.token) not in late] if late else batch
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 
 from doorstep.clock import DAY, Clock
+from doorstep.path import facts
 from doorstep.path.tuning import Tuning
 from doorstep.stores.store import Cleaned, Store
 from doorstep.telemetry import Notice, Telemetry
@@ -29,9 +30,10 @@ class Cleaner:
         """One batch of each kind; soon again while there is more."""
         now = self._clock.now()
         archived = await self._store.archive(now - round(self._tuning.archive_after_days * DAY), now, _BATCH_MAX)
+        self._telemetry.emit_all(facts.moved(archived, now))
         cleaned = await self._store.clean(now - round(self._tuning.retention_days * DAY), now, _BATCH_MAX)
-        if archived or cleaned.total:
-            self._tell(archived, cleaned)
+        if archived.moves or cleaned.total:
+            self._tell(len(archived.moves), cleaned)
             return _BATCH_PAUSE_SECONDS
         return _EVERY_SECONDS
 

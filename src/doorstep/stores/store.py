@@ -29,6 +29,7 @@ from doorstep.model.claim import Claim, Lane, Quota
 from doorstep.model.delivery import Delivery, DeliveryState, HistoryLine
 from doorstep.model.endpoint import Endpoint, Routing
 from doorstep.model.event import EventView
+from doorstep.model.move import Moved
 from doorstep.model.noun import Noun
 from doorstep.model.org import ApiKey, Org
 from doorstep.model.settlement import Settled, Settlement, StatusChange
@@ -43,13 +44,6 @@ class Capabilities(Noun, frozen=True):
     many_machines: bool
     pushes_wakeups: bool
     """Work accepted by other processes is announced; otherwise it must be looked for."""
-
-
-class Buried(Noun, frozen=True):
-    """The deliveries that `bury` moved to the dead letters, and the events that failed with them."""
-
-    delivery_ids: tuple[UUID, ...] = ()
-    changes: tuple[StatusChange, ...] = ()
 
 
 class Cleaned(Noun, frozen=True):
@@ -186,7 +180,7 @@ class Store(Protocol):
         now: Instant,
         limit: int,
         created_before: Instant | None = None,
-    ) -> Buried:
+    ) -> Moved:
         """Move up to `limit` waiting deliveries of an endpoint to the dead letters, without a try, oldest due first.
 
         They are permanent failures with this code and reason; `created_before` spares what is not older.
@@ -194,7 +188,7 @@ class Store(Protocol):
 
     # -- operators -----------------------------------------------------------------------------------------
 
-    async def act(self, act: Act) -> tuple[ActResult, list[StatusChange]]:
+    async def act(self, act: Act) -> tuple[ActResult, Moved]:
         """Do what an operator said to each delivery that allows it, and audit it, in one transaction.
 
         An id named twice counts once; a deleted dead letter counts as unknown. RETRY makes a waiting delivery due at
@@ -242,9 +236,9 @@ class Store(Protocol):
 
     # -- keeping house -------------------------------------------------------------------------------------
 
-    async def archive(self, dead_before: Instant, now: Instant, limit: int) -> int:
-        """Up to `limit` dead letters settled before `dead_before` and not deleted become archived, oldest first;
-        returns how many. `settled_at` stays: it is when they died."""
+    async def archive(self, dead_before: Instant, now: Instant, limit: int) -> Moved:
+        """Up to `limit` dead letters settled before `dead_before` and not deleted become archived, oldest first.
+        `settled_at` stays: it is when they died."""
 
     async def clean(self, settled_before: Instant, now: Instant, limit: int) -> Cleaned:
         """Remove up to `limit` deliveries settled before (delivered, resolved, cancelled, deleted), oldest first, with

@@ -6,6 +6,7 @@ from itertools import islice
 
 from doorstep.clock import Instant
 from doorstep.model.delivery import DeliveryState
+from doorstep.model.move import Moved
 from doorstep.stores import notes
 from doorstep.stores.memory.due_index import DueIndex
 from doorstep.stores.memory.tables import DeliveryRow, Tables
@@ -17,11 +18,10 @@ class HouseVerbs:
 
     _tables: Tables
 
-    async def archive(self, dead_before: Instant, now: Instant, limit: int) -> int:
+    async def archive(self, dead_before: Instant, now: Instant, limit: int) -> Moved:
         rows = self._before(self._tables.dead, dead_before, limit)
-        for row in rows:
-            self._tables.change(row, now, notes.ARCHIVED, state=DeliveryState.ARCHIVED)
-        return len(rows)
+        archived = (self._tables.change(row, now, notes.ARCHIVED, state=DeliveryState.ARCHIVED) for row in rows)
+        return Moved(tuple(move for moves in archived for move in moves))
 
     async def clean(self, settled_before: Instant, now: Instant, limit: int) -> Cleaned:
         rows = self._before(self._tables.removable, settled_before, limit)

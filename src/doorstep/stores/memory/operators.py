@@ -10,11 +10,11 @@ from doorstep.errors import Conflict, NotFound
 from doorstep.model.act import ACTS_ON, Act, ActKind, ActResult, AuditLine
 from doorstep.model.delivery import Delivery, DeliveryState
 from doorstep.model.event import EventStatus
+from doorstep.model.move import Move, Moved
 from doorstep.model.outcome import Category, Code
 from doorstep.model.settlement import StatusChange
 from doorstep.stores import notes
 from doorstep.stores.memory.tables import DeliveryRow, Tables
-from doorstep.stores.store import Buried
 
 
 class OperatorVerbs:
@@ -22,14 +22,15 @@ class OperatorVerbs:
 
     _tables: Tables
 
-    async def act(self, act: Act) -> tuple[ActResult, list[StatusChange]]:
+    async def act(self, act: Act) -> tuple[ActResult, Moved]:
         self._tables.check_org(act.org_id)
         done: list[DeliveryRow] = []
+        moves: list[Move] = []
         refused: dict[UUID, DeliveryState | None] = {}
         for delivery_id in dict.fromkeys(act.delivery_ids):
             row = self._find(act.org_id, delivery_id)
             if row is not None and row.delivery.state in ACTS_ON[act.kind]:
-                self._do(act, row)
+                moves += self._do(act, row)
                 done.append(row)
             else:
                 refused[delivery_id] = row.delivery.state if row else None
@@ -37,7 +38,7 @@ class OperatorVerbs:
         self._tables.audit.append(_audit_of(act, result))
         for wake in self._tables.wakes:
             wake()
-        return result, self._tables.update_statuses(done, act.at)
+        return result, Moved(tuple(moves), tuple(self._tables.update_statuses(done, act.at)))
 
     async def bury(
         self,
@@ -47,16 +48,18 @@ class OperatorVerbs:
         now: Instant,
         limit: int,
         created_before: Instant | None = None,
-    ) -> Buried:
+    ) -> Moved:
         rows = [
             row
             for row in map(self._tables.by_key.__getitem__, self._tables.waiting[endpoint_id].all())
             if created_before is None or row.delivery.created_at < created_before
         ][:limit]
-        for row in rows:
-            self._tables.change(row, now, notes.buried(code), **_dead(code, reason, now))
-        changes = self._tables.update_statuses(rows, now)
-        return Buried(tuple(row.delivery.delivery_id for row in rows), tuple(changes))
+        moves = [
+            move
+            for row in rows
+            for move in self._tables.change(row, now, notes.buried(code), **_dead(code, reason, now))
+        ]
+        return Moved(tuple(moves), tuple(self._tables.update_statuses(rows, now)))
 
     async def acknowledge(self, org_id: UUID, event_id: UUID, now: Instant) -> StatusChange:
         row = self._tables.events.get(event_id)
@@ -84,10 +87,10 @@ class OperatorVerbs:
             return None
         return row
 
-    def _do(self, act: Act, row: DeliveryRow) -> None:
+    def _do(self, act: Act, row: DeliveryRow) -> list[Move]:
         if act.kind is ActKind.RETRY and row.delivery.state is not DeliveryState.PENDING:
             row.round_base = row.delivery.attempt
-        self._tables.change(row, act.at, notes.acted(act), **_effect(act, row.delivery))
+        return self._tables.change(row, act.at, notes.acted(act), **_effect(act, row.delivery))
 
 
 def _effect(act: Act, delivery: Delivery) -> dict[str, Any]:

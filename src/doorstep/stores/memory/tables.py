@@ -26,6 +26,7 @@ from doorstep.model.delivery import (
 )
 from doorstep.model.endpoint import Endpoint
 from doorstep.model.event import EVENT_TRANSITIONS, Event, EventStatus, status_of
+from doorstep.model.move import Move
 from doorstep.model.org import ApiKey, Org
 from doorstep.model.settlement import StatusChange
 from doorstep.model.submission import Receipt
@@ -123,8 +124,11 @@ class Tables:
         event.states[delivery.state] += 1
         self._index(row)
 
-    def change(self, row: DeliveryRow, at: Instant, note: str, **fields: Any) -> None:
-        """The gate: every change of a delivery is checked, counted, written to its history and indexed here."""
+    def change(self, row: DeliveryRow, at: Instant, note: str, **fields: Any) -> list[Move]:
+        """The gate: every change of a delivery is checked, counted, written to its history and indexed here.
+
+        Returns the move that it was; none if the state stayed.
+        """
         old, new = row.delivery, replace(row.delivery, **fields)
         if new.state is not old.state:
             check_transition(old.state, new.state)
@@ -134,6 +138,7 @@ class Tables:
         self._unindex(row)
         row.delivery = new
         self._index(row)
+        return [_move(row, old.state)] if new.state is not old.state else []
 
     def update_statuses(self, rows: Iterable[DeliveryRow], at: Instant) -> list[StatusChange]:
         """Bring the events of changed deliveries up to date; one StatusChange for each that has another status."""
@@ -190,3 +195,17 @@ class Tables:
         if delivery.state is DeliveryState.ARCHIVED and not delivery.deleted:
             return ()
         return ((self.removable, delivery.settled_at),)
+
+
+def _move(row: DeliveryRow, old_state: DeliveryState) -> Move:
+    delivery = row.delivery
+    return Move(
+        delivery_id=delivery.delivery_id,
+        event_id=delivery.event_id,
+        endpoint_id=delivery.endpoint_id,
+        org_id=delivery.org_id,
+        correlation_id=row.event.event.correlation_id,
+        old_state=old_state,
+        new_state=delivery.state,
+        attempt=delivery.attempt,
+    )

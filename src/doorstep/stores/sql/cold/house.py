@@ -2,17 +2,17 @@
 
 from __future__ import annotations
 
-from sqlalchemy import BindParameter, bindparam, delete, func, select, text
+from sqlalchemy import BindParameter, bindparam, delete, func, literal_column, select, text
 
 from doorstep.clock import DAY, Instant
 from doorstep.model.delivery import DeliveryState
+from doorstep.model.move import Moved
 from doorstep.stores import notes
 from doorstep.stores.sql.cold.moves import MOVED, MOVER, Effect, Mover, move, parts
 from doorstep.stores.sql.cold.script import Script, ask, each
 from doorstep.stores.sql.schema import (
     ACKNOWLEDGED,
     FINISHED,
-    UNTOUCHED,
     attempts,
     deliveries,
     events,
@@ -29,18 +29,24 @@ _D = deliveries.c
 
 _ARCHIVE = Effect(MOVED.values(state=DeliveryState.ARCHIVED.value), DeliveryState.ARCHIVED)
 _ARCHIVABLE = (
-    MOVER.where(text(UNTOUCHED), _D.settled_at < bindparam("before"))
+    MOVER.where(
+        _D.state
+        == literal_column("'dead'"),  # as in UNTOUCHED; a parameter would keep its partial index from being used
+        _D.deleted_at.is_(None),
+        _D.settled_at < bindparam("before"),
+    )
     .order_by(_D.settled_at, _D.id)
     .limit(bindparam("most"))
-    .with_for_update(skip_locked=True)
+    .with_for_update(of=deliveries, skip_locked=True)
 )
 
 
-def archive(dead_before: Instant, now: Instant, limit: int) -> Script[int]:
+def archive(dead_before: Instant, now: Instant, limit: int) -> Script[Moved]:
     """Events need no new status: dead and archived count alike."""
     rows = yield ask(_ARCHIVABLE, before=dead_before, most=limit)
-    yield from move([Mover.of(row) for row in rows], _ARCHIVE, now, notes.ARCHIVED)
-    return len(rows)
+    movers = [Mover.of(row) for row in rows]
+    yield from move(movers, _ARCHIVE, now, notes.ARCHIVED)
+    return Moved(tuple(mover.to(DeliveryState.ARCHIVED) for mover in movers))
 
 
 # -- cleaning ----------------------------------------------------------------------------------------------

@@ -11,26 +11,36 @@ from sqlalchemy import Update, bindparam, insert, select, update
 from doorstep.clock import Instant
 from doorstep.model.delivery import DEAD_STATES, DONE_STATES, OPEN_STATES, DeliveryState, check_transition
 from doorstep.model.event import EventStatus, status_of
+from doorstep.model.move import Move
 from doorstep.model.settlement import StatusChange
 from doorstep.stores.sql.cold.script import Row, Script, ask, each
-from doorstep.stores.sql.schema import deliveries, events, history, orgs
+from doorstep.stores.sql.schema import deliveries, endpoints, events, history, orgs
 
 T = TypeVar("T")
 
 LIST_MAX = 500
 """How many values an `IN` list gets at most; SQLite and PostgreSQL stop at about 32,000."""
 
-MOVER = select(
-    deliveries.c.id,
-    deliveries.c.uid,
-    deliveries.c.org_id,
-    deliveries.c.event_id,
-    deliveries.c.state,
-    deliveries.c.attempt,
-    deliveries.c.retry_attempts,
-    deliveries.c.moves,
+MOVER = (
+    select(
+        deliveries.c.id,
+        deliveries.c.uid,
+        deliveries.c.org_id,
+        deliveries.c.event_id,
+        deliveries.c.state,
+        deliveries.c.attempt,
+        deliveries.c.retry_attempts,
+        deliveries.c.moves,
+        events.c.uid,
+        endpoints.c.uid,
+        orgs.c.uid,
+        events.c.correlation_id,
+    )
+    .join(events, events.c.id == deliveries.c.event_id)
+    .join(endpoints, endpoints.c.id == deliveries.c.endpoint_id)
+    .join(orgs, orgs.c.id == deliveries.c.org_id)
 )
-"""The columns of a delivery that is about to be moved; read them with `with_for_update()` and in the order of ids."""
+"""The columns of a delivery that is about to be moved; read them `with_for_update(of=deliveries)`."""
 
 
 class Mover(NamedTuple):
@@ -44,11 +54,27 @@ class Mover(NamedTuple):
     attempt: int
     retry_attempts: int
     moves: int
+    event_id: UUID
+    endpoint_id: UUID
+    org_id: UUID
+    correlation_id: str
 
     @classmethod
     def of(cls, row: Row) -> Mover:
-        key, delivery_id, org_key, event_key, state, attempt, retry_attempts, moves = row
-        return cls(key, delivery_id, org_key, event_key, DeliveryState(state), attempt, retry_attempts, moves)
+        mover = cls._make(row)
+        return mover._replace(state=DeliveryState(mover.state))
+
+    def to(self, state: DeliveryState) -> Move:
+        return Move(
+            delivery_id=self.delivery_id,
+            event_id=self.event_id,
+            endpoint_id=self.endpoint_id,
+            org_id=self.org_id,
+            correlation_id=self.correlation_id,
+            old_state=self.state,
+            new_state=state,
+            attempt=self.attempt,
+        )
 
 
 class Effect(NamedTuple):

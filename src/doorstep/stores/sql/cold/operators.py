@@ -13,6 +13,7 @@ from doorstep.errors import Conflict, NotFound
 from doorstep.model.act import ACTS_ON, Act, ActKind, ActResult, AuditLine
 from doorstep.model.delivery import DeliveryState
 from doorstep.model.event import EventStatus
+from doorstep.model.move import Moved
 from doorstep.model.outcome import Category, Code
 from doorstep.model.settlement import StatusChange
 from doorstep.stores import notes
@@ -21,7 +22,6 @@ from doorstep.stores.sql.cold.registry import org_key
 from doorstep.stores.sql.cold.rows import IN_ORG
 from doorstep.stores.sql.cold.script import Row, Script, Step, ask
 from doorstep.stores.sql.schema import audit, deliveries, endpoints, events, orgs
-from doorstep.stores.store import Buried
 
 # -- acts --------------------------------------------------------------------------------------------------
 
@@ -59,11 +59,11 @@ _CHOSEN = (
         deliveries.c.deleted_at.is_(None),
     )
     .order_by(deliveries.c.id)
-    .with_for_update()
+    .with_for_update(of=deliveries)
 )
 
 
-def act(act: Act) -> Script[tuple[ActResult, list[StatusChange]]]:
+def act(act: Act) -> Script[tuple[ActResult, Moved]]:
     org = yield from org_key(act.org_id)
     chosen = tuple(dict.fromkeys(act.delivery_ids))
     found = yield from _find(org, chosen)
@@ -72,7 +72,9 @@ def act(act: Act) -> Script[tuple[ActResult, list[StatusChange]]]:
     result = ActResult(tuple(allowed), refused)
     yield _audit_step(org, _audit_of(act, chosen, result))
     moved = yield from _do(act, allowed.values())
-    return result, (yield from update_statuses(moved, act.at))
+    changes = yield from update_statuses(moved, act.at)
+    moves = (mover.to(state) for mover, state in moved if state is not mover.state)
+    return result, Moved(tuple(moves), tuple(changes))
 
 
 def _find(org: int, chosen: Sequence[UUID]) -> Script[dict[UUID, Mover]]:
@@ -134,8 +136,7 @@ def _audit_of(act: Act, chosen: Sequence[UUID], result: ActResult) -> AuditLine:
 # -- deliveries given up without a try ---------------------------------------------------------------------
 
 _WAITING = (
-    MOVER.join(endpoints, endpoints.c.id == deliveries.c.endpoint_id)
-    .where(
+    MOVER.where(
         endpoints.c.uid == bindparam("endpoint"),
         deliveries.c.state == literal_column("'pending'"),  # a parameter would keep its partial index from being used
         deliveries.c.created_at < bindparam("created_before"),
@@ -149,13 +150,13 @@ _FOR_EVER: Instant = 2**63 - 1
 
 def bury(
     endpoint_id: UUID, code: str, reason: str, now: Instant, limit: int, created_before: Instant | None
-) -> Script[Buried]:
+) -> Script[Moved]:
     before = _FOR_EVER if created_before is None else created_before
     rows = yield ask(_WAITING, endpoint=endpoint_id, created_before=before, most=limit)
     movers = [Mover.of(row) for row in rows]
     yield from move(movers, _BURY, now, notes.buried(code), at=now, new_code=code, new_reason=reason)
     changes = yield from update_statuses([(mover, DeliveryState.DEAD) for mover in movers], now)
-    return Buried(tuple(mover.delivery_id for mover in movers), tuple(changes))
+    return Moved(tuple(mover.to(DeliveryState.DEAD) for mover in movers), tuple(changes))
 
 
 # -- the inbox ---------------------------------------------------------------------------------------------

@@ -18,11 +18,12 @@ from doorstep.model.circuit import Circuit, CircuitChange
 from doorstep.model.delivery import Delivery, DeliveryState, HistoryLine
 from doorstep.model.endpoint import Endpoint, Routing
 from doorstep.model.event import EventView
+from doorstep.model.move import Moved
 from doorstep.model.org import ApiKey, Org
 from doorstep.model.settlement import StatusChange
 from doorstep.stores.sql.cold import house, operators, reading, registry
 from doorstep.stores.sql.cold.script import Script
-from doorstep.stores.store import Buried, Cleaned
+from doorstep.stores.store import Cleaned
 
 P = ParamSpec("P")
 T = TypeVar("T")
@@ -74,12 +75,12 @@ class ColdVerbs(ABC):
         now: Instant,
         limit: int,
         created_before: Instant | None = None,
-    ) -> Buried:
+    ) -> Moved:
         return await self._write(None, operators.bury, endpoint_id, code, reason, now, limit, created_before)
 
     # -- operators -----------------------------------------------------------------------------------------
 
-    async def act(self, act: Act) -> tuple[ActResult, list[StatusChange]]:
+    async def act(self, act: Act) -> tuple[ActResult, Moved]:
         return await self._write(act.org_id, operators.act, act)
 
     async def acknowledge(self, org_id: UUID, event_id: UUID, now: Instant) -> StatusChange:
@@ -113,7 +114,7 @@ class ColdVerbs(ABC):
 
     # -- keeping house -------------------------------------------------------------------------------------
 
-    async def archive(self, dead_before: Instant, now: Instant, limit: int) -> int:
+    async def archive(self, dead_before: Instant, now: Instant, limit: int) -> Moved:
         return await self._write(None, house.archive, dead_before, now, limit)
 
     async def clean(self, settled_before: Instant, now: Instant, limit: int) -> Cleaned:

@@ -20,7 +20,8 @@ from doorstep.clock import Instant
 from doorstep.errors import ConfigError
 from doorstep.model.act import Act, ActKind, ActResult
 from doorstep.model.claim import Claim, Lane, Quota
-from doorstep.model.settlement import Settled, Settlement, StatusChange
+from doorstep.model.move import Moved
+from doorstep.model.settlement import Settled, Settlement
 from doorstep.model.submission import Receipt, Submission
 from doorstep.stores.sql.cold.script import Script
 from doorstep.stores.sql.cold.verbs import ColdVerbs
@@ -145,7 +146,7 @@ class PostgresStore(ColdVerbs):
         async with self._hot.connection() as connection:
             return claiming.claims_of(await connection.fetch(claiming.EXPIRED, now, limit))
 
-    async def act(self, act: Act) -> tuple[ActResult, list[StatusChange]]:
+    async def act(self, act: Act) -> tuple[ActResult, Moved]:
         result = await super().act(act)
         if act.kind is ActKind.RETRY:
             self._wakeups.notify()
