@@ -15,7 +15,7 @@ def add_finished(database: Database, count: int, settled_at: Instant) -> None:
     numbers = _numbers(first, count)
     bits = _bits(database) | {"at": settled_at}
     database.run(
-        numbers + _EVENTS.format_map(bits | {"status": "delivered", "open": 0, "done": 1, "settled_at": settled_at}),
+        numbers + _EVENTS.format_map(bits | {"status": "delivered", "open": 0, "done": 1}),
         numbers + _FINISHED.format_map(bits),
         numbers + _ATTEMPTS.format_map(bits),
         numbers + _history(bits, 1, "pending", "in_progress"),
@@ -33,7 +33,7 @@ def add_retries(database: Database, count: int, due_at: Instant, spacing: Instan
     numbers = _numbers(first, count)
     bits = _bits(database) | {"at": due_at, "first": first, "spacing": spacing}
     database.run(
-        numbers + _EVENTS.format_map(bits | {"status": "queued", "open": 1, "done": 0, "settled_at": "NULL"}),
+        numbers + _EVENTS.format_map(bits | {"status": "queued", "open": 1, "done": 0}),
         numbers + _RETRIES.format_map(bits),
         *_move_marks(database, first + count - 1),
     )
@@ -42,9 +42,9 @@ def add_retries(database: Database, count: int, due_at: Instant, spacing: Instan
 
 _EVENTS = """
 INSERT INTO doorstep_events (id, uid, org_id, event_type, status, delivery_count, open_count, done_count, created_at,
-    settled_at, correlation_id, metadata, payload)
+    correlation_id, metadata, payload)
 SELECT i, {uid}, (SELECT min(org_id) FROM doorstep_endpoints), 'bench', '{status}', 1, {open}, {done}, {at},
-    {settled_at}, 'past', {bytes}, {bytes} FROM numbers
+    'past', {bytes}, {bytes} FROM numbers
 """
 
 _FINISHED = """

@@ -51,6 +51,7 @@ def _disturb(world: World) -> None:
     world.loop.call_later(0.75, world.stop_worker, 0)
     world.loop.call_later(2.7, world.kill_worker, 1, 1.0)
     world.loop.call_later(3.0, _retry_everything, world)
+    world.loop.call_later(3.1, world.stop_worker, 0)  # it holds more than it can try at once, and hands that back
     world.loop.call_later(4.0, _delete, world, 2)
 
 

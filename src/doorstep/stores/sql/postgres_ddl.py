@@ -52,9 +52,11 @@ def _routing_lock() -> list[str]:
 
 
 def _often_vacuumed(table: Table) -> str:
-    """Each row is rewritten at least twice: collect the old versions long before a fifth of the table is dead."""
+    """Each row is rewritten at least twice: leave room for that on its page, and collect the old
+    versions long before a fifth of the table is dead."""
     return (
-        f"ALTER TABLE {table.name} SET (autovacuum_vacuum_scale_factor = 0.02, autovacuum_vacuum_threshold = 5000,"
+        f"ALTER TABLE {table.name} SET (fillfactor = 70, autovacuum_vacuum_threshold = 5000,"
+        " autovacuum_vacuum_scale_factor = 0.02,"
         " autovacuum_analyze_scale_factor = 0.05, autovacuum_vacuum_cost_delay = 0)"
     )
 

@@ -70,8 +70,8 @@ _REMOVE_EMPTY_EVENTS = (
 )
 _ACKNOWLEDGED_BEFORE = (
     select(events.c.id)
-    .where(text(ACKNOWLEDGED), events.c.settled_at < bindparam("before"))
-    .order_by(events.c.settled_at, events.c.id)
+    .where(text(ACKNOWLEDGED), events.c.ended_at < bindparam("before"))
+    .order_by(events.c.ended_at, events.c.id)
     .limit(bindparam("most"))
 )
 _REMOVE_EVENTS = delete(events).where(events.c.id.in_(_KEYS))

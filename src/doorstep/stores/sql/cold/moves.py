@@ -109,7 +109,7 @@ _COUNT = (
     .where(events.c.id == bindparam("key"))
     .values({name: bindparam(f"new_{name}") for name in ("open_count", "dead_count", "done_count")})
 )
-_CHANGE_STATUS = _COUNT.values(status=bindparam("new_status"), settled_at=bindparam("new_settled_at"))
+_CHANGE_STATUS = _COUNT.values(status=bindparam("new_status"), ended_at=bindparam("new_ended_at"))
 
 
 def move(movers: Sequence[Mover], effect: Effect, at: Instant, note: str, /, **values: object) -> Script[None]:
@@ -170,8 +170,8 @@ def _update_status(row: Row, tally: _Tally, at: Instant) -> Script[StatusChange 
     if new is old:
         yield ask(_COUNT, key=key, **fields)
         return None
-    settled_at = at if new in (EventStatus.DELIVERED, EventStatus.FAILED) else None
-    yield ask(_CHANGE_STATUS, key=key, new_status=new, new_settled_at=settled_at, **fields)
+    ended_at = at if new is EventStatus.FAILED else None
+    yield ask(_CHANGE_STATUS, key=key, new_status=new, new_ended_at=ended_at, **fields)
     return StatusChange(event_id, org_id, correlation_id, old, new, tally.retry_attempts)
 
 

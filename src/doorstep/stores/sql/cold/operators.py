@@ -170,7 +170,7 @@ _INBOX_EVENT = (
 _ACKNOWLEDGE = (
     update(events)
     .where(events.c.id == bindparam("key"))
-    .values(status=EventStatus.DELIVERED.value, settled_at=bindparam("at"))
+    .values(status=EventStatus.DELIVERED.value, ended_at=bindparam("at"))
 )
 
 

@@ -30,7 +30,7 @@ from doorstep.stores.sql.schema import history as history_rows
 
 _D = delivery_rows.c
 
-_EVENT = EVENT.add_columns(events.c.id, events.c.status, events.c.delivery_count, events.c.settled_at).where(
+_EVENT = EVENT.add_columns(events.c.id, events.c.status, events.c.delivery_count, events.c.ended_at).where(
     IN_ORG, events.c.uid == bindparam("event")
 )
 _FIGURES = select(
@@ -54,7 +54,7 @@ def event(org_id: UUID, event_id: UUID) -> Script[EventView]:
     rows = yield ask(_EVENT, org=org_id, event=event_id)
     if not rows:
         raise NotFound(f"no event {event_id}")
-    key, status, deliveries, settled_at = rows[0][-4:]
+    key, status, deliveries, ended_at = rows[0][-4:]
     figures = yield ask(_FIGURES, event_key=key)
     retry_attempts, last_retry_at, next_retry_at = figures[0]
     return EventView(
@@ -63,7 +63,7 @@ def event(org_id: UUID, event_id: UUID) -> Script[EventView]:
         deliveries=deliveries,
         retry_attempts=retry_attempts,
         last_retry_at=last_retry_at,
-        failed_at=settled_at if status == EventStatus.FAILED else None,
+        failed_at=ended_at if status == EventStatus.FAILED else None,
         next_retry_at=next_retry_at,
     )
 

@@ -70,7 +70,7 @@ UPDATE doorstep_events e SET
     open_count = e.open_count - s.done - s.dead, done_count = e.done_count + s.done, dead_count = e.dead_count + s.dead,
     status = CASE WHEN e.open_count > s.done + s.dead THEN e.status
                   WHEN e.dead_count + s.dead > 0 THEN 'failed' ELSE 'delivered' END,
-    settled_at = CASE WHEN e.open_count = s.done + s.dead THEN $1::bigint END
+    ended_at = CASE WHEN e.open_count = s.done + s.dead AND e.dead_count + s.dead > 0 THEN $1::bigint END
 FROM unnest($2::bigint[], $3::int[], $4::int[]) AS s(id, done, dead)
 WHERE e.id = s.id
 RETURNING e.id, e.status, e.open_count

@@ -63,7 +63,7 @@ WHERE id IN (SELECT value FROM json_each(?))
 COUNT = """
 UPDATE doorstep_events SET open_count = open_count - ?1 - ?2, dead_count = dead_count + ?1, done_count = done_count + ?2,
     status = CASE WHEN open_count > ?1 + ?2 THEN status WHEN dead_count + ?1 > 0 THEN 'failed' ELSE 'delivered' END,
-    settled_at = CASE WHEN open_count > ?1 + ?2 THEN NULL ELSE ?3 END
+    ended_at = CASE WHEN open_count = ?1 + ?2 AND dead_count + ?1 > 0 THEN ?3 END
 WHERE id IN (SELECT value FROM json_each(?4))
 """
 """The rule of model/event.py `status_of`, for an event that has been picked up and has one more dead or done."""

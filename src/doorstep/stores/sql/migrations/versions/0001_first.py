@@ -151,7 +151,7 @@ def _create_events(op: Operations) -> None:
         sa.Column("dead_count", sa.Integer(), server_default=sa.text("0"), nullable=False),
         sa.Column("done_count", sa.Integer(), server_default=sa.text("0"), nullable=False),
         sa.Column("created_at", sa.BigInteger(), nullable=False),
-        sa.Column("settled_at", sa.BigInteger(), nullable=True),
+        sa.Column("ended_at", sa.BigInteger(), nullable=True),
         sa.Column("deliver_at", sa.BigInteger(), nullable=True),
         sa.Column("expires_at", sa.BigInteger(), nullable=True),
         sa.Column("correlation_id", sa.Text(), nullable=False),
@@ -170,26 +170,26 @@ def _create_events(op: Operations) -> None:
     op.create_index(
         "doorstep_events_acknowledged",
         "doorstep_events",
-        ["settled_at"],
+        ["ended_at"],
         unique=False,
-        sqlite_where=sa.text("status = 'delivered' AND delivery_count = 0"),
-        postgresql_where=sa.text("status = 'delivered' AND delivery_count = 0"),
+        sqlite_where=sa.text("ended_at IS NOT NULL AND delivery_count = 0"),
+        postgresql_where=sa.text("ended_at IS NOT NULL AND delivery_count = 0"),
     )
     op.create_index(
         "doorstep_events_failed",
         "doorstep_events",
         ["org_id", "id"],
         unique=False,
-        sqlite_where=sa.text("status = 'failed'"),
-        postgresql_where=sa.text("status = 'failed'"),
+        sqlite_where=sa.text("ended_at IS NOT NULL AND delivery_count > 0"),
+        postgresql_where=sa.text("ended_at IS NOT NULL AND delivery_count > 0"),
     )
     op.create_index(
         "doorstep_events_inbox",
         "doorstep_events",
         ["org_id", "id"],
         unique=False,
-        sqlite_where=sa.text("status = 'received' AND delivery_count = 0"),
-        postgresql_where=sa.text("status = 'received' AND delivery_count = 0"),
+        sqlite_where=sa.text("ended_at IS NULL AND delivery_count = 0"),
+        postgresql_where=sa.text("ended_at IS NULL AND delivery_count = 0"),
     )
 
 
