@@ -40,7 +40,7 @@ class Sample:
 
 
 def measure(setting: Setting) -> Iterator[Figure]:
-    count = setting.scaled(1_000_000, 60_000)
+    count = setting.scaled(1_000_000, 100_000)
     with setting.databases.fresh("sqlite") as database:
         stock(database, Wanted(setting.receiver.url("ok")))
         samples = in_own_process(live_through, database.url, str(database.path), count)

@@ -106,7 +106,7 @@ def _step(call: str, arguments: str, result: str, folder: Path) -> Iterator[Step
     # Where a path is an argument it is the last string; where it belongs to a descriptor, the first.
     path = strings[-1 if call in ("openat", "unlink") else 0] if strings else b""
     name = _inside(path.decode(errors="replace"), folder)
-    failed = result.startswith("-1")
+    failed = result.startswith(("-1", "?"))  # "?": the process was killed in the middle of the call
     if name is None or (failed and call not in ("fsync", "fdatasync")):
         return
     numbers = [int(number) for number in re.findall(r", (\d+)", arguments)]
