@@ -54,7 +54,7 @@ def _load(
     one_commit_each: bool = False,
     connections: int = _CONNECTIONS,
 ) -> Load:
-    seconds = setting.scaled(5, 1)
+    seconds = setting.scaled(4, 1)
     with _stocked(setting, store) as database, Serving(database, one_commit_each=one_commit_each) as serving:
         in_own_process(post_events, serving.port, path, body, connections, 0.5)
         load = in_own_process(post_events, serving.port, path, body, connections, seconds)

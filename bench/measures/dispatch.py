@@ -32,7 +32,7 @@ _SECONDS_MAX = 120
 
 
 def measure(setting: Setting) -> Iterator[Figure]:
-    count, rounds = setting.scaled(20_000, 10_000), setting.scaled(4, 2)
+    count, rounds = setting.scaled(20_000, 10_000), setting.scaled(3, 2)
     bare: list[Cost] = []
     paths: dict[StoreName, list[tuple[Cost, float]]] = {store: [] for store in setting.stores}
     for _ in range(rounds):

@@ -40,4 +40,4 @@ def _samples(setting: Setting, store: StoreName, flood: int, org_id: UUID = DEFA
     with setting.databases.fresh(store) as database:
         stock(database, *([dead] if flood else []), healthy)
         with Serving(database) as serving:
-            return arrivals_ms(serving, setting.receiver, setting.scaled(600, 120))
+            return arrivals_ms(serving, setting.receiver, setting.scaled(400, 120))

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import os
 from pathlib import Path
 from uuid import UUID
@@ -50,17 +51,27 @@ def _kept_key(path: Path) -> str:
     try:
         path.parent.mkdir(parents=True, exist_ok=True)
         if not path.exists():
-            draft = path.with_suffix(f".{os.getpid()}")
-            draft.touch(mode=0o600)
-            draft.write_text(new_secret_key() + "\n")
-            try:
-                os.link(draft, path)
-            except FileExistsError:
-                pass
-            draft.unlink()
+            _write_key(path)
         return path.read_text().strip()
     except OSError as error:
         raise ConfigError(f"the secret key file {path} cannot be used: {error.strerror}; check its folder") from None
+
+
+def _write_key(path: Path) -> None:
+    """On stable storage before anything is sealed with it: without it, what is sealed cannot be opened any more."""
+    draft = path.with_suffix(f".{os.getpid()}")
+    with open(os.open(draft, os.O_CREAT | os.O_WRONLY | os.O_TRUNC, 0o600), "w") as file:
+        file.write(new_secret_key() + "\n")
+        file.flush()
+        os.fsync(file.fileno())
+    with contextlib.suppress(FileExistsError):
+        os.link(draft, path)
+    draft.unlink()
+    folder = os.open(path.parent, os.O_RDONLY)
+    try:
+        os.fsync(folder)
+    finally:
+        os.close(folder)
 
 
 async def prepare(store: Store, settings: Settings, now: Instant) -> str | None:

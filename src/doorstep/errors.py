@@ -69,9 +69,10 @@ class HandlerFailure(DoorstepError):
 
     def __init__(self, code: str, message: str = "", retry_after: float | None = None) -> None:
         super().__init__(f"{code}: {message}" if message else code)
-        self.code = code
-        self.message = message
-        self.retry_after = retry_after
+        # Handlers pass on what they were given: an exception as the message, a header's text as the seconds.
+        self.code = str(code)
+        self.message = str(message)
+        self.retry_after = _seconds(retry_after)
 
 
 class Transient(HandlerFailure):
@@ -80,3 +81,10 @@ class Transient(HandlerFailure):
 
 class Permanent(HandlerFailure):
     """Trying again is useless: straight to the dead letters."""
+
+
+def _seconds(value: object) -> float | None:
+    try:
+        return None if value is None else float(str(value))
+    except ValueError:
+        return None

@@ -76,8 +76,8 @@ def place_of_data(doorstep: Doorstep) -> str:
 
 
 def shown_url(settings: Settings) -> str:
-    """The database's URL without its user and password."""
-    scheme, _, rest = settings.database_url.partition("://")
+    """The database's URL without its user and password, which may also stand behind a question mark."""
+    scheme, _, rest = settings.database_url.partition("?")[0].partition("://")
     return f"{scheme}://{rest.rpartition('@')[2]}"
 
 

@@ -6,6 +6,7 @@ from collections.abc import Callable, Sequence
 from uuid import UUID
 
 from doorstep.clock import MILLISECOND, SECOND, Clock, Instant, seconds
+from doorstep.model.circuit import Circuit
 from doorstep.model.claim import Claim, Lane, Quota
 from doorstep.model.endpoint import Endpoint, EndpointState
 from doorstep.model.noun import Noun
@@ -91,7 +92,11 @@ class Claimer:
 
     def _unserved(self, lanes: Sequence[Lane]) -> list[UUID]:
         endpoints = (self._directory.endpoint(lane.endpoint_id) for lane in lanes)
-        return [endpoint.endpoint_id for endpoint in endpoints if endpoint and not self._serves(endpoint)]
+        return [one.endpoint_id for one in endpoints if one and not (self._serves(one) and self._has_room(one))]
+
+    def _has_room(self, endpoint: Endpoint) -> bool:
+        """Operators' retries are taken ahead of every quota, but not without end into a hand that is full of them."""
+        return self._hand.waiting_of(endpoint.endpoint_id) < _FORCED_MAX
 
     async def _bury(self, endpoint_id: UUID, now: Instant) -> None:
         buried = await self._store.bury(
@@ -144,9 +149,14 @@ class Claimer:
     def _wanted(self, lane: Lane, endpoint: Endpoint, now: Instant) -> int:
         """How many more claims of this endpoint are worth holding; none while half of them are still in hand."""
         holding = self._hand[lane.endpoint_id]
-        limited = endpoint.concurrency_max or rate_of(endpoint, lane.due_at) or lane.circuit
+        limited = endpoint.concurrency_max or rate_of(endpoint, lane.due_at) or _in_doubt(lane.circuit, now)
         holding.target = holding.places + (0 if limited or not holding.places else holding.ahead(now))
         return holding.target - holding.held if holding.hungry else 0
+
+
+def _in_doubt(circuit: Circuit | None, now: Instant) -> bool:
+    """It has failed lately, or is only being let back in: no more is held for it than can be tried."""
+    return circuit is not None and (circuit.failures > 0 or allowance(circuit, now) is not None)
 
 
 def rate_of(endpoint: Endpoint, due_at: Instant) -> float | None:

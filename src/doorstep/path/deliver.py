@@ -31,7 +31,7 @@ from doorstep.path.tuning import Tuning
 from doorstep.policy.classification import classify, lost_worker, without_try
 from doorstep.policy.retry import Random, settlement_for
 from doorstep.stores.store import Store
-from doorstep.telemetry import Telemetry
+from doorstep.telemetry import Notice, Telemetry
 from doorstep.wire.transport import Transmission, Transport
 
 _UNSETTLED_MAX = 5_000
@@ -62,6 +62,7 @@ class Deliverer:
         self._handlers = handlers
         self._clock = clock
         self._random = random
+        self._telemetry = telemetry
         self._wake = wake
         self.hand = Hand()
         self.under_way: dict[tuple[object, int], Claim] = {}
@@ -140,13 +141,23 @@ class Deliverer:
             claim = transmission.claim
             del self.under_way[claim.key, claim.token]
             finished[claim.endpoint_id] += 1
-            settlements.append(self._decide(claim, reply))
+            settlements += self._judge(claim, reply)
         self.settler.put(settlements)
         for endpoint_id, count in finished.items():
             self.hand.finished(endpoint_id, count, now)
         self._fill_places()
         if any(self.hand[endpoint_id].hungry for endpoint_id in finished):
             self._wake()
+
+    def _judge(self, claim: Claim, reply: Reply) -> list[Settlement]:
+        """The decision about one reply. None if deciding fails, which is a bug of ours: its lease will end it."""
+        try:
+            return [self._decide(claim, reply)]
+        except Exception as error:  # noqa: BLE001  the other replies of the batch must not be lost with it
+            message = f"a reply could not be judged: {type(error).__name__}: {error}"
+            fields: dict[str, object] = {"delivery_id": str(claim.delivery_id)}
+            self._telemetry.emit(Notice(at=reply.finished_at, level="error", message=message, fields=fields))
+            return []
 
     def _decide(self, claim: Claim, reply: Reply) -> Settlement:
         endpoint = self._directory.endpoint(claim.endpoint_id)

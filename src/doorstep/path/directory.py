@@ -57,8 +57,11 @@ class Directory:
             await self.reload()
 
     async def reload(self) -> None:
+        orgs = await self._store.orgs()
         routing = await self._store.routing()
-        self._orgs = {org.org_id: org for org in await self._store.orgs()}
+        if routing.version < self.version:
+            return  # another reload was faster and has seen more
+        self._orgs = {org.org_id: org for org in orgs}
         self._endpoints = {endpoint.endpoint_id: endpoint for endpoint in routing.endpoints}
         self._profiles.clear()
         self._policies.clear()

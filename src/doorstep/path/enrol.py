@@ -23,9 +23,21 @@ PolicyForm = RetryPolicy | str | Sequence[float]
 
 _HEADER_NAME = re.compile(r"[!#$%&'*+.^_`|~0-9A-Za-z-]{1,100}")
 _HEADER_VALUE = re.compile(r"[\t\x20-\x7e\x80-\xff]{0,4000}")
-_OURS = ("webhook-", "host", "content-length", "content-type", "transfer-encoding", "connection", "expect", "te")
+_OURS = (
+    "webhook-",
+    "host",
+    "content-length",
+    "content-type",
+    "transfer-encoding",
+    "connection",
+    "expect",
+    "te",
+    "user-agent",
+    "x-correlation-id",
+)
 _PATTERN = re.compile(r"[A-Za-z0-9_][A-Za-z0-9_.:/\-]{0,127}\*?|\*")
 _DELAY_SECONDS_MAX = 30 * 86_400
+_DEADLINE_SECONDS_MAX = 366 * 86_400
 
 
 class EndpointForm(Noun, frozen=True, kw_only=True):
@@ -93,6 +105,7 @@ def policy_from(form: PolicyForm, standard: RetryPolicy = BUILT_IN["standard"]) 
         raise InvalidInput("policy", f"delays must be from 0 to {_DELAY_SECONDS_MAX} seconds, got {policy.delays}")
     if not 0 <= policy.jitter <= 1:
         raise InvalidInput("policy", f"jitter must be from 0 to 1, got {policy.jitter}")
+    _bounded("policy.deadline_seconds", policy.deadline_seconds, 0, _DEADLINE_SECONDS_MAX)
     return policy
 
 
@@ -129,7 +142,7 @@ def _bounded(field: str, value: float | None, low: float, high: float) -> None:
 
 
 def _check_header(name: str, value: str) -> None:
-    if not _HEADER_NAME.fullmatch(name) or not _HEADER_VALUE.fullmatch(value):
+    if not _HEADER_NAME.fullmatch(name) or not _HEADER_VALUE.fullmatch(value) or not value.isprintable():
         raise InvalidInput("headers", f"{name[:100]!r} is no header that can be sent; names and values are plain text")
     if name.lower().startswith(_OURS[0]) or name.lower() in _OURS:
         raise InvalidInput("headers", f"{name!r} is set by Doorstep and cannot be given")

@@ -84,6 +84,10 @@ class Hand:
     def waiting(self) -> int:
         return sum(len(holding.waiting) for holding in self._holdings.values())
 
+    def waiting_of(self, endpoint_id: UUID) -> int:
+        holding = self._holdings.get(endpoint_id)
+        return len(holding.waiting) if holding else 0
+
     def take(self, claims: Iterable[Claim]) -> None:
         for claim in claims:
             holding = self[claim.endpoint_id]

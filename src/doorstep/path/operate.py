@@ -20,6 +20,7 @@ from doorstep.stores.store import Store
 from doorstep.telemetry import Telemetry
 
 _BURY_BATCH = 1_000
+_DRAIN_MIN, _DRAIN_MAX = 0.001, 100_000.0
 
 
 class Operator:
@@ -73,8 +74,10 @@ class Operator:
         What is skipped becomes dead letters, so that it can still be found.
         """
         endpoint = await self._living(org_id, endpoint_id)
-        if drain_per_second is not None and drain_per_second <= 0:
-            raise InvalidInput("drain_per_second", f"must be more than 0, got {drain_per_second:g}")
+        if drain_per_second is not None and not _DRAIN_MIN <= drain_per_second <= _DRAIN_MAX:
+            raise InvalidInput(
+                "drain_per_second", f"must be from {_DRAIN_MIN:g} to {_DRAIN_MAX:g}, got {drain_per_second:g}"
+            )
         if skip_older_than is not None:
             why = f"Skipped on resume: accepted before {to_iso(skip_older_than)}."
             await self._bury_all(endpoint_id, Code.SKIPPED, why, skip_older_than)

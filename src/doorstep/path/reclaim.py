@@ -35,5 +35,8 @@ def _settlement(claim: Claim, directory: Directory, now: Instant, random: Random
     if endpoint is None:
         outcome = without_try(Code.ENDPOINT_DELETED, "The endpoint was deleted while this was tried.", now)
         return Settlement.dead(claim, outcome)
-    policy = directory.policy(endpoint, claim.event_type)
-    return settlement_for(claim, lost_worker(claim.worker, claim.claimed_at, now), policy, random)
+    outcome = lost_worker(claim.worker, claim.claimed_at, now)
+    try:
+        return settlement_for(claim, outcome, directory.policy(endpoint, claim.event_type), random)
+    except Exception:  # noqa: BLE001  a bug of ours with one of them must not keep the others from being reclaimed
+        return Settlement.dead(claim, outcome)

@@ -26,8 +26,8 @@ def check_payload(payload: bytes, bytes_max: int, field: str = "payload") -> Non
     """Raise InvalidInput unless this is one JSON value within the limits."""
     if len(payload) > bytes_max:
         raise InvalidInput(field, f"must be at most {bytes_max} bytes, got {len(payload)}")
-    _check_shape(payload, field)
     _check_syntax(payload, field)
+    _check_shape(payload, field)
 
 
 def _check_syntax(payload: bytes, field: str) -> None:

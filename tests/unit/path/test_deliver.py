@@ -12,6 +12,7 @@ from doorstep.model.act import Act, ActKind
 from doorstep.model.delivery import DeliveryState
 from doorstep.model.endpoint import CircuitRules, EndpointState, SigningSecret
 from doorstep.model.outcome import Code
+from doorstep.model.retry_policy import RetryPolicy
 from doorstep.path.reclaim import reclaim
 from doorstep.telemetry import DeliveryFailure, DeliveryTransition
 from tests.unit.path.scene import PLAIN, Bench
@@ -299,3 +300,19 @@ async def _failure_of_settler(bench: Bench) -> Exception | None:
     except Exception as error:  # noqa: BLE001 - the test looks at whatever it was
         return error
     return None
+
+
+async def test_one_reply_that_cannot_be_judged_does_not_take_the_others_along() -> None:
+    bench = Bench()
+    odd, plain = await bench.prepare(2)
+    await bench.store.put_endpoint(msgspec.structs.replace(odd, policy=RetryPolicy((1,), deadline_seconds=1e303)))
+    await bench.directory.reload()
+    (lost,) = await bench.accept(odd)
+    (kept,) = await bench.accept(plain)
+    await bench.deliver(503)
+
+    assert await bench.states([lost, kept]) == [DeliveryState.IN_PROGRESS, DeliveryState.PENDING]
+    assert bench.deliverer.hand.busy == 0
+    bench.clock.advance(bench.tuning.lease_seconds + 1)
+    assert await reclaim(bench.store, bench.directory, bench.deliverer.settler, bench.clock, lambda: 0.0) == 1
+    assert await bench.states([lost]) == [DeliveryState.DEAD]

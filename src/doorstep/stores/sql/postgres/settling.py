@@ -44,7 +44,7 @@ WITH settled AS (
                first_byte_us, response_code, category, code, reason, detail, request_headers, response_headers,
                response_body)
     ) AS r
-    WHERE d.id = r.id AND d.token = r.token AND d.state = 'in_progress'
+    WHERE d.id = r.id AND d.token = r.token AND d.state IS NOT DISTINCT FROM 'in_progress'
     RETURNING d.id AS delivery_id, d.token, d.org_id, d.moves, d.attempt, r.state, r.due_at, r.note, r.worker, r.started_at,
               r.finished_at, r.dns_us, r.connect_us, r.tls_us, r.first_byte_us, r.response_code, r.category, r.code,
               r.reason, r.detail, r.request_headers, r.response_headers, r.response_body
@@ -63,7 +63,11 @@ WITH settled AS (
 )
 SELECT delivery_id, token FROM settled
 """
-"""Answers with the deliveries that were still held; what is missing was late. See `_unless_usual` for coalesce."""
+"""Answers with the deliveries that were still held; what is missing was late. See `_unless_usual` for coalesce.
+
+IS NOT DISTINCT FROM, here and in RELEASE, keeps the planner off the index of what is in progress. Statistics taken
+while nothing was make it believe that index empty; it then walked it for each row, 2,300 ms for 500 instead of 22.
+"""
 
 SETTLE_EVENTS = """
 UPDATE doorstep_events e SET
@@ -93,7 +97,7 @@ WITH released AS (
         state = 'pending', due_at = $1, attempt = d.attempt - 1, claimed_at = NULL, worker = NULL, moves = d.moves + 1,
         retry_attempts = least(greatest(d.attempt - 2 - d.round_base, 0), d.retries_max)
     FROM unnest($2::bigint[], $3::bigint[], $4::text[]) AS r(id, token, note)
-    WHERE d.id = r.id AND d.token = r.token AND d.state = 'in_progress'
+    WHERE d.id = r.id AND d.token = r.token AND d.state IS NOT DISTINCT FROM 'in_progress'
     RETURNING d.id, d.token, d.org_id, d.moves, d.attempt, r.note
 ), logged AS (
     INSERT INTO doorstep_history (delivery_id, move, org_id, at, old_state, new_state, attempt, note)

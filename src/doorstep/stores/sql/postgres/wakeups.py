@@ -71,7 +71,7 @@ class Wakeups:
                 failures = 0
                 self._wake()  # whatever was told meanwhile went unheard
                 await self._stay()
-            except StoreUnavailable:
+            except Exception:  # noqa: BLE001  away, or no longer let in: wake-ups are hints, and worth asking for again
                 pause = RECONNECT_SECONDS[min(failures, len(RECONNECT_SECONDS) - 1)]
                 failures += 1
                 await asyncio.sleep(pause)

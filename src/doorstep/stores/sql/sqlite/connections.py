@@ -12,7 +12,9 @@ from urllib.parse import quote
 from doorstep.errors import StoreUnavailable
 
 CACHE_KIBIBYTES = 32 * 1024
-"""Pages kept by a connection; with SQLite's own 2 MiB a large file is read again and again."""
+"""Pages kept by the writing connection; with SQLite's own 2 MiB a large file is read again and again."""
+READER_CACHE_KIBIBYTES = 4 * 1024
+"""Pages kept by a reading one: it mostly seeks, and there are several of them."""
 BUSY_SECONDS = 5.0
 """How long to wait for another process that is writing to the same file."""
 CHECKPOINT_PAGES = 4_000
@@ -47,6 +49,7 @@ def connect_reader(path: str) -> sqlite3.Connection:
     """A connection that cannot write. Not opened read-only: a reader must be able to recover the log after a crash."""
     connection = connect(path)
     connection.execute("PRAGMA query_only = ON")
+    connection.execute(f"PRAGMA cache_size = -{READER_CACHE_KIBIBYTES}")
     return connection
 
 
