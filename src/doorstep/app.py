@@ -28,7 +28,7 @@ from doorstep.model.ids import uuid7
 from doorstep.model.org import ApiKey
 from doorstep.model.retry_policy import RetryPolicy
 from doorstep.model.submission import Receipt, Verdict
-from doorstep.path.accept import Accepter, Draft
+from doorstep.path.accept import KEY_CONFLICT, Accepter, Draft
 from doorstep.path.directory import Directory
 from doorstep.path.enrol import EndpointForm, PolicyForm, enrol
 from doorstep.path.operate import Operator
@@ -164,7 +164,7 @@ class Doorstep:
         )
         receipt = (await self.send_many([draft]))[0]
         if receipt.verdict is Verdict.CONFLICT:
-            raise Conflict("this idempotency key was used for another event within 24 hours; use a new key")
+            raise Conflict(KEY_CONFLICT)
         return receipt
 
     async def send_many(self, drafts: Sequence[Draft]) -> list[Receipt]:

@@ -123,7 +123,7 @@ class Settings(BaseSettings):
     grace_seconds: float = _setting(
         20.0,
         "a number from 0 to 600",
-        "How long a stop waits for attempts in flight; what is not done then is handed back untried or left to its lease.",
+        "How long a stop waits for attempts in flight; what is not done then counts as failed and is due again.",
         ge=0,
         le=600,
     )

@@ -22,7 +22,7 @@ from doorstep.clock import to_iso
 from doorstep.model.event import EventStatus
 from doorstep.model.org import ApiKey
 from doorstep.model.submission import Receipt, Verdict
-from doorstep.path.accept import Draft
+from doorstep.path.accept import KEY_CONFLICT, Draft
 
 BATCH_MAX = 1_000
 _OVERHEAD_BYTES = 64 * 1024
@@ -86,7 +86,7 @@ class Ingest:
         event = decode(_event_decoder, body)
         (receipt,) = await self._store(request, key, [event], _header_key(request, event))
         if receipt.verdict is Verdict.CONFLICT:
-            raise Refusal(Problem.CONFLICT, _CONFLICT_DETAIL)
+            raise Refusal(Problem.CONFLICT, KEY_CONFLICT)
         return _answer(receipt_out(receipt))
 
     async def send_batch(self, request: Request) -> Response:
@@ -137,8 +137,6 @@ _event_decoder = msgspec.json.Decoder(EventIn)
 _list_decoder = msgspec.json.Decoder(list[EventIn])
 _batch_decoder = msgspec.json.Decoder(BatchIn)
 _encoder = msgspec.json.Encoder()
-
-_CONFLICT_DETAIL = "this idempotency key was used for another event within 24 hours; use a new key"
 
 
 def receipt_out(receipt: Receipt) -> ReceiptOut:

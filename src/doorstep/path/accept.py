@@ -31,6 +31,9 @@ _KEY_CHARACTERS_MAX = 255
 _METADATA_BYTES_MAX = 16_384
 
 
+KEY_CONFLICT = "this idempotency key was used for another event within 24 hours; use a new key"
+
+
 class Draft(Noun, frozen=True, kw_only=True):
     """An event as its sender gives it."""
 

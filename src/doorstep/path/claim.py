@@ -17,6 +17,7 @@ from doorstep.path.directory import Directory
 from doorstep.path.hand import Hand
 from doorstep.path.tuning import Tuning
 from doorstep.policy.circuit import allowance
+from doorstep.policy.classification import DELETED_WHILE_WAITING
 from doorstep.policy.fairness import Demand, shares
 from doorstep.stores.store import Store
 from doorstep.telemetry import Telemetry
@@ -99,9 +100,7 @@ class Claimer:
         return self._hand.waiting_of(endpoint.endpoint_id) < _FORCED_MAX
 
     async def _bury(self, endpoint_id: UUID, now: Instant) -> None:
-        buried = await self._store.bury(
-            endpoint_id, Code.ENDPOINT_DELETED, "The endpoint was deleted while this waited.", now, _BURY_BATCH
-        )
+        buried = await self._store.bury(endpoint_id, Code.ENDPOINT_DELETED, DELETED_WHILE_WAITING, now, _BURY_BATCH)
         self._telemetry.emit_all(facts.moved(buried, now))
 
     async def _probes(self, lane: Lane, endpoint: Endpoint, now: Instant) -> bool:

@@ -28,7 +28,7 @@ from doorstep.path.directory import Directory, Profile
 from doorstep.path.hand import Hand
 from doorstep.path.settle import Settler
 from doorstep.path.tuning import Tuning
-from doorstep.policy.classification import classify, lost_worker, without_try
+from doorstep.policy.classification import DELETED_WHILE_WAITING, classify, lost_worker, without_try
 from doorstep.policy.retry import Random, settlement_for
 from doorstep.stores.store import Store
 from doorstep.telemetry import Notice, Telemetry
@@ -115,7 +115,7 @@ class Deliverer:
             self.settler.put([self._decide(claim, _unsealed(error, now))])
             return None
         if profile is None:
-            self._settle_untried(claim, Code.ENDPOINT_DELETED, "The endpoint was deleted while this waited.", now)
+            self._settle_untried(claim, Code.ENDPOINT_DELETED, DELETED_WHILE_WAITING, now)
         elif claim.expires_at is not None and claim.expires_at <= now:
             self._settle_untried(claim, Code.EXPIRED, "It expired before it could be delivered.", now)
         elif claim.lease_until < now + seconds(profile.timeout_seconds):

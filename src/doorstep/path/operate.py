@@ -16,6 +16,7 @@ from doorstep.path import facts
 from doorstep.path.directory import Directory
 from doorstep.path.tuning import Tuning
 from doorstep.policy.circuit import after_success
+from doorstep.policy.classification import DELETED_WHILE_WAITING
 from doorstep.stores.store import Store
 from doorstep.telemetry import Telemetry
 
@@ -24,7 +25,7 @@ _DRAIN_MIN, _DRAIN_MAX = 0.001, 100_000.0
 
 
 class Operator:
-    """The acts, each one transaction with its audit line."""
+    """Acts on deliveries are one transaction with their audit line; changes of an endpoint are audited right after."""
 
     def __init__(self, store: Store, directory: Directory, clock: Clock, tuning: Tuning, telemetry: Telemetry) -> None:
         self._store = store
@@ -96,7 +97,7 @@ class Operator:
         endpoint = await self._living(org_id, endpoint_id)
         changed = msgspec.structs.replace(endpoint, state=EndpointState.DELETED, state_reason=f"deleted by {actor}")
         await self._put(changed, actor, "endpoint.delete", "")
-        await self._bury_all(endpoint_id, Code.ENDPOINT_DELETED, "The endpoint was deleted while this waited.")
+        await self._bury_all(endpoint_id, Code.ENDPOINT_DELETED, DELETED_WHILE_WAITING)
 
     async def _forgive(self, endpoint_id: UUID) -> None:
         """Start with a closed circuit: days of failures counted before would disable it again at the first one."""

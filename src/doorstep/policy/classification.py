@@ -73,6 +73,9 @@ _REASONS: dict[str, str] = {
 }
 
 
+DELETED_WHILE_WAITING = "The endpoint was deleted while this waited."
+
+
 def classify(reply: Reply, endpoint: Endpoint) -> Outcome:
     """Judge one reply by the built-in rules and the endpoint's own."""
     wish = _wish(reply.headers)

@@ -12,7 +12,7 @@ Four verbs carry the guarantees: `accept`, `claim_due`, `settle`, `release`. Rul
   what a receiver caused (`settle`), because a strange error text must not keep a result from being written
   (stores/text.py). History notes and audit results have one wording (stores/notes.py).
 
-One contract suite (tests/contract) runs on every store; stores/memory.py is the reference model.
+One contract suite (tests/contract) runs on every store; stores/memory/ is the reference model.
 """
 
 from __future__ import annotations

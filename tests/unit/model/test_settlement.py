@@ -2,35 +2,10 @@
 
 from __future__ import annotations
 
-from doorstep.model.claim import Claim
 from doorstep.model.delivery import TRANSITIONS, DeliveryState
 from doorstep.model.settlement import Settlement
-from tests.builders import NOW, failure, new_id, refusal, success
-
-
-def a_claim() -> Claim:
-    return Claim(
-        key=1,
-        event_key=1,
-        token=1,
-        delivery_id=new_id(),
-        event_id=new_id(),
-        endpoint_id=new_id(),
-        org_id=new_id(),
-        event_type="user.created",
-        payload=b"{}",
-        correlation_id="request-1",
-        accepted_at=NOW,
-        expires_at=None,
-        attempt=1,
-        retry_attempts=0,
-        retries_max=3,
-        first_failed_at=None,
-        claimed_at=NOW,
-        lease_until=NOW + 1,
-        worker="w1",
-        picked_up=True,
-    )
+from tests.builders import NOW, failure, refusal, success
+from tests.unit.policy.claims import a_claim
 
 
 def test_only_a_retry_has_a_due_time() -> None:
