@@ -28,19 +28,24 @@ class Clock(Protocol):
 class AnchoredClock:
     """Wall time read once, then the monotonic clock: a jump of the wall clock moves nothing.
 
-    `follow` re-anchors it to the time of a store, so that machines sharing a store share its time too.
+    `follow` re-anchors it to the time of a store, so that machines sharing a store share its time too. Set back by
+    less than a second it stands still until the time has caught up, so that no history reads backwards; set back by
+    more it steps, because to stand still for long would keep everything from becoming due.
     """
 
     def __init__(self) -> None:
         self._offset = time.time_ns() // 1_000 - self._monotonic()
+        self._not_before: Instant = 0
 
     def now(self) -> Instant:
-        return self._monotonic() + self._offset
+        return max(self._monotonic() + self._offset, self._not_before)
 
     def follow(self, store_now: Instant) -> Instant:
         """Adopt the store's time; returns by how much the clock moved."""
-        moved = store_now - self.now()
-        self._offset += moved
+        handed_out = self.now()
+        moved = store_now - handed_out
+        self._offset = store_now - self._monotonic()
+        self._not_before = handed_out if -SECOND < moved < 0 else 0
         return moved
 
     @staticmethod
