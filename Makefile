@@ -51,7 +51,7 @@ examples: $(VENV)/.installed-dev
 	@if [ -d examples ]; then $(PYTEST) -q examples; else echo "There are no examples yet."; fi
 
 demo: install
-	@if [ -f examples/demo.py ]; then $(BIN)/python examples/demo.py; else echo "There is no demo yet; try make run."; fi
+	$(BIN)/doorstep demo
 
 lock:
 	uv pip compile pyproject.toml --extra postgres $(LOCK_OPTIONS) -o requirements/run.lock

@@ -37,8 +37,9 @@ def an_org(**changes: object) -> Org:
 
 
 def an_endpoint(org_id: UUID, **changes: object) -> Endpoint:
+    """As it reads after it was created."""
     fields: dict[str, object] = {"endpoint_id": new_id(), "org_id": org_id, "name": "shop", "created_at": NOW}
-    return Endpoint(**fields | {"url": "https://shop.example/hook"} | changes)  # type: ignore[arg-type]
+    return Endpoint(**fields | {"url": "https://shop.example/hook", "version": 1} | changes)  # type: ignore[arg-type]
 
 
 def an_event(org_id: UUID, **changes: object) -> Event:

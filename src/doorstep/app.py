@@ -13,27 +13,32 @@ from uuid import UUID
 
 import msgspec
 
-from doorstep import bootstrap, keys
+from doorstep import bootstrap
 from doorstep.bootstrap import DEFAULT_ORG
-from doorstep.clock import DAY, AnchoredClock, Instant, seconds
+from doorstep.clock import AnchoredClock, Instant
 from doorstep.config import Settings
 from doorstep.errors import Conflict
 from doorstep.model.act import ActKind, ActResult
 from doorstep.model.attempt import Attempt
 from doorstep.model.circuit import Circuit, CircuitChange
-from doorstep.model.delivery import Delivery, DeliveryState, HistoryLine, as_seen
+from doorstep.model.delivery import Delivery, HistoryLine
 from doorstep.model.endpoint import CircuitRules, Endpoint
 from doorstep.model.event import EventView
-from doorstep.model.ids import uuid7
 from doorstep.model.org import ApiKey
 from doorstep.model.retry_policy import RetryPolicy
 from doorstep.model.submission import Receipt, Verdict
 from doorstep.path.accept import KEY_CONFLICT, Accepter, Draft
+from doorstep.path.bulk import BulkDesk
 from doorstep.path.directory import Directory
-from doorstep.path.enrol import EndpointForm, PolicyForm, enrol
+from doorstep.path.enrol import EndpointForm, PolicyForm, Terms
+from doorstep.path.keyring import Keyring
 from doorstep.path.operate import Operator
+from doorstep.path.reading import Reader
+from doorstep.path.registrar import Registrar
+from doorstep.path.replay import Replayer
+from doorstep.path.steward import Steward
 from doorstep.path.tuning import Tuning
-from doorstep.policy.holding import why_held
+from doorstep.services.bulk_runner import BulkRunner
 from doorstep.services.worker import Worker
 from doorstep.stores.opening import store_from_url
 from doorstep.stores.store import Store
@@ -41,10 +46,6 @@ from doorstep.telemetry import Telemetry
 from doorstep.wire.address_guard import AddressGuard
 from doorstep.wire.handler_transport import Handler, HandlerTransport
 from doorstep.wire.http_transport import HttpTransport
-
-_KEY_REMEMBERED_SECONDS = 5
-"""A revoked key may work for this long on a process that has just seen it."""
-_KEYS_REMEMBERED_MAX = 10_000
 
 
 class Doorstep:
@@ -72,7 +73,7 @@ class Doorstep:
         self.handlers = HandlerTransport(self.clock, threads_max=self.tuning.places)
         self.generated_admin_key: str | None = None
         """The bootstrap key, only where this start had to make one: shown once, never kept."""
-        self._known_keys: dict[bytes, tuple[ApiKey, Instant]] = {}
+        self.keyring = Keyring(self.store, self.clock)
         self._worker: Worker | None = None
 
     # -- life ----------------------------------------------------------------------------------------------
@@ -81,6 +82,7 @@ class Doorstep:
         """Open the store and make what a first start needs. Events can be sent from here on."""
         self._sealer = bootstrap.sealer_for(self.settings)
         if migrate:
+            bootstrap.make_folder(self.settings)
             await self.store.migrate()
         await self.store.open()
         if self.store.capabilities.many_machines:
@@ -90,10 +92,29 @@ class Doorstep:
         await self.directory.reload()
         shared = (self.store, self.directory, self.clock, self.tuning, self.telemetry)
         self._accepter = Accepter(*shared, wake=self._wake)
-        self._operator = Operator(*shared)
+        self.operator = Operator(*shared)
+        self.registrar = Registrar(self.store, self.directory, self.clock, self._terms())
+        replayer = Replayer(self.store, self._accepter)
+        self.bulk = BulkDesk(
+            self.store, replayer, self.clock, self.tuning, self.telemetry, self._wake, self._wake_bulk_runner
+        )
+        self.steward = Steward(
+            self.store,
+            self.clock,
+            self._accepter,
+            self.operator,
+            replayer,
+            self.telemetry,
+            self._wake,
+        )
+        self.reading = Reader(self.store, self.directory, self.clock, self.tuning)
+
+    def _terms(self) -> Terms:
+        return Terms(self._sealer, self.guard, self.settings.timeout_seconds_max, self.tuning.policy)
 
     def start(self) -> None:
         """Start delivering, in this event loop."""
+        self._bulk_runner = BulkRunner(self.store, self.bulk)
         transport = HttpTransport(self.guard, self.clock, connections_max=self.tuning.places)
         self._worker = Worker(
             self.store,
@@ -105,6 +126,7 @@ class Doorstep:
             self.tuning,
             self.telemetry,
             worker_name(),
+            also=(self._bulk_runner,),
         )
         self.store.on_wakeup(self._wake)
         self._worker.start()
@@ -128,6 +150,11 @@ class Doorstep:
         if self._worker is not None:
             self._worker.wake()
 
+    def _wake_bulk_runner(self) -> None:
+        """A bulk operation was begun, or has its orders."""
+        if self._worker is not None:
+            self._bulk_runner.wake.set()
+
     @property
     def data_path(self) -> Path | None:
         return bootstrap.data_path(self.settings)
@@ -144,6 +171,7 @@ class Doorstep:
         deliver_at: Instant | None = None,
         expires_at: Instant | None = None,
         metadata: bytes = b"{}",
+        ordering_key: str | None = None,
         idempotency_key: str | None = None,
         correlation_id: str | None = None,
     ) -> Receipt:
@@ -160,6 +188,7 @@ class Doorstep:
             deliver_at=deliver_at,
             expires_at=expires_at,
             metadata=metadata,
+            ordering_key=ordering_key,
             idempotency_key=idempotency_key,
         )
         receipt = (await self.send_many([draft]))[0]
@@ -175,13 +204,10 @@ class Doorstep:
         return await self.store.event(org_id, event_id)
 
     async def deliveries(self, org_id: UUID, event_id: UUID) -> list[Delivery]:
-        return [self._as_seen(delivery) for delivery in await self.store.deliveries(org_id, event_id)]
+        return [self.reading.seen(delivery) for delivery in await self.store.deliveries(org_id, event_id)]
 
     async def delivery(self, org_id: UUID, delivery_id: UUID) -> Delivery:
-        return self._as_seen(await self.store.delivery(org_id, delivery_id))
-
-    def _as_seen(self, delivery: Delivery) -> Delivery:
-        return as_seen(delivery, self.clock.now(), round(self.tuning.archive_after_days * DAY))
+        return self.reading.seen(await self.store.delivery(org_id, delivery_id))
 
     async def attempts(self, org_id: UUID, delivery_id: UUID) -> list[Attempt]:
         return await self.store.attempts(org_id, delivery_id)
@@ -191,10 +217,7 @@ class Doorstep:
 
     async def why_held(self, delivery: Delivery) -> str | None:
         """Why a waiting delivery is held: its endpoint is paused or disabled, or its circuit is not closed."""
-        if delivery.state is not DeliveryState.PENDING:
-            return None
-        endpoint = await self.store.endpoint(delivery.org_id, delivery.endpoint_id)
-        return why_held(delivery, endpoint, await self.store.circuit(delivery.endpoint_id))
+        return (await self.reading.described(delivery.org_id, [delivery]))[0].held
 
     # -- endpoints -----------------------------------------------------------------------------------------
 
@@ -216,8 +239,14 @@ class Doorstep:
         give_up_on: Sequence[str] = (),
         code_map: Mapping[str, str] | None = None,
         circuit: CircuitRules | None = None,
+        envelope: bool = False,
+        signing: str = "v1",
+        actor: str = "program",
     ) -> tuple[Endpoint, str]:
-        """Create an endpoint; returns it with its signing secret, which cannot be seen again."""
+        """Create an endpoint; returns it with what its receiver verifies signatures with.
+
+        For `signing="v1"` that is a shared secret, which cannot be seen again; for `"v1a"` a public key.
+        """
         form = EndpointForm(
             name=name,
             url=url,
@@ -233,21 +262,10 @@ class Doorstep:
             give_up_on=tuple(give_up_on),
             code_map=dict(code_map or {}),
             circuit=circuit or CircuitRules(),
+            envelope=envelope,
+            signing=signing,
         )
-        now = self.clock.now()
-        endpoint, secret = enrol(
-            form,
-            endpoint_id=uuid7(now),
-            org_id=org_id,
-            now=now,
-            sealer=self._sealer,
-            guard=self.guard,
-            timeout_seconds_max=self.settings.timeout_seconds_max,
-            standard=self.tuning.policy,
-        )
-        await self.store.put_endpoint(endpoint)
-        await self.directory.reload()
-        return endpoint, secret
+        return await self.registrar.create(form, org_id, actor)
 
     async def endpoints(self, org_id: UUID = DEFAULT_ORG) -> list[Endpoint]:
         routing = await self.store.routing()
@@ -267,7 +285,7 @@ class Doorstep:
 
     async def pause_endpoint(self, org_id: UUID, endpoint_id: UUID, actor: str, reason: str = "") -> Endpoint:
         """Hold its deliveries until it is resumed."""
-        return await self._operator.pause(org_id, endpoint_id, actor, reason)
+        return await self.operator.pause(org_id, endpoint_id, actor, reason)
 
     async def resume_endpoint(
         self,
@@ -279,7 +297,7 @@ class Doorstep:
         skip_older_than: Instant | None = None,
     ) -> Endpoint:
         """Let its deliveries go again: all, at a rate, or without those accepted before an instant."""
-        endpoint = await self._operator.resume(
+        endpoint = await self.operator.resume(
             org_id, endpoint_id, actor, drain_per_second=drain_per_second, skip_older_than=skip_older_than
         )
         self._wake()
@@ -287,7 +305,7 @@ class Doorstep:
 
     async def delete_endpoint(self, org_id: UUID, endpoint_id: UUID, actor: str) -> None:
         """What still waits for it becomes dead letters."""
-        await self._operator.delete(org_id, endpoint_id, actor)
+        await self.operator.delete(org_id, endpoint_id, actor)
 
     def register(self, name: str, handler: Handler) -> None:
         """Make a Python callable reachable for endpoints that name it as their handler."""
@@ -296,10 +314,16 @@ class Doorstep:
     # -- operators -----------------------------------------------------------------------------------------
 
     async def act(
-        self, kind: ActKind, org_id: UUID, delivery_ids: Sequence[UUID], actor: str, reason: str = ""
+        self,
+        kind: ActKind,
+        org_id: UUID,
+        delivery_ids: Sequence[UUID],
+        actor: str,
+        reason: str = "",
+        payload: bytes | None = None,
     ) -> ActResult:
-        """Retry, skip, resolve, delete or cancel deliveries, as an operator; audited."""
-        result = await self._operator.act(kind, org_id, delivery_ids, actor, reason)
+        """Retry (a dead letter with another payload, if given), skip, resolve, delete or cancel deliveries; audited."""
+        result = await self.operator.act(kind, org_id, delivery_ids, actor, reason, payload)
         self._wake()
         return result
 
@@ -307,23 +331,7 @@ class Doorstep:
 
     async def authenticate(self, key: str) -> ApiKey | None:
         """The key's record if it is good; None for one that is unknown, revoked or expired."""
-        now = self.clock.now()
-        digest = keys.digest(key)
-        known = self._known_keys.get(digest)
-        if known is None or known[1] <= now:
-            record = await self.store.find_key(digest)
-            if record is None:
-                return None
-            known = self._remember_key(record, now)
-        record = known[0]
-        expired = record.expires_at is not None and record.expires_at <= now
-        return None if expired or record.revoked_at is not None else record
-
-    def _remember_key(self, record: ApiKey, now: Instant) -> tuple[ApiKey, Instant]:
-        if len(self._known_keys) >= _KEYS_REMEMBERED_MAX:
-            self._known_keys.clear()
-        known = self._known_keys[record.digest] = (record, now + seconds(_KEY_REMEMBERED_SECONDS))
-        return known
+        return await self.keyring.authenticate(key)
 
 
 def tuning_of(settings: Settings) -> Tuning:
@@ -338,6 +346,8 @@ def tuning_of(settings: Settings) -> Tuning:
         payload_bytes_max=settings.payload_bytes_max,
         retention_days=settings.retention_days,
         archive_after_days=settings.retention_days,
+        inbox_retention_days=settings.inbox_retention_days,
+        audit_retention_days=settings.audit_retention_days,
     )
 
 

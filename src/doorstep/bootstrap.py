@@ -12,7 +12,7 @@ import msgspec
 from doorstep import keys
 from doorstep.clock import Instant
 from doorstep.config import Settings
-from doorstep.errors import ConfigError
+from doorstep.errors import ConfigError, Conflict
 from doorstep.model.ids import uuid7
 from doorstep.model.org import ApiKey, Org, Role
 from doorstep.sealing import Sealer, new_secret_key
@@ -31,13 +31,32 @@ def data_path(settings: Settings) -> Path | None:
     return None if path is None else Path(path).absolute().parent
 
 
+def make_folder(settings: Settings) -> None:
+    """Where an embedded database is to be; a first start finds nothing yet."""
+    folder = data_path(settings)
+    if folder is None:
+        return
+    try:
+        folder.mkdir(parents=True, exist_ok=True)
+    except OSError as error:
+        raise ConfigError(
+            f"the folder {folder} cannot be made: {error.strerror}; check DOORSTEP_DATABASE_URL"
+        ) from None
+
+
+def key_path(settings: Settings) -> Path | None:
+    """The file that an embedded store keeps its own secret key in."""
+    folder = data_path(settings)
+    return None if folder is None else folder / _KEY_FILE
+
+
 def sealer_for(settings: Settings) -> Sealer:
     """From DOORSTEP_SECRET_KEY; an embedded store keeps a key of its own beside its data, made on first use."""
     if settings.secret_key is not None:
         return Sealer.from_text(settings.secret_key.get_secret_value())
-    folder = data_path(settings)
-    if folder is not None:
-        return Sealer.from_text(_kept_key(folder / _KEY_FILE))
+    file = key_path(settings)
+    if file is not None:
+        return Sealer.from_text(_kept_key(file))
     if settings.embedded:
         return Sealer.from_text(new_secret_key())
     raise ConfigError(
@@ -91,16 +110,19 @@ async def prepare(store: Store, settings: Settings, now: Instant) -> str | None:
 async def _put_admin_key(store: Store, key: str, now: Instant) -> None:
     known = await store.find_key(keys.digest(key))
     if known is None:
-        await store.put_key(
-            ApiKey(
-                key_id=uuid7(now),
-                org_id=DEFAULT_ORG,
-                name="bootstrap",
-                role=Role.ADMIN,
-                prefix=keys.prefix(key),
-                digest=keys.digest(key),
-                created_at=now,
-            )
-        )
+        with contextlib.suppress(Conflict):  # another first start has kept the same key meanwhile
+            await store.put_key(_admin_key(key, now))
     elif known.revoked_at is not None:
         await store.put_key(msgspec.structs.replace(known, revoked_at=None))
+
+
+def _admin_key(key: str, now: Instant) -> ApiKey:
+    return ApiKey(
+        key_id=uuid7(now),
+        org_id=DEFAULT_ORG,
+        name="bootstrap",
+        role=Role.ADMIN,
+        prefix=keys.prefix(key),
+        digest=keys.digest(key),
+        created_at=now,
+    )

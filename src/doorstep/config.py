@@ -130,9 +130,20 @@ class Settings(BaseSettings):
     retention_days: float = _setting(
         7.0,
         "a number from 0.01 to 36500",
-        "Delivered deliveries and their attempts are removed after this; untouched dead letters are archived.",
+        "Delivered deliveries, their attempts and the history of circuits are removed after this; untouched dead "
+        "letters are archived.",
         ge=0.01,
         le=36_500,
+    )
+    inbox_retention_days: float = _setting(
+        30.0,
+        "a number from 0.01 to 36500",
+        "Events in the inbox that nobody acknowledged are removed after this.",
+        ge=0.01,
+        le=36_500,
+    )
+    audit_retention_days: float = _setting(
+        365.0, "a number from 0.01 to 36500", "Lines of the audit log are removed after this.", ge=0.01, le=36_500
     )
     payload_bytes_max: int = _setting(
         256 * KIB, "a whole number from 1024 to 16777216", "The largest payload of one event.", ge=KIB, le=16 * MIB
@@ -144,11 +155,31 @@ class Settings(BaseSettings):
         ge=KIB,
         le=256 * MIB,
     )
+    requests_per_second: float = _setting(
+        0.0,
+        "a number from 0 to 1000000",
+        "How many requests one API key may make a second, on each process; 0 sets no limit.",
+        ge=0,
+        le=1_000_000,
+    )
     log_level: Literal["debug", "info", "warning", "error"] = _setting(
         "info", "one of debug, info, warning, error", "Lines below this level are left out."
     )
     log_format: Literal["auto", "json", "text"] = _setting(
         "auto", "one of auto, json, text", "`auto` writes text on a terminal and JSON lines elsewhere."
+    )
+    url: str = _setting(
+        "http://127.0.0.1:8080",
+        "a URL that begins with http:// or https://",
+        "The server that commands such as `doorstep send` talk to.",
+        pattern=r"^https?://[^/?#\s]+(/[^?#\s]*)?$",
+    )
+    api_key: SecretStr | None = _setting(
+        None,
+        "8 to 256 visible ASCII characters",
+        "The key that those commands use; without it, `admin_key`.",
+        min_length=8,
+        max_length=256,
     )
 
     def __init__(self, **arguments: Any) -> None:
@@ -185,7 +216,7 @@ class Settings(BaseSettings):
             raise ValueError
         return value
 
-    @field_validator("admin_key")
+    @field_validator("admin_key", "api_key")
     @classmethod
     def _visible_key(cls, value: SecretStr | None) -> SecretStr | None:
         """It travels in a header, where blanks and other alphabets are mangled on the way."""

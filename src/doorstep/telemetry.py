@@ -1,7 +1,7 @@
 """Facts: what the engine says about itself. Code emits facts; the subscribers below word or count them.
 
-Facts are emitted in lists, because the engine works in batches: one encoder call and one write for a whole
-batch of log lines cost about 1 µs a line, against 20 for a call into a logging framework each.
+Facts are emitted in lists, because the engine works in batches, and a fact has the fields of its log line in their
+order: one encoder call for a whole batch costs about 0.5 µs a line, against 20 for a logging framework.
 """
 
 from __future__ import annotations
@@ -10,19 +10,28 @@ from collections.abc import Callable, Iterable, Sequence
 from uuid import UUID
 
 import msgspec
+from msgspec import UNSET, UnsetType
 
 from doorstep.clock import Instant
 
+PROGRAM = "doorstep"
 
-class Fact(msgspec.Struct, frozen=True, gc=False, kw_only=True):
-    """Something that happened. The class name in snake case is the log line's `event`."""
+
+class Fact(msgspec.Struct, frozen=True, gc=False, kw_only=True, rename={"at": "@timestamp", "program": "service"}):
+    """Something that happened."""
 
     at: Instant
+    program: str = PROGRAM
+    level: str | UnsetType = UNSET
+    """Set by the log, where it is not `info` as nearly all are."""
+    event: str = ""
+    """The name of this kind of fact."""
 
 
-class StatusTransition(Fact, frozen=True):
+class StatusTransition(Fact, frozen=True, kw_only=True):
     """An event's status changed (R10.1)."""
 
+    event: str = "status_transition"
     event_id: UUID
     old_status: str | None
     new_status: str
@@ -31,9 +40,10 @@ class StatusTransition(Fact, frozen=True):
     org_id: UUID
 
 
-class DeliveryTransition(Fact, frozen=True):
+class DeliveryTransition(Fact, frozen=True, kw_only=True):
     """A delivery's state changed."""
 
+    event: str = "delivery_transition"
     delivery_id: UUID
     event_id: UUID
     endpoint_id: UUID
@@ -44,9 +54,10 @@ class DeliveryTransition(Fact, frozen=True):
     org_id: UUID
 
 
-class DeliveryFailure(Fact, frozen=True):
+class DeliveryFailure(Fact, frozen=True, kw_only=True):
     """An attempt failed; `next_retry_at` is None when it was the last."""
 
+    event: str = "delivery_failure"
     event_id: UUID
     delivery_id: UUID
     endpoint_id: UUID
@@ -58,9 +69,10 @@ class DeliveryFailure(Fact, frozen=True):
     org_id: UUID
 
 
-class LateSettle(Fact, frozen=True):
+class LateSettle(Fact, frozen=True, kw_only=True):
     """A result arrived after its lease had passed to someone else; it changed nothing."""
 
+    event: str = "late_settle"
     delivery_id: UUID
     event_id: UUID
     attempt: int
@@ -69,7 +81,8 @@ class LateSettle(Fact, frozen=True):
     org_id: UUID
 
 
-class CircuitTransition(Fact, frozen=True):
+class CircuitTransition(Fact, frozen=True, kw_only=True):
+    event: str = "circuit_transition"
     endpoint_id: UUID
     org_id: UUID
     old_state: str
@@ -78,23 +91,26 @@ class CircuitTransition(Fact, frozen=True):
     reason: str
 
 
-class EndpointDisabled(Fact, frozen=True):
+class EndpointDisabled(Fact, frozen=True, kw_only=True):
+    event: str = "endpoint_disabled"
     endpoint_id: UUID
     org_id: UUID
     reason: str
 
 
-class ServiceTrouble(Fact, frozen=True):
+class ServiceTrouble(Fact, frozen=True, kw_only=True, rename={"service": "component"}):
     """A service could not do its round and will try again."""
 
+    event: str = "service_trouble"
     service: str
     error: str
     retry_in_seconds: float
 
 
-class Notice(Fact, frozen=True):
+class Notice(Fact, frozen=True, kw_only=True):
     """Anything else an operator may want to know: starts, stops, counts of cleaned rows."""
 
+    event: str = "notice"
     level: str
     message: str
     fields: dict[str, object] = {}

@@ -11,6 +11,7 @@ from msgspec.structs import asdict, replace
 from doorstep.errors import NotFound
 from doorstep.model.attempt import Attempt
 from doorstep.model.claim import Claim, Lane
+from doorstep.model.delivery import Delivery
 from doorstep.model.move import Moved
 from doorstep.model.noun import Noun
 from doorstep.model.settlement import Settled, StatusChange
@@ -45,7 +46,7 @@ async def dump(store: Store, events: Sequence[tuple[UUID, UUID]]) -> dict[str, A
     routing = await store.routing()
     return {
         "events": [await _event(store, *event) for event in events],
-        "audit": [await store.audit(org.org_id, 1_000) for org in orgs],
+        "audit": [(await store.list_audit(org.org_id, limit=1_000)).items for org in orgs],
         "orgs": orgs,
         "endpoints": routing.endpoints,
         "circuits": [await store.circuit(one.endpoint_id) for one in routing.endpoints],
@@ -72,13 +73,24 @@ def differences(one: Any, other: Any, path: str = "") -> list[str]:
 async def _event(store: Store, org_id: UUID, event_id: UUID) -> Any:
     deliveries = await store.deliveries(org_id, event_id)
     logs = [
-        (_by_number(await store.attempts(org_id, one.delivery_id)), await store.history(org_id, one.delivery_id))
+        (
+            _by_number(await store.attempts(org_id, one.delivery_id)),
+            await store.history(org_id, one.delivery_id),
+            await _payload(store, one),
+        )
         for one in deliveries
     ]
     try:
         return await store.event(org_id, event_id), deliveries, logs
     except NotFound:
         return None, deliveries, logs
+
+
+async def _payload(store: Store, delivery: Delivery) -> bytes | None:
+    try:
+        return await store.payload(delivery.org_id, delivery.delivery_id)
+    except NotFound:
+        return None
 
 
 def _by_number(attempts: list[Attempt]) -> list[Attempt]:

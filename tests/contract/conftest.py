@@ -8,6 +8,7 @@ from pathlib import Path
 import pytest
 
 from doorstep.stores.store import Store
+from tests.contract.desk import Desk
 from tests.contract.places import MemoryPlace, Place, PostgresPlace, SqlitePlace, SqlPlace
 from tests.contract.scene import Scene
 
@@ -44,6 +45,11 @@ async def other_store(place: Place, store: Store) -> AsyncIterator[Store]:
 @pytest.fixture
 async def scene(store: Store) -> Scene:
     return await Scene(store).prepare()
+
+
+@pytest.fixture
+def desk(scene: Scene) -> Desk:
+    return Desk(scene)
 
 
 @pytest.fixture

@@ -21,11 +21,14 @@ from msgspec.structs import replace
 
 from doorstep.clock import SECOND, Instant
 from doorstep.errors import DoorstepError
-from doorstep.model.act import Act, ActKind
+from doorstep.model.act import Act, ActKind, AuditLine
 from doorstep.model.circuit import Circuit, CircuitState
 from doorstep.model.claim import Claim, Quota
 from doorstep.model.delivery import NewDelivery
-from doorstep.model.endpoint import EndpointState
+from doorstep.model.endpoint import Endpoint, EndpointState
+from doorstep.model.event import EventStatus
+from doorstep.model.ids import earliest_id
+from doorstep.model.listing import EventFilter, Letters, Queue
 from doorstep.model.settlement import Settlement
 from doorstep.model.submission import Submission
 from doorstep.stores.memory import MemoryStore
@@ -34,6 +37,7 @@ from tests.builders import NOW, an_endpoint, an_event, an_org, failure, id_maker
 from tests.contract.comparing import differences, dump, shown
 from tests.contract.places import Place
 from tests.contract.steps import STEPS
+from tests.contract.wanted import pages_of
 
 T = TypeVar("T")
 Handle = tuple[UUID, int]
@@ -86,7 +90,7 @@ class Lockstep(RuleBasedStateMachine):
             for org in self.orgs:
                 self._await(side.store.put_org(org))
             for endpoint in self.endpoints:
-                self._await(side.store.put_endpoint(endpoint))
+                self._await(side.store.put_endpoint(endpoint, 0))
 
     @rule(step=STEPS)
     def step(self, step: tuple[str, dict[str, Any]]) -> None:
@@ -138,9 +142,12 @@ class Lockstep(RuleBasedStateMachine):
 
     # -- endpoints, circuits, operators --------------------------------------------------------------------
 
-    def change_endpoint(self, n: int, state: EndpointState) -> None:
-        self.endpoints[n] = replace(self.endpoints[n], state=state, updated_at=self.now)
-        self.both(lambda side: side.store.put_endpoint(self.endpoints[n]))
+    def change_endpoint(self, n: int, state: EndpointState, behind: int, audited: bool) -> None:
+        changed = replace(self.endpoints[n], state=state, updated_at=self.now)
+        version = self.endpoints[n].version - behind
+        line = self._audit_line(changed) if audited else None
+        if self.both(lambda side: side.store.put_endpoint(changed, version, line)):
+            self.endpoints[n] = replace(changed, version=version + 1)
 
     def change_circuit(self, n: int, state: CircuitState, failures: int, behind: int) -> None:
         endpoint_id = self.endpoints[n].endpoint_id
@@ -164,6 +171,22 @@ class Lockstep(RuleBasedStateMachine):
         )
         self.both(lambda side: side.store.act(act))
 
+    def edit_and_retry(self, pick: int, org: int, payload: bytes) -> None:
+        act = Act(
+            kind=ActKind.RETRY,
+            org_id=self.orgs[org].org_id,
+            delivery_ids=tuple(_picked(self._deliveries, [pick])),
+            actor="ops",
+            at=self.now,
+            revive_at=self.now,
+            payload=payload,
+        )
+        self.both(lambda side: side.store.act(act))
+
+    def delete_event(self, pick: int, org: int) -> None:
+        event_id = next((event_id for _, event_id in _picked(self._events, [pick])), self._new_id())
+        self.both(lambda side: side.store.delete_event(self.orgs[org].org_id, event_id, "ops", self.now))
+
     def acknowledge(self, pick: int, org: int) -> None:
         """Most events have deliveries or belong to the other organization: those are refused."""
         event_id = next((event_id for _, event_id in _picked(self._events, [pick])), self._new_id())
@@ -174,8 +197,52 @@ class Lockstep(RuleBasedStateMachine):
     def archive(self, age: Instant, limit: int) -> None:
         self.both(lambda side: side.store.archive(self.now - age, self.now, limit))
 
-    def clean(self, age: Instant, limit: int) -> None:
-        self.both(lambda side: side.store.clean(self.now - age, self.now, limit))
+    def expire(self, since: Instant, limit: int) -> None:
+        since = self.now - since if since else 0
+        self.both(lambda side: side.store.expire("EXPIRED", "too late", since, self.now, limit))
+
+    def clean(self, age: Instant, limit: int, inbox_age: Instant, audit_age: Instant) -> None:
+        ages = {"inbox_before": self.now - inbox_age, "audit_before": self.now - audit_age}
+        self.both(lambda side: side.store.clean(self.now - age, self.now, limit, **ages))
+
+    # -- lists ---------------------------------------------------------------------------------------------
+
+    def list_events(self, wanted: EventFilter, org: int, limit: int) -> None:
+        self._list("list_events", org, wanted, limit=limit)
+
+    def inbox(self, status: EventStatus, org: int, limit: int) -> None:
+        self._list("inbox", org, status, limit=limit)
+        self.both(lambda side: side.store.count_inbox(self.orgs[org].org_id, status))
+
+    def retry_queue(self, wanted: Queue, endpoint: int | None, org: int, limit: int) -> None:
+        wanted = replace(wanted, endpoint_id=self._endpoint_id(endpoint))
+        self._list("retry_queue", org, wanted, limit=limit)
+        self.both(lambda side: side.store.count_retry_queue(self.orgs[org].org_id, wanted))
+
+    def dead_letters(self, wanted: Letters, endpoint: int | None, cause: int, org: int, limit: int) -> None:
+        wanted = replace(wanted, endpoint_id=self._endpoint_id(endpoint))
+        causes = [group.cause for page in self._list("cause_groups", org, wanted, limit=limit) for group in page]
+        wanted = replace(wanted, cause=causes[cause] if cause < len(causes) else None)
+        self._list("cause_groups", org, wanted, limit=limit)
+        self._list("dead_letters", org, wanted, limit=limit)
+        self.both(lambda side: side.store.count_dead_letters(self.orgs[org].org_id, wanted))
+
+    def list_endpoints(self, state: EndpointState | None, org: int, limit: int) -> None:
+        self._list("list_endpoints", org, state, limit=limit)
+
+    def list_audit(self, actor: str | None, action: str | None, org: int, limit: int) -> None:
+        self._list("list_audit", org, actor, action, limit=limit)
+
+    def _list(self, verb: str, org: int, *asked: object, limit: int) -> list[tuple[Any, ...]]:
+        """Every page of a list, on each side by its own cursors."""
+        org_id = self.orgs[org].org_id
+        pages: list[tuple[Any, ...]] = self.both(
+            lambda side: pages_of(getattr(side.store, verb), org_id, *asked, limit=limit)
+        )
+        return pages
+
+    def _endpoint_id(self, n: int | None) -> UUID | None:
+        return None if n is None else self.endpoints[n].endpoint_id
 
     # -- comparing -----------------------------------------------------------------------------------------
 
@@ -202,8 +269,32 @@ class Lockstep(RuleBasedStateMachine):
 
         return accept()
 
-    def _submission(self, org_id: UUID, owed: list[Any], key: str | None, other_body: bool) -> Submission:
-        event = an_event(org_id, event_id=self._new_id(), payload=b"%d" % other_body, created_at=self.now)
+    def _audit_line(self, endpoint: Endpoint) -> AuditLine:
+        subjects = (str(endpoint.endpoint_id),)
+        return AuditLine(
+            at=self.now, org_id=endpoint.org_id, actor="ops", action="change", subjects=subjects, result=endpoint.state
+        )
+
+    def _submission(
+        self,
+        org_id: UUID,
+        owed: list[Any],
+        key: str | None,
+        other_body: bool,
+        expires: Instant | None,
+        ordering_key: str | None,
+        delay: Instant | None,
+    ) -> Submission:
+        event = an_event(
+            org_id,
+            event_id=UUID(int=earliest_id(self.now).int | self._new_id().int & 2**64 - 1),
+            event_type="order.paid" if other_body else "user.created",
+            payload=b"%d" % other_body,
+            created_at=self.now,
+            expires_at=None if expires is None else self.now + expires,
+            ordering_key=ordering_key,
+            deliver_at=None if delay is None else self.now + delay,
+        )
         own = [endpoint.endpoint_id for endpoint in self.endpoints if endpoint.org_id == org_id]
         deliveries = (
             NewDelivery(self._new_id(), own[n], self.now + span, retries) for n, span, retries in owed if n < len(own)

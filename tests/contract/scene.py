@@ -5,6 +5,8 @@ from __future__ import annotations
 from collections.abc import Sequence
 from uuid import UUID
 
+from msgspec.structs import replace
+
 from doorstep.clock import DAY, SECOND, Instant
 from doorstep.model.act import Act, ActKind, ActResult
 from doorstep.model.claim import Claim, Quota
@@ -32,7 +34,7 @@ class Scene:
 
     async def prepare(self) -> Scene:
         await self.store.put_org(self.org)
-        await self.store.put_endpoint(self.endpoint)
+        await self.store.put_endpoint(self.endpoint, 0)
         return self
 
     @property
@@ -41,8 +43,15 @@ class Scene:
 
     async def add_endpoint(self, **changes: object) -> Endpoint:
         endpoint = an_endpoint(self.org_id, **changes)
-        await self.store.put_endpoint(endpoint)
+        await self.store.put_endpoint(endpoint, 0)
         return endpoint
+
+    async def change_endpoint(self, **changes: object) -> Endpoint:
+        """Another version of the scene's endpoint."""
+        version = self.endpoint.version
+        self.endpoint = replace(self.endpoint, version=version + 1, **changes)
+        assert await self.store.put_endpoint(self.endpoint, version)
+        return self.endpoint
 
     # -- the path ------------------------------------------------------------------------------------------
 

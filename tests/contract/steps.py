@@ -13,7 +13,9 @@ from doorstep.clock import DAY, SECOND
 from doorstep.model.act import ActKind
 from doorstep.model.circuit import CircuitState
 from doorstep.model.endpoint import EndpointState
+from doorstep.model.event import EventStatus
 from tests.builders import NOW
+from tests.contract import wanted
 
 SPANS = st.sampled_from([0, 1, SECOND, 30 * SECOND, 60 * SECOND])
 WAITS = st.sampled_from([1, SECOND, 30 * SECOND, 60 * SECOND, 3600 * SECOND, DAY])
@@ -29,9 +31,15 @@ PICKS = st.lists(st.integers(0, 9), min_size=1, max_size=4)
 OWED = st.tuples(ENDPOINTS, SPANS, RETRIES)
 """Endpoint, when due, retries allowed."""
 EVENTS = st.tuples(
-    st.lists(OWED, max_size=3, unique_by=lambda owed: owed[0]), st.sampled_from([None, None, "k1", "k2"]), st.booleans()
+    st.lists(OWED, max_size=3, unique_by=lambda owed: owed[0]),
+    st.sampled_from([None, None, "k1", "k2"]),
+    st.booleans(),
+    st.sampled_from([None, None, SECOND, 30 * SECOND]),
+    st.sampled_from([None, None, "a", "b"]),
+    st.sampled_from([None, None, SECOND, 60 * SECOND]),
 )
-"""What is owed, the idempotency key, and which of two bodies."""
+"""What is owed, the idempotency key, which of two bodies, after how long it expires, the ordering key, and for how long
+it is to be kept back."""
 QUOTAS = st.lists(
     st.tuples(
         ENDPOINTS, st.integers(0, 4), st.sampled_from([None, None, 1, 2]), st.sampled_from([None, None, 0.5, 20.0])
@@ -40,6 +48,10 @@ QUOTAS = st.lists(
     unique_by=lambda quota: quota[0],
 )
 """Endpoint, count, concurrency, rate."""
+
+
+_LIST: dict[str, st.SearchStrategy[Any]] = {"org": ORGS, "limit": wanted.LIMITS}
+_WORDS = st.sampled_from([None, None, "ops", "retry", "skip", "nobody"])
 
 
 class Verb(NamedTuple):
@@ -69,7 +81,15 @@ VERBS: dict[str, Verb] = {
     ),
     "release": Verb(3, {"picks": PICKS}),
     "lanes": Verb(1, {}),
-    "change_endpoint": Verb(1, {"n": ENDPOINTS, "state": st.sampled_from(EndpointState)}),
+    "change_endpoint": Verb(
+        1,
+        {
+            "n": ENDPOINTS,
+            "state": st.sampled_from(EndpointState),
+            "behind": st.sampled_from([0, 0, 1]),
+            "audited": st.booleans(),
+        },
+    ),
     "change_circuit": Verb(
         1, {"n": ENDPOINTS, "state": st.sampled_from(CircuitState), "failures": RETRIES, "behind": st.integers(0, 1)}
     ),
@@ -84,9 +104,22 @@ VERBS: dict[str, Verb] = {
             "reason": st.sampled_from(["", "because"]),
         },
     ),
+    "edit_and_retry": Verb(
+        2, {"pick": st.integers(0, 9), "org": ORGS, "payload": st.sampled_from([b"", b"edited", b"\x00\xff"])}
+    ),
+    "delete_event": Verb(2, {"pick": st.integers(0, 9), "org": ORGS}),
     "acknowledge": Verb(2, {"pick": st.integers(0, 9), "org": ORGS}),
     "archive": Verb(1, {"age": SPANS, "limit": LIMITS}),
-    "clean": Verb(1, {"age": SPANS, "limit": LIMITS}),
+    "expire": Verb(2, {"since": SPANS, "limit": LIMITS}),
+    "clean": Verb(1, {"age": SPANS, "limit": LIMITS, "inbox_age": SPANS, "audit_age": SPANS}),
+    "list_events": Verb(1, {"wanted": wanted.EVENT_FILTERS, **_LIST}),
+    "inbox": Verb(1, {"status": st.sampled_from([EventStatus.RECEIVED, EventStatus.FAILED]), **_LIST}),
+    "retry_queue": Verb(1, {"wanted": wanted.QUEUES, "endpoint": st.none() | ENDPOINTS, **_LIST}),
+    "dead_letters": Verb(
+        1, {"wanted": wanted.LETTERS, "endpoint": st.none() | ENDPOINTS, "cause": st.integers(0, 5), **_LIST}
+    ),
+    "list_endpoints": Verb(1, {"state": wanted.STATES, **_LIST}),
+    "list_audit": Verb(1, {"actor": _WORDS, "action": _WORDS, **_LIST}),
     "compare_everything": Verb(1, {}),
 }
 

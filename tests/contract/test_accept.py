@@ -89,7 +89,7 @@ async def test_an_event_cannot_be_fanned_out_to_another_organizations_endpoint(s
     other = an_org()
     await scene.store.put_org(other)
     foreign = an_endpoint(other.org_id)
-    await scene.store.put_endpoint(foreign)
+    await scene.store.put_endpoint(foreign, 0)
 
     with pytest.raises(NotFound):
         await scene.submit(a_submission(scene.org_id, [scene.endpoint.endpoint_id, foreign.endpoint_id]))
@@ -112,7 +112,7 @@ async def test_a_fan_out_computed_from_endpoints_another_process_changed_is_refu
 ) -> None:
     version = await scene.store.routing_version()
     await scene.submit(a_submission(scene.org_id, [scene.endpoint.endpoint_id]))
-    await other_store.put_endpoint(an_endpoint(scene.org_id))
+    await other_store.put_endpoint(an_endpoint(scene.org_id), 0)
 
     with pytest.raises(StaleRouting):
         await scene.store.accept([a_submission(scene.org_id, [scene.endpoint.endpoint_id])], version, scene.now)

@@ -162,7 +162,7 @@ async def test_every_act_is_audited_once_with_its_result(scene: Scene) -> None:
     scene.wait(1)
     await scene.act(ActKind.RESOLVE, claim.delivery_id)
 
-    assert await scene.store.audit(scene.org_id) == [
+    assert list((await scene.store.list_audit(scene.org_id)).items) == [
         AuditLine(
             at=scene.now,
             org_id=scene.org_id,
@@ -189,8 +189,8 @@ async def test_the_audit_is_bounded_newest_first_and_kept_apart_by_organization(
     for n in range(3):
         line = AuditLine(at=scene.now, org_id=scene.org_id, actor="a", action=f"x{n}", subjects=(), result="ok")
         await scene.store.add_audit(line)
-    assert [line.action for line in await scene.store.audit(scene.org_id, 2)] == ["x2", "x1"]
-    assert await scene.store.audit(other.org_id) == []
+    assert [line.action for line in (await scene.store.list_audit(scene.org_id, limit=2)).items] == ["x2", "x1"]
+    assert (await scene.store.list_audit(other.org_id)).items == ()
 
 
 async def test_an_act_or_audit_line_for_an_unknown_organization_is_refused(scene: Scene) -> None:

@@ -11,7 +11,7 @@ from doorstep.model.delivery import DeliveryState
 from doorstep.model.endpoint import EndpointState
 from doorstep.model.event import EventStatus
 from doorstep.stores.store import Store
-from tests.builders import an_endpoint, new_id
+from tests.builders import new_id
 from tests.contract.scene import LEASE, SOON, Scene
 
 
@@ -164,10 +164,9 @@ async def test_a_forced_delivery_waits_while_its_endpoint_is_not_active(scene: S
     (submission,) = await scene.accept()
     await scene.act(ActKind.RETRY, submission.deliveries[0].delivery_id)
     for state in (EndpointState.PAUSED, EndpointState.DISABLED, EndpointState.DELETED):
-        held = an_endpoint(scene.org_id, endpoint_id=scene.endpoint.endpoint_id, state=state)
-        await scene.store.put_endpoint(held)
+        await scene.change_endpoint(state=state)
         assert await forced_claims(scene) == []
-    await scene.store.put_endpoint(scene.endpoint)
+    await scene.change_endpoint(state=EndpointState.ACTIVE)
     assert len(await forced_claims(scene)) == 1
 
 

@@ -2,14 +2,25 @@
 
 from __future__ import annotations
 
+import asyncio
+
 import pytest
+from msgspec.structs import replace
 
 from doorstep.errors import NotFound
+from doorstep.model.act import AuditLine
 from doorstep.model.endpoint import CircuitRules, EndpointState, SigningSecret
 from doorstep.model.retry_policy import RetryPolicy
 from doorstep.stores.store import Store
 from tests.builders import an_endpoint, an_org, new_id
 from tests.contract.scene import Scene
+
+
+def a_line(scene: Scene, actor: str = "ops") -> AuditLine:
+    subjects = (str(scene.endpoint.endpoint_id),)
+    return AuditLine(
+        at=scene.now, org_id=scene.org_id, actor=actor, action="endpoint.pause", subjects=subjects, result="paused"
+    )
 
 
 async def test_an_endpoint_reads_back_as_it_was_given(scene: Scene) -> None:
@@ -27,14 +38,14 @@ async def test_an_endpoint_reads_back_as_it_was_given(scene: Scene) -> None:
         give_up_on=("418",),
         code_map={"21610": "REJECTED"},
         circuit=CircuitRules(2, 1.5, 60),
-        secrets=(SigningSecret(b"\x00\x01", "v1a", scene.now), SigningSecret(b"\x02")),
+        secrets=(SigningSecret(b"\x00\x01", "v1a", scene.now, "whpk_public"), SigningSecret(b"\x02")),
         state=EndpointState.PAUSED,
         state_reason="by hand",
         drain_per_second=3,
         drain_before=scene.now,
         updated_at=scene.now,
     )
-    await scene.store.put_endpoint(endpoint)
+    await scene.store.put_endpoint(endpoint, 0)
     assert await scene.store.endpoint(scene.org_id, endpoint.endpoint_id) == endpoint
     assert endpoint in (await scene.store.routing()).endpoints
 
@@ -55,11 +66,52 @@ async def test_every_change_of_an_endpoint_makes_a_new_version_that_all_stores_s
 ) -> None:
     versions = []
     for name in ("a", "b", "b"):
-        await scene.store.put_endpoint(an_endpoint(scene.org_id, endpoint_id=scene.endpoint.endpoint_id, name=name))
+        await scene.change_endpoint(name=name)
         versions.append(await other_store.routing_version())
         assert (await other_store.routing()).version == versions[-1]
     assert versions == sorted(set(versions))
     assert [one.name for one in (await scene.store.routing()).endpoints] == ["b"]
+
+
+async def test_a_change_computed_from_an_old_version_is_refused_and_changes_nothing(scene: Scene) -> None:
+    changed = await scene.change_endpoint(name="second")
+    routing_version = await scene.store.routing_version()
+    for stale in (0, 1, 3):
+        late = replace(changed, state=EndpointState.DELETED, version=stale)
+        assert not await scene.store.put_endpoint(late, stale, a_line(scene))
+    assert await scene.store.endpoint(scene.org_id, changed.endpoint_id) == changed
+    assert await scene.store.routing_version() == routing_version, "nobody need read the endpoints anew"
+    assert (await scene.store.list_audit(scene.org_id)).items == ()
+
+
+async def test_an_endpoint_that_does_not_exist_can_only_be_created(scene: Scene) -> None:
+    assert not await scene.store.put_endpoint(an_endpoint(scene.org_id), 1)
+    assert [one.name for one in (await scene.store.routing()).endpoints] == ["shop"]
+
+
+@pytest.mark.parametrize("version", [0, 1])
+async def test_of_concurrent_writers_of_one_version_one_wins(scene: Scene, other_store: Store, version: int) -> None:
+    target = scene.endpoint if version else an_endpoint(scene.org_id)
+    before = await scene.store.routing_version()
+    names = [f"writer {n}" for n in range(10)]
+    won = await asyncio.gather(
+        *(
+            store.put_endpoint(replace(target, name=name), version, a_line(scene, actor=name))
+            for name, store in zip(names, [scene.store, other_store] * 5, strict=True)
+        )
+    )
+    assert sorted(won) == [False] * 9 + [True]
+    (winner,) = (name for name, first in zip(names, won, strict=True) if first)
+    kept = await other_store.endpoint(scene.org_id, target.endpoint_id)
+    assert (kept.name, kept.version) == (winner, version + 1)
+    assert [line.actor for line in (await scene.store.list_audit(scene.org_id)).items] == [winner]
+    assert await other_store.routing_version() == before + 1
+
+
+async def test_a_change_and_its_audit_line_are_kept_together(scene: Scene) -> None:
+    line = a_line(scene)
+    assert await scene.store.put_endpoint(replace(scene.endpoint, name="second"), 1, line)
+    assert (await scene.store.list_audit(scene.org_id)).items == (line,)
 
 
 async def test_reading_changes_no_version(scene: Scene) -> None:
@@ -71,14 +123,14 @@ async def test_reading_changes_no_version(scene: Scene) -> None:
 
 async def test_an_endpoint_of_an_unknown_organization_is_refused(scene: Scene) -> None:
     with pytest.raises(NotFound):
-        await scene.store.put_endpoint(an_endpoint(new_id()))
+        await scene.store.put_endpoint(an_endpoint(new_id()), 0)
 
 
 async def test_an_endpoint_cannot_be_taken_over_or_seen_by_another_organization(scene: Scene) -> None:
     other = an_org()
     await scene.store.put_org(other)
     with pytest.raises(NotFound):
-        await scene.store.put_endpoint(an_endpoint(other.org_id, endpoint_id=scene.endpoint.endpoint_id))
+        await scene.store.put_endpoint(an_endpoint(other.org_id, endpoint_id=scene.endpoint.endpoint_id), 0)
     with pytest.raises(NotFound):
         await scene.store.endpoint(other.org_id, scene.endpoint.endpoint_id)
     assert await scene.store.endpoint(scene.org_id, scene.endpoint.endpoint_id) == scene.endpoint

@@ -102,7 +102,7 @@ async def test_a_receivers_unstorable_error_text_does_not_keep_its_result_from_b
     assert (row.code, row.reason, row.detail) == (kept, kept, kept)
 
 
-@pytest.mark.parametrize("instant", [0, 1, 2**53 + 1, 2**62], ids=["epoch", "just after", "past 2^53", "far"])
+@pytest.mark.parametrize("instant", [0, 1, 2**53 + 1, 2**62 - 1], ids=["epoch", "just after", "past 2^53", "far"])
 async def test_instants_are_exact_to_the_microsecond_however_far_away(scene: Scene, instant: int) -> None:
     (submission,) = await scene.accept(created_at=instant, due_at=instant, deliver_at=instant, expires_at=instant)
     event = (await scene.store.event(scene.org_id, submission.event.event_id)).event

@@ -7,6 +7,7 @@ import pytest
 from doorstep.clock import DAY
 from doorstep.errors import NotFound
 from doorstep.model.act import ActKind
+from doorstep.model.circuit import Circuit, CircuitState
 from doorstep.model.delivery import DeliveryState
 from doorstep.model.submission import Verdict
 from doorstep.stores.store import Cleaned
@@ -92,6 +93,55 @@ async def test_acknowledged_events_are_removed_and_waiting_ones_are_not(scene: S
     with pytest.raises(NotFound):
         await scene.store.event(scene.org_id, done.event.event_id)
     await scene.store.event(scene.org_id, waiting.event.event_id)
+
+
+async def test_inbox_events_that_nobody_acknowledges_are_removed_in_the_end_oldest_first(scene: Scene) -> None:
+    made = [a_submission(scene.org_id, created_at=scene.now + age) for age in (2, 0, 1)]
+    await scene.submit(*made)
+    await scene.accept()
+    before = scene.now + 2
+    cleaned = [await scene.store.clean(0, scene.now, 1, inbox_before=before) for _ in range(3)]
+    assert cleaned == [Cleaned(inbox_events=1), Cleaned(inbox_events=1), Cleaned()], "accepted at, not before"
+    with pytest.raises(NotFound):
+        await scene.store.event(scene.org_id, made[1].event.event_id)
+    await scene.store.event(scene.org_id, made[0].event.event_id)
+    assert await scene.counts() == {DeliveryState.PENDING: 1}
+
+
+async def test_an_acknowledged_event_is_kept_its_time_however_long_it_waited(scene: Scene) -> None:
+    submission = a_submission(scene.org_id)
+    await scene.submit(submission)
+    scene.wait(99 * DAY)
+    await scene.store.acknowledge(scene.org_id, submission.event.event_id, scene.now)
+    assert await scene.store.clean(scene.now, scene.now, 9, inbox_before=scene.now) == Cleaned()
+    await scene.store.event(scene.org_id, submission.event.event_id)
+
+
+async def test_audit_lines_are_removed_after_their_own_time_oldest_first(scene: Scene) -> None:
+    delivery_ids = [await scene.in_state(DeliveryState.DEAD)]
+    for _ in range(2):
+        scene.wait(1)
+        delivery_ids.append(await scene.in_state(DeliveryState.DEAD))
+    assert await scene.store.clean(scene.now, scene.now, 9) == Cleaned(), "not with the deliveries"
+    cleaned = [await scene.store.clean(0, scene.now, 1, audit_before=scene.now) for _ in range(3)]
+    assert cleaned == [Cleaned(audit_lines=1), Cleaned(audit_lines=1), Cleaned()]
+    (left,) = (await scene.store.list_audit(scene.org_id)).items
+    assert left.subjects == (str(delivery_ids[-1]),)
+
+
+async def test_the_history_of_circuits_is_removed_but_for_the_newest_change_of_each(scene: Scene) -> None:
+    other = await scene.add_endpoint()
+    states = [CircuitState.OPEN, CircuitState.HALF_OPEN, CircuitState.CLOSED]
+    for version, state in enumerate(states):
+        for endpoint in (scene.endpoint, other):
+            changed = Circuit(endpoint_id=endpoint.endpoint_id, state=state, changed_at=scene.now + version)
+            assert await scene.store.put_circuit(changed, version)
+    cleaned = [await scene.store.clean(scene.now + at, scene.now, 3) for at in (0, 1, 99, 99)]
+    assert [one.circuit_changes for one in cleaned] == [0, 2, 2, 0]
+    for endpoint in (scene.endpoint, other):
+        (newest,) = await scene.store.circuit_history(endpoint.endpoint_id)
+        assert newest.new_state is CircuitState.CLOSED
+        assert (await scene.store.circuit(endpoint.endpoint_id)).version == 3
 
 
 async def test_idempotency_keys_are_removed_when_they_no_longer_count(scene: Scene) -> None:

@@ -5,7 +5,6 @@ from __future__ import annotations
 from doorstep.model.circuit import Circuit, CircuitState
 from doorstep.model.claim import Lane
 from doorstep.model.endpoint import EndpointState
-from tests.builders import an_endpoint
 from tests.contract.scene import Scene
 
 
@@ -45,6 +44,5 @@ async def test_held_endpoints_keep_their_lanes(scene: Scene) -> None:
     """Whether to claim from a lane is a decision, and stores decide nothing."""
     await scene.accept()
     for state in EndpointState:
-        held = an_endpoint(scene.org_id, endpoint_id=scene.endpoint.endpoint_id, state=state)
-        await scene.store.put_endpoint(held)
+        held = await scene.change_endpoint(state=state)
         assert [lane.endpoint_id for lane in await scene.store.lanes(scene.now)] == [held.endpoint_id]

@@ -7,11 +7,13 @@ from contextlib import suppress
 from itertools import pairwise
 
 from doorstep.clock import SECOND
+from doorstep.errors import StoreUnavailable
+from doorstep.model.claim import Quota
 from doorstep.model.delivery import DeliveryState
 from doorstep.stores.store import Store
-from tests.builders import a_submission
+from tests.builders import a_submission, an_org
 from tests.contract.places import Place
-from tests.contract.scene import Scene
+from tests.contract.scene import LEASE, Scene
 
 PATIENCE_SECONDS = 10
 
@@ -43,8 +45,7 @@ async def test_the_stores_time_is_shared_and_does_not_go_back(store: Store, othe
     assert told[-1] - told[0] < 60 * SECOND
 
 
-async def test_a_store_that_announces_work_wakes_the_others_that_share_it(scene: Scene, other_store: Store) -> None:
-    assert other_store.capabilities.pushes_wakeups, "a store without wake-ups needs another test here"
+async def test_work_accepted_by_one_store_wakes_the_others_that_share_it(scene: Scene, other_store: Store) -> None:
     woken = asyncio.Event()
     other_store.on_wakeup(woken.set)
     await other_store.lanes(scene.now)
@@ -53,3 +54,24 @@ async def test_a_store_that_announces_work_wakes_the_others_that_share_it(scene:
             await scene.submit(a_submission(scene.org_id, [scene.endpoint.endpoint_id]))
             with suppress(TimeoutError):
                 await asyncio.wait_for(woken.wait(), 0.2)
+
+
+async def test_work_under_way_when_a_store_closes_is_done_or_refused_as_unavailable(
+    scene: Scene, other_store: Store
+) -> None:
+    await scene.accept(20)
+    quotas = [Quota(scene.endpoint.endpoint_id, 1)]
+    calls = [
+        asyncio.create_task(call)
+        for n in range(20)
+        for call in (
+            other_store.lanes(scene.now),
+            other_store.routing(),
+            other_store.claim_due(quotas, scene.now, scene.now + LEASE, f"w{n}"),
+            other_store.put_org(an_org()),
+        )
+    ]
+    await asyncio.sleep(0)  # all have begun, none has ended
+    await other_store.close()
+    answers = await asyncio.gather(*calls, return_exceptions=True)
+    assert {type(one) for one in answers if isinstance(one, BaseException)} <= {StoreUnavailable}

@@ -3,6 +3,9 @@
 from __future__ import annotations
 
 import asyncio
+from collections import Counter
+
+import pytest
 
 from doorstep.clock import SECOND
 from doorstep.model.act import ActKind
@@ -89,3 +92,52 @@ async def test_forced_claims_do_not_use_up_the_rate(scene: Scene) -> None:
     await scene.act(ActKind.RETRY, made[0].deliveries[0].delivery_id)
     await scene.store.claim_due([], scene.now, scene.now + LEASE, "w1", forced_max=1)
     assert len(await scene.claim(rate_per_second=1)) == 1
+
+
+# -- bytes -------------------------------------------------------------------------------------------------
+
+SHORT, LONG = b"1" * 100, b"2" * 2_000
+"""SQLite keeps long payloads in a table of their own."""
+
+
+@pytest.mark.parametrize("payload", [SHORT, LONG], ids=["short", "long"])
+async def test_a_claim_ends_with_the_delivery_that_uses_up_its_bytes(scene: Scene, payload: bytes) -> None:
+    await scene.accept(5, payload=payload)
+    taken = await scene.claim(bytes_max=2 * len(payload) + 1)
+    assert [claim.payload for claim in taken] == [payload] * 3
+    assert len(await scene.claim(bytes_max=2 * len(payload))) == 2
+
+
+async def test_a_payload_longer_than_the_bytes_of_a_claim_is_taken_by_itself(scene: Scene) -> None:
+    made = [(await scene.accept(payload=payload))[0] for payload in (LONG, SHORT, LONG)]
+    taken = [await scene.claim(bytes_max=1) for _ in made]
+    assert [[claim.payload for claim in claims] for claims in taken] == [[LONG], [SHORT], [LONG]]
+    assert [claim.event_id for (claim,) in taken] == [one.event.event_id for one in made]
+
+
+async def test_what_a_claim_leaves_for_its_bytes_is_not_counted_as_tried(scene: Scene) -> None:
+    made = await scene.accept(3, payload=LONG)
+    await scene.claim(bytes_max=1)
+    left = [await scene.delivery(one.deliveries[0].delivery_id) for one in made[1:]]
+    assert [(one.state, one.attempt) for one in left] == [(DeliveryState.PENDING, 0)] * 2
+
+
+async def test_each_quota_has_bytes_of_its_own(scene: Scene) -> None:
+    other = await scene.add_endpoint()
+    await scene.accept(3, endpoints=[scene.endpoint, other], payload=LONG)
+    quotas = [Quota(scene.endpoint.endpoint_id, 9, bytes_max=1), Quota(other.endpoint_id, 9, bytes_max=len(LONG) + 1)]
+    claims = await scene.store.claim_due(quotas, scene.now, scene.now + LEASE, "w1")
+    assert Counter(claim.endpoint_id for claim in claims) == {scene.endpoint.endpoint_id: 1, other.endpoint_id: 2}
+
+
+async def test_a_rate_counts_only_what_the_bytes_let_through(scene: Scene) -> None:
+    await scene.accept(9, payload=LONG)
+    assert len(await scene.claim(rate_per_second=40, bytes_max=1)) == 1
+    assert len(await scene.claim(rate_per_second=40)) == 3
+
+
+async def test_long_and_short_payloads_come_out_as_they_went_in_whatever_their_order(scene: Scene) -> None:
+    sizes = [2_000, 3, 700_000, 501, 500, 1, 3_000_000, 0, 4_000_000, 2_500_000, 499]
+    made = [(await scene.accept(payload=bytes([n + 1]) * size))[0] for n, size in enumerate(sizes)]
+    payloads = {one.event.event_id: one.event.payload for one in made}
+    assert {claim.event_id: claim.payload for claim in await scene.claim()} == payloads

@@ -2,10 +2,13 @@
 
 from __future__ import annotations
 
+import asyncio
+
 import pytest
 from msgspec.structs import replace
 
-from doorstep.errors import NotFound
+from doorstep.errors import Conflict, NotFound
+from doorstep.model.act import AuditLine
 from doorstep.model.org import ApiKey, Role
 from doorstep.model.retry_policy import RetryPolicy
 from doorstep.stores.store import Store
@@ -75,6 +78,39 @@ async def test_a_revoked_or_expired_key_is_still_found_and_says_so(scene: Scene)
     assert await scene.store.find_key(key.digest) == ended
 
 
+async def test_two_keys_cannot_have_one_digest(scene: Scene, other_store: Store) -> None:
+    key = a_key(scene)
+    await scene.store.put_key(key)
+    await scene.store.put_key(key)
+    with pytest.raises(Conflict):
+        await other_store.put_key(a_key(scene))
+    assert await scene.store.keys(scene.org_id) == [key]
+
+
+async def test_of_concurrent_first_writers_of_one_key_one_is_kept_and_the_others_are_told(
+    scene: Scene, other_store: Store
+) -> None:
+    made = [a_key(scene) for _ in range(10)]
+    stores = [scene.store, other_store] * 5
+    told = await asyncio.gather(
+        *(store.put_key(key) for store, key in zip(stores, made, strict=True)), return_exceptions=True
+    )
+    assert [answer for answer in told if answer is not None and type(answer) is not Conflict] == []
+    assert len(await scene.store.keys(scene.org_id)) == told.count(None) == 1
+
+
 async def test_a_key_for_an_unknown_organization_is_refused(scene: Scene) -> None:
     with pytest.raises(NotFound):
         await scene.store.put_key(replace(a_key(scene), org_id=new_id()))
+
+
+async def test_a_key_and_the_line_about_it_are_kept_together_or_not_at_all(scene: Scene) -> None:
+    key = a_key(scene)
+    line = AuditLine(
+        at=scene.now, org_id=scene.org_id, actor="ops", action="key.create", subjects=(str(key.key_id),), result="made"
+    )
+    await scene.store.put_key(key, line)
+    assert (await scene.store.list_audit(scene.org_id)).items == (line,)
+    with pytest.raises(Conflict):
+        await scene.store.put_key(a_key(scene), line)
+    assert len((await scene.store.list_audit(scene.org_id)).items) == 1

@@ -17,6 +17,7 @@ from doorstep.model.outcome import Code
 from tests.simulation.claim_rules import breaches_of_claims
 from tests.simulation.journal import Step
 from tests.simulation.network import Request
+from tests.simulation.order_rules import breaches_of_order
 from tests.simulation.story import Life, Story
 from tests.simulation.trace import short
 
@@ -225,6 +226,22 @@ def without_faults_nothing_is_doubled(story: Story) -> Iterator[str]:
             yield f"{step.verb} of {short(step.delivery_id)} by {step.by} came too late without any fault"
 
 
+def the_order_is_kept(story: Story) -> Iterator[str]:
+    for (endpoint_id, key), steps in _by_line(story).items():
+        for breach in breaches_of_order(steps):
+            yield f"endpoint {short(endpoint_id)}, ordering key {key}: {breach}"
+
+
+def _by_line(story: Story) -> dict[tuple[UUID, str], list[Step]]:
+    lines: defaultdict[tuple[UUID, str], list[Step]] = defaultdict(list)
+    for step in story.steps:
+        if step.after is not None:
+            key = story.events[step.after.event_id].event.ordering_key
+            if key is not None:
+                lines[step.after.endpoint_id, key].append(step)
+    return lines
+
+
 PROMISES: tuple[Callable[[Story], Iterator[str]], ...] = (
     our_code_does_not_fail,
     nothing_acknowledged_is_lost,
@@ -232,6 +249,7 @@ PROMISES: tuple[Callable[[Story], Iterator[str]], ...] = (
     nothing_is_invented,
     one_sending_is_one_event,
     claims_are_fenced_and_counted,
+    the_order_is_kept,
     final_states_are_final,
     every_request_has_a_row,
     the_attempt_log_is_whole,

@@ -92,6 +92,10 @@ class Journal:
         for delivery_id in result[0].done:
             yield act.at, delivery_id, {}
 
+    def _expire(self, args: Sequence[Any], result: Any) -> Iterable[tuple[Instant, UUID, dict[str, Any]]]:
+        for delivery_id in result.delivery_ids:
+            yield args[3], delivery_id, {}
+
     def _bury(self, args: Sequence[Any], result: Any) -> Iterable[tuple[Instant, UUID, dict[str, Any]]]:
         for delivery_id in result.delivery_ids:
             yield args[3], delivery_id, {}

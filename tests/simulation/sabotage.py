@@ -102,6 +102,36 @@ class KeepsNoLateRows(MemoryStore):
             super()._log_attempt(settlement, late)
 
 
+class ForgetsTheOrder(MemoryStore):
+    """Nobody waits for anybody."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self._tables.lines.first = lambda line: None  # type: ignore[method-assign]
+
+
+class RetriesHoldUpNobody(MemoryStore):
+    """A failure lets the next one go, as a success does."""
+
+    def _settle(self, row: DeliveryRow, settlement: Settlement, now: Instant) -> None:
+        super()._settle(row, settlement, now)
+        if row.line is not None and settlement.state is DeliveryState.PENDING:
+            self._tables.lines.remove(row.line, row.key)
+            self._tables._unblock_first(row.line, now)
+            self._tables.lines.add(row.line, row.key)
+
+
+class LeavesTheBlockedBehind(MemoryStore):
+    """Lets the next one go after a success, and forgets it after a death."""
+
+    def _settle(self, row: DeliveryRow, settlement: Settlement, now: Instant) -> None:
+        unblock = self._tables._unblock_first
+        if settlement.state is DeliveryState.DEAD:
+            self._tables._unblock_first = lambda line, at: None  # type: ignore[method-assign]
+        super()._settle(row, settlement, now)
+        self._tables._unblock_first = unblock  # type: ignore[method-assign]
+
+
 class _ForgetfulSettler(Settler):
     async def _settle_pending(self) -> None:
         try:

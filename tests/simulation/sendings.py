@@ -7,6 +7,8 @@ from random import Random
 from typing import TYPE_CHECKING
 from uuid import UUID
 
+from msgspec.structs import replace
+
 from doorstep.clock import SECOND
 from doorstep.path.accept import Draft
 from doorstep.testing.fake_clock import BEGINNING
@@ -17,12 +19,17 @@ if TYPE_CHECKING:
     from tests.simulation.world import World
 
 
+_ORDERING_KEYS = (None, None, "a", "b")
+
+
 def plan_sendings(world: World) -> None:
     """Set the timers of all sendings. What has an idempotency key is sent twice, whatever the first answer was."""
-    random, scenario = world.random("clients"), world.scenario
+    random, ordering, scenario = world.random("clients"), world.random("ordering"), world.scenario
     for slot in range(scenario.clients):
         for number in range(scenario.events):
-            draft = _draft(random, world.orgs, f"{slot}-{number}")
+            draft = replace(
+                _draft(random, world.orgs, f"{slot}-{number}"), ordering_key=ordering.choice(_ORDERING_KEYS)
+            )
             at = _moment(scenario, random)
             world.loop.call_later(at, world.send, slot, draft)
             if draft.idempotency_key is not None:

@@ -27,6 +27,9 @@ BROKEN_STORES: dict[type[MemoryStore], tuple[str, str]] = {
     sabotage.ForgetsIdempotencyKeys: ("one_sending_is_one_event", "became 2 events"),
     sabotage.ChangesTheBytes: ("nothing_is_invented", "bytes that nobody sent"),
     sabotage.KeepsNoLateRows: ("late_results_are_kept", "its log has 0"),
+    sabotage.ForgetsTheOrder: ("the_order_is_kept", "had not ended"),
+    sabotage.RetriesHoldUpNobody: ("the_order_is_kept", "had not ended"),
+    sabotage.LeavesTheBlockedBehind: ("everything_ends", "is still pending"),
 }
 
 BROKEN_WORKERS: dict[Callable[..., Worker], tuple[str, str]] = {

@@ -49,8 +49,9 @@ def test_the_seeds_cover_what_the_promises_are_about() -> None:
         seen |= {f"{step.verb} refused as late" if step.late else step.verb for step in story.steps}
         seen |= {str(life.delivery.state) for life in story.lives.values()}
         seen |= {str(step.settlement.outcome.code) for step in story.steps if step.settlement}
+        seen |= {"blocked" for step in story.steps if step.after and step.after.blocked}
     wanted = {"killed", "frozen", "stopped", "poisoned", "release", "act", "bury", "settle refused as late"}
-    wanted |= {"delivered", "dead", "resolved", "cancelled"}
+    wanted |= {"delivered", "dead", "resolved", "cancelled", "blocked", "expire"}
     assert wanted | {"WORKER_LOST", "TIMEOUT", "RATE_LIMIT", "GONE", "ABORTED", "EXPIRED"} <= seen
 
 

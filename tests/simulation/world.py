@@ -143,7 +143,7 @@ class World:
             endpoint = _endpoint(number, plan, random.choice(self.orgs), random)
             self.endpoint_ids.append(endpoint.endpoint_id)
             self.network.personalities[endpoint.url or endpoint.handler or ""] = plan.personality
-            finish(self.server.store.put_endpoint(endpoint))
+            finish(self.server.store.put_endpoint(endpoint, 0))
 
     def start_worker(self, slot: int) -> None:
         """Fill a worker's place with a new process."""

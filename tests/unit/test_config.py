@@ -104,6 +104,8 @@ OUT_OF_BOUNDS = [
     ("workers", "-1"),
     ("grace_seconds", "-1"),
     ("retention_days", "0"),
+    ("inbox_retention_days", "0"),
+    ("audit_retention_days", "36501"),
     ("payload_bytes_max", "10"),
     ("batch_bytes_max", "10"),
     ("log_level", "loud"),

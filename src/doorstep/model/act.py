@@ -6,7 +6,7 @@ from enum import StrEnum
 from uuid import UUID
 
 from doorstep.clock import Instant
-from doorstep.model.delivery import DeliveryState
+from doorstep.model.delivery import DEAD_STATES, DeliveryState
 from doorstep.model.noun import Noun
 
 
@@ -41,6 +41,15 @@ class Act(Noun, frozen=True, kw_only=True):
     reason: str = ""
     revive_at: Instant = 0
     """RETRY: when a dead or archived delivery becomes due in its new round."""
+    payload: bytes | None = None
+    """RETRY of a dead letter: goes out from now on instead of the event's payload, byte for byte."""
+    forced: bool = True
+    """RETRY: ahead of the queue and through an open circuit; without it, only due."""
+
+    @property
+    def possible_in(self) -> frozenset[DeliveryState]:
+        """The states in which it is done; a payload is edited only of what the machine has given up on."""
+        return ACTS_ON[self.kind] & DEAD_STATES if self.payload is not None else ACTS_ON[self.kind]
 
 
 class ActResult(Noun, frozen=True):

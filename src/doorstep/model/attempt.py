@@ -10,7 +10,7 @@ from doorstep.model.outcome import Timings
 
 
 class Attempt(Noun, frozen=True, kw_only=True):
-    """One row of the attempt log. The request body is the event's payload, byte for byte."""
+    """One row of the attempt log. The request body is the payload that was in force, byte for byte."""
 
     delivery_id: UUID
     number: int

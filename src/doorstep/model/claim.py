@@ -23,13 +23,15 @@ class Quota(Noun, frozen=True):
     """How many deliveries of one endpoint a worker may claim now.
 
     `concurrency_max` and `rate_per_second` are the endpoint's own limits over all workers; the store applies
-    them inside the claim, because only there two workers cannot both see the last free place.
+    them inside the claim, because only there two workers cannot both see the last free place. `bytes_max` bounds the
+    payloads taken by this claim: it ends with the delivery that uses them up, so that a long one is never stuck.
     """
 
     endpoint_id: UUID
     count: int
     concurrency_max: int | None = None
     rate_per_second: float | None = None
+    bytes_max: int | None = None
 
 
 class Claim(NamedTuple):
@@ -58,3 +60,5 @@ class Claim(NamedTuple):
     worker: str
     picked_up: bool
     """This claim took the event from received to queued."""
+    ordering_key: str | None = None
+    """Others may wait for this one to end."""

@@ -80,7 +80,7 @@ class NewDelivery(Noun, frozen=True):
 
 
 class Delivery(Noun, frozen=True, kw_only=True):
-    """A delivery as it stands. `due_at` is the next try, or the end of the lease, or None when settled."""
+    """A delivery as it stands. `due_at` is the next try, or the end of the lease; None when settled or blocked."""
 
     delivery_id: UUID
     event_id: UUID
@@ -108,6 +108,12 @@ class Delivery(Noun, frozen=True, kw_only=True):
     response_code: int | None = None
     deleted: bool = False
     """An operator deleted the dead letter; only its log is left to be seen."""
+    cause: int | None = None
+    """Of a dead letter: what it has in common with others (model/cause.py); until an operator retries it."""
+    edited: bool = False
+    """An operator gave it a payload of its own, which goes out instead of the event's."""
+    blocked: bool = False
+    """Waits for an earlier one of its endpoint and ordering key to end; until then it has no due time."""
 
     @property
     def next_retry_at(self) -> Instant | None:

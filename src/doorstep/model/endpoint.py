@@ -28,6 +28,8 @@ class SigningSecret(Noun, frozen=True):
     """`v1` is HMAC-SHA256 with a shared secret, `v1a` Ed25519 with a private key."""
     expires_at: Instant | None = None
     """Set on rotation: until then both the old and the new secret sign."""
+    public_key: str = ""
+    """`v1a`: what receivers verify with. It is no secret, and can be shown at any time."""
 
 
 class CircuitRules(Noun, frozen=True):
@@ -65,6 +67,8 @@ class Endpoint(Noun, frozen=True, kw_only=True):
     code_map: dict[str, str] = {}
     """Translates a carrier's own codes into ours."""
     circuit: CircuitRules = CircuitRules()
+    envelope: bool = False
+    """Deliver `{"type", "timestamp", "data"}` with the payload as data, instead of the payload alone."""
     secrets: tuple[SigningSecret, ...] = ()
     state: EndpointState = EndpointState.ACTIVE
     state_reason: str = ""
@@ -72,3 +76,10 @@ class Endpoint(Noun, frozen=True, kw_only=True):
     """While a backlog is drained at a given rate: that rate, until `drain_before` is reached."""
     drain_before: Instant | None = None
     updated_at: Instant = 0
+    version: int = 0
+    """Grows with every write, from 1; a write names the version it was computed from."""
+
+    @property
+    def signing_secret(self) -> SigningSecret | None:
+        """The one that stays: those that rotation has replaced have an end."""
+        return next((secret for secret in self.secrets if secret.expires_at is None), None)

@@ -47,12 +47,29 @@ class Event(Noun, frozen=True, kw_only=True):
     """Not to be tried after this instant; what is still waiting then becomes a dead letter."""
     metadata: bytes = b"{}"
     """A small JSON object of the sender's own, kept as given."""
+    ordering_key: str | None = None
+    """Events of one organization that share it are delivered to each endpoint in the order of their acceptance."""
 
 
 class EventView(Noun, frozen=True, kw_only=True):
     """An event as it stands now, with the figures that its deliveries add up to."""
 
     event: Event
+    status: EventStatus
+    deliveries: int
+    retry_attempts: int = 0
+    last_retry_at: Instant | None = None
+    failed_at: Instant | None = None
+    next_retry_at: Instant | None = None
+
+
+class EventSummary(Noun, frozen=True, kw_only=True):
+    """An event as lists show it: everything but what the sender gave to be delivered."""
+
+    event_id: UUID
+    event_type: str
+    created_at: Instant
+    correlation_id: str
     status: EventStatus
     deliveries: int
     retry_attempts: int = 0

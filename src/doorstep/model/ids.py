@@ -8,6 +8,9 @@ from uuid import UUID
 
 from doorstep.clock import MILLISECOND, Instant
 
+_INSTANT_MAX: Instant = (1 << 48) * MILLISECOND - 1
+"""An id has 48 bits for its milliseconds, enough until the year 10889."""
+
 
 def uuid7(now: Instant, entropy: Callable[[int], bytes] = os.urandom) -> UUID:
     """A new id for something created at `now`.
@@ -17,3 +20,9 @@ def uuid7(now: Instant, entropy: Callable[[int], bytes] = os.urandom) -> UUID:
     milliseconds, micros = divmod(now, MILLISECOND)
     tail = int.from_bytes(entropy(8)) & 0x3FFF_FFFF_FFFF_FFFF
     return UUID(int=milliseconds << 80 | 0x7000 << 64 | (micros << 2) << 64 | 0x8 << 60 | tail)
+
+
+def earliest_id(at: Instant) -> UUID:
+    """Smaller than every id made at `at` or later, larger than every one made before: a place in a list of ids."""
+    within = min(max(at, 0), _INSTANT_MAX)
+    return UUID(int=uuid7(within, bytes).int & ~0xFFFF_FFFF_FFFF_FFFF)

@@ -15,7 +15,7 @@ from doorstep.model.ids import uuid7
 from doorstep.model.noun import Noun
 from doorstep.model.submission import Receipt, Submission
 from doorstep.path import facts
-from doorstep.path.coalesce import Coalescer
+from doorstep.path.coalesce import Coalescer, Weight
 from doorstep.path.directory import Directory
 from doorstep.path.fan_out import fan_out
 from doorstep.path.tuning import Tuning
@@ -23,7 +23,8 @@ from doorstep.policy.payload import check_payload
 from doorstep.stores.store import Store
 from doorstep.telemetry import Telemetry
 
-_BATCH_MAX = 1_000
+_BATCH_MAX = Weight(1_000, 16 * 1024 * 1024)
+"""What is committed together. Sixteen MiB keep a disk busy for a tenth of a second, in which nobody else can write."""
 _STALE_TRIES = 5
 _EVENT_TYPE = re.compile(r"[A-Za-z0-9_][A-Za-z0-9_.:/\-]{0,127}")
 _CORRELATION_ID = re.compile(r"[!-~]{0,128}")
@@ -46,6 +47,8 @@ class Draft(Noun, frozen=True, kw_only=True):
     deliver_at: Instant | None = None
     expires_at: Instant | None = None
     metadata: bytes = b"{}"
+    ordering_key: str | None = None
+    """Events that share it are delivered to each endpoint in the order of their acceptance."""
     idempotency_key: str | None = None
 
 
@@ -73,7 +76,10 @@ class Accepter:
         self._payload_bytes_max = tuning.payload_bytes_max
         self._new_id = new_id
         self._coalescer: Coalescer[_Call, list[Receipt]] = Coalescer(
-            self._accept_calls, len, batch_max=_BATCH_MAX, queue_max=tuning.accept_queue_max
+            self._accept_calls,
+            _weigh,
+            batch_max=_BATCH_MAX,
+            queue_max=Weight(tuning.accept_queue_max, tuning.accept_queue_bytes_max),
         )
 
     async def accept(self, drafts: Sequence[Draft]) -> list[Receipt]:
@@ -83,7 +89,7 @@ class Accepter:
         belongs to another one.
         """
         for position, draft in enumerate(drafts):
-            check(draft, self._payload_bytes_max, "" if len(drafts) == 1 else f"events[{position}].")
+            check(draft, self._payload_bytes_max, _where(drafts, position))
             await self._directory.check_org(draft.org_id)
         return await self._coalescer.submit(tuple(drafts))
 
@@ -111,10 +117,13 @@ class Accepter:
 
     def _prepare(self, call: _Call, now: Instant) -> list[Submission] | InvalidInput:
         """The submissions of one call. A call that names an unknown endpoint fails alone, not its neighbours."""
-        try:
-            return [self._submission(draft, now) for draft in call]
-        except InvalidInput as error:
-            return error
+        submissions: list[Submission] = []
+        for position, draft in enumerate(call):
+            try:
+                submissions.append(self._submission(draft, now))
+            except InvalidInput as error:
+                return InvalidInput(_where(call, position) + error.field, error.message)
+        return submissions
 
     def _submission(self, draft: Draft, now: Instant) -> Submission:
         event = Event(
@@ -127,6 +136,7 @@ class Accepter:
             deliver_at=draft.deliver_at,
             expires_at=draft.expires_at,
             metadata=draft.metadata,
+            ordering_key=draft.ordering_key,
         )
         deliveries = fan_out(event, draft.endpoint_ids, self._directory, partial(self._new_id, now))
         if draft.idempotency_key is None:
@@ -134,9 +144,19 @@ class Accepter:
         return Submission(event, deliveries, draft.idempotency_key, fingerprint(draft))
 
 
+def _where(drafts: Sequence[Draft], position: int) -> str:
+    """What stands before the names of a draft's fields, to tell which of several it is."""
+    return "" if len(drafts) == 1 else f"events[{position}]."
+
+
+def _weigh(call: _Call) -> Weight:
+    return Weight(len(call), sum(len(draft.payload) + len(draft.metadata) for draft in call))
+
+
 def fingerprint(draft: Draft) -> bytes:
     """Tells a repeated request from another one under the same key; covers everything the sender gave."""
-    parts = (draft.event_type, draft.endpoint_ids, draft.deliver_at, draft.expires_at, draft.metadata, draft.payload)
+    when = (draft.deliver_at, draft.expires_at, draft.ordering_key)
+    parts = (draft.event_type, draft.endpoint_ids, *when, draft.metadata, draft.payload)
     return hashlib.sha256(repr(parts).encode()).digest()
 
 
@@ -149,14 +169,23 @@ def check(draft: Draft, payload_bytes_max: int, where: str = "") -> None:
             "must be 1 to 128 letters, digits and the signs _ . : / - and not start with a sign, "
             f"got {draft.event_type[:140]!r}",
         )
-    key = draft.idempotency_key
-    if key is not None and not (0 < len(key) <= _KEY_CHARACTERS_MAX and key.isascii() and key.isprintable()):
-        raise InvalidInput(f"{where}idempotency_key", f"must be 1 to {_KEY_CHARACTERS_MAX} printable ASCII characters")
+    check_key(f"{where}idempotency_key", draft.idempotency_key)
+    check_key(f"{where}ordering_key", draft.ordering_key)
     if not _CORRELATION_ID.fullmatch(draft.correlation_id):
         raise InvalidInput(f"{where}correlation_id", "must be at most 128 visible ASCII characters")
-    if len(draft.metadata) > _METADATA_BYTES_MAX:
-        raise InvalidInput(
-            f"{where}metadata", f"must be at most {_METADATA_BYTES_MAX} bytes, got {len(draft.metadata)}"
-        )
+    if draft.metadata != b"{}":
+        _check_metadata(f"{where}metadata", draft.metadata)
     if draft.expires_at is not None and draft.deliver_at is not None and draft.expires_at <= draft.deliver_at:
         raise InvalidInput(f"{where}expires_at", "must be later than deliver_at")
+
+
+def check_key(field: str, key: str | None) -> None:
+    if key is not None and not (0 < len(key) <= _KEY_CHARACTERS_MAX and key.isascii() and key.isprintable()):
+        raise InvalidInput(field, f"must be 1 to {_KEY_CHARACTERS_MAX} printable ASCII characters")
+
+
+def _check_metadata(field: str, metadata: bytes) -> None:
+    """It is shown as it is, so it must be what a payload must be, and an object."""
+    check_payload(metadata, _METADATA_BYTES_MAX, field)
+    if metadata.lstrip()[:1] != b"{":
+        raise InvalidInput(field, "must be an object")

@@ -6,6 +6,7 @@ A healthy endpoint costs nothing here: its circuit has no row, and its successes
 from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
+from contextlib import suppress
 from uuid import UUID
 
 import msgspec
@@ -17,14 +18,16 @@ from doorstep.model.claim import Lane
 from doorstep.model.endpoint import Endpoint, EndpointState
 from doorstep.model.outcome import Outcome
 from doorstep.model.settlement import Settlement
+from doorstep.path.change import RACES_MAX, change_endpoint, put_circuit
 from doorstep.path.directory import Directory
 from doorstep.path.tuning import Tuning
 from doorstep.policy import circuit as rules
 from doorstep.stores.store import Store
-from doorstep.telemetry import CircuitTransition, EndpointDisabled, Telemetry
+from doorstep.telemetry import EndpointDisabled, Telemetry
 
-_RACES_MAX = 10
 _PROBE_SLACK_SECONDS = 5
+_ACTOR = "doorstep"
+"""Who disables an endpoint, in the audit."""
 
 
 class CircuitKeeper:
@@ -77,7 +80,7 @@ class CircuitKeeper:
         return results
 
     async def _record_endpoint(self, endpoint: Endpoint, results: list[bool | None], now: Instant) -> bool:
-        for _ in range(_RACES_MAX):
+        for _ in range(RACES_MAX):
             before = await self._store.circuit(endpoint.endpoint_id)
             after = _fold(before, results, endpoint, now)
             if after == before or await self._write(endpoint, before, after, _why(after)):
@@ -94,35 +97,29 @@ class CircuitKeeper:
         return after.state is CircuitState.OPEN and before.state is not CircuitState.OPEN
 
     async def _write(self, endpoint: Endpoint, before: Circuit, after: Circuit, why: str) -> bool:
-        if not await self._store.put_circuit(after, before.version, why):
-            return False
-        if after.state is not before.state:
-            self._telemetry.emit(
-                CircuitTransition(
-                    at=self._clock.now(),
-                    endpoint_id=endpoint.endpoint_id,
-                    org_id=endpoint.org_id,
-                    old_state=before.state,
-                    new_state=after.state,
-                    failures=after.failures,
-                    reason=why,
-                )
-            )
-        return True
+        return await put_circuit(self._store, self._telemetry, endpoint, before, after, why, self._clock.now())
 
     async def disable(self, org_id: UUID, endpoint_id: UUID, reason: str, now: Instant) -> None:
         """Stop an endpoint; its deliveries are held, not dropped, until someone enables it again."""
-        try:
-            endpoint = await self._store.endpoint(org_id, endpoint_id)
-        except NotFound:
-            return
-        if endpoint.state is not EndpointState.ACTIVE:
-            return
-        await self._store.put_endpoint(
-            msgspec.structs.replace(endpoint, state=EndpointState.DISABLED, state_reason=reason, updated_at=now)
-        )
-        await self._directory.reload()
-        self._telemetry.emit(EndpointDisabled(at=now, endpoint_id=endpoint_id, org_id=org_id, reason=reason))
+
+        def disabled(endpoint: Endpoint) -> Endpoint | None:
+            if endpoint.state is not EndpointState.ACTIVE:
+                return None
+            return msgspec.structs.replace(endpoint, state=EndpointState.DISABLED, state_reason=reason)
+
+        with suppress(NotFound):
+            if await change_endpoint(
+                self._store,
+                org_id,
+                endpoint_id,
+                disabled,
+                actor=_ACTOR,
+                action="endpoint.disable",
+                now=now,
+                reason=reason,
+            ):
+                await self._directory.reload()
+                self._telemetry.emit(EndpointDisabled(at=now, endpoint_id=endpoint_id, org_id=org_id, reason=reason))
 
 
 def _in_trouble(circuit: Circuit) -> bool:

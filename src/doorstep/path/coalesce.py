@@ -9,7 +9,7 @@ from __future__ import annotations
 import asyncio
 from collections import deque
 from collections.abc import Awaitable, Callable, Sequence
-from typing import Generic, TypeVar
+from typing import Generic, NamedTuple, TypeVar
 
 from doorstep.errors import Overloaded
 
@@ -17,37 +17,60 @@ T = TypeVar("T")
 R = TypeVar("R")
 
 
+class Weight(NamedTuple):
+    """How much an item is: both count, because a few long payloads fill the memory as well as many short ones."""
+
+    events: int
+    size: int
+    """In bytes."""
+
+    def plus(self, other: Weight) -> Weight:
+        return Weight(self.events + other.events, self.size + other.size)
+
+    def minus(self, other: Weight) -> Weight:
+        return Weight(self.events - other.events, self.size - other.size)
+
+    def within(self, limit: Weight) -> bool:
+        return self.events <= limit.events and self.size <= limit.size
+
+
+_NOTHING = Weight(0, 0)
+
+
 class Coalescer(Generic[T, R]):
     """Calls `write` with the items of many callers, and gives each caller the result of its own.
 
     `write` returns one result an item, in order; an exception among the results is raised in its caller alone,
-    one raised by `write` itself in all callers of that batch. `size` tells how much an item weighs.
+    one raised by `write` itself in all callers of that batch.
     """
 
     def __init__(
         self,
         write: Callable[[list[T]], Awaitable[Sequence[R | Exception]]],
-        size: Callable[[T], int],
+        weigh: Callable[[T], Weight],
         *,
-        batch_max: int,
-        queue_max: int,
+        batch_max: Weight,
+        queue_max: Weight,
     ) -> None:
         self._write = write
-        self._size = size
+        self._weigh = weigh
         self._batch_max = batch_max
         self._queue_max = queue_max
-        self._queue: deque[tuple[T, asyncio.Future[R]]] = deque()
-        self._queued = 0
+        self._queue: deque[tuple[T, Weight, asyncio.Future[R]]] = deque()
+        self._queued = _NOTHING
         self._task: asyncio.Task[None] | None = None
 
     async def submit(self, item: T) -> R:
         """The result for this item, once the batch that holds it has been written."""
-        size = self._size(item)
-        if self._queued and self._queued + size > self._queue_max:
-            raise Overloaded(f"{self._queued} events are waiting to be stored, which is as many as may wait")
+        weight = self._weigh(item)
+        if self._queue and not self._queued.plus(weight).within(self._queue_max):
+            raise Overloaded(
+                f"{self._queued.events} events of {self._queued.size} bytes are waiting to be stored, "
+                "which is as much as may wait; send this again in a moment"
+            )
         future: asyncio.Future[R] = asyncio.get_running_loop().create_future()
-        self._queue.append((item, future))
-        self._queued += size
+        self._queue.append((item, weight, future))
+        self._queued = self._queued.plus(weight)
         if self._task is None:
             self._task = asyncio.create_task(self._write_all())
         return await future
@@ -60,12 +83,13 @@ class Coalescer(Generic[T, R]):
             self._task = None
 
     def _next_batch(self) -> list[tuple[T, asyncio.Future[R]]]:
-        batch = [self._queue.popleft()]
-        total = self._size(batch[0][0])
-        while self._queue and total + (size := self._size(self._queue[0][0])) <= self._batch_max:
-            batch.append(self._queue.popleft())
-            total += size
-        self._queued -= total
+        batch: list[tuple[T, asyncio.Future[R]]] = []
+        total = _NOTHING
+        while self._queue and (not batch or total.plus(self._queue[0][1]).within(self._batch_max)):
+            item, weight, future = self._queue.popleft()
+            batch.append((item, future))
+            total = total.plus(weight)
+        self._queued = self._queued.minus(total)
         return batch
 
     async def _write_batch(self, batch: list[tuple[T, asyncio.Future[R]]]) -> None:

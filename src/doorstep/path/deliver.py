@@ -28,7 +28,13 @@ from doorstep.path.directory import Directory, Profile
 from doorstep.path.hand import Hand
 from doorstep.path.settle import Settler
 from doorstep.path.tuning import Tuning
-from doorstep.policy.classification import DELETED_WHILE_WAITING, classify, lost_worker, without_try
+from doorstep.policy.classification import (
+    DELETED_WHILE_WAITING,
+    EXPIRED_WHILE_WAITING,
+    classify,
+    lost_worker,
+    without_try,
+)
 from doorstep.policy.retry import Random, settlement_for
 from doorstep.stores.store import Store
 from doorstep.telemetry import Notice, Telemetry
@@ -64,6 +70,7 @@ class Deliverer:
         self._random = random
         self._telemetry = telemetry
         self._wake = wake
+        self._settle_slack = seconds(tuning.settle_slack_seconds)
         self.hand = Hand()
         self.under_way: dict[tuple[object, int], Claim] = {}
         circuits = CircuitKeeper(store, directory, clock, tuning, telemetry)
@@ -99,6 +106,7 @@ class Deliverer:
             profile = self._ready(claim, now)
             if profile is None:
                 self.hand.put_down(claim.endpoint_id)
+                self.hand.let_go([claim])
             else:
                 self.under_way[claim.key, claim.token] = claim
                 (to_urls if profile.endpoint.url else to_handlers).append(prepare(claim, profile, now))
@@ -117,9 +125,9 @@ class Deliverer:
         if profile is None:
             self._settle_untried(claim, Code.ENDPOINT_DELETED, DELETED_WHILE_WAITING, now)
         elif claim.expires_at is not None and claim.expires_at <= now:
-            self._settle_untried(claim, Code.EXPIRED, "It expired before it could be delivered.", now)
-        elif claim.lease_until < now + seconds(profile.timeout_seconds):
-            # It waited too long, behind slow tries or in a frozen process: the try could outlast the lease.
+            self._settle_untried(claim, Code.EXPIRED, EXPIRED_WHILE_WAITING, now)
+        elif claim.lease_until < now + seconds(profile.timeout_seconds) + self._settle_slack:
+            # It waited too long, behind slow tries or in a frozen process: its result could come after the lease.
             self.settler.hand_back([claim])
         elif profile.endpoint.state is not EndpointState.ACTIVE:  # stopped since it was claimed: held from now on
             self.settler.hand_back([claim])
@@ -135,19 +143,21 @@ class Deliverer:
     def done(self, replies: Sequence[tuple[Transmission, Reply]]) -> None:
         """Judge replies, pass the decisions on to be written, and fill the places that became free."""
         now = self._clock.now()
-        settlements = []
-        finished: Counter[UUID] = Counter()
-        for transmission, reply in replies:
-            claim = transmission.claim
-            del self.under_way[claim.key, claim.token]
-            finished[claim.endpoint_id] += 1
-            settlements += self._judge(claim, reply)
-        self.settler.put(settlements)
+        claims = [self._tried(transmission) for transmission, _ in replies]
+        judged = (self._judge(claim, reply) for claim, (_, reply) in zip(claims, replies, strict=True))
+        self.settler.put([settlement for settlements in judged for settlement in settlements])
+        self.hand.let_go(claims)
+        finished = Counter(claim.endpoint_id for claim in claims)
         for endpoint_id, count in finished.items():
             self.hand.finished(endpoint_id, count, now)
         self._fill_places()
         if any(self.hand[endpoint_id].hungry for endpoint_id in finished):
             self._wake()
+
+    def _tried(self, transmission: Transmission) -> Claim:
+        """The claim as it was taken: what was sent may have had the payload in an envelope."""
+        sent = transmission.claim
+        return self.under_way.pop((sent.key, sent.token))
 
     def _judge(self, claim: Claim, reply: Reply) -> list[Settlement]:
         """The decision about one reply. None if deciding fails, which is a bug of ours: its lease will end it."""

@@ -73,7 +73,7 @@ class Directory:
         if org_id not in self._orgs:
             await self.reload()
             if org_id not in self._orgs:
-                raise NotFound(f"there is no organization {org_id}")
+                raise NotFound(f"no organization {org_id}")
 
     def endpoint(self, endpoint_id: UUID) -> Endpoint | None:
         return self._endpoints.get(endpoint_id)

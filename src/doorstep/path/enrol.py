@@ -3,20 +3,23 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
+from typing import Any, NamedTuple
 from uuid import UUID
+
+import msgspec
 
 from doorstep.clock import Instant
 from doorstep.errors import InvalidInput
 from doorstep.model.endpoint import CircuitRules, Endpoint, SigningSecret
 from doorstep.model.noun import Noun
 from doorstep.model.retry_policy import RetryPolicy
-from doorstep.path.directory import seal_headers, seal_secret
+from doorstep.path.directory import seal_headers, seal_secret, unseal_headers
 from doorstep.policy.retry import BUILT_IN, named
 from doorstep.sealing import Sealer
 from doorstep.stores.text import check_storable
 from doorstep.wire.address_guard import AddressGuard
-from doorstep.wire.signature import new_secret
+from doorstep.wire.signature import new_private_key, new_secret, public_key_of
 
 PolicyForm = RetryPolicy | str | Sequence[float]
 """A policy's name, its delays, or the policy itself."""
@@ -35,9 +38,13 @@ _OURS = (
     "user-agent",
     "x-correlation-id",
 )
+_CODE = re.compile(r"[ -~]{1,100}")
 _PATTERN = re.compile(r"[A-Za-z0-9_][A-Za-z0-9_.:/\-]{0,127}\*?|\*")
+_NAME_CHARACTERS_MAX = 200
 _DELAY_SECONDS_MAX = 30 * 86_400
 _DEADLINE_SECONDS_MAX = 366 * 86_400
+_ASYMMETRIC = "v1a"
+_SIGNINGS = ("v1", _ASYMMETRIC)
 
 
 class EndpointForm(Noun, frozen=True, kw_only=True):
@@ -57,44 +64,101 @@ class EndpointForm(Noun, frozen=True, kw_only=True):
     give_up_on: tuple[str, ...] = ()
     code_map: Mapping[str, str] = {}
     circuit: CircuitRules = CircuitRules()
+    envelope: bool = False
+    """Deliver `{"type", "timestamp", "data"}` with the payload as data, instead of the payload alone."""
+    signing: str = "v1"
+    """`v1`: a secret shared with the receiver (HMAC-SHA256); `v1a`: a key pair (Ed25519), the receiver has its half."""
 
 
-def enrol(
-    form: EndpointForm,
-    *,
-    endpoint_id: UUID,
-    org_id: UUID,
-    now: Instant,
-    sealer: Sealer,
-    guard: AddressGuard,
-    timeout_seconds_max: float,
-    standard: RetryPolicy = BUILT_IN["standard"],
-) -> tuple[Endpoint, str]:
-    """The endpoint, and its signing secret: the only time that it can be seen."""
-    check(form, timeout_seconds_max)
-    secret = new_secret()
+class Terms(NamedTuple):
+    """What every enrolment is judged and sealed with."""
+
+    sealer: Sealer
+    guard: AddressGuard
+    timeout_seconds_max: float
+    standard: RetryPolicy = BUILT_IN["standard"]
+
+
+def enrol(form: EndpointForm, terms: Terms, *, endpoint_id: UUID, org_id: UUID, now: Instant) -> tuple[Endpoint, str]:
+    """The endpoint, and what its receiver verifies with: the only time that a shared secret can be seen."""
+    check(form, terms.timeout_seconds_max)
+    secret, verifier = new_signing(endpoint_id, form.signing, terms.sealer)
     endpoint = Endpoint(
         endpoint_id=endpoint_id,
         org_id=org_id,
-        name=form.name,
         created_at=now,
-        url=None if form.url is None else guard.check_url(form.url).url,
-        handler=form.handler,
-        event_types=form.event_types,
-        policy=None if form.policy is None else policy_from(form.policy, standard),
-        policy_by_event_type={key: policy_from(value, standard) for key, value in form.policy_by_event_type.items()},
-        timeout_seconds=form.timeout_seconds,
-        concurrency_max=form.concurrency_max,
-        rate_per_second=form.rate_per_second,
-        sealed_headers=seal_headers(endpoint_id, sealer, dict(form.headers)),
-        retry_on=form.retry_on,
-        give_up_on=form.give_up_on,
-        code_map=dict(form.code_map),
-        circuit=form.circuit,
-        secrets=(SigningSecret(seal_secret(endpoint_id, sealer, secret)),),
         updated_at=now,
+        secrets=(secret,),
+        url=None if form.url is None else terms.guard.check_url(form.url).url,
+        **_described(form, endpoint_id, terms),
     )
-    return endpoint, secret
+    return endpoint, verifier
+
+
+def amend(endpoint: Endpoint, changes: Mapping[str, Any], terms: Terms) -> Endpoint:
+    """The endpoint with some fields of its form changed, judged like a new one; its secrets stay.
+
+    An unchanged URL is not judged again: what the operator allows may have changed since.
+    """
+    before = form_of(endpoint, terms.sealer)
+    form = msgspec.structs.replace(before, **changes)
+    check(form, terms.timeout_seconds_max)
+    judged = form.url is None or form.url == before.url
+    return msgspec.structs.replace(
+        endpoint,
+        url=form.url if judged else terms.guard.check_url(form.url or "").url,
+        **_described(form, endpoint.endpoint_id, terms),
+    )
+
+
+def form_of(endpoint: Endpoint, sealer: Sealer) -> EndpointForm:
+    """How its owner would describe the endpoint as it is now."""
+    return EndpointForm(
+        headers=unseal_headers(endpoint, sealer),
+        **{name: getattr(endpoint, name) for name in EndpointForm.__struct_fields__ if name not in _SEALED},
+    )
+
+
+_SEALED = ("headers", "signing")
+"""What an endpoint does not carry as its form had it."""
+
+
+def _described(form: EndpointForm, endpoint_id: UUID, terms: Terms) -> dict[str, Any]:
+    """The fields of an endpoint that follow from its form, but for the URL."""
+    return {
+        "name": form.name,
+        "handler": form.handler,
+        "event_types": form.event_types,
+        "policy": None if form.policy is None else policy_from(form.policy, terms.standard),
+        "policy_by_event_type": {
+            pattern: _policy_for(pattern, policy, terms) for pattern, policy in form.policy_by_event_type.items()
+        },
+        "timeout_seconds": form.timeout_seconds,
+        "concurrency_max": form.concurrency_max,
+        "rate_per_second": form.rate_per_second,
+        "sealed_headers": seal_headers(endpoint_id, terms.sealer, dict(form.headers)),
+        "retry_on": form.retry_on,
+        "give_up_on": form.give_up_on,
+        "code_map": dict(form.code_map),
+        "circuit": form.circuit,
+        "envelope": form.envelope,
+    }
+
+
+def new_signing(endpoint_id: UUID, signing: str, sealer: Sealer) -> tuple[SigningSecret, str]:
+    """A new signing secret, sealed, and what the receiver verifies with."""
+    secret, verifier = _signing_pair(signing)
+    public_key = verifier if signing == _ASYMMETRIC else ""
+    return SigningSecret(seal_secret(endpoint_id, sealer, secret), signing, public_key=public_key), verifier
+
+
+def _signing_pair(signing: str) -> tuple[str, str]:
+    """What we sign with and what the receiver verifies with: for `v1` it is the same."""
+    if signing == _ASYMMETRIC:
+        private_key = new_private_key()
+        return private_key, public_key_of(private_key)
+    shared = new_secret()
+    return shared, shared
 
 
 def policy_from(form: PolicyForm, standard: RetryPolicy = BUILT_IN["standard"]) -> RetryPolicy:
@@ -102,29 +166,70 @@ def policy_from(form: PolicyForm, standard: RetryPolicy = BUILT_IN["standard"]) 
         return named(form, standard)
     policy = form if isinstance(form, RetryPolicy) else RetryPolicy(tuple(form))
     if not all(0 <= delay <= _DELAY_SECONDS_MAX for delay in policy.delays):
-        raise InvalidInput("policy", f"delays must be from 0 to {_DELAY_SECONDS_MAX} seconds, got {policy.delays}")
+        raise InvalidInput(
+            "policy", f"delays must be from 0 to {_DELAY_SECONDS_MAX} seconds, got {list(policy.delays)}"
+        )
     if not 0 <= policy.jitter <= 1:
         raise InvalidInput("policy", f"jitter must be from 0 to 1, got {policy.jitter}")
+    if policy.name:
+        _check_name("policy.name", policy.name)
     _bounded("policy.deadline_seconds", policy.deadline_seconds, 0, _DEADLINE_SECONDS_MAX)
     return policy
 
 
+def _policy_for(pattern: str, form: PolicyForm, terms: Terms) -> RetryPolicy:
+    """One of several: what is wrong with it is told under its own name."""
+    try:
+        return policy_from(form, terms.standard)
+    except InvalidInput as error:
+        field = f"policy_by_event_type.{pattern}{error.field.removeprefix('policy')}"
+        raise InvalidInput(field, error.message) from None
+
+
 def check(form: EndpointForm, timeout_seconds_max: float) -> None:
     """Refuse what cannot work, naming the field."""
-    if not 1 <= len(form.name) <= 200:
-        raise InvalidInput("name", f"must be 1 to 200 characters, got {len(form.name)}")
-    check_storable("name", form.name)
-    check_storable("handler", form.handler)
+    _check_name("name", form.name)
+    if form.handler is not None:
+        _check_name("handler", form.handler)
     if (form.url is None) == (form.handler is None):
         raise InvalidInput("url", "an endpoint has a url or a handler, exactly one of the two")
+    if form.envelope and form.handler is not None:
+        raise InvalidInput("envelope", "is for endpoints with a url; a handler is given the type and the time anyway")
     if not form.event_types:
         raise InvalidInput("event_types", "must not be empty; use * to take every event")
-    for pattern in (*form.event_types, *form.policy_by_event_type):
-        if not _PATTERN.fullmatch(pattern):
-            raise InvalidInput("event_types", f"{pattern!r} is no event type; a * may only stand at the end")
+    _check_patterns("event_types", form.event_types)
+    _check_patterns("policy_by_event_type", form.policy_by_event_type)
+    check_signing(form.signing)
     _check_numbers(form, timeout_seconds_max)
+    for field in ("retry_on", "give_up_on", "code_map"):
+        _check_codes(field, getattr(form, field))
+    _check_codes("code_map", form.code_map.values())
     for name, value in form.headers.items():
         _check_header(name, value)
+
+
+def _check_name(field: str, name: str) -> None:
+    if not 1 <= len(name) <= _NAME_CHARACTERS_MAX:
+        raise InvalidInput(field, f"must be 1 to {_NAME_CHARACTERS_MAX} characters, got {len(name)}")
+    check_storable(field, name)
+
+
+def _check_patterns(field: str, patterns: Iterable[str]) -> None:
+    for pattern in patterns:
+        if not _PATTERN.fullmatch(pattern):
+            raise InvalidInput(field, f"{pattern[:140]!r} is no event type; a * may only stand at the end")
+
+
+def _check_codes(field: str, codes: Iterable[str]) -> None:
+    """They are written into deliveries and log lines, which must stay small."""
+    for code in codes:
+        if not _CODE.fullmatch(code):
+            raise InvalidInput(field, f"{code[:100]!r} is no code; codes are 1 to 100 printable ASCII characters")
+
+
+def check_signing(signing: str) -> None:
+    if signing not in _SIGNINGS:
+        raise InvalidInput("signing", f"must be {' or '.join(_SIGNINGS)}, got {signing!r}")
 
 
 def _check_numbers(form: EndpointForm, timeout_seconds_max: float) -> None:
@@ -138,7 +243,7 @@ def _check_numbers(form: EndpointForm, timeout_seconds_max: float) -> None:
 
 def _bounded(field: str, value: float | None, low: float, high: float) -> None:
     if value is not None and not low <= value <= high:
-        raise InvalidInput(field, f"must be from {low:g} to {high:g}, got {value:g}")
+        raise InvalidInput(field, f"must be from {low:.15g} to {high:.15g}, got {value:.15g}")
 
 
 def _check_header(name: str, value: str) -> None:

@@ -6,7 +6,7 @@ more follows the endpoint's own pace, so that nothing waits in a worker's hand f
 
 from __future__ import annotations
 
-from collections import deque
+from collections import Counter, deque
 from collections.abc import Iterable, Iterator
 from uuid import UUID
 
@@ -69,6 +69,8 @@ class Hand:
     def __init__(self) -> None:
         self._holdings: dict[UUID, Holding] = {}
         self.busy = 0
+        self.bytes_of: Counter[UUID] = Counter()
+        """The payloads in hand by organization, those being tried too."""
 
     def __getitem__(self, endpoint_id: UUID) -> Holding:
         holding = self._holdings.get(endpoint_id)
@@ -79,6 +81,10 @@ class Hand:
     def busy_of(self, endpoint_id: UUID) -> int:
         holding = self._holdings.get(endpoint_id)
         return holding.busy if holding else 0
+
+    def busy_endpoints(self) -> Iterator[tuple[UUID, int]]:
+        """Every endpoint that is being tried, with the number of its tries."""
+        return ((key, holding.busy) for key, holding in self._holdings.items() if holding.busy)
 
     @property
     def waiting(self) -> int:
@@ -92,6 +98,7 @@ class Hand:
         for claim in claims:
             holding = self[claim.endpoint_id]
             holding.waiting.append(claim)
+            self.bytes_of[claim.org_id] += len(claim.payload)
             holding.places = max(holding.places, 1)  # an operator's retry comes through an open circuit
 
     def deal(self) -> list[Claim]:
@@ -115,7 +122,14 @@ class Hand:
         taken = [claim for holding in holdings for claim in holding.waiting]
         for holding in holdings:
             holding.waiting.clear()
+        self.let_go(taken)
         return taken
+
+    def let_go(self, claims: Iterable[Claim]) -> None:
+        """Their payloads are no longer needed: they were tried, or will not be."""
+        for claim in claims:
+            self.bytes_of[claim.org_id] -= len(claim.payload)
+        self.bytes_of = +self.bytes_of  # without those of which nothing is left
 
     def forget_idle(self, now: Instant) -> None:
         idle = [key for key, holding in self._holdings.items() if not holding.held and not holding.ahead(now)]

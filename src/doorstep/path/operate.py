@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from uuid import UUID
 
 import msgspec
@@ -13,11 +13,14 @@ from doorstep.model.act import Act, ActKind, ActResult, AuditLine
 from doorstep.model.endpoint import Endpoint, EndpointState
 from doorstep.model.outcome import Code
 from doorstep.path import facts
+from doorstep.path.change import RACES_MAX, change_endpoint, living, put_circuit
 from doorstep.path.directory import Directory
 from doorstep.path.tuning import Tuning
 from doorstep.policy.circuit import after_success
 from doorstep.policy.classification import DELETED_WHILE_WAITING
+from doorstep.policy.payload import check_payload
 from doorstep.stores.store import Store
+from doorstep.stores.text import check_storable
 from doorstep.telemetry import Telemetry
 
 _BURY_BATCH = 1_000
@@ -25,7 +28,7 @@ _DRAIN_MIN, _DRAIN_MAX = 0.001, 100_000.0
 
 
 class Operator:
-    """Acts on deliveries are one transaction with their audit line; changes of an endpoint are audited right after."""
+    """Each act, on deliveries or on an endpoint, is one transaction with its audit line."""
 
     def __init__(self, store: Store, directory: Directory, clock: Clock, tuning: Tuning, telemetry: Telemetry) -> None:
         self._store = store
@@ -35,11 +38,23 @@ class Operator:
         self._telemetry = telemetry
 
     async def act(
-        self, kind: ActKind, org_id: UUID, delivery_ids: Sequence[UUID], actor: str, reason: str = ""
+        self,
+        kind: ActKind,
+        org_id: UUID,
+        delivery_ids: Sequence[UUID],
+        actor: str,
+        reason: str = "",
+        payload: bytes | None = None,
     ) -> ActResult:
-        """Retry, skip, resolve, delete or cancel; what its state does not allow is refused, one by one."""
+        """Retry, skip, resolve, delete or cancel; what its state does not allow is refused, one by one.
+
+        A dead letter can be retried with another payload, which is delivered from then on instead of the event's.
+        """
         if not delivery_ids:
             raise InvalidInput("delivery_ids", "must name at least one delivery")
+        check_storable("reason", reason)
+        if payload is not None:
+            check_payload(payload, self._tuning.payload_bytes_max)
         now = self._clock.now()
         result, done = await self._store.act(
             Act(
@@ -50,6 +65,7 @@ class Operator:
                 at=now,
                 reason=reason,
                 revive_at=now + seconds(self._tuning.revive_after_seconds),
+                payload=payload,
             )
         )
         self._telemetry.emit_all(facts.moved(done, now))
@@ -57,9 +73,12 @@ class Operator:
 
     async def pause(self, org_id: UUID, endpoint_id: UUID, actor: str, reason: str = "") -> Endpoint:
         """Hold an endpoint's deliveries until it is resumed."""
-        endpoint = await self._living(org_id, endpoint_id)
-        changed = msgspec.structs.replace(endpoint, state=EndpointState.PAUSED, state_reason=reason)
-        return await self._put(changed, actor, "endpoint.pause", reason)
+        check_storable("reason", reason)
+
+        def paused(endpoint: Endpoint) -> Endpoint:
+            return msgspec.structs.replace(living(endpoint), state=EndpointState.PAUSED, state_reason=reason)
+
+        return await self._change(org_id, endpoint_id, paused, actor, "endpoint.pause", reason)
 
     async def resume(
         self,
@@ -72,68 +91,101 @@ class Operator:
     ) -> Endpoint:
         """Enable a paused or disabled endpoint: drain what waits, drain it at a rate, or skip what is too old.
 
-        What is skipped becomes dead letters, so that it can still be found.
+        What is skipped becomes dead letters, so that it can still be found; that may take a while. If meanwhile
+        someone else paused, deleted or resumed the endpoint this is a Conflict: who asked did not know of it.
         """
-        endpoint = await self._living(org_id, endpoint_id)
-        if drain_per_second is not None and not _DRAIN_MIN <= drain_per_second <= _DRAIN_MAX:
-            raise InvalidInput(
-                "drain_per_second", f"must be from {_DRAIN_MIN:g} to {_DRAIN_MAX:g}, got {drain_per_second:g}"
+        _check_drain(drain_per_second)
+        seen = living(await self._store.endpoint(org_id, endpoint_id))
+
+        def resumed(endpoint: Endpoint) -> Endpoint:
+            _check_unmoved(living(endpoint), seen)
+            return msgspec.structs.replace(
+                endpoint,
+                state=EndpointState.ACTIVE,
+                state_reason="",
+                drain_per_second=drain_per_second,
+                drain_before=None if drain_per_second is None else self._clock.now(),
             )
+
         if skip_older_than is not None:
-            why = f"Skipped on resume: accepted before {to_iso(skip_older_than)}."
-            await self._bury_all(endpoint_id, Code.SKIPPED, why, skip_older_than)
-        changed = msgspec.structs.replace(
-            endpoint,
-            state=EndpointState.ACTIVE,
-            state_reason="",
-            drain_per_second=drain_per_second,
-            drain_before=None if drain_per_second is None else self._clock.now(),
-        )
-        await self._forgive(endpoint_id)
-        return await self._put(changed, actor, "endpoint.resume", "")
+            await self._skip(seen, skip_older_than, actor)
+        await self._forgive(seen)
+        return await self._change(org_id, endpoint_id, resumed, actor, "endpoint.resume")
 
     async def delete(self, org_id: UUID, endpoint_id: UUID, actor: str) -> None:
         """Delete an endpoint; what waits for it becomes dead letters with that reason."""
-        endpoint = await self._living(org_id, endpoint_id)
-        changed = msgspec.structs.replace(endpoint, state=EndpointState.DELETED, state_reason=f"deleted by {actor}")
-        await self._put(changed, actor, "endpoint.delete", "")
+
+        def deleted(endpoint: Endpoint) -> Endpoint:
+            why = f"deleted by {actor}"
+            return msgspec.structs.replace(living(endpoint), state=EndpointState.DELETED, state_reason=why)
+
+        await self._change(org_id, endpoint_id, deleted, actor, "endpoint.delete")
         await self._bury_all(endpoint_id, Code.ENDPOINT_DELETED, DELETED_WHILE_WAITING)
 
-    async def _forgive(self, endpoint_id: UUID) -> None:
-        """Start with a closed circuit: days of failures counted before would disable it again at the first one."""
-        circuit = await self._store.circuit(endpoint_id)
-        closed = after_success(circuit, self._clock.now())
-        if closed != circuit:
-            await self._store.put_circuit(closed, circuit.version, "resumed by an operator")
-
-    async def _living(self, org_id: UUID, endpoint_id: UUID) -> Endpoint:
-        endpoint = await self._store.endpoint(org_id, endpoint_id)
-        if endpoint.state is EndpointState.DELETED:
-            raise Conflict(f"endpoint {endpoint_id} was deleted")
-        return endpoint
-
-    async def _put(self, endpoint: Endpoint, actor: str, action: str, reason: str) -> Endpoint:
+    async def _change(
+        self,
+        org_id: UUID,
+        endpoint_id: UUID,
+        change: Callable[[Endpoint], Endpoint],
+        actor: str,
+        action: str,
+        reason: str = "",
+    ) -> Endpoint:
         now = self._clock.now()
-        changed = msgspec.structs.replace(endpoint, updated_at=now)
-        await self._store.put_endpoint(changed)
-        await self._store.add_audit(
-            AuditLine(
-                at=now,
-                org_id=endpoint.org_id,
-                actor=actor,
-                action=action,
-                subjects=(str(endpoint.endpoint_id),),
-                result=changed.state,
-                reason=reason,
-            )
+        changed = await change_endpoint(
+            self._store, org_id, endpoint_id, change, actor=actor, action=action, now=now, reason=reason
         )
+        assert changed is not None, "an operator's change always makes something of the endpoint, or raises"
         await self._directory.reload()
         return changed
 
-    async def _bury_all(self, endpoint_id: UUID, code: str, reason: str, before: Instant | None = None) -> None:
+    async def _skip(self, endpoint: Endpoint, before: Instant, actor: str) -> None:
+        """Audited apart from the resumption that it belongs to: it has been done even if that comes to nothing."""
+        why = f"Skipped on resume: accepted before {to_iso(before)}."
+        count = await self._bury_all(endpoint.endpoint_id, Code.SKIPPED, why, before)
+        await self._store.add_audit(
+            AuditLine(
+                at=self._clock.now(),
+                org_id=endpoint.org_id,
+                actor=actor,
+                action="endpoint.skip",
+                subjects=(str(endpoint.endpoint_id),),
+                result=f"{count} skipped",
+                reason=why,
+            )
+        )
+
+    async def _forgive(self, endpoint: Endpoint) -> None:
+        """Start with a closed circuit: days of failures counted before would disable it again at the first one."""
+        for _ in range(RACES_MAX):
+            now = self._clock.now()
+            circuit = await self._store.circuit(endpoint.endpoint_id)
+            closed = after_success(circuit, now)
+            if closed == circuit or await put_circuit(
+                self._store, self._telemetry, endpoint, circuit, closed, "resumed by an operator", now
+            ):
+                return
+        raise Conflict(f"the circuit of endpoint {endpoint.endpoint_id} is changing all the time; try again")
+
+    async def _bury_all(self, endpoint_id: UUID, code: str, reason: str, before: Instant | None = None) -> int:
+        count = 0
         while True:
             now = self._clock.now()
             buried = await self._store.bury(endpoint_id, code, reason, now, _BURY_BATCH, before)
             self._telemetry.emit_all(facts.moved(buried, now))
-            if len(buried.moves) < _BURY_BATCH:
-                return
+            count += len(buried.moves)
+            if not buried.moves:  # fewer than a batch only means that some were claimed meanwhile
+                return count
+
+
+def _check_drain(per_second: float | None) -> None:
+    if per_second is not None and not _DRAIN_MIN <= per_second <= _DRAIN_MAX:
+        raise InvalidInput("drain_per_second", f"must be from {_DRAIN_MIN:g} to {_DRAIN_MAX:g}, got {per_second:g}")
+
+
+def _check_unmoved(endpoint: Endpoint, seen: Endpoint) -> None:
+    if endpoint.state is not seen.state:
+        raise Conflict(
+            f"endpoint {endpoint.endpoint_id} was {seen.state} and became {endpoint.state} while it was being resumed; "
+            "look at it and decide again"
+        )

@@ -109,8 +109,8 @@ class Settler:
         result = await self._store.settle(batch, now)
         if self._telemetry.heard:
             self._telemetry.emit_all(facts.settled(batch, result, now))
-        if any(settlement.due_at is not None for settlement in batch):
-            self._wake_dispatcher()  # a retry may be due sooner than it would look again
+        if any(one.due_at is not None or one.claim.ordering_key is not None for one in batch):
+            self._wake_dispatcher()  # a retry, or the next with this key, may be due sooner than it would look again
         late = {(claim.delivery_id, claim.token) for claim in result.late}
         return [s for s in batch if (s.claim.delivery_id, s.claim.token) not in late] if late else batch
 

@@ -25,8 +25,18 @@ class Tuning(Noun, frozen=True, kw_only=True):
     """How long a stopping worker waits for tries under way."""
     accept_queue_max: int = 20_000
     """Events waiting for their commit; more are refused with "try again later"."""
+    accept_queue_bytes_max: int = 64 * 1024 * 1024
+    """Their payloads together."""
+    hand_bytes_max: int = 128 * 1024 * 1024
+    """Payloads that one worker holds at once, waiting for a place or being tried. An organization that holds nothing
+    may always have one more."""
+    settle_slack_seconds: float = 0.25
+    """What must be left of a lease beyond the timeout of a try that begins, to write its result down. A lease has at
+    least a second more than any timeout (config.py); the rest is for the way from the claim to the begin."""
     payload_bytes_max: int = 262_144
     retention_days: float = 7
+    inbox_retention_days: float = 30
+    audit_retention_days: float = 365
     archive_after_days: float = 7
     revive_after_seconds: float = 5
     """An operator's retry of a dead letter is due this much later."""

@@ -74,13 +74,15 @@ _REASONS: dict[str, str] = {
 
 
 DELETED_WHILE_WAITING = "The endpoint was deleted while this waited."
+EXPIRED_WHILE_WAITING = "It expired before it could be delivered."
+_CUT = "The answer was longer than what is kept of it."
 
 
 def classify(reply: Reply, endpoint: Endpoint) -> Outcome:
     """Judge one reply by the built-in rules and the endpoint's own."""
     wish = _wish(reply.headers)
     if reply.failure is None and (reply.status is None or 200 <= reply.status < 300):
-        return Outcome(reply=reply, disable_endpoint=wish == "disable")
+        return Outcome(reply=reply, detail=_detail(reply), disable_endpoint=wish == "disable")
     if reply.failure is not None:
         return _judge_failure(reply, reply.failure, endpoint)
     return _judge_status(reply, reply.status or 0, endpoint, wish)
@@ -109,6 +111,10 @@ def without_try(code: str, reason: str, now: Instant) -> Outcome:
     )
 
 
+def _detail(reply: Reply) -> str:
+    return _CUT if reply.body_cut else ""
+
+
 def _judge_failure(reply: Reply, failure: Failure, endpoint: Endpoint) -> Outcome:
     code = endpoint.code_map.get(failure.code, failure.code)
     natural = CATEGORY.get(code) if code != failure.code else failure.category or CATEGORY.get(code)
@@ -134,6 +140,7 @@ def _judge_status(reply: Reply, status: int, endpoint: Endpoint, wish: str | Non
         category=_PERMANENT if wish == "abort-message" else _with_wishes(natural, names, endpoint),
         code=code,
         reason=_REASONS.get(code, "The receiver answered {status}.").format(status=_worded(status)),
+        detail=_detail(reply),
         retry_after_seconds=retry_after(reply.headers, reply.finished_at),
         disable_endpoint=code == Code.GONE or wish == "disable",
         blames_endpoint=code not in _BLAMELESS,

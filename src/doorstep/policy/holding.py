@@ -1,4 +1,4 @@
-"""Why a delivery waits although it may be due: what holds back all deliveries of its endpoint, in a sentence."""
+"""Why a delivery waits although it may be due: what holds it, or all deliveries of its endpoint, in a sentence."""
 
 from __future__ import annotations
 
@@ -12,6 +12,8 @@ def why_held(delivery: Delivery, endpoint: Endpoint, circuit: Circuit) -> str | 
     """The sentence for people, or None where nothing holds the delivery back."""
     if delivery.state is not DeliveryState.PENDING:
         return None
+    if delivery.blocked:
+        return "It waits for an earlier event with the same ordering key."
     if endpoint.state in (EndpointState.PAUSED, EndpointState.DISABLED):
         reason = f": {endpoint.state_reason}" if endpoint.state_reason else "."
         return f"The endpoint is {endpoint.state}{reason}"

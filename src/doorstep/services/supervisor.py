@@ -60,11 +60,6 @@ class Supervisor:
         self._places = [_Place() for _ in range(count)]
         self.wake = asyncio.Event()
 
-    @property
-    def pids(self) -> list[int]:
-        """The processes that run now."""
-        return [place.process.pid for place in self._places if place.process is not None]
-
     async def run_once(self) -> float | None:
         """Fill the empty places whose pause is over."""
         now = self._clock.now()

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+from collections.abc import Sequence
 
 from doorstep.clock import AnchoredClock, Clock
 from doorstep.path.deliver import Deliverer
@@ -34,7 +35,9 @@ class Worker:
         tuning: Tuning,
         telemetry: Telemetry,
         name: str,
+        also: Sequence[Service] = (),
     ) -> None:
+        """`also` are services of the program around it, to be run and ended with its own."""
         self._http = http
         self._handlers = handlers
         self._clock = clock
@@ -51,6 +54,7 @@ class Worker:
             settler,
             Reclaimer(lambda: reclaim(store, directory, settler, clock, random), self.wake),
             Cleaner(store, clock, tuning, telemetry),
+            *also,
         ]
         if isinstance(clock, AnchoredClock):
             self.services.append(Timekeeper(store, clock, telemetry))

@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
-from doorstep.model.act import Act, ActKind, ActResult
+from uuid import UUID
+
+from doorstep.clock import Instant
+from doorstep.model.act import Act, ActKind, ActResult, AuditLine
 from doorstep.model.delivery import DeliveryState
 from doorstep.model.settlement import Settlement
 
@@ -37,9 +40,31 @@ def acted(act: Act) -> str:
     verb = {ActKind.SKIP: "skipped", ActKind.CANCEL: "cancelled", ActKind.RETRY: "retried"}.get(
         act.kind, f"{act.kind}d"
     )
-    return f"{verb} by {act.actor}: {act.reason}" if act.reason else f"{verb} by {act.actor}"
+    done = f"{verb} by {act.actor}" if act.payload is None else f"payload edited by {act.actor}, {verb}"
+    return f"{done}: {act.reason}" if act.reason else done
 
 
 def result(done: ActResult) -> str:
     """The result in an audit line: `3 done, 1 refused`."""
     return f"{len(done.done)} done, {len(done.refused)} refused"
+
+
+# -- deleted events ----------------------------------------------------------------------------------------
+
+
+def deleted(actor: str) -> str:
+    """Why a waiting delivery was cancelled."""
+    return f"event deleted by {actor}"
+
+
+def deletion(org_id: UUID, event_id: UUID, actor: str, at: Instant, cancelled: int, letters: int) -> AuditLine:
+    result = f"{cancelled} cancelled, {letters} dead letters deleted"
+    return AuditLine(at=at, org_id=org_id, actor=actor, action="event.delete", subjects=(str(event_id),), result=result)
+
+
+def in_progress(event_id: UUID) -> str:
+    return f"event {event_id} has a delivery in progress; delete it when that has ended"
+
+
+def no_payload(delivery_id: UUID) -> str:
+    return f"no payload for delivery {delivery_id}: its event was deleted"

@@ -48,6 +48,6 @@ def _sqlite(url: str) -> Store:
 def _postgres(url: str) -> Store:
     if find_spec("asyncpg") is None:
         raise ConfigError("PostgreSQL needs an extra package; install it with pip install 'doorstep[postgres]'")
-    from doorstep.stores.sql.postgres import PostgresStore
+    from doorstep.stores.sql.postgres import CONNECTIONS_READY, PostgresStore
 
-    return PostgresStore(url)
+    return PostgresStore(url, connections_ready=CONNECTIONS_READY)

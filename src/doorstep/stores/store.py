@@ -11,6 +11,10 @@ Four verbs carry the guarantees: `accept`, `claim_due`, `settle`, `release`. Rul
 - Bytes are kept as they are. Text with a NUL or a lone surrogate is InvalidInput in `accept` and is replaced in
   what a receiver caused (`settle`), because a strange error text must not keep a result from being written
   (stores/text.py). History notes and audit results have one wording (stores/notes.py).
+- Deliveries of one endpoint whose events share an ordering key form a line. One that is accepted while another of its
+  line is open (pending or in progress) is blocked: it waits, with no due time. Whatever ends or takes away an open one
+  looks who is the first of the line then. If that is blocked, it becomes due: now, but not before its event's
+  `deliver_at` unless it is forced. Nobody is blocked again, so a dead letter that is retried may be overtaken.
 
 One contract suite (tests/contract) runs on every store; stores/memory/ is the reference model.
 """
@@ -21,29 +25,31 @@ from collections.abc import Callable, Sequence
 from typing import Protocol
 from uuid import UUID
 
+from msgspec.structs import astuple
+
 from doorstep.clock import Instant
 from doorstep.model.act import Act, ActResult, AuditLine
 from doorstep.model.attempt import Attempt
+from doorstep.model.bulk import Bulk, BulkStep
 from doorstep.model.circuit import Circuit, CircuitChange
 from doorstep.model.claim import Claim, Lane, Quota
 from doorstep.model.delivery import Delivery, DeliveryState, HistoryLine
-from doorstep.model.endpoint import Endpoint, Routing
-from doorstep.model.event import EventView
+from doorstep.model.endpoint import Endpoint, EndpointState, Routing
+from doorstep.model.event import EventStatus, EventSummary, EventView
+from doorstep.model.listing import CauseGroup, Count, EventFilter, Letters, Page, Queue
 from doorstep.model.move import Moved
 from doorstep.model.noun import Noun
 from doorstep.model.org import ApiKey, Org
 from doorstep.model.settlement import Settled, Settlement, StatusChange
 from doorstep.model.submission import Receipt, Submission
+from doorstep.stores.bounds import COUNT_MAX
 
 
 class Capabilities(Noun, frozen=True):
     """Where stores differ, said openly."""
 
-    durable: bool
-    """What was accepted survives a crash of the process."""
     many_machines: bool
-    pushes_wakeups: bool
-    """Work accepted by other processes is announced; otherwise it must be looked for."""
+    """Processes on other machines can share it, so all follow its time."""
 
 
 class Cleaned(Noun, frozen=True):
@@ -53,10 +59,17 @@ class Cleaned(Noun, frozen=True):
     attempts: int = 0
     events: int = 0
     idempotency_keys: int = 0
+    inbox_events: int = 0
+    """Events that nobody ever acknowledged; `events` leaves them out."""
+    circuit_changes: int = 0
+    audit_lines: int = 0
+    bulk_items: int = 0
+    """What bulk operations remember of the deliveries that they retried."""
+    bulks: int = 0
 
     @property
     def total(self) -> int:
-        return self.deliveries + self.attempts + self.events + self.idempotency_keys
+        return sum(astuple(self))
 
 
 class Store(Protocol):
@@ -93,8 +106,8 @@ class Store(Protocol):
     async def lanes(self, now: Instant) -> list[Lane]:
         """One lane for each endpoint that has waiting deliveries, due or not, in the order of their due times.
 
-        Endpoints in every state are among them; a lane carries the stored circuit, where there is one.
-        Costs one index seek an endpoint, however many deliveries wait behind it.
+        What is blocked does not count. Endpoints in every state are among them; a lane carries the stored circuit,
+        where there is one. Costs one index seek an endpoint, however many deliveries wait behind it.
         """
 
     async def claim_due(
@@ -112,7 +125,7 @@ class Store(Protocol):
         active and not `unserved` (one that this worker cannot reach, because it lacks the handler); they count as in
         flight, but not for the rate. Nothing else is taken from an endpoint without a
         quota. "Oldest" is by due time, then by creation. A quota's `concurrency_max` bounds all that is in progress
-        for its endpoint, whoever holds it; the rate is stores/rate.py.
+        for its endpoint, whoever holds it; the rate is stores/rate.py, its `bytes_max` stores/weight.py.
 
         A claim counts an attempt, takes the next token (one that no claim of the delivery ever had), is due again
         at `lease_until`, and has used `attempt - 1` retries since the round began, at most `retries_max`. The event
@@ -144,7 +157,8 @@ class Store(Protocol):
     async def expired(self, now: Instant, limit: int) -> list[Claim]:
         """Claims whose lease has ended (`lease_until` <= now) unsettled, oldest first: their workers are lost or stuck.
 
-        They carry the token that they hold, so that whoever settles them on their behalf fences the lost worker.
+        They carry the token that they hold, so that whoever settles them on their behalf fences the lost worker,
+        and no payload (b""), which nobody needs for that.
         """
 
     # -- endpoints and circuits ----------------------------------------------------------------------------
@@ -154,8 +168,13 @@ class Store(Protocol):
 
     async def routing_version(self) -> int: ...
 
-    async def put_endpoint(self, endpoint: Endpoint) -> None:
-        """Create or replace an endpoint, and bump the routing version. NotFound for an unknown organization."""
+    async def put_endpoint(self, endpoint: Endpoint, expected_version: int, line: AuditLine | None = None) -> bool:
+        """Write an endpoint computed from `expected_version` (stored as version + 1); False if another was faster.
+
+        Version 0 is that of an endpoint that does not exist yet, and creates it. A write bumps the routing version
+        and keeps `line` in the same transaction; one that came too late changes nothing. NotFound for an unknown
+        organization.
+        """
 
     async def endpoint(self, org_id: UUID, endpoint_id: UUID) -> Endpoint:
         """One endpoint, deleted ones too; NotFound otherwise."""
@@ -183,7 +202,8 @@ class Store(Protocol):
     ) -> Moved:
         """Move up to `limit` waiting deliveries of an endpoint to the dead letters, without a try, oldest due first.
 
-        They are permanent failures with this code and reason; `created_before` spares what is not older.
+        They are permanent failures with this code and reason; `created_before` spares what is not older. There may
+        be more even if it were fewer than `limit`, but not if it was none, unless all of them were claimed meanwhile.
         """
 
     # -- operators -----------------------------------------------------------------------------------------
@@ -193,9 +213,11 @@ class Store(Protocol):
 
         An id named twice counts once; a deleted dead letter counts as unknown. RETRY makes a waiting delivery due at
         `act.at` and a dead one at `act.revive_at` in a new round (no retries used, no `settled_at`); both are forced
-        and keep the last error until they are tried. SKIP is a permanent failure with the code SKIPPED. SKIP, CANCEL,
-        RESOLVE and DELETE set `settled_at`; DELETE leaves the state, and so the event's status, as it was. History
-        has one line per change of state; the audit has one line per act.
+        and keep the last error until they are tried. One that is overdue or blocked keeps its place, and is only
+        forced. SKIP is
+        a permanent failure with the code SKIPPED. SKIP, CANCEL, RESOLVE and DELETE set `settled_at`; DELETE leaves the
+        state, and so the event's status, as it was. A payload given with RETRY is the delivery's own from then on, for
+        every later attempt. History has one line per change of state; the audit has one line per act.
         """
 
     async def acknowledge(self, org_id: UUID, event_id: UUID, now: Instant) -> StatusChange:
@@ -206,8 +228,41 @@ class Store(Protocol):
 
     async def add_audit(self, line: AuditLine) -> None: ...
 
-    async def audit(self, org_id: UUID, limit: int = 100) -> list[AuditLine]:
-        """The newest lines first."""
+    async def delete_event(self, org_id: UUID, event_id: UUID, actor: str, now: Instant) -> Moved:
+        """Take an event out of every list and erase what its sender gave; audited. Conflict while one of its
+        deliveries is in progress, because its worker has the payload in its hands.
+
+        What waits is cancelled, dead letters are deleted as DELETE does it, the rest stays as it is. To `event`,
+        `acknowledge` and `payload` it is unknown from then on; deliveries, attempts and history can still be read by
+        their ids, until they are cleaned away.
+        """
+
+    # -- bulk operations -----------------------------------------------------------------------------------
+
+    async def add_bulk(self, bulk: Bulk, line: AuditLine | None = None) -> None:
+        """Keep a new operation, and `line` in the same transaction."""
+
+    async def bulk(self, org_id: UUID, bulk_id: UUID) -> Bulk: ...
+
+    async def list_bulk(self, org_id: UUID, cursor: str | None, limit: int) -> Page[Bulk]:
+        """The newest first."""
+
+    async def live_bulks(self) -> list[Bulk]:
+        """Those that go on or wait for results, of every organization, oldest first."""
+
+    async def step_bulk(
+        self, bulk: Bulk, expected_version: int, act: Act | None = None, line: AuditLine | None = None
+    ) -> BulkStep | None:
+        """Write a bulk operation computed from `expected_version` together with its next act and `line`; None if
+        another was faster, and then nothing was done.
+
+        What the act did is added to `taken` and `refused`. What a RETRY retried is remembered, and each step looks at
+        what became of that (`retried_well`), and adds to `succeeded` and `failed`. Each delivery counts once, also
+        in `taken`, even if it is retried again.
+        """
+
+    async def bulk_failures(self, org_id: UUID, bulk_id: UUID, cursor: str | None, limit: int) -> Page[Delivery]:
+        """What a bulk retry retried in vain, in the order of creation."""
 
     # -- reading -------------------------------------------------------------------------------------------
 
@@ -218,6 +273,9 @@ class Store(Protocol):
         `last_attempt_at` of those with more than one attempt; `next_retry_at` the first of theirs; `failed_at` is
         when the status became failed, while it is.
         """
+
+    async def summaries(self, org_id: UUID, event_ids: Sequence[UUID]) -> list[EventSummary]:
+        """Those of the events that are there, in any order, each once: figures without payloads, for who asks often."""
 
     async def deliveries(self, org_id: UUID, event_id: UUID) -> list[Delivery]:
         """The deliveries of an event in the order of their creation; none for an unknown event."""
@@ -234,16 +292,98 @@ class Store(Protocol):
     async def tally(self) -> dict[DeliveryState, int]:
         """How many deliveries are in each of the states, zeros too, counted row by row: for tests and reports."""
 
+    async def payload(self, org_id: UUID, delivery_id: UUID) -> bytes:
+        """What goes out for a delivery: its own payload if an operator edited it, else that of its event."""
+
+    # -- lists ---------------------------------------------------------------------------------------------
+    #
+    # Page by page, from where the cursor of the page before says; InvalidInput for any other cursor. Whatever changes
+    # meanwhile, what matches all the time is met exactly once, if its place in the order stays. What a call costs is
+    # bounded whatever the filter (stores/bounds.py): after so many index entries it gives what it found, perhaps
+    # nothing, and a cursor. An organization that does not exist has empty lists.
+
+    async def list_events(
+        self, org_id: UUID, wanted: EventFilter, cursor: str | None = None, limit: int = 50
+    ) -> Page[EventSummary]:
+        """Events by their ids, that is by creation, the newest first unless asked otherwise."""
+
+    async def inbox(
+        self, org_id: UUID, status: EventStatus, cursor: str | None = None, limit: int = 50
+    ) -> Page[EventView]:
+        """RECEIVED: events that no endpoint takes, until they are acknowledged. FAILED: failed events.
+
+        Oldest first, by their ids. A page has at least one event, and ends when its payloads reach INBOX_BYTES_MAX.
+        """
+
+    async def count_inbox(self, org_id: UUID, status: EventStatus, limit: int = COUNT_MAX) -> Count: ...
+
+    async def retry_queue(
+        self, org_id: UUID, wanted: Queue, cursor: str | None = None, limit: int = 50
+    ) -> Page[Delivery]:
+        """What failed at least once and is not settled, by `due_at`, then by their ids."""
+
+    async def count_retry_queue(self, org_id: UUID, wanted: Queue, limit: int = COUNT_MAX) -> Count:
+        """Counts look at no more than `limit` entries; beyond, the value is only a floor."""
+
+    async def dead_letters(
+        self, org_id: UUID, wanted: Letters, cursor: str | None = None, limit: int = 50
+    ) -> Page[Delivery]:
+        """Dead letters by the time they died (`settled_at`), then by their ids, the newest first."""
+
+    async def count_dead_letters(self, org_id: UUID, wanted: Letters, limit: int = COUNT_MAX) -> Count: ...
+
+    async def cause_groups(
+        self, org_id: UUID, wanted: Letters, cursor: str | None = None, limit: int = 50
+    ) -> Page[CauseGroup]:
+        """Dead letters by cause. Pages go through the causes in an order of their own; a page has the most recent
+        death first. With an event type only the newest letters of each cause are looked at for it (GROUP_DEPTH).
+        """
+
+    async def list_endpoints(
+        self, org_id: UUID, state: EndpointState | None = None, cursor: str | None = None, limit: int = 50
+    ) -> Page[Endpoint]:
+        """Endpoints by their ids, that is by creation, the oldest first; deleted ones only if asked for."""
+
+    async def list_audit(
+        self,
+        org_id: UUID,
+        actor: str | None = None,
+        action: str | None = None,
+        cursor: str | None = None,
+        limit: int = 50,
+    ) -> Page[AuditLine]:
+        """The lines as they were written, the newest first."""
+
     # -- keeping house -------------------------------------------------------------------------------------
 
     async def archive(self, dead_before: Instant, now: Instant, limit: int) -> Moved:
         """Up to `limit` dead letters settled before `dead_before` and not deleted become archived, oldest first.
         `settled_at` stays: it is when they died."""
 
-    async def clean(self, settled_before: Instant, now: Instant, limit: int) -> Cleaned:
-        """Remove up to `limit` deliveries settled before (delivered, resolved, cancelled, deleted), oldest first, with
-        their attempts and history and the events of which nothing is left; up to `limit` events acknowledged before;
-        and up to `limit` expired idempotency keys. Dead letters stay."""
+    async def expire(self, code: str, reason: str, since: Instant, now: Instant, limit: int) -> Moved:
+        """Move what still waits of up to `limit` events that expired after `since`, up to `now`, to the dead letters.
+
+        The events that expired first go first; what is in progress is left to its worker. The deliveries become
+        permanent failures with this code and reason, as `bury` makes them.
+        """
+
+    async def clean(
+        self,
+        settled_before: Instant,
+        now: Instant,
+        limit: int,
+        *,
+        inbox_before: Instant = 0,
+        audit_before: Instant = 0,
+    ) -> Cleaned:
+        """Remove what has been kept long enough, oldest first, up to `limit` of each kind:
+
+        deliveries settled before (delivered, resolved, cancelled, deleted), with their attempts and history and the
+        events of which nothing is left; events acknowledged before; changes of circuits before, but never the newest
+        of an endpoint; bulk operations that ended before, once nothing is left of what they remember; inbox events
+        accepted before `inbox_before` that nobody acknowledged; audit lines before `audit_before`; idempotency keys
+        that no longer count. Dead letters stay.
+        """
 
     # -- organizations and keys ----------------------------------------------------------------------------
 
@@ -252,8 +392,8 @@ class Store(Protocol):
 
     async def orgs(self) -> list[Org]: ...
 
-    async def put_key(self, key: ApiKey) -> None:
-        """Create or replace a key."""
+    async def put_key(self, key: ApiKey, line: AuditLine | None = None) -> None:
+        """Create or replace a key, and keep `line` in the same transaction; Conflict if another one has its digest."""
 
     async def keys(self, org_id: UUID) -> list[ApiKey]:
         """The keys of an organization in the order of their creation."""

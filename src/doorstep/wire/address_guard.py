@@ -54,13 +54,18 @@ class AddressGuard:
         A name is not looked up here: it may answer differently tomorrow, and is judged at every connection.
         """
         parsed = parse_url(url)
-        if parsed.plain and not (self._allow_http or self._allow):
+        if parsed.address is not None and (reason := self.judge(parsed.address, parsed.port)):
+            # Said before anything of plain http: to allow its range allows that too.
+            raise InvalidInput("url", f"must not point to {parsed.host}: {reason}; {_HOW_TO_ALLOW}")
+        if parsed.plain and not self._may_be_plain(parsed):
             raise InvalidInput("url", f"must begin with https://; {_HOW_TO_ALLOW_HTTP}")
-        if parsed.address is not None:
-            reason = self.judge(parsed.address, parsed.port, plain=parsed.plain)
-            if reason is not None:
-                raise InvalidInput("url", f"must not point to {parsed.host}: {reason}; {_HOW_TO_ALLOW}")
         return parsed
+
+    def _may_be_plain(self, parsed: ParsedUrl) -> bool:
+        """A name may turn out to be in an allowed range; that is judged when it is connected to."""
+        if parsed.address is None:
+            return self._allow_http or bool(self._allow)
+        return self.judge(parsed.address, parsed.port, plain=True) is None
 
     def _is_own(self, ip: Address, port: int) -> bool:
         if (ip, port) in self._own:

@@ -24,10 +24,12 @@ PLAIN = Tuning(places=8, connections_per_endpoint=4, policy=RetryPolicy((60, 300
 
 
 class FailingStore:
-    """A memory store of which single verbs can be away for a while."""
+    """A memory store of which single verbs can be away for a while, or take their time."""
 
-    def __init__(self, store: MemoryStore) -> None:
+    def __init__(self, store: MemoryStore, clock: FakeClock) -> None:
         self.kept = store
+        self.clock = clock
+        self.slow: dict[str, float] = {}
         self.away: set[str] = set()
         self.calls: list[str] = []
 
@@ -38,13 +40,14 @@ class FailingStore:
         self.calls.append(verb)
         if verb in self.away:
             raise StoreUnavailable(f"{verb} is away")
+        self.clock.advance(self.slow.get(verb, 0))
         return await getattr(self.kept, verb)(*args, **named)
 
 
 class Bench:
     def __init__(self, tuning: Tuning = PLAIN) -> None:
         self.clock = FakeClock()
-        self.failing = FailingStore(MemoryStore(self.clock))
+        self.failing = FailingStore(MemoryStore(self.clock), self.clock)
         self.store = cast(Store, self.failing)
         self.facts: list[Fact] = []
         self.telemetry = Telemetry(self.facts.extend)
@@ -73,7 +76,7 @@ class Bench:
         await self.store.put_org(self.org)
         endpoints = [an_endpoint(self.org.org_id, **endpoint) for _ in range(count)]
         for one in endpoints:
-            await self.store.put_endpoint(one)
+            await self.store.put_endpoint(one, 0)
         await self.directory.reload()
         return endpoints
 

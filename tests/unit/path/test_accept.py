@@ -8,14 +8,15 @@ import msgspec
 import pytest
 
 from doorstep.clock import SECOND
-from doorstep.errors import InvalidInput, NotFound, StoreUnavailable
+from doorstep.errors import InvalidInput, NotFound, Overloaded, StoreUnavailable
+from doorstep.model.delivery import DeliveryState
 from doorstep.model.endpoint import EndpointState
 from doorstep.model.retry_policy import RetryPolicy
 from doorstep.model.submission import Verdict
 from doorstep.path.accept import Accepter, Draft, fingerprint
 from doorstep.telemetry import StatusTransition
 from tests.builders import NOW, an_endpoint, new_id
-from tests.unit.path.scene import Bench
+from tests.unit.path.scene import PLAIN, Bench
 
 
 def accepter_of(bench: Bench) -> Accepter:
@@ -58,7 +59,7 @@ async def test_a_delivery_knows_its_due_time_and_how_often_it_may_be_retried() -
 async def test_an_endpoint_that_another_process_made_a_moment_ago_gets_the_event() -> None:
     bench = Bench()
     await bench.prepare()
-    await bench.store.put_endpoint(an_endpoint(bench.org.org_id))
+    await bench.store.put_endpoint(an_endpoint(bench.org.org_id), 0)
     (receipt,) = await accepter_of(bench).accept([a_draft(bench)])
     assert receipt.deliveries == 2
 
@@ -66,7 +67,7 @@ async def test_an_endpoint_that_another_process_made_a_moment_ago_gets_the_event
 async def test_an_endpoint_that_another_process_deleted_a_moment_ago_does_not() -> None:
     bench = Bench()
     (endpoint,) = await bench.prepare()
-    await bench.store.put_endpoint(msgspec.structs.replace(endpoint, state=EndpointState.DELETED))
+    await bench.store.put_endpoint(msgspec.structs.replace(endpoint, state=EndpointState.DELETED), 1)
     (receipt,) = await accepter_of(bench).accept([a_draft(bench)])
     assert receipt.deliveries == 0
 
@@ -77,7 +78,8 @@ async def test_endpoints_that_change_without_end_are_an_error_to_try_again_not_a
     accept = bench.failing.kept.accept
 
     async def unlucky(*args: object) -> object:
-        await bench.store.put_endpoint(endpoint)
+        present = await bench.store.endpoint(endpoint.org_id, endpoint.endpoint_id)
+        await bench.store.put_endpoint(present, present.version)
         return await accept(*args)  # type: ignore[arg-type]
 
     bench.failing.kept.accept = unlucky  # type: ignore[assignment,method-assign]
@@ -112,6 +114,17 @@ async def test_a_store_that_is_away_is_said_and_nothing_is_acknowledged() -> Non
     with pytest.raises(StoreUnavailable):
         await accepter_of(bench).accept([a_draft(bench)])
     assert bench.woken == 0
+
+
+async def test_payloads_that_wait_for_their_commit_are_bounded_by_their_bytes() -> None:
+    bench = Bench(msgspec.structs.replace(PLAIN, accept_queue_bytes_max=1_000))
+    await bench.prepare()
+    accepter = accepter_of(bench)
+    long = a_draft(bench, payload=b'"' + b"x" * 400 + b'"')
+    calls = (accepter.accept([long]) for _ in range(5))
+    results = await asyncio.gather(*calls, return_exceptions=True)
+    assert [isinstance(result, Overloaded) for result in results] == [False, False, True, True, True]
+    assert (await bench.store.tally())[DeliveryState.PENDING] == 2
 
 
 async def test_the_same_key_and_body_give_the_first_answer_again_and_another_body_a_conflict() -> None:

@@ -11,6 +11,7 @@ from doorstep.model.delivery import DeliveryState
 from doorstep.model.endpoint import CircuitRules, Endpoint, EndpointState
 from doorstep.telemetry import CircuitTransition, EndpointDisabled
 from doorstep.testing import FakeTransport
+from tests.builders import new_id
 from tests.unit.path.scene import PLAIN, Bench
 
 _QUICK = CircuitRules(failures_max=2, open_seconds=10)
@@ -134,10 +135,11 @@ async def test_the_right_to_a_probe_is_not_spent_where_there_is_no_place_for_it(
     endpoint = await opened(bench)
     await bench.accept(endpoint)
     bench.clock.advance(10)
-    bench.deliverer.hand.busy = PLAIN.places  # everything is busy with others
+    others = bench.deliverer.hand[new_id()]
+    others.busy = PLAIN.places
     await bench.deliverer.round()
     assert (await bench.store.circuit(endpoint.endpoint_id)).state is CircuitState.OPEN
-    bench.deliverer.hand.busy = 0
+    others.busy = 0
     await bench.deliverer.round()
     assert len(bench.http.unanswered) == 1
 
@@ -173,7 +175,7 @@ async def test_an_endpoint_that_a_person_has_stopped_is_not_disabled_over_their_
     (endpoint,) = await bench.prepare()
     await bench.accept(endpoint)
     await bench.deliverer.round()
-    await bench.store.put_endpoint(msgspec.structs.replace(endpoint, state=state))
+    await bench.store.put_endpoint(msgspec.structs.replace(endpoint, state=state), 1)
     bench.http.answer(410)
     await bench.write_down()
     assert (await bench.store.endpoint(endpoint.org_id, endpoint.endpoint_id)).state is state

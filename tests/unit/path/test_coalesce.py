@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 
 import pytest
 
 from doorstep.errors import InvalidInput, Overloaded, StoreUnavailable
-from doorstep.path.coalesce import Coalescer
+from doorstep.path.coalesce import Coalescer, Weight
 
 
 class Writer:
@@ -28,8 +28,31 @@ class Writer:
         return [InvalidInput("item", "is odd") if item < 0 else 2 * item for item in items]
 
 
+PLENTY = 1_000_000
+
+
 def coalescer(writer: Writer, batch_max: int = 100, queue_max: int = 1_000) -> Coalescer[int, int]:
-    return Coalescer(writer.write, lambda item: max(1, abs(item)), batch_max=batch_max, queue_max=queue_max)
+    """Limited by the number of events: as many as the item says."""
+    return Coalescer(
+        writer.write,
+        lambda item: Weight(max(1, abs(item)), 0),
+        batch_max=Weight(batch_max, PLENTY),
+        queue_max=Weight(queue_max, PLENTY),
+    )
+
+
+def byte_coalescer(writer: Writer, batch_max: int = 100, queue_max: int = 1_000) -> Coalescer[int, int]:
+    """Limited by bytes: as many as the item says."""
+    return Coalescer(
+        writer.write,
+        lambda item: Weight(1, abs(item)),
+        batch_max=Weight(PLENTY, batch_max),
+        queue_max=Weight(PLENTY, queue_max),
+    )
+
+
+Limited = Callable[..., Coalescer[int, int]]
+MAKERS = pytest.mark.parametrize("limited", [coalescer, byte_coalescer], ids=["events", "bytes"])
 
 
 async def turns(count: int = 3) -> None:
@@ -88,30 +111,49 @@ async def test_a_write_that_fails_fails_all_its_callers_and_none_of_the_next() -
     assert await gathering.submit(3) == 6
 
 
-async def test_no_batch_weighs_more_than_the_maximum_unless_one_item_alone_does() -> None:
+@MAKERS
+async def test_no_batch_weighs_more_than_the_maximum_unless_one_item_alone_does(limited: Limited) -> None:
     writer = Writer()
-    gathering = coalescer(writer, batch_max=10)
+    gathering = limited(writer, batch_max=10)
     await asyncio.gather(*(gathering.submit(n) for n in (6, 4, 5, 50, 1)))
     assert writer.batches == [[6, 4], [5], [50], [1]]
 
 
-async def test_with_too_much_waiting_a_caller_is_told_to_come_again_and_nothing_is_written_for_it() -> None:
+@MAKERS
+async def test_with_too_much_waiting_a_caller_is_told_to_come_again_and_nothing_is_written_for_it(
+    limited: Limited,
+) -> None:
     writer = Writer()
     writer.gate.clear()
-    gathering = coalescer(writer, queue_max=10)
+    gathering = limited(writer, queue_max=10)
     first = asyncio.create_task(gathering.submit(1))
     await turns()
     second = asyncio.create_task(gathering.submit(9))
     await turns()
-    with pytest.raises(Overloaded, match="9 events are waiting"):
+    with pytest.raises(Overloaded, match="are waiting to be stored"):
         await gathering.submit(2)
     writer.gate.set()
     assert (await first, await second) == (2, 18)
     assert writer.batches == [[1], [9]]
 
 
-async def test_one_item_larger_than_the_queue_is_still_taken_by_an_idle_system() -> None:
-    assert await coalescer(Writer(), queue_max=10).submit(50) == 100
+@MAKERS
+async def test_one_item_larger_than_the_queue_is_still_taken_by_an_idle_system(limited: Limited) -> None:
+    assert await limited(Writer(), queue_max=10).submit(50) == 100
+
+
+async def test_a_refusal_says_how_much_is_waiting() -> None:
+    writer = Writer()
+    writer.gate.clear()
+    gathering = byte_coalescer(writer, queue_max=10)
+    calls = [asyncio.create_task(gathering.submit(1))]
+    await turns()
+    calls += [asyncio.create_task(gathering.submit(9))]
+    await turns()
+    with pytest.raises(Overloaded, match="^1 events of 9 bytes are waiting"):
+        await gathering.submit(2)
+    writer.gate.set()
+    await asyncio.gather(*calls)
 
 
 async def test_a_caller_that_goes_away_harms_no_other() -> None:

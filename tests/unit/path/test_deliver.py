@@ -6,8 +6,10 @@ from collections.abc import Sequence
 from uuid import UUID
 
 import msgspec
+import pytest
 
 from doorstep.clock import SECOND
+from doorstep.config import Settings
 from doorstep.model.act import Act, ActKind
 from doorstep.model.delivery import DeliveryState
 from doorstep.model.endpoint import CircuitRules, EndpointState, SigningSecret
@@ -29,6 +31,15 @@ async def test_a_due_delivery_is_sent_and_its_result_written() -> None:
     assert sent.claim.payload == b'{"exact":  1}'
     assert f"webhook-id: {sent.claim.event_id}" in sent.headers
     assert (await bench.delivery(delivery_id)).state is D.DELIVERED
+
+
+async def test_a_payload_that_was_sent_in_an_envelope_leaves_the_hand_as_it_was_taken() -> None:
+    bench = Bench()
+    (endpoint,) = await bench.prepare(envelope=True)
+    await bench.accept(endpoint)
+    await bench.deliver()
+    assert bench.http.started[0].claim.payload.startswith(b'{"type":')
+    assert not bench.deliverer.hand.bytes_of
 
 
 async def test_a_failure_is_recorded_and_rescheduled_by_the_same_write() -> None:
@@ -88,7 +99,7 @@ async def test_every_place_is_free_again_when_everything_is_done() -> None:
 
 async def test_endpoints_of_which_nothing_is_held_are_forgotten() -> None:
     bench = Bench()
-    endpoints = await bench.prepare(5)
+    endpoints = await bench.prepare(4)
     for endpoint in endpoints:
         await bench.accept(endpoint)
     await bench.deliver()
@@ -139,6 +150,30 @@ async def test_a_claim_whose_lease_no_longer_covers_a_try_is_handed_back_untried
         delivery = await bench.delivery(delivery_id)
         assert (delivery.state, delivery.attempt) == (D.PENDING, 0)
     assert bench.deliverer.hand.busy == 0
+
+
+@pytest.mark.parametrize(("left", "begun"), [(20.249, 0), (20.25, 1)])
+async def test_a_try_begins_only_if_its_lease_leaves_time_to_write_its_result_after_its_timeout(
+    left: float, begun: int
+) -> None:
+    bench = Bench()
+    (endpoint,) = await bench.prepare(timeout_seconds=20)
+    await bench.accept(endpoint)
+    await bench.deliverer._claimer.claim()
+    bench.clock.advance(PLAIN.lease_seconds - left)
+    bench.deliverer._fill_places()
+    assert len(bench.http.started) == begun
+
+
+async def test_the_longest_timeout_that_a_lease_allows_is_not_handed_back_for_ever_by_a_slow_store() -> None:
+    """Looking at the lanes is before the lease; the claim itself may take what the slack leaves."""
+    longest = Settings(lease_seconds=PLAIN.lease_seconds, timeout_seconds=1).timeout_seconds_max
+    bench = Bench()
+    (endpoint,) = await bench.prepare(timeout_seconds=longest)
+    await bench.accept(endpoint)
+    bench.failing.slow = {"lanes": 5, "claim_due": 0.7}
+    await bench.deliverer.round()
+    assert len(bench.http.started) == 1
 
 
 async def test_a_result_after_the_lease_changes_nothing_and_is_told_as_late() -> None:
@@ -225,7 +260,7 @@ async def test_a_success_counts_even_if_the_endpoint_was_deleted_meanwhile_and_a
     (endpoint,) = await bench.prepare()
     won, lost = await bench.accept(endpoint, 2)
     await bench.deliverer.round()
-    await bench.store.put_endpoint(msgspec.structs.replace(endpoint, state=EndpointState.DELETED))
+    await bench.store.put_endpoint(msgspec.structs.replace(endpoint, state=EndpointState.DELETED), 1)
     await bench.directory.reload()
     bench.http.answer(200, count=1)
     bench.http.answer(503)
@@ -305,7 +340,7 @@ async def _failure_of_settler(bench: Bench) -> Exception | None:
 async def test_one_reply_that_cannot_be_judged_does_not_take_the_others_along() -> None:
     bench = Bench()
     odd, plain = await bench.prepare(2)
-    await bench.store.put_endpoint(msgspec.structs.replace(odd, policy=RetryPolicy((1,), deadline_seconds=1e303)))
+    await bench.store.put_endpoint(msgspec.structs.replace(odd, policy=RetryPolicy((1,), deadline_seconds=1e303)), 1)
     await bench.directory.reload()
     (lost,) = await bench.accept(odd)
     (kept,) = await bench.accept(plain)

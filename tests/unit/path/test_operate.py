@@ -2,19 +2,23 @@
 
 from __future__ import annotations
 
+from collections.abc import Awaitable, Callable
+from typing import Any
+
 import msgspec
 import pytest
 
 from doorstep.clock import DAY, SECOND
 from doorstep.errors import Conflict, InvalidInput, NotFound
 from doorstep.model.act import ActKind
-from doorstep.model.circuit import CircuitState
+from doorstep.model.circuit import Circuit, CircuitState
 from doorstep.model.delivery import DeliveryState
 from doorstep.model.endpoint import CircuitRules, EndpointState
 from doorstep.model.outcome import Code
+from doorstep.path.change import create_endpoint
 from doorstep.path.operate import Operator
-from doorstep.telemetry import StatusTransition
-from tests.builders import NOW, new_id
+from doorstep.telemetry import CircuitTransition, EndpointDisabled, StatusTransition
+from tests.builders import NOW, an_endpoint, new_id
 from tests.unit.path.scene import PLAIN, Bench
 
 
@@ -50,7 +54,10 @@ async def test_a_paused_endpoint_holds_its_deliveries_until_it_is_resumed() -> N
     await operator.resume(*ids, "ops")
     await bench.deliver()
     assert (await bench.delivery(delivery_id)).state is DeliveryState.DELIVERED
-    assert [line.action for line in await bench.store.audit(endpoint.org_id)] == ["endpoint.resume", "endpoint.pause"]
+    assert [line.action for line in (await bench.store.list_audit(endpoint.org_id)).items] == [
+        "endpoint.resume",
+        "endpoint.pause",
+    ]
 
 
 async def test_a_resumed_endpoint_is_not_disabled_again_by_its_first_failure() -> None:
@@ -102,6 +109,126 @@ async def test_deleting_an_endpoint_buries_what_waits_and_cannot_be_done_twice()
         await operator.delete(endpoint.org_id, endpoint.endpoint_id, "ops")
     with pytest.raises(Conflict, match="was deleted"):
         await operator.resume(endpoint.org_id, endpoint.endpoint_id, "ops")
+
+
+async def during(bench: Bench, verb: str, meanwhile: Callable[[], Awaitable[object]]) -> None:
+    """Something that somebody else does the next time the store is asked for `verb`, before it is answered."""
+    answer = getattr(bench.failing.kept, verb)
+
+    async def late(*args: Any, **named: Any) -> Any:
+        setattr(bench.failing.kept, verb, answer)
+        await meanwhile()
+        return await answer(*args, **named)
+
+    setattr(bench.failing.kept, verb, late)
+
+
+@pytest.mark.parametrize("verb", ["bury", "circuit", "put_endpoint"])
+async def test_a_resumption_does_not_bring_back_what_was_deleted_meanwhile(verb: str) -> None:
+    bench = Bench()
+    (endpoint,) = await bench.prepare(state=EndpointState.DISABLED)
+    await bench.accept(endpoint)
+    operator, ids = operator_of(bench), (endpoint.org_id, endpoint.endpoint_id)
+    await during(bench, verb, lambda: operator_of(bench).delete(*ids, "another"))
+    with pytest.raises(Conflict, match="was deleted"):
+        await operator.resume(*ids, "ops", skip_older_than=NOW + 1)
+    assert (await bench.store.endpoint(*ids)).state is EndpointState.DELETED
+    assert bench.directory.endpoint(endpoint.endpoint_id) is None
+    audited = [(line.actor, line.action) for line in (await bench.store.list_audit(endpoint.org_id)).items]
+    assert sorted(audited) == [("another", "endpoint.delete"), ("ops", "endpoint.skip")]
+
+
+async def test_of_a_pause_during_a_resumption_the_operator_is_told_and_decides_again() -> None:
+    bench = Bench()
+    (endpoint,) = await bench.prepare(state=EndpointState.DISABLED)
+    operator, ids = operator_of(bench), (endpoint.org_id, endpoint.endpoint_id)
+    await during(bench, "circuit", lambda: operator_of(bench).pause(*ids, "another", "broken"))
+    with pytest.raises(Conflict, match="was disabled and became paused while it was being resumed"):
+        await operator.resume(*ids, "ops")
+    kept = await bench.store.endpoint(*ids)
+    assert (kept.state, kept.state_reason) == (EndpointState.PAUSED, "broken")
+    assert (await operator.resume(*ids, "ops")).state is EndpointState.ACTIVE
+
+
+async def test_a_change_that_lost_a_race_is_made_again_on_top_of_the_other() -> None:
+    bench = Bench()
+    (endpoint,) = await bench.prepare()
+    operator, ids = operator_of(bench), (endpoint.org_id, endpoint.endpoint_id)
+    renamed = msgspec.structs.replace(endpoint, name="renamed")
+    await during(bench, "put_endpoint", lambda: bench.store.put_endpoint(renamed, endpoint.version))
+    paused = await operator.pause(*ids, "ops", "maintenance")
+    assert paused == await bench.store.endpoint(*ids)
+    assert (paused.name, paused.state, paused.version) == ("renamed", EndpointState.PAUSED, 3)
+
+
+async def test_a_change_that_always_loses_is_a_conflict_not_a_loop() -> None:
+    bench = Bench()
+    (endpoint,) = await bench.prepare()
+
+    async def never(*_: object) -> bool:
+        return False
+
+    bench.failing.kept.put_endpoint = never  # type: ignore[method-assign]
+    with pytest.raises(Conflict, match="try again"):
+        await operator_of(bench).pause(endpoint.org_id, endpoint.endpoint_id, "ops")
+
+
+async def test_the_machine_does_not_disable_what_an_operator_has_just_paused() -> None:
+    bench = Bench()
+    (endpoint,) = await bench.prepare()
+    ids = (endpoint.org_id, endpoint.endpoint_id)
+    await bench.accept(endpoint)
+    await during(bench, "put_endpoint", lambda: operator_of(bench).pause(*ids, "ops"))
+    await bench.deliver(410)
+    assert (await bench.store.endpoint(*ids)).state is EndpointState.PAUSED
+    assert bench.heard(EndpointDisabled) == []
+
+
+async def test_a_circuit_that_a_worker_changed_meanwhile_is_forgiven_all_the_same() -> None:
+    bench = Bench()
+    (endpoint,) = await bench.prepare(state=EndpointState.PAUSED)
+    opened = Circuit(endpoint_id=endpoint.endpoint_id, state=CircuitState.OPEN, failures=5, failing_since=1, until=9)
+    await bench.store.put_circuit(opened, 0)
+    probing = msgspec.structs.replace(opened, state=CircuitState.HALF_OPEN)
+    await during(bench, "put_circuit", lambda: bench.store.put_circuit(probing, 1))
+    await operator_of(bench).resume(endpoint.org_id, endpoint.endpoint_id, "ops")
+    circuit = await bench.store.circuit(endpoint.endpoint_id)
+    assert (circuit.state, circuit.failures, circuit.failing_since) == (CircuitState.CLOSED, 0, None)
+    (told,) = bench.heard(CircuitTransition)
+    assert (told.old_state, told.new_state, told.reason) == ("half_open", "closed", "resumed by an operator")
+
+
+async def test_every_change_of_an_endpoint_is_audited_with_who_what_when_and_result() -> None:
+    bench = Bench()
+    await bench.prepare(0)
+    operator, made = operator_of(bench), an_endpoint(bench.org.org_id, updated_at=NOW)
+    ids = (made.org_id, made.endpoint_id)
+    assert await create_endpoint(bench.store, made, "ann") == await bench.store.endpoint(*ids)
+    await operator.pause(*ids, "bob", "maintenance")
+    bench.clock.advance(1)
+    await operator.resume(*ids, "cid", skip_older_than=NOW)
+    await operator.delete(*ids, "dan")
+    later, subjects = NOW + SECOND, (str(made.endpoint_id),)
+    lines = list(reversed((await bench.store.list_audit(made.org_id)).items))
+    assert [(line.at, line.actor, line.action, line.result) for line in lines] == [
+        (NOW, "ann", "endpoint.create", "active"),
+        (NOW, "bob", "endpoint.pause", "paused"),
+        (later, "cid", "endpoint.skip", "0 skipped"),
+        (later, "cid", "endpoint.resume", "active"),
+        (later, "dan", "endpoint.delete", "deleted"),
+    ]
+    assert {line.subjects for line in lines} == {subjects}
+    assert lines[1].reason == "maintenance"
+
+
+async def test_an_endpoint_that_the_machine_disabled_is_audited_as_its_doing() -> None:
+    bench = Bench()
+    (endpoint,) = await bench.prepare()
+    await bench.accept(endpoint)
+    await bench.deliver(410)
+    (line,) = (await bench.store.list_audit(endpoint.org_id)).items
+    assert (line.actor, line.action, line.result) == ("doorstep", "endpoint.disable", "disabled")
+    assert "gone" in line.reason
 
 
 async def test_the_endpoint_of_another_organization_does_not_exist() -> None:

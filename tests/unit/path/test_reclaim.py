@@ -69,7 +69,7 @@ async def test_the_lost_try_of_a_deleted_endpoint_is_a_dead_letter_that_says_so(
     (endpoint,) = await bench.prepare()
     (delivery_id,) = await bench.accept(endpoint)
     await bench.deliverer.round()
-    await bench.store.put_endpoint(msgspec.structs.replace(endpoint, state=EndpointState.DELETED))
+    await bench.store.put_endpoint(msgspec.structs.replace(endpoint, state=EndpointState.DELETED), 1)
     bench.clock.advance(PLAIN.lease_seconds)
     await reclaimed(bench)
     delivery = await bench.delivery(delivery_id)

@@ -264,3 +264,10 @@ def test_headers_are_found_whatever_their_case_and_the_last_one_wins() -> None:
 
 
 _ENDPOINT: Endpoint = an_endpoint(new_id())
+
+
+@pytest.mark.parametrize("status", [200, 500])
+def test_the_log_says_that_an_answer_was_longer_than_what_is_kept_of_it(status: int) -> None:
+    endpoint = an_endpoint(new_id())
+    whole, cut = (classify(a_reply(NOW, status=status, body_cut=cut), endpoint) for cut in (False, True))
+    assert (whole.detail, cut.detail) == ("", "The answer was longer than what is kept of it.")

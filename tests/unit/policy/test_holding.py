@@ -43,6 +43,12 @@ def test_an_open_circuit_is_named_with_its_end_and_a_probe_as_such() -> None:
     assert why_held(a_delivery(), ENDPOINT, a_circuit(CircuitState.HALF_OPEN)) is not None
 
 
+def test_one_behind_another_with_the_same_ordering_key_says_so() -> None:
+    blocked = a_delivery(due_at=None, blocked=True)
+    held = why_held(blocked, ENDPOINT, a_circuit(CircuitState.CLOSED))
+    assert held == "It waits for an earlier event with the same ordering key."
+
+
 def test_an_operators_retry_is_held_by_a_stopped_endpoint_but_not_by_a_circuit() -> None:
     forced = a_delivery(forced=True)
     assert why_held(forced, ENDPOINT, a_circuit(CircuitState.OPEN)) is None

@@ -44,7 +44,7 @@ class OneWorker:
         self.endpoint: Endpoint = an_endpoint(self.org.org_id, **endpoint)
         self.network.personalities[self.endpoint.url or ""] = personality
         finish(self.server.store.put_org(self.org))
-        finish(self.server.store.put_endpoint(self.endpoint))
+        finish(self.server.store.put_endpoint(self.endpoint, 0))
 
     def run(self, story: Callable[[WorkerMachine], Coroutine[Any, Any, None]]) -> WorkerMachine:
         """Start the worker and tell the story; returns the worker as it is in the end."""

@@ -8,6 +8,8 @@ import msgspec
 
 from doorstep.clock import DAY, SECOND, AnchoredClock, Instant
 from doorstep.model.delivery import DeliveryState
+from doorstep.model.endpoint import EndpointState
+from doorstep.model.outcome import Code
 from doorstep.services.cleaner import Cleaner
 from doorstep.services.dispatcher import Dispatcher
 from doorstep.services.reclaimer import Reclaimer
@@ -15,7 +17,7 @@ from doorstep.services.timekeeper import Timekeeper
 from doorstep.stores.memory import MemoryStore
 from doorstep.stores.store import Store
 from doorstep.telemetry import Notice, Telemetry
-from tests.builders import NOW, an_endpoint
+from tests.builders import NOW, a_submission, an_endpoint
 from tests.unit.path.scene import Bench
 
 # -- cleaner -----------------------------------------------------------------------------------------------
@@ -38,6 +40,52 @@ async def test_what_is_past_its_retention_is_removed_dead_letters_are_archived_a
     assert sum((await bench.store.tally()).values()) == 1
     (told,) = bench.heard(Notice)
     assert (told.fields["archived"], told.fields["deliveries"], told.fields["attempts"]) == (1, 1, 1)
+
+
+async def test_what_expires_while_its_endpoint_is_paused_ends_as_the_path_would_have_ended_it() -> None:
+    bench = Bench()
+    (endpoint,) = await bench.prepare()
+    (claimed,) = await bench.accept(endpoint, expires_at=NOW)
+    await bench.deliver()
+    await bench.store.put_endpoint(msgspec.structs.replace(endpoint, state=EndpointState.PAUSED), 1)
+    await bench.directory.reload()
+    (held,) = await bench.accept(endpoint, expires_at=NOW + SECOND)
+    cleaner = Cleaner(bench.store, bench.clock, bench.tuning, bench.telemetry)
+    assert await cleaner.run_once() == 60
+    bench.clock.advance(1)
+    assert await cleaner.run_once() == 0.05
+    one, other = await bench.delivery(claimed), await bench.delivery(held)
+    assert (one.state, one.category, one.code, one.reason) == (other.state, other.category, other.code, other.reason)
+    assert (other.state, other.code) == (DeliveryState.DEAD, Code.EXPIRED)
+
+
+async def test_what_was_under_way_when_it_expired_is_found_by_the_next_sweep() -> None:
+    bench = Bench()
+    (endpoint,) = await bench.prepare()
+    (delivery_id,) = await bench.accept(endpoint, expires_at=NOW + SECOND)
+    await bench.deliverer.round()
+    cleaner = Cleaner(bench.store, bench.clock, bench.tuning, bench.telemetry)
+    bench.clock.advance(2)
+    await cleaner.run_once()
+    await bench.store.put_endpoint(msgspec.structs.replace(endpoint, state=EndpointState.PAUSED), 1)
+    await bench.store.release(list(bench.deliverer.under_way.values()), bench.clock.now())
+    bench.clock.advance(3_600)
+    assert await cleaner.run_once() == 0.05
+    assert (await bench.delivery(delivery_id)).code == Code.EXPIRED
+
+
+async def test_events_that_nobody_acknowledged_are_not_removed_in_silence() -> None:
+    bench = Bench()
+    await bench.prepare()
+    await bench.store.accept([a_submission(bench.org.org_id)], await bench.store.routing_version(), NOW)
+    cleaner = Cleaner(bench.store, bench.clock, bench.tuning, bench.telemetry)
+    bench.clock.advance(bench.tuning.inbox_retention_days * DAY / SECOND)
+    assert await cleaner.run_once() == 60
+    bench.clock.advance(1)
+    await cleaner.run_once()
+    cleaned, warned = bench.heard(Notice)
+    assert cleaned.fields["inbox_events"] == warned.fields["events"] == 1
+    assert warned.level == "warning"
 
 
 # -- dispatcher --------------------------------------------------------------------------------------------
@@ -68,7 +116,7 @@ async def test_a_change_to_an_endpoint_by_another_process_is_noticed_within_a_qu
     dispatcher = dispatcher_of(bench)
     await dispatcher.run_once()
     made = an_endpoint(bench.org.org_id)
-    await bench.store.put_endpoint(made)
+    await bench.store.put_endpoint(made, 0)
     bench.clock.advance(0.249)
     await dispatcher.run_once()
     assert bench.directory.endpoint(made.endpoint_id) is None

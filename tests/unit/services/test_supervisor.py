@@ -54,6 +54,10 @@ class Scene:
         self.started.append(FakeProcess(len(self.started) + 1, stubborn=self._stubborn))
         return self.started[-1]
 
+    @property
+    def running(self) -> list[int]:
+        return [process.pid for process in self.started if process.code is None]
+
     async def pause_before_replacement(self) -> float:
         """Kill the newest process; how long until another takes its place."""
         self.started[-1].code = 1
@@ -69,7 +73,7 @@ async def test_all_places_are_filled_at_once_and_stay_filled() -> None:
     scene = Scene(3)
     for _ in range(5):
         await scene.supervisor.run_once()
-    assert [process.pid for process in scene.started] == scene.supervisor.pids == [1, 2, 3]
+    assert [process.pid for process in scene.started] == scene.running == [1, 2, 3]
 
 
 async def test_without_places_there_is_nothing_to_look_after() -> None:
@@ -87,7 +91,7 @@ async def test_a_worker_that_dies_is_told_of_and_replaced_after_a_pause() -> Non
     assert len(scene.started) == 1
     scene.clock.pass_seconds(0.5)
     await scene.supervisor.run_once()
-    assert scene.supervisor.pids == [2]
+    assert scene.running == [2]
 
 
 async def test_the_pauses_of_a_crash_loop_grow_up_to_half_a_minute() -> None:
@@ -115,7 +119,7 @@ async def test_a_crash_loop_in_one_place_does_not_delay_the_others() -> None:
         await scene.supervisor.run_once()
         scene.clock.pass_seconds(60)
         await scene.supervisor.run_once()
-    assert len(scene.supervisor.pids) == 2
+    assert len(scene.running) == 2
 
 
 async def test_a_stop_asks_every_worker_to_end() -> None:

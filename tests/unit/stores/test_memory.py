@@ -46,7 +46,7 @@ async def test_nothing_of_a_finished_delivery_is_left_after_cleaning() -> None:
     store, org = MemoryStore(), an_org()
     endpoint = an_endpoint(org.org_id)
     await store.put_org(org)
-    await store.put_endpoint(endpoint)
+    await store.put_endpoint(endpoint, 0)
     await store.accept([a_submission(org.org_id, [endpoint.endpoint_id]) for _ in range(50)], 1, NOW)
     claims = await store.claim_due([Quota(endpoint.endpoint_id, 50)], NOW, NOW + SECOND, "w1")
     await store.settle([Settlement.delivered(claim, success(NOW)) for claim in claims], NOW)

@@ -41,7 +41,7 @@ async def endpoints(stores: list[PostgresStore]) -> list[Endpoint]:
     await stores[0].put_org(org)
     made = [an_endpoint(org.org_id) for _ in range(3)]
     for endpoint in made:
-        await stores[0].put_endpoint(endpoint)
+        await stores[0].put_endpoint(endpoint, 0)
     return made
 
 
@@ -147,7 +147,7 @@ async def test_a_change_of_endpoints_is_not_starved_by_a_stream_of_accepts(
     streams = [asyncio.create_task(stream(store)) for store in stores for _ in range(3)]
     async with asyncio.timeout(10):
         for _ in range(5):
-            await stores[0].put_endpoint(replace(endpoints[0], name="renamed"))
+            await stores[0].put_endpoint(replace(endpoints[0], name="renamed"), 1)
     changed.set()
     await asyncio.gather(*streams)
 

@@ -22,7 +22,7 @@ async def connection(postgres_store: PostgresStore, postgres_url: str) -> AsyncI
         org = an_org()
         await postgres_store.put_org(org)
         endpoint = an_endpoint(org.org_id)
-        await postgres_store.put_endpoint(endpoint)
+        await postgres_store.put_endpoint(endpoint, 0)
         submission = a_submission(org.org_id, [endpoint.endpoint_id], key="k")
         await postgres_store.accept([submission], await postgres_store.routing_version(), NOW)
     opened = await asyncpg.connect(postgres_url)

@@ -111,7 +111,7 @@ async def test_a_pinned_snapshot_makes_sweeps_dear_and_leaves_looking_from_the_m
     org = an_org()
     await postgres_store.put_org(org)
     endpoint = an_endpoint(org.org_id)
-    await postgres_store.put_endpoint(endpoint)
+    await postgres_store.put_endpoint(endpoint, 0)
     pinned = await asyncpg.connect(postgres_url)
     await pinned.execute("BEGIN ISOLATION LEVEL REPEATABLE READ; SELECT count(*) FROM doorstep_marks")
     version = await postgres_store.routing_version()

@@ -40,7 +40,7 @@ async def _prepare(store: PostgresStore) -> tuple[UUID, UUID]:
     org = an_org()
     await store.put_org(org)
     endpoint = an_endpoint(org.org_id)
-    await store.put_endpoint(endpoint)
+    await store.put_endpoint(endpoint, 0)
     return org.org_id, endpoint.endpoint_id
 
 

@@ -28,9 +28,9 @@ FILL = (
     """INSERT INTO doorstep_idempotency (org_id, key, fingerprint, event_uid, event_created_at, delivery_count, created_at)
        SELECT 1, n::text, '', gen_random_uuid(), n, 1, n FROM generate_series(1, $1::int) n""",
 )
-_OFFER = ([1], [UUID(int=1)], [UUID(int=2)], [10], [None], [0], [])
+_OFFER = ([1], [UUID(int=1)], [UUID(int=2)], [10], [None], [0], [1_000_000], [])
 _CLAIM = (NOW, NOW + SECOND, "w", "claimed", 5)
-_NO_EVENTS = [[] for _ in range(17)]
+_NO_EVENTS = [[] for _ in range(19)]
 
 HOT: dict[str, tuple[str, tuple[object, ...]]] = {
     "accept": (accepting.ACCEPT, tuple(_NO_EVENTS)),
@@ -42,7 +42,7 @@ HOT: dict[str, tuple[str, tuple[object, ...]]] = {
     "sweep": (claiming.SWEEP, ()),
     "look": (claiming.LOOK, ([1], [0])),
     "expired": (claiming.EXPIRED, (NOW, 100)),
-    "settle": (settling.SETTLE, (NOW, *([] for _ in range(21)))),
+    "settle": (settling.SETTLE, (NOW, *([] for _ in range(22)))),
     "settle events": (settling.SETTLE_EVENTS, (NOW, [1], [1], [0])),
     "release": (settling.RELEASE, (NOW, [1], [1], ["n"])),
 }
@@ -83,7 +83,7 @@ async def test_claiming_and_sweeping_touch_as_many_pages_after_50000_finished_de
     postgres_store: PostgresStore,
 ) -> None:
     endpoint_id = await _with_waiting(postgres_store)
-    offer = ([1], [endpoint_id], [endpoint_id], [10], [None], [0], [])
+    offer = ([1], [endpoint_id], [endpoint_id], [10], [None], [0], [1_000_000], [])
     async with postgres_store._hot.connection() as connection:
         before = [
             await buffers(connection, claiming.SWEEP),
@@ -102,7 +102,7 @@ async def _with_waiting(store: PostgresStore) -> UUID:
     org = an_org()
     await store.put_org(org)
     endpoint = an_endpoint(org.org_id)
-    await store.put_endpoint(endpoint)
+    await store.put_endpoint(endpoint, 0)
     made = [a_submission(org.org_id, [endpoint.endpoint_id]) for _ in range(20)]
     await store.accept(made, await store.routing_version(), NOW)
     warm = await store.claim_due([Quota(endpoint.endpoint_id, 1)], NOW, NOW + SECOND, "w")

@@ -52,7 +52,7 @@ async def ready(postgres_store: PostgresStore) -> tuple[UUID, UUID]:
     org = an_org()
     await postgres_store.put_org(org)
     endpoint = an_endpoint(org.org_id)
-    await postgres_store.put_endpoint(endpoint)
+    await postgres_store.put_endpoint(endpoint, 0)
     if postgres_store._wakeups._connection is None:
         await listening.wakes()
     return org.org_id, endpoint.endpoint_id

@@ -25,7 +25,8 @@ from doorstep.stores.sql.sqlite.batches import (
 COLUMNS: tuple[Column, ...] = (Numbers("n"), Numbers("maybe"), Texts("t"), Uids("u"), Blobs("b"))
 INT64 = st.integers(-(2**63), 2**63 - 1)
 TEXT = st.text(st.characters(exclude_characters="\0", exclude_categories=("Cs",)))
-ROWS = st.lists(st.tuples(INT64, st.none() | INT64, TEXT, st.uuids().map(lambda uid: uid.bytes), st.binary()))
+UIDS = st.uuids().map(lambda uid: uid.bytes)
+ROWS = st.lists(st.tuples(INT64, st.none() | INT64, TEXT, UIDS, st.none() | st.binary()))
 
 
 def table() -> sqlite3.Connection:
@@ -35,7 +36,9 @@ def table() -> sqlite3.Connection:
 
 
 @given(ROWS)
-def test_rows_come_out_of_one_packed_row_as_they_went_in(rows: list[tuple[int, int | None, str, bytes, bytes]]) -> None:
+def test_rows_come_out_of_one_packed_row_as_they_went_in(
+    rows: list[tuple[int, int | None, str, bytes, bytes | None]],
+) -> None:
     connection = table()
     assert write_rows(connection, "INSERT INTO rows (n, maybe, t, u, b) VALUES {rows}", rows) == len(rows)
     row = connection.execute(packed(COLUMNS, "FROM rows ORDER BY id LIMIT ?"), (len(rows),)).fetchone()

@@ -16,9 +16,10 @@ from doorstep.model.settlement import Settled, Settlement
 from doorstep.model.submission import Receipt, Submission, Verdict
 from doorstep.stores import notes
 from doorstep.stores.memory.projections import attempt_of, claim_of, new_delivery
-from doorstep.stores.memory.tables import DeliveryRow, EventRow, Tables
+from doorstep.stores.memory.tables import NEVER, DeliveryRow, EventRow, Tables
 from doorstep.stores.rate import admit
 from doorstep.stores.text import check_storable, storable
+from doorstep.stores.weight import fitting
 
 
 class PathVerbs:
@@ -41,7 +42,7 @@ class PathVerbs:
         lanes = (
             Lane(endpoint_id, waiting.first_at, tables.circuits.get(endpoint_id))
             for endpoint_id, waiting in tables.waiting.items()
-            if waiting
+            if waiting and waiting.first_at != NEVER
         )
         return sorted(lanes, key=lambda lane: lane.due_at)
 
@@ -86,7 +87,7 @@ class PathVerbs:
 
     async def expired(self, now: Instant, limit: int) -> list[Claim]:
         keys = islice(self._tables.leased.until(now), limit)
-        return [claim_of(self._tables.by_key[key], picked_up=False) for key in keys]
+        return [claim_of(self._tables.by_key[key], picked_up=False)._replace(payload=b"") for key in keys]
 
     # -- accepting -----------------------------------------------------------------------------------------
 
@@ -94,6 +95,7 @@ class PathVerbs:
         self._tables.check_org(submission.event.org_id)
         check_storable("event_type", submission.event.event_type)
         check_storable("correlation_id", submission.event.correlation_id)
+        check_storable("ordering_key", submission.event.ordering_key)
         check_storable("idempotency_key", submission.idempotency_key)
         for delivery in submission.deliveries:
             endpoint = self._tables.endpoints.get(delivery.endpoint_id)
@@ -147,10 +149,11 @@ class PathVerbs:
         waiting = tables.waiting.get(quota.endpoint_id)
         if room <= 0 or waiting is None:
             return []
-        keys = list(islice(waiting.until(now), room))
+        rows = [tables.by_key[key] for key in islice(waiting.until(now), room)]
+        rows = rows[: fitting((len(row.payload) for row in rows), quota.bytes_max)]
         if quota.rate_per_second is not None:
-            keys = keys[: self._admit(quota.endpoint_id, quota.rate_per_second, now, len(keys))]
-        return [tables.by_key[key] for key in keys]
+            rows = rows[: self._admit(quota.endpoint_id, quota.rate_per_second, now, len(rows))]
+        return rows
 
     def _admit(self, endpoint_id: UUID, rate_per_second: float, now: Instant, wanted: int) -> int:
         marks = self._tables.rate_next_at

@@ -5,6 +5,7 @@ from __future__ import annotations
 from doorstep.model.attempt import Attempt
 from doorstep.model.claim import Claim
 from doorstep.model.delivery import Delivery, DeliveryState, NewDelivery
+from doorstep.model.event import EventSummary, EventView
 from doorstep.model.settlement import Settlement
 from doorstep.stores.memory.tables import DeliveryRow, EventRow
 from doorstep.stores.text import storable
@@ -25,6 +26,38 @@ def new_delivery(row: EventRow, new: NewDelivery) -> Delivery:
     )
 
 
+def view_of(row: EventRow) -> EventView:
+    """An event with the figures that its deliveries add up to."""
+    deliveries = [one.delivery for one in row.deliveries]
+    retried = (one.last_attempt_at for one in deliveries if one.attempt > 1)
+    return EventView(
+        event=row.event,
+        status=row.status,
+        deliveries=row.accepted_deliveries,
+        retry_attempts=max((one.retry_attempts for one in deliveries), default=0),
+        last_retry_at=max((at for at in retried if at is not None), default=None),
+        failed_at=row.failed_at,
+        next_retry_at=min((one.next_retry_at for one in deliveries if one.next_retry_at is not None), default=None),
+    )
+
+
+def summary_of(row: EventRow) -> EventSummary:
+    """The same without what the sender gave to be delivered."""
+    view = view_of(row)
+    return EventSummary(
+        event_id=view.event.event_id,
+        event_type=view.event.event_type,
+        created_at=view.event.created_at,
+        correlation_id=view.event.correlation_id,
+        status=view.status,
+        deliveries=view.deliveries,
+        retry_attempts=view.retry_attempts,
+        last_retry_at=view.last_retry_at,
+        failed_at=view.failed_at,
+        next_retry_at=view.next_retry_at,
+    )
+
+
 def claim_of(row: DeliveryRow, picked_up: bool) -> Claim:
     """The claim that holds a delivery in progress."""
     delivery, event = row.delivery, row.event.event
@@ -38,7 +71,7 @@ def claim_of(row: DeliveryRow, picked_up: bool) -> Claim:
         endpoint_id=delivery.endpoint_id,
         org_id=event.org_id,
         event_type=event.event_type,
-        payload=event.payload,
+        payload=row.payload,
         correlation_id=event.correlation_id,
         accepted_at=event.created_at,
         expires_at=event.expires_at,
@@ -50,6 +83,7 @@ def claim_of(row: DeliveryRow, picked_up: bool) -> Claim:
         lease_until=delivery.due_at,
         worker=delivery.worker,
         picked_up=picked_up,
+        ordering_key=event.ordering_key,
     )
 
 

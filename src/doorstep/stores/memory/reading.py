@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from uuid import UUID
 
 from doorstep.errors import NotFound
 from doorstep.model.attempt import Attempt
 from doorstep.model.delivery import Delivery, DeliveryState, HistoryLine
-from doorstep.model.event import EventView
+from doorstep.model.event import EventSummary, EventView
+from doorstep.stores import notes
+from doorstep.stores.memory.projections import summary_of, view_of
 from doorstep.stores.memory.tables import DeliveryRow, Tables
 
 
@@ -17,20 +20,11 @@ class ReadingVerbs:
     _tables: Tables
 
     async def event(self, org_id: UUID, event_id: UUID) -> EventView:
-        row = self._tables.events.get(event_id)
-        if row is None or row.event.org_id != org_id:
-            raise NotFound(f"no event {event_id}")
-        deliveries = [one.delivery for one in row.deliveries]
-        retried = (one.last_attempt_at for one in deliveries if one.attempt > 1)
-        return EventView(
-            event=row.event,
-            status=row.status,
-            deliveries=row.accepted_deliveries,
-            retry_attempts=max((one.retry_attempts for one in deliveries), default=0),
-            last_retry_at=max((at for at in retried if at is not None), default=None),
-            failed_at=row.failed_at,
-            next_retry_at=min((one.next_retry_at for one in deliveries if one.next_retry_at is not None), default=None),
-        )
+        return view_of(self._tables.event(org_id, event_id))
+
+    async def summaries(self, org_id: UUID, event_ids: Sequence[UUID]) -> list[EventSummary]:
+        rows = [self._tables.events.get(event_id) for event_id in dict.fromkeys(event_ids)]
+        return [summary_of(row) for row in rows if row is not None and row.event.org_id == org_id and not row.deleted]
 
     async def deliveries(self, org_id: UUID, event_id: UUID) -> list[Delivery]:
         row = self._tables.events.get(event_id)
@@ -46,6 +40,12 @@ class ReadingVerbs:
 
     async def history(self, org_id: UUID, delivery_id: UUID) -> list[HistoryLine]:
         return list(self._row(org_id, delivery_id).history)
+
+    async def payload(self, org_id: UUID, delivery_id: UUID) -> bytes:
+        row = self._row(org_id, delivery_id)
+        if row.event.deleted:
+            raise NotFound(notes.no_payload(delivery_id))
+        return row.payload
 
     async def tally(self) -> dict[DeliveryState, int]:
         states = [row.delivery.state for row in self._tables.deliveries.values()]

@@ -6,7 +6,8 @@ from uuid import UUID
 
 from msgspec.structs import replace
 
-from doorstep.errors import NotFound
+from doorstep.errors import Conflict, NotFound
+from doorstep.model.act import AuditLine
 from doorstep.model.circuit import Circuit, CircuitChange
 from doorstep.model.endpoint import Endpoint, EndpointState, Routing
 from doorstep.model.org import ApiKey, Org
@@ -25,13 +26,18 @@ class RegistryVerbs:
     async def routing_version(self) -> int:
         return self._tables.routing_version
 
-    async def put_endpoint(self, endpoint: Endpoint) -> None:
+    async def put_endpoint(self, endpoint: Endpoint, expected_version: int, line: AuditLine | None = None) -> bool:
         self._tables.check_org(endpoint.org_id)
         present = self._tables.endpoints.get(endpoint.endpoint_id)
         if present is not None and present.org_id != endpoint.org_id:
             raise NotFound(f"no endpoint {endpoint.endpoint_id}")
-        self._tables.endpoints[endpoint.endpoint_id] = endpoint
+        if expected_version != (present.version if present else 0):
+            return False
+        self._tables.endpoints[endpoint.endpoint_id] = replace(endpoint, version=expected_version + 1)
         self._tables.routing_version += 1
+        if line is not None:
+            self._tables.audit.append(line)
+        return True
 
     async def endpoint(self, org_id: UUID, endpoint_id: UUID) -> Endpoint:
         endpoint = self._tables.endpoints.get(endpoint_id)
@@ -64,9 +70,14 @@ class RegistryVerbs:
     async def orgs(self) -> list[Org]:
         return list(self._tables.orgs.values())
 
-    async def put_key(self, key: ApiKey) -> None:
+    async def put_key(self, key: ApiKey, line: AuditLine | None = None) -> None:
         self._tables.check_org(key.org_id)
+        known = await self.find_key(key.digest)
+        if known is not None and known.key_id != key.key_id:
+            raise Conflict("another key has the same digest")
         self._tables.keys[key.key_id] = key
+        if line is not None:
+            self._tables.audit.append(line)
 
     async def keys(self, org_id: UUID) -> list[ApiKey]:
         return [key for key in self._tables.keys.values() if key.org_id == org_id]

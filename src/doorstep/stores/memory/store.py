@@ -5,8 +5,9 @@ from __future__ import annotations
 from collections.abc import Callable
 
 from doorstep.clock import AnchoredClock, Clock, Instant
+from doorstep.stores.memory.bulk import BulkVerbs
 from doorstep.stores.memory.house import HouseVerbs
-from doorstep.stores.memory.operators import OperatorVerbs
+from doorstep.stores.memory.listing import ListVerbs
 from doorstep.stores.memory.path import PathVerbs
 from doorstep.stores.memory.reading import ReadingVerbs
 from doorstep.stores.memory.registry import RegistryVerbs
@@ -14,10 +15,10 @@ from doorstep.stores.memory.tables import Tables
 from doorstep.stores.store import Capabilities
 
 
-class MemoryStore(PathVerbs, RegistryVerbs, OperatorVerbs, ReadingVerbs, HouseVerbs):
+class MemoryStore(PathVerbs, RegistryVerbs, BulkVerbs, ReadingVerbs, ListVerbs, HouseVerbs):
     """A Store that keeps everything in this process, for tests, simulations and readers."""
 
-    capabilities = Capabilities(durable=False, many_machines=False, pushes_wakeups=True)
+    capabilities = Capabilities(many_machines=False)
 
     def __init__(self, clock: Clock | None = None) -> None:
         """`clock` only answers `time()`; no verb asks it."""

@@ -11,8 +11,9 @@ from msgspec.structs import replace
 
 from doorstep.clock import Instant
 from doorstep.errors import NotFound
-from doorstep.model.act import AuditLine
 from doorstep.model.attempt import Attempt
+from doorstep.model.bulk import Bulk
+from doorstep.model.cause import cause_of
 from doorstep.model.circuit import Circuit, CircuitChange
 from doorstep.model.delivery import (
     DEAD_STATES,
@@ -31,13 +32,18 @@ from doorstep.model.org import ApiKey, Org
 from doorstep.model.settlement import StatusChange
 from doorstep.model.submission import Receipt
 from doorstep.stores import notes
+from doorstep.stores.memory.audit_log import AuditLog
 from doorstep.stores.memory.due_index import DueIndex
+from doorstep.stores.memory.lines import Line, Lines
+
+NEVER: Instant = 2**62
+"""Where the blocked are found among those that wait: after all that have a time."""
 
 
 class EventRow:
     """An event, its status, and how many of its deliveries are open, dead, done or cancelled."""
 
-    __slots__ = ("accepted_deliveries", "deliveries", "event", "failed_at", "states", "status")
+    __slots__ = ("accepted_deliveries", "deleted", "deliveries", "event", "failed_at", "states", "status")
 
     def __init__(self, event: Event) -> None:
         self.event = event
@@ -46,6 +52,7 @@ class EventRow:
         self.deliveries: list[DeliveryRow] = []
         self.accepted_deliveries = 0
         self.failed_at: Instant | None = None
+        self.deleted = False
 
     def status_now(self) -> EventStatus:
         """What the deliveries add up to. An event that has left `received` never returns there."""
@@ -69,7 +76,7 @@ class EventRow:
 class DeliveryRow:
     """A delivery as readers see it, and what only the store knows of it."""
 
-    __slots__ = ("attempts", "delivery", "event", "history", "key", "round_base", "token")
+    __slots__ = ("attempts", "delivery", "event", "history", "key", "own_payload", "round_base", "token")
 
     def __init__(self, key: int, delivery: Delivery, event: EventRow) -> None:
         self.key = key
@@ -80,12 +87,45 @@ class DeliveryRow:
         """That of the newest claim; it never goes back."""
         self.round_base = 0
         """The attempt after which the present round of retries began."""
+        self.own_payload: bytes | None = None
+        """What an operator edited it to be."""
         self.attempts: list[Attempt] = []
         self.history = [HistoryLine(delivery.created_at, None, delivery.state, 0, notes.ACCEPTED)]
+
+    @property
+    def payload(self) -> bytes:
+        """What goes out."""
+        return self.event.event.payload if self.own_payload is None else self.own_payload
+
+    @property
+    def line(self) -> Line | None:
+        """That in which it waits for its turn, if its event has an ordering key."""
+        key = self.event.event.ordering_key
+        return None if key is None else (self.delivery.endpoint_id, key)
 
     def retries_used(self, attempt: int, retries_max: int) -> int:
         """How many retries an attempt of this number means: none for the first of a round."""
         return min(max(attempt - 1 - self.round_base, 0), retries_max)
+
+
+class BulkItem:
+    """A delivery that a bulk operation retried, and how that ended once it is known."""
+
+    __slots__ = ("attempt", "succeeded")
+
+    def __init__(self, attempt: int) -> None:
+        self.attempt = attempt
+        self.succeeded: bool | None = None
+
+
+class BulkRow:
+    __slots__ = ("bulk", "items", "key")
+
+    def __init__(self, key: int, bulk: Bulk) -> None:
+        self.key = key
+        """Grows with every operation: the order of creation."""
+        self.bulk = bulk
+        self.items: dict[UUID, BulkItem] = {}
 
 
 class Tables:
@@ -102,7 +142,8 @@ class Tables:
         self.events: dict[UUID, EventRow] = {}
         self.deliveries: dict[UUID, DeliveryRow] = {}
         self.idempotency: dict[tuple[UUID, str], tuple[Instant, bytes, Receipt]] = {}
-        self.audit: list[AuditLine] = []
+        self.audit = AuditLog()
+        self.bulks: dict[UUID, BulkRow] = {}
         self.wakes: list[Callable[[], None]] = []
 
         self.by_key: dict[int, DeliveryRow] = {}
@@ -110,19 +151,27 @@ class Tables:
         self.forced = DueIndex()
         self.leased = DueIndex()
         self.in_flight: Counter[UUID] = Counter()
+        self.lines = Lines()
         self.dead = DueIndex()
         self.removable = DueIndex()
         self.acknowledged: dict[UUID, Instant] = {}
         self._last_key = 0
+        self._last_bulk_key = 0
 
     def add(self, delivery: Delivery, event: EventRow) -> None:
         self._last_key += 1
         row = DeliveryRow(self._last_key, delivery, event)
+        if row.line is not None and self.lines.first(row.line) is not None:
+            row.delivery = replace(delivery, due_at=None, blocked=True)
         self.deliveries[delivery.delivery_id] = self.by_key[row.key] = row
         event.deliveries.append(row)
         event.accepted_deliveries += 1
         event.states[delivery.state] += 1
         self._index(row)
+
+    def add_bulk(self, bulk: Bulk) -> None:
+        self._last_bulk_key += 1
+        self.bulks[bulk.bulk_id] = BulkRow(self._last_bulk_key, bulk)
 
     def change(self, row: DeliveryRow, at: Instant, note: str, **fields: Any) -> list[Move]:
         """The gate: every change of a delivery is checked, counted, written to its history and indexed here.
@@ -132,12 +181,15 @@ class Tables:
         old, new = row.delivery, replace(row.delivery, **fields)
         if new.state is not old.state:
             check_transition(old.state, new.state)
+            new = _with_cause(new)
             row.history.append(HistoryLine(at, old.state, new.state, new.attempt, note))
             row.event.states[old.state] -= 1
             row.event.states[new.state] += 1
         self._unindex(row)
         row.delivery = new
         self._index(row)
+        if row.line is not None and old.state in OPEN_STATES:
+            self._unblock_first(row.line, at)
         return [_move(row, old.state)] if new.state is not old.state else []
 
     def update_statuses(self, rows: Iterable[DeliveryRow], at: Instant) -> list[StatusChange]:
@@ -157,9 +209,34 @@ class Tables:
         if not row.event.deliveries:
             del self.events[row.event.event.event_id]
 
+    def event(self, org_id: UUID, event_id: UUID) -> EventRow:
+        """An event of this organization that was not deleted; NotFound otherwise."""
+        row = self.events.get(event_id)
+        if row is None or row.event.org_id != org_id or row.deleted:
+            raise NotFound(f"no event {event_id}")
+        return row
+
+    def erase(self, event: EventRow, at: Instant) -> None:
+        """Forget what the sender gave, but not that there was something."""
+        event.deleted = True
+        event.event = replace(event.event, payload=b"", metadata=b"{}")
+        for row in event.deliveries:
+            row.own_payload = None
+            self.change(row, at, "", edited=False)
+        if not event.accepted_deliveries:
+            self.acknowledged.setdefault(event.event.event_id, at)
+
     def check_org(self, org_id: UUID) -> None:
         if org_id not in self.orgs:
             raise NotFound(f"no organization {org_id}")
+
+    def _unblock_first(self, line: Line, at: Instant) -> None:
+        """Whoever is the first of a line now may go: at once, but not before its own time, if it has one."""
+        key = self.lines.first(line)
+        if key is not None and self.by_key[key].delivery.blocked:
+            row = self.by_key[key]
+            deliver_at = 0 if row.delivery.forced else row.event.event.deliver_at or 0
+            self.change(row, at, "", blocked=False, due_at=max(at, deliver_at))
 
     def _update_status(self, event: EventRow, retry_attempts: int, at: Instant) -> StatusChange | None:
         old, new = event.status, event.status_now()
@@ -173,17 +250,23 @@ class Tables:
     def _index(self, row: DeliveryRow) -> None:
         for index, at in self._places(row.delivery):
             index.add(at, row.key)
+        if row.line is not None and row.delivery.state in OPEN_STATES:
+            self.lines.add(row.line, row.key)
         if row.delivery.state is DeliveryState.IN_PROGRESS:
             self.in_flight[row.delivery.endpoint_id] += 1
 
     def _unindex(self, row: DeliveryRow) -> None:
         for index, at in self._places(row.delivery):
             index.remove(at, row.key)
+        if row.line is not None and row.delivery.state in OPEN_STATES:
+            self.lines.remove(row.line, row.key)
         if row.delivery.state is DeliveryState.IN_PROGRESS:
             self.in_flight[row.delivery.endpoint_id] -= 1
 
     def _places(self, delivery: Delivery) -> Iterable[tuple[DueIndex, Instant]]:
         """The indexes that a delivery belongs to in its present state, each with the instant it is sorted by."""
+        if delivery.blocked:
+            return ((self.waiting[delivery.endpoint_id], NEVER),)
         if delivery.due_at is not None:
             if delivery.state is DeliveryState.IN_PROGRESS:
                 return ((self.leased, delivery.due_at),)
@@ -195,6 +278,17 @@ class Tables:
         if delivery.state is DeliveryState.ARCHIVED and not delivery.deleted:
             return ()
         return ((self.removable, delivery.settled_at),)
+
+
+def _with_cause(delivery: Delivery) -> Delivery:
+    """Every death has a cause, and a new round begins without one."""
+    match delivery.state:
+        case DeliveryState.DEAD:
+            cause = cause_of(delivery.endpoint_id, delivery.code or "", delivery.reason or "")
+            return replace(delivery, cause=cause)
+        case DeliveryState.PENDING:
+            return replace(delivery, cause=None)
+    return delivery
 
 
 def _move(row: DeliveryRow, old_state: DeliveryState) -> Move:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import NamedTuple, TypeVar
 from uuid import UUID
 
@@ -13,7 +13,7 @@ from doorstep.model.delivery import DEAD_STATES, DONE_STATES, OPEN_STATES, Deliv
 from doorstep.model.event import EventStatus, status_of
 from doorstep.model.move import Move
 from doorstep.model.settlement import StatusChange
-from doorstep.stores.sql.cold.script import Row, Script, ask, each
+from doorstep.stores.sql.cold.script import Row, Script, Step, ask, each
 from doorstep.stores.sql.schema import deliveries, endpoints, events, history, orgs
 
 T = TypeVar("T")
@@ -35,6 +35,7 @@ MOVER = (
         endpoints.c.uid,
         orgs.c.uid,
         events.c.correlation_id,
+        deliveries.c.ordering_key,
     )
     .join(events, events.c.id == deliveries.c.event_id)
     .join(endpoints, endpoints.c.id == deliveries.c.endpoint_id)
@@ -58,6 +59,7 @@ class Mover(NamedTuple):
     endpoint_id: UUID
     org_id: UUID
     correlation_id: str
+    ordering_key: str | None
 
     @classmethod
     def of(cls, row: Row) -> Mover:
@@ -106,7 +108,7 @@ _EVENTS = (
 )
 _COUNT = (
     update(events)
-    .where(events.c.id == bindparam("key"))
+    .where(events.c.id.in_(bindparam("keys", expanding=True)))
     .values({name: bindparam(f"new_{name}") for name in ("open_count", "dead_count", "done_count")})
 )
 _CHANGE_STATUS = _COUNT.values(status=bindparam("new_status"), ended_at=bindparam("new_ended_at"))
@@ -130,10 +132,12 @@ def update_statuses(moved: Iterable[tuple[Mover, DeliveryState]], at: Instant) -
         tallies.setdefault(mover.event_key, _Tally()).add(mover, state)
     changes: dict[int, StatusChange] = {}
     for part in parts(sorted(tallies)):
-        for row in (yield ask(_EVENTS, keys=part)):
-            change = yield from _update_status(row, tallies[row[0]], at)
-            if change:
-                changes[row[0]] = change
+        rows = yield ask(_EVENTS, keys=part)
+        standings = {row[0]: _standing(row, tallies[row[0]]) for row in rows}
+        changes |= {row[0]: _change(row, tallies[row[0]], standings[row[0]]) for row in rows if standings[row[0]].anew}
+        # Most end up alike. One by one, the events of one step of a bulk operation took 160 ms on PostgreSQL.
+        for standing, keys in _alike(standings).items():
+            yield standing.step(keys, at)
     return [changes[key] for key in tallies if key in changes]
 
 
@@ -157,22 +161,46 @@ class _Tally:
             self.done += sign * (changed in DONE_STATES)
 
 
-def _update_status(row: Row, tally: _Tally, at: Instant) -> Script[StatusChange | None]:
-    key, event_id, org_id, correlation_id, status, *counts = row
-    old, (open_count, dead_count, done_count) = EventStatus(status), counts
-    new_counts = {
+class _Standing(NamedTuple):
+    """What an event becomes."""
+
+    status: EventStatus
+    anew: bool
+    """It had another status before."""
+    open_count: int
+    dead_count: int
+    done_count: int
+
+    def step(self, keys: Sequence[int], at: Instant) -> Step:
+        counts = {f"new_{name}": getattr(self, name) for name in ("open_count", "dead_count", "done_count")}
+        if not self.anew:
+            return ask(_COUNT, keys=keys, **counts)
+        ended_at = at if self.status is EventStatus.FAILED else None
+        return ask(_CHANGE_STATUS, keys=keys, new_status=self.status, new_ended_at=ended_at, **counts)
+
+
+def _standing(row: Row, tally: _Tally) -> _Standing:
+    *_, status, open_count, dead_count, done_count = row
+    old = EventStatus(status)
+    counts = {
         "open_count": open_count + tally.open,
         "dead_count": dead_count + tally.dead,
         "done_count": done_count + tally.done,
     }
-    new = status_of(picked_up=old is not EventStatus.RECEIVED, **new_counts)
-    fields = {f"new_{name}": value for name, value in new_counts.items()}
-    if new is old:
-        yield ask(_COUNT, key=key, **fields)
-        return None
-    ended_at = at if new is EventStatus.FAILED else None
-    yield ask(_CHANGE_STATUS, key=key, new_status=new, new_ended_at=ended_at, **fields)
-    return StatusChange(event_id, org_id, correlation_id, old, new, tally.retry_attempts)
+    new = status_of(picked_up=old is not EventStatus.RECEIVED, **counts)
+    return _Standing(new, new is not old, **counts)
+
+
+def _change(row: Row, tally: _Tally, standing: _Standing) -> StatusChange:
+    _, event_id, org_id, correlation_id, status, *_ = row
+    return StatusChange(event_id, org_id, correlation_id, EventStatus(status), standing.status, tally.retry_attempts)
+
+
+def _alike(standings: Mapping[int, _Standing]) -> dict[_Standing, list[int]]:
+    alike: dict[_Standing, list[int]] = {}
+    for key, standing in standings.items():
+        alike.setdefault(standing, []).append(key)
+    return alike
 
 
 def _history_line(mover: Mover, state: DeliveryState, at: Instant, note: str) -> dict[str, object]:

@@ -1,33 +1,41 @@
-"""What operators and consumers do: acts on deliveries, acknowledgements, and the audit of both."""
+"""What operators and consumers do: acts on deliveries and acknowledgements."""
 
 from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
 from uuid import UUID
 
-import msgspec
-from sqlalchemy import BindParameter, bindparam, insert, literal_column, null, select, update
+from sqlalchemy import BindParameter, bindparam, case, literal_column, null, select, update
 
 from doorstep.clock import Instant
 from doorstep.errors import Conflict, NotFound
-from doorstep.model.act import ACTS_ON, Act, ActKind, ActResult, AuditLine
+from doorstep.model.act import Act, ActKind, ActResult, AuditLine
+from doorstep.model.cause import cause_of
 from doorstep.model.delivery import DeliveryState
 from doorstep.model.event import EventStatus
 from doorstep.model.move import Moved
 from doorstep.model.outcome import Category, Code
 from doorstep.model.settlement import StatusChange
 from doorstep.stores import notes
+from doorstep.stores.sql.cold.audit import audit_step
+from doorstep.stores.sql.cold.lines import turns_of, turns_to_end, unblock_after
 from doorstep.stores.sql.cold.moves import CHANGED, MOVED, MOVER, Effect, Mover, move, parts, update_statuses
-from doorstep.stores.sql.cold.registry import org_key
+from doorstep.stores.sql.cold.orgs import org_key
 from doorstep.stores.sql.cold.rows import IN_ORG
-from doorstep.stores.sql.cold.script import Row, Script, Step, ask
-from doorstep.stores.sql.schema import audit, deliveries, endpoints, events, orgs
+from doorstep.stores.sql.cold.script import Script, ask, ask_postgres
+from doorstep.stores.sql.schema import NEVER, deliveries, endpoints, events, orgs
 
 # -- acts --------------------------------------------------------------------------------------------------
 
 _AT: BindParameter[int] = bindparam("at")
 _CLOSED = MOVED.values(due_at=null(), forced=False, settled_at=_AT)
-_FORCE = Effect(CHANGED.values(due_at=_AT, forced=True), None)
+_FORCED = bindparam("new_forced", type_=deliveries.c.forced.type)
+_AT_ONCE = case(
+    (deliveries.c.due_at == NEVER, NEVER),  # who is blocked keeps its place in the line
+    (deliveries.c.due_at < _AT, deliveries.c.due_at),  # and who is overdue that among the others
+    else_=_AT,
+)
+_FORCE = Effect(CHANGED.values(due_at=_AT_ONCE, forced=_FORCED), None)
 _REVIVE = Effect(
     MOVED.values(
         state=DeliveryState.PENDING.value,
@@ -35,44 +43,46 @@ _REVIVE = Effect(
         settled_at=null(),
         retry_attempts=0,
         round_base=deliveries.c.attempt,
-        forced=True,
+        forced=_FORCED,
+        cause=null(),
     ),
     DeliveryState.PENDING,
 )
+_EDIT_AND_REVIVE = Effect(_REVIVE.statement.values(payload=bindparam("new_payload")), DeliveryState.PENDING)
 _BURY = Effect(
     _CLOSED.values(
         state=DeliveryState.DEAD.value,
         category=Category.PERMANENT.value,
         code=bindparam("new_code"),
         reason=bindparam("new_reason"),
+        cause=bindparam("new_cause"),
     ),
     DeliveryState.DEAD,
 )
 _RESOLVE = Effect(MOVED.values(state=DeliveryState.RESOLVED.value, settled_at=_AT), DeliveryState.RESOLVED)
-_DELETE = Effect(CHANGED.values(deleted_at=_AT, settled_at=_AT), None)
-_CANCEL = Effect(_CLOSED.values(state=DeliveryState.CANCELLED.value), DeliveryState.CANCELLED)
+DELETE = Effect(CHANGED.values(deleted_at=_AT, settled_at=_AT), None)
+CANCEL = Effect(_CLOSED.values(state=DeliveryState.CANCELLED.value), DeliveryState.CANCELLED)
 
-_CHOSEN = (
-    MOVER.where(
-        deliveries.c.org_id == bindparam("org"),
-        deliveries.c.uid.in_(bindparam("uids", expanding=True)),
-        deliveries.c.deleted_at.is_(None),
-    )
-    .order_by(deliveries.c.id)
-    .with_for_update(of=deliveries)
+_CHOSEN = MOVER.where(
+    deliveries.c.org_id == bindparam("org"),
+    deliveries.c.uid.in_(bindparam("uids", expanding=True)),
+    deliveries.c.deleted_at.is_(None),
 )
+_TURNS_OF_CHOSEN = turns_of(_CHOSEN)
+_LOCK_CHOSEN = _CHOSEN.order_by(deliveries.c.id).with_for_update(of=deliveries)
 
 
 def act(act: Act) -> Script[tuple[ActResult, Moved]]:
     org = yield from org_key(act.org_id)
     chosen = tuple(dict.fromkeys(act.delivery_ids))
     found = yield from _find(org, chosen)
-    allowed = {uid: found[uid] for uid in chosen if uid in found and found[uid].state in ACTS_ON[act.kind]}
+    allowed = {uid: found[uid] for uid in chosen if uid in found and found[uid].state in act.possible_in}
     refused = {uid: found[uid].state if uid in found else None for uid in chosen if uid not in allowed}
     result = ActResult(tuple(allowed), refused)
-    yield _audit_step(org, _audit_of(act, chosen, result))
+    yield audit_step(org, _audit_of(act, chosen, result))
     moved = yield from _do(act, allowed.values())
     changes = yield from update_statuses(moved, act.at)
+    yield from unblock_after(allowed.values(), act.at)
     moves = (mover.to(state) for mover, state in moved if state is not mover.state)
     return result, Moved(tuple(moves), tuple(changes))
 
@@ -80,8 +90,9 @@ def act(act: Act) -> Script[tuple[ActResult, Moved]]:
 def _find(org: int, chosen: Sequence[UUID]) -> Script[dict[UUID, Mover]]:
     """The deliveries of this organization among the chosen; a deleted dead letter counts as unknown."""
     found: dict[UUID, Mover] = {}
+    yield ask_postgres(_TURNS_OF_CHOSEN, org=org, uids=chosen)
     for part in parts(chosen):
-        rows = yield ask(_CHOSEN, org=org, uids=part)
+        rows = yield ask(_LOCK_CHOSEN, org=org, uids=part)
         found |= {mover.delivery_id: mover for mover in map(Mover.of, rows)}
     return found
 
@@ -91,33 +102,40 @@ def _do(act: Act, movers: Iterable[Mover]) -> Script[list[tuple[Mover, DeliveryS
     moved: list[tuple[Mover, DeliveryState]] = []
     groups: dict[Effect, list[Mover]] = {}
     for mover in movers:
-        effect = _effect(act.kind, mover.state)
+        effect = _effect(act, mover.state)
         groups.setdefault(effect, []).append(mover)
         moved.append((mover, effect.state or mover.state))
     for effect, group in groups.items():
-        yield from move(group, effect, act.at, notes.acted(act), **_values(act, effect))
+        if effect is _BURY:
+            yield from _bury(group, Code.SKIPPED, notes.acted(act), act.at, notes.acted(act))
+        else:
+            yield from move(group, effect, act.at, notes.acted(act), **_values(act, effect))
     return moved
 
 
-def _effect(kind: ActKind, state: DeliveryState) -> Effect:
-    match kind:
+def _effect(act: Act, state: DeliveryState) -> Effect:
+    match act.kind:
+        case ActKind.RETRY if state is DeliveryState.PENDING:
+            return _FORCE
         case ActKind.RETRY:
-            return _FORCE if state is DeliveryState.PENDING else _REVIVE
+            return _REVIVE if act.payload is None else _EDIT_AND_REVIVE
         case ActKind.SKIP:
             return _BURY
         case ActKind.RESOLVE:
             return _RESOLVE
         case ActKind.DELETE:
-            return _DELETE
+            return DELETE
         case ActKind.CANCEL:
-            return _CANCEL
+            return CANCEL
 
 
 def _values(act: Act, effect: Effect) -> dict[str, object]:
+    if effect is _FORCE:
+        return {"at": act.at, "new_forced": act.forced}
     if effect is _REVIVE:
-        return {"revive_at": act.revive_at}
-    if effect is _BURY:
-        return {"at": act.at, "new_code": Code.SKIPPED, "new_reason": notes.acted(act)}
+        return {"revive_at": act.revive_at, "new_forced": act.forced}
+    if effect is _EDIT_AND_REVIVE:
+        return {"revive_at": act.revive_at, "new_forced": act.forced, "new_payload": act.payload}
     return {"at": act.at}
 
 
@@ -136,13 +154,22 @@ def _audit_of(act: Act, chosen: Sequence[UUID], result: ActResult) -> AuditLine:
 # -- deliveries given up without a try ---------------------------------------------------------------------
 
 _WAITING = (
-    MOVER.where(
-        endpoints.c.uid == bindparam("endpoint"),
+    select(deliveries.c.id)
+    .where(
+        # A subquery, so that the order of the endpoint's index is known beforehand: else all that wait are sorted.
+        deliveries.c.endpoint_id
+        == select(endpoints.c.id).where(endpoints.c.uid == bindparam("endpoint")).scalar_subquery(),
         deliveries.c.state == literal_column("'pending'"),  # a parameter would keep its partial index from being used
         deliveries.c.created_at < bindparam("created_before"),
     )
     .order_by(deliveries.c.due_at, deliveries.c.id)
     .limit(bindparam("most"))
+)
+_LOCK_WAITING = (
+    MOVER.where(
+        deliveries.c.id.in_(bindparam("keys", expanding=True)), deliveries.c.state == literal_column("'pending'")
+    )
+    .order_by(deliveries.c.id)
     .with_for_update(of=deliveries)
 )
 _FOR_EVER: Instant = 2**63 - 1
@@ -151,12 +178,34 @@ _FOR_EVER: Instant = 2**63 - 1
 def bury(
     endpoint_id: UUID, code: str, reason: str, now: Instant, limit: int, created_before: Instant | None
 ) -> Script[Moved]:
+    """Chosen first, and locked after the turns of their lines: what is claimed meanwhile is left out, and nothing
+    takes its place, because that would be one whose turn has not been waited for."""
     before = _FOR_EVER if created_before is None else created_before
     rows = yield ask(_WAITING, endpoint=endpoint_id, created_before=before, most=limit)
-    movers = [Mover.of(row) for row in rows]
-    yield from move(movers, _BURY, now, notes.buried(code), at=now, new_code=code, new_reason=reason)
+    keys = [row[0] for row in rows]
+    yield turns_to_end(keys)
+    waiting: dict[int, Mover] = {}
+    for part in parts(keys):
+        waiting |= {mover.key: mover for mover in map(Mover.of, (yield ask(_LOCK_WAITING, keys=part)))}
+    return (yield from bury_all([waiting[key] for key in keys if key in waiting], code, reason, now))
+
+
+def bury_all(movers: Sequence[Mover], code: str, reason: str, now: Instant) -> Script[Moved]:
+    """Waiting deliveries, which the caller has locked after their turns, become dead letters without another try."""
+    yield from _bury(movers, code, reason, now, notes.buried(code))
     changes = yield from update_statuses([(mover, DeliveryState.DEAD) for mover in movers], now)
+    yield from unblock_after(movers, now)
     return Moved(tuple(mover.to(DeliveryState.DEAD) for mover in movers), tuple(changes))
+
+
+def _bury(movers: Iterable[Mover], code: str, reason: str, at: Instant, note: str) -> Script[None]:
+    """Endpoint by endpoint, because each has causes of its own."""
+    by_endpoint: dict[UUID, list[Mover]] = {}
+    for mover in movers:
+        by_endpoint.setdefault(mover.endpoint_id, []).append(mover)
+    for endpoint_id, group in by_endpoint.items():
+        cause = cause_of(endpoint_id, code, reason)
+        yield from move(group, _BURY, at, note, at=at, new_code=code, new_reason=reason, new_cause=cause)
 
 
 # -- the inbox ---------------------------------------------------------------------------------------------
@@ -164,7 +213,7 @@ def bury(
 _INBOX_EVENT = (
     select(events.c.id, events.c.correlation_id, events.c.status, events.c.delivery_count)
     .join(orgs, orgs.c.id == events.c.org_id)
-    .where(IN_ORG, events.c.uid == bindparam("event"))
+    .where(IN_ORG, events.c.uid == bindparam("event"), events.c.deleted_at.is_(None))
     .with_for_update(of=events)
 )
 _ACKNOWLEDGE = (
@@ -184,52 +233,3 @@ def acknowledge(org_id: UUID, event_id: UUID, now: Instant) -> Script[StatusChan
     if status == EventStatus.RECEIVED:
         yield ask(_ACKNOWLEDGE, key=key, at=now)
     return StatusChange(event_id, org_id, correlation_id, EventStatus(status), EventStatus.DELIVERED)
-
-
-# -- audit -------------------------------------------------------------------------------------------------
-
-_ADD_AUDIT = insert(audit)
-_AUDIT = (
-    select(audit.c.at, audit.c.actor, audit.c.action, audit.c.subjects, audit.c.result, audit.c.reason)
-    .join(orgs, orgs.c.id == audit.c.org_id)
-    .where(IN_ORG)
-    .order_by(audit.c.id.desc())
-    .limit(bindparam("most"))
-)
-_decode_subjects = msgspec.json.Decoder(tuple[str, ...]).decode
-
-
-def add_audit(line: AuditLine) -> Script[None]:
-    org = yield from org_key(line.org_id)
-    yield _audit_step(org, line)
-
-
-def audit_lines(org_id: UUID, limit: int) -> Script[list[AuditLine]]:
-    rows = yield ask(_AUDIT, org=org_id, most=limit)
-    return [_audit_line(org_id, row) for row in rows]
-
-
-def _audit_step(org: int, line: AuditLine) -> Step:
-    return ask(
-        _ADD_AUDIT,
-        org_id=org,
-        at=line.at,
-        actor=line.actor,
-        action=line.action,
-        subjects=msgspec.json.encode(line.subjects).decode(),
-        result=line.result,
-        reason=line.reason,
-    )
-
-
-def _audit_line(org_id: UUID, row: Row) -> AuditLine:
-    at, actor, action, subjects, result, reason = row
-    return AuditLine(
-        at=at,
-        org_id=org_id,
-        actor=actor,
-        action=action,
-        subjects=_decode_subjects(subjects),
-        result=result,
-        reason=reason,
-    )

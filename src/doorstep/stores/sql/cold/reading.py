@@ -4,23 +4,25 @@ from __future__ import annotations
 
 from uuid import UUID
 
-from sqlalchemy import and_, bindparam, case, func, select
+from sqlalchemy import bindparam, func, select
 
 from doorstep.errors import NotFound
 from doorstep.model.attempt import Attempt
 from doorstep.model.delivery import Delivery, DeliveryState, HistoryLine
-from doorstep.model.event import EventStatus, EventView
+from doorstep.model.event import EventView
 from doorstep.stores import notes
+from doorstep.stores.sql.cold.figures import figures_of
 from doorstep.stores.sql.cold.rows import (
     ATTEMPT,
     DELIVERY,
-    EVENT,
+    EVENT_AS_IT_STANDS,
     HISTORY,
     IN_ORG,
+    PAYLOAD,
     attempt_from,
     delivery_from,
-    event_from,
     history_from,
+    view_from,
 )
 from doorstep.stores.sql.cold.script import Script, ask
 from doorstep.stores.sql.schema import attempts as attempt_rows
@@ -30,16 +32,18 @@ from doorstep.stores.sql.schema import history as history_rows
 
 _D = delivery_rows.c
 
-_EVENT = EVENT.add_columns(events.c.id, events.c.status, events.c.delivery_count, events.c.ended_at).where(
-    IN_ORG, events.c.uid == bindparam("event")
+_EVENT = EVENT_AS_IT_STANDS.join(orgs, orgs.c.id == events.c.org_id).where(
+    IN_ORG, events.c.uid == bindparam("event"), events.c.deleted_at.is_(None)
 )
-_FIGURES = select(
-    func.coalesce(func.max(_D.retry_attempts), 0),
-    func.max(case((_D.attempt > 1, _D.last_attempt_at))),
-    func.min(case((and_(_D.state == DeliveryState.PENDING.value, _D.attempt > 0), _D.due_at))),
-).where(_D.event_id == bindparam("event_key"))
 _DELIVERIES = DELIVERY.where(IN_ORG, events.c.uid == bindparam("event")).order_by(_D.id)
 _DELIVERY = DELIVERY.where(IN_ORG, _D.uid == bindparam("delivery"))
+_PAYLOAD = (
+    select(func.coalesce(_D.payload, PAYLOAD), events.c.deleted_at)
+    .select_from(delivery_rows)
+    .join(events, events.c.id == _D.event_id)
+    .join(orgs, orgs.c.id == _D.org_id)
+    .where(IN_ORG, _D.uid == bindparam("delivery"))
+)
 _DELIVERY_KEY = (
     select(_D.id, _D.created_at).join(orgs, orgs.c.id == _D.org_id).where(IN_ORG, _D.uid == bindparam("delivery"))
 )
@@ -54,18 +58,9 @@ def event(org_id: UUID, event_id: UUID) -> Script[EventView]:
     rows = yield ask(_EVENT, org=org_id, event=event_id)
     if not rows:
         raise NotFound(f"no event {event_id}")
-    key, status, deliveries, ended_at = rows[0][-4:]
-    figures = yield ask(_FIGURES, event_key=key)
-    retry_attempts, last_retry_at, next_retry_at = figures[0]
-    return EventView(
-        event=event_from(org_id, rows[0]),
-        status=EventStatus(status),
-        deliveries=deliveries,
-        retry_attempts=retry_attempts,
-        last_retry_at=last_retry_at,
-        failed_at=ended_at if status == EventStatus.FAILED else None,
-        next_retry_at=next_retry_at,
-    )
+    key = rows[0][-4]
+    figures = yield from figures_of([key])
+    return view_from(org_id, rows[0], figures[key])
 
 
 def deliveries(org_id: UUID, event_id: UUID) -> Script[list[Delivery]]:
@@ -91,6 +86,16 @@ def history(org_id: UUID, delivery_id: UUID) -> Script[list[HistoryLine]]:
     rows = yield ask(_HISTORY, key=key)
     accepted = HistoryLine(created_at, None, DeliveryState.PENDING, 0, notes.ACCEPTED)
     return [accepted, *map(history_from, rows)]
+
+
+def payload(org_id: UUID, delivery_id: UUID) -> Script[bytes]:
+    rows = yield ask(_PAYLOAD, org=org_id, delivery=delivery_id)
+    if not rows:
+        raise NotFound(f"no delivery {delivery_id}")
+    found, deleted_at = rows[0]
+    if deleted_at is not None:
+        raise NotFound(notes.no_payload(delivery_id))
+    return bytes(found)
 
 
 def tally() -> Script[dict[DeliveryState, int]]:

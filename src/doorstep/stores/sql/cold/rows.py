@@ -11,11 +11,23 @@ from doorstep.model.attempt import Attempt
 from doorstep.model.circuit import Circuit, CircuitState
 from doorstep.model.delivery import Delivery, DeliveryState, HistoryLine
 from doorstep.model.endpoint import Endpoint
-from doorstep.model.event import Event
+from doorstep.model.event import Event, EventStatus, EventView
 from doorstep.model.org import ApiKey, Org, Role
 from doorstep.model.outcome import Timings
+from doorstep.stores.sql.cold.figures import Figures
 from doorstep.stores.sql.cold.script import Row
-from doorstep.stores.sql.schema import attempts, circuits, deliveries, endpoints, events, history, keys, orgs, payloads
+from doorstep.stores.sql.schema import (
+    NEVER,
+    attempts,
+    circuits,
+    deliveries,
+    endpoints,
+    events,
+    history,
+    keys,
+    orgs,
+    payloads,
+)
 
 decode_endpoint = msgspec.json.Decoder(Endpoint).decode
 decode_org = msgspec.json.Decoder(Org).decode
@@ -26,17 +38,20 @@ IN_ORG = orgs.c.uid == bindparam("org")
 """The condition of every statement about one organization's rows; `orgs` must be joined."""
 
 _LONG_PAYLOAD = select(payloads.c.payload).where(payloads.c.event_id == _E.id).scalar_subquery()
+PAYLOAD = func.coalesce(_E.payload, _LONG_PAYLOAD)
+"""An event's payload, wherever it is kept."""
 
 EVENT = select(
     _E.uid,
     _E.event_type,
-    func.coalesce(_E.payload, _LONG_PAYLOAD),
+    PAYLOAD,
     _E.created_at,
     _E.correlation_id,
     _E.deliver_at,
     _E.expires_at,
     _E.metadata,
-).join(orgs, orgs.c.id == _E.org_id)
+    _E.ordering_key,
+).select_from(events)
 
 
 def event_from(org_id: UUID, row: Row) -> Event:
@@ -50,6 +65,25 @@ def event_from(org_id: UUID, row: Row) -> Event:
         deliver_at=row[5],
         expires_at=row[6],
         metadata=row[7],
+        ordering_key=row[8],
+    )
+
+
+# Not joined with orgs: beside a list of ids, PostgreSQL took the organization's own index for the shorter way, and read
+# all of its 110,000 events to find 50.
+EVENT_AS_IT_STANDS = EVENT.add_columns(_E.id, _E.status, _E.delivery_count, _E.ended_at)
+
+
+def view_from(org_id: UUID, row: Row, figures: Figures) -> EventView:
+    _, status, delivery_count, ended_at = row[-4:]
+    return EventView(
+        event=event_from(org_id, row),
+        status=EventStatus(status),
+        deliveries=delivery_count,
+        retry_attempts=figures.retry_attempts,
+        last_retry_at=figures.last_retry_at,
+        failed_at=ended_at if status == EventStatus.FAILED else None,
+        next_retry_at=figures.next_retry_at,
     )
 
 
@@ -77,6 +111,9 @@ DELIVERY: Select[*tuple[object, ...]] = (
         _D.reason,
         _D.response_code,
         _D.deleted_at,
+        _D.cause,
+        _D.payload.is_not(None),
+        _D.due_at == NEVER,
     )
     .select_from(deliveries)
     .join(events, _E.id == _D.event_id)
@@ -93,7 +130,7 @@ def delivery_from(row: Row) -> Delivery:
         org_id=row[3],
         event_type=row[4],
         state=DeliveryState(row[5]),
-        due_at=row[6],
+        due_at=None if row[24] else row[6],
         created_at=row[7],
         attempt=row[8],
         retry_attempts=row[9],
@@ -109,6 +146,9 @@ def delivery_from(row: Row) -> Delivery:
         reason=row[19],
         response_code=row[20],
         deleted=row[21] is not None,
+        cause=row[22],
+        edited=row[23],
+        blocked=bool(row[24]),
     )
 
 

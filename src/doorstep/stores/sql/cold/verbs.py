@@ -7,21 +7,27 @@ that a script is about: PostgreSQL lets it see no other's rows. None sees all, f
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import ParamSpec, TypeVar
 from uuid import UUID
 
 from doorstep.clock import Instant
 from doorstep.model.act import Act, ActResult, AuditLine
 from doorstep.model.attempt import Attempt
+from doorstep.model.bulk import Bulk, BulkStep
 from doorstep.model.circuit import Circuit, CircuitChange
 from doorstep.model.delivery import Delivery, DeliveryState, HistoryLine
-from doorstep.model.endpoint import Endpoint, Routing
-from doorstep.model.event import EventView
+from doorstep.model.endpoint import Endpoint, EndpointState, Routing
+from doorstep.model.event import EventStatus, EventSummary, EventView
+from doorstep.model.listing import CauseGroup, Count, EventFilter, Letters, Page, Queue
 from doorstep.model.move import Moved
 from doorstep.model.org import ApiKey, Org
 from doorstep.model.settlement import StatusChange
-from doorstep.stores.sql.cold import house, operators, reading, registry
+from doorstep.stores.bounds import COUNT_MAX
+from doorstep.stores.sql.cold import audit, cleaning, deleting, house, operators, orgs, reading, registry
+from doorstep.stores.sql.cold import bulk as bulk_scripts
+from doorstep.stores.sql.cold.listing import causes, letters, queue, registers
+from doorstep.stores.sql.cold.listing import events as event_lists
 from doorstep.stores.sql.cold.script import Script
 from doorstep.stores.store import Cleaned
 
@@ -52,8 +58,8 @@ class ColdVerbs(ABC):
     async def routing_version(self) -> int:
         return await self._read(None, registry.routing_version)
 
-    async def put_endpoint(self, endpoint: Endpoint) -> None:
-        await self._write(None, registry.put_endpoint, endpoint)
+    async def put_endpoint(self, endpoint: Endpoint, expected_version: int, line: AuditLine | None = None) -> bool:
+        return await self._write(None, registry.put_endpoint, endpoint, expected_version, line)
 
     async def endpoint(self, org_id: UUID, endpoint_id: UUID) -> Endpoint:
         return await self._read(org_id, registry.endpoint, org_id, endpoint_id)
@@ -87,15 +93,40 @@ class ColdVerbs(ABC):
         return await self._write(org_id, operators.acknowledge, org_id, event_id, now)
 
     async def add_audit(self, line: AuditLine) -> None:
-        await self._write(line.org_id, operators.add_audit, line)
+        await self._write(line.org_id, audit.add_audit, line)
 
-    async def audit(self, org_id: UUID, limit: int = 100) -> list[AuditLine]:
-        return await self._read(org_id, operators.audit_lines, org_id, limit)
+    async def delete_event(self, org_id: UUID, event_id: UUID, actor: str, now: Instant) -> Moved:
+        return await self._write(org_id, deleting.delete_event, org_id, event_id, actor, now)
+
+    # -- bulk operations -----------------------------------------------------------------------------------
+
+    async def add_bulk(self, bulk: Bulk, line: AuditLine | None = None) -> None:
+        await self._write(None, bulk_scripts.add_bulk, bulk, line)
+
+    async def bulk(self, org_id: UUID, bulk_id: UUID) -> Bulk:
+        return await self._read(org_id, bulk_scripts.bulk, org_id, bulk_id)
+
+    async def list_bulk(self, org_id: UUID, cursor: str | None, limit: int) -> Page[Bulk]:
+        return await self._read(org_id, bulk_scripts.list_bulk, org_id, cursor, limit)
+
+    async def live_bulks(self) -> list[Bulk]:
+        return await self._read(None, bulk_scripts.live_bulks)
+
+    async def step_bulk(
+        self, bulk: Bulk, expected_version: int, act: Act | None = None, line: AuditLine | None = None
+    ) -> BulkStep | None:
+        return await self._write(bulk.org_id, bulk_scripts.step_bulk, bulk, expected_version, act, line)
+
+    async def bulk_failures(self, org_id: UUID, bulk_id: UUID, cursor: str | None, limit: int) -> Page[Delivery]:
+        return await self._read(org_id, bulk_scripts.bulk_failures, org_id, bulk_id, cursor, limit)
 
     # -- reading -------------------------------------------------------------------------------------------
 
     async def event(self, org_id: UUID, event_id: UUID) -> EventView:
         return await self._read(org_id, reading.event, org_id, event_id)
+
+    async def summaries(self, org_id: UUID, event_ids: Sequence[UUID]) -> list[EventSummary]:
+        return await self._read(org_id, event_lists.summaries, org_id, event_ids)
 
     async def deliveries(self, org_id: UUID, event_id: UUID) -> list[Delivery]:
         return await self._read(org_id, reading.deliveries, org_id, event_id)
@@ -109,30 +140,97 @@ class ColdVerbs(ABC):
     async def history(self, org_id: UUID, delivery_id: UUID) -> list[HistoryLine]:
         return await self._read(org_id, reading.history, org_id, delivery_id)
 
+    async def payload(self, org_id: UUID, delivery_id: UUID) -> bytes:
+        return await self._read(org_id, reading.payload, org_id, delivery_id)
+
     async def tally(self) -> dict[DeliveryState, int]:
         return await self._read(None, reading.tally)
+
+    # -- lists ---------------------------------------------------------------------------------------------
+
+    async def list_events(
+        self, org_id: UUID, wanted: EventFilter, cursor: str | None = None, limit: int = 50
+    ) -> Page[EventSummary]:
+        return await self._read(org_id, event_lists.list_events, org_id, wanted, cursor, limit)
+
+    async def inbox(
+        self, org_id: UUID, status: EventStatus, cursor: str | None = None, limit: int = 50
+    ) -> Page[EventView]:
+        return await self._read(org_id, event_lists.inbox, org_id, status, cursor, limit)
+
+    async def count_inbox(self, org_id: UUID, status: EventStatus, limit: int = COUNT_MAX) -> Count:
+        return await self._read(org_id, event_lists.count_inbox, org_id, status, limit)
+
+    async def retry_queue(
+        self, org_id: UUID, wanted: Queue, cursor: str | None = None, limit: int = 50
+    ) -> Page[Delivery]:
+        return await self._read(org_id, queue.retry_queue, org_id, wanted, cursor, limit)
+
+    async def count_retry_queue(self, org_id: UUID, wanted: Queue, limit: int = COUNT_MAX) -> Count:
+        return await self._read(org_id, queue.count_retry_queue, org_id, wanted, limit)
+
+    async def dead_letters(
+        self, org_id: UUID, wanted: Letters, cursor: str | None = None, limit: int = 50
+    ) -> Page[Delivery]:
+        return await self._read(org_id, letters.dead_letters, org_id, wanted, cursor, limit)
+
+    async def count_dead_letters(self, org_id: UUID, wanted: Letters, limit: int = COUNT_MAX) -> Count:
+        return await self._read(org_id, letters.count_dead_letters, org_id, wanted, limit)
+
+    async def cause_groups(
+        self, org_id: UUID, wanted: Letters, cursor: str | None = None, limit: int = 50
+    ) -> Page[CauseGroup]:
+        return await self._read(org_id, causes.cause_groups, org_id, wanted, cursor, limit)
+
+    async def list_endpoints(
+        self, org_id: UUID, state: EndpointState | None = None, cursor: str | None = None, limit: int = 50
+    ) -> Page[Endpoint]:
+        return await self._read(org_id, registers.list_endpoints, org_id, state, cursor, limit)
+
+    async def list_audit(
+        self,
+        org_id: UUID,
+        actor: str | None = None,
+        action: str | None = None,
+        cursor: str | None = None,
+        limit: int = 50,
+    ) -> Page[AuditLine]:
+        return await self._read(org_id, registers.list_audit, org_id, actor, action, cursor, limit)
 
     # -- keeping house -------------------------------------------------------------------------------------
 
     async def archive(self, dead_before: Instant, now: Instant, limit: int) -> Moved:
         return await self._write(None, house.archive, dead_before, now, limit)
 
-    async def clean(self, settled_before: Instant, now: Instant, limit: int) -> Cleaned:
-        return await self._write(None, house.clean, settled_before, now, limit)
+    async def expire(self, code: str, reason: str, since: Instant, now: Instant, limit: int) -> Moved:
+        # Looked for by a reader: the writer of SQLite has better things to do, and mostly there is nothing.
+        found = await self._read(None, house.expired_events, since, now, limit)
+        return await self._write(None, house.expire, found, code, reason, now) if found else Moved()
+
+    async def clean(
+        self,
+        settled_before: Instant,
+        now: Instant,
+        limit: int,
+        *,
+        inbox_before: Instant = 0,
+        audit_before: Instant = 0,
+    ) -> Cleaned:
+        return await self._write(None, cleaning.clean, settled_before, inbox_before, audit_before, now, limit)
 
     # -- organizations and keys ----------------------------------------------------------------------------
 
     async def put_org(self, org: Org) -> None:
-        await self._write(None, registry.put_org, org)
+        await self._write(None, orgs.put_org, org)
 
     async def orgs(self) -> list[Org]:
-        return await self._read(None, registry.all_orgs)
+        return await self._read(None, orgs.all_orgs)
 
-    async def put_key(self, key: ApiKey) -> None:
-        await self._write(None, registry.put_key, key)
+    async def put_key(self, key: ApiKey, line: AuditLine | None = None) -> None:
+        await self._write(None, audit.put_key, key, line)
 
     async def keys(self, org_id: UUID) -> list[ApiKey]:
-        return await self._read(org_id, registry.keys_of, org_id)
+        return await self._read(org_id, orgs.keys_of, org_id)
 
     async def find_key(self, digest: bytes) -> ApiKey | None:
-        return await self._read(None, registry.find_key, digest)
+        return await self._read(None, orgs.find_key, digest)

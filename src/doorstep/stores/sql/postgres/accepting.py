@@ -12,7 +12,8 @@ from doorstep.model.delivery import NewDelivery
 from doorstep.model.submission import Receipt, Submission, Verdict
 from doorstep.stores.sql.postgres.connections import Connection
 from doorstep.stores.sql.postgres.directory import Directory
-from doorstep.stores.sql.postgres_ddl import ROUTING_LOCK
+from doorstep.stores.sql.postgres_ddl import ROUTING_LOCK, turn_of
+from doorstep.stores.sql.schema import NEVER
 from doorstep.stores.text import check_storable
 
 BEGIN_ACCEPT = f"BEGIN; SELECT pg_advisory_xact_lock_shared({ROUTING_LOCK})"
@@ -22,23 +23,27 @@ ACCEPT = """
 WITH event AS MATERIALIZED (
     SELECT nextval('doorstep_events_id_seq') AS id, e.*
     FROM unnest($1::uuid[], $2::bigint[], $3::text[], $4::int[], $5::bigint[], $6::bigint[], $7::bigint[], $8::text[],
-                $9::bytea[], $10::bytea[]) WITH ORDINALITY
-      AS e(uid, org_id, event_type, deliveries, created_at, deliver_at, expires_at, correlation_id, metadata, payload, n)
+                $9::text[], $10::bytea[], $11::bytea[]) WITH ORDINALITY
+      AS e(uid, org_id, event_type, deliveries, created_at, deliver_at, expires_at, correlation_id,
+           ordering_key, metadata, payload, n)
 ), kept AS (
     INSERT INTO doorstep_events (id, uid, org_id, event_type, status, delivery_count, open_count, created_at,
-                                 deliver_at, expires_at, correlation_id, metadata, payload)
+                                 deliver_at, expires_at, correlation_id, ordering_key, metadata, payload)
     SELECT id, uid, org_id, event_type, 'received', deliveries, deliveries, created_at,
-           deliver_at, expires_at, correlation_id, metadata, payload
+           deliver_at, expires_at, correlation_id, ordering_key, metadata, payload
     FROM event
     ON CONFLICT (org_id, uid) DO NOTHING
     RETURNING id
 ), numbered AS (
     SELECT array_agg(CASE WHEN id IN (SELECT id FROM kept) THEN id END ORDER BY n) AS event_ids FROM event
 ), owed AS (
-    INSERT INTO doorstep_deliveries (uid, org_id, event_id, endpoint_id, state, due_at, created_at, retries_max)
-    SELECT d.uid, d.org_id, event_ids[d.n], d.endpoint_id, 'pending', d.due_at, d.created_at, d.retries_max
-    FROM numbered, unnest($11::int[], $12::uuid[], $13::bigint[], $14::bigint[], $15::bigint[], $16::bigint[], $17::int[])
-      AS d(n, uid, org_id, endpoint_id, due_at, created_at, retries_max)
+    INSERT INTO doorstep_deliveries (uid, org_id, event_id, endpoint_id, state, due_at, created_at, retries_max,
+                                     ordering_key)
+    SELECT d.uid, d.org_id, event_ids[d.n], d.endpoint_id, 'pending', d.due_at, d.created_at, d.retries_max,
+           d.ordering_key
+    FROM numbered, unnest($12::int[], $13::uuid[], $14::bigint[], $15::bigint[], $16::bigint[], $17::bigint[], $18::int[],
+                          $19::text[])
+      AS d(n, uid, org_id, endpoint_id, due_at, created_at, retries_max, ordering_key)
     WHERE event_ids[d.n] IS NOT NULL
 )
 SELECT (SELECT value FROM doorstep_marks WHERE name = 'routing'),
@@ -48,6 +53,25 @@ SELECT (SELECT value FROM doorstep_marks WHERE name = 'routing'),
 
 Answers with the routing version and with the events that were there already: the repetition of a call whose answer
 was lost. Nothing is added for those."""
+
+WAIT_FOR_TURNS = f"""
+SELECT pg_advisory_xact_lock(turn) FROM (
+    SELECT DISTINCT {turn_of("line")} AS turn
+    FROM unnest($1::bigint[], $2::text[]) AS line(endpoint_id, ordering_key)
+    WHERE ordering_key IS NOT NULL ORDER BY turn
+) AS turns
+"""
+"""Before ACCEPT, so that the deliveries of a line get their keys in the order in which they are accepted."""
+
+BLOCK = f"""
+UPDATE doorstep_deliveries d SET due_at = {NEVER}
+FROM unnest($1::bigint[], $2::uuid[]) AS new(org_id, uid)
+WHERE d.org_id = ANY (ARRAY[new.org_id]) AND d.uid = new.uid AND d.xmin = pg_current_xact_id()::xid AND EXISTS (
+    SELECT FROM doorstep_deliveries o WHERE o.endpoint_id = d.endpoint_id AND o.ordering_key = d.ordering_key
+      AND o.due_at IS NOT NULL AND o.id < d.id)
+"""
+"""Those that came in behind an open one of their line: see cold/lines.py. By `xmin`, which tells who wrote a row, only
+what this transaction has added: the call may be the repetition of one whose deliveries are long under way."""
 
 TAKE_KEYS = """
 INSERT INTO doorstep_idempotency AS kept
@@ -67,13 +91,13 @@ RETURNING org_id, key
 READ_KEYS = """
 SELECT i.org_id, i.key, i.fingerprint, i.event_uid, i.event_created_at, i.delivery_count
 FROM unnest($1::bigint[], $2::text[]) AS k(org_id, key)
-JOIN doorstep_idempotency i ON i.org_id = k.org_id AND i.key = k.key
+JOIN doorstep_idempotency i ON i.org_id = ANY (ARRAY[k.org_id]) AND i.key = k.key
 """
 
 READ_EVENTS = """
 SELECT e.uid, e.created_at, e.delivery_count
 FROM unnest($1::bigint[], $2::uuid[]) AS k(org_id, uid)
-JOIN doorstep_events e ON e.org_id = k.org_id AND e.uid = k.uid
+JOIN doorstep_events e ON e.org_id = ANY (ARRAY[k.org_id]) AND e.uid = k.uid
 """
 
 Slot = tuple[int, str]
@@ -108,16 +132,23 @@ class Intake:
         for submission in self._submissions:
             check_storable("event_type", submission.event.event_type)
             check_storable("correlation_id", submission.event.correlation_id)
+            check_storable("ordering_key", submission.event.ordering_key)
             check_storable("idempotency_key", submission.idempotency_key)
 
     async def keep(self, connection: Connection, routing_version: int, now: Instant) -> list[Receipt]:
         """Write everything; the surrounding transaction makes it so."""
         firsts = await self._take_keys(connection, now)
         receipts, new = self._sort_out(firsts)
-        rows = await connection.fetch(ACCEPT, *self._event_arrays(new), *self._delivery_arrays(new))
+        owed = self._delivery_arrays(new)
+        _, uids, orgs, endpoints, *_, ordering_keys = owed
+        if ordering_keys:
+            await connection.fetch(WAIT_FOR_TURNS, endpoints, ordering_keys)
+        rows = await connection.fetch(ACCEPT, *self._event_arrays(new), *owed)
         version, repeated = rows[0]
         if version != routing_version:
             raise StaleRouting("endpoints changed since the routing was read; read it again and recompute")
+        if ordering_keys:
+            await connection.execute(BLOCK, orgs, uids)
         if repeated:
             await self._correct(connection, receipts, new, set(repeated))
         return receipts
@@ -170,6 +201,7 @@ class Intake:
             [event.deliver_at for event in events],
             [event.expires_at for event in events],
             [event.correlation_id for event in events],
+            _unless_empty([event.ordering_key for event in events]),
             [event.metadata for event in events],
             [event.payload for event in events],
         ]
@@ -188,6 +220,7 @@ class Intake:
             [delivery.due_at for _, _, delivery, _ in owed],
             [self._submissions[place].event.created_at for _, place, _, _ in owed],
             [delivery.retries_max for _, _, delivery, _ in owed],
+            _unless_empty([self._submissions[place].event.ordering_key for _, place, _, _ in owed]),
         ]
 
     async def _correct(
@@ -200,6 +233,11 @@ class Intake:
         kept = {row[0]: Receipt(Verdict.ACCEPTED, *row) for row in rows}
         for place, uid in zip(known, uids):
             receipts[place] = kept[uid]
+
+
+def _unless_empty(column: list[object]) -> list[object]:
+    """Nothing at all for a column of NULLs: `unnest` fills it up, and the driver need not look at each."""
+    return [] if column.count(None) == len(column) else column
 
 
 def _endpoint_key(directory: Directory, org: int, delivery: NewDelivery) -> int:

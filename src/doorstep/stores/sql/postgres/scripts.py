@@ -19,11 +19,13 @@ _DIALECT = PGDialect_asyncpg()  # type: ignore[no-untyped-call]
 def begin(org_key: int | None, *, reading: bool) -> str:
     """Open a transaction that sees one organization's rows, or everyone's.
 
-    A reading one sees one picture however many statements it has.
+    A reading one sees one picture however many statements it has. What is written is planned each time anew: it is
+    rare, and a plan kept from when the tables were small would outlive that.
     """
-    mode = " ISOLATION LEVEL REPEATABLE READ READ ONLY" if reading else ""
     scope = ALL_ORGS if org_key is None else int(org_key)
-    return f"BEGIN{mode}; SET LOCAL {SCOPE} = '{scope}'"
+    if reading:
+        return f"BEGIN ISOLATION LEVEL REPEATABLE READ READ ONLY; SET LOCAL {SCOPE} = '{scope}'"
+    return f"BEGIN; SET LOCAL {SCOPE} = '{scope}'; SET LOCAL plan_cache_mode = force_custom_plan"
 
 
 async def run(connection: Connection, make_script: Callable[[], Script[T]]) -> T:
@@ -32,14 +34,15 @@ async def run(connection: Connection, make_script: Callable[[], Script[T]]) -> T
     try:
         step = next(script)
         while True:
-            step = script.send(await _answer(connection, step))
+            step = script.send(await run_step(connection, step))
     except StopIteration as end:
         return cast(T, end.value)
     finally:
         script.close()
 
 
-async def _answer(connection: Connection, step: Step) -> Rows:
+async def run_step(connection: Connection, step: Step) -> Rows:
+    """Run one step of a script, or a step by itself."""
     text, arguments, _, _ = prepare(step, _DIALECT)  # asyncpg gives UUIDs and booleans as the model has them
     if not arguments:
         return []

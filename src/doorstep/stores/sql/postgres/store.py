@@ -2,7 +2,11 @@
 
 The hot verbs work as the engine, which sees every organization, on connections whose plans are made once and only
 walk indexes: a plan made while a table was small must not scan it when it has grown. The others (cold verbs) work
-for the organization they are about and are planned as PostgreSQL likes.
+for the organization they are about, and walk indexes too: which one, PostgreSQL decides.
+
+Hot statements must not depend on statistics either, which are old exactly when the load changes. So they reach a row
+by `id = ANY (ARRAY[key])`, where a plain `id = key` would let PostgreSQL walk the whole primary key in its order and
+look each row up in the batch, which it does where it believes the table small or the condition rare.
 """
 
 from __future__ import annotations
@@ -18,7 +22,8 @@ from asyncpg.exceptions import InvalidAuthorizationSpecificationError, InvalidCa
 
 from doorstep.clock import Instant
 from doorstep.errors import ConfigError
-from doorstep.model.act import Act, ActKind, ActResult
+from doorstep.model.act import Act, ActKind, ActResult, AuditLine
+from doorstep.model.bulk import Bulk, BulkStep
 from doorstep.model.claim import Claim, Lane, Quota
 from doorstep.model.move import Moved
 from doorstep.model.settlement import Settled, Settlement
@@ -38,6 +43,8 @@ T = TypeVar("T")
 
 CONNECTIONS_MAX = 8
 """For each of the two pools of a process; one more connection listens for wake-ups."""
+CONNECTIONS_READY = 4
+"""Made while a process starts: accept, claim, settle and reclaim go on side by side."""
 COMMAND_SECONDS = 15.0
 """No statement takes nearly as long; one that does met a frozen server, and the loop must not wait for ever."""
 
@@ -48,20 +55,28 @@ _INDEXES_ONLY = {
     "enable_mergejoin": "off",
 }
 _HOT = {SCOPE: ALL_ORGS, "plan_cache_mode": "force_generic_plan", **_INDEXES_ONLY}
+_OFTEN = (accepting.ACCEPT, claiming.SWEEP, claiming.CLAIM, settling.SETTLE, settling.SETTLE_EVENTS)
+"""What a connection that is ready has planned."""
 
 
 class PostgresStore(ColdVerbs):
     """A Store on PostgreSQL 15 or newer. Needs session-level pooling if a pooler stands in between."""
 
-    capabilities = Capabilities(durable=True, many_machines=True, pushes_wakeups=True)
+    capabilities = Capabilities(many_machines=True)
 
     def __init__(
-        self, url: str, *, connections_max: int = CONNECTIONS_MAX, command_seconds: float = COMMAND_SECONDS
+        self,
+        url: str,
+        *,
+        connections_max: int = CONNECTIONS_MAX,
+        connections_ready: int = 0,
+        command_seconds: float = COMMAND_SECONDS,
     ) -> None:
         self._url = url
+        self._connections_ready = min(connections_ready, connections_max)
         self._command_seconds = command_seconds
         self._hot = Connections(url, _session(command_seconds, _HOT), connections_max, command_seconds)
-        self._cold = Connections(url, _session(command_seconds, {}), connections_max, command_seconds)
+        self._cold = Connections(url, _session(command_seconds, _INDEXES_ONLY), connections_max, command_seconds)
         self._directory = Directory(self._hot)
         self._low_water = LowWater()
         self._wakeups = Wakeups(self._connect_listener)
@@ -76,6 +91,8 @@ class PostgresStore(ColdVerbs):
         except BaseException:
             self._disconnect()
             raise
+        await self._hot.warm_up(self._connections_ready, _OFTEN)
+        await self._cold.warm_up(self._connections_ready // 2, ())
         self._wakeups.start()
 
     async def close(self) -> None:
@@ -152,21 +169,33 @@ class PostgresStore(ColdVerbs):
             self._wakeups.notify()
         return result
 
+    async def step_bulk(
+        self, bulk: Bulk, expected_version: int, act: Act | None = None, line: AuditLine | None = None
+    ) -> BulkStep | None:
+        step = await super().step_bulk(bulk, expected_version, act, line)
+        if step is not None and act is not None and act.kind is ActKind.RETRY:
+            self._wakeups.notify()
+        return step
+
     # -- cold verbs ----------------------------------------------------------------------------------------
 
     async def _read(
         self, scope: UUID | None, script: Callable[P, Script[T]], /, *args: P.args, **kwargs: P.kwargs
     ) -> T:
-        return await self._run(scope, lambda: script(*args, **kwargs), reading=True)
+        return await self._run(self._cold, scope, lambda: script(*args, **kwargs), reading=True)
 
     async def _write(
         self, scope: UUID | None, script: Callable[P, Script[T]], /, *args: P.args, **kwargs: P.kwargs
     ) -> T:
-        return await self._run(scope, lambda: script(*args, **kwargs), reading=False)
+        """What the engine itself writes walks indexes only: a bury that sorts all that waits would hold up a claim."""
+        connections = self._hot if scope is None else self._cold
+        return await self._run(connections, scope, lambda: script(*args, **kwargs), reading=False)
 
-    async def _run(self, scope: UUID | None, make_script: Callable[[], Script[T]], *, reading: bool) -> T:
+    async def _run(
+        self, connections: Connections, scope: UUID | None, make_script: Callable[[], Script[T]], *, reading: bool
+    ) -> T:
         org_key = None if scope is None else await self._directory.org_key(scope)
-        return await self._cold.run(
+        return await connections.run(
             lambda connection: scripts.run(connection, make_script), scripts.begin(org_key, reading=reading)
         )
 
@@ -176,7 +205,12 @@ class PostgresStore(ColdVerbs):
         addresses = await self._directory.addresses([quota.endpoint_id for quota in quotas])
         return [
             claiming.Offer(
-                address, quota.count, quota.concurrency_max, quota.rate_per_second, self._low_water.of(address.key)
+                address,
+                quota.count,
+                quota.concurrency_max,
+                quota.rate_per_second,
+                self._low_water.of(address.key),
+                quota.bytes_max,
             )
             for quota, address in zip(quotas, addresses)
             if address is not None

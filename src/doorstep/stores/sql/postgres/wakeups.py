@@ -84,7 +84,8 @@ class Wakeups:
             self._lost.clear()
             connection.add_termination_listener(lambda _: self._lost.set())
             self._connection = connection
-            await connection.add_listener(CHANNEL, self._hear)
+            async with self._busy:  # a notice that is due already waits: a connection does one thing at a time
+                await connection.add_listener(CHANNEL, self._hear)
 
     async def _stay(self) -> None:
         """Return when the connection is lost, or does not answer any more."""

@@ -14,7 +14,8 @@ from uuid import UUID
 from doorstep.clock import DAY, Instant
 from doorstep.errors import StaleRouting
 from doorstep.model.submission import Receipt, Submission, Verdict
-from doorstep.stores.sql.sqlite.batches import write_rows
+from doorstep.stores.sql.schema import NEVER
+from doorstep.stores.sql.sqlite.batches import as_list, write_rows
 from doorstep.stores.sql.sqlite.names import Directory
 
 MARKS = (
@@ -28,13 +29,20 @@ MOVE_MARKS = (
 )
 ADD_EVENTS = (
     "INSERT INTO doorstep_events (id, uid, org_id, event_type, status, delivery_count, open_count, created_at,"
-    " deliver_at, expires_at, correlation_id, metadata, payload) VALUES {rows} ON CONFLICT (org_id, uid) DO NOTHING"
+    " deliver_at, expires_at, correlation_id, ordering_key, metadata, payload) VALUES {rows} ON CONFLICT (org_id, uid) DO NOTHING"
 )
 ADD_PAYLOADS = "INSERT INTO doorstep_payloads (event_id, org_id, payload) VALUES {rows}"
 ADD_DELIVERIES = (
-    "INSERT INTO doorstep_deliveries (id, uid, org_id, event_id, endpoint_id, state, due_at, created_at, retries_max)"
-    " VALUES {rows}"
+    "INSERT INTO doorstep_deliveries (id, uid, org_id, event_id, endpoint_id, state, due_at, created_at, retries_max,"
+    " ordering_key) VALUES {rows}"
 )
+BLOCK = f"""
+UPDATE doorstep_deliveries SET due_at = {NEVER} WHERE id IN (SELECT value FROM json_each(?)) AND EXISTS (
+    SELECT 1 FROM doorstep_deliveries o
+    WHERE o.endpoint_id = doorstep_deliveries.endpoint_id AND o.ordering_key = doorstep_deliveries.ordering_key
+      AND o.due_at IS NOT NULL AND o.id < doorstep_deliveries.id)
+"""
+"""Those that came in behind an open one of their line: see cold/lines.py."""
 KEPT_EVENT = "SELECT id, created_at, delivery_count FROM doorstep_events WHERE org_id = ? AND uid = ?"
 FIRST_RECEIPT = (
     "SELECT fingerprint, event_uid, event_created_at, delivery_count FROM doorstep_idempotency"
@@ -133,6 +141,7 @@ def _event_row(newcomer: _Newcomer) -> tuple[object, ...]:
         event.deliver_at,
         event.expires_at,
         event.correlation_id,
+        event.ordering_key,
         event.metadata,
         event.payload if len(event.payload) <= INLINE_BYTES_MAX else None,
     )
@@ -157,7 +166,7 @@ def _keep_deliveries(
     """Insert the deliveries of the events that are new; returns how many."""
     endpoint_key = directory.endpoints.key_in
     owed = [
-        (delivery, event_key, arrival.org_key, arrival.submission.event.created_at)
+        (delivery, event_key, arrival.org_key, arrival.submission.event)
         for event_key, arrival in newcomers
         if arrival.place not in kept
         for delivery in arrival.submission.deliveries
@@ -171,12 +180,16 @@ def _keep_deliveries(
             endpoint_key(org_key, delivery.endpoint_id),
             "pending",
             delivery.due_at,
-            created_at,
+            event.created_at,
             delivery.retries_max,
+            event.ordering_key,
         )
-        for key, (delivery, event_key, org_key, created_at) in enumerate(owed, first_key)
+        for key, (delivery, event_key, org_key, event) in enumerate(owed, first_key)
     ]
-    return write_rows(connection, ADD_DELIVERIES, rows)
+    count = write_rows(connection, ADD_DELIVERIES, rows)
+    if ordered := [row[0] for row in rows if row[-1] is not None]:
+        connection.execute(BLOCK, (as_list(ordered),))
+    return count
 
 
 def _receipt(submission: Submission) -> Receipt:

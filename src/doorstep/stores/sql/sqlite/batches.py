@@ -79,7 +79,7 @@ class Uids(NamedTuple):
 
 
 class Blobs(NamedTuple):
-    """A column of any bytes, never NULL."""
+    """A column of any bytes, or NULLs."""
 
     expression: str
 
@@ -128,5 +128,6 @@ def _unpack(column: Column, values: Iterator[Any]) -> list[Any]:
             return msgspec.convert([whole[start : start + 16] for start in range(0, len(whole), 16)], list[UUID])
         case Blobs():
             lengths, whole = _numbers(next(values)), next(values) or b""
-            ends = accumulate(lengths, initial=0)
-            return [whole[start:end] for start, end in pairwise(ends)]
+            ends = accumulate((length or 0 for length in lengths), initial=0)
+            parts = zip(lengths, pairwise(ends), strict=True)
+            return [None if length is None else whole[start:end] for length, (start, end) in parts]

@@ -13,8 +13,10 @@ from doorstep.model.circuit import Circuit, CircuitState
 from doorstep.model.claim import Claim, Lane, Quota
 from doorstep.stores import notes
 from doorstep.stores.rate import admit
+from doorstep.stores.sql.schema import NEVER
 from doorstep.stores.sql.sqlite.batches import Blobs, Column, Numbers, Texts, Uids, as_list, packed, unpacked
 from doorstep.stores.sql.sqlite.names import Directory
+from doorstep.stores.weight import fitting
 
 # -- lanes -------------------------------------------------------------------------------------------------
 
@@ -41,7 +43,7 @@ WITH RECURSIVE lane (endpoint_id, due_at) AS (
 LANES = _LANES + packed(
     _LANE,
     "FROM lane LEFT JOIN doorstep_circuits c ON c.endpoint_id = lane.endpoint_id"
-    " ORDER BY lane.due_at, lane.endpoint_id LIMIT -1",
+    f" WHERE lane.due_at < {NEVER} ORDER BY lane.due_at, lane.endpoint_id LIMIT -1",
 )
 """Hops from endpoint to endpoint over the index of pending deliveries: one seek each, whatever waits behind it."""
 
@@ -69,7 +71,13 @@ def _lane(endpoint_id: UUID, row: Sequence[Any]) -> Lane:
 
 # -- claims ------------------------------------------------------------------------------------------------
 
-_PAYLOAD = "coalesce(e.payload, (SELECT l.payload FROM doorstep_payloads l WHERE l.event_id = e.id))"
+_SHORT_BYTES_MAX = 16_384
+_SHORT = f"""CASE WHEN d.payload IS NULL
+    THEN coalesce(e.payload, (SELECT l.payload FROM doorstep_payloads l
+        WHERE l.event_id = e.id AND length(l.payload) <= {_SHORT_BYTES_MAX}))
+    ELSE iif(length(d.payload) <= {_SHORT_BYTES_MAX}, d.payload, NULL) END"""
+"""What goes out: the edited payload, else that of the event. NULL stands for a long one, which is read by itself and
+only when it is taken: packed with the others, 64 of 16 MiB would be more than SQLite can hold in one value."""
 _COLUMNS: tuple[Column, ...] = (
     Numbers("d.id"),
     Numbers("d.event_id"),
@@ -79,7 +87,7 @@ _COLUMNS: tuple[Column, ...] = (
     Numbers("d.endpoint_id"),
     Numbers("d.org_id"),
     Texts("e.event_type"),
-    Blobs(_PAYLOAD),
+    Blobs(_SHORT),
     Texts("e.correlation_id"),
     Numbers("e.created_at"),
     Numbers("e.expires_at"),
@@ -87,8 +95,11 @@ _COLUMNS: tuple[Column, ...] = (
     Numbers("d.round_base"),
     Numbers("d.retries_max"),
     Numbers("d.first_failed_at"),
+    Numbers("e.ordering_key"),
     Numbers("e.status"),
 )
+_PAYLOAD = 8
+"""Its place among them."""
 _PAIR = "FROM doorstep_deliveries d JOIN doorstep_events e ON e.id = d.event_id"
 DUE = packed(
     _COLUMNS,
@@ -100,6 +111,12 @@ DUE_FORCED = packed(
     " WHERE d.state = 'pending' AND d.forced AND d.due_at <= ?"
     " AND d.endpoint_id NOT IN (SELECT value FROM json_each(?)) ORDER BY d.due_at, d.id LIMIT ?",
 )
+_LONG_OF = (
+    "FROM doorstep_deliveries d LEFT JOIN doorstep_payloads l ON l.event_id = d.event_id"
+    " WHERE d.id IN (SELECT value FROM json_each(?))"
+)
+LONG_SIZES = f"SELECT d.id, coalesce(length(d.payload), length(l.payload)) {_LONG_OF}"
+LONG_PAYLOADS = f"SELECT d.id, coalesce(d.payload, l.payload) {_LONG_OF}"
 IN_FLIGHT = "SELECT count(*) FROM doorstep_deliveries WHERE endpoint_id = ? AND state = 'in_progress'"
 RATE = "SELECT rate_next_at FROM doorstep_endpoints WHERE id = ?"
 KEEP_RATE = "UPDATE doorstep_endpoints SET rate_next_at = ? WHERE id = ?"
@@ -163,14 +180,32 @@ def _due_in(connection: sqlite3.Connection, directory: Directory, quota: Quota, 
     if room <= 0:
         return _NONE_DUE
     due = _read_due(connection, DUE, endpoint_key, now, room)
-    if quota.rate_per_second is None or not due[0]:
-        return due
-    admitted = _admit(connection, endpoint_key, quota.rate_per_second, now, len(due[0]))
-    return [column[:admitted] for column in due]
+    taken = fitting(_sizes(connection, due), quota.bytes_max)
+    if quota.rate_per_second is not None and taken:
+        taken = _admit(connection, endpoint_key, quota.rate_per_second, now, taken)
+    return [column[:taken] for column in due]
 
 
 def _read_due(connection: sqlite3.Connection, query: str, *arguments: int | str) -> _Due:
     return unpacked(_COLUMNS, connection.execute(query, arguments).fetchone())
+
+
+def _sizes(connection: sqlite3.Connection, due: _Due) -> list[int]:
+    """How long each payload is."""
+    sizes = dict(connection.execute(LONG_SIZES, (as_list(long),))) if (long := _long(due)) else {}
+    return [sizes[key] if payload is None else len(payload) for key, payload in zip(due[0], due[_PAYLOAD], strict=True)]
+
+
+def _long(due: _Due) -> list[int]:
+    """The keys of those whose payload has not been read yet."""
+    return [key for key, payload in zip(due[0], due[_PAYLOAD], strict=True) if payload is None]
+
+
+def _read_long(connection: sqlite3.Connection, due: _Due) -> None:
+    if long := _long(due):
+        read = dict(connection.execute(LONG_PAYLOADS, (as_list(long),)))
+        pairs = zip(due[0], due[_PAYLOAD], strict=True)
+        due[_PAYLOAD] = [read[key] if payload is None else payload for key, payload in pairs]
 
 
 def _admit(connection: sqlite3.Connection, endpoint_key: int, rate: float, now: Instant, wanted: int) -> int:
@@ -184,6 +219,7 @@ def _take(connection: sqlite3.Connection, directory: Directory, dues: Sequence[_
     due = [list(chain.from_iterable(columns)) for columns in zip(*dues, strict=True)]
     if not due or not due[0]:
         return []
+    _read_long(connection, due)
     keys, event_keys, *_, statuses = due
     listed = as_list(keys)
     connection.execute(TAKE, (lease.until, lease.now, lease.worker, listed))
@@ -207,7 +243,7 @@ def _first_of_each(event_keys: Sequence[int], statuses: Sequence[str]) -> list[b
 def _claims(directory: Directory, due: _Due, picked_up: Sequence[bool], lease: Lease) -> list[Claim]:
     """Column by column, in the order of Claim's fields: half the time of making each claim by itself."""
     keys, event_keys, tokens, delivery_ids, event_ids, endpoint_keys, org_keys, *of_event = due[:12]
-    attempts, round_bases, retries_max, first_failed_at, _ = due[12:]
+    attempts, round_bases, retries_max, first_failed_at, ordering_keys, _ = due[12:]
     used = (min(n - base, most) for n, base, most in zip(attempts, round_bases, retries_max, strict=True))
     columns = (
         keys,
@@ -226,6 +262,7 @@ def _claims(directory: Directory, due: _Due, picked_up: Sequence[bool], lease: L
         repeat(lease.until),
         repeat(lease.worker),
         picked_up,
+        ordering_keys,
     )
     return list(map(Claim._make, zip(*columns, strict=False)))
 
@@ -233,9 +270,9 @@ def _claims(directory: Directory, due: _Due, picked_up: Sequence[bool], lease: L
 # -- expired leases ----------------------------------------------------------------------------------------
 
 EXPIRED = f"""
-SELECT d.id, d.event_id, d.token, d.uid, e.uid, d.endpoint_id, d.org_id, e.event_type, {_PAYLOAD}, e.correlation_id,
+SELECT d.id, d.event_id, d.token, d.uid, e.uid, d.endpoint_id, d.org_id, e.event_type, x'', e.correlation_id,
     e.created_at, e.expires_at, d.attempt, d.retry_attempts, d.retries_max, d.first_failed_at, d.claimed_at, d.due_at,
-    d.worker
+    d.worker, 0, e.ordering_key
 {_PAIR} WHERE d.state = 'in_progress' AND d.due_at <= ? ORDER BY d.due_at, d.id LIMIT ?
 """
 
@@ -249,5 +286,4 @@ def expired(connection: sqlite3.Connection, directory: Directory, now: Instant, 
 def _held_claim(directory: Directory, row: Sequence[Any]) -> Claim:
     uids = UUID(bytes=row[3]), UUID(bytes=row[4])
     names = directory.endpoints.uid(row[5]), directory.orgs.uid(row[6])
-    picked_up = False
-    return Claim._make((*row[:3], *uids, *names, *row[7:], picked_up))
+    return Claim._make((*row[:3], *uids, *names, *row[7:]))._replace(picked_up=False)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import sqlite3
 from collections.abc import Iterable, Sequence
-from typing import NamedTuple
+from typing import NamedTuple, cast
 
 from doorstep.clock import Instant
 from doorstep.model.claim import Claim
@@ -12,7 +12,10 @@ from doorstep.model.delivery import DeliveryState, check_transition
 from doorstep.model.event import EventStatus
 from doorstep.model.settlement import Settled, Settlement, StatusChange
 from doorstep.stores import notes
+from doorstep.stores.deaths import cause_in
+from doorstep.stores.sql.cold.lines import unblock
 from doorstep.stores.sql.sqlite.batches import Column, Numbers, as_list, packed, unpacked, write_rows
+from doorstep.stores.sql.sqlite.scripts import run_script
 from doorstep.stores.text import storable
 
 _HELD: tuple[Column, ...] = (Numbers("id"), Numbers("token"), Numbers("moves"), Numbers("org_id"))
@@ -22,7 +25,7 @@ HELD = packed(
 )
 SETTLE = """
 UPDATE doorstep_deliveries SET state = ?1, settled_at = ?2, retries_max = ?3, retry_attempts = min(retry_attempts, ?3),
-    forced = 0, claimed_at = NULL, worker = NULL, moves = moves + 1,
+    forced = 0, claimed_at = NULL, worker = NULL, moves = moves + 1, cause = ?5,
     (due_at, last_attempt_at, first_failed_at, category, code, reason, response_code) = (
         SELECT a.next_retry_at, a.finished_at,
             coalesce(first_failed_at, CASE WHEN a.category IS NOT NULL THEN a.finished_at END),
@@ -107,13 +110,21 @@ def settle(connection: sqlite3.Connection, settlements: Sequence[Settlement], no
     endings, late = _split(connection, settlements)
     _log_late(connection, (one.settlement for one in late if not one.repeated))
     write_rows(connection, ADD_ATTEMPTS, [_attempt_row(ending) for ending in endings])
-    for (state, retries_max, note), keys in _alike(ending.settlement for ending in endings).items():
+    for (state, retries_max, note, cause), keys in _alike(ending.settlement for ending in endings).items():
         settled_at = None if state is DeliveryState.PENDING else now
-        connection.execute(SETTLE, (state.value, settled_at, retries_max, as_list(keys)))
+        connection.execute(SETTLE, (state.value, settled_at, retries_max, as_list(keys), cause))
         connection.execute(ADD_SETTLED_HISTORY, (now, note, as_list(keys)))
     _log_late(connection, (one.settlement for one in late if one.repeated))
     changes = _count(connection, [ending.settlement for ending in endings], now)
+    _unblock(connection, endings, now)
     return Settled(tuple(one.settlement.claim for one in late), tuple(changes))
+
+
+def _unblock(connection: sqlite3.Connection, endings: Iterable[_Ending], now: Instant) -> None:
+    """The first of each line in which one has ended may go."""
+    ordered = (one.settlement for one in endings if one.settlement.claim.ordering_key is not None)
+    if ended := [one.claim.key for one in ordered if one.state is not DeliveryState.PENDING]:
+        run_script(connection, unblock(cast(list[int], ended), now))
 
 
 def _split(connection: sqlite3.Connection, settlements: Sequence[Settlement]) -> tuple[list[_Ending], list[_Late]]:
@@ -142,11 +153,16 @@ def _held(connection: sqlite3.Connection, claims: Iterable[Claim]) -> dict[objec
     return {key: _Held(*values) for key, *values in zip(*unpacked(_HELD, row), strict=True)}
 
 
-def _alike(settlements: Iterable[Settlement]) -> dict[tuple[DeliveryState, int, str], list[object]]:
+_Alike = tuple[DeliveryState, int, str, int | None]
+"""State, retries allowed, note, cause."""
+
+
+def _alike(settlements: Iterable[Settlement]) -> dict[_Alike, list[object]]:
     """The keys of deliveries that get the same state and the same note: in a usual batch one or a few groups."""
-    groups: dict[tuple[DeliveryState, int, str], list[object]] = {}
+    groups: dict[_Alike, list[object]] = {}
     for settlement in settlements:
-        group = (settlement.state, settlement.retries_max, storable(notes.settled(settlement)))
+        note = storable(notes.settled(settlement))
+        group = (settlement.state, settlement.retries_max, note, cause_in(settlement))
         groups.setdefault(group, []).append(settlement.claim.key)
     return groups
 

@@ -33,7 +33,7 @@ T = TypeVar("T")
 class SqliteStore(ColdVerbs):
     """A Store in a SQLite file. Writes go through one thread, which commits what has come together in one go."""
 
-    capabilities = Capabilities(durable=True, many_machines=False, pushes_wakeups=True)
+    capabilities = Capabilities(many_machines=False)
 
     def __init__(self, path: str) -> None:
         if not path or path.startswith(":"):
@@ -86,6 +86,7 @@ class SqliteStore(ColdVerbs):
         for submission in submissions:
             check_storable("event_type", submission.event.event_type)
             check_storable("correlation_id", submission.event.correlation_id)
+            check_storable("ordering_key", submission.event.ordering_key)
             check_storable("idempotency_key", submission.idempotency_key)
         call = accepting.Call(submissions, routing_version, now)
         receipts: list[Receipt] = await self._opened_writer().request(self._accept_all, call)

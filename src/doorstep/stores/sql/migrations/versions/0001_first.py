@@ -27,6 +27,8 @@ def upgrade(op: Operations) -> None:
     _create_history(op)
     _create_idempotency(op)
     _create_audit(op)
+    _create_bulks(op)
+    _create_bulk_items(op)
     _create_marks(op)
     _fill_marks(op)
     for statement in _dialect_ddl(op.get_bind().dialect.name):
@@ -89,6 +91,7 @@ def _create_endpoints(op: Operations) -> None:
         sa.Column("uid", UID, nullable=False),
         sa.Column("org_id", KEY, nullable=False),
         sa.Column("state", sa.Text(), nullable=False),
+        sa.Column("version", sa.BigInteger(), nullable=False),
         sa.Column("rate_next_at", sa.BigInteger(), server_default=sa.text("0"), nullable=False),
         sa.Column("document", sa.Text(), nullable=False),
         sa.CheckConstraint(
@@ -98,7 +101,7 @@ def _create_endpoints(op: Operations) -> None:
         sa.PrimaryKeyConstraint("id", name=op.f("doorstep_endpoints_pkey")),
         sa.UniqueConstraint("uid", name=op.f("doorstep_endpoints_uid_key")),
     )
-    op.create_index("doorstep_endpoints_org", "doorstep_endpoints", ["org_id"], unique=False)
+    op.create_index("doorstep_endpoints_org", "doorstep_endpoints", ["org_id", "uid"], unique=False)
 
 
 def _create_circuits(op: Operations) -> None:
@@ -136,6 +139,7 @@ def _create_circuit_history(op: Operations) -> None:
         sa.PrimaryKeyConstraint("endpoint_id", "version", name=op.f("doorstep_circuit_history_pkey")),
         sqlite_with_rowid=False,
     )
+    op.create_index("doorstep_circuit_history_age", "doorstep_circuit_history", ["at"], unique=False)
 
 
 def _create_events(op: Operations) -> None:
@@ -152,9 +156,11 @@ def _create_events(op: Operations) -> None:
         sa.Column("done_count", sa.Integer(), server_default=sa.text("0"), nullable=False),
         sa.Column("created_at", sa.BigInteger(), nullable=False),
         sa.Column("ended_at", sa.BigInteger(), nullable=True),
+        sa.Column("deleted_at", sa.BigInteger(), nullable=True),
         sa.Column("deliver_at", sa.BigInteger(), nullable=True),
         sa.Column("expires_at", sa.BigInteger(), nullable=True),
         sa.Column("correlation_id", sa.Text(), nullable=False),
+        sa.Column("ordering_key", sa.Text(), nullable=True),
         sa.Column("metadata", sa.LargeBinary(), nullable=False),
         sa.Column("payload", sa.LargeBinary(), nullable=True),
         sa.CheckConstraint(
@@ -176,20 +182,36 @@ def _create_events(op: Operations) -> None:
         postgresql_where=sa.text("ended_at IS NOT NULL AND delivery_count = 0"),
     )
     op.create_index(
+        "doorstep_events_expiring",
+        "doorstep_events",
+        ["expires_at", "id"],
+        unique=False,
+        sqlite_where=sa.text("expires_at IS NOT NULL"),
+        postgresql_where=sa.text("expires_at IS NOT NULL"),
+    )
+    op.create_index(
         "doorstep_events_failed",
         "doorstep_events",
-        ["org_id", "id"],
+        ["org_id", "uid"],
         unique=False,
-        sqlite_where=sa.text("ended_at IS NOT NULL AND delivery_count > 0"),
-        postgresql_where=sa.text("ended_at IS NOT NULL AND delivery_count > 0"),
+        sqlite_where=sa.text("ended_at IS NOT NULL AND delivery_count > 0 AND deleted_at IS NULL"),
+        postgresql_where=sa.text("ended_at IS NOT NULL AND delivery_count > 0 AND deleted_at IS NULL"),
     )
     op.create_index(
         "doorstep_events_inbox",
         "doorstep_events",
-        ["org_id", "id"],
+        ["org_id", "uid"],
         unique=False,
         sqlite_where=sa.text("ended_at IS NULL AND delivery_count = 0"),
         postgresql_where=sa.text("ended_at IS NULL AND delivery_count = 0"),
+    )
+    op.create_index(
+        "doorstep_events_unacknowledged",
+        "doorstep_events",
+        ["created_at", "id"],
+        unique=False,
+        sqlite_where=sa.text("ended_at IS NULL AND delivery_count = 0 AND org_id > 0"),
+        postgresql_where=sa.text("ended_at IS NULL AND delivery_count = 0 AND org_id > 0"),
     )
 
 
@@ -231,6 +253,9 @@ def _create_deliveries(op: Operations) -> None:
         sa.Column("category", sa.Text(), nullable=True),
         sa.Column("code", sa.Text(), nullable=True),
         sa.Column("reason", sa.Text(), nullable=True),
+        sa.Column("cause", sa.BigInteger(), nullable=True),
+        sa.Column("payload", sa.LargeBinary(), nullable=True),
+        sa.Column("ordering_key", sa.Text(), nullable=True),
         sa.CheckConstraint(
             "(state IN ('pending', 'in_progress')) = (due_at IS NOT NULL)",
             name=op.f("doorstep_deliveries_due_while_open"),
@@ -246,12 +271,20 @@ def _create_deliveries(op: Operations) -> None:
         sa.UniqueConstraint("org_id", "uid", name=op.f("doorstep_deliveries_org_id_uid_key")),
     )
     op.create_index(
+        "doorstep_deliveries_causes",
+        "doorstep_deliveries",
+        ["org_id", "state", "cause", "settled_at", "uid"],
+        unique=False,
+        sqlite_where=sa.text("(state = 'dead' OR state = 'archived') AND deleted_at IS NULL"),
+        postgresql_where=sa.text("(state = 'dead' OR state = 'archived') AND deleted_at IS NULL"),
+    )
+    op.create_index(
         "doorstep_deliveries_dead",
         "doorstep_deliveries",
-        ["org_id", "state", "settled_at", "id"],
+        ["org_id", "state", "settled_at", "uid"],
         unique=False,
-        sqlite_where=sa.text("state IN ('dead', 'archived') AND deleted_at IS NULL"),
-        postgresql_where=sa.text("state IN ('dead', 'archived') AND deleted_at IS NULL"),
+        sqlite_where=sa.text("(state = 'dead' OR state = 'archived') AND deleted_at IS NULL AND due_at IS NULL"),
+        postgresql_where=sa.text("(state = 'dead' OR state = 'archived') AND deleted_at IS NULL AND due_at IS NULL"),
     )
     op.create_index("doorstep_deliveries_event", "doorstep_deliveries", ["event_id"], unique=False)
     op.create_index(
@@ -271,8 +304,8 @@ def _create_deliveries(op: Operations) -> None:
         "doorstep_deliveries",
         ["due_at", "id"],
         unique=False,
-        sqlite_where=sa.text("state = 'pending' AND forced"),
-        postgresql_where=sa.text("state = 'pending' AND forced"),
+        sqlite_where=sa.text("forced"),
+        postgresql_where=sa.text("forced"),
     )
     op.create_index(
         "doorstep_deliveries_in_progress",
@@ -283,6 +316,14 @@ def _create_deliveries(op: Operations) -> None:
         postgresql_where=sa.text("state = 'in_progress'"),
     )
     op.create_index(
+        "doorstep_deliveries_lines",
+        "doorstep_deliveries",
+        ["endpoint_id", "ordering_key", "id"],
+        unique=False,
+        sqlite_where=sa.text("ordering_key IS NOT NULL AND due_at IS NOT NULL"),
+        postgresql_where=sa.text("ordering_key IS NOT NULL AND due_at IS NOT NULL"),
+    )
+    op.create_index(
         "doorstep_deliveries_pending",
         "doorstep_deliveries",
         ["endpoint_id", "due_at", "id"],
@@ -291,12 +332,20 @@ def _create_deliveries(op: Operations) -> None:
         postgresql_where=sa.text("state = 'pending'"),
     )
     op.create_index(
+        "doorstep_deliveries_retrying",
+        "doorstep_deliveries",
+        ["org_id", "due_at", "uid"],
+        unique=False,
+        sqlite_where=sa.text("first_failed_at IS NOT NULL AND due_at IS NOT NULL"),
+        postgresql_where=sa.text("first_failed_at IS NOT NULL AND due_at IS NOT NULL"),
+    )
+    op.create_index(
         "doorstep_deliveries_untouched",
         "doorstep_deliveries",
         ["settled_at", "id"],
         unique=False,
-        sqlite_where=sa.text("state = 'dead' AND deleted_at IS NULL"),
-        postgresql_where=sa.text("state = 'dead' AND deleted_at IS NULL"),
+        sqlite_where=sa.text("state = 'dead' AND deleted_at IS NULL AND org_id > 0"),
+        postgresql_where=sa.text("state = 'dead' AND deleted_at IS NULL AND org_id > 0"),
     )
 
 
@@ -375,6 +424,68 @@ def _create_audit(op: Operations) -> None:
         sa.PrimaryKeyConstraint("id", name=op.f("doorstep_audit_pkey")),
     )
     op.create_index("doorstep_audit_org", "doorstep_audit", ["org_id", "id"], unique=False)
+    op.create_index("doorstep_audit_age", "doorstep_audit", ["at", "id"], unique=False)
+
+
+def _create_bulks(op: Operations) -> None:
+    op.create_table(
+        "doorstep_bulks",
+        sa.Column("id", KEY, sa.Identity(always=False), nullable=False),
+        sa.Column("uid", UID, nullable=False),
+        sa.Column("org_id", KEY, nullable=False),
+        sa.Column("live", sa.Boolean(), nullable=False),
+        sa.Column("version", sa.BigInteger(), nullable=False),
+        sa.Column("finished_at", sa.BigInteger(), nullable=True),
+        sa.Column("document", sa.Text(), nullable=False),
+        sa.PrimaryKeyConstraint("id", name=op.f("doorstep_bulks_pkey")),
+        sa.UniqueConstraint("uid", name=op.f("doorstep_bulks_uid_key")),
+    )
+    op.create_index("doorstep_bulks_org", "doorstep_bulks", ["org_id", "id"], unique=False)
+    op.create_index(
+        "doorstep_bulks_live",
+        "doorstep_bulks",
+        ["id"],
+        unique=False,
+        sqlite_where=sa.text("live"),
+        postgresql_where=sa.text("live"),
+    )
+    op.create_index(
+        "doorstep_bulks_finished",
+        "doorstep_bulks",
+        ["finished_at"],
+        unique=False,
+        sqlite_where=sa.text("finished_at IS NOT NULL"),
+        postgresql_where=sa.text("finished_at IS NOT NULL"),
+    )
+
+
+def _create_bulk_items(op: Operations) -> None:
+    op.create_table(
+        "doorstep_bulk_items",
+        sa.Column("bulk_id", KEY, nullable=False),
+        sa.Column("delivery_id", KEY, nullable=False),
+        sa.Column("org_id", KEY, nullable=False),
+        sa.Column("attempt", sa.Integer(), nullable=False),
+        sa.Column("succeeded", sa.Boolean(), nullable=True),
+        sa.PrimaryKeyConstraint("bulk_id", "delivery_id", name=op.f("doorstep_bulk_items_pkey")),
+        sqlite_with_rowid=False,
+    )
+    op.create_index(
+        "doorstep_bulk_items_unknown",
+        "doorstep_bulk_items",
+        ["bulk_id", "delivery_id"],
+        unique=False,
+        sqlite_where=sa.text("succeeded IS NULL"),
+        postgresql_where=sa.text("succeeded IS NULL"),
+    )
+    op.create_index(
+        "doorstep_bulk_items_failed",
+        "doorstep_bulk_items",
+        ["bulk_id", "delivery_id"],
+        unique=False,
+        sqlite_where=sa.text("succeeded = false"),
+        postgresql_where=sa.text("succeeded = false"),
+    )
 
 
 def _create_marks(op: Operations) -> None:

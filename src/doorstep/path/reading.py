@@ -1,0 +1,201 @@
+"""Beside the path: lists of events, deliveries, endpoints and what was done to them, as people see them."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Iterable, Mapping, Sequence
+from typing import NamedTuple
+from uuid import UUID
+
+import msgspec
+
+from doorstep.clock import DAY, Clock, Instant
+from doorstep.errors import NotFound
+from doorstep.model.act import AuditLine
+from doorstep.model.circuit import Circuit
+from doorstep.model.delivery import Delivery, DeliveryState, as_seen
+from doorstep.model.endpoint import Endpoint, EndpointState
+from doorstep.model.event import EventStatus, EventSummary, EventView
+from doorstep.model.listing import CauseGroup, Count, EventFilter, Letters, Page, Queue
+from doorstep.path.coalesce import Coalescer, Weight
+from doorstep.path.directory import Directory
+from doorstep.path.shared import Shared
+from doorstep.path.tuning import Tuning
+from doorstep.policy.holding import why_held
+from doorstep.stores.store import Store
+
+_EventOf = tuple[UUID, UUID]
+"""An organization, and an event of it."""
+
+
+class Reader:
+    """Every list is bounded in time: pages by cursor, counts up to a limit."""
+
+    def __init__(self, store: Store, directory: Directory, clock: Clock, tuning: Tuning) -> None:
+        self._store = store
+        self._directory = directory
+        self._clock = clock
+        self._archive_after: Instant = round(tuning.archive_after_days * DAY)
+        self._counts = Shared()
+        self._summaries: Coalescer[_EventOf, EventSummary] = Coalescer(
+            self._find_summaries, lambda _: Weight(1, 0), batch_max=Weight(100, 0), queue_max=Weight(100_000, 0)
+        )
+
+    # -- events --------------------------------------------------------------------------------------------
+
+    async def summary(self, org_id: UUID, event_id: UUID) -> EventSummary:
+        """Where an event stands. Of all who ask at the same time, one asks the store."""
+        return await self._summaries.submit((org_id, event_id))
+
+    async def _find_summaries(self, asked: list[_EventOf]) -> list[EventSummary | Exception]:
+        found: dict[_EventOf, EventSummary] = {}
+        for org_id in {org_id for org_id, _ in asked}:
+            summaries = await self._store.summaries(org_id, [event_id for org, event_id in asked if org == org_id])
+            found |= {(org_id, summary.event_id): summary for summary in summaries}
+        return [found.get(one) or NotFound(f"no event {one[1]}") for one in asked]
+
+    async def events(self, org_id: UUID, wanted: EventFilter, cursor: str | None, limit: int) -> Page[EventSummary]:
+        """The newest first."""
+        return await self._store.list_events(org_id, wanted, cursor, limit)
+
+    async def inbox(
+        self, org_id: UUID, status: EventStatus, cursor: str | None, limit: int
+    ) -> tuple[Page[EventView], Count]:
+        """Events that no push endpoint takes (or failed ones), oldest first; and how many there are."""
+        return await asyncio.gather(
+            self._store.inbox(org_id, status, cursor, limit),
+            self._counts.ask(("inbox", org_id, status), lambda: self._store.count_inbox(org_id, status)),
+        )
+
+    # -- deliveries ----------------------------------------------------------------------------------------
+
+    async def retry_queue(
+        self, org_id: UUID, wanted: Queue, cursor: str | None, limit: int
+    ) -> tuple[Page[Delivery], Count]:
+        """What failed and will be tried again, the next retry first; and how many there are."""
+        return await asyncio.gather(
+            self._store.retry_queue(org_id, wanted, cursor, limit),
+            self._counts.ask(("queue", org_id, wanted), lambda: self._store.count_retry_queue(org_id, wanted)),
+        )
+
+    async def dead_letters(
+        self, org_id: UUID, wanted: Letters, cursor: str | None, limit: int
+    ) -> tuple[Page[Delivery], Count]:
+        """The newest death first; and how many there are."""
+        page, count = await asyncio.gather(
+            self._store.dead_letters(org_id, self.dated(wanted), cursor, limit),
+            self._counts.ask(("letters", org_id, wanted), lambda: self._count_letters(org_id, wanted)),
+        )
+        return Page(tuple(self.seen(delivery) for delivery in page.items), page.next), count
+
+    async def _count_letters(self, org_id: UUID, wanted: Letters) -> Count:
+        """Dated only when it is asked: with its instant, no question would be the same as another."""
+        return await self._store.count_dead_letters(org_id, self.dated(wanted))
+
+    async def cause_groups(self, org_id: UUID, wanted: Letters, cursor: str | None, limit: int) -> Page[CauseGroup]:
+        return await self._store.cause_groups(org_id, self.dated(wanted), cursor, limit)
+
+    def dated(self, wanted: Letters) -> Letters:
+        """With the instant before which an untouched dead letter counts as archived."""
+        return msgspec.structs.replace(wanted, archived_before=self._clock.now() - self._archive_after)
+
+    def seen(self, delivery: Delivery) -> Delivery:
+        return as_seen(delivery, self._clock.now(), self._archive_after)
+
+    # -- how much there is ---------------------------------------------------------------------------------
+
+    async def stats(self, org_id: UUID) -> Stats:
+        """Figures that cost the same however much is stored."""
+        letters = self.dated(Letters())
+        archived = msgspec.structs.replace(letters, archived=True)
+        return Stats(
+            retrying=await self._store.count_retry_queue(org_id, Queue()),
+            dead=await self._store.count_dead_letters(org_id, letters),
+            archived=await self._store.count_dead_letters(org_id, archived),
+            inbox=await self._store.count_inbox(org_id, EventStatus.RECEIVED),
+            failed=await self._store.count_inbox(org_id, EventStatus.FAILED),
+            oldest_due_at=(await self.backlog(org_id)).oldest_due_at,
+        )
+
+    async def backlog(self, org_id: UUID | None = None) -> Backlog:
+        """What waits, seen from its endpoints; of one organization, or of all."""
+        await self._directory.refresh()
+        now = self._clock.now()
+        lanes = await self._counts.ask("lanes", lambda: self._store.lanes(now))
+        active = [lane.due_at for lane in lanes if self._active(lane.endpoint_id, org_id)]
+        due = [due_at for due_at in active if due_at <= now]
+        return Backlog(len(active), min(due, default=None))
+
+    def _active(self, endpoint_id: UUID, org_id: UUID | None) -> bool:
+        endpoint = self._directory.endpoint(endpoint_id)
+        return (
+            endpoint is not None
+            and endpoint.state is EndpointState.ACTIVE
+            and (org_id is None or endpoint.org_id == org_id)
+        )
+
+    # -- endpoints and audit -------------------------------------------------------------------------------
+
+    async def endpoints(
+        self, org_id: UUID, state: EndpointState | None, cursor: str | None, limit: int
+    ) -> Page[Endpoint]:
+        return await self._store.list_endpoints(org_id, state, cursor, limit)
+
+    async def described(self, org_id: UUID, deliveries: Sequence[Delivery]) -> list[Described]:
+        """Each with its endpoint's name and, where it is held, why; one look at each endpoint."""
+        await self._directory.refresh()
+        endpoints = {one.endpoint_id: await self._endpoint(org_id, one.endpoint_id) for one in deliveries}
+        waiting = {one.endpoint_id for one in deliveries if one.state is DeliveryState.PENDING}
+        circuits = {endpoint_id: await self._store.circuit(endpoint_id) for endpoint_id in waiting}
+        return [
+            Described(one, endpoints[one.endpoint_id].name, _held(one, endpoints[one.endpoint_id], circuits))
+            for one in deliveries
+        ]
+
+    async def endpoint_names(self, org_id: UUID, endpoint_ids: Iterable[UUID]) -> dict[UUID, str]:
+        await self._directory.refresh()
+        return {endpoint_id: (await self._endpoint(org_id, endpoint_id)).name for endpoint_id in set(endpoint_ids)}
+
+    async def _endpoint(self, org_id: UUID, endpoint_id: UUID) -> Endpoint:
+        """From the picture at hand; deleted ones are not in it."""
+        return self._directory.endpoint(endpoint_id) or await self._store.endpoint(org_id, endpoint_id)
+
+    async def audit(
+        self, org_id: UUID, actor: str | None, action: str | None, cursor: str | None, limit: int
+    ) -> Page[AuditLine]:
+        """The newest first."""
+        return await self._store.list_audit(org_id, actor, action, cursor, limit)
+
+
+class Stats(NamedTuple):
+    """How much there is of what people look after; each counted up to a limit."""
+
+    retrying: Count
+    """Deliveries that failed and will be tried again."""
+    dead: Count
+    archived: Count
+    inbox: Count
+    """Events that wait to be acknowledged."""
+    failed: Count
+    """Failed events."""
+    oldest_due_at: Instant | None
+
+
+class Backlog(NamedTuple):
+    endpoints: int
+    """Active endpoints that have deliveries waiting."""
+    oldest_due_at: Instant | None
+    """Since when the first of those that are due has been due."""
+
+
+class Described(NamedTuple):
+    """A delivery with what a list says about it besides."""
+
+    delivery: Delivery
+    endpoint_name: str
+    held: str | None
+
+
+def _held(delivery: Delivery, endpoint: Endpoint, circuits: Mapping[UUID, Circuit]) -> str | None:
+    circuit = circuits.get(endpoint.endpoint_id)
+    return None if circuit is None else why_held(delivery, endpoint, circuit)

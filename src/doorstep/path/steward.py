@@ -1,0 +1,127 @@
+"""Beside the path: what is done to whole events: retry, cancel, acknowledge, replay, delete. Every act is audited."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Callable
+from uuid import UUID
+
+from doorstep.clock import Clock
+from doorstep.errors import Conflict, InvalidInput, NotFound
+from doorstep.model.act import ActKind, ActResult, AuditLine
+from doorstep.model.endpoint import EndpointState
+from doorstep.model.submission import Receipt
+from doorstep.path import facts
+from doorstep.path.accept import Accepter, Draft
+from doorstep.path.change import living
+from doorstep.path.operate import Operator
+from doorstep.path.replay import Replayer
+from doorstep.stores.store import Store
+from doorstep.telemetry import Telemetry
+
+TEST_EVENT = "doorstep.test"
+TEST_PAYLOAD = b'{"message":"This is a test from Doorstep."}'
+
+
+class Steward:
+    def __init__(
+        self,
+        store: Store,
+        clock: Clock,
+        accepter: Accepter,
+        operator: Operator,
+        replayer: Replayer,
+        telemetry: Telemetry,
+        wake: Callable[[], None],
+    ) -> None:
+        self._store = store
+        self._clock = clock
+        self._accepter = accepter
+        self._operator = operator
+        self._replayer = replayer
+        self._telemetry = telemetry
+        self._wake = wake
+
+    async def act(self, kind: ActKind, org_id: UUID, event_id: UUID, actor: str, reason: str = "") -> ActResult:
+        """Retry or cancel all deliveries of the event that allow it; Conflict if none does."""
+        await self._store.event(org_id, event_id)
+        deliveries = await self._store.deliveries(org_id, event_id)
+        if not deliveries:
+            raise Conflict(f"event {event_id} has no deliveries to {kind}: no endpoint takes it")
+        ids = [delivery.delivery_id for delivery in deliveries]
+        result = await self._operator.act(kind, org_id, ids, actor, reason)
+        if not result.done:
+            raise Conflict(f"event {event_id} has nothing to {kind}: {_states(result)}")
+        self._wake()
+        return result
+
+    async def acknowledge(self, org_id: UUID, event_id: UUID, actor: str) -> None:
+        """An inbox consumer has the event; Conflict if push endpoints take it."""
+        now = self._clock.now()
+        change = await self._store.acknowledge(org_id, event_id, now)
+        if change.old_status is not change.new_status:
+            self._telemetry.emit_all(facts.status_changes((change,), now))
+            await self._audit(org_id, actor, "event.acknowledge", (event_id,), change.new_status)
+
+    async def replay(self, org_id: UUID, event_id: UUID, endpoint_id: UUID, actor: str) -> Receipt:
+        """Send what the event said to one endpoint again, as a new event."""
+        await self._store.event(org_id, event_id)
+        await self._check_target(org_id, endpoint_id)
+        receipt = await self._replayer.replay_one(org_id, event_id, endpoint_id)
+        await self._audit(org_id, actor, "event.replay", (event_id, endpoint_id), f"event {receipt.event_id}")
+        return receipt
+
+    async def test(
+        self,
+        org_id: UUID,
+        endpoint_id: UUID,
+        actor: str,
+        correlation_id: str,
+        event_type: str = TEST_EVENT,
+        payload: bytes = TEST_PAYLOAD,
+    ) -> Receipt:
+        """Send a test event to one endpoint, the way that every event goes."""
+        living(await self._store.endpoint(org_id, endpoint_id))
+        draft = Draft(
+            org_id=org_id,
+            event_type=event_type,
+            payload=payload,
+            correlation_id=correlation_id,
+            endpoint_ids=(endpoint_id,),
+        )
+        (receipt,) = await self._accepter.accept([draft])
+        await self._audit(org_id, actor, "endpoint.test", (endpoint_id,), f"event {receipt.event_id}")
+        return receipt
+
+    async def delete(self, org_id: UUID, event_id: UUID, actor: str) -> None:
+        """Erase an event: what waits is cancelled, dead letters are deleted, the payload is gone; the log stays."""
+        now = self._clock.now()
+        moved = await self._store.delete_event(org_id, event_id, actor, now)
+        self._telemetry.emit_all(facts.moved(moved, now))
+
+    async def _check_target(self, org_id: UUID, endpoint_id: UUID) -> None:
+        """The endpoint that the body of a request named; a wrong one is a fault of the body, not of the path."""
+        try:
+            endpoint = await self._store.endpoint(org_id, endpoint_id)
+        except NotFound:
+            raise InvalidInput("endpoint_id", f"there is no endpoint {endpoint_id}") from None
+        if endpoint.state is EndpointState.DELETED:
+            raise InvalidInput("endpoint_id", f"endpoint {endpoint_id} was deleted")
+
+    async def _audit(self, org_id: UUID, actor: str, action: str, subjects: tuple[UUID, ...], result: str) -> None:
+        await self._store.add_audit(
+            AuditLine(
+                at=self._clock.now(),
+                org_id=org_id,
+                actor=actor,
+                action=action,
+                subjects=tuple(map(str, subjects)),
+                result=result,
+            )
+        )
+
+
+def _states(result: ActResult) -> str:
+    """`1 delivery is delivered, 2 are in_progress`."""
+    counts = Counter(state or "deleted" for state in result.refused.values())
+    return ", ".join(f"{count} {'is' if count == 1 else 'are'} {state}" for state, count in sorted(counts.items()))

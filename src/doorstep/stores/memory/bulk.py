@@ -1,0 +1,89 @@
+"""Bulk operations: each step acts, remembers what it acted upon, and writes how far it has come, all at once."""
+
+from __future__ import annotations
+
+from itertools import islice
+from uuid import UUID
+
+from doorstep.errors import NotFound
+from doorstep.model.act import Act, AuditLine
+from doorstep.model.bulk import ITEMS_EXAMINED_MAX, Bulk, BulkKind, BulkStep, retried_well
+from doorstep.model.delivery import Delivery
+from doorstep.model.listing import Page
+from doorstep.model.move import Moved
+from doorstep.stores import cursor as cursors
+from doorstep.stores.memory.operators import OperatorVerbs
+from doorstep.stores.memory.tables import BulkItem, BulkRow
+
+
+class BulkVerbs(OperatorVerbs):
+    async def add_bulk(self, bulk: Bulk, line: AuditLine | None = None) -> None:
+        self._tables.check_org(bulk.org_id)
+        self._tables.add_bulk(bulk)
+        if line is not None:
+            self._tables.audit.append(line)
+
+    async def bulk(self, org_id: UUID, bulk_id: UUID) -> Bulk:
+        return self._bulk_row(org_id, bulk_id).bulk
+
+    async def list_bulk(self, org_id: UUID, cursor: str | None, limit: int) -> Page[Bulk]:
+        (before,) = cursors.read(cursor, cursors.KEY_MAX) or (cursors.KEY_MAX,)
+        newest_first = reversed(self._tables.bulks.values())
+        found = [row for row in newest_first if row.bulk.org_id == org_id and row.key < before][: limit + 1]
+        more = cursors.write(found[limit - 1].key) if len(found) > limit else None
+        return Page(tuple(row.bulk for row in found[:limit]), more)
+
+    async def live_bulks(self) -> list[Bulk]:
+        return [row.bulk for row in self._tables.bulks.values() if row.bulk.live]
+
+    async def step_bulk(
+        self, bulk: Bulk, expected_version: int, act: Act | None = None, line: AuditLine | None = None
+    ) -> BulkStep | None:
+        row = self._bulk_row(bulk.org_id, bulk.bulk_id)
+        if row.bulk.version != expected_version:
+            return None
+        succeeded, failed = self._collect(row)
+        taken, refused, moved = 0, 0, Moved()
+        if act is not None:
+            result, moved = await self.act(act)
+            taken, refused = len(result.done), len(result.refused)
+            if bulk.kind is BulkKind.RETRY:
+                taken = self._remember(row, result.done)
+        row.bulk = bulk.after(
+            taken=taken, refused=refused, succeeded=succeeded, failed=failed, version=expected_version + 1
+        )
+        if line is not None:
+            self._tables.audit.append(line)
+        return BulkStep(row.bulk, moved)
+
+    async def bulk_failures(self, org_id: UUID, bulk_id: UUID, cursor: str | None, limit: int) -> Page[Delivery]:
+        (after,) = cursors.read(cursor, cursors.KEY_MAX) or (0,)
+        items = self._bulk_row(org_id, bulk_id).items.items()
+        failed = (self._tables.deliveries.get(delivery_id) for delivery_id, item in items if item.succeeded is False)
+        rows = sorted((row for row in failed if row and row.key > after), key=lambda row: row.key)
+        more = cursors.write(rows[limit - 1].key) if len(rows) > limit else None
+        return Page(tuple(row.delivery for row in rows[:limit]), more)
+
+    def _bulk_row(self, org_id: UUID, bulk_id: UUID) -> BulkRow:
+        row = self._tables.bulks.get(bulk_id)
+        if row is None or row.bulk.org_id != org_id:
+            raise NotFound(f"no bulk operation {bulk_id}")
+        return row
+
+    def _remember(self, row: BulkRow, done: tuple[UUID, ...]) -> int:
+        """Keep what was retried; returns how many had not been before."""
+        new = [delivery_id for delivery_id in done if delivery_id not in row.items]
+        row.items |= {one: BulkItem(self._tables.deliveries[one].delivery.attempt) for one in new}
+        return len(new)
+
+    def _collect(self, row: BulkRow) -> tuple[int, int]:
+        """Mark the items whose retry has ended; returns how many succeeded and how many failed."""
+        unknown = ((uid, item) for uid, item in row.items.items() if item.succeeded is None)
+        ended = {True: 0, False: 0}
+        for delivery_id, item in islice(unknown, ITEMS_EXAMINED_MAX):
+            found = self._tables.deliveries.get(delivery_id)
+            state, attempt = (found.delivery.state, found.delivery.attempt) if found else (None, 0)
+            item.succeeded = retried_well(state, attempt, item.attempt)
+            if item.succeeded is not None:
+                ended[item.succeeded] += 1
+        return ended[True], ended[False]

@@ -1,0 +1,57 @@
+"""The audit: who did what, when, to which ids, with what result."""
+
+from __future__ import annotations
+
+from uuid import UUID
+
+import msgspec
+from sqlalchemy import insert, select
+
+from doorstep.model.act import AuditLine
+from doorstep.model.org import ApiKey
+from doorstep.stores.sql.cold import orgs
+from doorstep.stores.sql.cold.orgs import org_key
+from doorstep.stores.sql.cold.script import Row, Script, Step, ask
+from doorstep.stores.sql.schema import audit
+
+_ADD_AUDIT = insert(audit)
+AUDIT_LINE = select(audit.c.at, audit.c.actor, audit.c.action, audit.c.subjects, audit.c.result, audit.c.reason)
+_decode_subjects = msgspec.json.Decoder(tuple[str, ...]).decode
+
+
+def add_audit(line: AuditLine) -> Script[None]:
+    org = yield from org_key(line.org_id)
+    yield audit_step(org, line)
+
+
+def put_key(key: ApiKey, line: AuditLine | None) -> Script[None]:
+    """A key and the line about it, together."""
+    yield from orgs.put_key(key)
+    if line is not None:
+        yield from add_audit(line)
+
+
+def audit_step(org: int, line: AuditLine) -> Step:
+    return ask(
+        _ADD_AUDIT,
+        org_id=org,
+        at=line.at,
+        actor=line.actor,
+        action=line.action,
+        subjects=msgspec.json.encode(line.subjects).decode(),
+        result=line.result,
+        reason=line.reason,
+    )
+
+
+def audit_line_from(org_id: UUID, row: Row) -> AuditLine:
+    at, actor, action, subjects, result, reason, *_ = row
+    return AuditLine(
+        at=at,
+        org_id=org_id,
+        actor=actor,
+        action=action,
+        subjects=_decode_subjects(subjects),
+        result=result,
+        reason=reason,
+    )

@@ -1,0 +1,185 @@
+"""Bulk operations: each step acts, remembers what it acted upon, and writes how far it has come, all at once."""
+
+from __future__ import annotations
+
+from uuid import UUID
+
+import msgspec
+from sqlalchemy import bindparam, exists, false, insert, null, select, text, update
+
+from doorstep.errors import NotFound
+from doorstep.model.act import Act, AuditLine
+from doorstep.model.bulk import ITEMS_EXAMINED_MAX, Bulk, BulkKind, BulkStep, retried_well
+from doorstep.model.delivery import Delivery, DeliveryState
+from doorstep.model.listing import Page
+from doorstep.model.move import Moved
+from doorstep.stores import cursor as cursors
+from doorstep.stores.sql.cold.audit import audit_step
+from doorstep.stores.sql.cold.moves import parts
+from doorstep.stores.sql.cold.operators import act as act_on
+from doorstep.stores.sql.cold.orgs import org_key
+from doorstep.stores.sql.cold.rows import DELIVERY, IN_ORG, delivery_from
+from doorstep.stores.sql.cold.script import Script, ask
+from doorstep.stores.sql.schema import bulk_items, bulks, deliveries, orgs
+
+_decode = msgspec.json.Decoder(Bulk).decode
+
+_ADD = insert(bulks)
+_READ = select(bulks.c.document).join(orgs, orgs.c.id == bulks.c.org_id).where(IN_ORG)
+_ONE = _READ.where(bulks.c.uid == bindparam("bulk"))
+_PAGE = (
+    select(bulks.c.id, bulks.c.document)
+    .join(orgs, orgs.c.id == bulks.c.org_id)
+    .where(IN_ORG, bulks.c.id < bindparam("before"))
+    .order_by(bulks.c.id.desc())
+    .limit(bindparam("most"))
+)
+_LIVE = select(bulks.c.document).where(text("live")).order_by(bulks.c.id)  # the very words of its partial index
+_TAKE_TURN = (
+    update(bulks)
+    .where(bulks.c.uid == bindparam("bulk"), bulks.c.version == bindparam("expected"))
+    .values(version=bulks.c.version + 1)
+    .returning(bulks.c.id, bulks.c.org_id)
+)
+_WRITE = (
+    update(bulks)
+    .where(bulks.c.id == bindparam("key"))
+    .values(live=bindparam("new_live"), document=bindparam("new_document"), finished_at=bindparam("new_finished_at"))
+)
+
+
+def add_bulk(bulk: Bulk, line: AuditLine | None) -> Script[None]:
+    org = yield from org_key(bulk.org_id)
+    yield ask(
+        _ADD,
+        uid=bulk.bulk_id,
+        org_id=org,
+        live=bulk.live,
+        version=bulk.version,
+        finished_at=bulk.finished_at,
+        document=_document(bulk),
+    )
+    if line is not None:
+        yield audit_step(org, line)
+
+
+def bulk(org_id: UUID, bulk_id: UUID) -> Script[Bulk]:
+    rows = yield ask(_ONE, org=org_id, bulk=bulk_id)
+    if not rows:
+        raise NotFound(f"no bulk operation {bulk_id}")
+    return _decode(rows[0][0])
+
+
+def list_bulk(org_id: UUID, cursor: str | None, limit: int) -> Script[Page[Bulk]]:
+    (before,) = cursors.read(cursor, cursors.KEY_MAX) or (cursors.KEY_MAX,)
+    rows = yield ask(_PAGE, org=org_id, before=before, most=limit + 1)
+    more = cursors.write(rows[limit - 1][0]) if len(rows) > limit else None
+    return Page(tuple(_decode(row[1]) for row in rows[:limit]), more)
+
+
+def live_bulks() -> Script[list[Bulk]]:
+    return [_decode(row[0]) for row in (yield ask(_LIVE))]
+
+
+def step_bulk(bulk: Bulk, expected_version: int, act: Act | None, line: AuditLine | None) -> Script[BulkStep | None]:
+    rows = yield ask(_TAKE_TURN, bulk=bulk.bulk_id, expected=expected_version)
+    if not rows:
+        return None
+    key, org = rows[0]
+    succeeded, failed = yield from _collect(key)
+    taken, refused, moved = 0, 0, Moved()
+    if act is not None:
+        result, moved = yield from act_on(act)
+        taken, refused = len(result.done), len(result.refused)
+        if bulk.kind is BulkKind.RETRY:
+            taken = yield from _remember(key, org, result.done)
+    written = bulk.after(taken=taken, refused=refused, succeeded=succeeded, failed=failed, version=expected_version + 1)
+    yield ask(
+        _WRITE,
+        key=key,
+        new_live=written.live,
+        new_document=_document(written),
+        new_finished_at=written.finished_at,
+    )
+    if line is not None:
+        yield audit_step(org, line)
+    return BulkStep(written, moved)
+
+
+def _document(bulk: Bulk) -> str:
+    return msgspec.json.encode(bulk).decode()
+
+
+# -- what became of what was retried -----------------------------------------------------------------------
+
+_UNKNOWN = (
+    select(bulk_items.c.delivery_id, deliveries.c.state, deliveries.c.attempt, bulk_items.c.attempt)
+    .outerjoin(deliveries, deliveries.c.id == bulk_items.c.delivery_id)
+    .where(bulk_items.c.bulk_id == bindparam("key"), bulk_items.c.succeeded.is_(null()))
+    .order_by(bulk_items.c.delivery_id)
+    .limit(bindparam("most"))
+)
+_KNOW = (
+    update(bulk_items)
+    .where(bulk_items.c.bulk_id == bindparam("key"), bulk_items.c.delivery_id.in_(bindparam("keys", expanding=True)))
+    .values(succeeded=bindparam("new_succeeded"))
+)
+_BULK = bindparam("bulk", type_=bulk_items.c.bulk_id.type)
+_UNREMEMBERED = select(_BULK, deliveries.c.id, deliveries.c.org_id, deliveries.c.attempt).where(
+    deliveries.c.org_id == bindparam("org"),
+    deliveries.c.uid.in_(bindparam("uids", expanding=True)),
+    ~exists().where(bulk_items.c.bulk_id == _BULK, bulk_items.c.delivery_id == deliveries.c.id),
+)
+_REMEMBER = (
+    insert(bulk_items)
+    .from_select(["bulk_id", "delivery_id", "org_id", "attempt"], _UNREMEMBERED)
+    .returning(bulk_items.c.delivery_id)
+)
+
+
+def _collect(key: int) -> Script[tuple[int, int]]:
+    """Mark the items whose retry has ended; returns how many succeeded and how many failed."""
+    rows = yield ask(_UNKNOWN, key=key, most=ITEMS_EXAMINED_MAX)
+    ended: dict[bool, list[int]] = {True: [], False: []}
+    for delivery, state, attempt, attempt_before in rows:
+        well = retried_well(None if state is None else DeliveryState(state), attempt, attempt_before)
+        if well is not None:
+            ended[well].append(delivery)
+    for well, items in ended.items():
+        for part in parts(items):
+            yield ask(_KNOW, key=key, keys=part, new_succeeded=well)
+    return len(ended[True]), len(ended[False])
+
+
+def _remember(key: int, org: int, done: tuple[UUID, ...]) -> Script[int]:
+    """Keep what was retried; returns how many had not been before."""
+    new = 0
+    for part in parts(done):
+        new += len((yield ask(_REMEMBER, bulk=key, org=org, uids=part)))
+    return new
+
+
+_FAILED = (
+    select(bulk_items.c.delivery_id)
+    .join(bulks, bulks.c.id == bulk_items.c.bulk_id)
+    .join(orgs, orgs.c.id == bulks.c.org_id)
+    .where(
+        IN_ORG,
+        bulks.c.uid == bindparam("bulk"),
+        bulk_items.c.succeeded == false(),
+        bulk_items.c.delivery_id > bindparam("after"),
+    )
+    .order_by(bulk_items.c.delivery_id)
+    .limit(bindparam("most"))
+)
+_DELIVERIES = DELIVERY.where(deliveries.c.id.in_(bindparam("keys", expanding=True))).order_by(deliveries.c.id)
+
+
+def bulk_failures(org_id: UUID, bulk_id: UUID, cursor: str | None, limit: int) -> Script[Page[Delivery]]:
+    (after,) = cursors.read(cursor, cursors.KEY_MAX) or (0,)
+    yield from bulk(org_id, bulk_id)
+    keys = [row[0] for row in (yield ask(_FAILED, org=org_id, bulk=bulk_id, after=after, most=limit + 1))]
+    if not keys:
+        return Page(())
+    rows = yield ask(_DELIVERIES, keys=keys[:limit])
+    return Page(tuple(map(delivery_from, rows)), cursors.write(keys[limit - 1]) if len(keys) > limit else None)

@@ -1,0 +1,76 @@
+"""Deleting an event: it leaves every list, and what its sender gave is erased; its log stays."""
+
+from __future__ import annotations
+
+from uuid import UUID
+
+from sqlalchemy import bindparam, case, delete, func, null, select, update
+
+from doorstep.clock import Instant
+from doorstep.errors import Conflict, NotFound
+from doorstep.model.delivery import DEAD_STATES, DeliveryState
+from doorstep.model.move import Moved
+from doorstep.stores import notes
+from doorstep.stores.sql.cold.audit import audit_step
+from doorstep.stores.sql.cold.lines import turns_of, unblock_after
+from doorstep.stores.sql.cold.moves import MOVER, Mover, move, update_statuses
+from doorstep.stores.sql.cold.operators import CANCEL, DELETE
+from doorstep.stores.sql.cold.orgs import org_key
+from doorstep.stores.sql.cold.rows import IN_ORG
+from doorstep.stores.sql.cold.script import Script, ask, ask_postgres
+from doorstep.stores.sql.schema import deliveries, events, orgs, payloads
+
+_ITS_DELIVERIES = MOVER.where(IN_ORG, events.c.uid == bindparam("event"), deliveries.c.deleted_at.is_(None))
+_ITS_TURNS = turns_of(_ITS_DELIVERIES)
+_LOCK_DELIVERIES = _ITS_DELIVERIES.order_by(deliveries.c.id).with_for_update(of=deliveries)
+_EVENT = (
+    select(events.c.id)
+    .join(orgs, orgs.c.id == events.c.org_id)
+    .where(IN_ORG, events.c.uid == bindparam("event"), events.c.deleted_at.is_(None))
+    .with_for_update(of=events)
+)
+_AT = bindparam("at", type_=events.c.deleted_at.type)
+_ERASE = (
+    update(events)
+    .where(events.c.id == bindparam("key"))
+    .values(
+        deleted_at=_AT,
+        ended_at=case((events.c.delivery_count == 0, func.coalesce(events.c.ended_at, _AT)), else_=events.c.ended_at),
+        payload=b"",
+        metadata=b"{}",
+    )
+)
+_ERASE_LONG = delete(payloads).where(payloads.c.event_id == bindparam("key"))
+_ERASE_EDITED = (
+    update(deliveries)
+    .where(deliveries.c.event_id == bindparam("key"), deliveries.c.payload.is_not(None))
+    .values(payload=null())
+)
+
+
+def delete_event(org_id: UUID, event_id: UUID, actor: str, now: Instant) -> Script[Moved]:
+    """Deliveries are locked before their event, as everywhere: two that delete it at once wait for each other here,
+    and the second then finds it gone."""
+    org = yield from org_key(org_id)
+    yield ask_postgres(_ITS_TURNS, org=org_id, event=event_id)
+    movers = [Mover.of(row) for row in (yield ask(_LOCK_DELIVERIES, org=org_id, event=event_id))]
+    found = yield ask(_EVENT, org=org_id, event=event_id)
+    if not found:
+        raise NotFound(f"no event {event_id}")
+    if any(mover.state is DeliveryState.IN_PROGRESS for mover in movers):
+        raise Conflict(notes.in_progress(event_id))
+    waiting = [mover for mover in movers if mover.state is DeliveryState.PENDING]
+    letters = [mover for mover in movers if mover.state in DEAD_STATES]
+    yield from move(waiting, CANCEL, now, notes.deleted(actor), at=now)
+    yield from move(letters, DELETE, now, "", at=now)
+    changes = yield from update_statuses([(mover, DeliveryState.CANCELLED) for mover in waiting], now)
+    yield from _erase(found[0][0], now)
+    yield audit_step(org, notes.deletion(org_id, event_id, actor, now, len(waiting), len(letters)))
+    yield from unblock_after(waiting, now)
+    return Moved(tuple(mover.to(DeliveryState.CANCELLED) for mover in waiting), tuple(changes))
+
+
+def _erase(key: int, now: Instant) -> Script[None]:
+    yield ask(_ERASE, key=key, at=now)
+    yield ask(_ERASE_LONG, key=key)
+    yield ask(_ERASE_EDITED, key=key)

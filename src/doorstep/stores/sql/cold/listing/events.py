@@ -1,0 +1,150 @@
+"""Lists of events: all of them, and the inbox."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from uuid import UUID
+
+from sqlalchemy import String, bindparam, func, or_, select, text
+
+from doorstep.model.event import EventStatus, EventSummary, EventView
+from doorstep.model.ids import earliest_id
+from doorstep.model.listing import Count, EventFilter, Page
+from doorstep.stores import cursor as cursors
+from doorstep.stores.bounds import INBOX_BYTES_MAX
+from doorstep.stores.sql.cold.figures import Figures, figures_of
+from doorstep.stores.sql.cold.listing.filters import of_type, values_of
+from doorstep.stores.sql.cold.listing.walking import (
+    ORG,
+    Condition,
+    Place,
+    Walk,
+    count_up_to,
+    counted_over,
+    gathered,
+    stretch,
+    walk_over,
+)
+from doorstep.stores.sql.cold.moves import parts
+from doorstep.stores.sql.cold.rows import EVENT_AS_IT_STANDS, view_from
+from doorstep.stores.sql.cold.script import Row, Script, ask
+from doorstep.stores.sql.schema import FAILED, INBOX, events, payloads
+from doorstep.stores.weight import fitting
+
+_E = events.c
+_FIRST, _LAST = UUID(int=0), UUID(int=cursors.ID_MAX)
+
+# -- all events --------------------------------------------------------------------------------------------
+
+_IN_ORG = _E.org_id == ORG
+_STATUS = bindparam("status", type_=String())
+_SUMMARY = select(
+    _E.id, _E.event_type, _E.created_at, _E.correlation_id, _E.status, _E.delivery_count, _E.ended_at
+).select_from(events)
+_MATCHING = (or_(_STATUS.is_(None), _E.status == _STATUS), of_type(_E.event_type), _E.deleted_at.is_(None))
+
+
+def _walk(*within: Condition, newest_first: bool) -> Walk:
+    return walk_over((_IN_ORG, *within), (_E.uid,), _SUMMARY, _MATCHING, newest_first=newest_first)
+
+
+_NEWEST, _OLDEST = _walk(newest_first=True), _walk(newest_first=False)
+_NEWEST_FAILED, _OLDEST_FAILED = _walk(text(FAILED), newest_first=True), _walk(text(FAILED), newest_first=False)
+
+
+def list_events(org_id: UUID, wanted: EventFilter, cursor: str | None, limit: int) -> Script[Page[EventSummary]]:
+    after, until = _span(wanted, cursor)
+    values = {"org": org_id, "status": wanted.status, **values_of(wanted.event_type)}
+    walk = _walk_for(wanted)
+    rows, onward = gathered(walk, [(yield from stretch(walk, after, until, limit, values))], limit)
+    figures = yield from figures_of([row[0] for row in rows])
+    return Page(tuple(_summary(row, figures[row[0]]) for row in rows), _cursor(onward))
+
+
+def _walk_for(wanted: EventFilter) -> Walk:
+    if wanted.status is EventStatus.FAILED:
+        return _OLDEST_FAILED if wanted.oldest_first else _NEWEST_FAILED
+    return _OLDEST if wanted.oldest_first else _NEWEST
+
+
+def _span(wanted: EventFilter, cursor: str | None) -> tuple[Place, Place]:
+    """From where to where in the order of the list. The ends themselves are nobody's id."""
+    begin = _FIRST if wanted.created_from is None else earliest_id(wanted.created_from)
+    end = _LAST if wanted.created_before is None else earliest_id(wanted.created_before)
+    reached = _reached(cursor)
+    if wanted.oldest_first:
+        return (max(begin, reached or begin),), (end,)
+    return (min(end, reached or end),), (begin,)
+
+
+def _reached(cursor: str | None) -> UUID | None:
+    place = cursors.read(cursor, cursors.ID_MAX)
+    return None if place is None else UUID(int=place[0])
+
+
+def _cursor(onward: Place | None) -> str | None:
+    return None if onward is None else cursors.write(onward[0].int)
+
+
+def _summary(row: Row, figures: Figures) -> EventSummary:
+    _, event_type, created_at, correlation_id, status, delivery_count, ended_at, event_id = row
+    return EventSummary(
+        event_id=event_id,
+        event_type=event_type,
+        created_at=created_at,
+        correlation_id=correlation_id,
+        status=EventStatus(status),
+        deliveries=delivery_count,
+        retry_attempts=figures.retry_attempts,
+        last_retry_at=figures.last_retry_at,
+        failed_at=ended_at if status == EventStatus.FAILED else None,
+        next_retry_at=figures.next_retry_at,
+    )
+
+
+_THESE = _SUMMARY.add_columns(_E.uid).where(
+    _IN_ORG, _E.uid.in_(bindparam("uids", expanding=True)), _E.deleted_at.is_(None)
+)
+
+
+def summaries(org_id: UUID, event_ids: Sequence[UUID]) -> Script[list[EventSummary]]:
+    found: list[Row] = []
+    for part in parts(list(dict.fromkeys(event_ids))):
+        found += yield ask(_THESE, org=org_id, uids=part)
+    figures = yield from figures_of([row[0] for row in found])
+    return [_summary(row, figures[row[0]]) for row in found]
+
+
+# -- the inbox ---------------------------------------------------------------------------------------------
+
+_LONG_SIZE = select(func.length(payloads.c.payload)).where(payloads.c.event_id == _E.id).scalar_subquery()
+_SIZE = func.coalesce(func.length(_E.payload), _LONG_SIZE)
+_SIZED = select(_SIZE, _E.id).select_from(events)
+_WAITING = walk_over((_IN_ORG, text(INBOX)), (_E.uid,), _SIZED)
+_FAILED = walk_over((_IN_ORG, text(FAILED)), (_E.uid,), _SIZED)
+_EVENTS = EVENT_AS_IT_STANDS.where(_E.id.in_(bindparam("keys", expanding=True)))
+
+
+def inbox(org_id: UUID, status: EventStatus, cursor: str | None, limit: int) -> Script[Page[EventView]]:
+    """First which events and how long their payloads are, then no more of them than a page may hold."""
+    walk, after = _FAILED if status is EventStatus.FAILED else _WAITING, _reached(cursor) or _FIRST
+    found = yield from stretch(walk, (after,), (_LAST,), limit, {"org": org_id}, filtered=False)
+    rows, onward = gathered(walk, [found], min(limit, fitting((row[0] for row in found.rows), INBOX_BYTES_MAX)))
+    keys = [row[1] for row in rows]
+    figures = yield from figures_of(keys)
+    views: list[EventView] = []
+    for part in parts(keys):
+        views += [view_from(org_id, row, figures[row[-4]]) for row in (yield ask(_EVENTS, keys=part))]
+    return Page(tuple(sorted(views, key=lambda view: view.event.event_id)), _cursor(onward))
+
+
+# -- counting ----------------------------------------------------------------------------------------------
+
+_WAITING_COUNT = counted_over((_IN_ORG, text(INBOX)), _E.uid)
+_FAILED_COUNT = counted_over((_IN_ORG, text(FAILED)), _E.uid)
+
+
+def count_inbox(org_id: UUID, status: EventStatus, limit: int) -> Script[Count]:
+    statement = _FAILED_COUNT if status is EventStatus.FAILED else _WAITING_COUNT
+    rows = yield ask(statement, org=org_id, most=limit + 1)
+    return count_up_to(limit, rows[0][0])

@@ -1,0 +1,69 @@
+"""A desk for bulk operations on a scene: the real one, stepped by hand."""
+
+from __future__ import annotations
+
+from uuid import UUID
+
+from msgspec.structs import replace
+
+from doorstep.clock import Clock, Instant
+from doorstep.model.bulk import Bulk, BulkKind, Selection
+from doorstep.model.claim import Claim
+from doorstep.model.listing import Letters
+from doorstep.model.settlement import Settlement
+from doorstep.path.accept import Accepter
+from doorstep.path.bulk import BulkDesk
+from doorstep.path.directory import Directory
+from doorstep.path.replay import Replayer
+from doorstep.path.tuning import Tuning
+from doorstep.sealing import Sealer
+from doorstep.stores.store import Store
+from doorstep.telemetry import Telemetry
+from tests.builders import refusal
+from tests.contract.scene import Scene
+
+
+class SceneClock:
+    def __init__(self, scene: Scene) -> None:
+        self._scene = scene
+
+    def now(self) -> Instant:
+        return self._scene.now
+
+
+class Desk(BulkDesk):
+    """A desk whose steps are taken by hand, each at a later instant than the one before."""
+
+    def __init__(self, scene: Scene, store: Store | None = None) -> None:
+        store = store or scene.store
+        clock: Clock = SceneClock(scene)
+        directory = Directory(store, Sealer(bytes(32)), Tuning())
+        accepter = Accepter(store, directory, clock, Tuning(), Telemetry(), lambda: None)
+        super().__init__(store, Replayer(store, accepter), clock, Tuning(), Telemetry(), lambda: None, lambda: None)
+        self.scene = scene
+
+    async def begin(self, kind: BulkKind = BulkKind.RETRY, selection: Selection | None = None, **more: object) -> Bulk:
+        chosen = selection or Selection(letters=Letters())
+        return await self.start(kind, self.scene.org_id, chosen, "ops", **more)  # type: ignore[arg-type]
+
+    async def step(self, bulk: Bulk, count: int = 1) -> Bulk:
+        for _ in range(count):
+            self.scene.wait(1)
+            await self.advance(await self.seen(bulk))
+        return await self.seen(bulk)
+
+    async def seen(self, bulk: Bulk) -> Bulk:
+        return await self.scene.store.bulk(bulk.org_id, bulk.bulk_id)
+
+
+async def dead_letters(scene: Scene, count: int, reason: str = "no such path") -> list[UUID]:
+    await scene.accept(count)
+    claims = await scene.claim(count)
+    outcome = replace(refusal(scene.now), reason=reason)
+    await scene.settle(*(Settlement.dead(claim, outcome) for claim in claims))
+    scene.wait(1)
+    return [claim.delivery_id for claim in claims]
+
+
+async def claims_of(scene: Scene) -> list[Claim]:
+    return await scene.claim(1_000)

@@ -1,0 +1,129 @@
+"""A shelf: a store with something in every state, of two types and three endpoints, at different times; and next to it
+another organization with the same things, which no list of the first may show."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from uuid import UUID
+
+from doorstep.clock import DAY, SECOND
+from doorstep.model.act import ActKind
+from doorstep.model.claim import Claim, Quota
+from doorstep.model.delivery import Delivery
+from doorstep.model.endpoint import Endpoint
+from doorstep.model.event import EventSummary, EventView
+from doorstep.model.ids import earliest_id
+from doorstep.model.outcome import Code, Outcome
+from doorstep.model.settlement import Settlement
+from doorstep.model.submission import Submission
+from doorstep.stores.store import Store
+from tests.builders import a_submission, failure, new_id, refusal, success
+from tests.contract.scene import SOON, Scene
+
+TYPES = ("user.created", "order.paid")
+
+
+class Shelf(Scene):
+    """`submissions` is everything that was ever accepted for the organization, oldest first."""
+
+    def __init__(self, store: Store) -> None:
+        super().__init__(store)
+        self.endpoints: list[Endpoint] = []
+        self.submissions: list[Submission] = []
+
+    async def fill(self) -> Shelf:
+        """Three rounds a day apart: what died in the first is old, and half of it has been archived."""
+        await self.prepare()
+        self.endpoints = [self.endpoint, await self.add_endpoint(name="second"), await self.add_endpoint(name="third")]
+        for day in range(3):
+            await self._round()
+            if day == 0:
+                await self.store.archive(self.now + 1, self.now, 4)
+            self.wait(DAY)
+        return self
+
+    async def all_events(self) -> list[EventView]:
+        return [await self.store.event(self.org_id, one.event.event_id) for one in self.submissions]
+
+    async def all_deliveries(self) -> list[Delivery]:
+        """In the order of their creation."""
+        ids = [owed.delivery_id for one in self.submissions for owed in one.deliveries]
+        return [await self.delivery(delivery_id) for delivery_id in ids]
+
+    async def put(self, endpoints: Sequence[Endpoint], event_type: str = TYPES[0], **fields: object) -> Submission:
+        """One more event, whose id says when it was accepted."""
+        self.wait(1)
+        number = new_id().int & 2**64 - 1
+        event_id = UUID(int=earliest_id(self.now).int | number)
+        fields = {"event_id": event_id, "event_type": event_type, "created_at": self.now} | fields
+        targets = [endpoint.endpoint_id for endpoint in endpoints]
+        made = a_submission(self.org_id, targets, due_at=self.now, **fields)  # type: ignore[arg-type]
+        await self.submit(made)
+        self.submissions.append(made)
+        return made
+
+    async def claim_all(self, limit: int = 100) -> list[Claim]:
+        quotas = [Quota(endpoint.endpoint_id, limit) for endpoint in self.endpoints]
+        return await self.store.claim_due(quotas, self.now, self.now + SOON, "w1")
+
+    async def _round(self) -> None:
+        for event_type in TYPES:
+            await self.put([], event_type)
+            for _ in range(3):
+                await self.put(self.endpoints, event_type)
+        for n, claim in enumerate(sorted(await self.claim_all(), key=lambda claim: claim.delivery_id)):
+            self.wait(1)
+            await self._end(n, claim)
+        await self.put(self.endpoints[:2], TYPES[1])
+
+    async def _end(self, n: int, claim: Claim) -> None:
+        ends = (self._deliver, self._retry, self._die, self._hold, self._die, self._retry, self._resolve, self._delete)
+        await ends[n % len(ends)](n, claim)
+
+    async def _deliver(self, n: int, claim: Claim) -> None:
+        await self.settle(Settlement.delivered(claim, success(self.now)))
+
+    async def _retry(self, n: int, claim: Claim) -> None:
+        due_at = self.now + (n % 3) * SECOND
+        await self.settle(Settlement.retry(claim, failure(self.now), due_at, claim.retries_max))
+
+    async def _die(self, n: int, claim: Claim) -> None:
+        outcomes: list[Outcome] = [
+            refusal(self.now, reason=f"no page {n}"),
+            refusal(self.now, Code.REJECTED, "not like this"),
+        ]
+        await self.settle(Settlement.dead(claim, outcomes[n % 2]))
+
+    async def _hold(self, n: int, claim: Claim) -> None:
+        """It stays in progress."""
+
+    async def _resolve(self, n: int, claim: Claim) -> None:
+        await self._die(n, claim)
+        await self.act(ActKind.RESOLVE, claim.delivery_id)
+
+    async def _delete(self, n: int, claim: Claim) -> None:
+        await self._die(n, claim)
+        await self.act(ActKind.DELETE, claim.delivery_id)
+
+
+async def two_shelves(store: Store) -> tuple[Shelf, Shelf]:
+    one, other = Shelf(store), Shelf(store)
+    await one.fill()
+    await other.fill()
+    return one, other
+
+
+def summary(view: EventView) -> EventSummary:
+    """What a list shows of an event."""
+    return EventSummary(
+        event_id=view.event.event_id,
+        event_type=view.event.event_type,
+        created_at=view.event.created_at,
+        correlation_id=view.event.correlation_id,
+        status=view.status,
+        deliveries=view.deliveries,
+        retry_attempts=view.retry_attempts,
+        last_retry_at=view.last_retry_at,
+        failed_at=view.failed_at,
+        next_retry_at=view.next_retry_at,
+    )

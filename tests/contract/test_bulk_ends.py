@@ -1,0 +1,188 @@
+"""R7.3: every bulk operation comes to its end, counts each delivery once, and is cleaned away when its time is over."""
+
+from __future__ import annotations
+
+from itertools import product
+from string import ascii_lowercase
+from typing import Any, cast
+from uuid import UUID
+
+from msgspec.structs import replace
+
+from doorstep.clock import SECOND
+from doorstep.model.act import Act, ActKind
+from doorstep.model.bulk import BulkKind, BulkState, Selection
+from doorstep.model.cause import cause_of
+from doorstep.model.claim import Claim, Quota
+from doorstep.model.endpoint import EndpointState
+from doorstep.model.listing import EventFilter, Letters, Queue
+from doorstep.model.settlement import Settlement
+from doorstep.stores.store import Store
+from tests.builders import refusal
+from tests.contract.desk import Desk, claims_of, dead_letters
+from tests.contract.scene import SOON, Scene
+
+
+async def forced(scene: Scene) -> list[Claim]:
+    return await scene.store.claim_due([], scene.now, scene.now + SECOND, "w1", 300)
+
+
+# -- each once ---------------------------------------------------------------------------------------------
+
+
+async def test_what_is_overdue_behind_a_circuit_is_retried_once_and_the_operation_ends(
+    scene: Scene, desk: Desk
+) -> None:
+    await scene.accept(4)
+    await scene.fail(*await claims_of(scene))
+    scene.wait(2 * SOON)
+    bulk = await desk.step(await desk.begin(selection=Selection(queue=Queue())), 5)
+    assert (bulk.taken, bulk.all_taken) == (4, True)
+    await scene.deliver(*await forced(scene), *await claims_of(scene))
+    bulk = await desk.step(bulk, 2)
+    assert (bulk.state, bulk.progress) == (BulkState.FINISHED, "4/4 succeeded, 0 failed")
+
+
+async def test_a_delivery_that_is_named_twice_counts_once(scene: Scene, desk: Desk) -> None:
+    one, other = await dead_letters(scene, 2)
+    bulk = await desk.step(await desk.begin(selection=Selection(delivery_ids=(one, other, one))), 3)
+    assert (bulk.total, bulk.taken, bulk.refused) == (2, 2, 0)
+    await scene.deliver(*await forced(scene), *await claims_of(scene))
+    assert (await desk.step(bulk, 2)).progress == "2/2 succeeded, 0 failed"
+
+
+async def test_a_step_that_retries_a_delivery_again_does_not_count_it_again(scene: Scene, desk: Desk) -> None:
+    letters = await dead_letters(scene, 1)
+    bulk = await desk.step(await desk.begin())
+    again = Act(kind=ActKind.RETRY, org_id=scene.org_id, delivery_ids=tuple(letters), actor="ops", at=scene.now)
+    step = await scene.store.step_bulk(bulk, bulk.version, again)
+    assert step is not None
+    assert step.bulk.taken == 1
+
+
+# -- canaries ----------------------------------------------------------------------------------------------
+
+
+async def many_causes(scene: Scene, count: int) -> None:
+    """Letters of the scene's endpoint, each with a cause of its own."""
+    await scene.accept(count)
+    words = ("".join(letters) for letters in product(ascii_lowercase, repeat=3))
+    died = [replace(refusal(scene.now), reason=next(words)) for _ in range(count)]
+    await scene.settle(*map(Settlement.dead, await scene.claim(count), died))
+
+
+def last_reason(endpoint_id: UUID, code: str) -> str:
+    """A reason whose cause comes behind nearly all others in the order of the causes."""
+    words = ("".join(letters) for letters in product(ascii_lowercase, repeat=4))
+    return max((next(words) for _ in range(5_000)), key=lambda word: cause_of(endpoint_id, code, word))
+
+
+async def test_the_only_cause_of_an_endpoint_has_its_canary_however_many_causes_the_others_have(
+    scene: Scene, desk: Desk
+) -> None:
+    await many_causes(scene, 300)
+    other = await scene.add_endpoint()
+    await scene.accept(2, [other])
+    claims = await scene.store.claim_due([Quota(other.endpoint_id, 9)], scene.now, scene.now + SECOND, "w1")
+    died = refusal(scene.now)
+    died = replace(died, reason=last_reason(other.endpoint_id, died.code or ""))
+    await scene.settle(*(Settlement.dead(claim, died) for claim in claims))
+    chosen = Selection(letters=Letters(endpoint_id=other.endpoint_id))
+    bulk = await desk.step(await desk.begin(selection=chosen, canary=True))
+    assert (bulk.taken, bulk.all_taken) == (1, False)
+
+
+async def test_a_canary_that_was_delivered_and_cleaned_away_meanwhile_counts_as_delivered(
+    scene: Scene, desk: Desk
+) -> None:
+    await dead_letters(scene, 3)
+    bulk = await desk.step(await desk.begin(canary=True))
+    await scene.deliver(*await forced(scene))
+    scene.wait(1)
+    await scene.store.clean(scene.now, scene.now, 10)
+    assert (await desk.step(bulk, 3)).taken == 3
+
+
+# -- replays -----------------------------------------------------------------------------------------------
+
+
+async def test_a_replay_whose_endpoint_is_deleted_is_paused_and_says_why(scene: Scene, desk: Desk) -> None:
+    await scene.accept(2)
+    scene.wait(1)
+    selection = Selection(events=EventFilter())
+    bulk = await desk.begin(BulkKind.REPLAY, selection, endpoint_id=scene.endpoint.endpoint_id)
+    await scene.change_endpoint(state=EndpointState.DELETED)
+    bulk = await desk.step(bulk)
+    assert (bulk.state, bulk.taken) == (BulkState.PAUSED, 0)
+    assert str(scene.endpoint.endpoint_id) in bulk.note
+    assert await scene.store.live_bulks() == []
+
+
+# -- cleaned away ------------------------------------------------------------------------------------------
+
+
+async def finished(scene: Scene, desk: Desk, letters: int) -> UUID:
+    """A bulk retry of so many letters that has ended."""
+    await dead_letters(scene, letters)
+    bulk = await desk.step(await desk.begin(), 3)
+    await scene.deliver(*await forced(scene), *await claims_of(scene))
+    bulk = await desk.step(bulk, 2)
+    assert bulk.finished_at == scene.now
+    scene.wait(1)
+    return bulk.bulk_id
+
+
+async def test_an_operation_that_ended_goes_when_nothing_that_it_remembers_is_left(scene: Scene, desk: Desk) -> None:
+    await finished(scene, desk, 5)
+    before = scene.now
+    young = await finished(scene, desk, 2)
+    running = await desk.begin()
+    cleaned = [await scene.store.clean(before, scene.now, 2) for _ in range(4)]
+    assert [one.bulk_items for one in cleaned] == [2, 2, 1, 0]
+    assert [one.bulks for one in cleaned] == [0, 0, 1, 0]
+    left = {one.bulk_id for one in (await scene.store.list_bulk(scene.org_id, None, 10)).items}
+    assert left == {young, running.bulk_id}
+
+
+async def test_a_page_of_operations_goes_on_where_it_ended_although_older_ones_are_cleaned_away(
+    scene: Scene, desk: Desk
+) -> None:
+    await finished(scene, desk, 1)
+    before = scene.now
+    begun = [(await desk.begin()).bulk_id for _ in range(3)]
+    first = await scene.store.list_bulk(scene.org_id, None, 1)
+    await scene.store.clean(before, scene.now, 10)
+    rest = await scene.store.list_bulk(scene.org_id, first.next, 10)
+    assert [one.bulk_id for one in (*first.items, *rest.items)] == begun[::-1]
+
+
+# -- the audit ---------------------------------------------------------------------------------------------
+
+
+class Unwritten:
+    """A store in which no audit line can be written by itself: each must come with what it tells of."""
+
+    def __init__(self, store: Store) -> None:
+        self._store = store
+
+    def __getattr__(self, verb: str) -> Any:
+        assert verb != "add_audit", "a process that dies here would have done something unseen"
+        return getattr(self._store, verb)
+
+
+async def test_an_operation_is_started_steered_and_ended_together_with_its_audit_line(scene: Scene) -> None:
+    desk = Desk(scene, cast(Store, Unwritten(scene.store)))
+    await dead_letters(scene, 1)
+    bulk = await desk.begin(BulkKind.RESOLVE)
+    await desk.pause(scene.org_id, bulk.bulk_id, "ops")
+    await desk.resume(scene.org_id, bulk.bulk_id, "ops")
+    await desk.step(bulk, 2)
+    lines = (await scene.store.list_audit(scene.org_id)).items
+    assert [line.action.removeprefix("bulk.resolve.") for line in lines] == [
+        "end",
+        "resolve",
+        "resume",
+        "pause",
+        "start",
+    ]
+    assert lines[0].result == "finished: 1/1 succeeded, 0 failed"

@@ -1,0 +1,90 @@
+"""R8.3: what one call of a list looks at and holds is bounded, whatever is asked and whatever there is."""
+
+from __future__ import annotations
+
+from doorstep.clock import SECOND
+from doorstep.model.claim import Quota
+from doorstep.model.event import EventStatus
+from doorstep.model.listing import Count, EventFilter, Letters, Queue
+from doorstep.model.settlement import Settlement
+from doorstep.stores.bounds import EXAMINED_MAX, INBOX_BYTES_MAX
+from tests.builders import a_submission, failure, refusal
+from tests.contract.scene import Scene
+from tests.contract.wanted import all_of, pages_of
+
+COMMON, RARE = "user.created", "order.paid"
+
+
+async def accept_many(scene: Scene, count: int, event_type: str = COMMON) -> None:
+    for _ in range(0, count, 500):
+        await scene.accept(min(500, count), event_type=event_type)
+
+
+async def claim_many(scene: Scene, *, die: bool) -> None:
+    """Everything that waits fails, for good or not."""
+    quota, until = Quota(scene.endpoint.endpoint_id, 500), scene.now + SECOND
+    while claims := await scene.store.claim_due([quota], scene.now, until, "w1"):
+        if die:
+            await scene.settle(*(Settlement.dead(claim, refusal(scene.now)) for claim in claims))
+        else:
+            later = scene.now + SECOND
+            await scene.settle(*(Settlement.retry(claim, failure(scene.now), later, 3) for claim in claims))
+
+
+async def test_a_rare_match_is_found_after_pages_without_any(sql_scene: Scene) -> None:
+    """No call reads more than EXAMINED_MAX entries, so the first ones end before they come to it."""
+    scene, store = sql_scene, sql_scene.store
+    await accept_many(scene, 1, RARE)
+    await accept_many(scene, EXAMINED_MAX + 500)
+    rare = EventFilter(event_type=RARE)
+    assert [len(page) for page in await pages_of(store.list_events, scene.org_id, rare, limit=50)] == [0, 1]
+    assert len(await all_of(store.list_events, scene.org_id, EventFilter(event_type=COMMON), limit=500)) == 2_500
+
+    await claim_many(scene, die=False)
+    queue = Queue(event_type=RARE)
+    assert [len(page) for page in await pages_of(store.retry_queue, scene.org_id, queue, limit=50)] == [1, 0]
+    never = Queue(event_type="never")
+    assert [len(page) for page in await pages_of(store.retry_queue, scene.org_id, never, limit=50)] == [0, 0]
+    assert await store.count_retry_queue(scene.org_id, queue) == Count(1, exact=True)
+    assert await store.count_retry_queue(scene.org_id, queue, 2_000) == Count(1, exact=False)
+    assert await store.count_retry_queue(scene.org_id, Queue(), 2_501) == Count(2_501, exact=True)
+    assert await store.count_retry_queue(scene.org_id, Queue(), 2_500) == Count(2_500, exact=False)
+
+    scene.wait(SECOND)
+    await claim_many(scene, die=True)
+    letters = Letters(event_type=RARE)
+    assert [len(page) for page in await pages_of(store.dead_letters, scene.org_id, letters, limit=50)] == [0, 1]
+    assert not (await store.count_dead_letters(scene.org_id, letters, 2_000)).exact
+    (group,) = await all_of(store.cause_groups, scene.org_id, Letters(), limit=50)
+    assert group.count == Count(2_501, exact=True)
+
+
+async def test_a_page_of_the_inbox_ends_when_its_payloads_have_become_long(scene: Scene) -> None:
+    long = b'"' + b"x" * (INBOX_BYTES_MAX // 2) + b'"'
+    made = [a_submission(scene.org_id, payload=payload) for payload in (long, b"1", long, b"2", b"3")]
+    await scene.submit(*made)
+    pages = await pages_of(scene.store.inbox, scene.org_id, EventStatus.RECEIVED, limit=50)
+    assert [[view.event.payload for view in page] for page in pages] == [[long, b"1", long], [b"2", b"3"]]
+
+
+async def test_hundreds_of_causes_are_gone_through_and_one_endpoints_own_is_found_among_them(sql_scene: Scene) -> None:
+    scene, store = sql_scene, sql_scene.store
+    second = await scene.add_endpoint()
+    await scene.accept(300)
+    words = (f"{chr(97 + n // 26)}{chr(97 + n % 26)}" for n in range(300))
+    dying = [
+        Settlement.dead(claim, refusal(scene.now, reason=f"no {word}"))
+        for claim, word in zip(await scene.claim(300), words)
+    ]
+    await scene.settle(*dying)
+    scene.endpoint = second
+    await scene.accept()
+    await scene.kill(await scene.claim_one())
+
+    groups = await all_of(store.cause_groups, scene.org_id, Letters(), limit=50)
+    assert len({group.cause for group in groups}) == len(groups) == 301
+    assert {group.count for group in groups} == {Count(1, exact=True)}
+    mine = Letters(endpoint_id=second.endpoint_id)
+    assert [group.endpoint_id for group in await all_of(store.cause_groups, scene.org_id, mine, limit=50)] == [
+        second.endpoint_id
+    ]

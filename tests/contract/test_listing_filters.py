@@ -1,0 +1,207 @@
+"""R7.1, R7.4, R8.1: a list shows what its filter says, all of it and nothing else, in its order, page after page.
+
+Each test goes through every combination of a filter's values, and compares with a plain loop over everything there is.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from itertools import product
+from typing import Any
+from uuid import UUID
+
+import pytest
+
+from doorstep.clock import DAY
+from doorstep.model.delivery import Delivery, DeliveryState
+from doorstep.model.endpoint import EndpointState
+from doorstep.model.event import EventStatus
+from doorstep.model.listing import CauseGroup, Count, EventFilter, Letters, Queue
+from doorstep.stores.store import Store
+from tests.builders import NOW, new_id
+from tests.contract.shelf import Shelf, summary, two_shelves
+from tests.contract.wanted import all_of, pages_of
+
+TYPES = (None, "order.paid", "user.*", "*", "user.")
+SPANS = ((None, None), (NOW + DAY, None), (None, NOW + DAY + 4), (NOW + DAY + 2, NOW + 2 * DAY + 5), (NOW, NOW))
+LIMIT = 3
+
+
+@pytest.fixture
+async def shelf(store: Store) -> Shelf:
+    mine, _ = await two_shelves(store)
+    return mine
+
+
+def is_of(wanted: str | None, event_type: str) -> bool:
+    return wanted in (None, "*") or event_type == wanted or (wanted == "user.*" and event_type.startswith("user."))
+
+
+def is_within(span: tuple[int | None, int | None], instant: int) -> bool:
+    begin, end = span
+    return (begin is None or instant >= begin) and (end is None or instant < end)
+
+
+# -- events ------------------------------------------------------------------------------------------------
+
+
+async def test_events_are_listed_by_status_type_and_time_in_both_directions(shelf: Shelf) -> None:
+    events = await shelf.all_events()
+    for status, event_type, span, oldest_first in product((None, *EventStatus), TYPES, SPANS, (True, False)):
+        wanted = EventFilter(
+            status=status,
+            event_type=event_type,
+            created_from=span[0],
+            created_before=span[1],
+            oldest_first=oldest_first,
+        )
+        expected = [
+            summary(one)
+            for one in events
+            if status in (None, one.status) and is_of(event_type, one.event.event_type)
+            if is_within(span, one.event.created_at)
+        ]
+        found = await all_of(shelf.store.list_events, shelf.org_id, wanted, limit=LIMIT)
+        assert found == (expected if oldest_first else expected[::-1]), wanted
+
+
+@pytest.mark.parametrize("status", [EventStatus.RECEIVED, EventStatus.FAILED])
+async def test_the_inbox_has_whole_events_oldest_first_and_knows_how_many(shelf: Shelf, status: EventStatus) -> None:
+    pushed = status is EventStatus.FAILED
+    expected = [one for one in await shelf.all_events() if one.status is status and bool(one.deliveries) is pushed]
+    assert expected
+    assert await all_of(shelf.store.inbox, shelf.org_id, status, limit=LIMIT) == expected
+    assert await shelf.store.count_inbox(shelf.org_id, status) == Count(len(expected), exact=True)
+    assert await shelf.store.count_inbox(shelf.org_id, status, 2) == Count(2, exact=False)
+
+
+# -- the retry queue ---------------------------------------------------------------------------------------
+
+
+def queues(shelf: Shelf) -> Iterator[Queue]:
+    endpoints = (None, shelf.endpoints[1].endpoint_id, new_id())
+    for waiting, event_type, endpoint_id, before in product((None, True, False), TYPES, endpoints, (None, NOW + DAY)):
+        yield Queue(waiting=waiting, event_type=event_type, endpoint_id=endpoint_id, failed_before=before)
+
+
+def is_queued(one: Delivery, wanted: Queue) -> bool:
+    return (
+        one.state in (DeliveryState.PENDING, DeliveryState.IN_PROGRESS)
+        and one.first_failed_at is not None
+        and wanted.waiting in (None, one.state is DeliveryState.PENDING)
+        and wanted.endpoint_id in (None, one.endpoint_id)
+        and is_of(wanted.event_type, one.event_type)
+        and (wanted.failed_before is None or one.first_failed_at < wanted.failed_before)
+    )
+
+
+async def test_the_retry_queue_is_listed_and_counted_by_state_type_endpoint_and_age(shelf: Shelf) -> None:
+    deliveries = await shelf.all_deliveries()
+    assert {one.state for one in deliveries if is_queued(one, Queue())} == {"pending", "in_progress"}
+    for wanted in queues(shelf):
+        expected = sorted((one for one in deliveries if is_queued(one, wanted)), key=lambda one: one.due_at or 0)
+        found = await all_of(shelf.store.retry_queue, shelf.org_id, wanted, limit=LIMIT)
+        assert found == expected, wanted
+        assert await shelf.store.count_retry_queue(shelf.org_id, wanted) == Count(len(expected), exact=True), wanted
+
+
+# -- dead letters ------------------------------------------------------------------------------------------
+
+
+def all_letters(shelf: Shelf, causes: tuple[int | None, ...]) -> Iterator[Letters]:
+    endpoints = (None, shelf.endpoints[2].endpoint_id, new_id())
+    befores = (0, NOW + DAY)
+    for archived, before, event_type, endpoint_id, cause, span in product(
+        (False, True), befores, TYPES[:3], endpoints, causes, SPANS[:4]
+    ):
+        yield Letters(
+            archived=archived,
+            archived_before=before,
+            event_type=event_type,
+            endpoint_id=endpoint_id,
+            cause=cause,
+            died_from=span[0],
+            died_before=span[1],
+        )
+
+
+def is_letter(one: Delivery, wanted: Letters) -> bool:
+    if one.state not in (DeliveryState.DEAD, DeliveryState.ARCHIVED) or one.deleted or one.settled_at is None:
+        return False
+    archived = one.state is DeliveryState.ARCHIVED or one.settled_at < wanted.archived_before
+    return (
+        archived is wanted.archived
+        and wanted.endpoint_id in (None, one.endpoint_id)
+        and wanted.cause in (None, one.cause)
+        and is_of(wanted.event_type, one.event_type)
+        and is_within((wanted.died_from, wanted.died_before), one.settled_at)
+    )
+
+
+def newest_first(letters: list[Delivery]) -> list[Delivery]:
+    return sorted(letters, key=lambda one: one.settled_at or 0, reverse=True)
+
+
+async def test_dead_letters_are_listed_and_counted_by_age_type_endpoint_cause_and_time(shelf: Shelf) -> None:
+    deliveries = await shelf.all_deliveries()
+    causes = (None, *sorted({one.cause for one in deliveries if one.cause is not None})[:2], 12345)
+    assert {one.state for one in deliveries if one.cause} == {"dead", "archived", "resolved"}
+    for wanted in all_letters(shelf, causes):
+        expected = newest_first([one for one in deliveries if is_letter(one, wanted)])
+        found = await all_of(shelf.store.dead_letters, shelf.org_id, wanted, limit=LIMIT)
+        assert found == expected, wanted
+        assert await shelf.store.count_dead_letters(shelf.org_id, wanted) == Count(len(expected), exact=True), wanted
+
+
+async def test_causes_are_grouped_with_their_counts_times_and_newest_letter(shelf: Shelf) -> None:
+    deliveries = await shelf.all_deliveries()
+    for wanted in all_letters(shelf, (None,)):
+        expected = groups_of(newest_first([one for one in deliveries if is_letter(one, wanted)]))
+        pages = await pages_of(shelf.store.cause_groups, shelf.org_id, wanted, limit=LIMIT)
+        found = [group for page in pages for group in page]
+        assert {group.cause: group for group in found} == expected, wanted
+        assert len(found) == len(expected)
+        assert all(sorted(page, key=lambda one: one.last_died_at, reverse=True) == list(page) for page in pages)
+
+
+def groups_of(letters: list[Delivery]) -> dict[int, CauseGroup]:
+    groups: dict[int, list[Delivery]] = {}
+    for letter in letters:
+        assert letter.cause is not None
+        groups.setdefault(letter.cause, []).append(letter)
+    return {cause: group_of(cause, members) for cause, members in groups.items()}
+
+
+def group_of(cause: int, letters: list[Delivery]) -> CauseGroup:
+    newest, oldest = letters[0], letters[-1]
+    fields: dict[str, Any] = {"code": newest.code, "reason": newest.reason, "sample_id": newest.delivery_id}
+    fields |= {"first_died_at": oldest.settled_at, "last_died_at": newest.settled_at}
+    return CauseGroup(cause=cause, endpoint_id=newest.endpoint_id, count=Count(len(letters), exact=True), **fields)
+
+
+# -- endpoints and audit -----------------------------------------------------------------------------------
+
+
+async def test_endpoints_are_listed_by_state_and_deleted_ones_only_when_asked_for(shelf: Shelf) -> None:
+    await shelf.add_endpoint(state=EndpointState.PAUSED)
+    gone = await shelf.add_endpoint(state=EndpointState.DELETED)
+    living = [one for one in (await shelf.store.routing()).endpoints if one.org_id == shelf.org_id]
+
+    async def listed(state: EndpointState | None) -> list[UUID]:
+        found = await all_of(shelf.store.list_endpoints, shelf.org_id, state, limit=2)
+        return [endpoint.endpoint_id for endpoint in found]
+
+    assert await all_of(shelf.store.list_endpoints, shelf.org_id, None, limit=2) == living
+    for state in EndpointState:
+        expected = [one.endpoint_id for one in living if one.state is state]
+        assert await listed(state) == (expected or ([gone.endpoint_id] if state is EndpointState.DELETED else []))
+
+
+async def test_the_audit_is_listed_by_actor_and_action(shelf: Shelf) -> None:
+    lines = await all_of(shelf.store.list_audit, shelf.org_id, None, None, limit=2)
+    assert len(lines) > 5
+    assert all(line.org_id == shelf.org_id for line in lines)
+    for actor, action in product((None, "ops", "nobody"), (None, "resolve", "delete")):
+        expected = [line for line in lines if actor in (None, line.actor) and action in (None, line.action)]
+        found = await all_of(shelf.store.list_audit, shelf.org_id, actor, action, limit=2)
+        assert found == expected

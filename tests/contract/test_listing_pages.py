@@ -1,0 +1,327 @@
+"""R8.1, R8.3: lists stay whole while the store goes on working, keep to their organization, and refuse what is not theirs."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Awaitable, Callable
+from random import Random
+from typing import Any, NamedTuple
+from uuid import UUID
+
+import pytest
+from msgspec.structs import replace
+
+from doorstep.clock import SECOND
+from doorstep.errors import InvalidInput
+from doorstep.model.act import ActKind, AuditLine
+from doorstep.model.claim import Claim
+from doorstep.model.endpoint import EndpointState
+from doorstep.model.event import EventStatus, EventSummary
+from doorstep.model.listing import Count, EventFilter, Letters, Page, Queue
+from doorstep.model.settlement import Settlement
+from doorstep.stores.memory import MemoryStore
+from doorstep.stores.store import Store
+from tests.builders import a_submission, failure, new_id, refusal
+from tests.contract.scene import Scene
+from tests.contract.wanted import all_of
+
+RECEIVED, FAILED = EventStatus.RECEIVED, EventStatus.FAILED
+Maker = Callable[[Scene], Awaitable[UUID]]
+Remover = Callable[[Scene, UUID], Awaitable[object]]
+
+
+# -- making things, and taking them out of their list ------------------------------------------------------
+
+
+async def new_event(scene: Scene) -> UUID:
+    (made,) = await scene.accept()
+    return made.event.event_id
+
+
+async def new_inbox_event(scene: Scene) -> UUID:
+    made = a_submission(scene.org_id)
+    await scene.submit(made)
+    return made.event.event_id
+
+
+async def new_failure(scene: Scene) -> UUID:
+    """Due again soon, many of them at the same instant."""
+    claim = await _claimed(scene)
+    outcome = failure(scene.now)
+    await scene.settle(Settlement.retry(claim, outcome, scene.now + claim.token * SECOND, claim.retries_max))
+    return claim.delivery_id
+
+
+async def new_letter(scene: Scene) -> UUID:
+    claim = await _claimed(scene)
+    await scene.kill(claim)
+    return claim.delivery_id
+
+
+async def new_cause(scene: Scene) -> UUID:
+    claim = await _claimed(scene)
+    word = "".join(chr(ord("g") + int(digit)) for digit in str(claim.delivery_id.int))
+    await scene.settle(Settlement.dead(claim, refusal(scene.now, reason=f"never heard of {word}")))
+    return claim.delivery_id
+
+
+async def new_failed_event(scene: Scene) -> UUID:
+    return (await scene.delivery(await new_letter(scene))).event_id
+
+
+async def new_endpoint(scene: Scene) -> UUID:
+    return (await scene.add_endpoint()).endpoint_id
+
+
+async def new_line(scene: Scene) -> UUID:
+    uid = new_id()
+    line = AuditLine(at=scene.now, org_id=scene.org_id, actor="a", action="x", subjects=(str(uid),), result="")
+    await scene.store.add_audit(line)
+    return uid
+
+
+async def _claimed(scene: Scene) -> Claim:
+    (made,) = await scene.accept()
+    claims = {claim.delivery_id: claim for claim in await scene.claim()}
+    return claims[made.deliveries[0].delivery_id]
+
+
+async def delete_event(scene: Scene, event_id: UUID) -> None:
+    await scene.store.delete_event(scene.org_id, event_id, "ops", scene.now)
+
+
+async def acknowledge(scene: Scene, event_id: UUID) -> None:
+    await scene.store.acknowledge(scene.org_id, event_id, scene.now)
+
+
+async def skip(scene: Scene, delivery_id: UUID) -> None:
+    await scene.act(ActKind.SKIP, delivery_id)
+
+
+async def resolve(scene: Scene, delivery_id: UUID) -> None:
+    await scene.act(ActKind.RESOLVE, delivery_id)
+
+
+async def retry_event(scene: Scene, event_id: UUID) -> None:
+    (delivery,) = await scene.store.deliveries(scene.org_id, event_id)
+    await scene.act(ActKind.RETRY, delivery.delivery_id)
+
+
+async def delete_endpoint(scene: Scene, endpoint_id: UUID) -> None:
+    endpoint = await scene.store.endpoint(scene.org_id, endpoint_id)
+    await scene.store.put_endpoint(replace(endpoint, state=EndpointState.DELETED), endpoint.version)
+
+
+async def nothing(scene: Scene, uid: UUID) -> None:
+    """Audit lines are not taken back."""
+
+
+# -- the lists ---------------------------------------------------------------------------------------------
+
+
+class Kind(NamedTuple):
+    verb: str
+    asked: tuple[object, ...]
+    id_of: Callable[[Any], UUID]
+    make: Maker
+    remove: Remover
+    shape: tuple[int, ...]
+    """How many bits each number of its cursor has."""
+
+
+def _event_id(item: Any) -> UUID:
+    return UUID(int=item.event_id.int)
+
+
+def _delivery_id(item: Any) -> UUID:
+    return UUID(int=item.delivery_id.int)
+
+
+KINDS = {
+    "events": Kind("list_events", (EventFilter(),), _event_id, new_event, delete_event, (128,)),
+    "events, oldest first": Kind(
+        "list_events",
+        (EventFilter(oldest_first=True, event_type="user.*"),),
+        _event_id,
+        new_event,
+        delete_event,
+        (128,),
+    ),
+    "failed events": Kind(
+        "list_events", (EventFilter(status=FAILED),), _event_id, new_failed_event, retry_event, (128,)
+    ),
+    "inbox": Kind("inbox", (RECEIVED,), lambda item: item.event.event_id, new_inbox_event, acknowledge, (128,)),
+    "failed inbox": Kind("inbox", (FAILED,), lambda item: item.event.event_id, new_failed_event, delete_event, (128,)),
+    "retry queue": Kind("retry_queue", (Queue(),), _delivery_id, new_failure, skip, (63, 128)),
+    "retry queue, filtered": Kind(
+        "retry_queue", (Queue(waiting=True, event_type="user.*"),), _delivery_id, new_failure, skip, (63, 128)
+    ),
+    "dead letters": Kind("dead_letters", (Letters(),), _delivery_id, new_letter, resolve, (63, 128)),
+    "archived letters": Kind(
+        "dead_letters", (Letters(archived=True, archived_before=2**62),), _delivery_id, new_letter, resolve, (63, 128)
+    ),
+    "causes": Kind("cause_groups", (Letters(),), lambda item: item.sample_id, new_cause, resolve, (63,)),
+    "endpoints": Kind("list_endpoints", (None,), lambda item: item.endpoint_id, new_endpoint, delete_endpoint, (128,)),
+    "audit": Kind("list_audit", (None, None), lambda item: UUID(item.subjects[0]), new_line, nothing, (63,)),
+}
+
+
+async def page_of(kind: Kind, scene: Scene, cursor: str | None, limit: int = 3) -> Page[Any]:
+    page: Page[Any] = await getattr(scene.store, kind.verb)(scene.org_id, *kind.asked, cursor, limit)
+    return page
+
+
+async def with_items(kind: Kind, store: Store, count: int) -> Scene:
+    """An organization of its own, with so many things in this list."""
+    scene = await Scene(store).prepare()
+    there = kind.verb == "list_endpoints"  # the endpoint of the scene
+    for _ in range(count - there):
+        await kind.make(scene)
+    return scene
+
+
+# -- what they promise -------------------------------------------------------------------------------------
+
+
+async def turn_pages(kind: Kind, scene: Scene, random: Random) -> tuple[Counter[UUID], set[UUID]]:
+    """Go through a list while others add to it, and take out what was seen and what was not.
+
+    Returns what was met how often, and what was there all the time.
+    """
+    staying = {await kind.make(scene) for _ in range(11)}
+    seen: Counter[UUID] = Counter()
+    cursor: str | None = None
+    while True:
+        page = await page_of(kind, scene, cursor, random.randint(1, 3))
+        seen.update(map(kind.id_of, page.items))
+        if page.next is None or seen.total() > 100:
+            return seen, staying
+        cursor = page.next
+        scene.wait(random.choice([0, 1]))
+        if kind.remove is not nothing:
+            removed = random.choice(sorted(staying)[1:])
+            staying.discard(removed)
+            await kind.remove(scene, removed)
+        if len(seen) < 30:
+            await kind.make(scene)
+
+
+def is_whole(seen: Counter[UUID], staying: set[UUID]) -> bool:
+    return all(seen[uid] == 1 for uid in staying) and max(seen.values()) == 1
+
+
+@pytest.mark.parametrize("kind", KINDS.values(), ids=KINDS.keys())
+async def test_what_matches_all_the_time_is_met_exactly_once_and_nothing_twice(store: Store, kind: Kind) -> None:
+    for seed in range(3):
+        assert is_whole(*await turn_pages(kind, await Scene(store).prepare(), Random(seed)))
+
+
+async def test_pages_that_are_counted_off_instead_are_caught_by_this() -> None:
+    """The control: skipping as many as were seen loses what moved up, and repeats what moved down."""
+
+    class CountsOff(MemoryStore):
+        async def list_events(
+            self, org_id: UUID, wanted: EventFilter, cursor: str | None = None, limit: int = 50
+        ) -> Page[EventSummary]:
+            found = (await super().list_events(org_id, wanted, None, 1_000)).items
+            begin = int(cursor or 0)
+            end = begin + limit
+            return Page(found[begin:end], str(end) if end < len(found) else None)
+
+    for name in ("events", "events, oldest first"):
+        scene = await Scene(CountsOff()).prepare()
+        assert not is_whole(*await turn_pages(KINDS[name], scene, Random(1)))
+
+
+async def test_a_list_of_another_organization_is_empty_also_with_a_cursor_of_this_one(store: Store) -> None:
+    for name, kind in KINDS.items():
+        scene = await with_items(kind, store, 4)
+        page = await page_of(kind, scene, None, 2)
+        assert len(page.items) == 2 and page.next is not None, name
+        other = Scene(store)
+        for _ in range(2):
+            assert await page_of(kind, other, None) == await page_of(kind, other, page.next) == Page(()), name
+            await store.put_org(other.org)
+
+
+async def test_a_last_page_that_is_full_leads_nowhere(store: Store) -> None:
+    for name, kind in KINDS.items():
+        scene = await with_items(kind, store, 4)
+        first = await page_of(kind, scene, None, 2)
+        second = await page_of(kind, scene, first.next, 2)
+        assert (len(second.items), second.next) == (2, None), name
+
+
+HOSTILE = [
+    "",
+    " ",
+    "-1",
+    "0x1",
+    "1.",
+    ".1",
+    "1..1",
+    "1.1.1",
+    "g",
+    "1\n",
+    "\x00",
+    "١",
+    "ff" * 17,
+    "1" * 9_999,
+    "1." * 999,
+]
+
+
+async def test_a_cursor_that_no_list_gave_is_refused_by_name(scene: Scene) -> None:
+    for name, kind in KINDS.items():
+        too_large = ".".join(f"{2**bits:x}" for bits in kind.shape)
+        another_shape = ".".join(["1"] * (3 - len(kind.shape)))
+        for cursor in (*HOSTILE, too_large, another_shape):
+            with pytest.raises(InvalidInput) as refused:
+                await page_of(kind, scene, cursor)
+            assert refused.value.field == "cursor", name
+
+
+async def test_a_cursor_that_was_made_up_in_the_right_shape_is_a_place_like_any_other(store: Store) -> None:
+    for kind in KINDS.values():
+        scene = await with_items(kind, store, 1)
+        for places in ([0] * len(kind.shape), [2**bits - 1 for bits in kind.shape]):
+            await page_of(kind, scene, ".".join(f"{place:x}" for place in places))
+
+
+@pytest.mark.parametrize("text", ["a\x00b", "\ud800"])
+async def test_a_filter_that_no_store_can_look_for_is_refused_by_name(scene: Scene, text: str) -> None:
+    store, org_id = scene.store, scene.org_id
+    calls: dict[str, list[Awaitable[object]]] = {
+        "event_type": [
+            store.list_events(org_id, EventFilter(event_type=text)),
+            store.retry_queue(org_id, Queue(event_type=text)),
+            store.count_retry_queue(org_id, Queue(event_type=text)),
+            store.dead_letters(org_id, Letters(event_type=text)),
+            store.count_dead_letters(org_id, Letters(event_type=text)),
+            store.cause_groups(org_id, Letters(event_type=text)),
+        ],
+        "actor": [store.list_audit(org_id, actor=text)],
+        "action": [store.list_audit(org_id, action=text)],
+    }
+    for field, refusals in calls.items():
+        for call in refusals:
+            with pytest.raises(InvalidInput) as refused:
+                await call
+            assert refused.value.field == field
+
+
+async def test_letters_that_died_at_one_instant_are_listed_the_last_created_first(scene: Scene) -> None:
+    await scene.accept(5)
+    claims = await scene.claim()
+    await scene.kill(*claims)
+    made = [letter.delivery_id for letter in await all_of(scene.store.dead_letters, scene.org_id, Letters(), limit=2)]
+    assert made == sorted((claim.delivery_id for claim in claims), reverse=True)
+
+
+@pytest.mark.parametrize("cause", [-1, 2**63, 2**64 - 1])
+async def test_a_cause_that_no_column_holds_is_nobodys(scene: Scene, cause: int) -> None:
+    await new_letter(scene)
+    wanted = Letters(cause=cause)
+    assert await scene.store.dead_letters(scene.org_id, wanted) == Page(())
+    assert await scene.store.cause_groups(scene.org_id, wanted) == Page(())
+    assert await scene.store.count_dead_letters(scene.org_id, wanted) == Count(0, exact=True)

@@ -1,0 +1,59 @@
+"""What lists are asked for: every combination of their filters, and all pages of an answer."""
+
+from __future__ import annotations
+
+from collections.abc import Awaitable, Callable
+from typing import TypeVar
+
+from hypothesis import strategies as st
+
+from doorstep.clock import DAY, SECOND
+from doorstep.model.endpoint import EndpointState
+from doorstep.model.event import EventStatus
+from doorstep.model.listing import EventFilter, Letters, Page, Queue
+from tests.builders import NOW
+
+T = TypeVar("T")
+
+TYPES = st.sampled_from([None, None, "user.created", "order.paid", "user.*", "*", "user", "", "user.created*"])
+INSTANTS = st.sampled_from([None, None, 0, NOW, NOW + 1, NOW + 61 * SECOND, NOW + DAY])
+LIMITS = st.sampled_from([1, 2, 3, 50])
+
+EVENT_FILTERS = st.builds(
+    EventFilter,
+    status=st.sampled_from([None, *EventStatus]),
+    event_type=TYPES,
+    created_from=INSTANTS,
+    created_before=INSTANTS,
+    oldest_first=st.booleans(),
+)
+QUEUES = st.builds(Queue, waiting=st.sampled_from([None, True, False]), event_type=TYPES, failed_before=INSTANTS)
+"""Without an endpoint: whoever has some adds one."""
+LETTERS = st.builds(
+    Letters,
+    archived=st.booleans(),
+    archived_before=st.sampled_from([0, NOW, NOW + 31 * SECOND, NOW + DAY]),
+    event_type=TYPES,
+    died_from=INSTANTS,
+    died_before=INSTANTS,
+)
+STATES = st.sampled_from([None, *EndpointState])
+
+
+async def pages_of(verb: Callable[..., Awaitable[Page[T]]], *asked: object, limit: int) -> list[tuple[T, ...]]:
+    """The items of every page of a list verb, from the first page to the last."""
+    pages: list[tuple[T, ...]] = []
+    cursor: str | None = None
+    while True:
+        page = await verb(*asked, cursor, limit)
+        assert len(page.items) <= limit
+        pages.append(page.items)
+        if page.next is None:
+            return pages
+        assert page.next != cursor, "a page that leads to itself"
+        cursor = page.next
+
+
+async def all_of(verb: Callable[..., Awaitable[Page[T]]], *asked: object, limit: int) -> list[T]:
+    """Everything that a list verb gives, page by page."""
+    return [item for page in await pages_of(verb, *asked, limit=limit) for item in page]

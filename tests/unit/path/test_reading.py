@@ -1,0 +1,30 @@
+"""Reading: of many who look at the same list at the same time, one counts."""
+
+from __future__ import annotations
+
+import asyncio
+
+from doorstep.clock import Instant
+from doorstep.model.listing import Letters
+from doorstep.path.reading import Reader
+from doorstep.testing import FakeClock
+from tests.unit.path.scene import Bench
+
+
+class TickingClock(FakeClock):
+    """No two looks at it are at the same instant."""
+
+    def now(self) -> Instant:
+        self.advance(0.000_001)
+        return super().now()
+
+
+async def test_many_who_look_at_the_dead_letters_at_once_have_them_counted_once_or_twice() -> None:
+    bench = Bench()
+    (endpoint,) = await bench.prepare()
+    await bench.accept(endpoint)
+    await bench.deliver(404)
+    reader = Reader(bench.store, bench.directory, TickingClock(), bench.tuning)
+    looks = [reader.dead_letters(bench.org.org_id, Letters(), None, 10) for _ in range(20)]
+    assert [count.value for _, count in await asyncio.gather(*looks)] == [1] * 20
+    assert bench.failing.calls.count("count_dead_letters") <= 2

@@ -1,0 +1,71 @@
+"""Every statement of every list, with the index that it must walk."""
+
+from __future__ import annotations
+
+from typing import NamedTuple
+
+from sqlalchemy.engine import Dialect
+
+from doorstep.model.delivery import DeliveryState
+from doorstep.stores.sql.cold.listing import causes, events, letters, queue, registers
+from doorstep.stores.sql.cold.listing.walking import Statement, Walk
+from doorstep.stores.sql.cold.script import Step, prepare
+
+BY_ID, FAILED, INBOX = "doorstep_events_org_id_uid_key", "doorstep_events_failed", "doorstep_events_inbox"
+RETRYING, DEAD = "doorstep_deliveries_retrying", "doorstep_deliveries_dead"
+CAUSES = "doorstep_deliveries_causes"
+
+
+class Listed(NamedTuple):
+    name: str
+    statement: Statement
+    walks: str
+    in_order: bool = False
+    """Its rows come in the order of the index, without being sorted."""
+
+
+def _walk(name: str, walk: Walk, index: str) -> list[Listed]:
+    return [
+        Listed(f"{name}: horizon", walk.horizon, index, in_order=True),
+        Listed(f"{name}: matches", walk.matches, index, in_order=True),
+    ]
+
+
+def _about_letters(state: DeliveryState) -> list[Listed]:
+    by_time, by_cause = letters._OF_ANY_CAUSE[state], letters._OF_ONE_CAUSE[state]
+    return [
+        *_walk(f"{state} letters", by_time.walk, DEAD),
+        *_walk(f"{state} letters of a cause", by_cause.walk, CAUSES),
+        Listed(f"count {state} letters", by_time.count_all, DEAD),
+        Listed(f"count wanted {state} letters", by_time.count_wanted, DEAD),
+        Listed(f"count {state} letters of a cause", by_cause.count_all, CAUSES),
+        Listed(f"count wanted {state} letters of a cause", by_cause.count_wanted, CAUSES),
+        Listed(f"{state} causes", causes._CAUSES[state], CAUSES),
+        Listed(f"groups of {state} letters", causes._GROUPS[state], CAUSES),
+        Listed(f"groups of {state} letters of a type", causes._GROUPS_OF_TYPE[state], CAUSES),
+    ]
+
+
+LISTED = (
+    *_walk("events", events._NEWEST, BY_ID),
+    *_walk("oldest events", events._OLDEST, BY_ID),
+    *_walk("failed events", events._NEWEST_FAILED, FAILED),
+    *_walk("oldest failed events", events._OLDEST_FAILED, FAILED),
+    *_walk("inbox", events._WAITING, INBOX),
+    *_walk("failed inbox", events._FAILED, FAILED),
+    Listed("count inbox", events._WAITING_COUNT, INBOX),
+    Listed("count failed inbox", events._FAILED_COUNT, FAILED),
+    *_walk("retry queue", queue._QUEUE, RETRYING),
+    Listed("count retry queue", queue._COUNT, RETRYING),
+    Listed("count wanted retry queue", queue._COUNT_WANTED, RETRYING),
+    *_about_letters(DeliveryState.DEAD),
+    *_about_letters(DeliveryState.ARCHIVED),
+    *_walk("endpoints", registers._ENDPOINTS, "doorstep_endpoints_org"),
+    *_walk("audit", registers._AUDIT, "doorstep_audit_org"),
+)
+
+
+def text_of(statement: Statement, dialect: Dialect) -> str:
+    binds = statement.compile(dialect=dialect).binds.values()
+    values = {bind.key: [1, 2] if bind.expanding else None for bind in binds}
+    return prepare(Step(statement, (values,)), dialect).text
