@@ -11,6 +11,7 @@ from pathlib import Path
 import pytest
 
 from doorstep.stores.opening import store_from_url
+from tests.acceptance.api import Api, serving
 from tests.acceptance.receiver import Receiver, receiving
 from tests.acceptance.scene import Scene
 
@@ -49,3 +50,10 @@ async def scene(database_url: str, receiver: Receiver) -> AsyncIterator[Scene]:
     yield made
     receiver.hold.set()
     await made.close()
+
+
+@pytest.fixture
+async def api(scene: Scene) -> AsyncIterator[Api]:
+    """The HTTP API of the scene, on a real socket, for an admin of the default organization."""
+    async with serving(scene) as it:
+        yield it

@@ -124,7 +124,8 @@ async def test_only_an_operator_changes_a_dead_letter_and_each_act_is_audited(
         state,
         kind is ActKind.DELETE,
     )
-    (line,) = await scene.doorstep.store.audit(DEFAULT_ORG)
+    line, made = (await scene.doorstep.store.list_audit(DEFAULT_ORG)).items
+    assert made.action == "endpoint.create"
     assert (line.actor, line.action, line.subjects, line.result) == (
         "ada",
         kind,
@@ -137,7 +138,8 @@ async def test_an_act_that_is_refused_is_audited_too(scene: Scene) -> None:
     (delivery,) = await scene.send_to(await scene.endpoint())
     await scene.until_state(delivery, _S.DELIVERED)
     await scene.act(ActKind.RETRY, delivery)
-    (line,) = await scene.doorstep.store.audit(DEFAULT_ORG)
+    line, made = (await scene.doorstep.store.list_audit(DEFAULT_ORG)).items
+    assert made.action == "endpoint.create"
     assert line.result == "0 done, 1 refused"
 
 

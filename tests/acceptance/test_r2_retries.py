@@ -169,7 +169,7 @@ async def test_jitter_spreads_the_retries_of_one_moment_over_both_sides_of_the_d
 async def test_a_thousand_failures_at_one_moment_are_all_scheduled_within_moments(scene: Scene) -> None:
     """The p95 is to be well under 5 s; the bound leaves room for a busy machine."""
     await scene.close()
-    await scene.open(concurrency=2_100)
+    await scene.open(concurrency=2_400)
     go, reached = asyncio.Event(), 0
 
     async def fail_together(_: Received) -> None:

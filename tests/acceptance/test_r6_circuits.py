@@ -219,7 +219,7 @@ async def test_re_enabling_drains_what_was_held_and_begins_to_count_the_days_ane
     assert (await _state(scene, endpoint)) is EndpointState.ACTIVE, "one failure does not disable it again"
     states = sorted([(await scene.delivery(one)).state for one in held])
     assert states == [_S.DEAD, *[_S.DELIVERED] * 4]
-    (line, *_) = await scene.doorstep.store.audit(DEFAULT_ORG)
+    (line, *_) = (await scene.doorstep.store.list_audit(DEFAULT_ORG)).items
     assert (line.actor, line.action, line.subjects) == ("ops", "endpoint.resume", (str(endpoint.endpoint_id),))
 
 

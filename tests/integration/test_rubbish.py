@@ -123,7 +123,7 @@ def test_what_is_strange_but_json_is_taken_and_given_back_unchanged(served: Prog
         ("GET", "/v1/events/" + "a" * 5_000, 404),
         ("PUT", "/v1/events", 405),
         ("PATCH", "/v1/endpoints", 405),
-        ("GET", "/v1/events/batch", 404),
+        ("GET", "/v1/events/batch", 405),
         ("DELETE", "/healthz", 405),
     ],
 )

@@ -6,18 +6,46 @@ from functools import partial
 from uuid import UUID
 
 from fastapi import FastAPI
+from fastapi.routing import APIRoute
 
 from doorstep import __version__
 from doorstep.api import problems
+from doorstep.api.audit import audit_routes
 from doorstep.api.auth import Authentication
+from doorstep.api.bulk import bulk_routes, bulk_start_routes
+from doorstep.api.dead_letters import dead_letter_routes
+from doorstep.api.deliveries import delivery_routes
+from doorstep.api.docs_page import add_docs
 from doorstep.api.endpoints import endpoint_routes
-from doorstep.api.envelope import Envelope
 from doorstep.api.events import event_routes
+from doorstep.api.frame import Frame
 from doorstep.api.health import health_routes
 from doorstep.api.ingest import Ingest
+from doorstep.api.keys import key_routes
+from doorstep.api.methods import Methods
 from doorstep.api.openapi import document
+from doorstep.api.polling import EventsQuery, InboxQuery, Polling
+from doorstep.api.retry_queue import retry_queue_routes
+from doorstep.api.routing import add_plain
+from doorstep.api.stats import metrics_routes, stats_routes
+from doorstep.api.throttle import Throttle
 from doorstep.app import Doorstep
 from doorstep.model.ids import uuid7
+
+_GROUPS = (
+    event_routes,
+    delivery_routes,
+    endpoint_routes,
+    retry_queue_routes,
+    dead_letter_routes,
+    bulk_start_routes,
+    bulk_routes,
+    stats_routes,
+    audit_routes,
+    key_routes,
+    health_routes,
+    metrics_routes,
+)
 
 
 def create_application(doorstep: Doorstep) -> FastAPI:
@@ -29,19 +57,34 @@ def create_application(doorstep: Doorstep) -> FastAPI:
         docs_url=None,  # FastAPI's pages load scripts from other hosts
         redoc_url=None,
         redirect_slashes=False,
+        generate_unique_id_function=_operation_id,
     )
-    ingest = Ingest(doorstep)
-    application.add_route("/v1/events", ingest.send, methods=["POST"])
-    application.add_route("/v1/events/batch", ingest.send_batch, methods=["POST"])
-    application.include_router(event_routes(doorstep))
-    application.include_router(endpoint_routes(doorstep))
-    application.include_router(health_routes(doorstep))
+    application.state.payload_bytes_max = doorstep.settings.payload_bytes_max
+    _add_plain(application, doorstep)
+    for routes in _GROUPS:
+        application.include_router(routes(doorstep))
+    add_docs(application)
     for error in problems.HANDLED:
         application.add_exception_handler(error, problems.handle)
-    application.add_middleware(Authentication, authenticate=doorstep.authenticate)
-    application.add_middleware(Envelope, new_id=lambda: _new_id(doorstep))
+    application.add_middleware(Methods)
+    throttle = Throttle(doorstep.settings.requests_per_second, doorstep.clock)
+    application.add_middleware(Authentication, authenticate=doorstep.authenticate, throttle=throttle)
+    application.add_middleware(Frame, new_id=lambda: _new_id(doorstep))
     application.openapi = partial(document, application)  # type: ignore[method-assign]
     return application
+
+
+def _add_plain(application: FastAPI, doorstep: Doorstep) -> None:
+    ingest, polling = Ingest(doorstep), Polling(doorstep)
+    add_plain(application, "POST", "/v1/events", ingest.send)
+    add_plain(application, "POST", "/v1/events/batch", ingest.send_batch)
+    add_plain(application, "GET", "/v1/events", polling.events, EventsQuery.__struct_fields__)
+    add_plain(application, "GET", "/v1/events/{event_id}/status", polling.status)
+    add_plain(application, "GET", "/v1/inbox", polling.inbox, InboxQuery.__struct_fields__)
+
+
+def _operation_id(route: APIRoute) -> str:
+    return route.name
 
 
 def _new_id(doorstep: Doorstep) -> UUID:

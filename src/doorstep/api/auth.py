@@ -1,9 +1,8 @@
-"""Who is asking, and what they may do. Keys are compared by their hash; the key itself is stored nowhere."""
+"""Who is asking. Keys are compared by their hash; the key itself is stored nowhere."""
 
 from __future__ import annotations
 
 from collections.abc import Awaitable, Callable
-from enum import Enum, auto
 from typing import Annotated, cast
 
 from fastapi import Depends
@@ -12,26 +11,8 @@ from starlette.requests import Request
 from starlette.types import ASGIApp, Receive, Scope, Send
 
 from doorstep.api.problems import Problem, Refusal, respond
-from doorstep.model.org import ApiKey, Role
-
-
-class Permission(Enum):
-    SEND = auto()
-    """Send events."""
-    STATUS = auto()
-    """Read the status of events."""
-    LOOK = auto()
-    """Read everything else: payloads, attempts, endpoints."""
-    ACT = auto()
-    """Change things."""
-
-
-ALLOWED: dict[Role, frozenset[Permission]] = {
-    Role.ADMIN: frozenset(Permission),
-    Role.OPERATOR: frozenset(Permission),
-    Role.VIEWER: frozenset({Permission.STATUS, Permission.LOOK}),
-    Role.PUBLISHER: frozenset({Permission.SEND, Permission.STATUS}),
-}
+from doorstep.api.throttle import Throttle
+from doorstep.model.org import ApiKey
 
 Authenticate = Callable[[str], Awaitable[ApiKey | None]]
 _KEY_CHARACTERS_MAX = 256
@@ -40,9 +21,10 @@ _KEY_CHARACTERS_MAX = 256
 class Authentication:
     """Lets nobody into /v1 without a valid key: not even to learn which paths there are."""
 
-    def __init__(self, app: ASGIApp, authenticate: Authenticate) -> None:
+    def __init__(self, app: ASGIApp, authenticate: Authenticate, throttle: Throttle) -> None:
         self._app = app
         self._authenticate = authenticate
+        self._throttle = throttle
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         if scope["type"] == "http" and scope["path"].startswith("/v1/"):
@@ -50,6 +32,7 @@ class Authentication:
             if key is None:
                 await respond(_unauthenticated())(scope, receive, send)
                 return
+            self._throttle.check(key.key_id)
             scope["api_key"] = key
         await self._app(scope, receive, send)
 
@@ -63,26 +46,8 @@ def api_key(request: Request) -> ApiKey:
     return cast(ApiKey, request.scope["api_key"])
 
 
-def check(request: Request, permission: Permission) -> ApiKey:
-    """The key, if its role has the permission."""
-    key = api_key(request)
-    if permission not in ALLOWED[key.role]:
-        raise Refusal(Problem.FORBIDDEN, f"the role {key.role} may not do that; use a key with another role")
-    return key
-
-
-def allow(permission: Permission) -> Callable[[Request], ApiKey]:
-    """The same as a dependency of a FastAPI route."""
-
-    def dependency(request: Request) -> ApiKey:
-        return check(request, permission)
-
-    return dependency
-
-
-ReadingStatus = Annotated[ApiKey, Depends(allow(Permission.STATUS))]
-Looking = Annotated[ApiKey, Depends(allow(Permission.LOOK))]
-Acting = Annotated[ApiKey, Depends(allow(Permission.ACT))]
+Caller = Annotated[ApiKey, Depends(api_key)]
+"""The same as a parameter of a FastAPI route. What the key may do has been checked by then (routing.py)."""
 
 
 def _bearer(header: str) -> str:

@@ -6,18 +6,20 @@ lone surrogates, no trailing commas; Python's own json module takes all of the f
 
 from __future__ import annotations
 
-import re
 from typing import Any, TypeVar
 
 import msgspec
 from starlette.requests import ClientDisconnect, Request
 
-from doorstep.api.problems import FieldError, Problem, Refusal, invalid
+from doorstep.api.problems import Problem, Refusal, invalid
+from doorstep.api.wording import from_msgspec
 
 T = TypeVar("T")
 
 SMALL_BODY_BYTES_MAX = 256 * 1024
 """For everything that is not an event: endpoints, policies, filters."""
+OVERHEAD_BYTES = 64 * 1024
+"""What a request may hold besides its payload: names, metadata, endpoint ids."""
 _DISCARD_BYTES_MAX = 16 * 1024 * 1024
 """Up to this, an oversize body is let in and thrown away, so that the sender lives to read the answer."""
 
@@ -47,7 +49,7 @@ def decode(decoder: msgspec.json.Decoder[T], body: bytes) -> T:
             body.decode()  # msgspec leaves the bytes of raw values unread
         return decoder.decode(body)
     except msgspec.ValidationError as error:
-        raise invalid(field_error(str(error))) from None
+        raise invalid(from_msgspec(str(error))) from None
     except RecursionError:
         raise Refusal(Problem.INVALID_JSON, "the body is nested too deeply") from None
     except UnicodeDecodeError as error:
@@ -69,39 +71,6 @@ class StrictRequest(Request):
 
 
 _any: msgspec.json.Decoder[Any] = msgspec.json.Decoder()
-
-_AT = re.compile(r" - at `(?:key in )?\$\.?(.*?)`$")
-_FIELD = re.compile(r"^Object (missing required|contains unknown) field `(.*)`$", re.DOTALL)
-_EXPECTED = re.compile(r"^Expected `(.+?)`(?:, got `(.+)`)?$")
-_WORDS = {
-    "str": "a string",
-    "int": "a whole number",
-    "float": "a number",
-    "bool": "true or false",
-    "null": "null",
-    "array": "a list",
-    "object": "an object",
-    "uuid": "a UUID",
-    "datetime": "a time such as 2026-01-31T12:00:00Z",
-}
-
-
-def field_error(sentence: str) -> FieldError:
-    """msgspec's sentence, taken apart: the path to the field, and a message in the words of JSON."""
-    at = _AT.search(sentence)
-    path, rest = (at[1], sentence[: at.start()]) if at else ("", sentence)
-    if about := _FIELD.match(rest):
-        return FieldError(
-            f"{path}.{about[2]}".lstrip("."), "is required" if about[1][0] == "m" else "is not known here; remove it"
-        )
-    if expected := _EXPECTED.match(rest):
-        got = f", got {_words(expected[2])}" if expected[2] else ""
-        return FieldError(path or "body", f"must be {_words(expected[1])}{got}")
-    return FieldError(path or "body", rest[:1].lower() + rest[1:].replace("`", ""))
-
-
-def _words(types: str) -> str:
-    return " or ".join(_WORDS.get(name, name) for name in types.split(" | "))
 
 
 def _plain(error: msgspec.DecodeError) -> str:

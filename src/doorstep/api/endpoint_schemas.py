@@ -1,41 +1,43 @@
-"""The shapes of endpoints and their policies, and how the model's values become them."""
+"""The shapes of endpoints, and how the model's values become them and come from them."""
 
 from __future__ import annotations
 
-from typing import Any
+from typing import Any, Literal
 from uuid import UUID
 
 from pydantic import Field
 
-from doorstep.api.schemas import Pagination, Shape, Timestamp
+from doorstep.api.limits import (
+    Code,
+    CodeMap,
+    ConcurrencyMax,
+    DisableAfterSeconds,
+    EventTypes,
+    FailuresMax,
+    Headers,
+    Name,
+    OpenSeconds,
+    OverlapSeconds,
+    Rate,
+    TimeoutSeconds,
+)
+from doorstep.api.policy_schemas import Policies, PolicyIn, PolicyShape, policy_form
+from doorstep.api.schemas import Asked, Moment, Pagination, Shape, Timestamp
 from doorstep.clock import to_iso
+from doorstep.errors import InvalidInput
 from doorstep.model.endpoint import CircuitRules, Endpoint
-from doorstep.model.retry_policy import RetryPolicy
+from doorstep.path.enrol import EndpointForm
 
-
-class PolicyShape(Shape):
-    delays: list[float] = Field(max_length=100)
-    jitter: float = 0.1
-    deadline_seconds: float | None = None
-    name: str = ""
-
-    @classmethod
-    def of(cls, policy: RetryPolicy) -> PolicyShape:
-        return cls(
-            delays=[float(delay) for delay in policy.delays],
-            jitter=float(policy.jitter),
-            deadline_seconds=policy.deadline_seconds,
-            name=policy.name,
-        )
-
-
-PolicyIn = str | list[float] | PolicyShape
+StateName = Literal["active", "paused", "disabled", "deleted"]
+Signing = Literal["v1", "v1a"]
 
 
 class CircuitShape(Shape):
-    failures_max: int = CircuitRules().failures_max
-    open_seconds: float = CircuitRules().open_seconds
-    disable_after_seconds: float = CircuitRules().disable_after_seconds
+    """After how many failures in a row it opens, for how long, and after how long the endpoint is disabled."""
+
+    failures_max: FailuresMax = CircuitRules().failures_max
+    open_seconds: OpenSeconds = CircuitRules().open_seconds
+    disable_after_seconds: DisableAfterSeconds = CircuitRules().disable_after_seconds
 
     @classmethod
     def of(cls, rules: CircuitRules) -> CircuitShape:
@@ -49,22 +51,77 @@ class CircuitShape(Shape):
 class EndpointIn(Shape):
     """A receiver: a URL, or the name of a Python handler that workers have registered."""
 
-    name: str
+    name: Name
     url: str | None = None
-    handler: str | None = None
-    event_types: list[str] = Field(default=["*"], max_length=1_000)
+    handler: Name | None = None
+    event_types: EventTypes = Field(default=["*"], max_length=1_000)
     policy: PolicyIn | None = None
     """A policy's name, its delays in seconds, or all of it."""
-    policy_by_event_type: dict[str, PolicyIn] = Field(default={}, max_length=100)
+    policy_by_event_type: Policies = Field(default={}, max_length=100)
     """For some event types (`order.paid`, `order.*`) another one; the most specific counts."""
-    timeout_seconds: float | None = None
-    concurrency_max: int | None = None
-    rate_per_second: float | None = None
-    headers: dict[str, str] = Field(default={}, max_length=100)
-    retry_on: list[str] = Field(default=[], max_length=100)
-    give_up_on: list[str] = Field(default=[], max_length=100)
-    code_map: dict[str, str] = Field(default={}, max_length=1_000)
+    timeout_seconds: TimeoutSeconds | None = None
+    concurrency_max: ConcurrencyMax | None = None
+    rate_per_second: Rate | None = None
+    headers: Headers = Field(default={}, max_length=100)
+    retry_on: list[Code] = Field(default=[], max_length=100)
+    give_up_on: list[Code] = Field(default=[], max_length=100)
+    code_map: CodeMap = Field(default={}, max_length=1_000)
     circuit: CircuitShape = CircuitShape()
+    envelope: bool = False
+    """Deliver `{"type", "timestamp", "data"}` with the payload as data, instead of the payload alone."""
+    signing: Signing = "v1"
+    """`v1`: HMAC-SHA256 with a shared secret; `v1a`: Ed25519, of which the receiver has the public key."""
+
+    def form(self) -> EndpointForm:
+        given: dict[str, Any] = {name: getattr(self, name) for name in type(self).model_fields}
+        return EndpointForm(**{name: _as_form(name, value) for name, value in given.items()})
+
+
+class EndpointPatch(Shape):
+    """What is to change. A field that is left out stays as it is; null puts it back to its default."""
+
+    name: Name = ""
+    """Cannot be put back to a default: it has none."""
+    url: str | None = None
+    handler: Name | None = None
+    event_types: EventTypes | None = Field(default=None, max_length=1_000)
+    policy: PolicyIn | None = None
+    policy_by_event_type: Policies | None = Field(default=None, max_length=100)
+    timeout_seconds: TimeoutSeconds | None = None
+    concurrency_max: ConcurrencyMax | None = None
+    rate_per_second: Rate | None = None
+    headers: Headers | None = Field(default=None, max_length=100)
+    retry_on: list[Code] | None = Field(default=None, max_length=100)
+    give_up_on: list[Code] | None = Field(default=None, max_length=100)
+    code_map: CodeMap | None = Field(default=None, max_length=1_000)
+    circuit: CircuitShape | None = None
+    envelope: bool | None = None
+    version: int | None = None
+    """The version that the change was made for: if it is no longer the newest, the answer is a 409."""
+
+    def changes(self) -> dict[str, Any]:
+        names = self.model_fields_set - {"version"}
+        if not names:
+            raise InvalidInput("body", "must change something; name at least one field")
+        return {name: self._new_value(name) for name in sorted(names)}
+
+    def _new_value(self, name: str) -> object:
+        value = getattr(self, name)
+        return getattr(_DEFAULTS, name) if value is None else _as_form(name, value)
+
+
+_DEFAULTS = EndpointForm(name="")
+
+
+def _as_form(name: str, value: Any) -> Any:
+    match name:
+        case "policy":
+            return None if value is None else policy_form(value)
+        case "policy_by_event_type":
+            return {pattern: policy_form(policy) for pattern, policy in value.items()}
+        case "circuit":
+            return CircuitRules(**value.model_dump())
+    return tuple(value) if isinstance(value, list) else value
 
 
 class EndpointOut(Shape):
@@ -84,9 +141,15 @@ class EndpointOut(Shape):
     give_up_on: list[str]
     code_map: dict[str, str]
     circuit: CircuitShape
-    state: str
+    envelope: bool
+    signing: Signing
+    public_key: str | None
+    """`v1a`: what receivers verify with."""
+    state: StateName
     state_reason: str
     created_at: Timestamp
+    updated_at: Timestamp
+    version: int
 
     @classmethod
     def of(cls, endpoint: Endpoint) -> EndpointOut:
@@ -94,7 +157,7 @@ class EndpointOut(Shape):
 
 
 class NewEndpointOut(EndpointOut):
-    """The answer to its creation: the only one that holds the signing secret."""
+    """The answer to its creation: the only one that holds the signing secret (with `v1a`, the public key)."""
 
     secret: str
 
@@ -108,7 +171,35 @@ class EndpointsOut(Shape):
     pagination: Pagination
 
 
+class EndpointsAsked(Asked):
+    state: Literal["active", "paused", "disabled"] | None = None
+
+
+class ResumeIn(Shape):
+    """How what has waited meanwhile is to go: at once, at a rate, or without what is too old."""
+
+    drain_per_second: Rate | None = None
+    skip_older_than: Moment | None = None
+    """What was accepted before this time becomes dead letters."""
+
+
+class RotateIn(Shape):
+    overlap_seconds: OverlapSeconds = 86_400.0
+    """For how long the old secret goes on signing beside the new one; at most 30 days."""
+    signing: Signing | None = None
+    """To change the kind of signature with it."""
+
+
+class RotatedOut(Shape):
+    """The new signing secret (with `v1a`, the public key), which cannot be seen again."""
+
+    endpoint_id: UUID
+    secret: str
+    old_secret_expires_at: Timestamp | None
+
+
 def _endpoint_fields(endpoint: Endpoint) -> dict[str, Any]:
+    signing = endpoint.signing_secret
     return {
         "endpoint_id": endpoint.endpoint_id,
         "name": endpoint.name,
@@ -124,7 +215,12 @@ def _endpoint_fields(endpoint: Endpoint) -> dict[str, Any]:
         "give_up_on": list(endpoint.give_up_on),
         "code_map": endpoint.code_map,
         "circuit": CircuitShape.of(endpoint.circuit),
+        "envelope": endpoint.envelope,
+        "signing": "v1" if signing is None else signing.scheme,
+        "public_key": None if signing is None else signing.public_key or None,
         "state": endpoint.state.value,
         "state_reason": endpoint.state_reason,
         "created_at": to_iso(endpoint.created_at),
+        "updated_at": to_iso(endpoint.updated_at),
+        "version": endpoint.version,
     }

@@ -5,33 +5,14 @@ from __future__ import annotations
 from typing import Any, Literal
 from uuid import UUID
 
-from doorstep.api.schemas import Pagination, Shape, Timestamp, iso
+from doorstep.api.event_items import StatusName
+from doorstep.api.schemas import CountedPagination, Id, Reason, Shape, Timestamp, iso
 from doorstep.clock import to_iso
+from doorstep.model.act import ActResult
 from doorstep.model.attempt import Attempt
-from doorstep.model.delivery import Delivery
-from doorstep.model.event import EventView
+from doorstep.model.delivery import Delivery, HistoryLine
 
-
-class EventStatusOut(Shape):
-    """Where an event stands. Never the payload."""
-
-    event_id: UUID
-    status: Literal["received", "queued", "delivered", "failed"]
-    retry_attempts: int
-    last_retry_at: Timestamp | None
-    failed_at: Timestamp | None
-    next_retry_at: Timestamp | None
-
-    @classmethod
-    def of(cls, view: EventView) -> EventStatusOut:
-        return cls(
-            event_id=view.event.event_id,
-            status=view.status.value,
-            retry_attempts=view.retry_attempts,
-            last_retry_at=iso(view.last_retry_at),
-            failed_at=iso(view.failed_at),
-            next_retry_at=iso(view.next_retry_at),
-        )
+StateName = Literal["pending", "in_progress", "delivered", "dead", "resolved", "archived", "cancelled"]
 
 
 class DeliveryOut(Shape):
@@ -41,7 +22,7 @@ class DeliveryOut(Shape):
     event_id: UUID
     endpoint_id: UUID
     event_type: str
-    state: str
+    state: StateName
     attempts: int
     retry_attempts: int
     retries_max: int
@@ -53,6 +34,8 @@ class DeliveryOut(Shape):
     response_code: int | None
     error_category: str | None
     error_code: str | None
+    edited: bool
+    """An operator gave it a payload of its own, which is delivered instead of the event's."""
     remark: str | None
     """How it stands or ended, in a sentence."""
     held: str | None
@@ -77,23 +60,70 @@ class DeliveryOut(Shape):
             response_code=delivery.response_code,
             error_category=delivery.category,
             error_code=delivery.code,
+            edited=delivery.edited,
             remark=delivery.remark,
             held=held,
         )
 
 
-class EventOut(EventStatusOut):
+class EventOut(Shape):
     """An event in full: what was accepted, where it stands, and what it owes."""
 
+    event_id: UUID
+    status: StatusName
+    retry_attempts: int
+    last_retry_at: Timestamp | None
+    failed_at: Timestamp | None
+    next_retry_at: Timestamp | None
     event_type: str
     created_at: Timestamp
     correlation_id: str
     deliver_at: Timestamp | None
     expires_at: Timestamp | None
-    metadata: Any
+    ordering_key: str | None
+    metadata: dict[str, Any]
     payload: Any
     """Exactly the bytes that were accepted."""
     deliveries: list[DeliveryOut]
+
+
+class ReasonIn(Shape):
+    reason: Reason = ""
+
+
+class ReplayEventIn(Shape):
+    endpoint_id: Id
+
+
+class AcknowledgedOut(Shape):
+    event_id: UUID
+    status: Literal["delivered"]
+
+
+class RefusedOut(Shape):
+    """A delivery that was left alone, and the state that did not allow it."""
+
+    delivery_id: UUID
+    state: StateName | None
+
+
+class RetriedOut(Shape):
+    event_id: UUID
+    retried: list[UUID]
+    refused: list[RefusedOut]
+
+
+class CancelledOut(Shape):
+    event_id: UUID
+    cancelled: list[UUID]
+    refused: list[RefusedOut]
+
+
+def refused_out(result: ActResult) -> list[RefusedOut]:
+    return [
+        RefusedOut(delivery_id=delivery_id, state=None if state is None else state.value)
+        for delivery_id, state in result.refused.items()
+    ]
 
 
 class AttemptOut(Shape):
@@ -148,4 +178,29 @@ class AttemptOut(Shape):
 
 class AttemptsOut(Shape):
     attempts: list[AttemptOut]
-    pagination: Pagination
+    pagination: CountedPagination
+
+
+class HistoryLineOut(Shape):
+    """One change of a delivery's state. The first line, its acceptance, has no old state."""
+
+    at: Timestamp
+    old_state: StateName | None
+    new_state: StateName
+    attempt: int
+    note: str
+
+    @classmethod
+    def of(cls, line: HistoryLine) -> HistoryLineOut:
+        return cls(
+            at=to_iso(line.at),
+            old_state=None if line.old_state is None else line.old_state.value,
+            new_state=line.new_state.value,
+            attempt=line.attempt,
+            note=line.note,
+        )
+
+
+class HistoryOut(Shape):
+    history: list[HistoryLineOut]
+    pagination: CountedPagination

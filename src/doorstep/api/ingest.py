@@ -5,28 +5,28 @@ A request is answered only after its commit, so a 202 means stored. Requests tha
 
 from __future__ import annotations
 
-from datetime import datetime
+from typing import Annotated, Any, Literal
 from uuid import UUID
 
 import msgspec
 from starlette.requests import Request
 from starlette.responses import Response
 
-from doorstep.api.auth import Permission, check
-from doorstep.api.bodies import decode, read_body
-from doorstep.api.envelope import correlation_id
-from doorstep.api.problems import FieldError, Problem, Refusal, invalid
+from doorstep.api.auth import api_key
+from doorstep.api.bodies import OVERHEAD_BYTES, decode, read_body
+from doorstep.api.event_items import Time
+from doorstep.api.frame import correlation_id
+from doorstep.api.limits import EventType, IdempotencyKey, Moment, RawObject
+from doorstep.api.problems import Problem, Refusal, invalid
 from doorstep.api.schemas import instant_from
+from doorstep.api.wording import FieldError
 from doorstep.app import Doorstep
 from doorstep.clock import to_iso
-from doorstep.model.event import EventStatus
 from doorstep.model.org import ApiKey
 from doorstep.model.submission import Receipt, Verdict
-from doorstep.path.accept import KEY_CONFLICT, Draft
+from doorstep.path.accept import KEY_CONFLICT, Draft, check_key
 
 BATCH_MAX = 1_000
-_OVERHEAD_BYTES = 64 * 1024
-"""What a request may hold besides its payload: names, metadata, endpoint ids."""
 
 
 _NO_METADATA = msgspec.Raw(b"{}")
@@ -35,32 +35,38 @@ _NO_METADATA = msgspec.Raw(b"{}")
 class EventIn(msgspec.Struct, forbid_unknown_fields=True, gc=False):
     """An event as it is sent."""
 
-    event_type: str
+    event_type: EventType
     payload: msgspec.Raw
     endpoint_ids: tuple[UUID, ...] | None = None
     """Only these endpoints; otherwise all whose event types match."""
-    deliver_at: datetime | None = None
+    deliver_at: Moment | None = None
     """Not before this time."""
-    expires_at: datetime | None = None
+    expires_at: Moment | None = None
     """Not after this time: what is still waiting then becomes a dead letter."""
-    metadata: msgspec.Raw = msgspec.field(default_factory=lambda: _NO_METADATA)
+    metadata: RawObject = msgspec.field(default_factory=lambda: _NO_METADATA)
     """A small object of your own, kept and shown as given."""
-    idempotency_key: str | None = None
+    ordering_key: IdempotencyKey | None = None
+    """Events that share it are delivered to each endpoint in the order of their acceptance."""
+    idempotency_key: IdempotencyKey | None = None
     """In a single request the header Idempotency-Key means the same."""
 
 
+Events = Annotated[list[EventIn], msgspec.Meta(extra_json_schema={"minItems": 1, "maxItems": BATCH_MAX})]
+
+
 class BatchIn(msgspec.Struct, forbid_unknown_fields=True):
-    events: list[EventIn]
+    events: Events
 
 
 class ReceiptOut(msgspec.Struct, gc=False):
     """What is known of an event once it is stored. `status` is where every event starts."""
 
     event_id: UUID
-    status: str
-    created_at: str
+    status: Literal["received"]
+    created_at: Time
     deliveries: int
-    verdict: str
+    verdict: Literal["accepted", "repeated", "conflict"]
+    """`repeated`: the idempotency key was used for the same event before. `conflict`: for another one."""
 
 
 class BatchOut(msgspec.Struct):
@@ -79,8 +85,8 @@ class Ingest:
 
     async def send(self, request: Request) -> Response:
         """POST /v1/events: one event, or a list of them."""
-        key = check(request, Permission.SEND)
-        body = await read_body(request, self._payload_bytes_max + _OVERHEAD_BYTES)
+        key = api_key(request)
+        body = await read_body(request, self._payload_bytes_max + OVERHEAD_BYTES)
         if body.lstrip()[:1] == b"[":
             return await self._store_batch(request, key, _decode_events(body))
         event = decode(_event_decoder, body)
@@ -91,7 +97,7 @@ class Ingest:
 
     async def send_batch(self, request: Request) -> Response:
         """POST /v1/events/batch: up to 1,000 events, in one transaction."""
-        key = check(request, Permission.SEND)
+        key = api_key(request)
         body = await read_body(request, self._batch_bytes_max)
         return await self._store_batch(request, key, _decode_events(body))
 
@@ -117,9 +123,6 @@ class Ingest:
         return await self._doorstep.send_many(drafts)
 
     def _draft(self, event: EventIn, org_id: UUID, correlation: str, idempotency_key: str | None, where: str) -> Draft:
-        metadata = bytes(event.metadata)
-        if metadata[:1] != b"{":
-            raise invalid(FieldError(f"{where}metadata", "must be an object"))
         return Draft(
             org_id=org_id,
             event_type=event.event_type,
@@ -128,8 +131,9 @@ class Ingest:
             endpoint_ids=event.endpoint_ids,
             deliver_at=instant_from(event.deliver_at, f"{where}deliver_at"),
             expires_at=instant_from(event.expires_at, f"{where}expires_at"),
-            metadata=metadata,
-            idempotency_key=idempotency_key or event.idempotency_key,
+            metadata=bytes(event.metadata),
+            ordering_key=event.ordering_key,
+            idempotency_key=event.idempotency_key if idempotency_key is None else idempotency_key,
         )
 
 
@@ -142,11 +146,25 @@ _encoder = msgspec.json.Encoder()
 def receipt_out(receipt: Receipt) -> ReceiptOut:
     return ReceiptOut(
         receipt.event_id,
-        EventStatus.RECEIVED,
+        "received",
         to_iso(receipt.created_at),
         receipt.deliveries,
-        receipt.verdict,
+        receipt.verdict.value,
     )
+
+
+def receipt_answer(receipt: Receipt) -> Response:
+    """For the other routes that make an event."""
+    return _answer(receipt_out(receipt))
+
+
+RECEIPT: dict[int | str, dict[str, Any]] = {
+    202: {
+        "description": "Stored",
+        "content": {"application/json": {"schema": {"$ref": "#/components/schemas/ReceiptOut"}}},
+    }
+}
+"""The same for the OpenAPI document."""
 
 
 def _answer(content: ReceiptOut | BatchOut, status: int = 202) -> Response:
@@ -156,6 +174,7 @@ def _answer(content: ReceiptOut | BatchOut, status: int = 202) -> Response:
 def _header_key(request: Request, event: EventIn) -> str | None:
     """The key in the header, which must not contradict one in the body."""
     given = request.headers.get("idempotency-key")
+    check_key("Idempotency-Key", given)
     if given is not None and event.idempotency_key not in (None, given):
         raise invalid(FieldError("Idempotency-Key", "differs from idempotency_key in the body; give one of them"))
     return given
@@ -183,9 +202,10 @@ def _with_position(body: bytes) -> Refusal | None:
         try:
             decode(_event_decoder, bytes(event))
         except Refusal as refusal:
-            return Refusal(refusal.problem, refusal.detail, [_moved(error, position) for error in refusal.errors])
+            return invalid(*(_moved(error, position) for error in refusal.errors)) if refusal.errors else None
     return None
 
 
 def _moved(error: FieldError, position: int) -> FieldError:
-    return FieldError(f"events[{position}].{error.field}", error.message)
+    where = f"events[{position}]"
+    return FieldError(where if error.field == "body" else f"{where}.{error.field}", error.message)

@@ -12,6 +12,7 @@ from starlette.exceptions import HTTPException
 from starlette.requests import Request
 from starlette.responses import Response
 
+from doorstep.api.wording import FieldError, from_pydantic
 from doorstep.errors import Conflict, DoorstepError, InvalidInput, NotFound, Overloaded, StoreUnavailable
 
 MEDIA_TYPE = "application/problem+json"
@@ -45,10 +46,9 @@ class Problem(_Row, Enum):
         """The stable name that programs may rely on."""
         return self.name.lower()
 
-
-class FieldError(NamedTuple):
-    field: str
-    message: str
+    @property
+    def urn(self) -> str:
+        return f"urn:doorstep:problem:{self.code}"
 
 
 class Refusal(HTTPException):
@@ -78,7 +78,7 @@ def refusal_for(error: Exception) -> Refusal:
         case Conflict():
             return Refusal(Problem.CONFLICT, str(error))
         case Overloaded():
-            return Refusal(Problem.OVERLOADED, headers={"Retry-After": str(error.retry_after_seconds)})
+            return Refusal(Problem.OVERLOADED, str(error), headers={"Retry-After": str(error.retry_after_seconds)})
         case StoreUnavailable():
             return Refusal(Problem.STORE_UNAVAILABLE, headers={"Retry-After": "1"})
         case RequestValidationError():
@@ -96,7 +96,7 @@ def invalid(*errors: FieldError) -> Refusal:
 
 def respond(refusal: Refusal) -> Response:
     body: dict[str, object] = {
-        "type": f"urn:doorstep:problem:{refusal.problem.code}",
+        "type": refusal.problem.urn,
         "title": refusal.problem.title,
         "status": refusal.problem.status,
         "detail": refusal.detail,
@@ -119,13 +119,7 @@ def _refusal_for_fields(error: RequestValidationError) -> Refusal:
     findings = error.errors()
     if any(finding["loc"][0] == "path" for finding in findings):
         return Refusal(Problem.NOT_FOUND)
-    return invalid(*(FieldError(_path(finding["loc"]), finding["msg"]) for finding in findings))
-
-
-def _path(location: Sequence[str | int]) -> str:
-    """`("body", "circuit", "failures_max")` as it stands in the request: `circuit.failures_max`."""
-    parts = [f"[{part}]" if isinstance(part, int) else f".{part}" for part in location[1:]]
-    return "".join(parts).lstrip(".") or str(location[0])
+    return invalid(*map(from_pydantic, findings))
 
 
 _BY_STATUS = {problem.status: problem for problem in Problem}

@@ -7,18 +7,21 @@ import re
 from collections.abc import Callable
 from uuid import UUID
 
-from starlette.datastructures import Headers, MutableHeaders
+from starlette.datastructures import Headers
 from starlette.requests import Request
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
-from doorstep.api.problems import FieldError, Refusal, invalid, refusal_for, respond
+from doorstep.api.problems import Refusal, invalid, refusal_for, respond
+from doorstep.api.wording import FieldError
 
 HEADER = "x-correlation-id"
 _ACCEPTABLE = re.compile(r"[!-~]{1,128}")
+_ALWAYS = ((b"cache-control", b"no-store"), (b"x-content-type-options", b"nosniff"))
+"""Answers hold keys, secrets and other people's payloads: nobody keeps them, nobody takes them for a page."""
 _log = logging.getLogger("doorstep.api")
 
 
-class Envelope:
+class Frame:
     """The outermost layer."""
 
     def __init__(self, app: ASGIApp, new_id: Callable[[], UUID]) -> None:
@@ -65,7 +68,8 @@ class _Answer:
     async def __call__(self, message: Message) -> None:
         if message["type"] == "http.response.start":
             self.started = True
-            MutableHeaders(scope=message)[HEADER] = self._correlation_id
+            own = (HEADER.encode(), self._correlation_id.encode())
+            message["headers"] = [*message.get("headers", ()), own, *_ALWAYS]
         await self._send(message)
 
 

@@ -1,0 +1,116 @@
+"""Who may do what: the roles' permissions, and every route with the permission that it needs.
+
+`ROUTES` is the only place where that is said. Routes are enforced from it (routing.py), the OpenAPI document and
+docs/api.md show it, and the tests go through it role by role. A route that is not in it cannot be added.
+"""
+
+from __future__ import annotations
+
+from enum import StrEnum
+from typing import NamedTuple
+
+from doorstep.api.problems import Problem, Refusal
+from doorstep.bootstrap import DEFAULT_ORG
+from doorstep.model.org import ApiKey, Role
+
+
+class Permission(StrEnum):
+    SEND = "send"
+    """Send events."""
+    STATUS = "status"
+    """Read the status of events."""
+    LOOK = "look"
+    """Read everything else: payloads, the inbox, attempts, endpoints, lists, the audit log."""
+    ACT = "act"
+    """Change deliveries, events and endpoints; take events out of the inbox."""
+    ADMINISTER = "administer"
+    """Make and revoke keys; in the default organization also make organizations."""
+
+
+_P = Permission
+
+ALLOWED: dict[Role, frozenset[Permission]] = {
+    Role.ADMIN: frozenset(Permission),
+    Role.OPERATOR: frozenset(Permission) - {_P.ADMINISTER},
+    Role.VIEWER: frozenset({_P.STATUS, _P.LOOK}),
+    Role.PUBLISHER: frozenset({_P.SEND, _P.STATUS}),
+}
+
+
+class Access(NamedTuple):
+    """What a route asks of its caller, and whether its answer can be a 409."""
+
+    permission: Permission
+    conflict: bool = False
+    default_org: bool = False
+    """Only for keys of the default organization, which looks after the others."""
+
+
+ROUTES: dict[str, Access] = {
+    "POST /v1/events": Access(_P.SEND, conflict=True),
+    "POST /v1/events/batch": Access(_P.SEND),
+    "GET /v1/events": Access(_P.LOOK),
+    "GET /v1/events/{event_id}": Access(_P.LOOK),
+    "GET /v1/events/{event_id}/status": Access(_P.STATUS),
+    "POST /v1/events/{event_id}/ack": Access(_P.ACT, conflict=True),
+    "POST /v1/events/{event_id}/retry": Access(_P.ACT, conflict=True),
+    "POST /v1/events/{event_id}/cancel": Access(_P.ACT, conflict=True),
+    "POST /v1/events/{event_id}/replay": Access(_P.ACT, conflict=True),
+    "DELETE /v1/events/{event_id}": Access(_P.ACT, conflict=True),
+    "GET /v1/inbox": Access(_P.LOOK),
+    "POST /v1/endpoints": Access(_P.ACT),
+    "GET /v1/endpoints": Access(_P.LOOK),
+    "GET /v1/endpoints/{endpoint_id}": Access(_P.LOOK),
+    "PATCH /v1/endpoints/{endpoint_id}": Access(_P.ACT, conflict=True),
+    "DELETE /v1/endpoints/{endpoint_id}": Access(_P.ACT, conflict=True),
+    "POST /v1/endpoints/{endpoint_id}/pause": Access(_P.ACT, conflict=True),
+    "POST /v1/endpoints/{endpoint_id}/resume": Access(_P.ACT, conflict=True),
+    "POST /v1/endpoints/{endpoint_id}/test": Access(_P.ACT, conflict=True),
+    "POST /v1/endpoints/{endpoint_id}/rotate-secret": Access(_P.ACT, conflict=True),
+    "POST /v1/endpoints/{endpoint_id}/replay": Access(_P.ACT, conflict=True),
+    "GET /v1/endpoints/{endpoint_id}/circuit": Access(_P.LOOK),
+    "GET /v1/deliveries/{delivery_id}": Access(_P.LOOK),
+    "GET /v1/deliveries/{delivery_id}/payload": Access(_P.LOOK),
+    "GET /v1/deliveries/{delivery_id}/attempts": Access(_P.LOOK),
+    "GET /v1/deliveries/{delivery_id}/history": Access(_P.LOOK),
+    "GET /v1/retry-queue": Access(_P.LOOK),
+    "POST /v1/retry-queue/{delivery_id}/retry": Access(_P.ACT, conflict=True),
+    "POST /v1/retry-queue/{delivery_id}/skip": Access(_P.ACT, conflict=True),
+    "POST /v1/retry-queue/bulk-retry": Access(_P.ACT),
+    "POST /v1/retry-queue/bulk-skip": Access(_P.ACT),
+    "GET /v1/dead-letters": Access(_P.LOOK),
+    "GET /v1/dead-letters/groups": Access(_P.LOOK),
+    "POST /v1/dead-letters/{delivery_id}/retry": Access(_P.ACT, conflict=True),
+    "POST /v1/dead-letters/{delivery_id}/resolve": Access(_P.ACT, conflict=True),
+    "DELETE /v1/dead-letters/{delivery_id}": Access(_P.ACT, conflict=True),
+    "POST /v1/dead-letters/bulk-retry": Access(_P.ACT),
+    "POST /v1/dead-letters/bulk-resolve": Access(_P.ACT),
+    "POST /v1/dead-letters/bulk-delete": Access(_P.ACT),
+    "GET /v1/bulk": Access(_P.LOOK),
+    "GET /v1/bulk/{bulk_id}": Access(_P.LOOK),
+    "GET /v1/bulk/{bulk_id}/failures": Access(_P.LOOK),
+    "POST /v1/bulk/{bulk_id}/pause": Access(_P.ACT, conflict=True),
+    "POST /v1/bulk/{bulk_id}/resume": Access(_P.ACT, conflict=True),
+    "POST /v1/bulk/{bulk_id}/cancel": Access(_P.ACT, conflict=True),
+    "GET /v1/audit": Access(_P.LOOK),
+    "GET /v1/stats": Access(_P.LOOK),
+    "POST /v1/keys": Access(_P.ADMINISTER, conflict=True),
+    "GET /v1/keys": Access(_P.ADMINISTER),
+    "DELETE /v1/keys/{key_id}": Access(_P.ADMINISTER, conflict=True),
+    "POST /v1/orgs": Access(_P.ADMINISTER, default_org=True),
+    "GET /v1/orgs": Access(_P.ADMINISTER, default_org=True),
+}
+"""`METHOD path`, as in the OpenAPI document. What is not under /v1 is open to everyone and not in here."""
+
+
+def check(key: ApiKey, access: Access) -> None:
+    """Refuse a key that may not use the route."""
+    if access.permission not in ALLOWED[key.role]:
+        roles = " or ".join(roles_with(access.permission))
+        raise Refusal(Problem.FORBIDDEN, f"the role {key.role} may not do that; use a key with the role {roles}")
+    if access.default_org and key.org_id != DEFAULT_ORG:
+        raise Refusal(Problem.FORBIDDEN, "only keys of the default organization may do that")
+
+
+def roles_with(permission: Permission) -> list[str]:
+    return [role.value for role, allowed in ALLOWED.items() if permission in allowed]

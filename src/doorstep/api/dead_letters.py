@@ -1,0 +1,62 @@
+"""The dead letters: what the machine has given up on. Retry, edit and retry, resolve, delete."""
+
+from __future__ import annotations
+
+from typing import Annotated
+from uuid import UUID
+
+from fastapi import APIRouter, Query
+
+from doorstep.api.auth import Caller
+from doorstep.api.deliveries import act_on, after_act
+from doorstep.api.delivery_items import DeadLettersOut, GroupOut, GroupsOut, LettersAsked, dead_letter_item
+from doorstep.api.event_schemas import DeliveryOut, ReasonIn
+from doorstep.api.raw_bodies import LETTER_RETRY_OPERATION, LetterRetryBody, given
+from doorstep.api.routing import StrictRoute
+from doorstep.api.schemas import CountedPagination, Pagination
+from doorstep.app import Doorstep
+from doorstep.model.act import ActKind
+
+_NO_REASON = ReasonIn()
+
+
+def dead_letter_routes(doorstep: Doorstep) -> APIRouter:
+    router = APIRouter(prefix="/v1/dead-letters", tags=["dead letters"], route_class=StrictRoute)
+
+    @router.get("")
+    async def list_dead_letters(asked: Annotated[LettersAsked, Query()], caller: Caller) -> DeadLettersOut:
+        """Deliveries that the machine has given up on, newest first; archived ones only if asked for."""
+        page, count = await doorstep.reading.dead_letters(caller.org_id, asked.letters(), asked.cursor, asked.limit)
+        described = await doorstep.reading.described(caller.org_id, page.items)
+        return DeadLettersOut(
+            dead_letters=[dead_letter_item(one) for one in described],
+            pagination=CountedPagination.counted(page, asked.limit, count),
+        )
+
+    @router.get("/groups")
+    async def list_groups(asked: Annotated[LettersAsked, Query()], caller: Caller) -> GroupsOut:
+        """The same by cause: endpoint, error code and message, but for the message's numbers and names."""
+        page = await doorstep.reading.cause_groups(caller.org_id, asked.letters(), asked.cursor, asked.limit)
+        names = await doorstep.reading.endpoint_names(caller.org_id, (group.endpoint_id for group in page.items))
+        return GroupsOut(
+            groups=[GroupOut.of(group, names[group.endpoint_id]) for group in page.items],
+            pagination=Pagination.of(page, asked.limit),
+        )
+
+    @router.post("/{delivery_id}/retry", status_code=202, openapi_extra=LETTER_RETRY_OPERATION)
+    async def retry_dead_letter(delivery_id: UUID, caller: Caller, body: LetterRetryBody) -> DeliveryOut:
+        """Try it again in 5 seconds, with a fresh count; with `payload`, deliver that from now on instead."""
+        payload = given(body.payload)
+        return await after_act(doorstep, ActKind.RETRY, delivery_id, caller, body.reason, payload)
+
+    @router.post("/{delivery_id}/resolve")
+    async def resolve_dead_letter(delivery_id: UUID, caller: Caller, body: ReasonIn = _NO_REASON) -> DeliveryOut:
+        """Say that it needs no delivery."""
+        return await after_act(doorstep, ActKind.RESOLVE, delivery_id, caller, body.reason)
+
+    @router.delete("/{delivery_id}", status_code=204)
+    async def delete_dead_letter(delivery_id: UUID, caller: Caller) -> None:
+        """Take it off every list. Its attempt log stays."""
+        await act_on(doorstep, ActKind.DELETE, delivery_id, caller)
+
+    return router

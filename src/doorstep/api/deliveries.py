@@ -1,0 +1,92 @@
+"""Deliveries one by one: how they stand, every try, every change."""
+
+from __future__ import annotations
+
+from typing import Any
+from uuid import UUID
+
+from fastapi import APIRouter
+from starlette.responses import Response
+
+from doorstep.api.auth import Caller
+from doorstep.api.event_items import as_it_is
+from doorstep.api.event_schemas import AttemptOut, AttemptsOut, DeliveryOut, HistoryLineOut, HistoryOut
+from doorstep.api.examples import FIELDS
+from doorstep.api.routing import StrictRoute
+from doorstep.api.schemas import CountedPagination
+from doorstep.app import Doorstep
+from doorstep.errors import Conflict, NotFound
+from doorstep.model.act import ActKind
+from doorstep.model.delivery import Delivery
+from doorstep.model.org import ApiKey
+
+_ANY_JSON: dict[int | str, dict[str, Any]] = {
+    200: {"description": "The payload", "content": {"application/json": {"schema": {}, "example": FIELDS["payload"]}}}
+}
+
+
+def delivery_routes(doorstep: Doorstep) -> APIRouter:
+    router = APIRouter(prefix="/v1/deliveries", tags=["deliveries"], route_class=StrictRoute)
+
+    @router.get("/{delivery_id}")
+    async def read_delivery(delivery_id: UUID, caller: Caller) -> DeliveryOut:
+        """One event owed to one endpoint, as it stands."""
+        return await shown(doorstep, await doorstep.delivery(caller.org_id, delivery_id))
+
+    @router.get("/{delivery_id}/payload", response_class=Response, responses=_ANY_JSON)
+    async def read_payload(delivery_id: UUID, caller: Caller) -> Response:
+        """The payload that is delivered, byte for byte: the event's, or the one that an operator gave instead."""
+        payload = await doorstep.store.payload(caller.org_id, delivery_id)
+        return Response(bytes(as_it_is(payload)), media_type="application/json")
+
+    @router.get("/{delivery_id}/attempts")
+    async def list_attempts(delivery_id: UUID, caller: Caller) -> AttemptsOut:
+        """The attempt log of a delivery, in order. It outlives the deletion of a dead letter."""
+        await doorstep.delivery(caller.org_id, delivery_id)
+        attempts = [AttemptOut.of(attempt) for attempt in await doorstep.attempts(caller.org_id, delivery_id)]
+        return AttemptsOut(attempts=attempts, pagination=CountedPagination.whole(attempts))
+
+    @router.get("/{delivery_id}/history")
+    async def list_history(delivery_id: UUID, caller: Caller) -> HistoryOut:
+        """Every change of its state in order, its acceptance first."""
+        await doorstep.delivery(caller.org_id, delivery_id)
+        lines = [HistoryLineOut.of(line) for line in await doorstep.history(caller.org_id, delivery_id)]
+        return HistoryOut(history=lines, pagination=CountedPagination.whole(lines))
+
+    return router
+
+
+async def shown(doorstep: Doorstep, delivery: Delivery) -> DeliveryOut:
+    """With the reason for its waiting, where it is held."""
+    return DeliveryOut.of(delivery, await doorstep.why_held(delivery))
+
+
+async def act_on(
+    doorstep: Doorstep, kind: ActKind, delivery_id: UUID, caller: ApiKey, reason: str = "", payload: bytes | None = None
+) -> None:
+    """Do it to one delivery, or say why not: 404 where there is none, 409 with the state that it is in."""
+    result = await doorstep.act(kind, caller.org_id, [delivery_id], caller.prefix, reason, payload)
+    if result.done:
+        return
+    state = result.refused[delivery_id]
+    if state is None:
+        raise NotFound(f"no delivery {delivery_id}")
+    how = "" if payload is None else " with another payload"
+    raise Conflict(f"delivery {delivery_id} is {state} and cannot be {_DONE[kind]}{how}")
+
+
+_DONE = {
+    ActKind.RETRY: "retried",
+    ActKind.SKIP: "skipped",
+    ActKind.RESOLVE: "resolved",
+    ActKind.DELETE: "deleted",
+    ActKind.CANCEL: "cancelled",
+}
+
+
+async def after_act(
+    doorstep: Doorstep, kind: ActKind, delivery_id: UUID, caller: ApiKey, reason: str = "", payload: bytes | None = None
+) -> DeliveryOut:
+    """Do it, and show how the delivery stands then."""
+    await act_on(doorstep, kind, delivery_id, caller, reason, payload)
+    return await shown(doorstep, await doorstep.delivery(caller.org_id, delivery_id))

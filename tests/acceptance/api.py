@@ -1,0 +1,139 @@
+"""The HTTP API of a scene's first Doorstep, on a real socket, and a client for it that knows nothing of Doorstep."""
+
+from __future__ import annotations
+
+import asyncio
+import http.client
+import json
+import socket
+from collections.abc import AsyncIterator, Iterator, Mapping
+from contextlib import asynccontextmanager, contextmanager
+from typing import Any, NamedTuple
+
+import uvicorn
+
+from doorstep.api.application import create_application
+from doorstep.bootstrap import DEFAULT_ORG
+from doorstep.model.org import Role
+from tests.acceptance.scene import Scene, until
+
+
+class Answer(NamedTuple):
+    status: int
+    headers: Mapping[str, str]
+    body: bytes
+
+    @property
+    def json(self) -> Any:
+        return json.loads(self.body)
+
+
+class Api:
+    """Requests of one caller; `with_key` makes another one."""
+
+    def __init__(self, port: int, key: str) -> None:
+        self._port = port
+        self.key = key
+
+    def with_key(self, key: str) -> Api:
+        return Api(self._port, key)
+
+    async def request(self, method: str, path: str, body: Any = None, **headers: str) -> Answer:
+        """A body that is not bytes is sent as JSON. Header names are written with underscores."""
+        return await asyncio.to_thread(self._request, method, path, body, headers)
+
+    async def get(self, path: str) -> Answer:
+        return await self.request("GET", path)
+
+    async def post(self, path: str, body: Any = None, **headers: str) -> Answer:
+        return await self.request("POST", path, body, **headers)
+
+    async def patch(self, path: str, body: Any) -> Answer:
+        return await self.request("PATCH", path, body)
+
+    async def delete(self, path: str) -> Answer:
+        return await self.request("DELETE", path)
+
+    def _request(self, method: str, path: str, body: Any, headers: dict[str, str]) -> Answer:
+        content = body if body is None or isinstance(body, bytes) else json.dumps(body).encode()
+        given = {"X-API-Key": self.key} | {name.replace("_", "-"): value for name, value in headers.items()}
+        connection = http.client.HTTPConnection("127.0.0.1", self._port, timeout=20)
+        try:
+            connection.request(method, path, content, given)
+            response = connection.getresponse()
+            lowered = {name.lower(): value for name, value in response.getheaders()}
+            return Answer(response.status, lowered, response.read())
+        finally:
+            connection.close()
+
+    # -- what most tests need ------------------------------------------------------------------------------
+
+    async def endpoint(self, url: str, **fields: Any) -> dict[str, Any]:
+        given = {"name": "shop", "url": url, "circuit": {"failures_max": 1_000_000}, **fields}
+        answer = await self.post("/v1/endpoints", given)
+        assert answer.status == 201, answer.body
+        return answer.json
+
+    async def send(self, event_type: str = "order.paid", payload: Any = 1, **fields: Any) -> str:
+        """The id of a new event."""
+        answer = await self.post("/v1/events", {"event_type": event_type, "payload": payload, **fields})
+        assert answer.status == 202, answer.body
+        return str(answer.json["event_id"])
+
+    async def status(self, event_id: str) -> dict[str, Any]:
+        return (await self.get(f"/v1/events/{event_id}/status")).json
+
+    async def until_status(self, event_id: str, status: str) -> dict[str, Any]:
+        async def reached() -> bool:
+            return (await self.status(event_id))["status"] == status
+
+        await until(reached, f"an event that is {status}", 10)
+        return await self.status(event_id)
+
+    async def delivery_of(self, event_id: str) -> dict[str, Any]:
+        """The one delivery of an event."""
+        (delivery,) = (await self.get(f"/v1/events/{event_id}")).json["deliveries"]
+        return delivery
+
+    async def until_delivery(self, event_id: str, **fields: Any) -> dict[str, Any]:
+        async def reached() -> bool:
+            return (await self.delivery_of(event_id)).items() >= fields.items()
+
+        await until(reached, f"a delivery with {fields}", 10)
+        return await self.delivery_of(event_id)
+
+    async def pages(self, path: str, plural: str, limit: int) -> AsyncIterator[list[Any]]:
+        """Each page of a list, from its first to its last."""
+        cursor = ""
+        while True:
+            answer = await self.get(f"{path}{'&' if '?' in path else '?'}limit={limit}{cursor}")
+            assert answer.status == 200, answer.body
+            yield answer.json[plural]
+            if not answer.json["pagination"]["has_more"]:
+                return
+            cursor = f"&cursor={answer.json['pagination']['cursor']}"
+
+    async def all(self, path: str, plural: str, limit: int = 50) -> list[Any]:
+        return [item async for page in self.pages(path, plural, limit) for item in page]
+
+
+@asynccontextmanager
+async def serving(scene: Scene) -> AsyncIterator[Api]:
+    """The API of the scene, asked with an admin key of the default organization."""
+    _, key = await scene.doorstep.keyring.create(DEFAULT_ORG, "test", Role.ADMIN, "test")
+    with socket.create_server(("127.0.0.1", 0)) as listening:
+        server = _Server(uvicorn.Config(create_application(scene.doorstep), log_config=None, lifespan="off"))
+        task = asyncio.create_task(server.serve(sockets=[listening]))
+        await until(lambda: server.started, "a server")
+        try:
+            yield Api(listening.getsockname()[1], key)
+        finally:
+            server.should_exit = True
+            await task
+
+
+class _Server(uvicorn.Server):
+    @contextmanager
+    def capture_signals(self) -> Iterator[None]:
+        """The signals belong to pytest."""
+        yield

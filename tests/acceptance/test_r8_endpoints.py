@@ -1,0 +1,299 @@
+"""R8.4 and R8.6: endpoints over HTTP: changing, testing, rotating secrets, envelopes, circuits."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+from typing import Any
+from uuid import uuid4
+
+import pytest
+from standardwebhooks import Webhook, WebhookVerificationError
+
+from doorstep.wire.signature import verify
+from tests.acceptance.api import Api
+from tests.acceptance.receiver import Request
+from tests.acceptance.scene import Scene, until
+
+
+async def test_endpoints_are_listed_in_the_order_of_their_creation_page_by_page(scene: Scene, api: Api) -> None:
+    ids = [(await api.endpoint(scene.receiver.url(), name=f"shop {n}"))["endpoint_id"] for n in range(5)]
+    await api.post(f"/v1/endpoints/{ids[1]}/pause")
+    await api.delete(f"/v1/endpoints/{ids[4]}")
+    assert [one["endpoint_id"] for one in await api.all("/v1/endpoints", "endpoints", 2)] == ids[:4]
+    assert [one["endpoint_id"] for one in await api.all("/v1/endpoints?state=paused", "endpoints")] == [ids[1]]
+    assert (await api.get("/v1/endpoints?state=lost")).status == 422
+
+
+# -- changing ----------------------------------------------------------------------------------------------
+
+
+async def test_a_change_touches_only_the_fields_that_are_given(scene: Scene, api: Api) -> None:
+    before = await api.endpoint(scene.receiver.url(), rate_per_second=5, headers={"X-A": "1"}, policy="quick")
+    answer = await api.patch(f"/v1/endpoints/{before['endpoint_id']}", {"timeout_seconds": 3, "policy": [7]})
+    assert answer.status == 200, answer.body
+    changed = {"timeout_seconds", "policy", "version", "updated_at"}
+    assert {name for name in answer.json if answer.json[name] != before[name]} == changed
+    assert (answer.json["timeout_seconds"], answer.json["policy"]["delays"]) == (3, [7])
+    assert (before["version"], answer.json["version"]) == (1, 2)
+    assert "secret" not in answer.json
+    await api.send()
+    await scene.until_received(1)
+    request = scene.receiver.requests[0]
+    assert request.headers["x-a"] == "1"
+    _verified(before["secret"], request)
+
+
+async def test_null_puts_a_field_back_to_its_default(scene: Scene, api: Api) -> None:
+    endpoint = await api.endpoint(scene.receiver.url(), rate_per_second=5, event_types=["a.*"], policy="quick")
+    body = {"rate_per_second": None, "event_types": None, "policy": None, "circuit": None}
+    answer = await api.patch(f"/v1/endpoints/{endpoint['endpoint_id']}", body)
+    assert answer.json["rate_per_second"] is None
+    assert answer.json["event_types"] == ["*"]
+    assert answer.json["policy"] is None
+    assert answer.json["circuit"]["failures_max"] == 5
+
+
+async def test_a_url_can_be_changed_into_a_handler_and_back(scene: Scene, api: Api) -> None:
+    path = f"/v1/endpoints/{(await api.endpoint(scene.receiver.url()))['endpoint_id']}"
+    assert (await api.patch(path, {"handler": "store"})).status == 422
+    assert (await api.patch(path, {"handler": "store", "url": None})).json["handler"] == "store"
+    assert (await api.patch(path, {"handler": None, "url": scene.receiver.url("/new")})).json["handler"] is None
+
+
+@pytest.mark.parametrize(
+    ("body", "field"),
+    [
+        ({}, "body"),
+        ({"version": 1}, "body"),
+        ({"name": None}, "name"),
+        ({"name": ""}, "name"),
+        ({"url": "https://10.0.0.1/"}, "url"),
+        ({"url": None}, "url"),
+        ({"colour": "red"}, "colour"),
+        ({"timeout_seconds": 10_000}, "timeout_seconds"),
+        ({"headers": {"Host": "evil"}}, "headers"),
+        ({"secret": "whsec_mine"}, "secret"),
+        ({"signing": "v1a"}, "signing"),
+    ],
+)
+async def test_a_change_that_cannot_work_is_refused_and_changes_nothing(
+    scene: Scene, api: Api, body: dict[str, Any], field: str
+) -> None:
+    endpoint = await api.endpoint(scene.receiver.url())
+    path = f"/v1/endpoints/{endpoint['endpoint_id']}"
+    answer = await api.patch(path, body)
+    assert (answer.status, answer.json["errors"][0]["field"]) == (422, field)
+    assert (await api.get(path)).json["version"] == 1
+
+
+async def test_of_two_changes_made_for_the_same_version_one_is_refused(scene: Scene, api: Api) -> None:
+    endpoint = await api.endpoint(scene.receiver.url())
+    path = f"/v1/endpoints/{endpoint['endpoint_id']}"
+    answers = await asyncio.gather(
+        *(api.patch(path, {"name": name, "version": endpoint["version"]}) for name in ("one", "two", "three"))
+    )
+    assert sorted(answer.status for answer in answers) == [200, 409, 409]
+    (winner,) = (answer.json for answer in answers if answer.status == 200)
+    assert (await api.get(path)).json == winner
+
+
+async def test_changes_of_different_fields_at_the_same_time_are_all_kept(scene: Scene, api: Api) -> None:
+    path = f"/v1/endpoints/{(await api.endpoint(scene.receiver.url()))['endpoint_id']}"
+    changes = [{"name": "new"}, {"timeout_seconds": 2}, {"concurrency_max": 7}, {"rate_per_second": 9}]
+    answers = await asyncio.gather(*(api.patch(path, change) for change in changes))
+    assert {answer.status for answer in answers} == {200}
+    now = (await api.get(path)).json
+    assert (now["name"], now["timeout_seconds"], now["concurrency_max"], now["rate_per_second"]) == ("new", 2, 7, 9)
+    assert now["version"] == 5
+
+
+async def test_a_deleted_endpoint_cannot_be_changed(scene: Scene, api: Api) -> None:
+    path = f"/v1/endpoints/{(await api.endpoint(scene.receiver.url()))['endpoint_id']}"
+    await api.delete(path)
+    assert (await api.patch(path, {"name": "new"})).status == 409
+    for act in ("pause", "resume", "test", "rotate-secret"):
+        assert (await api.post(f"{path}/{act}")).status == 409, act
+    assert (await api.delete(path)).status == 409
+
+
+# -- holding and resuming ----------------------------------------------------------------------------------
+
+
+async def test_an_endpoint_is_paused_with_a_reason_that_its_deliveries_show(scene: Scene, api: Api) -> None:
+    path = f"/v1/endpoints/{(await api.endpoint(scene.receiver.url()))['endpoint_id']}"
+    assert (await api.post(f"{path}/pause", {"reason": "moving house"})).json["state_reason"] == "moving house"
+    assert (await api.delivery_of(await api.send()))["held"] == "The endpoint is paused: moving house"
+
+
+async def test_on_resuming_what_is_too_old_can_be_skipped_and_is_found_among_the_dead_letters(
+    scene: Scene, api: Api
+) -> None:
+    path = f"/v1/endpoints/{(await api.endpoint(scene.receiver.url()))['endpoint_id']}"
+    await api.post(f"{path}/pause")
+    old, new = await api.send(), await api.send()
+    created_at = (await api.get(f"/v1/events/{new}")).json["created_at"]
+    assert (await api.post(f"{path}/resume", {"skip_older_than": created_at})).json["state"] == "active"
+    await api.until_status(new, "delivered")
+    (letter,) = await api.all("/v1/dead-letters", "dead_letters")
+    assert (letter["event_id"], letter["error"]) == (old, "SKIPPED")
+
+
+async def test_a_resume_at_an_impossible_rate_names_the_field(scene: Scene, api: Api) -> None:
+    path = f"/v1/endpoints/{(await api.endpoint(scene.receiver.url()))['endpoint_id']}"
+    for body, field in (
+        ({"drain_per_second": 0}, "drain_per_second"),
+        ({"drain_per_second": "fast"}, "drain_per_second"),
+        ({"skip_older_than": "long ago"}, "skip_older_than"),
+        ({"skip_older_than": 1700000000}, "skip_older_than"),
+        ({"colour": 1}, "colour"),
+    ):
+        answer = await api.post(f"{path}/resume", body)
+        assert (answer.status, answer.json["errors"][0]["field"]) == (422, field)
+
+
+# -- testing -----------------------------------------------------------------------------------------------
+
+
+async def test_a_test_goes_the_ordinary_way_to_this_endpoint_alone(scene: Scene, api: Api) -> None:
+    await api.endpoint(scene.receiver.url("/other"))
+    endpoint = await api.endpoint(scene.receiver.url("/tested"), event_types=["order.*"])
+    answer = await api.post(f"/v1/endpoints/{endpoint['endpoint_id']}/test")
+    assert (answer.status, answer.json["deliveries"]) == (202, 1)
+    await api.until_status(answer.json["event_id"], "delivered")
+    (request,) = scene.receiver.requests
+    assert (request.path, request.event_id) == ("/tested", answer.json["event_id"])
+    _verified(endpoint["secret"], request)
+    assert (await api.get(f"/v1/events/{request.event_id}")).json["event_type"] == "doorstep.test"
+
+
+async def test_a_test_may_have_a_type_and_a_payload_of_its_own_kept_byte_for_byte(scene: Scene, api: Api) -> None:
+    endpoint = await api.endpoint(scene.receiver.url())
+    body = b'{"event_type": "order.paid", "payload": {"n":  1.50}}'
+    assert (await api.post(f"/v1/endpoints/{endpoint['endpoint_id']}/test", body)).status == 202
+    await scene.until_received(1)
+    assert scene.receiver.requests[0].body == b'{"n":  1.50}'
+    for wrong, field in (({"event_type": "no type"}, "event_type"), ({"paylod": 1}, "paylod")):
+        refused = await api.post(f"/v1/endpoints/{endpoint['endpoint_id']}/test", wrong)
+        assert (refused.status, refused.json["errors"][0]["field"]) == (422, field)
+
+
+# -- signatures --------------------------------------------------------------------------------------------
+
+
+async def test_after_a_rotation_both_secrets_sign_until_the_overlap_ends(scene: Scene, api: Api) -> None:
+    endpoint = await api.endpoint(scene.receiver.url())
+    path = f"/v1/endpoints/{endpoint['endpoint_id']}"
+    rotated = (await api.post(f"{path}/rotate-secret", {"overlap_seconds": 3600})).json
+    assert rotated["secret"].startswith("whsec_") and rotated["secret"] != endpoint["secret"]
+    request = await _sent(scene, api)
+    _verified(rotated["secret"], request)
+    _verified(endpoint["secret"], request)
+    scene.leap(3601)
+    request = await _sent(scene, api)
+    assert verify([rotated["secret"]], request.headers, request.body, _now(scene))
+    assert not verify([endpoint["secret"]], request.headers, request.body, _now(scene))
+
+
+async def test_a_rotation_without_overlap_ends_the_old_secret_at_once(scene: Scene, api: Api) -> None:
+    endpoint = await api.endpoint(scene.receiver.url())
+    rotated = (await api.post(f"/v1/endpoints/{endpoint['endpoint_id']}/rotate-secret", {"overlap_seconds": 0})).json
+    assert rotated["old_secret_expires_at"] is None
+    request = await _sent(scene, api)
+    _verified(rotated["secret"], request)
+    with pytest.raises(WebhookVerificationError):
+        _verified(endpoint["secret"], request)
+
+
+async def test_rotating_again_and_again_does_not_pile_up_signatures(scene: Scene, api: Api) -> None:
+    endpoint = await api.endpoint(scene.receiver.url())
+    path = f"/v1/endpoints/{endpoint['endpoint_id']}/rotate-secret"
+    secrets = [(await api.post(path)).json["secret"] for _ in range(8)]
+    request = await _sent(scene, api)
+    assert len(request.headers["webhook-signature"].split(" ")) == 5
+    _verified(secrets[-1], request)
+
+
+async def test_an_endpoint_can_have_a_key_pair_of_which_only_the_public_half_is_ever_shown(
+    scene: Scene, api: Api
+) -> None:
+    endpoint = await api.endpoint(scene.receiver.url(), signing="v1a")
+    assert endpoint["secret"] == endpoint["public_key"]
+    assert endpoint["public_key"].startswith("whpk_")
+    request = await _sent(scene, api)
+    assert verify([endpoint["public_key"]], request.headers, request.body, _now(scene))
+    assert (await api.get(f"/v1/endpoints/{endpoint['endpoint_id']}")).json["public_key"] == endpoint["public_key"]
+    path = f"/v1/endpoints/{endpoint['endpoint_id']}/rotate-secret"
+    rotated = (await api.post(path, {"signing": "v1", "overlap_seconds": 60})).json
+    request = await _sent(scene, api)
+    _verified(rotated["secret"], request)
+    assert verify([endpoint["public_key"]], request.headers, request.body, _now(scene))
+    assert (await api.post(path, {"signing": "v2"})).status == 422
+    assert (await api.post(path, {"overlap_seconds": -1})).status == 422
+
+
+async def test_an_envelope_surrounds_the_exact_payload_and_is_what_is_signed(scene: Scene, api: Api) -> None:
+    endpoint = await api.endpoint(scene.receiver.url(), envelope=True)
+    body = b'{"event_type": "order.paid", "payload": {"n":  1.50, "e": "\xc3\xa9"}}'
+    event_id = (await api.post("/v1/events", body)).json["event_id"]
+    await scene.until_received(1)
+    (request,) = scene.receiver.requests
+    assert request.body.endswith(b'"data":{"n":  1.50, "e": "\xc3\xa9"}}')
+    created_at = (await api.get(f"/v1/events/{event_id}")).json["created_at"]
+    assert json.loads(request.body) == {
+        "type": "order.paid",
+        "timestamp": created_at,
+        "data": {"n": 1.5, "e": "é"},
+    }
+    _verified(endpoint["secret"], request)
+
+
+async def test_a_secret_is_shown_when_it_is_made_and_never_again(scene: Scene, api: Api) -> None:
+    endpoint = await api.endpoint(scene.receiver.url(), headers={"Authorization": "Bearer t0k3n"})
+    path = f"/v1/endpoints/{endpoint['endpoint_id']}"
+    rotated = (await api.post(f"{path}/rotate-secret")).json["secret"]
+    shown = [await api.get(path), await api.get("/v1/endpoints"), await api.get("/v1/audit")]
+    shown += [await api.patch(path, {"name": "b"}), await api.post(f"{path}/pause"), await api.post(f"{path}/resume")]
+    for answer in shown:
+        for secret in (endpoint["secret"], rotated, "t0k3n"):
+            assert secret.encode() not in answer.body
+
+
+# -- circuits ----------------------------------------------------------------------------------------------
+
+
+async def test_the_circuit_shows_its_state_and_every_change_with_its_reason(scene: Scene, api: Api) -> None:
+    scene.receiver.says(503)
+    endpoint = await api.endpoint(scene.receiver.url(), policy=[60], circuit={"failures_max": 2, "open_seconds": 30})
+    path = f"/v1/endpoints/{endpoint['endpoint_id']}/circuit"
+    closed = (await api.get(path)).json
+    assert (closed["state"], closed["failures"], closed["history"]) == ("closed", 0, [])
+    for _ in range(2):
+        await api.send()
+
+    async def opened() -> bool:
+        return bool((await api.get(path)).json["state"] == "open")
+
+    await until(opened, "an open circuit")
+    circuit = (await api.get(path)).json
+    assert circuit["failures"] == 2
+    assert circuit["until"] is not None and circuit["failing_since"] is not None
+    (change,) = circuit["history"]
+    assert (change["old_state"], change["new_state"]) == ("closed", "open")
+    assert (await api.get(f"/v1/endpoints/{uuid4()}/circuit")).status == 404
+
+
+async def _sent(scene: Scene, api: Api) -> Request:
+    before = len(scene.receiver.requests)
+    await api.send()
+    await scene.until_received(before + 1)
+    return scene.receiver.requests[-1]
+
+
+def _now(scene: Scene) -> float:
+    return scene.clock.now() / 1_000_000
+
+
+def _verified(secret: str, request: Request) -> None:
+    """By the library that receivers use."""
+    Webhook(secret).verify(request.body, dict(request.headers))

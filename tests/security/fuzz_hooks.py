@@ -1,0 +1,101 @@
+"""What schemathesis is told besides the OpenAPI document; it loads this module by itself (see test_fuzz.py).
+
+Endpoints made by the fuzzer point to receivers on this machine, and it is kept from revoking its own key: after that
+it would only see 401s, and find nothing more. Requests that fit the document are mended where a rule goes beyond what
+a JSON schema can say (exactly one of three), or most of them would get no further than that rule.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import re
+import zlib
+from typing import Any
+
+import schemathesis
+from schemathesis import Case, CheckContext, HookContext, Response
+
+RECEIVERS = os.environ["FUZZ_RECEIVERS"].split(" ")
+OWN_KEY_ID = os.environ["FUZZ_OWN_KEY_ID"]
+NOBODY = "00000000-0000-7000-8000-000000000000"
+
+BEYOND_A_SCHEMA = (
+    r"^cursor: is not one ",
+    r"^url: (must|cannot|has|an endpoint has)",
+    r"^body: (name what it is about|must change something)",
+    r"^canary: is for a retry of dead letters chosen by a filter$",
+    r"^envelope: is for endpoints with a url",
+    r"^headers: .* is set by Doorstep and cannot be given$",
+    r"^endpoint_ids?: (there is no endpoint|endpoint .* was deleted)",
+    r"^(events\[\d+\]\.)?endpoint_ids: there is no endpoint",
+    r"^timeout_seconds: must be from 0.1 to 59, got ",  # the upper end is a setting
+    r"^\S+: must be between the years 1970 and 9000, got ",
+    r"^\S+: must be (later than|in the future)",
+    r"^\S+: must not contain NUL or lone surrogates",
+    r"^\S+: must be nested at most 64 deep$",
+    r"^\S+: must be a whole number, got a number$",  # 2.0 is an integer to a schema, not to us
+    r"^Idempotency-Key: (is for a single event|differs from idempotency_key)",
+)
+"""Rules that JSON Schema cannot say. Everything else that is refused must be in the document."""
+
+
+@schemathesis.hook
+def before_call(context: HookContext, case: Case, kwargs: dict[str, Any]) -> None:
+    """Called for every request of every phase, just before it is sent."""
+    if OWN_KEY_ID in (case.path_parameters or {}).values():
+        case.path_parameters = dict.fromkeys(case.path_parameters, NOBODY)
+    if isinstance(case.body, dict):
+        case.body = _pointed_here(_sensible(case.body) if _fits(case) else case.body)
+
+
+@schemathesis.check
+def refused_for_what_the_document_says(ctx: CheckContext, response: Response, case: Case) -> None:
+    """In place of `positive_data_acceptance`: what fits the schema is refused only for a rule that no schema can hold."""
+    if _fits(case) and response.status_code in (400, 413, 422):
+        detail = json.loads(response.content)["detail"]
+        assert any(re.search(rule, detail) for rule in BEYOND_A_SCHEMA), (
+            f"refused, though it fits the document: {detail}"
+        )
+
+
+@schemathesis.check
+def errors_are_worded_by_us(ctx: CheckContext, response: Response, case: Case) -> None:
+    """Whatever caused them: no traceback, no words of a framework."""
+    if response.status_code >= 400:
+        assert response.headers["content-type"] == ["application/problem+json"]
+        assert json.loads(response.content)["status"] == response.status_code
+        assert "Traceback" not in response.text and ".py" not in response.text
+
+
+def _fits(case: Case) -> bool:
+    """Whether the request was made to fit the document."""
+    return case.meta is not None and case.meta.generation.mode.is_positive
+
+
+def _sensible(body: dict[str, Any]) -> dict[str, Any]:
+    """With one of those fields of which exactly one is wanted."""
+    if {"delivery_ids", "all", "filter"} & body.keys():
+        return _with_one_of(body, ("delivery_ids", "filter", "all"))
+    if "name" in body and "role" not in body and len(body) > 1:
+        return _with_one_of({"url": RECEIVERS[0], **body}, ("url", "handler"))
+    return body
+
+
+def _with_one_of(body: dict[str, Any], names: tuple[str, ...]) -> dict[str, Any]:
+    kept = next((name for name in names if body.get(name)), "")
+    return {name: value for name, value in body.items() if name not in names or name == kept}
+
+
+def _pointed_here(body: dict[str, Any]) -> dict[str, Any]:
+    """To one of the receivers, and for events that few others take: else each event would go to hundreds."""
+    url = body.get("url")
+    if not isinstance(url, str) or not url.lower().startswith("http"):
+        return body
+    chance = zlib.crc32(repr(body).encode())
+    taken = {"event_types": [f"fuzz.{chance}"]} if _is_list_of_text(body.get("event_types", [])) else {}
+    return body | {"url": RECEIVERS[chance % len(RECEIVERS)]} | taken
+
+
+def _is_list_of_text(value: object) -> bool:
+    return isinstance(value, list) and all(isinstance(one, str) for one in value)

@@ -1,0 +1,53 @@
+"""A socket that notes who connects. Most of the time it must see nobody."""
+
+from __future__ import annotations
+
+import socket
+import threading
+from collections.abc import Iterator
+from contextlib import contextmanager
+
+OK = b"HTTP/1.1 200 OK\r\nContent-Length: 0\r\nConnection: close\r\n\r\n"
+
+
+class Listener:
+    """Answers each connection with the same bytes, and closes it."""
+
+    def __init__(self, host: str, port: int, answer: bytes) -> None:
+        self._socket = socket.create_server((host, port))
+        self.port: int = self._socket.getsockname()[1]
+        self.answer = answer
+        self.seen: list[bytes] = []
+        """What each connection began with."""
+
+    def listen(self) -> None:
+        while True:
+            try:
+                connection, _ = self._socket.accept()
+            except OSError:
+                return  # closed
+            with connection:
+                connection.settimeout(5)
+                self.seen.append(self._exchanged(connection))
+
+    def _exchanged(self, connection: socket.socket) -> bytes:
+        try:
+            received = connection.recv(65_536)
+            connection.sendall(self.answer)
+        except OSError:
+            return b""
+        return received
+
+    def close(self) -> None:
+        self._socket.shutdown(socket.SHUT_RDWR)
+        self._socket.close()
+
+
+@contextmanager
+def listening(host: str = "127.0.0.1", port: int = 0, answer: bytes = OK) -> Iterator[Listener]:
+    listener = Listener(host, port, answer)
+    threading.Thread(target=listener.listen, daemon=True).start()
+    try:
+        yield listener
+    finally:
+        listener.close()

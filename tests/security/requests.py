@@ -1,0 +1,41 @@
+"""A sound request for every route of the table, so that only the caller or the id can be what is refused."""
+
+from __future__ import annotations
+
+from typing import Any
+from uuid import uuid4
+
+from tests.integration.program import Answer, Program
+
+_SPAN = {"created_from": "2020-01-01T00:00:00Z", "created_before": "2020-01-02T00:00:00Z"}
+_EVERYTHING = {"all": True, "preview": True}
+
+BODIES: dict[str, Any] = {
+    "POST /v1/events": {"event_type": "matrix", "payload": 1},
+    "POST /v1/events/batch": [{"event_type": "matrix", "payload": 1}],
+    "POST /v1/events/{event_id}/replay": {"endpoint_id": str(uuid4())},
+    "POST /v1/endpoints": {"name": "matrix", "handler": "matrix", "event_types": ["none"]},
+    "PATCH /v1/endpoints/{endpoint_id}": {"name": "changed"},
+    "POST /v1/endpoints/{endpoint_id}/replay": _SPAN | {"preview": True},
+    "POST /v1/retry-queue/bulk-retry": _EVERYTHING,
+    "POST /v1/retry-queue/bulk-skip": _EVERYTHING,
+    "POST /v1/dead-letters/bulk-retry": _EVERYTHING,
+    "POST /v1/dead-letters/bulk-resolve": _EVERYTHING,
+    "POST /v1/dead-letters/bulk-delete": _EVERYTHING,
+    "POST /v1/keys": {"name": "matrix", "role": "viewer"},
+    "POST /v1/orgs": {"name": "matrix"},
+}
+"""The routes that need a body; the others are asked without."""
+
+NOUNS = ("event", "delivery", "endpoint", "bulk", "key")
+
+
+def ask(program: Program, line: str, key: str | None, ids: dict[str, str]) -> Answer:
+    """One request by its line in the table of routes."""
+    method, path = line.split(" ")
+    return program.request(method, path.format(**ids), BODIES.get(line), key=key)
+
+
+def unknown_ids() -> dict[str, str]:
+    """Ids of nothing."""
+    return {f"{noun}_id": str(uuid4()) for noun in NOUNS}

@@ -1,0 +1,88 @@
+"""The API is what its OpenAPI document says, however it is asked: schemathesis makes up the requests.
+
+All of its checks, in all of its phases (examples, the corners of each schema, chance, and sequences of requests that
+pass ids on), against the real process. What does not fit the document is refused before any store sees it, so one
+store is enough for that. TORTURE=1 makes up forty times as many, all of them on both, from another seed each time.
+"""
+
+from __future__ import annotations
+
+import os
+import re
+import secrets
+import subprocess
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from tests.integration.program import ADMIN_KEY, Program
+from tests.integration.receiver import receiving
+
+TORTURE = bool(os.environ.get("TORTURE"))
+EXAMPLES = 200 if TORTURE else 5
+SEED = secrets.randbelow(2**32) if TORTURE else 7
+SECONDS_MAX = 3_600 if TORTURE else 300
+"""About 40 s on a machine with nothing else to do."""
+SETTINGS = f"""
+[phases.stateful.generation]
+max-examples = {EXAMPLES * 6}  # they are quick, and what is wrong with a state is found by nothing else
+
+[[operations]]
+include-path-regex = "^/v1/endpoints/"
+checks.use_after_free.enabled = false  # a deleted endpoint can still be read: its dead letters point to it
+"""
+ROOT = Path(__file__).parents[2]
+
+
+def test_requests_made_up_from_the_document_are_answered_as_it_says(
+    request: pytest.FixtureRequest, served: Program, receivers: list[str], tmp_path: Path
+) -> None:
+    mode = "all" if TORTURE or request.node.callspec.id == "sqlite" else "positive"
+    said = fuzz(served, receivers, mode, tmp_path)
+    assert re.search(r"No issues found|\d+ generated, \d+ passed", said), said
+    assert "returned only 401/403" not in said, "the fuzzer has lost its key"
+    assert not [line for line in served.out if "Traceback" in line]
+
+
+def fuzz(served: Program, receivers: list[str], mode: str, folder: Path) -> str:
+    """What schemathesis said, if it has found nothing. The mode: requests that fit the document, or others too."""
+    (folder / "schemathesis.toml").write_text(SETTINGS)
+    done = subprocess.run(
+        [
+            *(sys.executable, "-m", "schemathesis.cli", "run", f"{served.url}/openapi.json"),
+            *("--header", f"X-API-Key: {ADMIN_KEY}"),
+            *("--checks", "all", "--exclude-checks", "positive_data_acceptance"),
+            *("--mode", mode, "--max-examples", str(EXAMPLES), "--seed", str(SEED), "--generation-database", "none"),
+            *("--continue-on-failure", "--no-color", "--output-truncate", "false"),
+        ],
+        cwd=folder,
+        env={
+            **os.environ,
+            "PYTHONPATH": str(ROOT),
+            "SCHEMATHESIS_HOOKS": "tests.security.fuzz_hooks",
+            "FUZZ_RECEIVERS": " ".join(receivers),
+            "FUZZ_OWN_KEY_ID": own_key_id(served),
+        },
+        capture_output=True,
+        text=True,
+        timeout=SECONDS_MAX,
+        check=False,
+    )
+    assert done.returncode == 0, f"seed {SEED}\n{done.stdout}\n{done.stderr}"
+    return done.stdout
+
+
+@pytest.fixture
+def receivers() -> Iterator[list[str]]:
+    """One that takes everything, one that refuses for good, and one that refuses for now."""
+    with receiving() as content, receiving() as refusing, receiving() as busy:
+        refusing.status, busy.status = 400, 503
+        yield [content.url, refusing.url, busy.url]
+
+
+def own_key_id(served: Program) -> str:
+    keys = served.get("/v1/keys").json["keys"]
+    (own,) = [key["key_id"] for key in keys if ADMIN_KEY.startswith(key["prefix"])]
+    return str(own)

@@ -1,0 +1,158 @@
+"""Nothing that someone may write into a field ends up as a header of its own: not on the way out, not in an answer."""
+
+from __future__ import annotations
+
+import json
+import socket
+from collections.abc import Iterator
+from typing import Any
+from urllib.parse import urlsplit
+from uuid import uuid4
+
+import pytest
+
+from tests.integration.program import ADMIN_KEY, PATIENCE_SECONDS, Program, wait_for
+from tests.integration.receiver import Receiver, receiving
+from tests.security.verdicts import same_verdict
+
+INJECTIONS = [
+    "a\r\nx-injected: 1", "a\nx-injected: 1", "a\rx-injected: 1", "\r\nx-injected: 1", "a\r\n x-injected: 1",
+    "a\r\n\r\nPOST /other HTTP/1.1", "a\x00\r\nx-injected: 1", "a\u2028x-injected: 1", "a\x0b\x0cx-injected: 1",
+    "a\x85x-injected: 1", "a嘊嘍x-injected: 1", "a%0d%0ax-injected: 1", "a\\r\\nx-injected: 1", "a\u0100\u010a",
+    "a\x7f", "a\x1b[31m",
+]  # fmt: skip
+"""The two ideographs end in the bytes of a line break, in case someone cuts characters down to one byte."""
+
+
+@pytest.mark.parametrize("text", INJECTIONS, ids=ascii)
+def test_a_header_of_an_endpoint_is_one_line_or_refused_alike_on_each_store(
+    each: dict[str, Program], text: str
+) -> None:
+    for headers in ({"x-own": text}, {text: "own"}, {f"x-own: 1\r\n{text}": "own"}):
+        endpoint = {"name": "a", "url": "https://127.0.0.1/", "event_types": ["none"], "headers": headers}
+        verdict = same_verdict(each, "POST", "/v1/endpoints", endpoint)
+        plain = text.isascii() and text.isprintable() and headers.get("x-own") == text
+        assert verdict.status == (201 if plain else 422), verdict
+
+
+OURS = [
+    "webhook-id", "Webhook-Signature", "webhook-timestamp", "webhook-anything", "Host", "content-length",
+    "Content-Type", "transfer-encoding", "Connection", "expect", "TE", "x-correlation-id", "user-agent",
+]  # fmt: skip
+
+
+@pytest.mark.parametrize("name", OURS)
+def test_a_header_that_is_ours_cannot_be_given(each: dict[str, Program], name: str) -> None:
+    endpoint = {"name": "a", "url": "https://127.0.0.1/", "event_types": ["none"], "headers": {name: "x"}}
+    assert same_verdict(each, "POST", "/v1/endpoints", endpoint).status == 422
+
+
+FIELDS: dict[str, Any] = {
+    "the name of the endpoint": lambda text: ({"name": text}, {}),
+    "a header of the endpoint": lambda text: ({"headers": {"x-own": text}}, {}),
+    "the path of the URL": lambda text: ({"path": text}, {}),
+    "the type of the event": lambda text: ({}, {"event_type": text}),
+    "the payload": lambda text: ({}, {"payload": text}),
+    "the metadata": lambda text: ({}, {"metadata": {text: text}}),
+    "the idempotency key": lambda text: ({}, {"idempotency_key": text}),
+    "the ordering key": lambda text: ({}, {"ordering_key": text}),
+}
+"""Each field that comes near an outgoing request: what the endpoint, and what the event is given."""
+
+
+@pytest.fixture(scope="module")
+def collecting() -> Iterator[Receiver]:
+    with receiving() as receiver:
+        yield receiver
+
+
+@pytest.mark.parametrize("field", FIELDS)
+@pytest.mark.parametrize("text", INJECTIONS, ids=ascii)
+def test_what_is_sent_out_has_the_headers_that_we_put_there_and_no_others(
+    served: Program, collecting: Receiver, field: str, text: str
+) -> None:
+    of_endpoint, of_event = FIELDS[field](text)
+    url = collecting.url + of_endpoint.pop("path", "")
+    endpoint = {"name": "a", "url": url, "event_types": ["none"], "envelope": True} | of_endpoint
+    made = served.post("/v1/endpoints", endpoint)
+    if made.status != 201:
+        assert made.status == 422, made.body
+        return
+    event = {"event_type": "a", "payload": 1, "endpoint_ids": [made.json["endpoint_id"]]} | of_event
+    sent = served.post("/v1/events", event, headers={"X-Correlation-Id": f"c-{uuid4().hex}"})
+    if sent.status != 202:
+        assert sent.status == 422, sent.body
+        return
+    (headers, body) = arrived(collecting, sent.json["event_id"])
+    assert headers.keys() <= EXPECTED
+    assert json.loads(body)["data"] == event["payload"]
+
+
+EXPECTED = {
+    "accept", "content-length", "content-type", "host", "user-agent", "webhook-id", "webhook-timestamp",
+    "webhook-signature", "x-correlation-id", "x-own",
+}  # fmt: skip
+
+
+def arrived(receiver: Receiver, event_id: str) -> tuple[dict[str, str], bytes]:
+    """The one request for the event."""
+    (found,) = wait_for(lambda: [one for one in list(receiver.received) if one.headers["webhook-id"] == event_id])
+    return found.headers, found.body
+
+
+# -- headers that come in --------------------------------------------------------------------------------------
+
+CORRELATION = {
+    b"\x85\x8a": 422, b"a b": 422, b"": 422, b"a" * 129: 422, b"\xe5\x98\x8a": 422, b"a\tb": 422,
+    b"a" * 128: 404, b"<script>": 404, b'"{}%0d%0a': 404,
+}  # fmt: skip
+
+
+@pytest.mark.parametrize(("value", "status"), CORRELATION.items(), ids=lambda one: repr(one)[:20])
+def test_a_correlation_id_is_echoed_as_it_came_or_refused(served: Program, value: bytes, status: int) -> None:
+    head, _, body = raw(served, b"GET", b"/v1/events/x", [b"X-Correlation-Id: " + value]).partition(b"\r\n\r\n")
+    assert head.startswith(b"HTTP/1.1 %d " % status), head
+    lines = [line for line in head.lower().split(b"\r\n") if line.startswith(b"x-correlation-id:")]
+    assert len(lines) == 1
+    assert (lines[0] == b"x-correlation-id: " + value.lower()) is (status == 404)
+    assert json.loads(body)["status"] == status
+
+
+@pytest.mark.parametrize("value", [b"", b"\xff\xfe", b"\xe2\x82\xac", b"a" * 256, b"a\tb"], ids=repr)
+def test_an_idempotency_key_that_cannot_be_kept_is_refused_rather_than_ignored(served: Program, value: bytes) -> None:
+    """Ignored, it would let a repeated request be stored twice."""
+    body = b'{"event_type": "a", "payload": 1}'
+    answer = raw(served, b"POST", b"/v1/events", [b"Idempotency-Key: " + value], body)
+    assert answer.startswith(b"HTTP/1.1 422 "), answer
+
+
+@pytest.mark.parametrize(
+    "lines",
+    [
+        [b"X-API-Key: wrong", b"X-API-Key: " + ADMIN_KEY.encode()],
+        [b"X-API-Key: wrong", b"Authorization: Bearer " + ADMIN_KEY.encode()],
+        [b"Authorization: Basic " + ADMIN_KEY.encode()],
+        [b"Authorization: Bearer"],
+        [b"Authorization: Bearer  "],
+        [b"X-API-Key: \xff\xfe"],
+        [b"Cookie: X-API-Key=" + ADMIN_KEY.encode()],
+    ],
+    ids=repr,
+)
+def test_a_key_that_is_given_ambiguously_opens_nothing(served: Program, lines: list[bytes]) -> None:
+    assert raw(served, b"GET", b"/v1/endpoints", lines, key=False).startswith(b"HTTP/1.1 401 ")
+
+
+def raw(
+    served: Program, method: bytes, path: bytes, lines: list[bytes], body: bytes = b"", *, key: bool = True
+) -> bytes:
+    """The bytes of an answer to a request whose header lines are exactly these."""
+    ours = [b"X-API-Key: " + ADMIN_KEY.encode()] if key else []
+    head = [b"%b %b HTTP/1.1" % (method, path), b"Host: x", b"Connection: close", *ours, *lines]
+    place = urlsplit(served.url)
+    with socket.create_connection((place.hostname, place.port), PATIENCE_SECONDS) as connection:
+        connection.sendall(b"\r\n".join([*head, b"Content-Length: %d" % len(body), b"", body]))
+        received = b""
+        while chunk := connection.recv(65_536):
+            received += chunk
+        return received

@@ -1,0 +1,159 @@
+"""Every route with another organization's ids, on each store: what is not yours is not there."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+
+from doorstep.api.access import ROUTES
+from tests.integration.keys import add_org
+from tests.integration.program import Answer, Program
+from tests.integration.receiver import receiving
+from tests.security.requests import BODIES, ask, unknown_ids
+from tests.security.things import Owner, furnish
+
+WITH_ID = [line for line in ROUTES if "{" in line]
+LISTS = [
+    "/v1/events", "/v1/inbox", "/v1/inbox?status=failed", "/v1/endpoints", "/v1/retry-queue", "/v1/dead-letters",
+    "/v1/dead-letters?status=archived", "/v1/dead-letters/groups", "/v1/bulk", "/v1/audit", "/v1/keys", "/v1/stats",
+]  # fmt: skip
+
+
+@pytest.fixture(scope="module")
+def victim(served: Program) -> Owner:
+    with receiving() as receiver:
+        return furnish(served, add_org(served), receiver)
+
+
+@pytest.fixture(scope="module")
+def stranger(served: Program) -> Owner:
+    """Has things of its own, so that an answer with nothing in it would be noticed."""
+    with receiving() as receiver:
+        return furnish(served, add_org(served), receiver)
+
+
+@pytest.fixture(scope="module")
+def bystander(served: Program) -> str:
+    """A third organization's admin, who never names an id of the others: those would be in its own audit log."""
+    return add_org(served)
+
+
+@pytest.mark.parametrize("line", WITH_ID)
+def test_another_organization_s_id_is_answered_like_an_id_of_nothing_and_changes_nothing(
+    served: Program, victim: Owner, stranger: Owner, line: str
+) -> None:
+    before = seen(served, victim)
+    nothing = unknown_ids()
+    foreign, unknown = ask(served, line, stranger.key, victim.ids), ask(served, line, stranger.key, nothing)
+    assert (foreign.status, unknown.status) == (404, 404), (foreign.body, unknown.body)
+    assert without(foreign, victim.ids) == without(unknown, nothing)
+    assert seen(served, victim) == before
+
+
+@pytest.mark.parametrize("line", [line for line in WITH_ID if line.startswith("GET ")])
+def test_the_same_request_by_its_owner_finds_it(served: Program, victim: Owner, line: str) -> None:
+    """The control: without it, a 404 for everybody would pass as isolation."""
+    assert ask(served, line, victim.key, victim.ids).status == 200
+
+
+@pytest.mark.parametrize("path", LISTS)
+def test_no_list_shows_anything_of_another_organization(
+    served: Program, victim: Owner, bystander: str, path: str
+) -> None:
+    body = served.get(path, key=bystander).body.decode()
+    assert not [value for value in victim.ids.values() if value in body]
+
+
+@pytest.mark.parametrize("path", ["/v1/events", "/v1/endpoints", "/v1/dead-letters", "/v1/bulk", "/v1/audit"])
+def test_the_control_a_list_shows_what_is_one_s_own(served: Program, victim: Owner, path: str) -> None:
+    body = served.get(path, key=victim.key).body.decode()
+    assert [value for value in victim.ids.values() if value in body]
+
+
+@pytest.mark.parametrize("path", ["/v1/events", "/v1/endpoints", "/v1/keys", "/v1/audit"])
+def test_a_cursor_of_another_organization_opens_none_of_its_pages(
+    served: Program, victim: Owner, bystander: str, path: str
+) -> None:
+    send = {"event_type": "cursor", "payload": 1}
+    assert served.post("/v1/events/batch", [send, send], key=victim.key).status == 202
+    assert served.post("/v1/endpoints", BODIES["POST /v1/endpoints"], key=victim.key).status == 201
+    cursor = served.get(f"{path}?limit=1", key=victim.key).json["pagination"]["cursor"]
+    assert cursor is not None
+    answer = served.get(f"{path}?limit=200&cursor={cursor}", key=bystander)
+    assert answer.status in (200, 422), answer.body
+    assert not [value for value in victim.ids.values() if value in answer.body.decode()]
+
+
+# -- ids inside of bodies and queries --------------------------------------------------------------------------
+
+
+def test_an_event_cannot_be_sent_to_another_organization_s_endpoint(
+    served: Program, victim: Owner, stranger: Owner
+) -> None:
+    for endpoint_id in (victim.ids["endpoint_id"], unknown_ids()["endpoint_id"]):
+        event = {"event_type": "a", "payload": 1, "endpoint_ids": [endpoint_id]}
+        answer = served.post("/v1/events", event, key=stranger.key)
+        assert (answer.status, answer.json["detail"]) == (422, f"endpoint_ids: there is no endpoint {endpoint_id}")
+
+
+def test_an_event_cannot_be_replayed_to_another_organization_s_endpoint(
+    served: Program, victim: Owner, stranger: Owner
+) -> None:
+    path = f"/v1/events/{stranger.ids['event_id']}/replay"
+    for endpoint_id in (victim.ids["endpoint_id"], unknown_ids()["endpoint_id"]):
+        answer = served.post(path, {"endpoint_id": endpoint_id}, key=stranger.key)
+        assert (answer.status, answer.json["detail"]) == (422, f"endpoint_id: there is no endpoint {endpoint_id}")
+
+
+@pytest.mark.parametrize("line", [line for line in ROUTES if "/bulk-" in line])
+def test_a_bulk_operation_passes_over_another_organization_s_deliveries(
+    served: Program, victim: Owner, stranger: Owner, line: str
+) -> None:
+    before = seen(served, victim)
+    path = line.split(" ")[1]
+    for chosen in ({"delivery_ids": [victim.ids["delivery_id"]]}, {"filter": endpoint_of(victim)}):
+        preview = served.post(path, chosen | {"preview": True}, key=stranger.key)
+        assert (preview.status, preview.json["count"], preview.json["endpoints"]) == (200, 0, []), preview.body
+        assert served.post(path, chosen, key=stranger.key).status == 202
+    assert seen(served, victim) == before
+
+
+@pytest.mark.parametrize("path", ["/v1/dead-letters", "/v1/dead-letters/groups", "/v1/retry-queue"])
+def test_a_filter_by_another_organization_s_endpoint_finds_nothing(
+    served: Program, victim: Owner, stranger: Owner, path: str
+) -> None:
+    query = "" if path.endswith("groups") else f"?endpoint_id={victim.ids['endpoint_id']}"
+    answer = served.get(f"{path}{query}", key=stranger.key)
+    assert answer.status == 200, answer.body
+    assert victim.ids["endpoint_id"] not in answer.body.decode()
+
+
+def test_the_same_idempotency_key_means_something_else_in_another_organization(
+    served: Program, victim: Owner, stranger: Owner
+) -> None:
+    headers = {"Idempotency-Key": "one for both"}
+    receipts = [
+        served.post("/v1/events", {"event_type": "a", "payload": number}, key=owner.key, headers=headers)
+        for number, owner in enumerate((victim, stranger))
+    ]
+    assert [receipt.status for receipt in receipts] == [202, 202]
+    assert receipts[0].json["event_id"] != receipts[1].json["event_id"]
+
+
+def endpoint_of(owner: Owner) -> dict[str, str]:
+    return {"endpoint_id": owner.ids["endpoint_id"]}
+
+
+def seen(program: Program, owner: Owner) -> dict[str, Any]:
+    """All that an owner can see of what it has."""
+    paths = [line.split(" ")[1].format(**owner.ids) for line in WITH_ID if line.startswith("GET ")]
+    return {path: program.get(path, key=owner.key).json for path in (*paths, "/v1/audit", "/v1/keys")}
+
+
+def without(answer: Answer, ids: dict[str, str]) -> tuple[str, dict[str, str]]:
+    """The answer but for the id that was asked for and the correlation id."""
+    text = answer.body.decode()
+    for value in ids.values():
+        text = text.replace(value, "<id>")
+    return text, {name: value for name, value in answer.headers.items() if name not in ("x-correlation-id", "date")}

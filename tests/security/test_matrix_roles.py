@@ -1,0 +1,107 @@
+"""Every role at every route, generated from the table of routes, on each store."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+
+from doorstep.api.access import ALLOWED, ROUTES
+from doorstep.api.application import create_application
+from doorstep.app import Doorstep
+from doorstep.config import Settings
+from doorstep.model.org import Role
+from tests.integration.keys import add_key, add_org
+from tests.integration.program import ADMIN_KEY, Program, wait_for
+from tests.security.requests import ask, unknown_ids
+
+OPEN = {"/healthz", "/readyz", "/metrics", "/openapi.json", "/docs", "/docs/style.css"}
+"""What anyone may read: it tells nothing of any organization."""
+
+
+def test_every_route_that_the_router_knows_is_in_the_table_or_open_on_purpose() -> None:
+    application = create_application(Doorstep(Settings(database_url="memory://")))
+    lines = {line for route in application.routes for line in _lines(route)}
+    assert {line for line in lines if line.split(" ")[1] not in OPEN} == set(ROUTES)
+
+
+def _lines(route: Any) -> list[str]:
+    """`METHOD path` of a route, or of all routes of an included router."""
+    if hasattr(route, "original_router"):
+        return [line for inner in route.original_router.routes for line in _lines(inner)]
+    return [f"{method} {route.path}" for method in route.methods - {"HEAD"}]
+
+
+@pytest.fixture(scope="module")
+def keys(served: Program) -> dict[Role, str]:
+    return {role: add_key(served, role) for role in Role}
+
+
+@pytest.fixture(scope="module")
+def bad_keys(served: Program) -> dict[str, str | None]:
+    revoked = served.post("/v1/keys", {"name": "revoked", "role": "admin"}).json
+    assert served.get("/v1/keys", key=revoked["key"]).status == 200
+    assert served.request("DELETE", f"/v1/keys/{revoked['key_id']}").status == 204
+    wait_for(lambda: served.get("/v1/keys", key=revoked["key"]).status == 401)
+    return {
+        "none": None,
+        "another": "dsk_" + "A" * 43,
+        "a prefix": ADMIN_KEY[:-1],
+        "a longer one": ADMIN_KEY + "x",
+        "in capitals": ADMIN_KEY.upper(),
+        "revoked": revoked["key"],
+        "endless": "x" * 5_000,
+    }
+
+
+@pytest.mark.parametrize("line", list(ROUTES))
+def test_without_a_valid_key_every_route_answers_the_same_401(
+    served: Program, bad_keys: dict[str, str | None], line: str
+) -> None:
+    answers = {name: ask(served, line, key, unknown_ids()) for name, key in bad_keys.items()}
+    assert {name: answer.status for name, answer in answers.items()} == dict.fromkeys(bad_keys, 401)
+    assert len({answer.body for answer in answers.values()}) == 1, "none tells why"
+
+
+@pytest.mark.parametrize("path", ["/v1/", "/v1/nothing", "/v1/events/x/nothing", "/v1//events"])
+def test_without_a_key_nobody_learns_which_paths_there_are(served: Program, path: str) -> None:
+    assert served.get(path, key=None).status == 401
+
+
+@pytest.mark.parametrize("line", list(ROUTES))
+def test_each_role_may_use_a_route_exactly_if_the_table_says_so(
+    served: Program, keys: dict[Role, str], line: str
+) -> None:
+    allowed = {role: ROUTES[line].permission in ALLOWED[role] for role in Role}
+    answers = {role: ask(served, line, key, unknown_ids()) for role, key in keys.items()}
+    assert {role: answer.status != 403 for role, answer in answers.items()} == allowed
+    assert not [answer for answer in answers.values() if answer.status in (401, 405) or answer.status >= 500]
+
+
+@pytest.mark.parametrize("line", [line for line, access in ROUTES.items() if access.default_org])
+def test_what_concerns_all_organizations_is_refused_to_the_admins_of_any_but_the_default_one(
+    served: Program, line: str
+) -> None:
+    assert ask(served, line, add_org(served), {}).status == 403
+
+
+def test_the_roles_are_those_of_the_requirements() -> None:
+    """Written out by hand: the table itself could be wrong."""
+    may = {role: {line for line, access in ROUTES.items() if access.permission in ALLOWED[role]} for role in Role}
+    assert may[Role.PUBLISHER] == {
+        "POST /v1/events",
+        "POST /v1/events/batch",
+        "GET /v1/events/{event_id}/status",
+    }
+    assert may[Role.VIEWER] == {line for line in ROUTES if line.startswith("GET ")} - ADMINISTRATION
+    assert may[Role.OPERATOR] == set(ROUTES) - ADMINISTRATION
+    assert may[Role.ADMIN] == set(ROUTES)
+
+
+ADMINISTRATION = {
+    "POST /v1/keys",
+    "GET /v1/keys",
+    "DELETE /v1/keys/{key_id}",
+    "POST /v1/orgs",
+    "GET /v1/orgs",
+}

@@ -1,0 +1,51 @@
+"""Asks both stores the same, and compares what they say."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Mapping
+from typing import Any, NamedTuple
+
+from tests.integration.program import ADMIN_KEY, Answer, Program
+
+_PARTICULARS = re.compile(r"[0-9a-f]{8}(-[0-9a-f]{4}){3}-[0-9a-f]{12}|\d{4}-\d\d-\d\dT[\d:.]+Z")
+
+
+class Verdict(NamedTuple):
+    """What must be the same whatever store is behind the API."""
+
+    status: int
+    kind: str
+    words: str
+
+    @property
+    def refused(self) -> bool:
+        return 400 <= self.status < 500
+
+
+def verdict_of(answer: Answer) -> Verdict:
+    """Every refusal is a problem in our own words."""
+    kind = answer.headers.get("content-type", "")
+    if answer.status < 400:
+        return Verdict(answer.status, kind, "")
+    assert answer.status < 500, answer.body
+    assert kind == "application/problem+json", (kind, answer.body)
+    assert b"Traceback" not in answer.body and b".py" not in answer.body, answer.body
+    assert answer.json["status"] == answer.status
+    return Verdict(answer.status, kind, _PARTICULARS.sub("…", answer.json["detail"]))
+
+
+def same_verdict(
+    each: Mapping[str, Program],
+    method: str,
+    path: str,
+    body: Any = None,
+    *,
+    key: str | None = ADMIN_KEY,
+    headers: Mapping[str, str] = {},
+) -> Verdict:
+    """What both stores say to this, as far as it may not differ."""
+    said = {name: verdict_of(it.request(method, path, body, key=key, headers=headers)) for name, it in each.items()}
+    verdicts = set(said.values())
+    assert len(verdicts) == 1, said
+    return verdicts.pop()

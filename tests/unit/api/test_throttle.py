@@ -1,0 +1,61 @@
+"""How many requests a key may make."""
+
+from __future__ import annotations
+
+from uuid import uuid4
+
+import pytest
+
+from doorstep.api.throttle import Throttle
+from doorstep.errors import Overloaded
+from doorstep.testing.fake_clock import FakeClock
+
+
+def allowed(throttle: Throttle, key_id: object, tries: int) -> int:
+    passed = 0
+    for _ in range(tries):
+        try:
+            throttle.check(key_id)  # type: ignore[arg-type]
+        except Overloaded:
+            continue
+        passed += 1
+    return passed
+
+
+def test_without_a_limit_everything_passes() -> None:
+    assert allowed(Throttle(0, FakeClock()), uuid4(), 10_000) == 10_000
+
+
+def test_a_key_that_was_quiet_may_catch_up_on_two_seconds_and_then_goes_at_its_rate() -> None:
+    clock, key_id = FakeClock(), uuid4()
+    throttle = Throttle(10, clock)
+    assert allowed(throttle, key_id, 100) == 20
+    clock.advance(1)
+    assert allowed(throttle, key_id, 100) == 10
+    clock.advance(3_600)
+    assert allowed(throttle, key_id, 100) == 20
+
+
+def test_one_key_takes_nothing_from_another() -> None:
+    throttle = Throttle(1, FakeClock())
+    allowed(throttle, uuid4(), 100)
+    assert allowed(throttle, uuid4(), 100) == 2
+
+
+def test_who_is_refused_is_told_when_there_will_be_room() -> None:
+    clock, key_id = FakeClock(), uuid4()
+    throttle = Throttle(0.1, clock)
+    throttle.check(key_id)
+    with pytest.raises(Overloaded) as refused:
+        throttle.check(key_id)
+    assert refused.value.retry_after_seconds == 10
+    clock.advance(10)
+    throttle.check(key_id)
+
+
+def test_a_clock_that_is_set_back_gives_nothing_and_breaks_nothing() -> None:
+    clock, key_id = FakeClock(), uuid4()
+    throttle = Throttle(1, clock)
+    allowed(throttle, key_id, 10)
+    clock.advance(-5)
+    assert allowed(throttle, key_id, 10) == 0
