@@ -1,77 +1,205 @@
-"""The commands and their options. Help texts come from the table of settings; heavy imports wait until needed."""
+"""The commands of the machine that Doorstep runs on, and all groups of commands together.
+
+Help texts come from the table of settings; heavy imports wait until a command needs them, so that help and shell
+completion are quick.
+"""
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from typing import Annotated, Any
 
 import typer
 
 from doorstep import __version__
-from doorstep.config import Settings, setting_row, setting_rows
-from doorstep.errors import ConfigError
+from doorstep.cli import (
+    accounts,
+    bulks,
+    dead_letters,
+    deliveries,
+    endpoints,
+    events,
+    policies,
+    retry_queue,
+    sending,
+    tailing,
+)
+from doorstep.cli.exits import EXIT_CODES_HELP, Run, exit_code_of
+from doorstep.cli.options import Database, Host, Json, Port, Workers, output_for, settings_from
+from doorstep.cli.remote import REMOTE_PANEL
+from doorstep.cli.spans import parsed_by, share, span_seconds
+from doorstep.config import setting_rows
 
 app = typer.Typer(
     help="Doorstep delivers events to webhooks and handlers, retries with sense, and loses nothing.",
+    epilog=EXIT_CODES_HELP,
     no_args_is_help=True,
-    add_completion=False,
     pretty_exceptions_enable=False,
+    rich_markup_mode="markdown",
+    context_settings={"help_option_names": ["--help", "-h"]},
 )
 
+_HERE, _TRY = "On this machine", "To try it out"
 
-def _option(flag: str, name: str) -> Any:
-    row = setting_row(name)
-    default = f" [default: {row.default}]" if row.default else ""
-    return typer.Option(flag, envvar=None, help=f"{row.about} ({row.variable}){default}", show_default=False)
-
-
-Host = Annotated[str | None, _option("--host", "host")]
-Port = Annotated[int | None, _option("--port", "port")]
-Database = Annotated[str | None, _option("--database", "database_url")]
-Workers = Annotated[int | None, _option("--workers", "workers")]
 App = Annotated[
     str | None,
-    typer.Option("--app", help="Your own Doorstep with its handlers, as module:name, looked for from this folder."),
+    typer.Option(
+        "--app",
+        metavar="MODULE:NAME",
+        help="Your own Doorstep with its handlers, as module:name, looked for from this folder.",
+    ),
 ]
+_AT_ONCE: Any = "0s"
+"""The parser turns a default into a number, as it does with what is typed."""
 EndWithParent = Annotated[bool, typer.Option("--end-with-parent", hidden=True)]
 
 
-@app.command()
+@app.command(rich_help_panel=_HERE)
 def serve(host: Host = None, port: Port = None, database: Database = None, workers: Workers = None) -> None:
-    """Run everything in one process: the HTTP API and the delivering, plus more worker processes if asked."""
+    """Run everything in one process: the HTTP API and the delivering, plus more worker processes if asked.
+
+    Example: `doorstep serve --database postgresql://doorstep@db/doorstep --workers 3`
+    """
     from doorstep.cli import serving
 
-    _run(lambda: serving.serve(_settings(host=host, port=port, database_url=database, workers=workers)))
+    _end(lambda: serving.serve(settings_from(host=host, port=port, database_url=database, workers=workers)))
 
 
-@app.command()
+@app.command(rich_help_panel=_HERE)
 def worker(database: Database = None, app: App = None, end_with_parent: EndWithParent = False) -> None:
-    """Run a worker alone: it delivers what others accept. Any number of them share one database."""
+    """Run a worker alone: it delivers what others accept. Any number of them share one database.
+
+    Example: `doorstep worker --app shop.events:doorstep`
+    """
     from doorstep.cli import working
 
-    _run(lambda: working.work(_settings(database_url=database), app, end_with_parent=end_with_parent))
+    _end(lambda: working.work(settings_from(database_url=database), app, end_with_parent=end_with_parent))
 
 
-@app.command()
-def migrate(database: Database = None) -> None:
+@app.command(rich_help_panel=_HERE)
+def migrate(database: Database = None, as_json: Json = False) -> None:
     """Bring the database's tables to this version; harmless when they are."""
     from doorstep.cli import migrating
 
-    _run(lambda: migrating.migrate(_settings(database_url=database)))
+    _end(lambda: migrating.migrate(settings_from(database_url=database), output_for(as_json)))
 
 
-@app.command()
-def settings() -> None:
+@app.command(rich_help_panel=_HERE)
+def doctor(database: Database = None, as_json: Json = False) -> None:
+    """Check settings, port, disk, database, secret key, clock and every endpoint's reach; say what to do.
+
+    It changes nothing. The exit code is 1 if there is a problem.
+    """
+    from doorstep.cli.doctor import examining
+
+    _end(lambda: examining.examine(database, output_for(as_json)))
+
+
+@app.command(rich_help_panel=_HERE)
+def settings(as_json: Json = False) -> None:
     """List every setting: its variable, its rule and its default."""
+    if as_json:
+        output_for(as_json).json({"settings": [row._asdict() for row in setting_rows()]})
+        return
     for row in setting_rows():
         default = f", by default {row.default}" if row.default else ""
         typer.echo(f"{row.variable}\n    {row.about}\n    Must be {row.rule}{default}.\n")
 
 
-@app.command()
-def version() -> None:
+@app.command(rich_help_panel=_HERE)
+def version(as_json: Json = False) -> None:
     """Print the version."""
-    typer.echo(f"doorstep {__version__}")
+    output_for(as_json).line({"version": __version__}, f"doorstep {__version__}")
+
+
+@app.command(rich_help_panel=_TRY)
+def demo(
+    port: Annotated[
+        int | None,
+        typer.Option(
+            "--port",
+            metavar="PORT",
+            min=0,
+            max=65_535,
+            help="The port. [default: 8080, or a free one if that is taken]",
+        ),
+    ] = None,
+    rate: Annotated[
+        float, typer.Option("--rate", metavar="N", min=0.01, max=1_000, help="So many events a second.")
+    ] = 3,
+    keep: Annotated[bool, typer.Option("--keep", help="Keep the data in ./doorstep-demo, and go on with it.")] = False,
+    as_json: Json = False,
+) -> None:
+    """Start a Doorstep with sample endpoints (healthy, flaky, slow, dead) and steady traffic.
+
+    Within a minute there are retries, dead letters of several causes and an open circuit to look at.
+    """
+    from doorstep.cli.demo import demonstrating
+
+    _end(lambda: demonstrating.demonstrate(demonstrating.Demo(port, rate, keep), output_for(as_json)))
+
+
+@app.command(rich_help_panel=_TRY)
+def listen(
+    host: Annotated[str, typer.Option("--host", metavar="HOST", help="The address to listen at.")] = "127.0.0.1",
+    port: Annotated[
+        int, typer.Option("--port", metavar="PORT", min=0, max=65_535, help="The port; 0 takes a free one.")
+    ] = 9_000,
+    secret: Annotated[
+        list[str] | None,
+        typer.Option(
+            "--secret",
+            metavar="SECRET",
+            help="A whsec_… secret (or whpk_… key) that signatures are checked with; repeatable.",
+        ),
+    ] = None,
+    fail: Annotated[
+        float | None, typer.Option("--fail", metavar="SHARE", parser=parsed_by(share), help="Let so many fail: 30%")
+    ] = None,
+    status: Annotated[
+        int | None,
+        typer.Option(
+            "--status", metavar="CODE", min=200, max=599, help="The answer to those that fail (all, without --fail)."
+        ),
+    ] = None,
+    slow: Annotated[
+        float, typer.Option("--slow", metavar="SPAN", parser=parsed_by(span_seconds), help="Answer so late: 5s")
+    ] = _AT_ONCE,
+    headers: Annotated[bool, typer.Option("--headers", help="Show the request's headers too.")] = False,
+    count: Annotated[
+        int | None, typer.Option("--count", metavar="N", min=1, help="End after so many requests.")
+    ] = None,
+    as_json: Json = False,
+) -> None:
+    """Receive webhooks on this machine: print what arrives, check its signature, fail or dawdle on request.
+
+    What was not signed with the secret is answered with 401, as a careful receiver does.
+
+    Example: `doorstep listen --secret whsec_… --fail 30% --slow 2s`
+    """
+    from doorstep.cli import listening
+    from doorstep.cli.receiver import Behaviour
+
+    behaviour = Behaviour(status or 503, (0.0 if status is None else 1.0) if fail is None else fail, slow)
+    told = listening.Listening(host, port, tuple(secret or ()), behaviour, headers, count)
+    _end(lambda: listening.listen(told, output_for(as_json)))
+
+
+app.add_typer(policies.app, name="policy", rich_help_panel=_TRY)
+app.add_typer(sending.app)
+app.add_typer(tailing.app)
+for name, group in {
+    "events": events.events,
+    "inbox": events.inbox,
+    "deliveries": deliveries.app,
+    "endpoints": endpoints.app,
+    "retry-queue": retry_queue.app,
+    "dead-letters": dead_letters.app,
+    "bulk": bulks.app,
+    "keys": accounts.keys,
+    "orgs": accounts.orgs,
+}.items():
+    app.add_typer(group, name=name, rich_help_panel=REMOTE_PANEL)
+app.add_typer(accounts.looking)
 
 
 def run() -> None:
@@ -79,15 +207,5 @@ def run() -> None:
     app()
 
 
-def _settings(**arguments: object) -> Settings:
-    return Settings(**{name: value for name, value in arguments.items() if value is not None})
-
-
-def _run(command: Callable[[], int]) -> None:
-    """Exit with the command's code; a bad setting is one sentence and code 2, like a bad option."""
-    try:
-        code = command()
-    except ConfigError as error:
-        typer.echo(f"doorstep: {error}", err=True)
-        code = 2
-    raise typer.Exit(code)
+def _end(command: Run) -> None:
+    raise typer.Exit(exit_code_of(command))

@@ -5,12 +5,15 @@ from __future__ import annotations
 import asyncio
 
 from doorstep.app import Doorstep
+from doorstep.cli.output import Output
 from doorstep.cli.running import naming_database, place_of_data, run_command, say
 from doorstep.config import Settings
 from doorstep.telemetry import Telemetry
 
 
-def migrate(settings: Settings) -> int:
+def migrate(settings: Settings, output: Output) -> int:
+    """Do it, and say where."""
+
     async def command(_: Telemetry, __: asyncio.Event) -> None:
         doorstep = Doorstep(settings)
         with naming_database(settings):
@@ -19,5 +22,7 @@ def migrate(settings: Settings) -> int:
             await doorstep.store.migrate()
         await doorstep.store.close()
         say(f"The tables in {place_of_data(doorstep)} are up to date")
+        if output.as_json:
+            output.json({"migrated": True, "database": place_of_data(doorstep)})
 
     return run_command(settings, command)

@@ -21,13 +21,12 @@ from doorstep.telemetry import Telemetry
 Command = Callable[[Telemetry, asyncio.Event], Awaitable[None]]
 
 
-def run_command(settings: Settings, command: Command) -> int:
-    """Run until the command ends or a signal asks it to; the exit code tells how it went."""
-    log = open_log(settings.log_level, settings.log_format)
+def run_command(settings: Settings, command: Command, log_to: int = 1) -> int:
+    """Run until the command ends or a signal asks it to; the exit code tells how it went. `log_to` is a file handle."""
+    log = open_log(settings.log_level, settings.log_format, log_to)
     raise_file_limit()
     try:
-        with asyncio.Runner(loop_factory=_loop_factory()) as runner:
-            runner.run(_until_stopped(command, Telemetry(log)))
+        run_until_stopped(lambda stop: command(Telemetry(log), stop))
         return 0
     except ConfigError:
         raise
@@ -40,6 +39,12 @@ def run_command(settings: Settings, command: Command) -> int:
         return 1
     finally:
         log.close()
+
+
+def run_until_stopped(command: Callable[[asyncio.Event], Awaitable[None]]) -> None:
+    """Run in an event loop of its own; a signal sets the event, and the command is expected to end then."""
+    with asyncio.Runner(loop_factory=_loop_factory()) as runner:
+        runner.run(_until_stopped(command))
 
 
 def raise_file_limit() -> None:
@@ -98,13 +103,13 @@ def say(*lines: str) -> None:
         pass  # nobody reads them
 
 
-async def _until_stopped(command: Command, telemetry: Telemetry) -> None:
+async def _until_stopped(command: Callable[[asyncio.Event], Awaitable[None]]) -> None:
     stop = asyncio.Event()
     loop = asyncio.get_running_loop()
     listener = _SignalListener(stop, loop.time)
     for number in (signal.SIGINT, signal.SIGTERM):
         loop.add_signal_handler(number, listener)
-    await command(telemetry, stop)
+    await command(stop)
 
 
 class _SignalListener:

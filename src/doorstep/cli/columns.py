@@ -1,0 +1,123 @@
+"""What the tables of the command line show of each thing."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from doorstep.cli.output import Column
+
+EVENTS = (
+    Column("event", "event_id", whole=True),
+    Column("type", "event_type"),
+    Column("status", "status"),
+    Column("retries", "retry_attempts"),
+    Column("created", "created_at", whole=True),
+    Column("next retry", "next_retry_at", whole=True, spare=True),
+    Column("deliveries", "deliveries", spare=True),
+)
+INBOX = (*EVENTS[:2], Column("created", "created_at", whole=True), Column("payload", lambda one: payload_text(one)))
+DELIVERIES = (
+    Column("delivery", "delivery_id", whole=True),
+    Column("endpoint", "endpoint_id", whole=True, spare=True),
+    Column("state", "state"),
+    Column("attempts", "attempts"),
+    Column("code", "response_code"),
+    Column("remark", lambda one: one.held or one.remark),
+)
+ATTEMPTS = (
+    Column("no", "number"),
+    Column("started", "started_at", whole=True),
+    Column("took", lambda one: f"{one.duration_ms:.0f} ms"),
+    Column("code", "response_code"),
+    Column("error", "error_code"),
+    Column("reason", lambda one: one.error_reason + (" (late: it changed nothing)" if one.late else "")),
+    Column("next retry", "next_retry_at", whole=True, spare=True),
+)
+HISTORY = (
+    Column("at", "at", whole=True),
+    Column("from", "old_state"),
+    Column("to", "new_state"),
+    Column("attempt", "attempt"),
+    Column("note", "note"),
+)
+ENDPOINTS = (
+    Column("endpoint", "endpoint_id", whole=True),
+    Column("name", "name"),
+    Column("state", "state"),
+    Column("to", lambda one: one.url or one.handler),
+    Column("event types", "event_types", spare=True),
+    Column("policy", lambda one: policy_words(one.policy), spare=True),
+)
+CIRCUIT_HISTORY = (
+    Column("at", "at", whole=True),
+    Column("from", "old_state"),
+    Column("to", "new_state"),
+    Column("reason", "reason"),
+)
+QUEUED = (
+    Column("delivery", "delivery_id", whole=True),
+    Column("type", "event_type"),
+    Column("endpoint", "endpoint_name"),
+    Column("state", "state", spare=True),
+    Column("error", "error"),
+    Column("retries", "retry_count"),
+    Column("next retry", "next_retry_at", whole=True),
+    Column("reason", lambda one: one.held or one.error_reason, spare=True),
+)
+DEAD_LETTERS = (
+    Column("delivery", "delivery_id", whole=True),
+    Column("type", "event_type"),
+    Column("endpoint", "endpoint_name"),
+    Column("error", "error"),
+    Column("retries", "retry_count"),
+    Column("first failed", "first_failed_at", whole=True, spare=True),
+    Column("cause", "cause", whole=True, spare=True),
+    Column("reason", "error_reason", spare=True),
+)
+GROUPS = (
+    Column("cause", "cause", whole=True),
+    Column("count", lambda one: f"{one.count}{'+' if one.count_is_floor else ''}"),
+    Column("endpoint", "endpoint_name"),
+    Column("error", "error_code"),
+    Column("reason", "error_reason"),
+    Column("last", "last_died_at", whole=True, spare=True),
+)
+BULKS = (
+    Column("bulk", "bulk_id", whole=True),
+    Column("kind", "kind"),
+    Column("state", "state"),
+    Column("progress", "progress"),
+    Column("by", "actor", spare=True),
+    Column("begun", "created_at", whole=True, spare=True),
+    Column("note", "note", spare=True),
+)
+KEYS = (
+    Column("key", "key_id", whole=True),
+    Column("name", "name"),
+    Column("role", "role"),
+    Column("begins with", "prefix"),
+    Column("created", "created_at", whole=True, spare=True),
+    Column("expires", "expires_at", whole=True, spare=True),
+    Column("revoked", "revoked_at", whole=True, spare=True),
+)
+ORGS = (Column("org", "org_id", whole=True), Column("name", "name"), Column("created", "created_at", whole=True))
+AUDIT = (
+    Column("at", "at", whole=True),
+    Column("by", "actor"),
+    Column("action", "action"),
+    Column("result", "result"),
+    Column("reason", "reason", spare=True),
+    Column("subjects", "subjects", spare=True),
+)
+
+
+def policy_words(policy: Any) -> str | None:
+    """A policy's name, or its pauses."""
+    if policy is None:
+        return None
+    return policy.name or ", ".join(f"{delay:g} s" for delay in policy.delays) or "never"
+
+
+def payload_text(item: Any) -> str:
+    """The payload as it was accepted."""
+    return bytes(item.payload_json).decode("utf-8", "replace")

@@ -1,0 +1,136 @@
+"""What can be set of an endpoint, as options; `create` and `update` share them."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from enum import StrEnum
+from types import MappingProxyType
+from typing import Annotated, Any, NamedTuple
+
+import typer
+
+from doorstep.cli.naming import complete_endpoint
+from doorstep.cli.spans import parsed_by, span_seconds
+from doorstep.errors import ConfigError
+from doorstep.policy.retry import BUILT_IN
+
+
+def policy_form(text: str) -> str | list[float]:
+    """A policy's name, or its pauses in seconds."""
+    return text if text in BUILT_IN else [span_seconds(part) for part in text.split(",")]
+
+
+def header(text: str) -> tuple[str, str]:
+    """`Name: value`."""
+    name, colon, value = text.partition(":")
+    if not colon or not name.strip():
+        raise ValueError(f"a header is 'Name: value', got {text!r}")
+    return name.strip(), value.strip()
+
+
+class Resettable(StrEnum):
+    """Fields that can be put back to their defaults."""
+
+    EVENT_TYPES = "event_types"
+    POLICY = "policy"
+    POLICY_BY_EVENT_TYPE = "policy_by_event_type"
+    TIMEOUT_SECONDS = "timeout_seconds"
+    CONCURRENCY_MAX = "concurrency_max"
+    RATE_PER_SECOND = "rate_per_second"
+    HEADERS = "headers"
+    RETRY_ON = "retry_on"
+    GIVE_UP_ON = "give_up_on"
+    CODE_MAP = "code_map"
+    CIRCUIT = "circuit"
+    ENVELOPE = "envelope"
+
+
+_Span = parsed_by(span_seconds)
+
+EndpointArgument = Annotated[
+    str, typer.Argument(metavar="ENDPOINT", autocompletion=complete_endpoint, help="Its id or its name.")
+]
+EventTypes = Annotated[
+    list[str] | None,
+    typer.Option("--type", metavar="TYPE", help="An event type it takes, such as order.*; repeatable. [default: *]"),
+]
+Policy = Annotated[
+    Any,
+    typer.Option(
+        "--policy",
+        metavar="POLICY",
+        parser=parsed_by(policy_form),
+        autocompletion=lambda incomplete: [name for name in BUILT_IN if name.startswith(incomplete)],
+        help=f"When to retry: {', '.join(BUILT_IN)}, or pauses such as 5s,5m,2h.",
+    ),
+]
+Timeout = Annotated[
+    float | None, typer.Option("--timeout", metavar="SPAN", parser=_Span, help="How long one attempt may take: 10s")
+]
+Concurrency = Annotated[
+    int | None, typer.Option("--concurrency", metavar="N", min=1, help="At most so many attempts at once.")
+]
+RatePerSecond = Annotated[float | None, typer.Option("--rate", metavar="N", help="At most so many attempts a second.")]
+Headers = Annotated[
+    list[Any] | None,
+    typer.Option(
+        "--header", metavar="'NAME: VALUE'", parser=parsed_by(header), help="Sent with every request; repeatable."
+    ),
+]
+RetryOn = Annotated[
+    list[str] | None,
+    typer.Option("--retry-on", metavar="CODE", help="Retry this code or status although it is permanent; * is all."),
+]
+GiveUpOn = Annotated[
+    list[str] | None,
+    typer.Option("--give-up-on", metavar="CODE", help="Do not retry this code or status although it is transient."),
+]
+Failures = Annotated[
+    int | None,
+    typer.Option("--circuit-failures", metavar="N", min=1, help="Open its circuit after so many failures in a row."),
+]
+OpenFor = Annotated[
+    float | None, typer.Option("--circuit-open", metavar="SPAN", parser=_Span, help="Keep it open so long: 5m")
+]
+Envelope = Annotated[
+    bool | None, typer.Option("--envelope/--no-envelope", help="Wrap payloads as {type, timestamp, data}.")
+]
+
+
+class Form(NamedTuple):
+    """What a new endpoint may be given, and an old one may be changed in."""
+
+    event_types: EventTypes = None
+    policy: Policy = None
+    timeout_seconds: Timeout = None
+    concurrency_max: Concurrency = None
+    rate_per_second: RatePerSecond = None
+    headers: Headers = None
+    retry_on: RetryOn = None
+    give_up_on: GiveUpOn = None
+    circuit_failures: Failures = None
+    circuit_open: OpenFor = None
+    envelope: Envelope = None
+
+    def fields(self, circuit_now: Mapping[str, Any] = MappingProxyType({}), **more: object) -> dict[str, Any]:
+        """What was given, by the names of the API. A circuit is set as a whole: `circuit_now` fills in the rest."""
+        rules = _given({"failures_max": self.circuit_failures, "open_seconds": self.circuit_open})
+        plain = {name: value for name, value in self._asdict().items() if not name.startswith("circuit_")}
+        plain["headers"] = dict(self.headers) if self.headers else None
+        plain["circuit"] = {**circuit_now, **rules} if rules else None
+        return _given(plain | more)
+
+
+def _given(values: Mapping[str, object]) -> dict[str, Any]:
+    return {name: value for name, value in values.items() if value is not None}
+
+
+def with_resets(fields: dict[str, Any], names: Sequence[Resettable]) -> dict[str, Any]:
+    """The same, with these fields put back to their defaults."""
+    twice = [name for name in names if name in fields]
+    if twice:
+        raise ConfigError(f"{twice[0]} is both given and reset; do one of the two")
+    changed = fields | dict.fromkeys(map(str, names))
+    if not changed:
+        raise ConfigError("nothing to change was given; see doorstep endpoints update --help")
+    return changed

@@ -1,0 +1,79 @@
+"""Commands that talk to a server: what they are handed, and how they are declared.
+
+Such a command is a function of a Session and of its own options. `remote` adds the options that all of them have
+(--url, --key, --json), so that none of them can forget one.
+"""
+
+from __future__ import annotations
+
+import inspect
+from collections.abc import Callable
+from inspect import Parameter
+from typing import TYPE_CHECKING, Any, Concatenate, NamedTuple, ParamSpec
+
+import typer
+
+from doorstep.cli.connecting import connect
+from doorstep.cli.exits import exit_code_of
+from doorstep.cli.option_sets import gathered, spread
+from doorstep.cli.options import Json, Key, Url, output_for, settings_from
+from doorstep.cli.output import Output
+
+if TYPE_CHECKING:
+    from doorstep.client import Client
+
+P = ParamSpec("P")
+REMOTE_PANEL = "Against a server"
+"""Where these commands stand in the help."""
+
+
+class Session(NamedTuple):
+    """What a remote command works with."""
+
+    client: Client
+    output: Output
+
+
+class Shared(NamedTuple):
+    """The options that all of these commands have."""
+
+    server: Url = None
+    key: Key = None
+    as_json: Json = False
+
+
+Command = Callable[Concatenate[Session, P], int | None]
+
+
+def remote(group: typer.Typer, name: str | None = None, **options: Any) -> Callable[[Command[P]], Command[P]]:
+    """Declare a command of a group. Its first parameter is the Session; the others are its options, or sets of them."""
+
+    def declare(function: Command[P]) -> Command[P]:
+        own = list(inspect.signature(function, eval_str=True).parameters.values())[1:]
+
+        def command(**given: Any) -> None:
+            shared = Shared(*(given.pop(name) for name in Shared._fields))
+            raise typer.Exit(exit_code_of(lambda: _run(function, shared, gathered(own, given))))
+
+        command.__name__ = function.__name__
+        command.__doc__ = function.__doc__
+        command.__annotations__ = {}
+        parameters = spread([*own, Parameter("shared", Parameter.KEYWORD_ONLY, annotation=Shared)])
+        setattr(command, "__signature__", inspect.Signature(list(parameters)))  # noqa: B010
+        group.command(name, **options)(command)
+        return function
+
+    return declare
+
+
+def _run(function: Command[P], shared: Shared, given: dict[str, Any]) -> int | None:
+    from doorstep.client import Unreachable
+
+    settings = settings_from(url=shared.server, api_key=shared.key)
+    try:
+        with connect(settings) as client:
+            return function(Session(client, output_for(shared.as_json)), **given)  # type: ignore[call-arg]
+    except Unreachable as error:
+        raise Unreachable(
+            f"{settings.url} cannot be reached: {error}; start `doorstep serve` there, or say where it is with --url"
+        ) from None

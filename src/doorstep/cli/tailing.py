@@ -1,0 +1,134 @@
+"""`doorstep tail`: follows events and deliveries live, by looking at the lists again and again.
+
+A look takes in all new events, the newest 200 again for their changes, the head of the retry queue and the newest dead
+letters. What changes twice between two looks is told once.
+"""
+
+from __future__ import annotations
+
+import math
+import time
+from collections.abc import Iterator
+from contextlib import suppress
+from datetime import UTC, datetime
+from itertools import islice
+from typing import TYPE_CHECKING, Annotated, Any
+
+import msgspec
+import typer
+from rich.text import Text
+
+from doorstep.cli.naming import endpoint_id_of
+from doorstep.cli.options import EventType, OfEndpoint
+from doorstep.cli.output import Output, cell, visible
+from doorstep.cli.pages import PAGE_MAX
+from doorstep.cli.remote import REMOTE_PANEL, Session, remote
+from doorstep.cli.running import say
+from doorstep.cli.spans import parsed_by, span_seconds
+from doorstep.cli.watching import Change, Watcher
+
+if TYPE_CHECKING:
+    from doorstep.client.answers.events import EventItem
+
+app = typer.Typer()
+
+_QUEUE_MAX = 1_000
+"""How many deliveries of the retry queue one look goes through, the next to be tried first."""
+_NEW_MAX = 5_000
+"""How many new events one look takes in at most, so that a flood does not keep it from showing anything."""
+_INTERVAL: Any = "1s"
+_INTERVAL_MIN_SECONDS = 0.1
+
+
+@remote(app, rich_help_panel=REMOTE_PANEL)
+def tail(
+    session: Session,
+    event_type: EventType = None,
+    endpoint: OfEndpoint = None,
+    failures: Annotated[
+        bool, typer.Option("--failures", help="Only failures: retries to come and dead letters.")
+    ] = False,
+    interval: Annotated[
+        float, typer.Option("--interval", metavar="SPAN", parser=parsed_by(span_seconds), help="Look this often.")
+    ] = _INTERVAL,
+    duration: Annotated[
+        float | None,
+        typer.Option("--for", metavar="SPAN", parser=parsed_by(span_seconds), help="End after this. [default: never]"),
+    ] = None,
+) -> None:
+    """Follow events and deliveries as they change; Ctrl-C ends it.
+
+    Example: `doorstep tail --type 'order.*' --failures`
+    """
+    lists = _Lists(session, event_type, endpoint_id_of(session.client, endpoint), failures)
+    end = math.inf if duration is None else time.monotonic() + duration
+    with suppress(KeyboardInterrupt):
+        _follow(lists, session.output, max(interval, _INTERVAL_MIN_SECONDS), end)
+
+
+def _follow(lists: _Lists, output: Output, interval_seconds: float, end: float) -> None:
+    for _ in lists.look():
+        pass  # what is there already is no news
+    say("Following; Ctrl-C ends it")
+    while time.monotonic() < end:
+        time.sleep(interval_seconds)
+        for change in lists.look():
+            output.line({"what": change.what, **msgspec.to_builtins(change.thing)}, words(change, datetime.now(UTC)))
+
+
+class _Lists:
+    """The lists that are looked at, and what was seen in them."""
+
+    def __init__(self, session: Session, event_type: str | None, endpoint_id: str | None, failures: bool) -> None:
+        self._client = session.client
+        self._event_type = event_type
+        self._endpoint_id = endpoint_id
+        self._events_too = not failures and endpoint_id is None
+        self._watcher = Watcher()
+        self._looked = False
+
+    def look(self) -> Iterator[Change]:
+        """What has changed since the last look, events in the order of their creation."""
+        if self._events_too:
+            yield from self._watcher.events(reversed(self._recent_events()))
+        filters: dict[str, Any] = {"event_type": self._event_type, "endpoint_id": self._endpoint_id}
+        queue = self._client.retry_queue.each(limit=PAGE_MAX, **filters)
+        yield from self._watcher.queue(islice(queue, _QUEUE_MAX))
+        letters = self._client.dead_letters.page(limit=PAGE_MAX, **filters)
+        yield from self._watcher.letters(reversed(letters.items))
+
+    def _recent_events(self) -> list[EventItem]:
+        """The newest page, and all that came since the last look if that is more; newest first."""
+        page = self._client.events.page
+        got = page(limit=PAGE_MAX, event_type=self._event_type)
+        found = list(got)
+        while self._looked and got.pagination.has_more and self._all_new(found):
+            got = page(limit=PAGE_MAX, event_type=self._event_type, cursor=got.pagination.cursor)
+            found += got
+        self._looked = True
+        return found
+
+    def _all_new(self, found: list[EventItem]) -> bool:
+        return len(found) < _NEW_MAX and not (found and self._watcher.knows(found[-1]))
+
+
+def words(change: Change, seen_at: datetime) -> Text:
+    """One line: when it was seen, what it is, and how it stands."""
+    thing: Any = change.thing
+    text = Text()
+    text.append(_clock(seen_at), style="dim")
+    text.append(f"  {_HEADS[change.what]:13}", style="bold")
+    text.append(f"{thing.event_id}  {visible(thing.event_type)}  ")
+    if change.what == "event":
+        return text.append(cell(thing.status))
+    text.append(visible(f"{thing.endpoint_name}: {thing.error or ''} {thing.error_reason or ''}").strip(), style="red")
+    if change.what == "retry":
+        text.append(f"  retries {thing.retry_count}, next {_clock(thing.next_retry_at)}", style="yellow")
+    return text
+
+
+_HEADS = {"event": "event", "retry": "failed", "dead_letter": "dead letter"}
+
+
+def _clock(moment: datetime | None) -> str:
+    return "–" if moment is None else moment.strftime("%H:%M:%S")

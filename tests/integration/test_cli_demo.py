@@ -1,0 +1,65 @@
+"""`doorstep demo`: everything has something to show, soon, and it ends as if nothing had been."""
+
+from __future__ import annotations
+
+import json
+import signal
+from pathlib import Path
+from typing import Any
+
+from tests.integration.commands import Remote
+from tests.integration.program import Program, running, wait_for
+
+
+class Playing(Remote):
+    """Commands against a demo, with what it printed."""
+
+    def __init__(self, demo: Program) -> None:
+        wait_for(lambda: demo.out)
+        self.told: dict[str, Any] = json.loads(demo.out[0])
+        self.environment = {"DOORSTEP_URL": self.told["url"], "DOORSTEP_API_KEY": self.told["key"]}
+
+
+def test_there_is_something_of_everything_and_then_nothing(tmp_path: Path) -> None:
+    with running("demo", "--port", "0", "--rate", "10", "--json", folder=tmp_path) as demo:
+        remote = Playing(demo)
+        wait_for(lambda: len({one["error_code"] for one in remote.json("dead-letters", "groups")["groups"]}) >= 3)
+        wait_for(lambda: remote.json("endpoints", "circuit", "dead-erp")["state"] == "open")
+        wait_for(lambda: remote.json("retry-queue", "list")["deliveries"])
+        wait_for(lambda: remote.json("events", "list", "--status", "delivered")["events"])
+        folder = Path(remote.told["folder"])
+        assert (folder / "doorstep.db").exists()
+        demo.signal(signal.SIGINT)
+        assert demo.wait() == 0
+    assert not folder.exists()
+    assert list(tmp_path.iterdir()) == []
+    assert len(demo.out) == 1, "its log is elsewhere"
+    assert "Traceback" not in "\n".join(demo.err)
+
+
+def test_it_prints_commands_that_work_as_they_stand(tmp_path: Path) -> None:
+    with running("demo", "--port", "0", folder=tmp_path) as demo:
+        wait_for(lambda: any("Ctrl-C" in line for line in demo.err))
+        commands = [
+            line.split("doorstep ", 1)[1] for line in demo.err if line.startswith("  ") and "export" not in line
+        ]
+        (export,) = [line.split()[1:] for line in demo.err if "export" in line]
+        remote = Remote.__new__(Remote)
+        remote.environment = dict(one.split("=", 1) for one in export)
+        assert len(commands) == 3
+        for command in commands:
+            bounded = ("--for", "100ms") if command == "tail" else ()
+            assert remote(*command.split(), *bounded).code == 0, command
+
+
+def test_a_demo_that_is_kept_goes_on_where_it_ended(tmp_path: Path) -> None:
+    names = []
+    for _ in range(2):
+        with running("demo", "--port", "0", "--keep", "--json", folder=tmp_path) as demo:
+            remote = Playing(demo)
+            names.append([one["name"] for one in remote.json("endpoints", "list")["endpoints"]])
+            remote.json("send", "user.created", "{}", "--endpoint", "healthy-shop", "--wait")
+            demo.signal(signal.SIGINT)
+            assert demo.wait() == 0
+    assert names[0] == names[1]
+    assert {path.name for path in tmp_path.iterdir()} == {"doorstep-demo"}

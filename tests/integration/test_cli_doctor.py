@@ -1,0 +1,131 @@
+"""`doorstep doctor`: finds what is wrong, says what to do, and changes nothing."""
+
+from __future__ import annotations
+
+import os
+import socket
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from tests.integration.commands import Remote, doorstep
+from tests.integration.program import ADMIN_KEY, free_port, serving
+from tests.integration.receiver import Receiver
+
+ALLOWED = {"DOORSTEP_ALLOW_ADDRESSES": "127.0.0.0/8", "DOORSTEP_ADMIN_KEY": ADMIN_KEY}
+
+
+def examined(folder: Path, code: int, **environment: str) -> dict[str, dict[str, Any]]:
+    """The findings by their check; of several of one kind the last."""
+    given = {"DOORSTEP_PORT": str(free_port())} | ALLOWED | environment
+    ended = doorstep("doctor", "--json", folder=folder, environment=given)
+    assert ended.code == code, ended
+    (found,) = ended.lines
+    assert found["healthy"] == (code == 0)
+    return {one["check"]: one for one in found["checks"]}
+
+
+def problems(found: dict[str, dict[str, Any]]) -> set[str]:
+    assert all(one["remedy"] for one in found.values() if one["verdict"] == "problem"), "each says what to do"
+    return {check for check, one in found.items() if one["verdict"] == "problem"}
+
+
+@pytest.fixture
+def with_endpoint(tmp_path: Path, receiver: Receiver) -> Iterator[Path]:
+    """The folder of an installation with one endpoint, stopped."""
+    with serving(tmp_path) as program:
+        Remote(program).json("endpoints", "create", "shop", receiver.url)
+    yield tmp_path
+
+
+def test_a_folder_where_nothing_was_started_yet_is_in_order_and_stays_empty(tmp_path: Path) -> None:
+    found = examined(tmp_path, 0)
+    assert set(found) == {"settings", "port", "disk space", "disk speed", "database", "secret key"}
+    assert list(tmp_path.iterdir()) == []
+
+
+def test_an_installation_in_order_says_so_of_each_part(with_endpoint: Path) -> None:
+    found = examined(with_endpoint, 0)
+    assert "accepts connections" in found["endpoint"]["found"]
+    assert "opens the secrets of 1" in found["secret key"]["found"]
+
+
+def test_people_get_a_line_for_each_check(with_endpoint: Path) -> None:
+    environment = ALLOWED | {"DOORSTEP_PORT": str(free_port())}
+    ended = doorstep("doctor", folder=with_endpoint, environment=environment)
+    assert (ended.code, ended.err) == (0, "Everything is in order.\n")
+    assert all("ok" in line for line in ended.out.splitlines())
+
+
+def test_a_running_doorstep_at_the_port_is_no_problem(tmp_path: Path) -> None:
+    with serving(tmp_path) as program:
+        found = examined(tmp_path, 0, DOORSTEP_PORT=program.url.rpartition(":")[2])
+        assert "a Doorstep listens" in found["port"]["found"]
+
+
+def test_another_program_at_the_port_is_a_problem(tmp_path: Path) -> None:
+    with socket.create_server(("127.0.0.1", 0)) as taken:
+        found = examined(tmp_path, 1, DOORSTEP_PORT=str(taken.getsockname()[1]))
+    assert problems(found) == {"port"}
+
+
+def test_a_receiver_that_is_down_is_a_problem(with_endpoint: Path, receiver: Receiver) -> None:
+    receiver.server_close()
+    found = examined(with_endpoint, 1)
+    assert problems(found) == {"endpoint"}
+    assert "refused" in found["endpoint"]["found"].lower()
+
+
+def test_an_address_that_the_guard_refuses_is_a_problem_and_is_not_connected_to(
+    with_endpoint: Path, receiver: Receiver
+) -> None:
+    found = examined(with_endpoint, 1, DOORSTEP_ALLOW_ADDRESSES="10.0.0.0/8")
+    assert problems(found) == {"endpoint"}
+    assert "DOORSTEP_ALLOW_ADDRESSES" in found["endpoint"]["remedy"]
+    assert receiver.received == []
+
+
+def test_a_lost_secret_key_is_a_problem_and_is_not_made_anew(with_endpoint: Path) -> None:
+    key = with_endpoint / "data" / "secret.key"
+    key.unlink()
+    assert problems(examined(with_endpoint, 1)) == {"secret key"}
+    assert not key.exists()
+
+
+def test_a_secret_key_that_does_not_fit_is_a_problem(with_endpoint: Path) -> None:
+    assert problems(examined(with_endpoint, 1, DOORSTEP_SECRET_KEY="A" * 43 + "=")) == {"secret key"}
+
+
+def test_a_secret_key_that_others_can_read_is_a_problem(with_endpoint: Path) -> None:
+    os.chmod(with_endpoint / "data" / "secret.key", 0o644)
+    found = examined(with_endpoint, 1)
+    assert problems(found) == {"secret key"}
+    assert found["secret key"]["remedy"].startswith("chmod 600")
+
+
+def test_a_setting_that_cannot_be_is_the_one_problem(tmp_path: Path) -> None:
+    found = examined(tmp_path, 1, DOORSTEP_LEASE_SECONDS="-1")
+    assert problems(found) == set(found) == {"settings"}
+    assert "lease_seconds" in found["settings"]["found"]
+
+
+def test_a_database_of_another_version_is_a_problem(tmp_path: Path) -> None:
+    (tmp_path / "data").mkdir()
+    (tmp_path / "data" / "doorstep.db").touch()
+    found = examined(tmp_path, 1)
+    assert problems(found) == {"database"}
+    assert "doorstep migrate" in found["database"]["remedy"]
+
+
+def test_a_database_that_does_not_answer_is_a_problem(tmp_path: Path) -> None:
+    url = f"postgresql://nobody@127.0.0.1:{free_port()}/none"
+    found = examined(tmp_path, 1, DOORSTEP_DATABASE_URL=url, DOORSTEP_SECRET_KEY="A" * 43 + "=")
+    assert problems(found) == {"database"}
+
+
+def test_the_clock_is_compared_with_that_of_a_shared_database(tmp_path: Path, postgres_url: str) -> None:
+    found = examined(tmp_path, 0, DOORSTEP_DATABASE_URL=postgres_url, DOORSTEP_SECRET_KEY="A" * 43 + "=")
+    assert "this machine's" in found["clock"]["found"]
+    assert postgres_url not in str(found), "a password may be in it"

@@ -1,0 +1,34 @@
+"""Options that belong together, spread and put together again."""
+
+from __future__ import annotations
+
+import inspect
+from typing import NamedTuple
+
+from doorstep.cli.option_sets import gathered, spread
+
+
+class Filters(NamedTuple):
+    status: str
+    limit: int = 50
+
+
+def command(name: str, filters: Filters, wait: bool = False) -> None: ...
+
+
+PARAMETERS = list(inspect.signature(command, eval_str=True).parameters.values())
+
+
+def test_a_set_is_replaced_by_its_fields_with_their_defaults() -> None:
+    empty = inspect.Parameter.empty
+    assert [(one.name, one.annotation, one.default) for one in spread(PARAMETERS)] == [
+        ("name", str, empty),
+        ("status", str, empty),
+        ("limit", int, 50),
+        ("wait", bool, False),
+    ]
+
+
+def test_what_was_given_is_put_together_again() -> None:
+    given = {"name": "n", "status": "dead", "limit": 7, "wait": True}
+    assert gathered(PARAMETERS, given) == {"name": "n", "filters": Filters("dead", 7), "wait": True}

@@ -1,0 +1,35 @@
+"""How `doorstep serve` ends when something breaks."""
+
+from __future__ import annotations
+
+import asyncio
+
+import pytest
+
+from doorstep.app import Doorstep
+from doorstep.cli import serving
+from doorstep.config import Settings
+
+
+class Workers:
+    """Stands in for worker processes: each has just died, so that a supervisor would replace it for ever."""
+
+    pid = 1
+
+    def poll(self) -> int:
+        return 1
+
+    def terminate(self) -> None: ...
+    def kill(self) -> None: ...
+
+
+async def test_a_server_that_breaks_leaves_nothing_running_behind(monkeypatch: pytest.MonkeyPatch) -> None:
+    async def broken(*_: object, **__: object) -> None:
+        raise RuntimeError("the server broke")
+
+    monkeypatch.setattr(serving.WebServer, "serve", broken)
+    monkeypatch.setattr(serving, "spawn", lambda *_: Workers())
+    doorstep = Doorstep(Settings(database_url="memory://", workers=1, grace_seconds=0))
+    with serving.listener("127.0.0.1", 0) as listening, pytest.raises(RuntimeError, match="the server broke"):
+        await serving.serve_until(doorstep, listening, asyncio.Event(), lambda: None)
+    assert asyncio.all_tasks() == {asyncio.current_task()}
