@@ -1,0 +1,72 @@
+"""Keys, organizations and the audit log."""
+
+from __future__ import annotations
+
+from datetime import datetime
+from typing import Literal
+
+from doorstep.client.answers.accounts import AuditEntry, Key, NewKey, NewOrg, Org
+from doorstep.client.call import Call, Id, Page, delete, get, one, paged, post
+from doorstep.client.verbs import Group, R_co, each_of, verb
+
+
+class Keys(Group[R_co]):
+    """`client.keys`: the API keys of the organization."""
+
+    @verb
+    def create(
+        self,
+        name: str,
+        role: Literal["admin", "operator", "viewer", "publisher"],
+        *,
+        expires_at: datetime | None = None,
+    ) -> Call[NewKey]:
+        """Make one. The answer alone holds the key itself."""
+        return post(one(NewKey), "/v1/keys", body={"name": name, "role": role, "expires_at": expires_at})
+
+    @verb
+    def page(self, *, limit: int | None = None, cursor: str | None = None) -> Call[Page[Key]]:
+        """One page of them."""
+        return get(paged("keys", Key), "/v1/keys", query={"limit": limit, "cursor": cursor})
+
+    each = each_of(page)
+
+    @verb
+    def revoke(self, key_id: Id) -> Call[None]:
+        """It is refused from now on."""
+        return delete("/v1/keys/{key_id}", key_id)
+
+
+class Orgs(Group[R_co]):
+    """`client.orgs`: for admins of the default organization."""
+
+    @verb
+    def create(self, name: str) -> Call[NewOrg]:
+        """Make one, with its first key."""
+        return post(one(NewOrg), "/v1/orgs", body={"name": name})
+
+    @verb
+    def page(self, *, limit: int | None = None, cursor: str | None = None) -> Call[Page[Org]]:
+        """One page of them."""
+        return get(paged("orgs", Org), "/v1/orgs", query={"limit": limit, "cursor": cursor})
+
+    each = each_of(page)
+
+
+class Audit(Group[R_co]):
+    """`client.audit`: who did what."""
+
+    @verb
+    def page(
+        self,
+        *,
+        actor: str | None = None,
+        action: str | None = None,
+        limit: int | None = None,
+        cursor: str | None = None,
+    ) -> Call[Page[AuditEntry]]:
+        """One page, newest first."""
+        query = {"actor": actor, "action": action, "limit": limit, "cursor": cursor}
+        return get(paged("audit", AuditEntry), "/v1/audit", query=query)
+
+    each = each_of(page)

@@ -1,0 +1,1 @@
+"""What Doorstep answers with, as typed values. Fields that a newer Doorstep adds are ignored."""

@@ -1,0 +1,162 @@
+"""Endpoints: the receivers of events."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from datetime import datetime
+from typing import Any, Literal, Required, TypeAlias, TypedDict, Unpack
+
+from doorstep.client.answers.bulk import Bulk, Preview
+from doorstep.client.answers.endpoints import Circuit, Endpoint, NewEndpoint, RotatedSecret
+from doorstep.client.answers.events import Receipt
+from doorstep.client.call import Call, Id, Page, delete, get, given, json_of, one, paged, patch, post
+from doorstep.client.verbs import Group, R_co, each_of, verb
+
+PolicyForm: TypeAlias = str | Sequence[float] | Mapping[str, Any]
+"""A policy's name, its delays in seconds, or all of it."""
+
+
+class EndpointFields(TypedDict, total=False):
+    """What can be set of an endpoint, and changed."""
+
+    url: str | None
+    handler: str | None
+    event_types: Sequence[str] | None
+    policy: PolicyForm | None
+    policy_by_event_type: Mapping[str, PolicyForm] | None
+    timeout_seconds: float | None
+    concurrency_max: int | None
+    rate_per_second: float | None
+    headers: Mapping[str, str] | None
+    retry_on: Sequence[str] | None
+    give_up_on: Sequence[str] | None
+    code_map: Mapping[str, str] | None
+    circuit: Mapping[str, Any] | None
+    envelope: bool | None
+
+
+class NewEndpointFields(EndpointFields, total=False):
+    """What a new endpoint is given."""
+
+    name: Required[str]
+    signing: Literal["v1", "v1a"]
+
+
+class ChangedFields(EndpointFields, total=False):
+    """What is to change. None resets a field to its default; with `version` only if nobody changed it since."""
+
+    name: str
+    version: int
+
+
+class Endpoints(Group[R_co]):
+    """`client.endpoints`."""
+
+    @verb
+    def create(self, **fields: Unpack[NewEndpointFields]) -> Call[NewEndpoint]:
+        """Create one, with a `name` and a `url` or a `handler`. The answer alone holds its signing secret."""
+        return post(one(NewEndpoint), "/v1/endpoints", body=fields)
+
+    @verb
+    def read(self, endpoint_id: Id) -> Call[Endpoint]:
+        """One endpoint."""
+        return get(one(Endpoint), "/v1/endpoints/{endpoint_id}", endpoint_id)
+
+    @verb
+    def page(
+        self, *, state: str | None = None, limit: int | None = None, cursor: str | None = None
+    ) -> Call[Page[Endpoint]]:
+        """One page of the endpoints."""
+        query = {"state": state, "limit": limit, "cursor": cursor}
+        return get(paged("endpoints", Endpoint), "/v1/endpoints", query=query)
+
+    each = each_of(page)
+
+    @verb
+    def change(self, endpoint_id: Id, **fields: Unpack[ChangedFields]) -> Call[Endpoint]:
+        """Change the fields given, and only those. Conflict if someone else changed it at the same moment."""
+        return patch(one(Endpoint), "/v1/endpoints/{endpoint_id}", endpoint_id, body=fields)
+
+    @verb
+    def delete(self, endpoint_id: Id) -> Call[None]:
+        """Delete it. What still waits for it becomes dead letters."""
+        return delete("/v1/endpoints/{endpoint_id}", endpoint_id)
+
+    @verb
+    def pause(self, endpoint_id: Id, *, reason: str | None = None) -> Call[Endpoint]:
+        """Hold its deliveries until it is resumed; none are lost."""
+        return post(one(Endpoint), "/v1/endpoints/{endpoint_id}/pause", endpoint_id, body={"reason": reason})
+
+    @verb
+    def resume(
+        self, endpoint_id: Id, *, drain_per_second: float | None = None, skip_older_than: datetime | None = None
+    ) -> Call[Endpoint]:
+        """Let its deliveries go again, all at once or so many a second; older ones can be left out."""
+        body = {"drain_per_second": drain_per_second, "skip_older_than": skip_older_than}
+        return post(one(Endpoint), "/v1/endpoints/{endpoint_id}/resume", endpoint_id, body=body)
+
+    @verb
+    def test(self, endpoint_id: Id, *, event_type: str | None = None, payload: Any = None) -> Call[Receipt]:
+        """Send it a test event through the ordinary path; it goes to this endpoint only."""
+        body = {"event_type": event_type, "payload": json_of(payload)}
+        return post(one(Receipt), "/v1/endpoints/{endpoint_id}/test", endpoint_id, body=body)
+
+    @verb
+    def rotate_secret(
+        self,
+        endpoint_id: Id,
+        *,
+        overlap_seconds: float | None = None,
+        signing: Literal["v1", "v1a"] | None = None,
+    ) -> Call[RotatedSecret]:
+        """A new signing secret, if wanted of the other kind. For a day, or `overlap_seconds`, both sign."""
+        body = {"overlap_seconds": overlap_seconds, "signing": signing}
+        return post(one(RotatedSecret), "/v1/endpoints/{endpoint_id}/rotate-secret", endpoint_id, body=body)
+
+    @verb
+    def circuit(self, endpoint_id: Id) -> Call[Circuit]:
+        """Whether it is being tried, and what led to it."""
+        return get(one(Circuit), "/v1/endpoints/{endpoint_id}/circuit", endpoint_id)
+
+    @verb
+    def replay(
+        self,
+        endpoint_id: Id,
+        *,
+        created_from: datetime,
+        created_before: datetime,
+        event_type: str | None = None,
+        status: str | None = None,
+        rate_per_second: float | None = None,
+        reason: str | None = None,
+    ) -> Call[Bulk]:
+        """Send it the events of a time range once more."""
+        body = _range(created_from, created_before, event_type, status) | given(
+            {"rate_per_second": rate_per_second, "reason": reason}
+        )
+        return post(one(Bulk), "/v1/endpoints/{endpoint_id}/replay", endpoint_id, body=body)
+
+    @verb
+    def preview_replay(
+        self,
+        endpoint_id: Id,
+        *,
+        created_from: datetime,
+        created_before: datetime,
+        event_type: str | None = None,
+        status: str | None = None,
+    ) -> Call[Preview]:
+        """What a replay would send; nothing is done."""
+        body = _range(created_from, created_before, event_type, status) | {"preview": True}
+        return post(one(Preview), "/v1/endpoints/{endpoint_id}/replay", endpoint_id, body=body)
+
+
+def _range(
+    created_from: datetime, created_before: datetime, event_type: str | None, status: str | None
+) -> dict[str, object]:
+    return {
+        "created_from": created_from,
+        "created_before": created_before,
+        "event_type": event_type,
+        "status": status,
+    }

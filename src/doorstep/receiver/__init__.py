@@ -1,0 +1,39 @@
+"""Receiving webhooks: is this request really from Doorstep, and has it been handled before?
+
+    from doorstep.receiver import Once, SqliteLedger, Webhook
+
+Knows no web framework and loads nothing of the engine. See docs/receiving.md.
+"""
+
+from __future__ import annotations
+
+from doorstep.receiver.errors import (
+    HeaderMissing,
+    HeaderUnreadable,
+    SignatureWrong,
+    StillHandling,
+    TooNew,
+    TooOld,
+    Unverified,
+)
+from doorstep.receiver.ledger import Ledger, MemoryLedger, Standing
+from doorstep.receiver.once import Once
+from doorstep.receiver.sqlite_ledger import SqliteLedger
+from doorstep.receiver.webhook import Received, Webhook
+
+__all__ = [
+    "HeaderMissing",
+    "HeaderUnreadable",
+    "Ledger",
+    "MemoryLedger",
+    "Once",
+    "Received",
+    "SignatureWrong",
+    "SqliteLedger",
+    "Standing",
+    "StillHandling",
+    "TooNew",
+    "TooOld",
+    "Unverified",
+    "Webhook",
+]
