@@ -17,10 +17,14 @@ import msgspec
 
 from doorstep.cli.main import run
 from doorstep.clock import Clock, Instant
+from doorstep.model.act import Act
+from doorstep.model.bulk import Bulk
 from doorstep.model.settlement import Settled, Settlement
 from doorstep.model.submission import Receipt, Submission, Verdict
 from doorstep.path.accept import Accepter
+from doorstep.path.bulk import BulkDesk
 from doorstep.services import worker
+from doorstep.stores.sql.sqlite import accepting
 from doorstep.stores.sql.sqlite.store import SqliteStore
 from doorstep.stores.store import Store
 
@@ -76,6 +80,25 @@ def count_attempts_at_settle() -> None:
     _put(worker, "reclaim", forgiving)
 
 
+def progress_apart_from_act() -> None:
+    """A bulk operation writes first how far it has come, and a moment later acts on what it has passed."""
+    write = BulkDesk._write
+
+    async def careless(desk: BulkDesk, bulk: Bulk, read: Bulk, act: Act | None = None) -> Bulk | None:
+        written = await write(desk, bulk, read)
+        if written is None or act is None:
+            return written
+        await asyncio.sleep(_COMMIT_SECONDS)
+        return await write(desk, written, written, act)
+
+    _put(BulkDesk, "_write", careless)
+
+
+def forget_the_order() -> None:
+    """Nobody waits for those that were accepted before it."""
+    _put(accepting, "BLOCK", "SELECT ?")
+
+
 def commit_without_sync() -> None:
     """SQLite with synchronous=NORMAL throughout: a commit is in the log file, but not yet on the disk."""
 
@@ -94,6 +117,8 @@ BREAKS: dict[str, Callable[[], None]] = {
     "acknowledge-before-commit": acknowledge_before_commit,
     "settle-without-token": settle_without_token,
     "count-attempts-at-settle": count_attempts_at_settle,
+    "progress-apart-from-act": progress_apart_from_act,
+    "forget-the-order": forget_the_order,
     "commit-without-sync": commit_without_sync,
 }
 

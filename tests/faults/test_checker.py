@@ -125,6 +125,13 @@ def leave_a_final_state(evidence: Evidence) -> None:
     ]
 
 
+def overtake(evidence: Evidence) -> None:
+    """Another one with the same ordering key, accepted later, was tried after the first failure of the first."""
+    evidence.state.deliveries[0] = evidence.state.deliveries[0]._replace(ordering_key="a")
+    evidence.state.deliveries.append(StoredDelivery(8, "e2", "ok", "delivered", 1, 0, 3, "a"))
+    evidence.state.moves.append(StoredMove(8, 1, 2_000, "pending", "in_progress"))
+
+
 def deliver_twice_without_a_fault(evidence: Evidence) -> None:
     evidence.arrivals.append(Arrival(3.0, "ok", "e1", "d1", 200, 1))
 
@@ -152,6 +159,7 @@ CRIMES: list[tuple[Rule, Callable[[Evidence], None]]] = [
     (checker.no_lease_is_taken_before_it_ends, take_a_lease_early),
     (checker.no_retry_is_early, retry_early),
     (checker.history_is_a_chain_of_allowed_moves, skip_a_line_of_history),
+    (checker.each_is_tried_after_those_before_it_have_ended, overtake),
     (checker.final_states_change_only_by_an_operator, leave_a_final_state),
     (checker.duplicates_are_bounded_by_the_faults, deliver_twice_without_a_fault),
 ]

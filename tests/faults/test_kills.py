@@ -18,10 +18,11 @@ def test_nothing_acknowledged_is_lost_while_every_process_is_killed_over_and_ove
     installation.receive("ok", "flaky", "slow")
     installation.receive("dribble", "endless", "reset")
     installation.serve(workers=1)
-    installation.enrol("plain", "fan", "hostile")
+    installation.enrol("plain", "fan", "hostile", "ordered")
     installation.add_worker()
     crashes = {name: hurt for name, hurt in database.faults(0.5).items() if name.startswith("kill")}
-    trial = run_trial(installation, kills(installation) | crashes, seconds=15)
+    types = "plain=12,fan=4,hostile=1,ordered=2"
+    trial = run_trial(installation, kills(installation) | crashes, types=types, seconds=15)
     print(f"\nkill -9 on {database.name}: {trial}")
     assert trial.clean, str(trial)
     assert trial.verdict.acknowledged > 100, str(trial)
@@ -55,6 +56,20 @@ def test_the_harness_catches_events_acknowledged_before_their_commit(
     verdict = judge(installation)
     print(f"\nacknowledge before commit: {verdict}")
     assert verdict.lost > 0
+
+
+def test_the_harness_catches_events_that_overtake_others_with_the_same_ordering_key(
+    install: Install, sqlite_database: SqliteDatabase
+) -> None:
+    installation = install(sqlite_database, program=program("forget-the-order"))
+    installation.receive("flaky")
+    installation.serve()
+    installation.enrol("ordered")
+    trial = run_trial(installation, {}, types="ordered=1", seconds=2)
+    print(f"\nforget the order: {trial}")
+    assert {violation.rule for violation in trial.verdict.violations} == {
+        "each is tried after those before it have ended"
+    }
 
 
 def kill_after_an_answer(installation: Installation) -> None:

@@ -235,6 +235,19 @@ def final_states_change_only_by_an_operator(evidence: Evidence) -> Iterator[str]
         yield f"deliveries {reopened[:10]} left a final state; acts audited: {evidence.state.operator_acts}"
 
 
+def each_is_tried_after_those_before_it_have_ended(evidence: Evidence) -> Iterator[str]:
+    """Of one receiver and ordering key, in the order of acceptance."""
+    ended: dict[tuple[str, str], tuple[int, StoredDelivery]] = {}
+    for delivery, moves in _histories(evidence):
+        if delivery.ordering_key is None or not moves:
+            continue
+        line = (delivery.receiver, delivery.ordering_key)
+        at, before = ended.get(line, (0, delivery))
+        if moves[0].at < at - _CLOCK_SLACK:
+            yield f"delivery {delivery.row} was tried {(at - moves[0].at) / _SECOND:.3f} s before {before.row} had ended"
+        ended[line] = (moves[-1].at, delivery)
+
+
 # -- duplicates ----------------------------------------------------------------------------------------------------
 
 
@@ -279,6 +292,7 @@ RULES: tuple[Rule, ...] = (
     no_lease_is_taken_before_it_ends,
     no_retry_is_early,
     history_is_a_chain_of_allowed_moves,
+    each_is_tried_after_those_before_it_have_ended,
     final_states_change_only_by_an_operator,
     duplicates_are_bounded_by_the_faults,
 )

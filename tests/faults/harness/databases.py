@@ -161,7 +161,7 @@ def read_final_state(database: Database) -> FinalState:
         ],
         attempts=[StoredAttempt(*row) for row in database.rows(_ATTEMPTS)],
         moves=[StoredMove(*row) for row in database.rows(_MOVES)],
-        operator_acts=database.rows("SELECT count(*) FROM doorstep_audit")[0][0],
+        operator_acts=sum(len(json.loads(subjects)) for (subjects,) in database.rows(_AUDITED)),
     )
 
 
@@ -176,10 +176,13 @@ SELECT e.id, e.uid, e.event_type, e.status, coalesce(e.payload, p.payload)
 FROM doorstep_events e LEFT JOIN doorstep_payloads p ON p.event_id = e.id
 """
 _DELIVERIES = (
-    "SELECT id, event_id, endpoint_id, state, attempt, retry_attempts, retries_max FROM doorstep_deliveries ORDER BY id"
+    "SELECT id, event_id, endpoint_id, state, attempt, retry_attempts, retries_max, ordering_key"
+    " FROM doorstep_deliveries ORDER BY id"
 )
 _ATTEMPTS = "SELECT delivery_id, number, late, code, started_at, finished_at, next_retry_at FROM doorstep_attempts"
 _MOVES = "SELECT delivery_id, move, at, old_state, new_state FROM doorstep_history"
+
+_AUDITED = "SELECT subjects FROM doorstep_audit"
 
 
 def _id(uid: bytes | UUID) -> str:

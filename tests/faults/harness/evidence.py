@@ -14,7 +14,9 @@ ROUTES: Mapping[str, frozenset[str]] = {
     "hostile": frozenset({"ok", "dead", "dribble", "endless", "reset"}),
     "steady": frozenset({"slow"}),
     "handled": frozenset({"handler"}),
+    "ordered": frozenset({"flaky"}),
     "backlog": frozenset({"recovering"}),
+    "letter": frozenset({"mending"}),
 }
 """Which receivers each event type goes to: the endpoints are made from it, and the checker expects it."""
 
@@ -58,6 +60,7 @@ class StoredDelivery(NamedTuple):
     attempt: int
     retry_attempts: int
     retries_max: int
+    ordering_key: str | None = None
 
 
 class StoredAttempt(NamedTuple):
@@ -104,6 +107,7 @@ class FinalState:
     attempts: list[StoredAttempt]
     moves: list[StoredMove]
     operator_acts: int = 0
+    """How many things the audit log says that operators acted upon."""
 
 
 @dataclass

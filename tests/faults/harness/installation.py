@@ -38,6 +38,7 @@ ENDPOINTS: Mapping[str, Mapping[str, Any]] = {
     "dribble": {"policy": _SHORT, "circuit": _NO_CIRCUIT},
     "endless": {"policy": _PATIENT, "circuit": _NO_CIRCUIT},
     "reset": {"policy": _SHORT, "circuit": _NO_CIRCUIT},
+    "mending": {"policy": _PATIENT, "circuit": _NO_CIRCUIT},
     "recovering": {"policy": _PATIENT, "circuit": {"failures_max": 5, "open_seconds": 1.0}},
 }
 """What each receiver's endpoint is like. Those that should end delivered have retries to spare for every kill."""

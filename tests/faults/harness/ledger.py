@@ -22,6 +22,8 @@ from collections.abc import Iterator
 from typing import Any, NamedTuple
 
 _BATCH_MAX = 20
+_LINES = 5
+"""How many ordering keys there are, for events of the type that has them."""
 _ANSWER_SECONDS_MAX = 5.0
 _RETRY_PAUSE_SECONDS = 0.1
 _PERSISTENCE_SECONDS = 30.0
@@ -32,6 +34,7 @@ class Draft(NamedTuple):
     event_type: str
     payload: str
     key: str | None
+    ordering_key: str | None = None
 
     @property
     def digest(self) -> str:
@@ -41,7 +44,8 @@ class Draft(NamedTuple):
     def json(self) -> str:
         """Put together by hand, because the payload's bytes must arrive exactly as they are, blanks included."""
         key = "" if self.key is None else f', "idempotency_key": "{self.key}"'
-        return f'{{"event_type": "{self.event_type}", "payload": {self.payload}{key}}}'
+        order = "" if self.ordering_key is None else f', "ordering_key": "{self.ordering_key}"'
+        return f'{{"event_type": "{self.event_type}", "payload": {self.payload}{key}{order}}}'
 
 
 class Log:
@@ -122,7 +126,9 @@ class Author:
     def _draft(self, name: str, keyed: bool) -> Draft:
         event_type = self._random.choices(self._types, self._weights)[0]
         padding = "é \\u0000 x" * self._random.randint(0, 200)
-        return Draft(event_type, f'{{"name":  "{name}", "padding": "{padding}"}}', name if keyed else None)
+        payload = f'{{"name":  "{name}", "padding": "{padding}"}}'
+        line = f"line {self._random.randrange(_LINES)}" if event_type == "ordered" else None
+        return Draft(event_type, payload, name if keyed else None, line)
 
 
 def _work(sender: Sender, author: Author, numbers: Iterator[int], rate: float, stop: threading.Event) -> None:

@@ -20,6 +20,8 @@ from typing import NamedTuple
 
 _SLOW_SECONDS = 0.3
 _ERROR_SHARE = 0.3
+MENDED = "mended"
+"""The file, in the folder of the installation, whose existence says that what was wrong has been put right."""
 
 
 class Request(NamedTuple):
@@ -65,6 +67,10 @@ def _sometimes() -> int | None:
     return 500 if random.random() < _ERROR_SHARE else 200
 
 
+def _once_mended() -> int | None:
+    return 200 if os.path.exists(MENDED) else 400
+
+
 def _never() -> int | None:
     return None
 
@@ -77,6 +83,7 @@ class Personality(NamedTuple):
 PERSONALITIES: dict[str, Personality] = {
     "ok": Personality(_always, _answer),
     "recovering": Personality(_always, _answer),
+    "mending": Personality(_once_mended, _answer),
     "flaky": Personality(_sometimes, _answer),
     "slow": Personality(_always, _slow),
     "dribble": Personality(_never, _dribble),

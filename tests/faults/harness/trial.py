@@ -58,8 +58,11 @@ def drain(installation: Installation, seconds_max: float = _DRAIN_SECONDS_MAX) -
     return time.monotonic() - started
 
 
-def judge(installation: Installation, faults: Iterable[Fault] = ()) -> Verdict:
-    """Collect the evidence of an installation that has come to rest, and hold it against the promises."""
+def judge(installation: Installation, faults: Iterable[Fault] = (), in_flight_max: int | None = None) -> Verdict:
+    """Collect the evidence of an installation that has come to rest, and hold it against the promises.
+
+    `in_flight_max` is for trials that know how much can be between its arrival and its settlement at most.
+    """
     faults = list(faults)
     arrivals = read_arrivals(*installation.folder.glob("*.arrivals"))
     lost_settles = _SETTLES_LOST_WITH_POSTGRES if installation.database.name == "postgres" else 0
@@ -70,7 +73,7 @@ def judge(installation: Installation, faults: Iterable[Fault] = ()) -> Verdict:
             state=read_final_state(installation.database),
             faults=faults,
             lease_seconds=installation.lease_seconds,
-            in_flight_max=CONCURRENCY * (1 + len(installation.workers)) + lost_settles,
+            in_flight_max=in_flight_max or CONCURRENCY * (1 + len(installation.workers)) + lost_settles,
         )
     )
 

@@ -1,0 +1,69 @@
+"""Runs one command of the program to its end."""
+
+from __future__ import annotations
+
+import json
+import subprocess
+import sys
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any, NamedTuple
+
+from typer.testing import CliRunner
+
+from doorstep.cli.main import app
+from tests.integration.program import ADMIN_KEY, PATIENCE_SECONDS, Program, clean_environment
+
+
+class Ended(NamedTuple):
+    """A command that has ended. Nothing it said is ever a traceback."""
+
+    code: int
+    out: str
+    err: str
+
+    @property
+    def json(self) -> Any:
+        """The one document on standard output."""
+        assert self.code == 0, self.err
+        return json.loads(self.out)
+
+    @property
+    def lines(self) -> list[Any]:
+        """One document a line."""
+        return [json.loads(line) for line in self.out.splitlines()]
+
+
+def doorstep(
+    *arguments: str,
+    folder: Path | None = None,
+    environment: Mapping[str, str] | None = None,
+    stdin: bytes = b"",
+) -> Ended:
+    done = subprocess.run(
+        [sys.executable, "-m", "doorstep", *arguments],
+        cwd=folder,
+        env=clean_environment() | dict(environment or {}),
+        input=stdin,
+        capture_output=True,
+        timeout=3 * PATIENCE_SECONDS,
+        check=False,
+    )
+    ended = Ended(done.returncode, done.stdout.decode(), done.stderr.decode())
+    assert "Traceback" not in ended.out + ended.err, ended
+    return ended
+
+
+class Remote:
+    """Commands against one running program, with one key. They run in this process: the same code, started sooner."""
+
+    def __init__(self, program: Program, key: str = ADMIN_KEY) -> None:
+        self.environment = {"DOORSTEP_URL": program.url, "DOORSTEP_API_KEY": key}
+
+    def __call__(self, *arguments: str, stdin: bytes = b"") -> Ended:
+        done = CliRunner().invoke(app, arguments, input=stdin, env=self.environment)
+        assert done.exception is None or isinstance(done.exception, SystemExit), done.exception
+        return Ended(done.exit_code, done.stdout, done.stderr)
+
+    def json(self, *arguments: str, stdin: bytes = b"") -> Any:
+        return self(*arguments, "--json", stdin=stdin).json
