@@ -7,13 +7,17 @@ python docs/generate.py --check   fails if they are not up to date
 from __future__ import annotations
 
 import sys
+from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import Any
 
 import typer
 
+from doorstep.api.access import ALLOWED
 from doorstep.api.application import create_application
+from doorstep.api.openapi import operations
 from doorstep.app import Doorstep
+from doorstep.cli.exits import MEANINGS
 from doorstep.cli.main import app as cli
 from doorstep.config import setting_rows
 from doorstep.model.delivery import TRANSITION_TABLE, DeliveryState
@@ -99,16 +103,45 @@ def settings_page() -> str:
 
 
 def commands_page() -> str:
-    group: Any = typer.main.get_command(cli)
-    lines = ["# Commands", "", "This page is generated from the command line's own help.", ""]
+    lines = [
+        "# Commands",
+        "",
+        "This page is generated from the command line's own help. `doorstep --install-completion` adds completion to",
+        "your shell. Commands that talk to a server find it and the key in `DOORSTEP_URL` and `DOORSTEP_API_KEY`. With",
+        "`--json`, standard output is JSON and nothing else; what is said to people goes to standard error.",
+        "",
+        "| exit code | meaning |",
+        "| --- | --- |",
+        *(f"| {code.value} | {about} |" for code, about in MEANINGS.items()),
+        "",
+    ]
+    return "\n".join([*lines, *_commands(typer.main.get_command(cli), "doorstep", "##")])
+
+
+def _commands(group: Any, path: str, mark: str) -> Iterator[str]:
     for name, command in group.commands.items():
-        lines += [f"## `doorstep {name}`", "", command.help or "", ""]
-        options = [option for option in command.params if not option.hidden]
-        if options:
-            lines += ["| option | what it is |", "| --- | --- |"]
-            lines += [f"| `{', '.join(option.opts)}` | {option.help} |" for option in options]
-            lines.append("")
-    return "\n".join(lines)
+        yield from (f"{mark} `{path} {name}`", "", _paragraphs(command.help or ""), "")
+        if hasattr(command, "commands"):
+            yield from _commands(command, f"{path} {name}", f"{mark}#")
+        else:
+            yield from _options(command.params)
+
+
+def _options(params: Sequence[Any]) -> Iterator[str]:
+    shown = [param for param in params if not getattr(param, "hidden", False)]
+    if not shown:
+        return
+    yield from ("| option | what it is |", "| --- | --- |")
+    for param in shown:
+        named = (
+            ", ".join((*param.opts, *param.secondary_opts)) if param.opts[0].startswith("-") else param.opts[0].upper()
+        )
+        yield f"| `{named}` | {(param.help or '').replace('|', ', ')} |"
+    yield ""
+
+
+def _paragraphs(text: str) -> str:
+    return "\n\n".join(" ".join(part.split()) for part in text.split("\n\n"))
 
 
 def api_page() -> str:
@@ -117,16 +150,22 @@ def api_page() -> str:
         "# HTTP API",
         "",
         "This page is generated from the API's own description, which a running Doorstep gives in full, with the shape",
-        "of every request and answer, at `/openapi.json`. Paths under `/v1` need a key: `X-API-Key`, or",
-        "`Authorization: Bearer`. Errors are `application/problem+json`.",
+        "of every request and answer, at `/openapi.json`, and to read at `/docs`. Paths under `/v1` need a key:",
+        "`X-API-Key`, or `Authorization: Bearer`. Errors are `application/problem+json`.",
         "",
-        "| request | does |",
+        "## Roles",
+        "",
+        "| role | may |",
         "| --- | --- |",
+        *(f"| `{role}` | {', '.join(sorted(allowed))} |" for role, allowed in ALLOWED.items()),
+        "",
+        "## Routes",
+        "",
+        "| request | does | needs |",
+        "| --- | --- | --- |",
     ]
-    for path, operations in sorted(described["paths"].items()):
-        for method, operation in operations.items():
-            about = operation.get("description") or f"{operation['summary']}."
-            lines.append(f"| `{method.upper()} {path}` | {about} |")
+    for line, operation in operations(described):
+        lines.append(f"| `{line}` | {operation['description']} | {operation.get('x-permission', '')} |")
     return "\n".join([*lines, ""])
 
 

@@ -16,9 +16,16 @@ def fences(page: Path, *languages: str) -> list[str]:
     return [code for language, code in found if language in languages]
 
 
+def section(page: Path, heading: str) -> str:
+    """What stands under a heading of the second level."""
+    text = page.read_text().partition(f"\n## {heading}\n")[2].partition("\n## ")[0]
+    assert text, f"{page.name} has a section {heading!r}"
+    return text
+
+
 def rows(page: Path, heading: str) -> list[list[str]]:
     """The rows of the first table after a heading, without its head, cell by cell."""
-    text = page.read_text().partition(f"\n{heading}\n")[2]
+    text = f"\n{page.read_text()}".partition(f"\n{heading}\n")[2]
     table = re.search(r"^\|.*?(?=\n\n|\Z)", text, re.DOTALL | re.MULTILINE)
     assert table, f"{page.name} has a table under {heading!r}"
     return [[cell.strip() for cell in line.strip().strip("|").split("|")] for line in table[0].splitlines()[2:]]

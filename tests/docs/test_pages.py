@@ -4,10 +4,12 @@ from __future__ import annotations
 
 import ast
 import re
+import shlex
 import subprocess
 import sys
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from pathlib import Path
+from typing import Any
 
 import pytest
 import typer
@@ -19,6 +21,8 @@ from doorstep.config import setting_rows
 from tests.docs.pages import DOCS, PAGES, ROOT, fences
 
 ALL_TEXT = "\n".join(page.read_text() for page in PAGES)
+_COMPLETION = {"--install-completion"}
+"""Typer adds it by itself, to the program and not to a command."""
 _every_page = pytest.mark.parametrize("page", PAGES, ids=lambda page: str(page.relative_to(ROOT)))
 
 
@@ -39,11 +43,40 @@ def test_no_page_names_a_setting_that_does_not_exist() -> None:
 
 
 def test_every_command_and_option_is_documented() -> None:
-    commands = typer.main.get_command(cli).commands  # type: ignore[attr-defined]
-    for name, command in commands.items():
-        assert f"`doorstep {name}`" in ALL_TEXT
+    found = dict(_commands(typer.main.get_command(cli), "doorstep"))
+    assert len(found) > 40
+    for path, command in found.items():
+        assert f"# `{path}`\n" in ALL_TEXT
+        section = ALL_TEXT.partition(f"# `{path}`\n")[2].partition("\n## ")[0]
         for option in command.params:
-            assert option.hidden or f"`{option.opts[0]}`" in ALL_TEXT, (name, option.opts)
+            hidden = getattr(option, "hidden", False)
+            flag = option.opts[0]
+            assert hidden or f"`{flag if flag.startswith('-') else flag.upper()}" in section, (path, flag)
+
+
+@_every_page
+def test_every_command_line_in_a_shell_example_would_be_understood(page: Path) -> None:
+    """Parsed to the last option, and not run."""
+    for line in (line for code in fences(page, "sh") for line in code.splitlines() if line.startswith("doorstep ")):
+        command, words = _command(shlex.split(line, comments=True))
+        command.make_context(line, words)
+
+
+@_every_page
+def test_every_command_that_a_page_names_exists_with_its_options(page: Path) -> None:
+    """In backticks; arguments may be left out there."""
+    for line in re.findall(r"`(doorstep [^`]+)`", page.read_text()):
+        command, words = _command(line.split())
+        known = {name for option in command.params for name in (*option.opts, *option.secondary_opts)} | _COMPLETION
+        assert {word for word in words if word.startswith("--")} <= known, line
+
+
+def test_the_control_a_wrong_command_line_is_noticed() -> None:
+    with pytest.raises(AssertionError, match="paws"):
+        _command(["doorstep", "endpoints", "paws", "shop"])
+    command, words = _command(["doorstep", "endpoints", "pause", "shop", "--nonsense"])
+    with pytest.raises(Exception, match="--nonsense"):
+        command.make_context("control", words)
 
 
 def test_every_route_is_documented() -> None:
@@ -90,6 +123,23 @@ def test_every_path_that_a_page_names_exists(page: Path) -> None:
 def test_every_page_in_docs_is_linked_from_the_readme() -> None:
     readme = (ROOT / "README.md").read_text()
     assert [page.name for page in DOCS.glob("*.md") if f"(docs/{page.name})" not in readme] == []
+
+
+def _command(words: Sequence[str]) -> tuple[Any, list[str]]:
+    """The command that a line leads to, and what is left of the line for it."""
+    found, rest = typer.main.get_command(cli), list(words[1:])
+    while rest and not rest[0].startswith("-") and hasattr(found, "commands"):
+        assert rest[0] in found.commands, f"there is no command {rest[0]} in {' '.join(words)}"
+        found = found.commands[rest.pop(0)]
+    return found, rest
+
+
+def _commands(group: Any, path: str) -> Iterator[tuple[str, Any]]:
+    for name, command in group.commands.items():
+        if hasattr(command, "commands"):
+            yield from _commands(command, f"{path} {name}")
+        else:
+            yield f"{path} {name}", command
 
 
 def _paths(page: Path) -> Iterator[str]:

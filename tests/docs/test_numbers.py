@@ -1,0 +1,83 @@
+"""The numbers and names in the guides are those of the code."""
+
+from __future__ import annotations
+
+import re
+
+from doorstep import keys
+from doorstep.api import bodies, ingest, throttle
+from doorstep.api.access import ALLOWED
+from doorstep.config import Settings
+from doorstep.metrics import Metrics
+from doorstep.path import accept, bulk, keyring, registrar
+from doorstep.path.tuning import Tuning
+from doorstep.policy import payload
+from doorstep.stores.bounds import COUNT_MAX, EXAMINED_MAX
+from doorstep.wire.http_transport import HttpTransport
+from tests.docs.pages import DOCS, ROOT, rows
+
+KIB = 1024
+SECURITY, OPERATING, GLOSSARY = (DOCS / f"{name}.md" for name in ("security", "operating", "glossary"))
+
+
+def test_the_limits_are_those_of_the_code() -> None:
+    settings = Settings()
+    written = {what: limit for what, limit, _ in rows(SECURITY, "## Limits")}
+    assert written == {
+        "payload of an event": f"{settings.payload_bytes_max // KIB} KiB",
+        "a batch": f"{ingest.BATCH_MAX:,} events, {settings.batch_bytes_max // KIB**2} MiB",
+        "any other request": f"{bodies.SMALL_BODY_BYTES_MAX // KIB} KiB",
+        "nesting of JSON, digits of a number": f"{payload.DEPTH_MAX}, {payload.DIGITS_MAX}",
+        "metadata of an event": f"{accept._METADATA_BYTES_MAX // KIB} KiB",
+        "idempotency key, ordering key": f"{accept._KEY_CHARACTERS_MAX} characters",
+        "requests of a key, on each process": "none, with a burst of two seconds' worth",
+        "one attempt": f"{settings.timeout_seconds:g} s in all",
+        "what is read and kept of an answer": f"{_default(HttpTransport, 'body_bytes_max') // KIB} KiB",
+        "living keys of an organization": f"{keyring._LIVING_MAX:,}",
+        "page of a list": "200 (events and inbox 1,000)",
+    }
+    assert (settings.requests_per_second, throttle._BURST_SECONDS) == (0, 2)
+
+
+def test_the_settings_that_change_limits_exist() -> None:
+    named = re.findall(r"`DOORSTEP_([A-Z_]+)`", "".join(row[2] for row in rows(SECURITY, "## Limits")))
+    assert len(named) == 4
+    assert [name for name in named if not hasattr(Settings(), name.lower())] == []
+
+
+def test_the_roles_are_those_of_the_code() -> None:
+    assert {row[0].strip("`") for row in rows(SECURITY, "## Who may do what")} == set(ALLOWED)
+
+
+def test_the_numbers_in_the_text_are_those_of_the_code() -> None:
+    security, operating = (" ".join(page.read_text().split()) for page in (SECURITY, OPERATING))
+    architecture = " ".join((ROOT / "ARCHITECTURE.md").read_text().split())
+    assert f"their first {keys._PREFIX_CHARACTERS} characters" in security
+    assert f"within {keyring.REMEMBERED_SECONDS} seconds" in security
+    assert registrar.OVERLAP_SECONDS == 86_400 and "(a day by default," in security
+    assert f"at most {registrar._OVERLAP_SECONDS_MAX / 86_400:g})" in security
+    assert f"at most {registrar._SECRETS_MAX} sign at once" in security
+    assert f"at most {bulk._IN_FLIGHT_MAX} are under way" in operating
+    assert f"At most {bulk._IN_FLIGHT_MAX} are under way" in architecture
+    assert f"goes out at {bulk._REPLAY_RATE:g} a second" in operating
+    assert Tuning().revive_after_seconds == 5 and "is due in five seconds" in operating
+    assert f"up to {COUNT_MAX:,}" in operating
+    assert f"no more than {EXAMINED_MAX:,} index entries, a count at no more than {COUNT_MAX:,}" in architecture
+    assert f"removed after {Settings().inbox_retention_days:g} days" in operating
+
+
+def test_the_metrics_are_those_that_are_counted() -> None:
+    table = rows(OPERATING, "## What to watch")
+    named = {name for row in table for name in re.findall(r"`(doorstep_\w+)`", row[0])}
+    counted = set(re.findall(rb"^# TYPE (doorstep_\w+) (?:counter|gauge)$", Metrics().text(), re.MULTILINE))
+    assert named == {name.decode() for name in counted if not name.endswith(b"_created")}
+
+
+def test_the_glossary_is_in_alphabetical_order_and_has_each_word_once() -> None:
+    words = [row[0].lower() for row in rows(GLOSSARY, "# Glossary")]
+    assert words == sorted(set(words))
+
+
+def _default(transport: type, name: str) -> int:
+    default: int = transport.__init__.__kwdefaults__[name]  # type: ignore[misc]
+    return default
