@@ -17,7 +17,7 @@ import msgspec
 
 from doorstep.cli.main import run
 from doorstep.clock import Clock, Instant
-from doorstep.model.act import Act
+from doorstep.model.act import Act, AuditLine
 from doorstep.model.bulk import Bulk
 from doorstep.model.settlement import Settled, Settlement
 from doorstep.model.submission import Receipt, Submission, Verdict
@@ -29,6 +29,8 @@ from doorstep.stores.sql.sqlite.store import SqliteStore
 from doorstep.stores.store import Store
 
 _COMMIT_SECONDS = 0.3
+ACT_SECONDS = 2.0
+"""Between what a careless bulk operation writes and what it does: long enough to be killed there."""
 
 
 def acknowledge_before_commit() -> None:
@@ -84,11 +86,13 @@ def progress_apart_from_act() -> None:
     """A bulk operation writes first how far it has come, and a moment later acts on what it has passed."""
     write = BulkDesk._write
 
-    async def careless(desk: BulkDesk, bulk: Bulk, read: Bulk, act: Act | None = None) -> Bulk | None:
-        written = await write(desk, bulk, read)
+    async def careless(
+        desk: BulkDesk, bulk: Bulk, read: Bulk, act: Act | None = None, line: AuditLine | None = None
+    ) -> Bulk | None:
+        written = await write(desk, bulk, read, line=line)
         if written is None or act is None:
             return written
-        await asyncio.sleep(_COMMIT_SECONDS)
+        await asyncio.sleep(ACT_SECONDS)
         return await write(desk, written, written, act)
 
     _put(BulkDesk, "_write", careless)
