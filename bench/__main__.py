@@ -11,7 +11,20 @@ from collections.abc import Callable, Iterator
 
 from bench.databases import Databases, StoreName
 from bench.figures import Figure, keep, print_figure, print_summary
-from bench.measures import accept, claim, dispatch, fairness, idle, latency, memory, processes, retries
+from bench.measures import (
+    accept,
+    bulk,
+    claim,
+    dispatch,
+    fairness,
+    idle,
+    latency,
+    memory,
+    processes,
+    reads,
+    reschedule,
+    retries,
+)
 from bench.receiver import Receiver
 from bench.setting import Setting
 
@@ -21,6 +34,9 @@ MEASURES: dict[str, Callable[[Setting], Iterator[Figure]]] = {
     "latency": latency.measure,
     "fairness": fairness.measure,
     "retries": retries.measure,
+    "reschedule": reschedule.measure,
+    "reads": reads.measure,
+    "bulk": bulk.measure,
     "claim": claim.measure,
     "idle": idle.measure,
     "processes": processes.measure,
@@ -68,7 +84,7 @@ def _arguments() -> argparse.Namespace:
     parser = argparse.ArgumentParser(prog="bench", description=__doc__)
     parser.add_argument("names", nargs="*", metavar="name", choices=[*MEASURES, []], help=", ".join(MEASURES))
     parser.add_argument("--store", choices=("sqlite", "postgres", "both"), default="both")
-    parser.add_argument("--quick", action="store_true", help="smaller numbers, under two minutes in all")
+    parser.add_argument("--quick", action="store_true", help="smaller numbers, a few minutes in all")
     return parser.parse_args()
 
 

@@ -11,6 +11,7 @@ from dataclasses import dataclass
 from itertools import count
 from pathlib import Path
 from typing import Literal, Self
+from uuid import UUID
 
 from tests.postgres_server import PostgresServer
 
@@ -44,6 +45,13 @@ class Database:
             return [tuple(int(value) for value in line.split("|")) for line in lines]
         with sqlite3.connect(self.path) as connection:
             return list(connection.execute(question))
+
+    def ids(self, question: str) -> list[UUID]:
+        """The answer to a question about ids."""
+        if self.server is not None:
+            return [UUID(line) for line in self.server.sql(question, database=self.path.name).splitlines()]
+        with sqlite3.connect(self.path) as connection:
+            return [UUID(bytes=uid) for (uid,) in connection.execute(question)]
 
     def server_cpu_seconds(self) -> float:
         return self.server.cpu_seconds() if self.server is not None else 0.0

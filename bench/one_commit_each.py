@@ -8,7 +8,7 @@ from __future__ import annotations
 from doorstep.cli.main import run
 from doorstep.path import accept
 
-accept._BATCH_MAX = 1
+accept._BATCH_MAX = accept._BATCH_MAX._replace(events=1)
 
 if __name__ == "__main__":
     run()

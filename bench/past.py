@@ -11,17 +11,27 @@ from doorstep.clock import Instant
 
 def add_finished(database: Database, count: int, settled_at: Instant) -> None:
     """`count` delivered deliveries of the first endpoint, each with its event, its attempt and its history."""
+    _add_settled(database, count, settled_at, _DELIVERED)
+
+
+def add_dead(database: Database, count: int, died_at: Instant) -> range:
+    """`count` dead letters of the first endpoint, each the end of a failed event; returns their row ids."""
+    return _add_settled(database, count, died_at, _DEAD | {"ended": died_at, "failed": died_at})
+
+
+def _add_settled(database: Database, count: int, at: Instant, bits: dict[str, object]) -> range:
     first = _next_id(database)
     numbers = _numbers(first, count)
-    bits = _bits(database) | {"at": settled_at}
+    bits = bits | _bits(database) | {"at": at}
     database.run(
-        numbers + _EVENTS.format_map(bits | {"status": "delivered", "open": 0, "done": 1}),
-        numbers + _FINISHED.format_map(bits),
+        numbers + _EVENTS.format_map(bits),
+        numbers + _SETTLED.format_map(bits),
         numbers + _ATTEMPTS.format_map(bits),
         numbers + _history(bits, 1, "pending", "in_progress"),
-        numbers + _history(bits, 2, "in_progress", "delivered"),
+        numbers + _history(bits, 2, "in_progress", str(bits["state"])),
         *_move_marks(database, first + count - 1),
     )
+    return range(first, first + count)
 
 
 def add_retries(database: Database, count: int, due_at: Instant, spacing: Instant) -> int:
@@ -33,25 +43,36 @@ def add_retries(database: Database, count: int, due_at: Instant, spacing: Instan
     numbers = _numbers(first, count)
     bits = _bits(database) | {"at": due_at, "first": first, "spacing": spacing}
     database.run(
-        numbers + _EVENTS.format_map(bits | {"status": "queued", "open": 1, "done": 0}),
+        numbers + _EVENTS.format_map(bits | _WAITING),
         numbers + _RETRIES.format_map(bits),
         *_move_marks(database, first + count - 1),
     )
     return first
 
 
+_WAITING: dict[str, object] = {"status": "queued", "open": 1, "dead": 0, "done": 0, "ended": "NULL"}
+_DELIVERED: dict[str, object] = {
+    "status": "delivered", "open": 0, "dead": 0, "done": 1, "ended": "NULL",
+    "state": "delivered", "failed": "NULL", "answer": 200, "error": "NULL, NULL, NULL, NULL", "said": "NULL, NULL, ''",
+}  # fmt: skip
+_DEAD: dict[str, object] = {
+    "status": "failed", "open": 0, "dead": 1, "done": 0,
+    "state": "dead", "answer": 400, "error": "'permanent', 'INVALID_FORMAT', 'past', 1",
+    "said": "'permanent', 'INVALID_FORMAT', 'past'",
+}  # fmt: skip
+
 _EVENTS = """
-INSERT INTO doorstep_events (id, uid, org_id, event_type, status, delivery_count, open_count, done_count, created_at,
-    correlation_id, metadata, payload)
-SELECT i, {uid}, (SELECT min(org_id) FROM doorstep_endpoints), 'bench', '{status}', 1, {open}, {done}, {at},
-    'past', {bytes}, {bytes} FROM numbers
+INSERT INTO doorstep_events (id, uid, org_id, event_type, status, delivery_count, open_count, dead_count, done_count,
+    created_at, ended_at, correlation_id, metadata, payload)
+SELECT i, {uid}, (SELECT min(org_id) FROM doorstep_endpoints), 'bench', '{status}', 1, {open}, {dead}, {done},
+    {at}, {ended}, 'past', {bytes}, {bytes} FROM numbers
 """
 
-_FINISHED = """
+_SETTLED = """
 INSERT INTO doorstep_deliveries (id, uid, org_id, event_id, endpoint_id, state, created_at, token, attempt, retries_max,
-    moves, last_attempt_at, settled_at, response_code)
-SELECT i, {uid}, (SELECT min(org_id) FROM doorstep_endpoints), i, (SELECT min(id) FROM doorstep_endpoints), 'delivered',
-    {at}, 1, 1, 3, 2, {at}, {at}, 200 FROM numbers
+    moves, first_failed_at, last_attempt_at, settled_at, response_code, category, code, reason, cause)
+SELECT i, {uid}, (SELECT min(org_id) FROM doorstep_endpoints), i, (SELECT min(id) FROM doorstep_endpoints), '{state}',
+    {at}, 1, 1, 3, 2, {failed}, {at}, {at}, {answer}, {error} FROM numbers
 """
 
 _RETRIES = """
@@ -65,8 +86,9 @@ FROM numbers
 
 _ATTEMPTS = """
 INSERT INTO doorstep_attempts (delivery_id, number, move, late, org_id, worker, started_at, finished_at, dns_us,
-    connect_us, tls_us, first_byte_us, response_code, reason, detail, request_headers, response_headers, response_body)
-SELECT i, 1, 2, 0, (SELECT min(org_id) FROM doorstep_endpoints), 'past', {at}, {at}, 0, 0, 0, 900, 200, '', '',
+    connect_us, tls_us, first_byte_us, response_code, category, code, reason, detail, request_headers, response_headers,
+    response_body)
+SELECT i, 1, 2, 0, (SELECT min(org_id) FROM doorstep_endpoints), 'past', {at}, {at}, 0, 0, 0, 900, {answer}, {said}, '',
     {bytes}, {bytes}, {bytes} FROM numbers
 """
 

@@ -1,7 +1,8 @@
 """The receiver of all deliveries: a process of its own that reads only enough HTTP to find where requests end.
 
 What it does with a request is said by the path: `/ok` answers at once, `/stamp` also notes when the event
-arrived, `/hang` never answers. `/control/…` is for the bench. It costs about 10 µs a request.
+arrived, `/hang` never answers, `/together/N` keeps everybody waiting until there are N of them, and then answers 503
+to all at once. `/control/…` is for the bench. It costs about 10 µs a request.
 """
 
 from __future__ import annotations
@@ -12,11 +13,14 @@ import json
 import subprocess
 import sys
 import time
+from collections.abc import Collection
 from typing import Self, cast
 
 import uvloop
 
 _OK = b"HTTP/1.1 200 OK\r\nContent-Type: text/plain\r\nContent-Length: 2\r\n\r\nok"
+_LOST_AFTER_SECONDS = 10
+_NOT_NOW = b"HTTP/1.1 503 Not Now\r\nContent-Length: 0\r\n\r\n"
 
 
 class Receiver:
@@ -44,6 +48,17 @@ class Receiver:
         arrivals: dict[str, int] = json.loads(self._ask("arrivals"))
         return arrivals
 
+    def await_arrivals(self, wanted: Collection[str]) -> dict[str, int]:
+        """The same, once all of these have arrived."""
+        deadline = time.monotonic() + _LOST_AFTER_SECONDS
+        arrived: dict[str, int] = {}
+        while missing := [event_id for event_id in wanted if event_id not in arrived]:
+            if time.monotonic() > deadline:
+                raise RuntimeError(f"{len(missing)} of {len(wanted)} events did not arrive")
+            time.sleep(0.05)
+            arrived |= self.take_arrivals()
+        return arrived
+
     def _ask(self, question: str) -> bytes:
         connection = http.client.HTTPConnection("127.0.0.1", self.port, timeout=30)
         try:
@@ -57,6 +72,7 @@ class _Ledger:
     def __init__(self) -> None:
         self.answered = 0
         self.arrivals: dict[str, int] = {}
+        self.waiting: list[asyncio.Transport] = []
 
 
 class _Connection(asyncio.Protocol):
@@ -83,12 +99,21 @@ class _Connection(asyncio.Protocol):
         elif path.startswith(b"/stamp"):
             self._ledger.arrivals.setdefault(_header(head, b"webhook-id: ").decode(), time.monotonic_ns())
             self._accept()
+        elif path.startswith(b"/together/"):
+            self._wait(int(path[10 : path.index(b" ")]))
         elif path.startswith(b"/control/"):
             self._control(path)
 
     def _accept(self) -> None:
         self._ledger.answered += 1
         self._transport.write(_OK)
+
+    def _wait(self, count: int) -> None:
+        self._ledger.waiting.append(self._transport)
+        if len(self._ledger.waiting) >= count:
+            together, self._ledger.waiting = self._ledger.waiting, []
+            for transport in together:
+                transport.write(_NOT_NOW)
 
     def _control(self, path: bytes) -> None:
         body = json.dumps(self._ledger.answered).encode()

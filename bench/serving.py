@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import http.client
+import json
 import os
 import re
 import signal
@@ -11,7 +12,7 @@ import sys
 import tempfile
 import time
 from pathlib import Path
-from typing import Self
+from typing import Any, Self
 
 import psutil
 
@@ -43,12 +44,16 @@ class Serving:
         return self
 
     def __exit__(self, *exc: object) -> None:
+        died = self._process.poll()
         self._process.send_signal(signal.SIGTERM)
         try:
             self._process.wait(timeout=40)
         except subprocess.TimeoutExpired:
             self._process.kill()
+        words = (Path(self._folder.name) / "words").read_text()[-4_000:]
         self._folder.cleanup()
+        if died is not None:
+            raise RuntimeError(f"doorstep serve ended by itself with exit code {died}:\n{words}")
 
     def cpu_seconds(self) -> float:
         """CPU used so far by the process and its workers."""
@@ -64,19 +69,23 @@ class Serving:
 
 
 class Client:
-    """A plain client that sends one event at a time over one connection."""
+    """A plain client that makes one call at a time over one connection."""
 
     def __init__(self, port: int) -> None:
         self._connection = http.client.HTTPConnection("127.0.0.1", port, timeout=30)
 
     def send(self, body: bytes) -> str:
         """Send an event; returns its id."""
-        self._connection.request("POST", "/v1/events", body, {"X-API-Key": ADMIN_KEY})
+        return str(self.call("POST", "/v1/events", body)["event_id"])
+
+    def call(self, method: str, path: str, body: bytes | None = None) -> Any:
+        """Any call; its answer, which must be a good one."""
+        self._connection.request(method, path, body, {"X-API-Key": ADMIN_KEY, "Content-Type": "application/json"})
         response = self._connection.getresponse()
         answer = response.read()
-        if response.status != 202:
-            raise RuntimeError(f"the event was not accepted: {response.status} {answer.decode()}")
-        return re.search(rb'"event_id":\s*"([^"]+)"', answer)[1].decode()  # type: ignore[index]
+        if response.status >= 300:
+            raise RuntimeError(f"{method} {path} was answered {response.status}: {answer.decode()}")
+        return json.loads(answer)
 
     def close(self) -> None:
         self._connection.close()

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
+from typing import Any
 
 from bench.databases import Database, Databases, StoreName
 from bench.receiver import Receiver
@@ -37,9 +38,10 @@ def variables(database: Database) -> dict[str, str]:
     }
 
 
-def settings_for(url: str) -> Settings:
+def settings_for(url: str, **more: Any) -> Settings:
     """The same, for a Doorstep inside this process."""
     return Settings(
+        **more,
         database_url=url,
         admin_key=ADMIN_KEY,
         secret_key=SECRET_KEY,

@@ -25,13 +25,18 @@ _DEAD_IN = (("its own", DEFAULT_ORG), ("another", OTHER_ORG))
 def measure(setting: Setting) -> Iterator[Figure]:
     flood = setting.scaled(100_000, 10_000)
     for store in setting.stores:
-        idle = percentile(_samples(setting, store, flood=0), 0.99)
-        yield Figure(f"{store}: p99 to a healthy endpoint, idle", idle, "ms")
+        calm = _samples(setting, store, flood=0)
+        idle = percentile(calm, 0.99)
+        yield Figure(f"{store}: p99 to a healthy endpoint, idle", idle, "ms", note=_note(calm))
         for words, org_id in _DEAD_IN[: setting.scaled(2, 1)]:
             samples = _samples(setting, store, flood, org_id)
             p99 = percentile(samples, 0.99)
-            yield Figure(f"{store}: p99 with {flood:,} dead ones in {words} org", p99, "ms", note=f"N={len(samples)}")
+            yield Figure(f"{store}: p99 with {flood:,} dead ones in {words} org", p99, "ms", note=_note(samples))
             yield Figure(f"{store}: with the dead in {words} org ÷ idle", p99 / idle, "×", TARGET)
+
+
+def _note(samples: list[float]) -> str:
+    return f"p50 {percentile(samples, 0.5):.1f} ms, N={len(samples)}"
 
 
 def _samples(setting: Setting, store: StoreName, flood: int, org_id: UUID = DEFAULT_ORG) -> list[float]:

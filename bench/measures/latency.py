@@ -15,7 +15,6 @@ from bench.timing import percentile
 
 TARGET = at_most(10.0)
 _PAUSE_SECONDS = 0.02
-_LOST_AFTER_SECONDS = 10
 
 
 def measure(setting: Setting) -> Iterator[Figure]:
@@ -41,20 +40,9 @@ def arrivals_ms(serving: Serving, receiver: Receiver, count: int) -> list[float]
         at = time.monotonic_ns()
         sent[_send(client)] = at
     client.close()
-    arrived = _await_all(receiver, set(sent))
+    arrived = receiver.await_arrivals(sent)
     return [(arrived[event_id] - at) / 1e6 for event_id, at in sent.items()]
 
 
 def _send(client: Client) -> str:
     return client.send(b'{"event_type": "stamped", "payload": %s}' % PAYLOAD)
-
-
-def _await_all(receiver: Receiver, wanted: set[str]) -> dict[str, int]:
-    deadline = time.monotonic() + _LOST_AFTER_SECONDS
-    arrived: dict[str, int] = {}
-    while not wanted <= arrived.keys():
-        arrived |= receiver.take_arrivals()
-        if time.monotonic() > deadline:
-            raise RuntimeError(f"{len(wanted - arrived.keys())} of {len(wanted)} events did not arrive")
-        time.sleep(0.05)
-    return arrived

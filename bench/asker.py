@@ -1,0 +1,52 @@
+"""A load of clients that ask: each asks one of the given questions, thinks for a while, and asks the next."""
+
+from __future__ import annotations
+
+import random
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+
+import uvloop
+
+from bench.calling import call_for
+from bench.setting import ADMIN_KEY
+from bench.timing import Stopwatch, percentile
+
+
+@dataclass(frozen=True)
+class Answers:
+    """What came of it."""
+
+    count: int
+    per_second: float
+    p50_ms: float
+    p95_ms: float
+    p99_ms: float
+    refused: int
+    """Answers other than 200."""
+    cpu_share: float
+    """What the clients themselves took of a core."""
+
+
+def ask_all(port: int, paths: Sequence[str], clients: int, think_seconds: float, seconds: float) -> Answers:
+    """Ask for so many seconds; run it in a process of its own. `think_seconds` is the mean of an exponential pause."""
+    chance = random.Random(1)
+    watch = Stopwatch()
+    requests = [_requests(paths, random.Random(number)) for number in range(clients)]
+    think = (lambda: chance.expovariate(1 / think_seconds)) if think_seconds else (lambda: 0.0)
+    tally = uvloop.run(call_for(seconds, port, requests, b"HTTP/1.1 200", think))
+    taken = tally.milliseconds
+    return Answers(
+        count=len(taken),
+        per_second=tally.per_second,
+        p50_ms=percentile(taken, 0.5),
+        p95_ms=percentile(taken, 0.95),
+        p99_ms=percentile(taken, 0.99),
+        refused=tally.refused,
+        cpu_share=watch.cpu_seconds / watch.wall_seconds,
+    )
+
+
+def _requests(paths: Sequence[str], chance: random.Random) -> Iterator[bytes]:
+    while True:
+        yield f"GET {chance.choice(paths)} HTTP/1.1\r\nHost: bench\r\nX-API-Key: {ADMIN_KEY}\r\n\r\n".encode()

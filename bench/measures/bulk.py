@@ -1,0 +1,166 @@
+"""A bulk retry of 100,000 dead letters while fresh events keep coming, to the same endpoint and to another one.
+
+It is paused and resumed on its way, and another one is cancelled midway. Afterwards the database and the receiver are
+asked what became of each letter.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
+
+from bench.databases import Database, StoreName
+from bench.figures import Figure, at_most
+from bench.operation import Operation
+from bench.past import add_dead
+from bench.receiver import Receiver
+from bench.serving import Serving
+from bench.setting import Setting
+from bench.stock import Wanted, stock
+from bench.timing import percentile
+from bench.traffic import Traffic
+from doorstep.clock import DAY
+
+NONE = at_most(0.0)
+PAUSE_TARGET = at_most(1_000.0)
+_SAME, _OTHER = "bench", "other"
+"""The event types of the fresh events; the letters are for the endpoint of the first."""
+_FRESH_PER_SECOND = 40
+"""20 for each of the two."""
+_PAUSE_SECONDS = 2.0
+
+
+def measure(setting: Setting) -> Iterator[Figure]:
+    letters = setting.scaled(100_000, 5_000)
+    for store in setting.stores:
+        yield from _retry_all(setting, store, letters)
+        yield from _cancel_midway(setting, store, letters // 10)
+
+
+# -- all of them, with a pause -----------------------------------------------------------------------------
+
+
+@dataclass(frozen=True)
+class Course:
+    """How a bulk retry of everything went."""
+
+    seconds: float
+    """Without the pause."""
+    paused_at: int
+    resumed_at: int
+    """By the machine's monotonic clock, in nanoseconds."""
+    sent: int
+    """Fresh events meanwhile."""
+    arrived: Mapping[str, int]
+    """When each event arrived: the letters' and the fresh ones."""
+    requests: int
+    """How many arrived in all; more than there are events if any came twice."""
+    waits_ms: Mapping[str, list[float]]
+    """Of the fresh events, by their type."""
+
+
+def _retry_all(setting: Setting, store: StoreName, letters: int) -> Iterator[Figure]:
+    with setting.databases.fresh(store) as database:
+        rows = _prepare(setting, database, letters)
+        ids = _event_ids(database, rows)
+        with Serving(database) as serving:
+            calm = _calm(serving, setting.receiver, setting.scaled(20, 5))
+            course = _run(serving, setting.receiver, ids)
+        rate = f"{letters / course.seconds:,.0f} a second, {_FRESH_PER_SECOND} fresh events a second beside them"
+        yield Figure(f"{store}: {letters:,} dead letters retried in", course.seconds, "s", note=rate)
+        astray = _astray(database, rows) + abs(course.requests - letters - course.sent)
+        yield Figure(f"{store}: letters not retried exactly once", astray, "", NONE)
+        yield Figure(f"{store}: from pause to the last letter", _pause_ms(ids, course), "ms", PAUSE_TARGET)
+        yield from _fresh_figures(store, calm, course.waits_ms)
+
+
+def _fresh_figures(
+    store: StoreName, calm: Mapping[str, list[float]], busy: Mapping[str, list[float]]
+) -> Iterator[Figure]:
+    for words, event_type in (("the same endpoint", _SAME), ("another endpoint", _OTHER)):
+        without, beside = percentile(calm[event_type], 0.99), percentile(busy[event_type], 0.99)
+        yield Figure(f"{store}: fresh to {words}, p99 without", without, "ms", note=f"N={len(calm[event_type]):,}")
+        median = percentile(busy[event_type], 0.5)
+        note = f"{beside / without:.1f} × without; p50 {median:.1f} ms, N={len(busy[event_type]):,}"
+        yield Figure(f"{store}: fresh to {words}, p99 beside it", beside, "ms", note=note)
+
+
+def _prepare(setting: Setting, database: Database, letters: int) -> range:
+    url = setting.receiver.url("stamp")
+    stock(database, Wanted(url, event_type=_SAME), Wanted(url, event_type=_OTHER))
+    return add_dead(database, letters, time.time_ns() // 1_000 - DAY)
+
+
+def _event_ids(database: Database, rows: range) -> list[str]:
+    return [
+        str(uid) for uid in database.ids(f"SELECT uid FROM doorstep_events WHERE id BETWEEN {rows[0]} AND {rows[-1]}")
+    ]
+
+
+def _calm(serving: Serving, receiver: Receiver, seconds: float) -> dict[str, list[float]]:
+    with Traffic(serving.port, [_SAME, _OTHER], _FRESH_PER_SECOND) as traffic:
+        time.sleep(seconds)
+    return traffic.waits_ms(receiver.await_arrivals(traffic.sent))
+
+
+def _run(serving: Serving, receiver: Receiver, letters: Sequence[str]) -> Course:
+    before = receiver.count()
+    with Traffic(serving.port, [_SAME, _OTHER], _FRESH_PER_SECOND) as traffic:
+        started = time.monotonic()
+        operation = Operation.retry_all(serving.port)
+        operation.await_taken(len(letters) // 4)
+        paused_at = time.monotonic_ns()
+        operation.steer("pause")
+        time.sleep(_PAUSE_SECONDS)
+        resumed_at = time.monotonic_ns()
+        operation.steer("resume")
+        operation.await_end()
+        seconds = time.monotonic() - started - (resumed_at - paused_at) / 1e9
+    arrived = receiver.await_arrivals([*letters, *traffic.sent])
+    requests = receiver.count() - before
+    return Course(seconds, paused_at, resumed_at, len(traffic.sent), arrived, requests, traffic.waits_ms(arrived))
+
+
+def _astray(database: Database, letters: range) -> int:
+    """How many were not retried by one act, or not delivered at their second attempt, or tried more than twice."""
+    ((retried,),) = database.ask(_RETRIED_ONCE.format(first=letters[0], last=letters[-1]))
+    return len(letters) - retried
+
+
+_RETRIED_ONCE = """
+SELECT count(*) FROM doorstep_deliveries d
+WHERE d.id BETWEEN {first} AND {last} AND d.state = 'delivered' AND d.attempt = 2
+    AND (SELECT count(*) FROM doorstep_attempts a WHERE a.delivery_id = d.id) = 2
+    AND (SELECT count(*) FROM doorstep_history h WHERE h.delivery_id = d.id AND h.note LIKE 'retried by %') = 1
+"""
+
+
+def _pause_ms(letters: Sequence[str], course: Course) -> float:
+    """How long after the order to pause the last letter still arrived."""
+    arrivals = (course.arrived[event_id] for event_id in letters)
+    last = max(at for at in arrivals if at < course.resumed_at)
+    return max(0.0, (last - course.paused_at) / 1e6)
+
+
+# -- cancelled midway --------------------------------------------------------------------------------------
+
+
+def _cancel_midway(setting: Setting, store: StoreName, letters: int) -> Iterator[Figure]:
+    with setting.databases.fresh(store) as database:
+        rows = _prepare(setting, database, letters)
+        with Serving(database) as serving:
+            operation = Operation.retry_all(serving.port)
+            operation.await_taken(letters // 2)
+            operation.steer("cancel")
+            end = operation.await_end()
+            arrived = setting.receiver.take_arrivals().keys() & set(_event_ids(database, rows))
+        ((dead,),) = database.ask(_DEAD.format(first=rows[0], last=rows[-1]))
+    note = f"{end['taken']:,} of {letters:,} had been taken, {len(arrived):,} arrived, {dead:,} are still dead"
+    wrong = abs(letters - end["taken"] - dead) + abs(len(arrived) - end["taken"])
+    yield Figure(f"{store}: letters astray after a cancel midway", wrong, "", NONE, note)
+
+
+_DEAD = (
+    "SELECT count(*) FROM doorstep_deliveries WHERE id BETWEEN {first} AND {last} AND state = 'dead' AND attempt = 1"
+)
