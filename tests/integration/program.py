@@ -147,9 +147,13 @@ def serving(
         yield program
 
 
-def wait_for(probe: Callable[[], T | None], complaint: Callable[[], str] = lambda: "it did not come") -> T:
+def wait_for(
+    probe: Callable[[], T | None],
+    complaint: Callable[[], str] = lambda: "it did not come",
+    patience_seconds: float = PATIENCE_SECONDS,
+) -> T:
     """What the probe finds, asked again until it is something; the only waiting in these tests."""
-    deadline = time.monotonic() + PATIENCE_SECONDS
+    deadline = time.monotonic() + patience_seconds
     while time.monotonic() < deadline:
         if found := probe():
             return found

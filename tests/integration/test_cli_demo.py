@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import signal
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -20,13 +21,19 @@ class Playing(Remote):
         self.environment = {"DOORSTEP_URL": self.told["url"], "DOORSTEP_API_KEY": self.told["key"]}
 
 
+def shown_within_a_minute(probe: Callable[[], object]) -> None:
+    wait_for(lambda: bool(probe()), patience_seconds=60)
+
+
 def test_there_is_something_of_everything_and_then_nothing(tmp_path: Path) -> None:
     with running("demo", "--port", "0", "--rate", "10", "--json", folder=tmp_path) as demo:
         remote = Playing(demo)
-        wait_for(lambda: len({one["error_code"] for one in remote.json("dead-letters", "groups")["groups"]}) >= 3)
-        wait_for(lambda: remote.json("endpoints", "circuit", "dead-erp")["state"] == "open")
-        wait_for(lambda: remote.json("retry-queue", "list")["deliveries"])
-        wait_for(lambda: remote.json("events", "list", "--status", "delivered")["events"])
+        shown_within_a_minute(
+            lambda: len({one["error_code"] for one in remote.json("dead-letters", "groups")["groups"]}) >= 3
+        )
+        shown_within_a_minute(lambda: remote.json("endpoints", "circuit", "dead-erp")["state"] == "open")
+        shown_within_a_minute(lambda: remote.json("retry-queue", "list")["deliveries"])
+        shown_within_a_minute(lambda: remote.json("events", "list", "--status", "delivered")["events"])
         folder = Path(remote.told["folder"])
         assert (folder / "doorstep.db").exists()
         demo.signal(signal.SIGINT)

@@ -165,13 +165,12 @@ _WAITING = (
     .order_by(deliveries.c.due_at, deliveries.c.id)
     .limit(bindparam("most"))
 )
-_LOCK_WAITING = (
-    MOVER.where(
-        deliveries.c.id.in_(bindparam("keys", expanding=True)), deliveries.c.state == literal_column("'pending'")
-    )
+_LOCK = (
+    MOVER.where(deliveries.c.id.in_(bindparam("keys", expanding=True)))
     .order_by(deliveries.c.id)
     .with_for_update(of=deliveries)
 )
+"""By key alone: with their state among the words, PostgreSQL may read all that wait to find these."""
 _FOR_EVER: Instant = 2**63 - 1
 
 
@@ -184,10 +183,11 @@ def bury(
     rows = yield ask(_WAITING, endpoint=endpoint_id, created_before=before, most=limit)
     keys = [row[0] for row in rows]
     yield turns_to_end(keys)
-    waiting: dict[int, Mover] = {}
+    locked: dict[int, Mover] = {}
     for part in parts(keys):
-        waiting |= {mover.key: mover for mover in map(Mover.of, (yield ask(_LOCK_WAITING, keys=part)))}
-    return (yield from bury_all([waiting[key] for key in keys if key in waiting], code, reason, now))
+        locked |= {mover.key: mover for mover in map(Mover.of, (yield ask(_LOCK, keys=part)))}
+    waiting = [locked[key] for key in keys if key in locked and locked[key].state is DeliveryState.PENDING]
+    return (yield from bury_all(waiting, code, reason, now))
 
 
 def bury_all(movers: Sequence[Mover], code: str, reason: str, now: Instant) -> Script[Moved]:
