@@ -29,6 +29,8 @@ from doorstep.model.retry_policy import RetryPolicy
 from doorstep.model.submission import Receipt, Verdict
 from doorstep.path.accept import KEY_CONFLICT, Accepter, Draft
 from doorstep.path.bulk import BulkDesk
+from doorstep.path.bulk_selection import Chooser
+from doorstep.path.bulk_steps import BulkStepper
 from doorstep.path.directory import Directory
 from doorstep.path.enrol import EndpointForm, PolicyForm, Terms
 from doorstep.path.keyring import Keyring
@@ -95,9 +97,10 @@ class Doorstep:
         self.operator = Operator(*shared)
         self.registrar = Registrar(self.store, self.directory, self.clock, self._terms())
         replayer = Replayer(self.store, self._accepter)
-        self.bulk = BulkDesk(
-            self.store, replayer, self.clock, self.tuning, self.telemetry, self._wake, self._wake_bulk_runner
-        )
+        chooser = Chooser(self.store, self.clock, self.tuning)
+        self.bulk = BulkDesk(self.store, chooser, self.clock, self._wake_bulk_runner)
+        stepper = BulkStepper(self.store, chooser, replayer, self.clock, self.telemetry, self._wake)
+        self._bulk_runner = BulkRunner(self.store, stepper)
         self.steward = Steward(
             self.store,
             self.clock,
@@ -114,7 +117,6 @@ class Doorstep:
 
     def start(self) -> None:
         """Start delivering, in this event loop."""
-        self._bulk_runner = BulkRunner(self.store, self.bulk)
         transport = HttpTransport(self.guard, self.clock, connections_max=self.tuning.places)
         self._worker = Worker(
             self.store,

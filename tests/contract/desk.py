@@ -13,6 +13,8 @@ from doorstep.model.listing import Letters
 from doorstep.model.settlement import Settlement
 from doorstep.path.accept import Accepter
 from doorstep.path.bulk import BulkDesk
+from doorstep.path.bulk_selection import Chooser
+from doorstep.path.bulk_steps import BulkStepper
 from doorstep.path.directory import Directory
 from doorstep.path.replay import Replayer
 from doorstep.path.tuning import Tuning
@@ -32,15 +34,20 @@ class SceneClock:
 
 
 class Desk(BulkDesk):
-    """A desk whose steps are taken by hand, each at a later instant than the one before."""
+    """A desk whose operations are carried out by hand, each at a later instant than the one before."""
 
     def __init__(self, scene: Scene, store: Store | None = None) -> None:
         store = store or scene.store
         clock: Clock = SceneClock(scene)
         directory = Directory(store, Sealer(bytes(32)), Tuning())
         accepter = Accepter(store, directory, clock, Tuning(), Telemetry(), lambda: None)
-        super().__init__(store, Replayer(store, accepter), clock, Tuning(), Telemetry(), lambda: None, lambda: None)
+        chooser = Chooser(store, clock, Tuning())
+        super().__init__(store, chooser, clock, lambda: None)
+        self._stepper = BulkStepper(store, chooser, Replayer(store, accepter), clock, Telemetry(), lambda: None)
         self.scene = scene
+
+    async def advance(self, bulk: Bulk) -> float:
+        return await self._stepper.advance(bulk)
 
     async def begin(self, kind: BulkKind = BulkKind.RETRY, selection: Selection | None = None, **more: object) -> Bulk:
         chosen = selection or Selection(letters=Letters())

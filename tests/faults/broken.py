@@ -22,7 +22,7 @@ from doorstep.model.bulk import Bulk
 from doorstep.model.settlement import Settled, Settlement
 from doorstep.model.submission import Receipt, Submission, Verdict
 from doorstep.path.accept import Accepter
-from doorstep.path.bulk import BulkDesk
+from doorstep.path.bulk_steps import BulkStepper
 from doorstep.services import worker
 from doorstep.stores.sql.sqlite import accepting
 from doorstep.stores.sql.sqlite.store import SqliteStore
@@ -84,18 +84,18 @@ def count_attempts_at_settle() -> None:
 
 def progress_apart_from_act() -> None:
     """A bulk operation writes first how far it has come, and a moment later acts on what it has passed."""
-    write = BulkDesk._write
+    write = BulkStepper._write
 
     async def careless(
-        desk: BulkDesk, bulk: Bulk, read: Bulk, act: Act | None = None, line: AuditLine | None = None
+        stepper: BulkStepper, bulk: Bulk, read: Bulk, act: Act | None = None, line: AuditLine | None = None
     ) -> Bulk | None:
-        written = await write(desk, bulk, read, line=line)
+        written = await write(stepper, bulk, read, line=line)
         if written is None or act is None:
             return written
         await asyncio.sleep(ACT_SECONDS)
-        return await write(desk, written, written, act)
+        return await write(stepper, written, written, act)
 
-    _put(BulkDesk, "_write", careless)
+    _put(BulkStepper, "_write", careless)
 
 
 def forget_the_order() -> None:

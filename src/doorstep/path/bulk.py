@@ -1,53 +1,33 @@
-"""Beside the path: bulk operations. People start and steer them here; `advance` takes their next step.
-
-A step is one transaction with the acts it makes and the place it has come to, fenced by a version. So a process
-may die at any point, several may try at once, and still each delivery is acted upon once.
-
-What a bulk retry revives is due like everything else, and only so much of it at a time: fresh events to the same
-endpoint find a short queue. One delivery goes ahead with force when nothing is under way, as an operator's single
-retry would: it is the probe that gets a circuit closed.
-"""
+"""Beside the path: bulk operations as people see them. They are started and steered here; `bulk_steps.py` is the work."""
 
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import AsyncIterator, Callable, Sequence
+from collections.abc import AsyncIterator, Callable, Iterable, Sequence
 from contextlib import suppress
 from uuid import UUID
 
 from msgspec.structs import replace
 
-from doorstep.clock import DAY, SECOND, Clock, Instant, seconds
+from doorstep.clock import Clock
 from doorstep.errors import Conflict, InvalidInput, NotFound
-from doorstep.model.act import Act, ActKind, AuditLine
-from doorstep.model.bulk import Bulk, BulkKind, BulkState, Canary, Selection, retried_well
-from doorstep.model.delivery import Delivery, DeliveryState
-from doorstep.model.endpoint import EndpointState
+from doorstep.model.bulk import Bulk, BulkKind, BulkState, Selection
+from doorstep.model.delivery import Delivery
 from doorstep.model.ids import uuid7
-from doorstep.model.listing import CauseGroup, Count, Letters, Page, Queue
+from doorstep.model.listing import Count
 from doorstep.model.noun import Noun
-from doorstep.path import facts
-from doorstep.path.replay import Replayer
-from doorstep.path.tuning import Tuning
+from doorstep.path.bulk_selection import Chooser
+from doorstep.path.bulk_steps import audit_line
+from doorstep.path.change import living
 from doorstep.stores.store import Store
 from doorstep.stores.text import check_storable
-from doorstep.telemetry import Telemetry
 
-_STEP_MAX = 100
-"""How many deliveries one transaction acts upon: on SQLite that keeps the writer from others for about 10 ms."""
-_IN_FLIGHT_MAX = 200
 _COUNTED_MAX = 1_000_000
 _PREVIEWED_MAX = 10_000
 _PAGE = 200
-_CAUSES_MAX = 200
-_CAUSE_PAGES_MAX = 40
-"""Pages that causes are looked for in: 10,000 causes, most of them perhaps of other endpoints than the wanted one."""
 _RATE_MIN, _RATE_MAX = 0.01, 100_000.0
 _REPLAY_RATE = 100.0
 """A replay without a rate of its own: nobody sees when its events have arrived, so nothing else slows it down."""
-_RESULTS_EVERY_SECONDS = 0.05
-_ELSEWHERE_SECONDS = 1.0
-"""Another process has taken the step: it will take the next one too."""
 _STEER_TRIES = 20
 _DONE = {"pause": "paused", "resume": "resumed", "cancel": "cancelled"}
 
@@ -61,38 +41,23 @@ class Preview(Noun, frozen=True):
 
 
 class BulkDesk:
-    def __init__(
-        self,
-        store: Store,
-        replayer: Replayer,
-        clock: Clock,
-        tuning: Tuning,
-        telemetry: Telemetry,
-        wake_worker: Callable[[], None],
-        wake_runner: Callable[[], None],
-    ) -> None:
+    def __init__(self, store: Store, chooser: Chooser, clock: Clock, wake_runner: Callable[[], None]) -> None:
         self._store = store
-        self._replayer = replayer
+        self._chooser = chooser
         self._clock = clock
-        self._archive_after = round(tuning.archive_after_days * DAY)
-        self._telemetry = telemetry
-        self._wake_worker = wake_worker
         self._wake_runner = wake_runner
-        self._looks: Counter[UUID] = Counter()
-        """How often in a row each operation had nothing new."""
-
-    # -- what people do ------------------------------------------------------------------------------------
 
     async def preview(self, org_id: UUID, selection: Selection, replay_to: UUID | None = None) -> Preview:
         """Count what is selected, and tell which endpoints it is for. Nothing is changed."""
         if replay_to is not None:
-            events = await self._count(org_id, selection, _PREVIEWED_MAX)
+            events = await self._chooser.count(org_id, selection, _PREVIEWED_MAX)
             return Preview(events, {replay_to: events.value})
         if selection.delivery_ids is not None:
             found = [one async for one in self._named(org_id, selection.delivery_ids)]
             return Preview(Count(len(found), exact=True), _by_endpoint(found))
         return Preview(
-            await self._count(org_id, selection, _PREVIEWED_MAX), _by_endpoint(await self._first(org_id, selection))
+            await self._chooser.count(org_id, selection, _PREVIEWED_MAX),
+            _by_endpoint(await self._first(org_id, selection)),
         )
 
     async def _first(self, org_id: UUID, selection: Selection) -> list[Delivery]:
@@ -100,7 +65,7 @@ class BulkDesk:
         found: list[Delivery] = []
         cursor: str | None = None
         for _ in range(_PREVIEWED_MAX // _PAGE):
-            page = await self._page(org_id, selection, cursor, _PAGE)
+            page = await self._chooser.page(org_id, selection, cursor, _PAGE)
             found += page.items
             if (cursor := page.next) is None:
                 break
@@ -133,10 +98,10 @@ class BulkDesk:
         if canary and (kind is not BulkKind.RETRY or selection.letters is None):
             raise InvalidInput("canary", "is for a retry of dead letters chosen by a filter")
         if endpoint_id is not None:
-            await self._check_target(org_id, endpoint_id)
+            living(await self._store.endpoint(org_id, endpoint_id))
         now = self._clock.now()
         selection = _each_once(selection)
-        total = await self._count(org_id, selection, _COUNTED_MAX)
+        total = await self._chooser.count(org_id, selection, _COUNTED_MAX)
         bulk = Bulk(
             bulk_id=uuid7(now),
             org_id=org_id,
@@ -152,7 +117,7 @@ class BulkDesk:
             total=total.value,
             total_exact=total.exact,
         )
-        await self._store.add_bulk(bulk, self._line(bulk, actor, "start", f"{total.value} selected"))
+        await self._store.add_bulk(bulk, audit_line(bulk, now, actor, "start", f"{total.value} selected"))
         self._wake_runner()
         return bulk
 
@@ -178,206 +143,12 @@ class BulkDesk:
             if bulk.state not in possible:
                 raise Conflict(f"bulk operation {bulk_id} is {bulk.state} and cannot be {_DONE[action]}")
             steered = replace(bulk, state=state, note=f"{_DONE[action]} by {actor}")
-            line = self._line(bulk, actor, action, bulk.progress)
-            if (changed := await self._write(steered, bulk, line=line)) is not None:
+            now = self._clock.now()
+            line = audit_line(bulk, now, actor, action, bulk.progress)
+            if step := await self._store.step_bulk(replace(steered, updated_at=now), bulk.version, line=line):
                 self._wake_runner()
-                return changed
+                return step.bulk
         raise Conflict(f"bulk operation {bulk_id} is being changed by others all the time; try again")
-
-    async def _check_target(self, org_id: UUID, endpoint_id: UUID) -> None:
-        endpoint = await self._store.endpoint(org_id, endpoint_id)
-        if endpoint.state is EndpointState.DELETED:
-            raise Conflict(f"endpoint {endpoint_id} was deleted")
-
-    def _line(self, bulk: Bulk, actor: str, action: str, result: str) -> AuditLine:
-        return AuditLine(
-            at=self._clock.now(),
-            org_id=bulk.org_id,
-            actor=actor,
-            action=f"bulk.{bulk.kind}.{action}",
-            subjects=(str(bulk.bulk_id),),
-            result=result,
-            reason=bulk.reason,
-        )
-
-    # -- what the service does -----------------------------------------------------------------------------
-
-    async def advance(self, bulk: Bulk) -> float:
-        """Take the next step of an operation; returns the seconds until it is worth taking another.
-
-        One that is refused would be refused again: the operation is paused, for people to look at.
-        """
-        now = self._clock.now()
-        if bulk.state is BulkState.RUNNING and not (bulk.in_flight or bulk.all_taken) and bulk.ready_at > now:
-            return min((bulk.ready_at - now) / SECOND, _ELSEWHERE_SECONDS)
-        try:
-            written = await self._step(bulk, now)
-        except (InvalidInput, Conflict, NotFound) as refusal:
-            written = await self._pause_itself(bulk, str(refusal))
-        if written is None:
-            return _ELSEWHERE_SECONDS
-        return self._pause_after(bulk, written, (self._clock.now() - now) / SECOND)
-
-    async def _pause_itself(self, bulk: Bulk, why: str) -> Bulk | None:
-        paused = replace(bulk, state=BulkState.PAUSED, note=f"paused: {why}")
-        return await self._write(paused, bulk, line=self._line(bulk, "doorstep", "pause", paused.note))
-
-    def _pause_after(self, bulk: Bulk, written: Bulk, elapsed_seconds: float) -> float:
-        """As long as the step took, so that everybody else has the store and the processor for half of the time.
-
-        While there are no results, as from an endpoint that is dead, longer and longer.
-        """
-        if written.taken > bulk.taken or written.finished_at is not None:
-            del self._looks[bulk.bulk_id]
-            return min(elapsed_seconds, _ELSEWHERE_SECONDS)
-        self._looks[bulk.bulk_id] = 1 if written.in_flight < bulk.in_flight else self._looks[bulk.bulk_id] + 1
-        return min(_RESULTS_EVERY_SECONDS * self._looks[bulk.bulk_id], _ELSEWHERE_SECONDS)
-
-    async def _step(self, bulk: Bulk, now: Instant) -> Bulk | None:
-        if bulk.state is not BulkState.RUNNING or bulk.all_taken:
-            return await self._end(bulk, now)
-        if bulk.canary and bulk.canaries is None:
-            return await self._send_canaries(bulk, now)
-        if bulk.canary and any(one.succeeded is None for one in bulk.canaries or ()):
-            return await self._watch_canaries(bulk)
-        room = _room(bulk, now)
-        if room <= 0:
-            return await self._write(bulk, bulk)
-        if bulk.kind is BulkKind.REPLAY:
-            replayed = await self._replayer.replay(bulk, room)
-            return await self._write(_paced(replayed, replayed.taken - bulk.taken, now), bulk)
-        return await self._take(bulk, room, now)
-
-    async def _take(self, bulk: Bulk, room: int, now: Instant) -> Bulk | None:
-        probing = bulk.kind is BulkKind.RETRY and bulk.in_flight == 0
-        chosen, onward = await self._next(bulk, 1 if probing else room)
-        act = self._act(bulk, chosen, now, forced=probing) if chosen else None
-        return await self._write(_paced(onward, len(chosen), now), bulk, act)
-
-    async def _next(self, bulk: Bulk, room: int) -> tuple[tuple[UUID, ...], Bulk]:
-        """The deliveries that come next, and the operation as it stands once they have been taken."""
-        if (chosen := bulk.selection.delivery_ids) is not None:
-            begin = int(bulk.cursor or 0)
-            end = begin + room
-            return chosen[begin:end], replace(bulk, cursor=str(end), all_taken=end >= len(chosen))
-        causes = bulk.good_causes
-        selection = self._before_start(bulk, None if causes is None else causes[0])
-        page = await self._page(bulk.org_id, selection, bulk.cursor, room)
-        found = tuple(one.delivery_id for one in page.items if _untried_since(one, bulk.created_at))
-        if page.next is not None or causes is None:
-            return found, replace(bulk, cursor=page.next, all_taken=page.next is None)
-        done = bulk.causes_done + 1
-        return found, replace(bulk, cursor=None, causes_done=done, all_taken=len(causes) == 1)
-
-    def _act(self, bulk: Bulk, chosen: tuple[UUID, ...], now: Instant, *, forced: bool) -> Act:
-        about = f"bulk operation {bulk.bulk_id}"
-        return Act(
-            kind=ActKind(bulk.kind),
-            org_id=bulk.org_id,
-            delivery_ids=chosen,
-            actor=bulk.actor,
-            at=now,
-            reason=f"{about}: {bulk.reason}" if bulk.reason else about,
-            revive_at=now,
-            forced=forced,
-        )
-
-    async def _end(self, bulk: Bulk, now: Instant) -> Bulk | None:
-        """Nothing more is to be taken: the operation is at its end once all results are in."""
-        if bulk.in_flight:
-            return await self._write(bulk, bulk)
-        state = BulkState.FINISHED if bulk.state is BulkState.RUNNING else bulk.state
-        line = self._line(bulk, "doorstep", "end", f"{state}: {bulk.progress}")
-        return await self._write(replace(bulk, state=state, finished_at=now), bulk, line=line)
-
-    async def _write(
-        self, bulk: Bulk, read: Bulk, act: Act | None = None, line: AuditLine | None = None
-    ) -> Bulk | None:
-        now = self._clock.now()
-        step = await self._store.step_bulk(replace(bulk, updated_at=now), read.version, act, line)
-        if step is None:
-            return None
-        self._telemetry.emit_all(facts.moved(step.moved, now))
-        if act is not None:
-            self._wake_worker()
-        return step.bulk
-
-    # -- canaries ------------------------------------------------------------------------------------------
-
-    async def _send_canaries(self, bulk: Bulk, now: Instant) -> Bulk | None:
-        """Retry the newest letter of each cause."""
-        groups, more = await self._causes(bulk)
-        canaries = []
-        for group in groups:
-            delivery = await self._store.delivery(bulk.org_id, group.sample_id)
-            canaries.append(Canary(cause=group.cause, delivery_id=group.sample_id, attempt=delivery.attempt))
-        chosen = tuple(one.delivery_id for one in canaries)
-        note = f"only the first {len(canaries)} causes are tried: there are too many" if more else ""
-        sent = replace(bulk, canaries=tuple(canaries), all_taken=not canaries, note=note)
-        act = self._act(bulk, chosen, now, forced=True) if chosen else None
-        return await self._write(_paced(sent, len(chosen), now), bulk, act)
-
-    async def _causes(self, bulk: Bulk) -> tuple[list[CauseGroup], bool]:
-        """The causes that the selected letters died of, and whether there may be more than may have canaries."""
-        letters = self._dated(self._before_start(bulk).letters)
-        groups: list[CauseGroup] = []
-        cursor: str | None = None
-        for _ in range(_CAUSE_PAGES_MAX):
-            page = await self._store.cause_groups(bulk.org_id, letters, cursor, _CAUSES_MAX - len(groups))
-            groups += page.items
-            cursor = page.next
-            if cursor is None or len(groups) == _CAUSES_MAX:
-                break
-        return groups, cursor is not None
-
-    async def _watch_canaries(self, bulk: Bulk) -> Bulk | None:
-        seen = tuple([await self._seen(bulk.org_id, one) for one in bulk.canaries or ()])
-        if any(one.succeeded is None for one in seen):
-            return await self._write(replace(bulk, canaries=seen), bulk)
-        failed = sum(not one.succeeded for one in seen)
-        note = f"{failed} of {len(seen)} causes were left as they are, because their canary failed" if failed else ""
-        notes = "; ".join(filter(None, (bulk.note, note)))
-        return await self._write(replace(bulk, canaries=seen, note=notes, all_taken=failed == len(seen)), bulk)
-
-    async def _seen(self, org_id: UUID, canary: Canary) -> Canary:
-        if canary.succeeded is not None:
-            return canary
-        try:
-            delivery = await self._store.delivery(org_id, canary.delivery_id)
-        except NotFound:
-            return replace(canary, succeeded=retried_well(None, 0, canary.attempt))
-        return replace(canary, succeeded=retried_well(delivery.state, delivery.attempt, canary.attempt))
-
-    # -- what is selected ----------------------------------------------------------------------------------
-
-    def _before_start(self, bulk: Bulk, cause: int | None = None) -> Selection:
-        """The selection as it was when the operation began: what dies again or fails again later is not its own."""
-        letters = bulk.selection.letters
-        if letters is None:
-            return bulk.selection
-        before = bulk.created_at + 1 if letters.died_before is None else min(letters.died_before, bulk.created_at + 1)
-        return replace(
-            bulk.selection,
-            letters=replace(letters, died_before=before, cause=letters.cause if cause is None else cause),
-        )
-
-    async def _page(self, org_id: UUID, selection: Selection, cursor: str | None, limit: int) -> Page[Delivery]:
-        if selection.queue is not None:
-            return await self._store.retry_queue(org_id, _waiting(selection.queue), cursor, limit)
-        return await self._store.dead_letters(org_id, self._dated(selection.letters), cursor, limit)
-
-    async def _count(self, org_id: UUID, selection: Selection, limit: int) -> Count:
-        if selection.delivery_ids is not None:
-            return Count(len(selection.delivery_ids), exact=True)
-        if selection.queue is not None:
-            return await self._store.count_retry_queue(org_id, _waiting(selection.queue), limit)
-        if selection.letters is not None:
-            return await self._store.count_dead_letters(org_id, self._dated(selection.letters), limit)
-        return await self._replayer.count(org_id, selection, limit)
-
-    def _dated(self, letters: Letters | None) -> Letters:
-        assert letters is not None, "a selection names deliveries, dead letters, the retry queue or events"
-        return replace(letters, archived_before=self._clock.now() - self._archive_after)
 
 
 def _each_once(selection: Selection) -> Selection:
@@ -386,35 +157,5 @@ def _each_once(selection: Selection) -> Selection:
     return replace(selection, delivery_ids=tuple(dict.fromkeys(selection.delivery_ids)))
 
 
-def _waiting(queue: Queue) -> Queue:
-    """What is being tried at this moment cannot be acted upon."""
-    return replace(queue, waiting=True)
-
-
-def _untried_since(delivery: Delivery, instant: Instant) -> bool:
-    """One that failed again meanwhile has had its retry."""
-    return delivery.state is not DeliveryState.PENDING or (delivery.last_attempt_at or 0) <= instant
-
-
-def _room(bulk: Bulk, now: Instant) -> int:
-    """How many may be taken now. Of a limited operation so few that it goes evenly, not in bursts."""
-    room = min(_STEP_MAX, _IN_FLIGHT_MAX - bulk.in_flight)
-    if bulk.rate_per_second is None:
-        return room
-    # Others may follow a probe at once: waiting for their turn, they would find it back, and be probes themselves.
-    probe = seconds(1 / bulk.rate_per_second) if bulk.in_flight else 0
-    return min(room, max(1, int(bulk.rate_per_second / 4))) if bulk.ready_at <= now + probe else 0
-
-
-def _paced(bulk: Bulk, taken: int, now: Instant) -> Bulk:
-    """The operation after it has taken so many: the next ones have to wait until these are paid for."""
-    if bulk.rate_per_second is None:
-        return bulk
-    return replace(bulk, ready_at=max(bulk.ready_at, now) + seconds(taken / bulk.rate_per_second))
-
-
-def _by_endpoint(deliveries: list[Delivery]) -> dict[UUID, int]:
-    counts: dict[UUID, int] = {}
-    for delivery in deliveries:
-        counts[delivery.endpoint_id] = counts.get(delivery.endpoint_id, 0) + 1
-    return counts
+def _by_endpoint(deliveries: Iterable[Delivery]) -> dict[UUID, int]:
+    return dict(Counter(delivery.endpoint_id for delivery in deliveries))

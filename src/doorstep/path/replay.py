@@ -14,14 +14,10 @@ from msgspec.structs import replace
 from doorstep.errors import NotFound
 from doorstep.model.bulk import Bulk, Selection
 from doorstep.model.event import Event
-from doorstep.model.listing import Count, EventFilter
+from doorstep.model.listing import EventFilter
 from doorstep.model.submission import Receipt
 from doorstep.path.accept import Accepter, Draft
 from doorstep.stores.store import Store
-
-_PAGE = 1_000
-_PAGES_MAX = 100
-"""Somebody waits for the count: so many pages take a second or two."""
 
 
 class Replayer:
@@ -56,18 +52,6 @@ class Replayer:
             taken=bulk.taken + sent,
             succeeded=bulk.succeeded + sent,
         )
-
-    async def count(self, org_id: UUID, selection: Selection, limit: int) -> Count:
-        """How many events are selected, counted page by page; only a floor if that takes too many pages."""
-        cursor: str | None = None
-        found = 0
-        for _ in range(_PAGES_MAX):
-            page = await self._store.list_events(org_id, selection.events or EventFilter(), cursor, _PAGE)
-            found += len(page.items)
-            cursor = page.next
-            if cursor is None or found >= limit:
-                break
-        return Count(min(found, limit), exact=cursor is None and found <= limit)
 
 
 def _oldest_first(selection: Selection, bulk: Bulk) -> EventFilter:

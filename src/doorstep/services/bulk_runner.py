@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 
-from doorstep.path.bulk import BulkDesk
+from doorstep.path.bulk_steps import BulkStepper
 from doorstep.stores.store import Store
 
 _IDLE_SECONDS = 1.0
@@ -14,9 +14,9 @@ _IDLE_SECONDS = 1.0
 class BulkRunner:
     name = "bulk runner"
 
-    def __init__(self, store: Store, desk: BulkDesk) -> None:
+    def __init__(self, store: Store, stepper: BulkStepper) -> None:
         self._store = store
-        self._desk = desk
+        self._stepper = stepper
         self.wake = asyncio.Event()
 
     async def run_once(self) -> float | None:
@@ -25,7 +25,7 @@ class BulkRunner:
         troubles: list[Exception] = []
         for bulk in await self._store.live_bulks():
             try:
-                delays.append(await self._desk.advance(bulk))
+                delays.append(await self._stepper.advance(bulk))
             except Exception as error:  # noqa: BLE001  raised below, when the others have had their turn
                 troubles.append(error)
         if troubles:

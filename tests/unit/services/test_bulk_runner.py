@@ -8,7 +8,7 @@ import pytest
 
 from doorstep.errors import StoreUnavailable
 from doorstep.model.bulk import Bulk, BulkKind, Selection
-from doorstep.path.bulk import BulkDesk
+from doorstep.path.bulk_steps import BulkStepper
 from doorstep.services.bulk_runner import BulkRunner
 from doorstep.stores.store import Store
 from tests.builders import NOW, new_id
@@ -25,7 +25,7 @@ class Live:
 
 
 class Stumbling:
-    """A desk that cannot take the step of one operation."""
+    """A stepper that cannot take the step of one operation."""
 
     def __init__(self, stone: Bulk) -> None:
         self._stone = stone
@@ -46,14 +46,14 @@ def an_operation() -> Bulk:
 
 async def test_an_operation_that_fails_holds_up_no_other_and_its_failure_is_told() -> None:
     stone, *others = (an_operation() for _ in range(3))
-    desk = Stumbling(stone)
-    runner = BulkRunner(cast(Store, Live(stone, *others)), cast(BulkDesk, desk))
+    stepper = Stumbling(stone)
+    runner = BulkRunner(cast(Store, Live(stone, *others)), cast(BulkStepper, stepper))
     with pytest.raises(StoreUnavailable):
         await runner.run_once()
-    assert desk.advanced == others
+    assert stepper.advanced == others
 
 
 async def test_the_next_round_is_when_the_first_operation_wants_it_and_soon_if_there_is_none() -> None:
     one, other = an_operation(), an_operation()
-    assert await BulkRunner(cast(Store, Live(one)), cast(BulkDesk, Stumbling(other))).run_once() == 0.25
-    assert await BulkRunner(cast(Store, Live()), cast(BulkDesk, Stumbling(other))).run_once() == 1.0
+    assert await BulkRunner(cast(Store, Live(one)), cast(BulkStepper, Stumbling(other))).run_once() == 0.25
+    assert await BulkRunner(cast(Store, Live()), cast(BulkStepper, Stumbling(other))).run_once() == 1.0

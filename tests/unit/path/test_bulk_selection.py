@@ -1,4 +1,4 @@
-"""Replay: counting what would be sent again never takes more than a bounded look."""
+"""What a bulk operation is about: counting it never takes more than a bounded look."""
 
 from __future__ import annotations
 
@@ -7,9 +7,10 @@ from typing import cast
 from doorstep.model.bulk import Selection
 from doorstep.model.event import EventSummary
 from doorstep.model.listing import Count, EventFilter, Page
-from doorstep.path.accept import Accepter
-from doorstep.path.replay import Replayer
+from doorstep.path.bulk_selection import Chooser
+from doorstep.path.tuning import Tuning
 from doorstep.stores.store import Store
+from doorstep.testing import FakeClock
 from tests.builders import new_id
 
 
@@ -26,6 +27,6 @@ class Endless:
 
 async def test_a_filter_that_matches_nothing_in_a_long_list_is_counted_no_further_than_somebody_waits() -> None:
     store = Endless()
-    replayer = Replayer(cast(Store, store), cast(Accepter, None))
-    counted = await replayer.count(new_id(), Selection(events=EventFilter()), 1_000_000)
+    chooser = Chooser(cast(Store, store), FakeClock(), Tuning())
+    counted = await chooser.count(new_id(), Selection(events=EventFilter()), 1_000_000)
     assert (counted, store.pages) == (Count(0, exact=False), 100)

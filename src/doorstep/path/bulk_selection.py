@@ -1,0 +1,74 @@
+"""What a bulk operation is about: found page by page, and counted."""
+
+from __future__ import annotations
+
+from uuid import UUID
+
+from msgspec.structs import replace
+
+from doorstep.clock import DAY, Clock
+from doorstep.model.bulk import Bulk, Selection
+from doorstep.model.delivery import Delivery
+from doorstep.model.listing import Count, EventFilter, Letters, Page, Queue
+from doorstep.path.tuning import Tuning
+from doorstep.stores.store import Store
+
+_PAGE = 1_000
+_PAGES_MAX = 100
+"""Somebody waits for the count: so many pages take a second or two."""
+
+
+class Chooser:
+    """Finds what is selected, as it stands now."""
+
+    def __init__(self, store: Store, clock: Clock, tuning: Tuning) -> None:
+        self._store = store
+        self._clock = clock
+        self._archive_after = round(tuning.archive_after_days * DAY)
+
+    async def page(self, org_id: UUID, selection: Selection, cursor: str | None, limit: int) -> Page[Delivery]:
+        if selection.queue is not None:
+            return await self._store.retry_queue(org_id, _waiting(selection.queue), cursor, limit)
+        return await self._store.dead_letters(org_id, self.dated(selection.letters), cursor, limit)
+
+    async def count(self, org_id: UUID, selection: Selection, limit: int) -> Count:
+        if selection.delivery_ids is not None:
+            return Count(len(selection.delivery_ids), exact=True)
+        if selection.queue is not None:
+            return await self._store.count_retry_queue(org_id, _waiting(selection.queue), limit)
+        if selection.letters is not None:
+            return await self._store.count_dead_letters(org_id, self.dated(selection.letters), limit)
+        return await self._count_events(org_id, selection.events or EventFilter(), limit)
+
+    async def _count_events(self, org_id: UUID, wanted: EventFilter, limit: int) -> Count:
+        """How many events are selected, counted page by page; only a floor if that takes too many pages."""
+        cursor: str | None = None
+        found = 0
+        for _ in range(_PAGES_MAX):
+            page = await self._store.list_events(org_id, wanted, cursor, _PAGE)
+            found += len(page.items)
+            cursor = page.next
+            if cursor is None or found >= limit:
+                break
+        return Count(min(found, limit), exact=cursor is None and found <= limit)
+
+    def dated(self, letters: Letters | None) -> Letters:
+        assert letters is not None, "a selection names deliveries, dead letters, the retry queue or events"
+        return replace(letters, archived_before=self._clock.now() - self._archive_after)
+
+
+def before_start(bulk: Bulk, cause: int | None = None) -> Selection:
+    """The selection as it was when the operation began: what dies again or fails again later is not its own."""
+    letters = bulk.selection.letters
+    if letters is None:
+        return bulk.selection
+    before = bulk.created_at + 1 if letters.died_before is None else min(letters.died_before, bulk.created_at + 1)
+    return replace(
+        bulk.selection,
+        letters=replace(letters, died_before=before, cause=letters.cause if cause is None else cause),
+    )
+
+
+def _waiting(queue: Queue) -> Queue:
+    """What is being tried at this moment cannot be acted upon."""
+    return replace(queue, waiting=True)
