@@ -2,27 +2,30 @@
 
 from __future__ import annotations
 
+import asyncio
 import os
 import random
 import secrets
 import socket
-from collections.abc import Mapping, Sequence
+import threading
+from collections.abc import AsyncIterator, Callable, Coroutine, Sequence
+from contextlib import asynccontextmanager
 from pathlib import Path
-from typing import Self
+from typing import Any, Self, TypeVar, Unpack
 from uuid import UUID
 
-import msgspec
-
 from doorstep import bootstrap
+from doorstep.blocking import LoopThread
 from doorstep.bootstrap import DEFAULT_ORG
-from doorstep.clock import AnchoredClock, Instant
+from doorstep.clock import AnchoredClock, Clock, Instant
 from doorstep.config import Settings
-from doorstep.errors import Conflict
+from doorstep.errors import ConfigError, Conflict
+from doorstep.log_writer import open_log
 from doorstep.model.act import ActKind, ActResult
 from doorstep.model.attempt import Attempt
 from doorstep.model.circuit import Circuit, CircuitChange
 from doorstep.model.delivery import Delivery, HistoryLine
-from doorstep.model.endpoint import CircuitRules, Endpoint
+from doorstep.model.endpoint import Endpoint
 from doorstep.model.event import EventView
 from doorstep.model.org import ApiKey
 from doorstep.model.retry_policy import RetryPolicy
@@ -31,8 +34,11 @@ from doorstep.path.accept import KEY_CONFLICT, Accepter, Draft
 from doorstep.path.bulk import BulkDesk
 from doorstep.path.bulk_selection import Chooser
 from doorstep.path.bulk_steps import BulkStepper
+from doorstep.path.declare import Declaration, declare
+from doorstep.path.describing import EndpointFields, HandlerFields, form_from
 from doorstep.path.directory import Directory
-from doorstep.path.enrol import EndpointForm, PolicyForm, Terms
+from doorstep.path.drafting import Options, draft_of
+from doorstep.path.enrol import Terms
 from doorstep.path.keyring import Keyring
 from doorstep.path.operate import Operator
 from doorstep.path.reading import Reader
@@ -42,6 +48,7 @@ from doorstep.path.steward import Steward
 from doorstep.path.tuning import Tuning
 from doorstep.services.bulk_runner import BulkRunner
 from doorstep.services.worker import Worker
+from doorstep.stopping import run_until_stopped
 from doorstep.stores.opening import store_from_url
 from doorstep.stores.store import Store
 from doorstep.telemetry import Telemetry
@@ -49,12 +56,20 @@ from doorstep.wire.address_guard import AddressGuard
 from doorstep.wire.handler_transport import Handler, HandlerTransport
 from doorstep.wire.http_transport import HttpTransport
 
+T = TypeVar("T")
+H = TypeVar("H", bound=Handler)
+
 
 class Doorstep:
     """Give it an event, and it gets to where it must go.
 
-    async with Doorstep("sqlite:///app.db") as doorstep:
-        await doorstep.create_endpoint(name="shop", url="https://shop.example/hook", event_types=("order.*",))
+    doorstep = Doorstep("sqlite:///app.db")
+
+    @doorstep.handler("order.*")
+    async def ship(event):
+        print(event.json())
+
+    async with doorstep:
         await doorstep.send("order.paid", {"order": 1})
     """
 
@@ -64,19 +79,25 @@ class Doorstep:
         *,
         telemetry: Telemetry | None = None,
         store: Store | None = None,
-        clock: AnchoredClock | None = None,
+        clock: Clock | None = None,
     ) -> None:
         self.settings = settings if isinstance(settings, Settings) else _settings(settings)
         self.telemetry = telemetry or Telemetry()
-        self.clock = clock or AnchoredClock()
+        self.clock: Clock = clock or AnchoredClock()
         self.store = store or store_from_url(self.settings.database_url)
         self.tuning = tuning_of(self.settings)
         self.guard = AddressGuard(self.settings.allow_addresses, allow_http=self.settings.allow_http)
-        self.handlers = HandlerTransport(self.clock, threads_max=self.tuning.places)
+        self.handlers: dict[str, Handler] = {}
+        """The functions that endpoints may name as their handler."""
+        self.declarations: list[Declaration] = []
+        """The endpoints that the program declares: made, or brought up to date, at each start."""
         self.generated_admin_key: str | None = None
         """The bootstrap key, only where this start had to make one: shown once, never kept."""
-        self.keyring = Keyring(self.store, self.clock)
         self._worker: Worker | None = None
+        self._home: tuple[int, asyncio.AbstractEventLoop] | None = None
+        """The process and the event loop in which the store was opened."""
+        self._thread = LoopThread()
+        self._opening = threading.Lock()
 
     # -- life ----------------------------------------------------------------------------------------------
 
@@ -87,14 +108,21 @@ class Doorstep:
             bootstrap.make_folder(self.settings)
             await self.store.migrate()
         await self.store.open()
-        if self.store.capabilities.many_machines:
+        if self.store.capabilities.many_machines and isinstance(self.clock, AnchoredClock):
             self.clock.follow(await self.store.time())
         self.generated_admin_key = await bootstrap.prepare(self.store, self.settings, self.clock.now())
         self.directory = Directory(self.store, self._sealer, self.tuning)
         await self.directory.reload()
+        self._assemble()
+        await declare(self.store, self.directory, self.clock, self._terms(), self.declarations)
+        self._home = os.getpid(), asyncio.get_running_loop()
+
+    def _assemble(self) -> None:
+        """Everything that works on an open store."""
         shared = (self.store, self.directory, self.clock, self.tuning, self.telemetry)
         self._accepter = Accepter(*shared, wake=self._wake)
         self.operator = Operator(*shared)
+        self.keyring = Keyring(self.store, self.clock)
         self.registrar = Registrar(self.store, self.directory, self.clock, self._terms())
         replayer = Replayer(self.store, self._accepter)
         chooser = Chooser(self.store, self.clock, self.tuning)
@@ -113,7 +141,8 @@ class Doorstep:
         self.reading = Reader(self.store, self.directory, self.clock, self.tuning)
 
     def _terms(self) -> Terms:
-        return Terms(self._sealer, self.guard, self.settings.timeout_seconds_max, self.tuning.policy)
+        settings = self.settings
+        return Terms(self._sealer, self.guard, settings.timeout_seconds_max, self.tuning.policy, settings.endpoints_max)
 
     def start(self) -> None:
         """Start delivering, in this event loop."""
@@ -122,7 +151,7 @@ class Doorstep:
             self.store,
             self.directory,
             transport,
-            self.handlers,
+            HandlerTransport(self.clock, self.handlers, threads_max=self.tuning.places),
             self.clock,
             random.random,
             self.tuning,
@@ -138,6 +167,7 @@ class Doorstep:
         if self._worker is not None:
             await self._worker.stop()
             self._worker = None
+        self._home = None
         await self.store.close()
 
     async def __aenter__(self) -> Self:
@@ -147,6 +177,25 @@ class Doorstep:
 
     async def __aexit__(self, *exc: object) -> None:
         await self.close()
+
+    def run(self) -> None:
+        """Deliver until the program is told to stop, by Ctrl-C or SIGTERM; writes the log that `doorstep worker` does."""
+        log = open_log(self.settings.log_level, self.settings.log_format)
+        self.telemetry.subscribe(log)
+        try:
+            run_until_stopped(self._run_until)
+        finally:
+            log.close()
+
+    async def _run_until(self, stop: asyncio.Event) -> None:
+        async with self:
+            await stop.wait()
+
+    @asynccontextmanager
+    async def lifespan(self, _app: object) -> AsyncIterator[None]:
+        """For web frameworks that run one: `FastAPI(lifespan=doorstep.lifespan)`."""
+        async with self:
+            yield
 
     def _wake(self) -> None:
         if self._worker is not None:
@@ -163,40 +212,24 @@ class Doorstep:
 
     # -- events --------------------------------------------------------------------------------------------
 
-    async def send(
-        self,
-        event_type: str,
-        payload: object,
-        *,
-        org_id: UUID = DEFAULT_ORG,
-        endpoint_ids: Sequence[UUID] | None = None,
-        deliver_at: Instant | None = None,
-        expires_at: Instant | None = None,
-        metadata: bytes = b"{}",
-        ordering_key: str | None = None,
-        idempotency_key: str | None = None,
-        correlation_id: str | None = None,
-    ) -> Receipt:
+    async def send(self, event_type: str, payload: object, **options: Unpack[Options]) -> Receipt:
         """Accept one event. When this returns, it is on stable storage with one delivery per matching endpoint.
 
         Bytes must be JSON and are delivered as they are; anything else is encoded as JSON once, now.
         """
-        draft = Draft(
-            org_id=org_id,
-            event_type=event_type,
-            payload=payload if isinstance(payload, bytes) else msgspec.json.encode(payload),
-            correlation_id=correlation_id or new_correlation_id(),
-            endpoint_ids=None if endpoint_ids is None else tuple(endpoint_ids),
-            deliver_at=deliver_at,
-            expires_at=expires_at,
-            metadata=metadata,
-            ordering_key=ordering_key,
-            idempotency_key=idempotency_key,
-        )
-        receipt = (await self.send_many([draft]))[0]
+        receipt = (await self.send_many([draft_of(event_type, payload, DEFAULT_ORG, options)]))[0]
         if receipt.verdict is Verdict.CONFLICT:
             raise Conflict(KEY_CONFLICT)
         return receipt
+
+    def send_sync(self, event_type: str, payload: object, **options: Unpack[Options]) -> Receipt:
+        """`send` for programs without an event loop, and for plain handlers. Opens the store when it is first used."""
+        return self._wait(lambda: self.send(event_type, payload, **options))
+
+    def close_sync(self) -> None:
+        """Close what `send_sync` opened. A program may also simply end: what was sent is on stable storage."""
+        if self._home is not None and self._home[0] == os.getpid():
+            self._thread.run(self.close(), self._home[1])
 
     async def send_many(self, drafts: Sequence[Draft]) -> list[Receipt]:
         """Accept a batch in one transaction; see Accepter.accept."""
@@ -224,50 +257,13 @@ class Doorstep:
     # -- endpoints -----------------------------------------------------------------------------------------
 
     async def create_endpoint(
-        self,
-        *,
-        name: str,
-        org_id: UUID = DEFAULT_ORG,
-        url: str | None = None,
-        handler: str | None = None,
-        event_types: Sequence[str] = ("*",),
-        policy: PolicyForm | None = None,
-        policy_by_event_type: Mapping[str, PolicyForm] | None = None,
-        timeout_seconds: float | None = None,
-        concurrency_max: int | None = None,
-        rate_per_second: float | None = None,
-        headers: Mapping[str, str] | None = None,
-        retry_on: Sequence[str] = (),
-        give_up_on: Sequence[str] = (),
-        code_map: Mapping[str, str] | None = None,
-        circuit: CircuitRules | None = None,
-        envelope: bool = False,
-        signing: str = "v1",
-        actor: str = "program",
+        self, *, name: str, org_id: UUID = DEFAULT_ORG, actor: str = "program", **fields: Unpack[EndpointFields]
     ) -> tuple[Endpoint, str]:
         """Create an endpoint; returns it with what its receiver verifies signatures with.
 
         For `signing="v1"` that is a shared secret, which cannot be seen again; for `"v1a"` a public key.
         """
-        form = EndpointForm(
-            name=name,
-            url=url,
-            handler=handler,
-            event_types=tuple(event_types),
-            policy=policy,
-            policy_by_event_type=dict(policy_by_event_type or {}),
-            timeout_seconds=timeout_seconds,
-            concurrency_max=concurrency_max,
-            rate_per_second=rate_per_second,
-            headers=dict(headers or {}),
-            retry_on=tuple(retry_on),
-            give_up_on=tuple(give_up_on),
-            code_map=dict(code_map or {}),
-            circuit=circuit or CircuitRules(),
-            envelope=envelope,
-            signing=signing,
-        )
-        return await self.registrar.create(form, org_id, actor)
+        return await self.registrar.create(form_from(name, fields), org_id, actor)
 
     async def endpoints(self, org_id: UUID = DEFAULT_ORG) -> list[Endpoint]:
         routing = await self.store.routing()
@@ -309,9 +305,39 @@ class Doorstep:
         """What still waits for it becomes dead letters."""
         await self.operator.delete(org_id, endpoint_id, actor)
 
+    # -- handlers ------------------------------------------------------------------------------------------
+
+    def handler(
+        self,
+        *event_types: str,
+        name: str | None = None,
+        org_id: UUID = DEFAULT_ORG,
+        **fields: Unpack[HandlerFields],
+    ) -> Callable[[H], H]:
+        """Declare that a function takes the events of these types. It becomes an endpoint, named like the function.
+
+        A function that returns has delivered; see `Transient` and `Permanent` for the rest. The same event may come
+        again. Plain functions run in threads, async ones in the event loop.
+        """
+
+        def declare_handler(function: H) -> H:
+            endpoint = name or str(getattr(function, "__name__", ""))
+            described = {"handler": endpoint, "event_types": event_types, **fields}
+            self._declare(Declaration(form_from(endpoint, described), org_id))
+            self.register(endpoint, function)
+            return function
+
+        return declare_handler
+
+    def _declare(self, declaration: Declaration) -> None:
+        name = declaration.form.name
+        if any(one.form.name == name and one.org_id == declaration.org_id for one in self.declarations):
+            raise ConfigError(f"two handlers are named {name!r}; give one of them another name=")
+        self.declarations.append(declaration)
+
     def register(self, name: str, handler: Handler) -> None:
-        """Make a Python callable reachable for endpoints that name it as their handler."""
-        self.handlers.register(name, handler)
+        """Make a Python callable reachable for endpoints that name it as their handler; a later one replaces it."""
+        self.handlers[name] = handler
 
     # -- operators -----------------------------------------------------------------------------------------
 
@@ -335,6 +361,22 @@ class Doorstep:
         """The key's record if it is good; None for one that is unknown, revoked or expired."""
         return await self.keyring.authenticate(key)
 
+    # -- programs without an event loop --------------------------------------------------------------------
+
+    def _wait(self, work: Callable[[], Coroutine[Any, Any, T]]) -> T:
+        """Run something on the open store, in the event loop that it was opened in: the program's, or one of ours."""
+        with self._opening:
+            if self._home is None or self._home[0] != os.getpid():
+                self._thread.run(self._open_here())
+        assert self._home is not None, "it was opened just now"
+        return self._thread.run(work(), self._home[1])
+
+    async def _open_here(self) -> None:
+        if self._home is not None:  # we were forked, and the connections of the store are our parent's
+            self._parents_store = self.store
+            self.store = store_from_url(self.settings.database_url)
+        await self.open()
+
 
 def tuning_of(settings: Settings) -> Tuning:
     """The engine's numbers, from the settings."""
@@ -356,10 +398,6 @@ def tuning_of(settings: Settings) -> Tuning:
 def worker_name() -> str:
     """Tells workers apart in logs and leases: machine, process, and a random end for containers that share both."""
     return f"{socket.gethostname()[:40]}-{os.getpid()}-{secrets.token_hex(3)}"
-
-
-def new_correlation_id() -> str:
-    return secrets.token_hex(16)
 
 
 def _settings(database_url: str | None) -> Settings:

@@ -10,11 +10,12 @@ from rich.text import Text
 
 from doorstep.cli.output import Output, visible
 from doorstep.cli.receiver import Arrival, Behaviour, Receiver
-from doorstep.cli.running import run_until_stopped, say
+from doorstep.cli.running import say
 from doorstep.cli.web_server import WebServer, address, listener
 from doorstep.clock import AnchoredClock, to_iso
 from doorstep.errors import ConfigError, InvalidInput
 from doorstep.receiver import Webhook
+from doorstep.stopping import run_until_stopped
 
 _BODY_CHARACTERS_SHOWN = 2_000
 _GRACE_SECONDS = 1.0

@@ -5,9 +5,7 @@ from __future__ import annotations
 import asyncio
 import gc
 import logging
-import os
 import resource
-import signal
 import sys
 from collections.abc import Awaitable, Callable, Iterator
 from contextlib import contextmanager
@@ -16,6 +14,7 @@ from doorstep.app import Doorstep
 from doorstep.config import Settings
 from doorstep.errors import ConfigError, DoorstepError
 from doorstep.log_writer import open_log
+from doorstep.stopping import run_until_stopped
 from doorstep.telemetry import Telemetry
 
 Command = Callable[[Telemetry, asyncio.Event], Awaitable[None]]
@@ -39,12 +38,6 @@ def run_command(settings: Settings, command: Command, log_to: int = 1) -> int:
         return 1
     finally:
         log.close()
-
-
-def run_until_stopped(command: Callable[[asyncio.Event], Awaitable[None]]) -> None:
-    """Run in an event loop of its own; a signal sets the event, and the command is expected to end then."""
-    with asyncio.Runner(loop_factory=_loop_factory()) as runner:
-        runner.run(_until_stopped(command))
 
 
 def raise_file_limit() -> None:
@@ -101,39 +94,3 @@ def say(*lines: str) -> None:
         print(*lines, sep="\n", file=sys.stderr, flush=True)
     except OSError:
         pass  # nobody reads them
-
-
-async def _until_stopped(command: Callable[[asyncio.Event], Awaitable[None]]) -> None:
-    stop = asyncio.Event()
-    loop = asyncio.get_running_loop()
-    listener = _SignalListener(stop, loop.time)
-    for number in (signal.SIGINT, signal.SIGTERM):
-        loop.add_signal_handler(number, listener)
-    await command(stop)
-
-
-class _SignalListener:
-    """The first signal asks for an orderly end. The second does not wait for it: leases make that safe.
-
-    Several within a second are one: a terminal, make and a service manager may all pass the same one on.
-    """
-
-    def __init__(self, stop: asyncio.Event, time: Callable[[], float]) -> None:
-        self._stop = stop
-        self._time = time
-        self._first_at = 0.0
-
-    def __call__(self) -> None:
-        if not self._stop.is_set():
-            self._first_at = self._time()
-            self._stop.set()
-        elif self._time() - self._first_at >= 1.0:
-            os._exit(1)
-
-
-def _loop_factory() -> Callable[[], asyncio.AbstractEventLoop] | None:
-    try:
-        import uvloop
-    except ImportError:  # not on Windows
-        return None
-    return uvloop.new_event_loop

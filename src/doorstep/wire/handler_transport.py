@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import asyncio
 import inspect
-from collections.abc import Awaitable, Callable, Sequence
+from collections.abc import Awaitable, Callable, Mapping, Sequence
 from typing import Any
 from uuid import UUID
 
@@ -51,18 +51,17 @@ Handler = Callable[[Received], object] | Callable[[Received], Awaitable[object]]
 class HandlerTransport:
     """A `Transport` to registered functions."""
 
-    def __init__(self, clock: Clock, threads_max: int = 512, body_bytes_max: int = 16_384) -> None:
+    def __init__(
+        self, clock: Clock, handlers: Mapping[str, Handler], threads_max: int = 512, body_bytes_max: int = 16_384
+    ) -> None:
+        """`handlers` are the functions by the names that endpoints refer to; it may grow while the transport runs."""
         self._clock = clock
+        self._handlers = handlers
         self._threads_max = threads_max
         self._body_bytes_max = body_bytes_max
-        self._handlers: dict[str, Handler] = {}
         self._calls: set[_Call] = set()
         self._replies: list[tuple[Transmission, Reply]] = []
         self._threads = DaemonThreads(threads_max)
-
-    def register(self, name: str, function: Handler) -> None:
-        """Make a function known under the name that endpoints refer to; a later one replaces it."""
-        self._handlers[name] = function
 
     @property
     def stuck_threads(self) -> int:

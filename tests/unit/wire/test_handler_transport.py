@@ -23,9 +23,7 @@ SHORT = 0.05
 
 @asynccontextmanager
 async def handling(threads_max: int = 8, **handlers: Handler) -> AsyncIterator[Sending]:
-    transport = HandlerTransport(AnchoredClock(), threads_max)
-    for name, function in handlers.items():
-        transport.register(name, function)
+    transport = HandlerTransport(AnchoredClock(), handlers, threads_max)
     try:
         yield Sending(transport)
     finally:
@@ -255,8 +253,7 @@ async def test_close_cancels_what_is_running_and_reports_nothing_more() -> None:
 
 
 async def test_a_closed_transport_can_be_opened_again() -> None:
-    transport = HandlerTransport(AnchoredClock())
-    transport.register("it", lambda _: "ok")
+    transport = HandlerTransport(AnchoredClock(), {"it": lambda _: "ok"})
     for _ in range(2):
         sending = Sending(transport)
         assert (await sending.one(a_transmission("it"))).body == b"ok"

@@ -11,9 +11,9 @@ from doorstep.cli.doctor import installation, machine
 from doorstep.cli.doctor.finding import OK, PROBLEM, Finding, problem
 from doorstep.cli.exits import ExitCode
 from doorstep.cli.output import Output
-from doorstep.cli.running import run_until_stopped
 from doorstep.config import Settings
 from doorstep.errors import ConfigError
+from doorstep.stopping import run_until_stopped
 
 _ANSWER_SECONDS = 2.0
 

@@ -1,0 +1,68 @@
+"""Before the first step: endpoints that a program declares in its code are made, or brought up to date.
+
+Any number of processes may start at once. They agree because a declared endpoint's id follows from its name, and
+because an endpoint that is as declared is not written.
+"""
+
+from __future__ import annotations
+
+import contextlib
+from typing import NamedTuple
+from uuid import UUID, uuid5
+
+from doorstep.clock import Clock
+from doorstep.errors import Conflict, NotFound
+from doorstep.model.endpoint import Endpoint, EndpointState
+from doorstep.path.change import change_endpoint, create_endpoint
+from doorstep.path.directory import Directory
+from doorstep.path.enrol import EndpointForm, Terms, amend, enrol
+from doorstep.stores.store import Store
+
+_ACTOR = "program"
+
+
+class Declaration(NamedTuple):
+    """An endpoint as the code of a program describes it; its name tells it from others of the organization."""
+
+    form: EndpointForm
+    org_id: UUID
+
+
+async def declare(
+    store: Store, directory: Directory, clock: Clock, terms: Terms, declarations: list[Declaration]
+) -> None:
+    """Make the store's endpoints agree with the code. What operators did to them (a pause, a new secret) stays."""
+    for one in declarations:
+        await _declare(store, clock, terms, one)
+    if declarations:
+        await directory.reload()
+
+
+async def _declare(store: Store, clock: Clock, terms: Terms, declaration: Declaration) -> None:
+    form, org_id = declaration
+    generation = 0
+    while True:
+        endpoint_id = uuid5(org_id, f"{form.name}/{generation}")
+        try:
+            known = await store.endpoint(org_id, endpoint_id)
+        except NotFound:
+            endpoint, _ = enrol(form, terms, endpoint_id=endpoint_id, org_id=org_id, now=clock.now())
+            with contextlib.suppress(Conflict):  # another process was faster: look at what it made
+                await create_endpoint(store, endpoint, _ACTOR)
+            continue
+        if known.state is not EndpointState.DELETED:
+            await _bring_up_to_date(store, clock, terms, known, form)
+            return
+        generation += 1  # someone deleted it, and the code wants it again: another endpoint, with its own history
+
+
+async def _bring_up_to_date(store: Store, clock: Clock, terms: Terms, known: Endpoint, form: EndpointForm) -> None:
+    wanted = {name: getattr(form, name) for name in EndpointForm.__struct_fields__ if name != "signing"}
+
+    def changed(endpoint: Endpoint) -> Endpoint | None:
+        amended = amend(endpoint, wanted, terms)
+        return None if amended == endpoint else amended
+
+    await change_endpoint(
+        store, known.org_id, known.endpoint_id, changed, actor=_ACTOR, action="endpoint.declare", now=clock.now()
+    )

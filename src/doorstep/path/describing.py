@@ -1,0 +1,46 @@
+"""Before the first step: what a program says about an endpoint, made into the form that is judged."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import Any, TypedDict
+
+from doorstep.model.endpoint import CircuitRules
+from doorstep.path.enrol import EndpointForm, PolicyForm
+
+
+class HandlerFields(TypedDict, total=False):
+    """What may be said about any endpoint; None is the same as nothing said."""
+
+    policy: PolicyForm | None
+    policy_by_event_type: Mapping[str, PolicyForm] | None
+    timeout_seconds: float | None
+    concurrency_max: int | None
+    rate_per_second: float | None
+    retry_on: Sequence[str]
+    """Codes or HTTP statuses to retry although they are permanent; `*` retries everything."""
+    give_up_on: Sequence[str]
+    code_map: Mapping[str, str] | None
+    """Translates a carrier's own codes into ours."""
+    circuit: CircuitRules | None
+
+
+class EndpointFields(HandlerFields, total=False):
+    """What may be said beyond that about one that is not declared with its handler."""
+
+    url: str | None
+    handler: str | None
+    event_types: Sequence[str]
+    headers: Mapping[str, str] | None
+    envelope: bool
+    signing: str
+
+
+def form_from(name: str, fields: Mapping[str, object]) -> EndpointForm:
+    """The form of an endpoint from `EndpointFields`."""
+    return EndpointForm(name=name, **{field: _kept(value) for field, value in fields.items() if value is not None})
+
+
+def _kept(value: object) -> Any:
+    """Lists would be shared with whoever gave them."""
+    return tuple(value) if isinstance(value, list) else value

@@ -1,0 +1,50 @@
+"""Programs that run until they are told to stop: an event loop, and the signals that end it in order."""
+
+from __future__ import annotations
+
+import asyncio
+import os
+import signal
+from collections.abc import Awaitable, Callable
+
+
+def run_until_stopped(command: Callable[[asyncio.Event], Awaitable[None]]) -> None:
+    """Run in an event loop of its own; a signal sets the event, and the command is expected to end then."""
+    with asyncio.Runner(loop_factory=_loop_factory()) as runner:
+        runner.run(_until_stopped(command))
+
+
+async def _until_stopped(command: Callable[[asyncio.Event], Awaitable[None]]) -> None:
+    stop = asyncio.Event()
+    loop = asyncio.get_running_loop()
+    listener = _SignalListener(stop, loop.time)
+    for number in (signal.SIGINT, signal.SIGTERM):
+        loop.add_signal_handler(number, listener)
+    await command(stop)
+
+
+class _SignalListener:
+    """The first signal asks for an orderly end. The second does not wait for it: leases make that safe.
+
+    Several within a second are one: a terminal, make and a service manager may all pass the same one on.
+    """
+
+    def __init__(self, stop: asyncio.Event, time: Callable[[], float]) -> None:
+        self._stop = stop
+        self._time = time
+        self._first_at = 0.0
+
+    def __call__(self) -> None:
+        if not self._stop.is_set():
+            self._first_at = self._time()
+            self._stop.set()
+        elif self._time() - self._first_at >= 1.0:
+            os._exit(1)
+
+
+def _loop_factory() -> Callable[[], asyncio.AbstractEventLoop] | None:
+    try:
+        import uvloop
+    except ImportError:  # not on Windows
+        return None
+    return uvloop.new_event_loop
