@@ -6,9 +6,10 @@ from uuid import UUID
 
 from msgspec.structs import replace
 
-from doorstep.clock import Clock, Instant
+from doorstep.clock import SECOND, Clock, Instant
 from doorstep.model.bulk import Bulk, BulkKind, Selection
-from doorstep.model.claim import Claim
+from doorstep.model.claim import Claim, Quota
+from doorstep.model.endpoint import Endpoint
 from doorstep.model.listing import Letters
 from doorstep.model.settlement import Settlement
 from doorstep.path.accept import Accepter
@@ -74,3 +75,11 @@ async def dead_letters(scene: Scene, count: int, reason: str = "no such path") -
 
 async def claims_of(scene: Scene) -> list[Claim]:
     return await scene.claim(1_000)
+
+
+async def work(scene: Scene, *endpoints: Endpoint) -> list[Claim]:
+    """A worker's round: everything that is due is delivered, of the scene's endpoint or of these."""
+    quotas = [Quota(endpoint.endpoint_id, 1_000) for endpoint in endpoints or [scene.endpoint]]
+    claims = await scene.store.claim_due(quotas, scene.now, scene.now + SECOND, "w1", 100)
+    await scene.deliver(*claims)
+    return claims

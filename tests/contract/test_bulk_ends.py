@@ -7,9 +7,11 @@ from string import ascii_lowercase
 from typing import Any, cast
 from uuid import UUID
 
+import pytest
 from msgspec.structs import replace
 
 from doorstep.clock import SECOND
+from doorstep.errors import InvalidInput, Overloaded
 from doorstep.model.act import Act, ActKind
 from doorstep.model.bulk import BulkKind, BulkState, Selection
 from doorstep.model.cause import cause_of
@@ -17,8 +19,9 @@ from doorstep.model.claim import Claim, Quota
 from doorstep.model.endpoint import EndpointState
 from doorstep.model.listing import EventFilter, Letters, Queue
 from doorstep.model.settlement import Settlement
+from doorstep.path import bulk as path_bulk
 from doorstep.stores.store import Store
-from tests.builders import refusal
+from tests.builders import an_org, new_id, refusal
 from tests.contract.desk import Desk, claims_of, dead_letters
 from tests.contract.scene import SOON, Scene
 
@@ -186,3 +189,42 @@ async def test_an_operation_is_started_steered_and_ended_together_with_its_audit
         "start",
     ]
     assert lines[0].result == "finished: 1/1 succeeded, 0 failed"
+
+
+# -- bounded -----------------------------------------------------------------------------------------------
+
+
+async def test_an_organization_that_has_a_hundred_operations_under_way_must_wait_or_cancel_one(
+    scene: Scene, desk: Desk
+) -> None:
+    await dead_letters(scene, 1)
+    first, *_ = [await desk.begin() for _ in range(100)]
+    with pytest.raises(Overloaded, match="100 bulk operations under way.*cancel one"):
+        await desk.begin()
+    await desk.cancel(scene.org_id, first.bulk_id, "ops")
+    await desk.step(first)
+    assert (await desk.begin()).state is BulkState.RUNNING
+
+
+async def test_the_operations_of_others_do_not_count(scene: Scene, desk: Desk) -> None:
+    other = an_org()
+    await scene.store.put_org(other)
+    for _ in range(100):
+        await desk.begin()
+    assert await desk.start(BulkKind.RETRY, other.org_id, Selection(letters=Letters()), "ops")
+
+
+async def test_a_total_beyond_what_is_counted_is_a_floor_and_says_so(
+    scene: Scene, desk: Desk, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(path_bulk, "_COUNTED_MAX", 3)
+    await dead_letters(scene, 5)
+    bulk = await desk.begin()
+    assert (bulk.total, bulk.total_exact) == (3, False)
+    bulk = await desk.step(bulk, 3)
+    assert (bulk.taken, bulk.all_taken) == (5, True)
+
+
+async def test_more_deliveries_than_can_be_under_way_at_once_cannot_be_named_one_by_one(desk: Desk) -> None:
+    with pytest.raises(InvalidInput, match="1,000.*use a filter"):
+        await desk.begin(selection=Selection(delivery_ids=tuple(new_id() for _ in range(1_001))))

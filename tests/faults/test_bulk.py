@@ -23,8 +23,8 @@ _VERY_FEW = 50
 _RATE = 200
 _WATCHED_SECONDS = 1.0
 _FREEZES_MAX = 5
-_IN_FLIGHT_MAX = 200
-"""What one operation has under way at most, and so what a kill can catch of it."""
+_IN_FLIGHT_MAX = 100
+"""What one operation has under way at one endpoint at most, 25 waiting and 64 being tried: what a kill can catch."""
 _WORKERS = "SELECT count(DISTINCT worker) FROM doorstep_attempts WHERE number = 2"
 
 

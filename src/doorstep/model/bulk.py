@@ -13,8 +13,10 @@ from doorstep.model.listing import EventFilter, Letters, Queue
 from doorstep.model.move import Moved
 from doorstep.model.noun import Noun
 
-ITEMS_EXAMINED_MAX = 1_000
-"""How many results one step looks for."""
+UNDER_WAY_MAX = 1_000
+"""How many deliveries of one operation may be taken and without result, and so how many results a step looks for."""
+IDS_MAX = UNDER_WAY_MAX
+"""How many deliveries can be named one by one: so few that all of them can be under way at once."""
 
 
 class BulkKind(StrEnum):
@@ -79,6 +81,8 @@ class Bulk(Noun, frozen=True, kw_only=True):
     """How far the selection has been gone through."""
     causes_done: int = 0
     """With canaries the selection is gone through cause by cause."""
+    passed_over: bool = False
+    """RETRY: on this walk through the selection something was left for the next one, because its endpoint had enough."""
     all_taken: bool = False
     """The selection has been gone through; what is left is to wait for results."""
     taken: int = 0
@@ -141,6 +145,15 @@ def retried_well(state: DeliveryState | None, attempt: int, attempt_before: int)
     if state is DeliveryState.IN_PROGRESS or (state is DeliveryState.PENDING and attempt == attempt_before):
         return None
     return False
+
+
+class UnderWay(Noun, frozen=True):
+    """A delivery that a bulk retry has taken and whose result is not there yet."""
+
+    delivery_id: UUID
+    endpoint_id: UUID
+    waiting: bool
+    """It is not being tried yet."""
 
 
 class BulkStep(Noun, frozen=True):

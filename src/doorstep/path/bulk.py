@@ -10,8 +10,8 @@ from uuid import UUID
 from msgspec.structs import replace
 
 from doorstep.clock import Clock
-from doorstep.errors import Conflict, InvalidInput, NotFound
-from doorstep.model.bulk import Bulk, BulkKind, BulkState, Selection
+from doorstep.errors import Conflict, InvalidInput, NotFound, Overloaded
+from doorstep.model.bulk import IDS_MAX, Bulk, BulkKind, BulkState, Selection
 from doorstep.model.delivery import Delivery
 from doorstep.model.ids import uuid7
 from doorstep.model.listing import Count
@@ -22,7 +22,10 @@ from doorstep.path.change import living
 from doorstep.stores.store import Store
 from doorstep.stores.text import check_storable
 
-_COUNTED_MAX = 1_000_000
+_COUNTED_MAX = 100_000
+"""Somebody waits for the count. Of more, `total` is only a floor."""
+_LIVE_MAX = 100
+"""Operations of one organization that go on at a time: each has its turn in every round."""
 _PREVIEWED_MAX = 10_000
 _PAGE = 200
 _RATE_MIN, _RATE_MAX = 0.01, 100_000.0
@@ -99,6 +102,7 @@ class BulkDesk:
             raise InvalidInput("canary", "is for a retry of dead letters chosen by a filter")
         if endpoint_id is not None:
             living(await self._store.endpoint(org_id, endpoint_id))
+        await self._check_live(org_id)
         now = self._clock.now()
         selection = _each_once(selection)
         total = await self._chooser.count(org_id, selection, _COUNTED_MAX)
@@ -121,11 +125,20 @@ class BulkDesk:
         self._wake_runner()
         return bulk
 
+    async def _check_live(self, org_id: UUID) -> None:
+        if sum(bulk.org_id == org_id for bulk in await self._store.live_bulks()) >= _LIVE_MAX:
+            raise Overloaded(
+                f"an organization may have {_LIVE_MAX} bulk operations under way, and has them; wait for one to end, or"
+                " cancel one",
+                retry_after_seconds=60,
+            )
+
     async def pause(self, org_id: UUID, bulk_id: UUID, actor: str) -> Bulk:
         """Take no more until it is resumed; what is under way goes on."""
         return await self._steer(org_id, bulk_id, actor, "pause", BulkState.PAUSED, frozenset({BulkState.RUNNING}))
 
     async def resume(self, org_id: UUID, bulk_id: UUID, actor: str) -> Bulk:
+        await self._check_live(org_id)
         return await self._steer(org_id, bulk_id, actor, "resume", BulkState.RUNNING, frozenset({BulkState.PAUSED}))
 
     async def cancel(self, org_id: UUID, bulk_id: UUID, actor: str) -> Bulk:
@@ -154,7 +167,10 @@ class BulkDesk:
 def _each_once(selection: Selection) -> Selection:
     if selection.delivery_ids is None:
         return selection
-    return replace(selection, delivery_ids=tuple(dict.fromkeys(selection.delivery_ids)))
+    chosen = tuple(dict.fromkeys(selection.delivery_ids))
+    if len(chosen) > IDS_MAX:
+        raise InvalidInput("delivery_ids", f"must be at most {IDS_MAX:,}, got {len(chosen):,}; use a filter for more")
+    return replace(selection, delivery_ids=chosen)
 
 
 def _by_endpoint(deliveries: Iterable[Delivery]) -> dict[UUID, int]:

@@ -3,9 +3,9 @@
 A step is one transaction with the acts it makes and the place it has come to, fenced by a version. So a process
 may die at any point, several may try at once, and still each delivery is acted upon once.
 
-What a bulk retry revives is due like everything else, and only so much of it at a time: fresh events to the same
-endpoint find a short queue. One delivery goes ahead with force when nothing is under way, as an operator's single
-retry would: it is the probe that gets a circuit closed.
+What a bulk retry revives is due like everything else, and only so much of it at a time (bulk_places.py): fresh events
+to the same endpoint find a short queue, and to all endpoints a store that is soon free. One delivery goes ahead with
+force when nothing is under way, as an operator's single retry would: it is the probe that gets a circuit closed.
 """
 
 from __future__ import annotations
@@ -19,18 +19,21 @@ from msgspec.structs import replace
 from doorstep.clock import SECOND, Clock, Instant, seconds
 from doorstep.errors import Conflict, InvalidInput, NotFound
 from doorstep.model.act import Act, ActKind, AuditLine
-from doorstep.model.bulk import Bulk, BulkKind, BulkState, Canary, retried_well
-from doorstep.model.delivery import Delivery, DeliveryState
+from doorstep.model.bulk import UNDER_WAY_MAX, Bulk, BulkKind, BulkState, Canary, retried_well
 from doorstep.model.listing import CauseGroup
 from doorstep.path import facts
 from doorstep.path.bulk_selection import Chooser, before_start
+from doorstep.path.bulk_walk import Walker
 from doorstep.path.replay import Replayer
 from doorstep.stores.store import Store
 from doorstep.telemetry import Telemetry
 
-_STEP_MAX = 100
-"""How many deliveries one transaction acts upon: on SQLite that keeps the writer from others for about 10 ms."""
-_IN_FLIGHT_MAX = 200
+_STEP_MAX = 25
+"""How many deliveries one transaction acts upon. A fresh event waits twice for SQLite's only writer, to be kept and to
+be claimed, and each time perhaps behind such a step: for 3 ms with 25, for 10 with 100, and then for the claim and the
+results of as many."""
+_STEP_PAUSE_SECONDS = 0.02
+"""Between two steps of a retry, so that what one took is on its way before the next."""
 _CAUSES_MAX = 200
 _CAUSE_PAGES_MAX = 40
 """Pages that causes are looked for in: 10,000 causes, most of them perhaps of other endpoints than the wanted one."""
@@ -51,6 +54,7 @@ class BulkStepper:
     ) -> None:
         self._store = store
         self._chooser = chooser
+        self._walker = Walker(store, chooser)
         self._replayer = replayer
         self._clock = clock
         self._telemetry = telemetry
@@ -83,13 +87,18 @@ class BulkStepper:
     def _pause_after(self, bulk: Bulk, written: Bulk, elapsed_seconds: float) -> float:
         """As long as the step took, so that everybody else has the store and the processor for half of the time.
 
-        While there are no results, as from an endpoint that is dead, longer and longer.
+        A retry waits until what it took is on its way; while there are no results, as from endpoints that are dead,
+        longer and longer with every walk in vain.
         """
+        if written.finished_at is not None:
+            self._walker.forget(bulk.bulk_id)
         if written.taken > bulk.taken or written.finished_at is not None:
             del self._looks[bulk.bulk_id]
-            return min(elapsed_seconds, _ELSEWHERE_SECONDS)
-        self._looks[bulk.bulk_id] = 1 if written.in_flight < bulk.in_flight else self._looks[bulk.bulk_id] + 1
-        return min(_RESULTS_EVERY_SECONDS * self._looks[bulk.bulk_id], _ELSEWHERE_SECONDS)
+            return _STEP_PAUSE_SECONDS if bulk.kind is BulkKind.RETRY else min(elapsed_seconds, _ELSEWHERE_SECONDS)
+        walks_on = written.cursor not in (None, bulk.cursor)
+        looks = 1 if written.in_flight < bulk.in_flight else max(1, self._looks[bulk.bulk_id] + (not walks_on))
+        self._looks[bulk.bulk_id] = looks
+        return min(_RESULTS_EVERY_SECONDS * looks, _ELSEWHERE_SECONDS)
 
     async def _step(self, bulk: Bulk, now: Instant) -> Bulk | None:
         if bulk.state is not BulkState.RUNNING or bulk.all_taken:
@@ -108,24 +117,9 @@ class BulkStepper:
 
     async def _take(self, bulk: Bulk, room: int, now: Instant) -> Bulk | None:
         probing = bulk.kind is BulkKind.RETRY and bulk.in_flight == 0
-        chosen, onward = await self._next(bulk, 1 if probing else room)
+        chosen, onward = await self._walker.next(bulk, 1 if probing else room)
         act = self._act(bulk, chosen, now, forced=probing) if chosen else None
         return await self._write(_paced(onward, len(chosen), now), bulk, act)
-
-    async def _next(self, bulk: Bulk, room: int) -> tuple[tuple[UUID, ...], Bulk]:
-        """The deliveries that come next, and the operation as it stands once they have been taken."""
-        if (chosen := bulk.selection.delivery_ids) is not None:
-            begin = int(bulk.cursor or 0)
-            end = begin + room
-            return chosen[begin:end], replace(bulk, cursor=str(end), all_taken=end >= len(chosen))
-        causes = bulk.good_causes
-        selection = before_start(bulk, None if causes is None else causes[0])
-        page = await self._chooser.page(bulk.org_id, selection, bulk.cursor, room)
-        found = tuple(one.delivery_id for one in page.items if _untried_since(one, bulk.created_at))
-        if page.next is not None or causes is None:
-            return found, replace(bulk, cursor=page.next, all_taken=page.next is None)
-        done = bulk.causes_done + 1
-        return found, replace(bulk, cursor=None, causes_done=done, all_taken=len(causes) == 1)
 
     def _act(self, bulk: Bulk, chosen: tuple[UUID, ...], now: Instant, *, forced: bool) -> Act:
         about = f"bulk operation {bulk.bulk_id}"
@@ -220,14 +214,9 @@ def audit_line(bulk: Bulk, at: Instant, actor: str, action: str, result: str) ->
     )
 
 
-def _untried_since(delivery: Delivery, instant: Instant) -> bool:
-    """One that failed again meanwhile has had its retry."""
-    return delivery.state is not DeliveryState.PENDING or (delivery.last_attempt_at or 0) <= instant
-
-
 def _room(bulk: Bulk, now: Instant) -> int:
     """How many may be taken now. Of a limited operation so few that it goes evenly, not in bursts."""
-    room = min(_STEP_MAX, _IN_FLIGHT_MAX - bulk.in_flight)
+    room = min(_STEP_MAX, UNDER_WAY_MAX - bulk.in_flight)
     if bulk.rate_per_second is None:
         return room
     # Others may follow a probe at once: waiting for their turn, they would find it back, and be probes themselves.

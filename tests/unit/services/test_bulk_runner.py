@@ -5,12 +5,14 @@ from __future__ import annotations
 from typing import cast
 
 import pytest
+from msgspec.structs import replace
 
 from doorstep.errors import StoreUnavailable
-from doorstep.model.bulk import Bulk, BulkKind, Selection
+from doorstep.model.bulk import Bulk, BulkKind, BulkState, Selection
 from doorstep.path.bulk_steps import BulkStepper
 from doorstep.services.bulk_runner import BulkRunner
 from doorstep.stores.store import Store
+from doorstep.testing import FakeClock
 from tests.builders import NOW, new_id
 
 
@@ -18,10 +20,10 @@ class Live:
     """A store of which only the operations under way are asked for."""
 
     def __init__(self, *bulks: Bulk) -> None:
-        self._bulks = bulks
+        self.bulks = bulks
 
     async def live_bulks(self) -> list[Bulk]:
-        return list(self._bulks)
+        return list(self.bulks)
 
 
 class Stumbling:
@@ -44,16 +46,47 @@ def an_operation() -> Bulk:
     )
 
 
+def a_runner(live: Live, stepper: Stumbling, clock: FakeClock) -> BulkRunner:
+    return BulkRunner(cast(Store, live), cast(BulkStepper, stepper), clock)
+
+
 async def test_an_operation_that_fails_holds_up_no_other_and_its_failure_is_told() -> None:
     stone, *others = (an_operation() for _ in range(3))
     stepper = Stumbling(stone)
-    runner = BulkRunner(cast(Store, Live(stone, *others)), cast(BulkStepper, stepper))
     with pytest.raises(StoreUnavailable):
-        await runner.run_once()
+        await a_runner(Live(stone, *others), stepper, FakeClock()).run_once()
     assert stepper.advanced == others
 
 
 async def test_the_next_round_is_when_the_first_operation_wants_it_and_soon_if_there_is_none() -> None:
     one, other = an_operation(), an_operation()
-    assert await BulkRunner(cast(Store, Live(one)), cast(BulkStepper, Stumbling(other))).run_once() == 0.25
-    assert await BulkRunner(cast(Store, Live()), cast(BulkStepper, Stumbling(other))).run_once() == 1.0
+    assert await a_runner(Live(one), Stumbling(other), FakeClock()).run_once() == 0.25
+    assert await a_runner(Live(), Stumbling(other), FakeClock()).run_once() == 1.0
+
+
+async def test_an_operation_that_waits_is_left_alone_until_its_turn_unless_it_has_orders() -> None:
+    clock, one = FakeClock(), an_operation()
+    live, stepper = Live(one), Stumbling(an_operation())
+    runner = a_runner(live, stepper, clock)
+    await runner.run_once()
+    clock.advance(0.1)
+    assert await runner.run_once() == pytest.approx(0.15)
+    assert len(stepper.advanced) == 1
+    live.bulks = (replace(one, state=BulkState.CANCELLED),)
+    await runner.run_once()
+    assert len(stepper.advanced) == 2
+    clock.advance(0.25)
+    await runner.run_once()
+    assert len(stepper.advanced) == 3
+
+
+async def test_many_operations_rest_half_as_long_as_their_steps_took_together() -> None:
+    clock = FakeClock()
+
+    class Slow(Stumbling):
+        async def advance(self, bulk: Bulk) -> float:
+            clock.advance(0.2)
+            return 0.2
+
+    bulks = [an_operation() for _ in range(3)]
+    assert await a_runner(Live(*bulks), Slow(an_operation()), clock).run_once() == pytest.approx(0.3)

@@ -7,8 +7,8 @@ from uuid import UUID
 
 from doorstep.errors import NotFound
 from doorstep.model.act import Act, AuditLine
-from doorstep.model.bulk import ITEMS_EXAMINED_MAX, Bulk, BulkKind, BulkStep, retried_well
-from doorstep.model.delivery import Delivery
+from doorstep.model.bulk import UNDER_WAY_MAX, Bulk, BulkKind, BulkStep, UnderWay, retried_well
+from doorstep.model.delivery import Delivery, DeliveryState
 from doorstep.model.listing import Page
 from doorstep.model.move import Moved
 from doorstep.stores import cursor as cursors
@@ -56,6 +56,14 @@ class BulkVerbs(OperatorVerbs):
             self._tables.audit.append(line)
         return BulkStep(row.bulk, moved)
 
+    async def bulk_under_way(self, org_id: UUID, bulk_id: UUID) -> list[UnderWay]:
+        unknown = [(uid, one) for uid, one in self._bulk_row(org_id, bulk_id).items.items() if one.succeeded is None]
+        return [
+            UnderWay(delivery_id, found.delivery.endpoint_id, found.delivery.state is DeliveryState.PENDING)
+            for delivery_id, item in unknown[:UNDER_WAY_MAX]
+            if (found := self._tables.deliveries.get(delivery_id)) and self._result(delivery_id, item) is None
+        ]
+
     async def bulk_failures(self, org_id: UUID, bulk_id: UUID, cursor: str | None, limit: int) -> Page[Delivery]:
         (after,) = cursors.read(cursor, cursors.KEY_MAX) or (0,)
         items = self._bulk_row(org_id, bulk_id).items.items()
@@ -80,10 +88,13 @@ class BulkVerbs(OperatorVerbs):
         """Mark the items whose retry has ended; returns how many succeeded and how many failed."""
         unknown = ((uid, item) for uid, item in row.items.items() if item.succeeded is None)
         ended = {True: 0, False: 0}
-        for delivery_id, item in islice(unknown, ITEMS_EXAMINED_MAX):
-            found = self._tables.deliveries.get(delivery_id)
-            state, attempt = (found.delivery.state, found.delivery.attempt) if found else (None, 0)
-            item.succeeded = retried_well(state, attempt, item.attempt)
+        for delivery_id, item in islice(unknown, UNDER_WAY_MAX):
+            item.succeeded = self._result(delivery_id, item)
             if item.succeeded is not None:
                 ended[item.succeeded] += 1
         return ended[True], ended[False]
+
+    def _result(self, delivery_id: UUID, item: BulkItem) -> bool | None:
+        found = self._tables.deliveries.get(delivery_id)
+        state, attempt = (found.delivery.state, found.delivery.attempt) if found else (None, 0)
+        return retried_well(state, attempt, item.attempt)

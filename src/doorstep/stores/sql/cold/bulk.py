@@ -5,11 +5,11 @@ from __future__ import annotations
 from uuid import UUID
 
 import msgspec
-from sqlalchemy import bindparam, exists, false, insert, null, select, text, update
+from sqlalchemy import and_, bindparam, exists, false, insert, null, or_, select, text, update
 
 from doorstep.errors import NotFound
 from doorstep.model.act import Act, AuditLine
-from doorstep.model.bulk import ITEMS_EXAMINED_MAX, Bulk, BulkKind, BulkStep, retried_well
+from doorstep.model.bulk import UNDER_WAY_MAX, Bulk, BulkKind, BulkStep, UnderWay, retried_well
 from doorstep.model.delivery import Delivery, DeliveryState
 from doorstep.model.listing import Page
 from doorstep.model.move import Moved
@@ -20,7 +20,7 @@ from doorstep.stores.sql.cold.operators import act as act_on
 from doorstep.stores.sql.cold.orgs import org_key
 from doorstep.stores.sql.cold.rows import DELIVERY, IN_ORG, delivery_from
 from doorstep.stores.sql.cold.script import Script, ask
-from doorstep.stores.sql.schema import bulk_items, bulks, deliveries, orgs
+from doorstep.stores.sql.schema import bulk_items, bulks, deliveries, endpoints, orgs
 
 _decode = msgspec.json.Decoder(Bulk).decode
 
@@ -112,11 +112,30 @@ def _document(bulk: Bulk) -> str:
 
 # -- what became of what was retried -----------------------------------------------------------------------
 
-_UNKNOWN = (
+_STILL_TRYING = or_(
+    deliveries.c.state == DeliveryState.IN_PROGRESS.value,
+    and_(deliveries.c.state == DeliveryState.PENDING.value, deliveries.c.attempt == bulk_items.c.attempt),
+)
+"""The words of `retried_well` for "not known yet": a thousand that are held need not be read to see that."""
+_ENDED = (
     select(bulk_items.c.delivery_id, deliveries.c.state, deliveries.c.attempt, bulk_items.c.attempt)
     .outerjoin(deliveries, deliveries.c.id == bulk_items.c.delivery_id)
-    .where(bulk_items.c.bulk_id == bindparam("key"), bulk_items.c.succeeded.is_(null()))
+    .where(
+        bulk_items.c.bulk_id == bindparam("key"),
+        bulk_items.c.succeeded.is_(null()),
+        or_(deliveries.c.id.is_(null()), ~_STILL_TRYING),
+    )
     .order_by(bulk_items.c.delivery_id)
+    .limit(bindparam("most"))
+)
+_UNDER_WAY = (
+    select(deliveries.c.uid, endpoints.c.uid, deliveries.c.state)
+    .select_from(bulk_items)
+    .join(bulks, bulks.c.id == bulk_items.c.bulk_id)
+    .join(orgs, orgs.c.id == bulks.c.org_id)
+    .join(deliveries, deliveries.c.id == bulk_items.c.delivery_id)
+    .join(endpoints, endpoints.c.id == deliveries.c.endpoint_id)
+    .where(IN_ORG, bulks.c.uid == bindparam("bulk"), bulk_items.c.succeeded.is_(null()), _STILL_TRYING)
     .limit(bindparam("most"))
 )
 _KNOW = (
@@ -139,16 +158,22 @@ _REMEMBER = (
 
 def _collect(key: int) -> Script[tuple[int, int]]:
     """Mark the items whose retry has ended; returns how many succeeded and how many failed."""
-    rows = yield ask(_UNKNOWN, key=key, most=ITEMS_EXAMINED_MAX)
+    rows = yield ask(_ENDED, key=key, most=UNDER_WAY_MAX)
     ended: dict[bool, list[int]] = {True: [], False: []}
     for delivery, state, attempt, attempt_before in rows:
         well = retried_well(None if state is None else DeliveryState(state), attempt, attempt_before)
-        if well is not None:
-            ended[well].append(delivery)
+        assert well is not None, "the query and the model do not mean the same by the end of a retry"
+        ended[well].append(delivery)
     for well, items in ended.items():
         for part in parts(items):
             yield ask(_KNOW, key=key, keys=part, new_succeeded=well)
     return len(ended[True]), len(ended[False])
+
+
+def bulk_under_way(org_id: UUID, bulk_id: UUID) -> Script[list[UnderWay]]:
+    yield from bulk(org_id, bulk_id)
+    rows = yield ask(_UNDER_WAY, org=org_id, bulk=bulk_id, most=UNDER_WAY_MAX)
+    return [UnderWay(delivery, endpoint, state == DeliveryState.PENDING) for delivery, endpoint, state in rows]
 
 
 def _remember(key: int, org: int, done: tuple[UUID, ...]) -> Script[int]:

@@ -1,0 +1,171 @@
+"""R7.3 and R5.5: a bulk retry over many endpoints is held up by none of them. The scene plays the workers."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Sequence
+from uuid import UUID
+
+import pytest
+
+from doorstep.clock import SECOND
+from doorstep.model.bulk import UNDER_WAY_MAX, Bulk, BulkState, Selection
+from doorstep.model.claim import Quota
+from doorstep.model.delivery import Delivery
+from doorstep.model.endpoint import Endpoint
+from doorstep.model.listing import Letters, Queue
+from doorstep.model.settlement import Settlement
+from doorstep.path import bulk_walk
+from doorstep.path.bulk_places import Places
+from doorstep.stores.store import Store
+from tests.builders import refusal
+from tests.contract.desk import Desk, work
+from tests.contract.scene import Scene
+
+_DEAD, _LIVING = 3, 7
+_OF_DEAD, _OF_LIVING = 70, 20
+"""How many letters each has."""
+_TOTAL = _DEAD * _OF_DEAD + _LIVING * _OF_LIVING
+
+
+class Street:
+    """Three endpoints whose circuits are open, so that nobody claims their deliveries, and seven that are well."""
+
+    def __init__(self, scene: Scene, endpoints: Sequence[Endpoint]) -> None:
+        self.scene = scene
+        self.dead, self.living = endpoints[:_DEAD], endpoints[_DEAD:]
+        self.letters: Counter[UUID] = Counter()
+
+    @property
+    def all(self) -> list[Endpoint]:
+        return [*self.dead, *self.living]
+
+    def assert_all_arrived(self, *endpoints: Endpoint, but: int = 0) -> None:
+        """Everything of these endpoints was delivered once, and nothing of the others."""
+        counts = {one.endpoint_id: _OF_DEAD if one in self.dead else _OF_LIVING for one in endpoints}
+        assert self.letters == {endpoint_id: count - but for endpoint_id, count in counts.items()}
+
+    async def fail(self, *, for_good: bool) -> None:
+        """Each has some that failed, and those of the dead endpoints come first in the list."""
+        for endpoint in (*self.living, *self.dead) if for_good else self.all:
+            await self.scene.accept(_OF_DEAD if endpoint in self.dead else _OF_LIVING, [endpoint])
+            quota = Quota(endpoint.endpoint_id, _OF_DEAD)
+            claims = await self.scene.store.claim_due([quota], self.scene.now, self.scene.now + SECOND, "w1")
+            if for_good:
+                await self.scene.settle(*(Settlement.dead(claim, refusal(self.scene.now)) for claim in claims))
+            else:
+                await self.scene.fail(*claims)
+            self.scene.wait(1)
+
+    async def go_on(self, desk: Desk, bulk: Bulk, steps: int, *endpoints: Endpoint) -> Bulk:
+        """So many steps, and after each the workers of these endpoints deliver what is due."""
+        for _ in range(steps):
+            bulk = await desk.step(bulk)
+            quotas = [Quota(endpoint.endpoint_id, 1_000) for endpoint in endpoints]
+            claims = await self.scene.store.claim_due(quotas, self.scene.now, self.scene.now + SECOND, "w1")
+            self.letters.update(claim.endpoint_id for claim in claims)
+            await self.scene.deliver(*claims)
+        return bulk
+
+
+@pytest.fixture
+async def street(scene: Scene) -> Street:
+    return Street(scene, [await scene.add_endpoint() for _ in range(_DEAD + _LIVING)])
+
+
+@pytest.mark.parametrize("selection", [Selection(letters=Letters()), Selection(queue=Queue())], ids=["dead", "queue"])
+async def test_all_letters_of_living_endpoints_are_retried_while_dead_ones_hold_theirs(
+    street: Street, desk: Desk, selection: Selection
+) -> None:
+    await street.fail(for_good=selection.letters is not None)
+    bulk = await street.go_on(desk, await desk.begin(selection=selection), 30, *street.living)
+    street.assert_all_arrived(*street.living)
+    assert (bulk.succeeded, bulk.all_taken) == (_LIVING * _OF_LIVING, False)
+    assert bulk.in_flight <= _DEAD * 25, "and of each dead one only so many wait"
+
+    bulk = await street.go_on(desk, bulk, 30, *street.all)
+    bulk = await desk.step(bulk, 2)
+    assert (bulk.state, bulk.taken, bulk.refused) == (BulkState.FINISHED, _TOTAL, 0)
+    street.assert_all_arrived(*street.all)
+    await assert_each_was_retried_once(street.scene)
+
+
+class FirstCome(Places):
+    """A careless rule: 200 places, for whoever comes first."""
+
+    def take(self, delivery: Delivery) -> bool:
+        if self.free <= UNDER_WAY_MAX - 200:
+            return False
+        self._add(delivery.delivery_id, delivery.endpoint_id, waiting=True)
+        return True
+
+
+async def test_control_with_places_for_whoever_comes_first_three_dead_endpoints_hold_up_all_others(
+    street: Street, desk: Desk, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(bulk_walk, "Places", FirstCome)
+    await street.fail(for_good=True)
+    bulk = await street.go_on(desk, await desk.begin(), 30, *street.living)
+    assert (bulk.in_flight, street.letters) == (200, {})
+
+
+async def assert_each_was_retried_once(scene: Scene) -> None:
+    """By the audit, in which every act names what it was about."""
+    lines = (await scene.store.list_audit(scene.org_id, limit=1_000)).items
+    subjects = Counter(subject for line in lines if line.action == "retry" for subject in line.subjects)
+    assert len(subjects) == _TOTAL
+    assert set(subjects.values()) == {1}
+
+
+async def test_another_process_goes_on_in_the_middle_and_still_takes_each_letter_once(
+    street: Street, desk: Desk, other_store: Store
+) -> None:
+    await street.fail(for_good=True)
+    bulk = await street.go_on(desk, await desk.begin(), 7, *street.living)
+    assert 0 < bulk.taken < _TOTAL
+    successor = Desk(street.scene, other_store)
+    bulk = await street.go_on(successor, bulk, 30, *street.living)
+    street.assert_all_arrived(*street.living)
+    bulk = await street.go_on(successor, bulk, 30, *street.all)
+    assert (bulk.taken, bulk.refused) == (_TOTAL, 0)
+    await assert_each_was_retried_once(street.scene)
+
+
+async def test_a_cause_whose_endpoint_is_dead_again_after_its_canary_holds_up_no_other_cause(
+    street: Street, desk: Desk
+) -> None:
+    await street.fail(for_good=True)
+    bulk = await desk.step(await desk.begin(canary=True))
+    await work(street.scene, *street.all)
+    bulk = await street.go_on(desk, bulk, 30, *street.living)
+    street.assert_all_arrived(*street.living, but=1)
+    bulk = await street.go_on(desk, bulk, 30, *street.all)
+    assert bulk.taken == _TOTAL
+
+
+async def test_named_deliveries_are_all_taken_whoever_holds_them(street: Street, desk: Desk) -> None:
+    await street.fail(for_good=True)
+    page = await street.scene.store.dead_letters(street.scene.org_id, Letters(), None, 1_000)
+    named = tuple(one.delivery_id for one in page.items)
+    bulk = await street.go_on(desk, await desk.begin(selection=Selection(delivery_ids=named)), 20, *street.living)
+    assert (bulk.taken, bulk.all_taken) == (_TOTAL, True)
+    street.assert_all_arrived(*street.living)
+
+
+async def test_what_is_under_way_is_told_with_its_endpoint_until_its_result_is_there(scene: Scene, desk: Desk) -> None:
+    other = await scene.add_endpoint()
+    for endpoint in (scene.endpoint, other):
+        await scene.accept(2, [endpoint])
+        await scene.kill(*await scene.store.claim_due([Quota(endpoint.endpoint_id, 9)], scene.now, scene.now + 9, "w1"))
+    scene.wait(1)
+    bulk = await desk.step(await desk.begin(), 3)
+    assert [one.waiting for one in await scene.store.bulk_under_way(scene.org_id, bulk.bulk_id)] == [True] * 4
+    quota = Quota(other.endpoint_id, 9)
+    claims = await scene.store.claim_due([quota], scene.now, scene.now + SECOND, "w1", 9)
+    seen = await scene.store.bulk_under_way(scene.org_id, bulk.bulk_id)
+    assert {one.delivery_id for one in seen if not one.waiting} == {claim.delivery_id for claim in claims}
+    await scene.fail(*claims)
+    left = await scene.store.bulk_under_way(scene.org_id, bulk.bulk_id)
+    assert {one.delivery_id for one in left} == {one.delivery_id for one in seen if one.waiting}
+    assert {one.endpoint_id for one in left} == {scene.endpoint.endpoint_id}
+    assert len(left) < UNDER_WAY_MAX
