@@ -1,4 +1,4 @@
-"""Whether memory stays flat over a million deliveries, and the file too: sent, delivered and cleaned all along."""
+"""Whether memory stays flat over a million deliveries, and SQLite's file too: sent, delivered and cleaned all along."""
 
 from __future__ import annotations
 
@@ -12,6 +12,7 @@ import msgspec
 import psutil
 import uvloop
 
+from bench.databases import StoreName
 from bench.delivered import Delivered
 from bench.figures import Figure, at_most
 from bench.setting import Setting, settings_for
@@ -40,16 +41,22 @@ class Sample:
 
 
 def measure(setting: Setting) -> Iterator[Figure]:
+    for store in setting.stores:
+        yield from _measure_store(setting, store)
+
+
+def _measure_store(setting: Setting, store: StoreName) -> Iterator[Figure]:
     count = setting.scaled(1_000_000, 100_000)
-    with setting.databases.fresh("sqlite") as database:
+    with setting.databases.fresh(store) as database:
         stock(database, Wanted(setting.receiver.url("ok")))
         samples = in_own_process(live_through, database.url, str(database.path), count)
     counted = [sample for sample in samples if sample.delivered >= min(_WARM_UP, 0.6 * count)]
     words = f"over {counted[-1].delivered - counted[0].delivered:,} deliveries, fitted"
-    yield Figure("memory of the process at the end", samples[-1].memory_bytes / MIB, "MiB")
-    yield Figure(f"growth {words}", _growth(counted, "memory_bytes"), "MiB", TARGET)
-    yield Figure("the file at its largest", max(sample.file_bytes for sample in counted) / MIB, "MiB")
-    yield Figure(f"the file's growth {words}", _growth(counted, "file_bytes"), "MiB")
+    yield Figure(f"{store}: memory of the process at the end", samples[-1].memory_bytes / MIB, "MiB")
+    yield Figure(f"{store}: growth {words}", _growth(counted, "memory_bytes"), "MiB", TARGET)
+    if store == "sqlite":
+        yield Figure("the file at its largest", max(sample.file_bytes for sample in counted) / MIB, "MiB")
+        yield Figure(f"the file's growth {words}", _growth(counted, "file_bytes"), "MiB")
 
 
 def _growth(samples: Sequence[Sample], what: str) -> float:

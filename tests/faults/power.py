@@ -10,13 +10,13 @@ from pathlib import Path
 from typing import NamedTuple
 from uuid import UUID
 
-from tests.faults.broken import program
 from tests.faults.harness.databases import SqliteDatabase
 from tests.faults.harness.disk import ForgetfulDisk
 from tests.faults.harness.installation import Installation, await_condition
 from tests.faults.harness.recording import Answered, Step, read_steps, strace_command
 from tests.faults.harness.trial import start_ledger
 
+DOORSTEP = (sys.executable, "-m", "doorstep")
 _SEND_SECONDS_MAX = 120.0
 
 
@@ -33,12 +33,11 @@ class Cut(NamedTuple):
 
 
 def record(
-    folder: Path, *, requests: int, seed: int = 1, broken: str | None = None, inject: str | None = None
+    folder: Path, *, requests: int, seed: int = 1, program: Sequence[str] = DOORSTEP, inject: str | None = None
 ) -> list[Step]:
     """Serve under strace, take events and deliver them; what was done to the disk meanwhile."""
     data = SqliteDatabase(_new(folder / "data"))
-    doorstep = program(broken) if broken else [sys.executable, "-m", "doorstep"]
-    installation = Installation(folder, data, program=doorstep)
+    installation = Installation(folder, data, program=program)
     try:
         installation.receive("ok", "flaky", "slow")
         installation.serve(wrapper=strace_command(folder / "trace", inject=inject))

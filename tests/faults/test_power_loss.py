@@ -5,7 +5,9 @@ from __future__ import annotations
 from collections.abc import Sequence
 from pathlib import Path
 
+from tests.faults.broken import program
 from tests.faults.harness.recording import Answered, Synced
+from tests.faults.often import PROGRAM as OFTEN
 from tests.faults.power import Cut, cut_power, record
 
 _CUTS = 300
@@ -25,6 +27,18 @@ def test_no_acknowledged_event_is_lost_when_the_power_fails(tmp_path: Path) -> N
     assert not any(cut.lost for cut in cuts)
 
 
+def test_no_acknowledged_event_is_lost_when_the_power_fails_while_the_log_is_moved_into_the_file(
+    tmp_path: Path,
+) -> None:
+    steps = record(tmp_path, requests=_REQUESTS, program=OFTEN)
+    moved = sum(isinstance(step, Synced) and step.name == "doorstep.db" for step in steps)
+    cuts = list(cut_power(steps, tmp_path, _CUTS))
+    print(report(f"{moved} checkpoints, power loss", cuts))
+    assert moved > 20
+    assert {cut.integrity for cut in cuts} == {"ok"}
+    assert not any(cut.lost for cut in cuts)
+
+
 def test_no_acknowledged_event_is_lost_when_syncs_fail_and_then_the_power(tmp_path: Path) -> None:
     steps = record(tmp_path, requests=_REQUESTS, inject="fsync,fdatasync:error=EIO:when=50+10")
     failed = [index for index, step in enumerate(steps) if isinstance(step, Synced) and not step.succeeded]
@@ -37,7 +51,9 @@ def test_no_acknowledged_event_is_lost_when_syncs_fail_and_then_the_power(tmp_pa
 
 
 def test_the_harness_catches_commits_that_are_not_synced(tmp_path: Path) -> None:
-    cuts = list(cut_power(record(tmp_path, requests=_REQUESTS, broken="commit-without-sync"), tmp_path, _CUTS))
+    cuts = list(
+        cut_power(record(tmp_path, requests=_REQUESTS, program=program("commit-without-sync")), tmp_path, _CUTS)
+    )
     print(report("without sync", cuts))
     assert {cut.integrity for cut in cuts} == {"ok"}
     assert sum(1 for cut in cuts if cut.lost) > len(cuts) // 4

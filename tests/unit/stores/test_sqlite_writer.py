@@ -11,7 +11,7 @@ from pathlib import Path
 import pytest
 
 from doorstep.errors import NotFound, StoreUnavailable
-from doorstep.stores.sql.sqlite import connections, writer
+from doorstep.stores.sql.sqlite import connections, writing_connection
 from doorstep.stores.sql.sqlite.connections import connect
 from doorstep.stores.sql.sqlite.writer import Writer
 
@@ -164,7 +164,7 @@ async def test_a_commit_that_the_disk_refuses_is_never_acknowledged_and_the_next
         opened.append(sqlite3.connect(path, isolation_level=None, check_same_thread=False, factory=FailingCommit))
         return opened[-1]
 
-    monkeypatch.setattr(writer, "connect", failing)
+    monkeypatch.setattr(writing_connection, "connect", failing)
     monkeypatch.setattr(FailingCommit, "failures", 1)
     thread = Writer(path)
     thread.start()

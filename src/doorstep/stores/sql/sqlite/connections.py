@@ -17,8 +17,6 @@ READER_CACHE_KIBIBYTES = 4 * 1024
 """Pages kept by a reading one: it mostly seeks, and there are several of them."""
 BUSY_SECONDS = 5.0
 """How long to wait for another process that is writing to the same file."""
-CHECKPOINT_PAGES = 4_000
-"""16 MiB of log between checkpoints: a page that is written again before costs nothing more."""
 LOG_BYTES_MAX = 64 * 2**20
 """A log that a burst made longer is cut back to this after a checkpoint."""
 _CHUNK_BYTES = 2**20
@@ -75,6 +73,11 @@ def disk_failed(error: BaseException) -> bool:
     return isinstance(cause, sqlite3.Error) and str(getattr(cause, "sqlite_errorname", "")).startswith("SQLITE_IOERR")
 
 
+def disk_full(error: BaseException) -> bool:
+    """Whether there was no room, which is known at once and loses nothing that was there."""
+    return isinstance(error, sqlite3.Error) and getattr(error, "sqlite_errorcode", None) == sqlite3.SQLITE_FULL
+
+
 def rewrite_log(connection: sqlite3.Connection, path: str) -> None:
     """Write the bytes of the log once more where they are, and sync them.
 
@@ -107,5 +110,5 @@ def _configure(connection: sqlite3.Connection) -> None:
     connection.execute("PRAGMA foreign_keys = ON")
     connection.execute("PRAGMA temp_store = MEMORY")
     connection.execute(f"PRAGMA cache_size = -{CACHE_KIBIBYTES}")
-    connection.execute(f"PRAGMA wal_autocheckpoint = {CHECKPOINT_PAGES}")
+    connection.execute("PRAGMA wal_autocheckpoint = 0")  # see checkpoints.py
     connection.execute(f"PRAGMA journal_size_limit = {LOG_BYTES_MAX}")

@@ -2,6 +2,7 @@
 
 Nothing is answered before its commit. A job that fails is undone alone; if the file or the disk fails, the whole
 group is, the connection is thrown away and opened anew for the next one: nothing is ever answered from memory.
+Between groups the log is moved into the file; if the disk fails there, the next group waits until it has been healed.
 """
 
 from __future__ import annotations
@@ -15,7 +16,8 @@ from itertools import groupby
 from typing import Any, NamedTuple, TypeVar
 
 from doorstep.errors import StoreUnavailable
-from doorstep.stores.sql.sqlite.connections import connect, disk_failed, file_failed, rewrite_log, unavailable
+from doorstep.stores.sql.sqlite.connections import file_failed, unavailable
+from doorstep.stores.sql.sqlite.writing_connection import WritingConnection
 
 T = TypeVar("T")
 
@@ -50,9 +52,8 @@ class Writer:
     def __init__(self, path: str) -> None:
         self._path = path
         self._jobs: queue.SimpleQueue[Job | None] = queue.SimpleQueue()
-        self._connection: sqlite3.Connection | None = None
-        self._relaxed = False
-        self._log_doubtful = False
+        self._connection = WritingConnection(path)
+        self._unsettled: Exception | None = None
         self._seen_version = 0
         self._wake: Callable[[], None] | None = None
         self._loop = asyncio.get_running_loop()
@@ -78,9 +79,11 @@ class Writer:
         self._jobs.put(Job(_do_each, lambda connection: None, False, self._loop.create_future()))
 
     async def stop(self) -> None:
-        """Finish what was asked for, and end the thread."""
+        """Finish what was asked for, and end the thread. StoreUnavailable if the disk failed at the very end."""
         self._jobs.put(None)
         await asyncio.to_thread(self._thread.join)
+        if self._unsettled is not None:
+            raise self._unsettled
 
     # -- on the thread -------------------------------------------------------------------------------------
 
@@ -89,10 +92,11 @@ class Writer:
             group, more = self._next_group()
             if group:
                 self._commit(group)
+                self._connection.checkpoint()  # its own group has been answered: only those who come meanwhile wait
             self._look()
             if not more:
                 break
-        self._discard()
+        self._close()
 
     def _next_group(self) -> tuple[list[Job], bool]:
         """The jobs that wait, after waiting for the first; False once the last has come."""
@@ -111,15 +115,14 @@ class Writer:
     def _commit(self, group: Sequence[Job]) -> None:
         try:
             with unavailable(self._path):
-                results = self._transact(self._open(), group)
+                results = self._transact(self._connection.opened(), group)
         except Exception as error:  # noqa: BLE001 - whatever it is, every job is answered and the thread goes on
-            self._log_doubtful |= disk_failed(error)
-            self._discard()
+            self._connection.failed(error)
             results = [_Failed(_copy(error)) for _ in group]
         self._tell(_resolve, group, results)
 
     def _transact(self, connection: sqlite3.Connection, group: Sequence[Job]) -> Sequence[Any]:
-        self._relax(connection, not any(job.durable for job in group))
+        self._connection.relax(not any(job.durable for job in group))
         connection.execute("BEGIN IMMEDIATE")
         try:
             results = _do_together(connection, group)
@@ -134,39 +137,21 @@ class Writer:
         connection.execute("COMMIT")
         return results
 
-    def _relax(self, connection: sqlite3.Connection, relaxed: bool) -> None:
-        """The log is written in order, so a later durable commit makes the relaxed ones before it durable too."""
-        if relaxed is not self._relaxed:
-            connection.execute(f"PRAGMA synchronous = {'NORMAL' if relaxed else 'FULL'}")
-            self._relaxed = relaxed
-
-    def _open(self) -> sqlite3.Connection:
-        if self._connection is None:
-            self._connection = connect(self._path)
-            self._relaxed = False
-        if self._log_doubtful:
-            # After a failed sync Linux forgets what it could not write and calls later syncs a success: relaxed
-            # commits before it may be missing on the disk for good, and with them all that follows in the log.
-            rewrite_log(self._connection, self._path)
-            self._log_doubtful = False
-        return self._connection
-
-    def _discard(self) -> None:
-        connection, self._connection = self._connection, None
-        if connection is not None:
-            try:
-                connection.close()
-            except sqlite3.Error:
-                pass  # it is being thrown away because something is wrong with it
+    def _close(self) -> None:
+        try:
+            with unavailable(self._path):
+                self._connection.close()
+        except Exception as error:  # noqa: BLE001 - it is raised where the end is awaited
+            self._unsettled = error
 
     def _look(self) -> None:
         """The version of this connection counts the commits of all others, and none of its own."""
         if self._wake is None:
             return
         try:
-            version = self._open().execute("PRAGMA data_version").fetchone()[0]
-        except sqlite3.Error:
-            return self._discard()
+            version = self._connection.opened().execute("PRAGMA data_version").fetchone()[0]
+        except sqlite3.Error as error:
+            return self._connection.failed(error)
         if version != self._seen_version:
             self._seen_version = version
             self._tell(self._wake)

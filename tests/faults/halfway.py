@@ -1,0 +1,68 @@
+"""Writes notes while a reader holds the log back halfway, and says which are safe, whatever the disk does.
+
+python -m tests.faults.halfway notes.db [careless]
+"""
+
+from __future__ import annotations
+
+import sqlite3
+import sys
+from collections.abc import Callable
+from functools import partial
+from uuid import uuid4
+
+from doorstep.stores.sql.sqlite import checkpoints, writing_connection
+from doorstep.stores.sql.sqlite.connections import connect, connect_reader
+from doorstep.stores.sql.sqlite.writing_connection import WritingConnection
+
+_TRIES = 20
+_LONG = "x" * 3_500
+"""So that each note has a page of its own."""
+
+
+def keep_note(writing: WritingConnection) -> None:
+    note = str(uuid4())
+    for _ in range(_TRIES):
+        try:
+            writing.opened().execute("INSERT INTO notes VALUES (?, ?)", (note, _LONG))
+        except sqlite3.Error as error:
+            writing.failed(error)
+        else:
+            print(f'{{"event_id":"{note}"}}', flush=True)
+            return
+
+
+def keep_notes(path: str) -> None:
+    """Notes before a reader, beside it and after it, with a checkpoint after each of them."""
+    checkpoints.LOG_PAGES = 1
+    writing = WritingConnection(path)
+    for _ in range(2):
+        keep_note(writing)
+        reader = connect_reader(path)
+        reader.execute("BEGIN")
+        reader.execute("SELECT count(*) FROM notes").fetchone()
+        for _ in range(3):
+            keep_note(writing)
+        writing.checkpoint()
+        reader.close()
+        for _ in range(3):
+            keep_note(writing)
+            writing.checkpoint()
+
+
+def be_careless() -> None:
+    """After a disk error believe that the file has what was moved into it before."""
+    careless = partial(_move_without_vacuum, writing_connection.checkpoint_whole)
+    setattr(writing_connection, "checkpoint_whole", careless)  # noqa: B010  a deliberate break
+
+
+def _move_without_vacuum(move: Callable[..., None], connection: sqlite3.Connection, *, every_page: bool) -> None:
+    move(connection, every_page=False)
+
+
+if __name__ == "__main__":
+    if "careless" in sys.argv:
+        be_careless()
+    made = connect(sys.argv[1], create=True)
+    made.execute("CREATE TABLE notes (id TEXT, body TEXT)")
+    keep_notes(sys.argv[1])

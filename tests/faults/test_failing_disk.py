@@ -1,0 +1,69 @@
+"""The database file cannot be synced while its log can: that must be noticed, and nothing accepted meanwhile."""
+
+from __future__ import annotations
+
+import shutil
+import time
+from pathlib import Path
+
+from tests.faults.conftest import Install
+from tests.faults.harness.databases import SqliteDatabase
+from tests.faults.harness.evidence import Fault
+from tests.faults.harness.installation import Installation, Reply, await_condition
+from tests.faults.harness.trial import drain, judge, send_noted, start_ledger
+
+_FAILURES = 60
+"""Syncs of the file that fail, one after the other: an idle writer tries again every 25 ms."""
+_NOTICED_SECONDS_MAX = 30.0
+
+
+def failing_syncs(trace: Path, file: Path) -> list[str]:
+    """A wrapper under which only syncs of this one file fail, some of them and then no more."""
+    strace = shutil.which("strace")
+    assert strace, "strace must be installed to make syncs fail"
+    syncs = "fsync,fdatasync"
+    faults = [f"trace={syncs}", f"inject={syncs}:error=EIO:when=2..{_FAILURES + 1}"]
+    return [
+        strace,
+        "-f",
+        "-q",
+        "--seccomp-bpf",
+        "-o",
+        str(trace),
+        "-P",
+        str(file),
+        *(word for fault in faults for word in ("-e", fault)),
+    ]
+
+
+def await_refusal(installation: Installation) -> Reply:
+    """Send until an event is refused."""
+    deadline = time.monotonic() + _NOTICED_SECONDS_MAX
+    while (reply := send_noted(installation, "plain", metadata={"filler": "x" * 2_000})).status == 202:
+        assert time.monotonic() < deadline, "the file cannot be synced, and events are still taken"
+    return reply
+
+
+def test_a_file_that_cannot_be_synced_refuses_events_until_it_can_and_loses_none(
+    install: Install, sqlite_database: SqliteDatabase, tmp_path: Path
+) -> None:
+    installation = install(sqlite_database)
+    installation.receive("ok")
+    trace = tmp_path / "trace"
+    installation.serve(wrapper=failing_syncs(trace, sqlite_database.path))
+    installation.enrol("plain")
+    ledger = start_ledger(installation, "plain=1", rate=200)
+    refusal = await_refusal(installation)
+    seconds = await_condition(lambda: send_noted(installation, "plain").status == 202, "events to be taken again")
+    ledger.stop()
+    drain(installation)
+    installation.close()  # strace keeps polite signals from it
+    failed = trace.read_text().count("(INJECTED)")
+    verdict = judge(installation, [Fault(0.0, "failed sync")] * failed)
+    retry_after = refusal.headers["Retry-After"]
+    print(
+        f"\nN = {failed} failed syncs: refused {refusal.status}, Retry-After {retry_after}; back in {seconds:.2f} s; {verdict}"
+    )
+    assert refusal.status == 503 and retry_after
+    assert failed >= _FAILURES
+    assert verdict.violations == [], str(verdict)
