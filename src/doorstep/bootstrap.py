@@ -1,20 +1,21 @@
-"""The first start: the key that seals secrets, the default organization, and the first API key."""
+"""The first start: the key that seals secrets, the default organization, the first API key; and the engine's numbers."""
 
 from __future__ import annotations
 
 import contextlib
+import logging
 import os
 from pathlib import Path
 from uuid import UUID
 
-import msgspec
-
 from doorstep import keys
-from doorstep.clock import Instant
+from doorstep.clock import Instant, to_iso
 from doorstep.config import Settings
 from doorstep.errors import ConfigError, Conflict
 from doorstep.model.ids import uuid7
 from doorstep.model.org import ApiKey, Org, Role
+from doorstep.model.retry_policy import RetryPolicy
+from doorstep.path.tuning import Tuning
 from doorstep.sealing import Sealer, new_secret_key
 from doorstep.stores.opening import sqlite_path
 from doorstep.stores.store import Store
@@ -23,6 +24,7 @@ DEFAULT_ORG = UUID("00000000-0000-7000-8000-000000000001")
 """The organization that exists from the start; the bootstrap key acts for it."""
 
 _KEY_FILE = "secret.key"
+_log = logging.getLogger("doorstep.bootstrap")
 
 
 def data_path(settings: Settings) -> Path | None:
@@ -94,7 +96,11 @@ def _write_key(path: Path) -> None:
 
 
 async def prepare(store: Store, settings: Settings, now: Instant) -> str | None:
-    """Make the default organization and its first key where they are missing; returns a key only if it is new."""
+    """Make the default organization and its first key where they are missing; returns a key only if it is new.
+
+    A given key that was revoked stays revoked, and the log says so. It is no reason not to start: whoever revokes the
+    bootstrap key once everybody has a key of their own may leave it in the environment.
+    """
     if all(org.org_id != DEFAULT_ORG for org in await store.orgs()):
         await store.put_org(Org(org_id=DEFAULT_ORG, name="default", created_at=now))
     if settings.admin_key is not None:
@@ -113,7 +119,10 @@ async def _put_admin_key(store: Store, key: str, now: Instant) -> None:
         with contextlib.suppress(Conflict):  # another first start has kept the same key meanwhile
             await store.put_key(_admin_key(key, now))
     elif known.revoked_at is not None:
-        await store.put_key(msgspec.structs.replace(known, revoked_at=None))
+        _log.warning(
+            "DOORSTEP_ADMIN_KEY was revoked at %s and stays so; use another admin key, or set a new one",
+            to_iso(known.revoked_at),
+        )
 
 
 def _admin_key(key: str, now: Instant) -> ApiKey:
@@ -125,4 +134,21 @@ def _admin_key(key: str, now: Instant) -> ApiKey:
         prefix=keys.prefix(key),
         digest=keys.digest(key),
         created_at=now,
+    )
+
+
+def tuning_of(settings: Settings) -> Tuning:
+    """The engine's numbers, from the settings."""
+    return Tuning(
+        lease_seconds=settings.lease_seconds,
+        timeout_seconds=settings.timeout_seconds,
+        places=settings.concurrency,
+        policy=RetryPolicy(settings.retry_delays, name="standard"),
+        retries_max=settings.max_retry_attempts,
+        grace_seconds=settings.grace_seconds,
+        payload_bytes_max=settings.payload_bytes_max,
+        retention_days=settings.retention_days,
+        archive_after_days=settings.retention_days,
+        inbox_retention_days=settings.inbox_retention_days,
+        audit_retention_days=settings.audit_retention_days,
     )

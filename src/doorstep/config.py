@@ -68,7 +68,8 @@ class Settings(BaseSettings):
     admin_key: SecretStr | None = _setting(
         None,
         "8 to 200 visible ASCII characters",
-        "The bootstrap key of the default organization. Without it one is made on the first start and shown once.",
+        "The bootstrap key of the default organization. Without it one is made on the first start and shown once. Once "
+        "revoked it stays so: a start says that it is, and goes on.",
         min_length=8,
         max_length=200,
     )
@@ -160,6 +161,21 @@ class Settings(BaseSettings):
         "a number from 0 to 1000000",
         "How many requests one API key may make a second, on each process; 0 sets no limit.",
         ge=0,
+        le=1_000_000,
+    )
+    failed_keys_per_second: float = _setting(
+        20.0,
+        "a number from 0 to 1000000",
+        "How many requests without a valid API key are answered 401 a second to one client address (of IPv6: one /64), "
+        "on each process; more get a 429. Valid keys from the same address are let in all the same. 0 sets no limit.",
+        ge=0,
+        le=1_000_000,
+    )
+    endpoints_max: int = _setting(
+        10_000,
+        "a whole number from 1 to 1000000",
+        "How many endpoints one organization may have, deleted ones not counted.",
+        ge=1,
         le=1_000_000,
     )
     log_level: Literal["debug", "info", "warning", "error"] = _setting(

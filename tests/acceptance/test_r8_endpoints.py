@@ -205,13 +205,40 @@ async def test_a_rotation_without_overlap_ends_the_old_secret_at_once(scene: Sce
         _verified(endpoint["secret"], request)
 
 
-async def test_rotating_again_and_again_does_not_pile_up_signatures(scene: Scene, api: Api) -> None:
+async def test_a_rotation_beyond_the_fifth_secret_is_refused_and_those_that_were_promised_to_sign_go_on(
+    scene: Scene, api: Api
+) -> None:
     endpoint = await api.endpoint(scene.receiver.url())
     path = f"/v1/endpoints/{endpoint['endpoint_id']}/rotate-secret"
-    secrets = [(await api.post(path)).json["secret"] for _ in range(8)]
+    rotated = [(await api.post(path)).json for _ in range(4)]
+    refused = await api.post(path)
+    assert refused.status == 409
+    assert f"until {rotated[0]['old_secret_expires_at']}" in refused.json["detail"], "when there will be room"
+    assert "overlap_seconds 0" in refused.json["detail"], "what can be done at once"
     request = await _sent(scene, api)
-    assert len(request.headers["webhook-signature"].split(" ")) == 5
-    _verified(secrets[-1], request)
+    secrets = [endpoint["secret"], *(one["secret"] for one in rotated)]
+    assert len(request.headers["webhook-signature"].split(" ")) == len(secrets) == 5
+    for secret in secrets:
+        _verified(secret, request)
+
+
+async def test_a_leaked_secret_can_be_ended_however_many_sign(scene: Scene, api: Api) -> None:
+    endpoint = await api.endpoint(scene.receiver.url())
+    path = f"/v1/endpoints/{endpoint['endpoint_id']}/rotate-secret"
+    for _ in range(4):
+        await api.post(path)
+    newest = (await api.post(path, {"overlap_seconds": 0})).json["secret"]
+    request = await _sent(scene, api)
+    assert len(request.headers["webhook-signature"].split(" ")) == 1
+    _verified(newest, request)
+
+
+async def test_a_rotation_is_possible_again_when_the_oldest_secret_has_ended(scene: Scene, api: Api) -> None:
+    endpoint = await api.endpoint(scene.receiver.url())
+    path = f"/v1/endpoints/{endpoint['endpoint_id']}/rotate-secret"
+    assert [(await api.post(path, {"overlap_seconds": 60})).status for _ in range(5)] == [200] * 4 + [409]
+    scene.leap(61)
+    assert (await api.post(path)).status == 200
 
 
 async def test_an_endpoint_can_have_a_key_pair_of_which_only_the_public_half_is_ever_shown(

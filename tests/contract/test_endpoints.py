@@ -7,7 +7,7 @@ import asyncio
 import pytest
 from msgspec.structs import replace
 
-from doorstep.errors import NotFound
+from doorstep.errors import Conflict, NotFound
 from doorstep.model.act import AuditLine
 from doorstep.model.endpoint import CircuitRules, EndpointState, SigningSecret
 from doorstep.model.retry_policy import RetryPolicy
@@ -106,6 +106,39 @@ async def test_of_concurrent_writers_of_one_version_one_wins(scene: Scene, other
     assert (kept.name, kept.version) == (winner, version + 1)
     assert [line.actor for line in (await scene.store.list_audit(scene.org_id)).items] == [winner]
     assert await other_store.routing_version() == before + 1
+
+
+async def test_an_organization_has_no_more_endpoints_than_it_may_however_many_are_made_at_once(
+    scene: Scene, other_store: Store
+) -> None:
+    made = [an_endpoint(scene.org_id) for _ in range(10)]
+    told = await asyncio.gather(
+        *(
+            store.put_endpoint(endpoint, 0, a_line(scene), living_max=4)
+            for store, endpoint in zip([scene.store, other_store] * 5, made, strict=True)
+        ),
+        return_exceptions=True,
+    )
+    refusals = [answer for answer in told if answer is not True]
+    assert [type(refusal) for refusal in refusals] == [Conflict] * 7
+    assert "at most 4 endpoints" in str(refusals[0])
+    assert len((await other_store.routing()).endpoints) == 4
+    assert len((await scene.store.list_audit(scene.org_id)).items) == 3
+
+
+async def test_what_is_deleted_or_another_organizations_takes_up_no_room_for_endpoints(scene: Scene) -> None:
+    other = an_org()
+    await scene.store.put_org(other)
+    await scene.store.put_endpoint(an_endpoint(other.org_id), 0)
+    await scene.add_endpoint(state=EndpointState.DELETED)
+    assert await scene.store.put_endpoint(an_endpoint(scene.org_id), 0, living_max=2)
+    with pytest.raises(Conflict):
+        await scene.store.put_endpoint(an_endpoint(scene.org_id), 0, living_max=2)
+
+
+async def test_an_endpoint_can_be_changed_where_there_are_more_than_there_may_be(scene: Scene) -> None:
+    await scene.add_endpoint()
+    assert await scene.store.put_endpoint(replace(scene.endpoint, name="second"), 1, living_max=1)
 
 
 async def test_a_change_and_its_audit_line_are_kept_together(scene: Scene) -> None:

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from msgspec.structs import replace
+
 from doorstep.clock import SECOND
 from doorstep.model.claim import Quota
 from doorstep.model.event import EventStatus
@@ -57,6 +59,34 @@ async def test_a_rare_match_is_found_after_pages_without_any(sql_scene: Scene) -
     assert not (await store.count_dead_letters(scene.org_id, letters, 2_000)).exact
     (group,) = await all_of(store.cause_groups, scene.org_id, Letters(), limit=50)
     assert group.count == Count(2_501, exact=True)
+
+
+async def test_the_few_letters_of_one_endpoint_or_cause_are_found_at_once_among_those_of_others(
+    sql_scene: Scene,
+) -> None:
+    """Each has an index of its own: what others lost is not gone through, and does not make a count a floor."""
+    scene, store = sql_scene, sql_scene.store
+    common, small = scene.endpoint, await scene.add_endpoint()
+    scene.endpoint = small
+    await scene.accept(2)
+    await scene.kill(*await scene.claim(2))
+    scene.endpoint = common
+    scene.wait(SECOND)
+    await accept_many(scene, EXAMINED_MAX + 500)
+    await claim_many(scene, die=True)
+
+    mine = Letters(endpoint_id=small.endpoint_id)
+    (page,) = await pages_of(store.dead_letters, scene.org_id, mine, limit=50)
+    assert [letter.endpoint_id for letter in page] == [small.endpoint_id] * 2
+    cause = Letters(cause=page[0].cause)
+    for wanted in (mine, cause, replace(mine, cause=page[0].cause), replace(mine, event_type=COMMON)):
+        assert await pages_of(store.dead_letters, scene.org_id, wanted, limit=50) == [page]
+        assert await store.count_dead_letters(scene.org_id, wanted, 100) == Count(2, exact=True)
+    assert await pages_of(store.dead_letters, scene.org_id, replace(mine, event_type="never"), limit=50) == [()]
+
+    await store.archive(scene.now + SECOND, scene.now, 10_000)
+    (archived,) = await pages_of(store.dead_letters, scene.org_id, replace(mine, archived=True), limit=50)
+    assert [letter.delivery_id for letter in archived] == [letter.delivery_id for letter in page]
 
 
 async def test_a_page_of_the_inbox_ends_when_its_payloads_have_become_long(scene: Scene) -> None:

@@ -7,6 +7,7 @@ import asyncio
 import pytest
 from msgspec.structs import replace
 
+from doorstep.clock import DAY, Instant
 from doorstep.errors import Conflict, NotFound
 from doorstep.model.act import AuditLine
 from doorstep.model.org import ApiKey, Role
@@ -16,7 +17,9 @@ from tests.builders import an_org, new_id
 from tests.contract.scene import Scene
 
 
-def a_key(scene: Scene, digest: bytes = b"\x00" * 32, role: Role = Role.ADMIN) -> ApiKey:
+def a_key(
+    scene: Scene, digest: bytes = b"\x00" * 32, role: Role = Role.ADMIN, expires_at: Instant | None = None
+) -> ApiKey:
     return ApiKey(
         key_id=new_id(),
         org_id=scene.org_id,
@@ -25,6 +28,7 @@ def a_key(scene: Scene, digest: bytes = b"\x00" * 32, role: Role = Role.ADMIN) -
         prefix="dk_ab",
         digest=digest,
         created_at=scene.now,
+        expires_at=expires_at,
     )
 
 
@@ -114,3 +118,95 @@ async def test_a_key_and_the_line_about_it_are_kept_together_or_not_at_all(scene
     with pytest.raises(Conflict):
         await scene.store.put_key(a_key(scene), line)
     assert len((await scene.store.list_audit(scene.org_id)).items) == 1
+
+
+# -- revoking ----------------------------------------------------------------------------------------------
+
+
+async def kept_keys(scene: Scene, *made: ApiKey) -> list[ApiKey]:
+    """These, each with a digest of its own."""
+    kept = [replace(key, digest=bytes([number]) * 32) for number, key in enumerate(made)]
+    for key in kept:
+        await scene.store.put_key(key)
+    return kept
+
+
+async def revoke(scene: Scene, key: ApiKey, store: Store | None = None, actor: str = "ops") -> ApiKey:
+    line = AuditLine(
+        at=scene.now, org_id=key.org_id, actor=actor, action="key.revoke", subjects=(str(key.key_id),), result=""
+    )
+    return await (store or scene.store).revoke_key(key.org_id, key.key_id, scene.now, line)
+
+
+async def test_a_revoked_key_is_kept_with_its_end_and_the_line_about_it(scene: Scene) -> None:
+    _, key = await kept_keys(scene, a_key(scene), a_key(scene))
+    revoked = await revoke(scene, key)
+    assert revoked == replace(key, revoked_at=scene.now) == await scene.store.find_key(key.digest)
+    assert [line.action for line in (await scene.store.list_audit(scene.org_id)).items] == ["key.revoke"]
+
+
+async def test_revoking_again_changes_nothing_and_writes_no_line(scene: Scene) -> None:
+    _, key = await kept_keys(scene, a_key(scene), a_key(scene))
+    first = await revoke(scene, key)
+    scene.wait(DAY)
+    assert await revoke(scene, key) == first
+    assert len((await scene.store.list_audit(scene.org_id)).items) == 1
+
+
+async def test_a_key_of_another_organization_cannot_be_revoked(scene: Scene) -> None:
+    other = an_org()
+    await scene.store.put_org(other)
+    (key, _) = await kept_keys(scene, a_key(scene), a_key(scene))
+    for org_id, key_id in ((other.org_id, key.key_id), (scene.org_id, new_id()), (new_id(), key.key_id)):
+        with pytest.raises(NotFound):
+            await revoke(scene, replace(key, org_id=org_id, key_id=key_id))
+    assert await scene.store.find_key(key.digest) == key
+
+
+@pytest.mark.parametrize("role", sorted(set(Role) - {Role.ADMIN}))
+async def test_keys_of_other_roles_can_all_be_revoked(scene: Scene, role: Role) -> None:
+    for key in await kept_keys(scene, a_key(scene, role=role), a_key(scene, role=role)):
+        assert (await revoke(scene, key)).revoked_at == scene.now
+
+
+async def test_the_last_admin_key_stays_whatever_other_keys_there_are(scene: Scene) -> None:
+    other = an_org()
+    await scene.store.put_org(other)
+    key, *_ = await kept_keys(
+        scene,
+        a_key(scene),
+        a_key(scene, role=Role.OPERATOR),
+        replace(a_key(scene), org_id=other.org_id),
+        replace(a_key(scene), revoked_at=scene.now),
+        a_key(scene, expires_at=scene.now),
+    )
+    with pytest.raises(Conflict, match="create another one first"):
+        await revoke(scene, key)
+    assert await scene.store.find_key(key.digest) == key
+    assert (await scene.store.list_audit(scene.org_id)).items == ()
+
+
+async def test_an_admin_key_can_be_revoked_if_another_lasts_as_long(scene: Scene) -> None:
+    forever, long, short = await kept_keys(
+        scene, a_key(scene), a_key(scene, expires_at=scene.now + 2 * DAY), a_key(scene, expires_at=scene.now + DAY)
+    )
+    with pytest.raises(Conflict):
+        await revoke(scene, forever)  # in two days nobody could make keys any more
+    assert (await revoke(scene, short)).revoked_at is not None
+    assert (await revoke(scene, long)).revoked_at is not None
+
+
+async def test_an_expired_admin_key_can_be_revoked_by_itself(scene: Scene) -> None:
+    (key,) = await kept_keys(scene, a_key(scene, expires_at=scene.now))
+    assert (await revoke(scene, key)).revoked_at == scene.now
+
+
+async def test_admins_who_revoke_each_other_at_once_leave_one_of_them(scene: Scene, other_store: Store) -> None:
+    made = await kept_keys(scene, *(a_key(scene) for _ in range(6)))
+    stores = [scene.store, other_store] * 3
+    told = await asyncio.gather(
+        *(revoke(scene, key, store) for store, key in zip(stores, made, strict=True)), return_exceptions=True
+    )
+    assert [type(answer) for answer in told].count(Conflict) == 1
+    assert [key.revoked_at for key in await scene.store.keys(scene.org_id)].count(None) == 1
+    assert len((await scene.store.list_audit(scene.org_id)).items) == 5

@@ -16,7 +16,7 @@ from doorstep.api.auth import api_key
 from doorstep.api.bodies import OVERHEAD_BYTES, decode, read_body
 from doorstep.api.event_items import Time
 from doorstep.api.frame import correlation_id
-from doorstep.api.limits import EventType, IdempotencyKey, Moment, RawObject
+from doorstep.api.limits import EndpointIds, EventType, IdempotencyKey, Moment, RawObject
 from doorstep.api.problems import Problem, Refusal, invalid
 from doorstep.api.schemas import instant_from
 from doorstep.api.wording import FieldError
@@ -37,8 +37,8 @@ class EventIn(msgspec.Struct, forbid_unknown_fields=True, gc=False):
 
     event_type: EventType
     payload: msgspec.Raw
-    endpoint_ids: tuple[UUID, ...] | None = None
-    """Only these endpoints; otherwise all whose event types match."""
+    endpoint_ids: EndpointIds | None = None
+    """Only these endpoints; left out, all whose event types match."""
     deliver_at: Moment | None = None
     """Not before this time."""
     expires_at: Moment | None = None

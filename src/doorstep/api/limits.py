@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from datetime import datetime
 from typing import Annotated, Any
+from uuid import UUID
 
 import msgspec
 from pydantic import Field
@@ -67,5 +68,6 @@ BulkRate = Annotated[float, _between(0.01, 100_000)]
 
 EventType = Annotated[str, msgspec.Meta(extra_json_schema={"pattern": TYPE_PATTERN})]
 IdempotencyKey = Annotated[str, msgspec.Meta(extra_json_schema=KEY_RULES)]
+EndpointIds = Annotated[tuple[UUID, ...], msgspec.Meta(extra_json_schema={"minItems": 1})]
 Moment = Annotated[datetime, msgspec.Meta(extra_json_schema={"format": "date-time"})]
 RawObject = Annotated[msgspec.Raw, msgspec.Meta(extra_json_schema={"type": "object", "additionalProperties": True})]

@@ -77,6 +77,8 @@ class NewDelivery(Noun, frozen=True):
     endpoint_id: UUID
     due_at: Instant
     retries_max: int
+    batch: bool = False
+    """It submits a batch: its endpoint is a batch endpoint (model/batch.py)."""
 
 
 class Delivery(Noun, frozen=True, kw_only=True):
@@ -114,6 +116,8 @@ class Delivery(Noun, frozen=True, kw_only=True):
     """An operator gave it a payload of its own, which goes out instead of the event's."""
     blocked: bool = False
     """Waits for an earlier one of its endpoint and ordering key to end; until then it has no due time."""
+    batch: bool = False
+    """It submits a batch, and is how the batch stands."""
 
     @property
     def next_retry_at(self) -> Instant | None:
@@ -122,9 +126,9 @@ class Delivery(Noun, frozen=True, kw_only=True):
 
     @property
     def remark(self) -> str | None:
-        """How it ended, in a sentence for people."""
-        if self.state is DeliveryState.DELIVERED and self.retry_attempts:
-            return f"Succeeded on retry attempt {self.retry_attempts}"
+        """How it ended, in a sentence for people. Retries are counted over all rounds, as attempts are in the log."""
+        if self.state is DeliveryState.DELIVERED and self.attempt > 1:
+            return f"Succeeded on retry attempt {self.attempt - 1}"
         return self.reason
 
 

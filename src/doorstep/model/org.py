@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from enum import StrEnum
 from uuid import UUID
 
@@ -38,3 +39,12 @@ class ApiKey(Noun, frozen=True, kw_only=True):
     created_at: Instant
     expires_at: Instant | None = None
     revoked_at: Instant | None = None
+
+    @property
+    def ends_at(self) -> float:
+        """When it expires; infinity for one that does not."""
+        return math.inf if self.expires_at is None else self.expires_at
+
+    def is_valid(self, now: Instant) -> bool:
+        """Neither revoked nor expired."""
+        return self.revoked_at is None and self.ends_at > now

@@ -22,9 +22,9 @@ RACES_MAX = 10
 """Each lost race means that somebody else got on; more than this in a row would be a bug."""
 
 
-async def create_endpoint(store: Store, endpoint: Endpoint, actor: str) -> Endpoint:
+async def create_endpoint(store: Store, endpoint: Endpoint, actor: str, living_max: int | None = None) -> Endpoint:
     """Keep a new endpoint, and who made it; returns it as it is kept."""
-    if not await store.put_endpoint(endpoint, 0, _line(endpoint, actor, "endpoint.create")):
+    if not await store.put_endpoint(endpoint, 0, _line(endpoint, actor, "endpoint.create"), living_max):
         raise Conflict(f"there is an endpoint {endpoint.endpoint_id} already")
     return msgspec.structs.replace(endpoint, version=1)
 

@@ -66,6 +66,8 @@ class EndpointForm(Noun, frozen=True, kw_only=True):
     circuit: CircuitRules = CircuitRules()
     envelope: bool = False
     """Deliver `{"type", "timestamp", "data"}` with the payload as data, instead of the payload alone."""
+    batch: bool = False
+    """What goes to it are batches: they can be found by status, and resubmitted."""
     signing: str = "v1"
     """`v1`: a secret shared with the receiver (HMAC-SHA256); `v1a`: a key pair (Ed25519), the receiver has its half."""
 
@@ -77,6 +79,8 @@ class Terms(NamedTuple):
     guard: AddressGuard
     timeout_seconds_max: float
     standard: RetryPolicy = BUILT_IN["standard"]
+    endpoints_max: int | None = None
+    """Of one organization, deleted ones not counted."""
 
 
 def enrol(form: EndpointForm, terms: Terms, *, endpoint_id: UUID, org_id: UUID, now: Instant) -> tuple[Endpoint, str]:
@@ -142,6 +146,7 @@ def _described(form: EndpointForm, endpoint_id: UUID, terms: Terms) -> dict[str,
         "code_map": dict(form.code_map),
         "circuit": form.circuit,
         "envelope": form.envelope,
+        "batch": form.batch,
     }
 
 
@@ -198,6 +203,7 @@ def check(form: EndpointForm, timeout_seconds_max: float) -> None:
     if not form.event_types:
         raise InvalidInput("event_types", "must not be empty; use * to take every event")
     _check_patterns("event_types", form.event_types)
+    _check_batch(form)
     _check_patterns("policy_by_event_type", form.policy_by_event_type)
     check_signing(form.signing)
     _check_numbers(form, timeout_seconds_max)
@@ -218,6 +224,13 @@ def _check_patterns(field: str, patterns: Iterable[str]) -> None:
     for pattern in patterns:
         if not _PATTERN.fullmatch(pattern):
             raise InvalidInput(field, f"{pattern[:140]!r} is no event type; a * may only stand at the end")
+
+
+def _check_batch(form: EndpointForm) -> None:
+    """A pattern would make batches of events that nobody meant as such."""
+    pattern = next((one for one in form.event_types if one.endswith("*")), None)
+    if form.batch and pattern is not None:
+        raise InvalidInput("event_types", f"a batch endpoint names its event types in full, got {pattern!r}")
 
 
 def _check_codes(field: str, codes: Iterable[str]) -> None:

@@ -2,33 +2,42 @@
 
 from __future__ import annotations
 
+import asyncio
+from typing import TypeVar
 from uuid import UUID
-
-import msgspec
 
 from doorstep import keys
 from doorstep.clock import Clock, Instant, seconds
-from doorstep.errors import Conflict, InvalidInput, NotFound
+from doorstep.errors import Conflict, InvalidInput
 from doorstep.model.act import AuditLine
 from doorstep.model.ids import uuid7
 from doorstep.model.org import ApiKey, Org, Role
+from doorstep.stores.revoking import named_key
 from doorstep.stores.store import Store
 from doorstep.stores.text import check_storable
 
+T = TypeVar("T")
+
 REMEMBERED_SECONDS = 5
-"""A revoked key may work for this long on another process that has just seen it."""
+"""A revoked key may work for this long on another process that has just seen it, a new one be unknown to it."""
 _REMEMBERED_MAX = 10_000
+_STRANGERS_MAX = 4
+"""Look-ups at once of keys that this process has never found: a flood of made-up ones leaves most connections of the
+store to others. Each waits its turn; a good key among them is let in."""
 _LIVING_MAX = 1_000
 _NAME_CHARACTERS_MAX = 200
 
 
 class Keyring:
-    """Remembers keys for a few seconds, so that a busy sender does not cost a look-up per request."""
+    """Remembers keys for a few seconds, so that a busy sender does not cost a look-up per request; unknown keys too."""
 
     def __init__(self, store: Store, clock: Clock) -> None:
         self._store = store
         self._clock = clock
         self._known: dict[bytes, tuple[ApiKey, Instant]] = {}
+        """By digest; until when the record can be relied on. After that it only tells that the key was there."""
+        self._unknown: dict[bytes, Instant] = {}
+        self._strangers = asyncio.Semaphore(_STRANGERS_MAX)
 
     # -- finding -------------------------------------------------------------------------------------------
 
@@ -36,19 +45,29 @@ class Keyring:
         """The key's record if it is good; None for one that is unknown, revoked or expired."""
         now = self._clock.now()
         digest = keys.digest(key)
-        known = self._known.get(digest)
-        if known is None or known[1] <= now:
+        record, until = self._known.get(digest, (None, 0))
+        if until <= now:
+            record = await (self._find_stranger(digest, now) if record is None else self._store.find_key(digest))
+            self._remember(record, now)
+        return record if record is not None and record.is_valid(now) else None
+
+    async def _find_stranger(self, digest: bytes, now: Instant) -> ApiKey | None:
+        if self._is_unknown(digest, now):
+            return None
+        async with self._strangers:
+            if self._is_unknown(digest, now):  # somebody before us in the line asked for the same
+                return None
             record = await self._store.find_key(digest)
             if record is None:
-                return None
-            known = self._remember(record, now)
-        return known[0] if living(known[0], now) else None
+                _keep(self._unknown, digest, now + seconds(REMEMBERED_SECONDS))
+            return record
 
-    def _remember(self, record: ApiKey, now: Instant) -> tuple[ApiKey, Instant]:
-        if len(self._known) >= _REMEMBERED_MAX:
-            self._known.clear()
-        known = self._known[record.digest] = (record, now + seconds(REMEMBERED_SECONDS))
-        return known
+    def _is_unknown(self, digest: bytes, now: Instant) -> bool:
+        return self._unknown.get(digest, 0) > now
+
+    def _remember(self, record: ApiKey | None, now: Instant) -> None:
+        if record is not None:
+            _keep(self._known, record.digest, (record, now + seconds(REMEMBERED_SECONDS)))
 
     async def keys(self, org_id: UUID) -> list[ApiKey]:
         """In the order of their creation, revoked and expired ones too."""
@@ -67,7 +86,7 @@ class Keyring:
         _check_name(name)
         if expires_at is not None and expires_at <= now:
             raise InvalidInput("expires_at", "must be in the future")
-        if sum(living(key, now) for key in await self._store.keys(org_id)) >= _LIVING_MAX:
+        if sum(key.is_valid(now) for key in await self._store.keys(org_id)) >= _LIVING_MAX:
             raise Conflict(f"an organization has at most {_LIVING_MAX} keys; revoke some first")
         key = keys.new_key()
         record = ApiKey(
@@ -81,22 +100,19 @@ class Keyring:
             expires_at=expires_at,
         )
         await self._store.put_key(record, _line(record, now, actor, "key.create", f"{role} {record.prefix}"))
+        self._remember(record, now)
         return record, key
 
     async def revoke(self, org_id: UUID, key_id: UUID, actor: str) -> ApiKey:
-        """From now on it opens nothing here; on other processes within seconds. Revoking again changes nothing."""
+        """From now on it opens nothing here; on other processes within seconds. Revoking again changes nothing.
+
+        Conflict for the last admin key (stores/revoking.py).
+        """
         now = self._clock.now()
-        all_keys = await self._store.keys(org_id)
-        key = next((key for key in all_keys if key.key_id == key_id), None)
-        if key is None:
-            raise NotFound(f"no key {key_id}")
-        if key.revoked_at is not None:
-            return key
-        if _last_admin(key, all_keys, now):
-            raise Conflict("the last admin key cannot be revoked; create another one first")
-        revoked = msgspec.structs.replace(key, revoked_at=now)
-        await self._store.put_key(revoked, _line(key, now, actor, "key.revoke", key.prefix))
-        self._known.pop(key.digest, None)
+        key = named_key(key_id, await self._store.keys(org_id))
+        line = _line(key, now, actor, "key.revoke", key.prefix)
+        revoked = await self._store.revoke_key(org_id, key_id, now, line)
+        self._remember(revoked, now)
         return revoked
 
     async def create_org(self, name: str, caller: ApiKey) -> tuple[Org, ApiKey, str]:
@@ -110,16 +126,11 @@ class Keyring:
         return org, record, key
 
 
-def living(key: ApiKey, now: Instant) -> bool:
-    """Neither revoked nor expired."""
-    return key.revoked_at is None and (key.expires_at is None or key.expires_at > now)
-
-
-def _last_admin(key: ApiKey, all_keys: list[ApiKey], now: Instant) -> bool:
-    """Whether nobody could make keys any more without this one."""
-    if key.role is not Role.ADMIN or not living(key, now):
-        return False
-    return not any(other.role is Role.ADMIN and living(other, now) for other in all_keys if other != key)
+def _keep(memory: dict[bytes, T], digest: bytes, value: T) -> None:
+    """A memory that is full is emptied: it fills again with what is asked for."""
+    if len(memory) >= _REMEMBERED_MAX:
+        memory.clear()
+    memory[digest] = value
 
 
 def _line(key: ApiKey, at: Instant, actor: str, action: str, result: str) -> AuditLine:

@@ -8,7 +8,7 @@ from uuid import UUID
 
 import msgspec
 
-from doorstep.clock import Clock, Instant, seconds
+from doorstep.clock import Clock, Instant, seconds, to_iso
 from doorstep.errors import Conflict, InvalidInput
 from doorstep.model.endpoint import Endpoint, SigningSecret
 from doorstep.model.ids import uuid7
@@ -20,7 +20,8 @@ from doorstep.stores.store import Store
 OVERLAP_SECONDS = 86_400.0
 _OVERLAP_SECONDS_MAX = 30 * 86_400.0
 _SECRETS_MAX = 5
-"""Each of them adds a signature to every request."""
+"""Each of them adds a signature to every request. One more is refused, not the oldest dropped: its receiver was told
+until when it signs."""
 
 
 class Rotated(NamedTuple):
@@ -39,10 +40,10 @@ class Registrar:
         self._terms = terms
 
     async def create(self, form: EndpointForm, org_id: UUID, actor: str) -> tuple[Endpoint, str]:
-        """A new endpoint, and what its receiver verifies signatures with."""
+        """A new endpoint, and what its receiver verifies signatures with. Conflict where there are too many already."""
         now = self._clock.now()
         endpoint, verifier = enrol(form, self._terms, endpoint_id=uuid7(now), org_id=org_id, now=now)
-        created = await create_endpoint(self._store, endpoint, actor)
+        created = await create_endpoint(self._store, endpoint, actor, self._terms.endpoints_max)
         await self._directory.reload()
         return created, verifier
 
@@ -68,7 +69,10 @@ class Registrar:
         overlap_seconds: float = OVERLAP_SECONDS,
         signing: str | None = None,
     ) -> Rotated:
-        """A new secret signs from now on; the old one beside it until the overlap ends."""
+        """A new secret signs from now on; the old one beside it until the overlap ends.
+
+        Conflict where too many would sign then; without an overlap there is always room.
+        """
         if not 0 <= overlap_seconds <= _OVERLAP_SECONDS_MAX:
             raise InvalidInput(
                 "overlap_seconds", f"must be from 0 to {_OVERLAP_SECONDS_MAX:.15g}, got {overlap_seconds:.15g}"
@@ -82,7 +86,8 @@ class Registrar:
 
         def rotated(endpoint: Endpoint) -> Endpoint:
             kept = outgoing(living(endpoint).secrets, now, until)
-            return msgspec.structs.replace(endpoint, secrets=(secret, *kept[: _SECRETS_MAX - 1]))
+            _check_room(kept)
+            return msgspec.structs.replace(endpoint, secrets=(secret, *kept))
 
         endpoint = await self._write(org_id, endpoint_id, rotated, actor, "endpoint.rotate_secret", "")
         return Rotated(endpoint, verifier, until)
@@ -125,6 +130,16 @@ def outgoing(secrets: tuple[SigningSecret, ...], now: Instant, until: Instant | 
 
 def unexpired(secrets: tuple[SigningSecret, ...], now: Instant) -> tuple[SigningSecret, ...]:
     return tuple(secret for secret in secrets if secret.expires_at is None or secret.expires_at > now)
+
+
+def _check_room(kept: tuple[SigningSecret, ...]) -> None:
+    """Refuse a new secret beside so many old ones, saying when the first of those ends."""
+    if len(kept) >= _SECRETS_MAX:
+        first_end = min(secret.expires_at for secret in kept if secret.expires_at is not None)
+        raise Conflict(
+            f"{_SECRETS_MAX} secrets sign already, the most there may be, until {to_iso(first_end)}; rotate again then, "
+            "or with overlap_seconds 0, which ends all old ones at once"
+        )
 
 
 def _scheme(endpoint: Endpoint) -> str:

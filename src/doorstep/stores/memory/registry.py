@@ -6,12 +6,15 @@ from uuid import UUID
 
 from msgspec.structs import replace
 
+from doorstep.clock import Instant
 from doorstep.errors import Conflict, NotFound
 from doorstep.model.act import AuditLine
 from doorstep.model.circuit import Circuit, CircuitChange
 from doorstep.model.endpoint import Endpoint, EndpointState, Routing
 from doorstep.model.org import ApiKey, Org
+from doorstep.stores import notes
 from doorstep.stores.memory.tables import Tables
+from doorstep.stores.revoking import check_revocable, named_key
 
 
 class RegistryVerbs:
@@ -26,18 +29,32 @@ class RegistryVerbs:
     async def routing_version(self) -> int:
         return self._tables.routing_version
 
-    async def put_endpoint(self, endpoint: Endpoint, expected_version: int, line: AuditLine | None = None) -> bool:
+    async def put_endpoint(
+        self,
+        endpoint: Endpoint,
+        expected_version: int,
+        line: AuditLine | None = None,
+        living_max: int | None = None,
+    ) -> bool:
         self._tables.check_org(endpoint.org_id)
         present = self._tables.endpoints.get(endpoint.endpoint_id)
         if present is not None and present.org_id != endpoint.org_id:
             raise NotFound(f"no endpoint {endpoint.endpoint_id}")
         if expected_version != (present.version if present else 0):
             return False
+        if present is None:
+            self._check_room(endpoint.org_id, living_max)
         self._tables.endpoints[endpoint.endpoint_id] = replace(endpoint, version=expected_version + 1)
         self._tables.routing_version += 1
         if line is not None:
             self._tables.audit.append(line)
         return True
+
+    def _check_room(self, org_id: UUID, living_max: int | None) -> None:
+        endpoints = (one for one in self._tables.endpoints.values() if one.org_id == org_id)
+        living = sum(one.state is not EndpointState.DELETED for one in endpoints)
+        if living_max is not None and living >= living_max:
+            raise Conflict(notes.too_many_endpoints(living_max))
 
     async def endpoint(self, org_id: UUID, endpoint_id: UUID) -> Endpoint:
         endpoint = self._tables.endpoints.get(endpoint_id)
@@ -78,6 +95,16 @@ class RegistryVerbs:
         self._tables.keys[key.key_id] = key
         if line is not None:
             self._tables.audit.append(line)
+
+    async def revoke_key(self, org_id: UUID, key_id: UUID, now: Instant, line: AuditLine) -> ApiKey:
+        all_keys = await self.keys(org_id)
+        key = named_key(key_id, all_keys)
+        if key.revoked_at is not None:
+            return key
+        check_revocable(key, all_keys, now)
+        revoked = replace(key, revoked_at=now)
+        await self.put_key(revoked, line)
+        return revoked
 
     async def keys(self, org_id: UUID) -> list[ApiKey]:
         return [key for key in self._tables.keys.values() if key.org_id == org_id]

@@ -7,10 +7,11 @@ from uuid import UUID
 import msgspec
 from sqlalchemy import bindparam, insert, select, update
 
-from doorstep.errors import NotFound
+from doorstep.errors import Conflict, NotFound
 from doorstep.model.act import AuditLine
 from doorstep.model.circuit import Circuit, CircuitChange, CircuitState
 from doorstep.model.endpoint import Endpoint, EndpointState, Routing
+from doorstep.stores import notes
 from doorstep.stores.sql.cold.audit import audit_step
 from doorstep.stores.sql.cold.orgs import BUMP_VERSION, org_key
 from doorstep.stores.sql.cold.rows import CIRCUIT, IN_ORG, circuit_from, decode_endpoint
@@ -35,6 +36,11 @@ _REPLACE_ENDPOINT = (
     .values({name: bindparam(f"new_{name}") for name in ("state", "version", "document")})
 )
 _ADD_ENDPOINT = insert(endpoints)
+_SOME_LIVING = (
+    select(endpoints.c.id)
+    .where(endpoints.c.org_id == bindparam("owner"), endpoints.c.state != EndpointState.DELETED.value)
+    .limit(bindparam("most"))
+)
 
 
 def routing() -> Script[Routing]:
@@ -48,7 +54,9 @@ def routing_version() -> Script[int]:
     return int(rows[0][0])
 
 
-def put_endpoint(endpoint: Endpoint, expected_version: int, line: AuditLine | None) -> Script[bool]:
+def put_endpoint(
+    endpoint: Endpoint, expected_version: int, line: AuditLine | None, living_max: int | None
+) -> Script[bool]:
     org = yield from org_key(endpoint.org_id)
     key, version = yield from _lock_endpoint(org, endpoint.endpoint_id)
     if version != expected_version:
@@ -57,12 +65,19 @@ def put_endpoint(endpoint: Endpoint, expected_version: int, line: AuditLine | No
     new = msgspec.structs.replace(endpoint, version=version + 1)
     fields = {"state": new.state, "version": new.version, "document": msgspec.json.encode(new).decode()}
     if key is None:
+        yield from _check_room(org, living_max)
         yield ask(_ADD_ENDPOINT, uid=new.endpoint_id, org_id=org, **fields)
     else:
         yield ask(_REPLACE_ENDPOINT, key=key, **{f"new_{name}": value for name, value in fields.items()})
     if line is not None:
         yield audit_step(org, line)
     return True
+
+
+def _check_room(org: int, living_max: int | None) -> Script[None]:
+    """Behind the bump of the version, that is when no other writer of endpoints can come between."""
+    if living_max is not None and len((yield ask(_SOME_LIVING, owner=org, most=living_max))) >= living_max:
+        raise Conflict(notes.too_many_endpoints(living_max))
 
 
 def _lock_endpoint(org: int, endpoint_id: UUID) -> Script[tuple[int | None, int]]:

@@ -1,0 +1,65 @@
+"""API keys, each change together with the line about it."""
+
+from __future__ import annotations
+
+from uuid import UUID
+
+from msgspec.structs import replace
+from sqlalchemy import bindparam, insert, select, update
+
+from doorstep.clock import Instant
+from doorstep.errors import Conflict
+from doorstep.model.act import AuditLine
+from doorstep.model.org import ApiKey
+from doorstep.stores.revoking import check_revocable, named_key
+from doorstep.stores.sql.cold.audit import audit_step
+from doorstep.stores.sql.cold.orgs import org_key
+from doorstep.stores.sql.cold.rows import API_KEY, IN_ORG, api_key_from
+from doorstep.stores.sql.cold.script import Script, ask, ask_postgres
+from doorstep.stores.sql.schema import keys, orgs
+
+_FIELDS = ("org_id", "name", "role", "prefix", "digest", "created_at", "expires_at", "revoked_at")
+_REPLACE_KEY = (
+    update(keys)
+    .where(keys.c.uid == bindparam("key"))
+    .values({name: bindparam(f"new_{name}") for name in _FIELDS})
+    .returning(keys.c.id)
+)
+_ADD_KEY = insert(keys)
+_KEY = API_KEY.where(keys.c.digest == bindparam("digest"))
+_KEYS = API_KEY.where(IN_ORG).order_by(keys.c.id)
+_LOCK_ORG = select(orgs.c.id).where(IN_ORG).with_for_update(key_share=True)
+"""Those who revoke keys of an organization take turns; `key_share` lets others add rows that belong to it meanwhile."""
+
+
+def put_key(key: ApiKey, line: AuditLine | None) -> Script[None]:
+    org = yield from org_key(key.org_id)
+    known = yield from find_key(key.digest)
+    if known is not None and known.key_id != key.key_id:
+        raise Conflict("another key has the same digest")
+    fields = {name: getattr(key, name) for name in _FIELDS} | {"org_id": org}
+    if not (yield ask(_REPLACE_KEY, key=key.key_id, **{f"new_{name}": value for name, value in fields.items()})):
+        yield ask(_ADD_KEY, uid=key.key_id, **fields)
+    if line is not None:
+        yield audit_step(org, line)
+
+
+def revoke_key(org_id: UUID, key_id: UUID, now: Instant, line: AuditLine) -> Script[ApiKey]:
+    yield ask_postgres(_LOCK_ORG, org=org_id)
+    all_keys = yield from keys_of(org_id)
+    key = named_key(key_id, all_keys)
+    if key.revoked_at is not None:
+        return key
+    check_revocable(key, all_keys, now)
+    revoked = replace(key, revoked_at=now)
+    yield from put_key(revoked, line)
+    return revoked
+
+
+def keys_of(org_id: UUID) -> Script[list[ApiKey]]:
+    return [api_key_from(row) for row in (yield ask(_KEYS, org=org_id))]
+
+
+def find_key(digest: bytes) -> Script[ApiKey | None]:
+    rows = yield ask(_KEY, digest=digest)
+    return api_key_from(rows[0]) if rows else None

@@ -1,0 +1,57 @@
+"""The bootstrap key: there from the first start, and revoked for good once it is revoked."""
+
+from __future__ import annotations
+
+import logging
+
+import pytest
+from msgspec.structs import replace
+
+from doorstep import keys
+from doorstep.bootstrap import DEFAULT_ORG, prepare
+from doorstep.config import Settings
+from doorstep.model.org import Role
+from doorstep.stores.memory import MemoryStore
+from tests.builders import NOW
+
+GIVEN = "a-key-that-was-given"
+SETTINGS = Settings(database_url="memory://", admin_key=GIVEN)
+
+
+async def test_a_given_key_is_an_admin_key_of_the_default_organization_and_is_kept_once() -> None:
+    store = MemoryStore()
+    for _ in range(2):
+        assert await prepare(store, SETTINGS, NOW) is None
+    (key,) = await store.keys(DEFAULT_ORG)
+    assert (key.role, key.digest, key.is_valid(NOW)) == (Role.ADMIN, keys.digest(GIVEN), True)
+
+
+async def test_a_given_key_that_was_revoked_stays_revoked_and_the_start_says_so(
+    caplog: pytest.LogCaptureFixture,
+) -> None:
+    store = MemoryStore()
+    await prepare(store, SETTINGS, NOW)
+    (key,) = await store.keys(DEFAULT_ORG)
+    await store.put_key(replace(key, revoked_at=NOW))
+    with caplog.at_level(logging.WARNING):
+        await prepare(store, SETTINGS, NOW + 1)
+    (kept,) = await store.keys(DEFAULT_ORG)
+    assert kept.revoked_at == NOW
+    (said,) = caplog.messages
+    assert said.startswith("DOORSTEP_ADMIN_KEY was revoked at 2025-06-15T") and GIVEN not in said
+
+
+async def test_another_key_can_be_given_where_the_first_was_revoked() -> None:
+    store = MemoryStore()
+    await prepare(store, SETTINGS, NOW)
+    (key,) = await store.keys(DEFAULT_ORG)
+    await store.put_key(replace(key, revoked_at=NOW))
+    await prepare(store, Settings(database_url="memory://", admin_key="another-key"), NOW)
+    assert [one.is_valid(NOW) for one in await store.keys(DEFAULT_ORG)] == [False, True]
+
+
+async def test_a_first_start_without_a_key_makes_one_and_later_ones_do_not() -> None:
+    store = MemoryStore()
+    made = await prepare(store, Settings(database_url="memory://"), NOW)
+    assert made is not None and await store.find_key(keys.digest(made)) is not None
+    assert await prepare(store, Settings(database_url="memory://"), NOW) is None
