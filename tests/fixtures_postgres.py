@@ -1,7 +1,9 @@
-"""Fixtures for tests on PostgreSQL: one throwaway server a test process, and a fresh migrated database a test.
+"""Fixtures for tests on PostgreSQL: one throwaway server a test process, and a migrated database without rows a test.
 
-Use as a plugin (`pytest_plugins = ["tests.fixtures_postgres"]`). Every database is a copy of one migrated template.
-With pytest-xdist each worker has servers of its own.
+Use as a plugin (`pytest_plugins = ["tests.fixtures_postgres"]`). With pytest-xdist each worker has servers of its own.
+
+`postgres_url` is a copy of a migrated template, for tests that look at the database itself: its tables, plans,
+statistics, limits. `emptied_postgres_url` is for the many that only use a store: one database, emptied after each.
 """
 
 from __future__ import annotations
@@ -17,6 +19,7 @@ from doorstep.stores.sql.postgres import PostgresStore
 from tests.postgres_server import PostgresServer
 
 TEMPLATE = "doorstep_template"
+EMPTIED = "emptied"
 
 _numbers = itertools.count(1)
 
@@ -40,6 +43,19 @@ def postgres_url(postgres_server: PostgresServer) -> Iterator[str]:
 
 
 @pytest.fixture
+def emptied_postgres_url(emptied_database: str, postgres_server: PostgresServer) -> Iterator[str]:
+    """The URL of a migrated database without rows: 3 ms of the server's CPU a test, against 100 for a copy."""
+    yield emptied_database
+    empty(postgres_server, EMPTIED)
+
+
+@pytest.fixture(scope="session")
+def emptied_database(postgres_server: PostgresServer) -> str:
+    postgres_server.create_database(EMPTIED, template=TEMPLATE)
+    return postgres_server.url(EMPTIED)
+
+
+@pytest.fixture
 def durable_postgres_url(durable_postgres_server: PostgresServer) -> Iterator[str]:
     yield from _database(durable_postgres_server)
 
@@ -57,6 +73,28 @@ def migrated_template(server: PostgresServer) -> None:
     server.create_database(TEMPLATE)
     with ThreadPoolExecutor(1) as thread:  # a loop may already run in this one
         thread.submit(asyncio.run, PostgresStore(server.url(TEMPLATE)).migrate()).result()
+
+
+def empty(server: PostgresServer, database: str) -> None:
+    """Make a database that was used as empty as a fresh one, and end whatever sessions it still has."""
+    server.sql(_EMPTYING, database=database)
+
+
+# Rows are deleted, because TRUNCATE rewrites every table and index, which takes twenty times as long.
+_EMPTYING = """
+SELECT pg_terminate_backend(pid) FROM pg_stat_activity
+WHERE datname = current_database() AND backend_type = 'client backend' AND pid <> pg_backend_pid();
+SET session_replication_role = replica;
+DO $$ DECLARE name text; BEGIN
+    FOR name IN SELECT tablename FROM pg_tables WHERE schemaname = 'public'
+        AND tablename NOT IN ('doorstep_version', 'doorstep_marks') LOOP
+        EXECUTE format('DELETE FROM %I', name);
+    END LOOP;
+    UPDATE doorstep_marks SET value = 0 WHERE value <> 0;
+    PERFORM setval(format('%I.%I', schemaname, sequencename)::regclass, start_value, false) FROM pg_sequences
+        WHERE last_value IS NOT NULL;
+END $$;
+"""
 
 
 def _served(*, durable: bool) -> Iterator[PostgresServer]:

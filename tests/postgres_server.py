@@ -41,6 +41,7 @@ class PostgresServer:
         self._user = pwd.getpwnam("nobody") if os.geteuid() == 0 else None
         self._binaries = _reachable(binaries or find_binaries(), self._folder, self._user)
         self._options = [*_options(durable), *options]
+        self._copying = "wal_log" if durable else "file_copy"
         self._process: subprocess.Popen[bytes] | None = None
         self.port = _free_port()
 
@@ -86,7 +87,9 @@ class PostgresServer:
         return f"postgresql://{role}@127.0.0.1:{self.port}/{database}"
 
     def create_database(self, database: str, *, template: str = "template0") -> None:
-        self.sql(f"CREATE DATABASE {database} OWNER {OWNER} TEMPLATE {template}")
+        """Copied as files where nothing is flushed: a fifth of the work of copying through the log."""
+        copied = f"TEMPLATE {template} STRATEGY {self._copying}"
+        self.sql(f"CREATE DATABASE {database} OWNER {OWNER} {copied}")
 
     def drop_database(self, database: str) -> None:
         self.sql(f"DROP DATABASE IF EXISTS {database} WITH (FORCE)")

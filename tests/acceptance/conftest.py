@@ -18,8 +18,8 @@ from tests.acceptance.scene import Scene
 
 @pytest.fixture(params=["sqlite", "postgres"])
 def database_url(request: pytest.FixtureRequest) -> str:
-    """A fresh, migrated database."""
-    return str(request.getfixturevalue(f"{request.param}_url"))
+    """A migrated database without rows."""
+    return str(request.getfixturevalue({"sqlite": "sqlite_url", "postgres": "emptied_postgres_url"}[request.param]))
 
 
 @pytest.fixture

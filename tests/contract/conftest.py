@@ -64,4 +64,4 @@ def _place(request: pytest.FixtureRequest, folder: Path) -> Place:
         return MemoryPlace()
     if request.param == "sqlite":
         return SqlitePlace(folder)
-    return PostgresPlace(request.getfixturevalue("postgres_url"))
+    return PostgresPlace(request.getfixturevalue("emptied_postgres_url"))

@@ -91,7 +91,7 @@ class SqlitePlace:
 
 
 class PostgresPlace:
-    """A fresh database, copied from a migrated one by the fixture that gives its URL."""
+    """A migrated database without rows, as the fixture that gives its URL promises."""
 
     name = "postgres"
 

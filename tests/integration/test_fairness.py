@@ -58,7 +58,7 @@ class Receivers:
 @pytest.fixture(params=["sqlite", "postgres"])
 def database_url(request: pytest.FixtureRequest, tmp_path: Path) -> str:
     if request.param == "postgres":
-        return str(request.getfixturevalue("postgres_url"))
+        return str(request.getfixturevalue("emptied_postgres_url"))
     return f"sqlite:///{tmp_path}/doorstep.db"
 
 
