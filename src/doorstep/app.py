@@ -5,21 +5,18 @@ from __future__ import annotations
 import asyncio
 import os
 import random
-import secrets
-import socket
-import threading
-from collections.abc import AsyncIterator, Callable, Coroutine, Sequence
-from contextlib import asynccontextmanager
+from collections.abc import AsyncIterator, Coroutine, Mapping, Sequence
+from contextlib import asynccontextmanager, suppress
 from pathlib import Path
-from typing import Any, Self, TypeVar, Unpack
+from typing import Any, Self, TypeVar, Unpack, overload
 from uuid import UUID
 
 from doorstep import bootstrap
-from doorstep.blocking import LoopThread
-from doorstep.bootstrap import DEFAULT_ORG
+from doorstep.bootstrap import DEFAULT_ORG, tuning_of
 from doorstep.clock import AnchoredClock, Clock, Instant
 from doorstep.config import Settings
-from doorstep.errors import ConfigError, Conflict
+from doorstep.declaring import Declaring
+from doorstep.errors import Conflict
 from doorstep.log_writer import open_log
 from doorstep.model.act import ActKind, ActResult
 from doorstep.model.attempt import Attempt
@@ -28,49 +25,65 @@ from doorstep.model.delivery import Delivery, HistoryLine
 from doorstep.model.endpoint import Endpoint
 from doorstep.model.event import EventView
 from doorstep.model.org import ApiKey
-from doorstep.model.retry_policy import RetryPolicy
+from doorstep.model.posting import Posted
 from doorstep.model.submission import Receipt, Verdict
 from doorstep.path.accept import KEY_CONFLICT, Accepter, Draft
+from doorstep.path.batches import Batches
 from doorstep.path.bulk import BulkDesk
 from doorstep.path.bulk_selection import Chooser
 from doorstep.path.bulk_steps import BulkStepper
-from doorstep.path.declare import Declaration, declare
-from doorstep.path.describing import EndpointFields, HandlerFields, form_from
+from doorstep.path.declare import declare
+from doorstep.path.describing import EndpointFields, form_from
 from doorstep.path.directory import Directory
 from doorstep.path.drafting import Options, draft_of
 from doorstep.path.enrol import Terms
+from doorstep.path.forward import Forward
 from doorstep.path.keyring import Keyring
 from doorstep.path.operate import Operator
+from doorstep.path.post import post
 from doorstep.path.reading import Reader
 from doorstep.path.registrar import Registrar
 from doorstep.path.replay import Replayer
 from doorstep.path.steward import Steward
-from doorstep.path.tuning import Tuning
+from doorstep.policy.retry import Random
+from doorstep.residence import Residence
 from doorstep.services.bulk_runner import BulkRunner
-from doorstep.services.worker import Worker
+from doorstep.services.forwarder import Forwarder
+from doorstep.services.herald import Herald, Mourner
+from doorstep.services.pipeline_keeper import PipelineKeeper
+from doorstep.services.worker import Worker, worker_name
 from doorstep.stopping import run_until_stopped
+from doorstep.stores.foreign import AsyncConnection
 from doorstep.stores.opening import store_from_url
 from doorstep.stores.store import Store
 from doorstep.telemetry import Telemetry
 from doorstep.wire.address_guard import AddressGuard
 from doorstep.wire.handler_transport import Handler, HandlerTransport
 from doorstep.wire.http_transport import HttpTransport
+from doorstep.wire.isolation.pool import Isolation
+from doorstep.wire.transport import Transport
+
+_TELL_SECONDS = 0.01
+"""How often other processes are told at most that something was posted here."""
 
 T = TypeVar("T")
 H = TypeVar("H", bound=Handler)
+M = TypeVar("M", bound=Mourner)
 
 
-class Doorstep:
+class Doorstep(Residence, Declaring):
     """Give it an event, and it gets to where it must go.
 
-    doorstep = Doorstep("sqlite:///app.db")
+        doorstep = Doorstep("sqlite:///app.db")
 
-    @doorstep.handler("order.*")
-    async def ship(event):
-        print(event.json())
+        @doorstep.handler("order.*")
+        async def ship(event):
+            print(event.json())
 
-    async with doorstep:
-        await doorstep.send("order.paid", {"order": 1})
+        async with doorstep:
+            await doorstep.send("order.paid", {"order": 1})
+
+    Events may be sent from any thread and any event loop; programs without one use `send_sync`.
     """
 
     def __init__(
@@ -81,28 +94,27 @@ class Doorstep:
         store: Store | None = None,
         clock: Clock | None = None,
     ) -> None:
+        Declaring.__init__(self)
+        Residence.__init__(self, lambda: store or store_from_url(self.settings.database_url))
         self.settings = settings if isinstance(settings, Settings) else _settings(settings)
         self.telemetry = telemetry or Telemetry()
         self.clock: Clock = clock or AnchoredClock()
         self.store = store or store_from_url(self.settings.database_url)
         self.tuning = tuning_of(self.settings)
         self.guard = AddressGuard(self.settings.allow_addresses, allow_http=self.settings.allow_http)
-        self.handlers: dict[str, Handler] = {}
-        """The functions that endpoints may name as their handler."""
-        self.declarations: list[Declaration] = []
-        """The endpoints that the program declares: made, or brought up to date, at each start."""
+        self.batches = Batches(self, DEFAULT_ORG)
+        """Batches by status, their carrier log, and resubmission."""
         self.generated_admin_key: str | None = None
         """The bootstrap key, only where this start had to make one: shown once, never kept."""
         self._worker: Worker | None = None
-        self._home: tuple[int, asyncio.AbstractEventLoop] | None = None
-        """The process and the event loop in which the store was opened."""
-        self._thread = LoopThread()
-        self._opening = threading.Lock()
+        self._telling: asyncio.TimerHandle | None = None
 
     # -- life ----------------------------------------------------------------------------------------------
 
     async def open(self, *, migrate: bool = True) -> None:
-        """Open the store and make what a first start needs. Events can be sent from here on."""
+        """Open the store and make what a first start needs; harmless where it is open. Events can be sent from here on."""
+        if not await self._move_in():
+            return
         self._sealer = bootstrap.sealer_for(self.settings)
         if migrate:
             bootstrap.make_folder(self.settings)
@@ -128,7 +140,10 @@ class Doorstep:
         chooser = Chooser(self.store, self.clock, self.tuning)
         self.bulk = BulkDesk(self.store, chooser, self.clock, self._wake_bulk_runner)
         stepper = BulkStepper(self.store, chooser, replayer, self.clock, self.telemetry, self._wake)
-        self._bulk_runner = BulkRunner(self.store, stepper)
+        self._herald = Herald(self._mourners, self.store, self.directory, self.clock, self.telemetry)
+        self._bulk_runner = BulkRunner(self.store, stepper, self.clock)
+        forward = Forward(self.store, self._accepter, self.clock, self.telemetry, worker_name())
+        self._forwarder = Forwarder(forward, noticed=self.store.capabilities.notices_postings)
         self.steward = Steward(
             self.store,
             self.clock,
@@ -139,6 +154,7 @@ class Doorstep:
             self._wake,
         )
         self.reading = Reader(self.store, self.directory, self.clock, self.tuning)
+        self._keeper = PipelineKeeper(list(self.pipelines.values()), self.store, self.clock, self.telemetry)
 
     def _terms(self) -> Terms:
         settings = self.settings
@@ -146,27 +162,33 @@ class Doorstep:
 
     def start(self) -> None:
         """Start delivering, in this event loop."""
-        transport = HttpTransport(self.guard, self.clock, connections_max=self.tuning.places)
-        self._worker = Worker(
+        http = HttpTransport(self.guard, self.clock, connections_max=self.tuning.places)
+        self._worker = self.make_worker(http, random.random, self._isolations())
+        self.store.on_wakeup(self._wake)
+        self.store.on_posted(self._forwarder.hint)
+        self._worker.start()
+
+    def make_worker(self, http: Transport, chance: Random, isolated: Mapping[str, Isolation] = {}) -> Worker:
+        """A worker of an opened Doorstep, not started: for whoever drives it by himself, as the sandbox does."""
+        return Worker(
             self.store,
             self.directory,
-            transport,
-            HandlerTransport(self.clock, self.handlers, threads_max=self.tuning.places),
+            http,
+            HandlerTransport(self.clock, self.handlers, threads_max=self.tuning.places, isolated=isolated),
             self.clock,
-            random.random,
+            chance,
             self.tuning,
             self.telemetry,
             worker_name(),
-            also=(self._bulk_runner,),
+            also=(self._herald, self._bulk_runner, self._forwarder, *([self._keeper] if self.pipelines else [])),
         )
-        self.store.on_wakeup(self._wake)
-        self._worker.start()
 
     async def close(self) -> None:
         """Stop delivering (finishing or handing back what is under way) and close the store."""
         if self._worker is not None:
             await self._worker.stop()
             self._worker = None
+            await self._herald.run_once()  # of what died in the last moment
         self._home = None
         await self.store.close()
 
@@ -201,6 +223,20 @@ class Doorstep:
         if self._worker is not None:
             self._worker.wake()
 
+    def wake(self) -> None:
+        """There may be something in the outbox: a hint, from any thread. Without it, it is found a little later."""
+        if self._home is not None and self._home[0] == os.getpid():
+            with suppress(RuntimeError):  # the event loop has been closed meanwhile
+                self._home[1].call_soon_threadsafe(self._hint)
+
+    def _hint(self) -> None:
+        """To our own forwarder; if none is running here, to those of other processes, once for all of a moment."""
+        loop = asyncio.get_running_loop()
+        if self._worker is not None:
+            self._forwarder.hint()
+        elif self._telling is None or self._telling.when() <= loop.time():
+            self._telling = loop.call_later(_TELL_SECONDS, self.store.tell_posted)
+
     def _wake_bulk_runner(self) -> None:
         """A bulk operation was begun, or has its orders."""
         if self._worker is not None:
@@ -208,46 +244,76 @@ class Doorstep:
 
     @property
     def data_path(self) -> Path | None:
+        """The folder of an embedded database; None where the data is elsewhere."""
         return bootstrap.data_path(self.settings)
 
     # -- events --------------------------------------------------------------------------------------------
 
-    async def send(self, event_type: str, payload: object, **options: Unpack[Options]) -> Receipt:
-        """Accept one event. When this returns, it is on stable storage with one delivery per matching endpoint.
+    @overload
+    def send(
+        self, event_type: str, payload: object, *, connection: None = None, **options: Unpack[Options]
+    ) -> Coroutine[Any, Any, Receipt]: ...
+    @overload
+    def send(  # type: ignore[overload-overlap]  # every connection is an object, the asyncio ones come first
+        self, event_type: str, payload: object, *, connection: AsyncConnection, **options: Unpack[Options]
+    ) -> Coroutine[Any, Any, Posted]: ...
+    @overload
+    def send(self, event_type: str, payload: object, *, connection: object, **options: Unpack[Options]) -> Posted: ...
 
-        Bytes must be JSON and are delivered as they are; anything else is encoded as JSON once, now.
+    def send(
+        self, event_type: str, payload: object, *, connection: object = None, **options: Unpack[Options]
+    ) -> Coroutine[Any, Any, Receipt] | Coroutine[Any, Any, Posted] | Posted:
+        """Accept one event. When it has been awaited, it is on stable storage with one delivery per matching endpoint.
+
+        With a `connection` of your own (or a session of SQLAlchemy) it is inserted there, into the outbox, and exists
+        if and only if your transaction commits; see docs/outbox.md. Only an asyncio connection is to be awaited then.
+
+        Bytes must be JSON and are delivered as they are; anything else is encoded as JSON once, now. A Doorstep that
+        is not open is opened by the first event.
         """
-        receipt = (await self.send_many([draft_of(event_type, payload, DEFAULT_ORG, options)]))[0]
+        if connection is None:
+            return self._send(event_type, payload, options)
+        draft = draft_of(event_type, payload, DEFAULT_ORG, options)
+        return post(draft, connection, self.store, self.clock.now(), self.tuning.payload_bytes_max, self.wake)
+
+    async def _send(self, event_type: str, payload: object, options: Options) -> Receipt:
+        draft = draft_of(event_type, payload, DEFAULT_ORG, options)
+        receipt = (await self.at_home(lambda: self.send_many([draft])))[0]
         if receipt.verdict is Verdict.CONFLICT:
             raise Conflict(KEY_CONFLICT)
         return receipt
 
     def send_sync(self, event_type: str, payload: object, **options: Unpack[Options]) -> Receipt:
-        """`send` for programs without an event loop, and for plain handlers. Opens the store when it is first used."""
-        return self._wait(lambda: self.send(event_type, payload, **options))
+        """`send` for programs without an event loop, and for plain handlers."""
+        return self.wait(lambda: self.send(event_type, payload, **options))
 
     def close_sync(self) -> None:
         """Close what `send_sync` opened. A program may also simply end: what was sent is on stable storage."""
-        if self._home is not None and self._home[0] == os.getpid():
-            self._thread.run(self.close(), self._home[1])
+        if loop := self._living_home():
+            self._thread.run(self.close(), loop)
 
     async def send_many(self, drafts: Sequence[Draft]) -> list[Receipt]:
         """Accept a batch in one transaction; see Accepter.accept."""
         return await self._accepter.accept(drafts)
 
     async def event(self, org_id: UUID, event_id: UUID) -> EventView:
+        """An event in full, with its status; one that is still in the outbox too."""
         return await self.store.event(org_id, event_id)
 
     async def deliveries(self, org_id: UUID, event_id: UUID) -> list[Delivery]:
+        """What an event owes, one delivery for each endpoint that takes it."""
         return [self.reading.seen(delivery) for delivery in await self.store.deliveries(org_id, event_id)]
 
     async def delivery(self, org_id: UUID, delivery_id: UUID) -> Delivery:
+        """One delivery as it stands."""
         return self.reading.seen(await self.store.delivery(org_id, delivery_id))
 
     async def attempts(self, org_id: UUID, delivery_id: UUID) -> list[Attempt]:
+        """The attempt log of a delivery, oldest first."""
         return await self.store.attempts(org_id, delivery_id)
 
     async def history(self, org_id: UUID, delivery_id: UUID) -> list[HistoryLine]:
+        """Every change of a delivery's state, oldest first."""
         return await self.store.history(org_id, delivery_id)
 
     async def why_held(self, delivery: Delivery) -> str | None:
@@ -266,13 +332,16 @@ class Doorstep:
         return await self.registrar.create(form_from(name, fields), org_id, actor)
 
     async def endpoints(self, org_id: UUID = DEFAULT_ORG) -> list[Endpoint]:
+        """All endpoints of an organization."""
         routing = await self.store.routing()
         return [endpoint for endpoint in routing.endpoints if endpoint.org_id == org_id]
 
     async def endpoint(self, org_id: UUID, endpoint_id: UUID) -> Endpoint:
+        """One endpoint as it stands."""
         return await self.store.endpoint(org_id, endpoint_id)
 
     async def circuit(self, org_id: UUID, endpoint_id: UUID) -> Circuit:
+        """Whether an endpoint is being tried, and since when."""
         await self.store.endpoint(org_id, endpoint_id)
         return await self.store.circuit(endpoint_id)
 
@@ -305,40 +374,6 @@ class Doorstep:
         """What still waits for it becomes dead letters."""
         await self.operator.delete(org_id, endpoint_id, actor)
 
-    # -- handlers ------------------------------------------------------------------------------------------
-
-    def handler(
-        self,
-        *event_types: str,
-        name: str | None = None,
-        org_id: UUID = DEFAULT_ORG,
-        **fields: Unpack[HandlerFields],
-    ) -> Callable[[H], H]:
-        """Declare that a function takes the events of these types. It becomes an endpoint, named like the function.
-
-        A function that returns has delivered; see `Transient` and `Permanent` for the rest. The same event may come
-        again. Plain functions run in threads, async ones in the event loop.
-        """
-
-        def declare_handler(function: H) -> H:
-            endpoint = name or str(getattr(function, "__name__", ""))
-            described = {"handler": endpoint, "event_types": event_types, **fields}
-            self._declare(Declaration(form_from(endpoint, described), org_id))
-            self.register(endpoint, function)
-            return function
-
-        return declare_handler
-
-    def _declare(self, declaration: Declaration) -> None:
-        name = declaration.form.name
-        if any(one.form.name == name and one.org_id == declaration.org_id for one in self.declarations):
-            raise ConfigError(f"two handlers are named {name!r}; give one of them another name=")
-        self.declarations.append(declaration)
-
-    def register(self, name: str, handler: Handler) -> None:
-        """Make a Python callable reachable for endpoints that name it as their handler; a later one replaces it."""
-        self.handlers[name] = handler
-
     # -- operators -----------------------------------------------------------------------------------------
 
     async def act(
@@ -360,44 +395,6 @@ class Doorstep:
     async def authenticate(self, key: str) -> ApiKey | None:
         """The key's record if it is good; None for one that is unknown, revoked or expired."""
         return await self.keyring.authenticate(key)
-
-    # -- programs without an event loop --------------------------------------------------------------------
-
-    def _wait(self, work: Callable[[], Coroutine[Any, Any, T]]) -> T:
-        """Run something on the open store, in the event loop that it was opened in: the program's, or one of ours."""
-        with self._opening:
-            if self._home is None or self._home[0] != os.getpid():
-                self._thread.run(self._open_here())
-        assert self._home is not None, "it was opened just now"
-        return self._thread.run(work(), self._home[1])
-
-    async def _open_here(self) -> None:
-        if self._home is not None:  # we were forked, and the connections of the store are our parent's
-            self._parents_store = self.store
-            self.store = store_from_url(self.settings.database_url)
-        await self.open()
-
-
-def tuning_of(settings: Settings) -> Tuning:
-    """The engine's numbers, from the settings."""
-    return Tuning(
-        lease_seconds=settings.lease_seconds,
-        timeout_seconds=settings.timeout_seconds,
-        places=settings.concurrency,
-        policy=RetryPolicy(settings.retry_delays, name="standard"),
-        retries_max=settings.max_retry_attempts,
-        grace_seconds=settings.grace_seconds,
-        payload_bytes_max=settings.payload_bytes_max,
-        retention_days=settings.retention_days,
-        archive_after_days=settings.retention_days,
-        inbox_retention_days=settings.inbox_retention_days,
-        audit_retention_days=settings.audit_retention_days,
-    )
-
-
-def worker_name() -> str:
-    """Tells workers apart in logs and leases: machine, process, and a random end for containers that share both."""
-    return f"{socket.gethostname()[:40]}-{os.getpid()}-{secrets.token_hex(3)}"
 
 
 def _settings(database_url: str | None) -> Settings:

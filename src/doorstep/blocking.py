@@ -24,6 +24,9 @@ class LoopThread:
         if _in_a_loop():
             coroutine.close()
             raise RuntimeError("this call would block the running event loop; await the asynchronous one instead")
+        if home is not None and not home.is_running():
+            coroutine.close()
+            raise RuntimeError("the event loop that Doorstep was opened in stands still; close it there first")
         return asyncio.run_coroutine_threadsafe(coroutine, home or self._running_loop()).result()
 
     def _running_loop(self) -> asyncio.AbstractEventLoop:

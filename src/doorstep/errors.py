@@ -5,6 +5,7 @@
     ├── InvalidInput           what the caller gave cannot be used; names the field
     ├── NotFound               no such thing, or it belongs to another organization
     ├── Conflict               the thing exists, but its state does not allow this
+    │   └── NotRetryable       the entity of a pipeline is in no state to be sent through again
     ├── Overloaded             more was asked than can be kept up with; try again later
     ├── StoreError
     │   ├── StoreUnavailable   the store cannot be reached or cannot write now; try again later
@@ -44,6 +45,10 @@ class Conflict(DoorstepError):
     """The thing exists, but its present state does not allow what was asked."""
 
 
+class NotRetryable(Conflict):
+    """An entity of a pipeline that did not fail, so there is nothing to retry."""
+
+
 class Overloaded(DoorstepError):
     """More work is queued than can be kept up with; nothing was stored."""
 
@@ -65,14 +70,19 @@ class StaleRouting(StoreError):
 
 
 class HandlerFailure(DoorstepError):
-    """What a Python handler raises to say how its failure is to be treated."""
+    """What a Python handler raises to say how its failure is to be treated.
 
-    def __init__(self, code: str, message: str = "", retry_after: float | None = None) -> None:
+    `response` is what the other side said, word for word: bytes, text, or anything that can be written as JSON. It is
+    kept in the attempt log as the response.
+    """
+
+    def __init__(self, code: str, message: str = "", retry_after: float | None = None, response: object = None) -> None:
         super().__init__(f"{code}: {message}" if message else code)
         # Handlers pass on what they were given: an exception as the message, a header's text as the seconds.
         self.code = str(code)
         self.message = str(message)
         self.retry_after = _seconds(retry_after)
+        self.response = response
 
 
 class Transient(HandlerFailure):

@@ -81,6 +81,20 @@ class LateSettle(Fact, frozen=True, kw_only=True):
     org_id: UUID
 
 
+class EntityTransition(Fact, frozen=True, kw_only=True):
+    """The status of a pipeline's entity changed."""
+
+    event: str = "entity_transition"
+    pipeline: str
+    entity_id: str
+    old_status: str | None
+    new_status: str
+    reason: str
+    event_id: UUID | None
+    correlation_id: str
+    org_id: UUID
+
+
 class CircuitTransition(Fact, frozen=True, kw_only=True):
     event: str = "circuit_transition"
     endpoint_id: UUID

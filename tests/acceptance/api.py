@@ -11,6 +11,7 @@ from contextlib import asynccontextmanager, contextmanager
 from typing import Any, NamedTuple
 
 import uvicorn
+from fastapi import FastAPI
 
 from doorstep.api.application import create_application
 from doorstep.bootstrap import DEFAULT_ORG
@@ -121,12 +122,19 @@ class Api:
 async def serving(scene: Scene) -> AsyncIterator[Api]:
     """The API of the scene, asked with an admin key of the default organization."""
     _, key = await scene.doorstep.keyring.create(DEFAULT_ORG, "test", Role.ADMIN, "test")
-    with socket.create_server(("127.0.0.1", 0)) as listening:
-        server = _Server(uvicorn.Config(create_application(scene.doorstep), log_config=None, lifespan="off"))
-        task = asyncio.create_task(server.serve(sockets=[listening]))
+    async with listening(create_application(scene.doorstep)) as port:
+        yield Api(port, key)
+
+
+@asynccontextmanager
+async def listening(application: FastAPI) -> AsyncIterator[int]:
+    """An application on a real socket; gives its port."""
+    with socket.create_server(("127.0.0.1", 0)) as listener:
+        server = _Server(uvicorn.Config(application, log_config=None, lifespan="off"))
+        task = asyncio.create_task(server.serve(sockets=[listener]))
         await until(lambda: server.started, "a server")
         try:
-            yield Api(listening.getsockname()[1], key)
+            yield listener.getsockname()[1]
         finally:
             server.should_exit = True
             await task

@@ -55,11 +55,12 @@ class Scene:
 
     # -- life ----------------------------------------------------------------------------------------------
 
-    async def open(self, **settings: Any) -> Doorstep:
+    async def open(self, prepare: Callable[[Doorstep], object] = lambda _: None, **settings: Any) -> Doorstep:
         """One more process, as it were: a Doorstep with a store and a worker of its own on the same database."""
         doorstep = Doorstep(
             Settings(**self._settings | settings), telemetry=Telemetry(self.facts.extend), clock=self.clock
         )
+        prepare(doorstep)
         await doorstep.open(migrate=False)
         doorstep.start()
         self.doorsteps.append(doorstep)

@@ -5,7 +5,6 @@ from __future__ import annotations
 import os
 from collections.abc import Iterator
 from contextlib import contextmanager
-from itertools import count
 from pathlib import Path
 from tempfile import TemporaryDirectory
 from uuid import UUID
@@ -29,7 +28,7 @@ from doorstep.stores.memory.tables import DeliveryRow, EventRow
 from doorstep.stores.store import Store
 from tests.contract.lockstep import Lockstep, Opening
 from tests.contract.places import Place, PostgresPlace, SqlitePlace
-from tests.fixtures_postgres import TEMPLATE
+from tests.fixtures_postgres import EMPTIED, empty
 from tests.postgres_server import PostgresServer
 
 TORTURE = bool(os.environ.get("TORTURE"))
@@ -48,7 +47,7 @@ PROFILE = settings(
 )
 
 SLOWER = settings(PROFILE, max_examples=500 if TORTURE else 30)
-"""For a store that takes a second an example, most of it for a fresh database."""
+"""For a store that every step asks over a socket."""
 
 
 def test_sqlite_answers_and_keeps_what_the_memory_model_does() -> None:
@@ -60,15 +59,13 @@ def test_sqlite_answers_and_keeps_what_the_memory_model_does() -> None:
     walk(opening, PROFILE)
 
 
-def test_postgres_answers_and_keeps_what_the_memory_model_does(postgres_server: PostgresServer) -> None:
-    numbers = count(1)
-
+def test_postgres_answers_and_keeps_what_the_memory_model_does(
+    postgres_server: PostgresServer, emptied_database: str
+) -> None:
     @contextmanager
     def opening() -> Iterator[Place]:
-        name = f"lockstep_{next(numbers)}"
-        postgres_server.create_database(name, template=TEMPLATE)
-        yield PostgresPlace(postgres_server.url(name))
-        postgres_server.drop_database(name)
+        yield PostgresPlace(emptied_database)
+        empty(postgres_server, EMPTIED)
 
     walk(opening, SLOWER)
 
@@ -114,9 +111,15 @@ class ForgetsIdempotencyKeys(MemoryStore):
 
 
 class ForgetsWhichVersionAnEndpointHas(MemoryStore):
-    async def put_endpoint(self, endpoint: Endpoint, expected_version: int, line: AuditLine | None = None) -> bool:
+    async def put_endpoint(
+        self,
+        endpoint: Endpoint,
+        expected_version: int,
+        line: AuditLine | None = None,
+        living_max: int | None = None,
+    ) -> bool:
         present = self._tables.endpoints.get(endpoint.endpoint_id)
-        return await super().put_endpoint(endpoint, present.version if present else 0, line)
+        return await super().put_endpoint(endpoint, present.version if present else 0, line, living_max)
 
 
 class ExpiresWhatIsBeingTried(MemoryStore):

@@ -104,6 +104,25 @@ async def test_a_delivery_that_succeeded_on_a_retry_says_so_and_has_the_last_res
     assert delivery.first_failed_at is not None, "when it first failed stays known"
 
 
+@pytest.mark.parametrize("failures", [0, 1])
+async def test_a_dead_letter_that_succeeded_when_an_operator_retried_it_says_so(scene: Scene, failures: int) -> None:
+    await scene.accept()
+    for _ in range(2):
+        await scene.fail(await scene.claim_one())
+        scene.wait(SOON)
+    dead = await scene.claim_one()
+    await scene.kill(dead)
+    await scene.act(ActKind.RETRY, dead.delivery_id)
+    for _ in range(failures):
+        scene.wait(SOON)
+        await scene.fail(await scene.claim_one())
+    scene.wait(SOON)
+    await scene.deliver(await scene.claim_one())
+    delivery = await scene.delivery(dead.delivery_id)
+    assert delivery.remark == f"Succeeded on retry attempt {3 + failures}", "the retry is attempt 4 of the log, or 5"
+    assert delivery.retry_attempts == failures, "the new round counts for itself"
+
+
 async def test_the_first_failure_is_remembered_through_later_ones(scene: Scene) -> None:
     await scene.accept()
     first_failed_at = scene.now

@@ -49,6 +49,11 @@ class Terminal:
         self._reader.join(PATIENCE_SECONDS)
         return self.shown
 
+    def end(self) -> None:
+        """Ctrl-C, and wait for it."""
+        os.killpg(self.process.pid, signal.SIGINT)
+        self.process.wait(PATIENCE_SECONDS)
+
     def close(self) -> None:
         """End it, with whatever it has started, as closing the window would."""
         if self.process.poll() is None:

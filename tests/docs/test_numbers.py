@@ -9,7 +9,9 @@ from doorstep.api import bodies, ingest, throttle
 from doorstep.api.access import ALLOWED
 from doorstep.config import Settings
 from doorstep.metrics import Metrics
+from doorstep.model.bulk import UNDER_WAY_MAX
 from doorstep.path import accept, bulk, keyring, registrar
+from doorstep.path.bulk_places import WINDOW_MAX
 from doorstep.path.tuning import Tuning
 from doorstep.policy import payload
 from doorstep.stores.bounds import COUNT_MAX, EXAMINED_MAX
@@ -31,6 +33,10 @@ def test_the_limits_are_those_of_the_code() -> None:
         "metadata of an event": f"{accept._METADATA_BYTES_MAX // KIB} KiB",
         "idempotency key, ordering key": f"{accept._KEY_CHARACTERS_MAX} characters",
         "requests of a key, on each process": "none, with a burst of two seconds' worth",
+        "requests without a valid key, of one client on each process": (
+            f"{settings.failed_keys_per_second:g} a second, with a burst of two seconds' worth"
+        ),
+        "endpoints of an organization": f"{settings.endpoints_max:,}",
         "one attempt": f"{settings.timeout_seconds:g} s in all",
         "what is read and kept of an answer": f"{_default(HttpTransport, 'body_bytes_max') // KIB} KiB",
         "living keys of an organization": f"{keyring._LIVING_MAX:,}",
@@ -41,7 +47,7 @@ def test_the_limits_are_those_of_the_code() -> None:
 
 def test_the_settings_that_change_limits_exist() -> None:
     named = re.findall(r"`DOORSTEP_([A-Z_]+)`", "".join(row[2] for row in rows(SECURITY, "## Limits")))
-    assert len(named) == 4
+    assert len(named) == 6
     assert [name for name in named if not hasattr(Settings(), name.lower())] == []
 
 
@@ -54,11 +60,17 @@ def test_the_numbers_in_the_text_are_those_of_the_code() -> None:
     architecture = " ".join((ROOT / "ARCHITECTURE.md").read_text().split())
     assert f"their first {keys._PREFIX_CHARACTERS} characters" in security
     assert f"within {keyring.REMEMBERED_SECONDS} seconds" in security
+    assert (
+        f"looked up once in {keyring.REMEMBERED_SECONDS} seconds, and at most {keyring._STRANGERS_MAX} at" in security
+    )
+    assert f"beyond {Settings().failed_keys_per_second:g} requests a second without a valid key" in security
     assert registrar.OVERLAP_SECONDS == 86_400 and "(a day by default," in security
     assert f"at most {registrar._OVERLAP_SECONDS_MAX / 86_400:g})" in security
     assert f"at most {registrar._SECRETS_MAX} sign at once" in security
-    assert f"at most {bulk._IN_FLIGHT_MAX} are under way" in operating
-    assert f"At most {bulk._IN_FLIGHT_MAX} are under way" in architecture
+    assert f"at most {WINDOW_MAX} wait for one endpoint" in operating
+    assert f"At most {UNDER_WAY_MAX:,} of an operation are under way" in operating
+    assert f"At most {bulk._LIVE_MAX} operations of an organization" in operating
+    assert f"counted up to {bulk._COUNTED_MAX:,}" in operating
     assert f"goes out at {bulk._REPLAY_RATE:g} a second" in operating
     assert Tuning().revive_after_seconds == 5 and "is due in five seconds" in operating
     assert f"up to {COUNT_MAX:,}" in operating

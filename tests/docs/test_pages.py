@@ -122,7 +122,8 @@ def test_every_path_that_a_page_names_exists(page: Path) -> None:
 
 def test_every_page_in_docs_is_linked_from_the_readme() -> None:
     readme = (ROOT / "README.md").read_text()
-    assert [page.name for page in DOCS.glob("*.md") if f"(docs/{page.name})" not in readme] == []
+    pages = [page.relative_to(ROOT) for page in DOCS.glob("**/*.md")]
+    assert [page for page in pages if f"({page})" not in readme] == []
 
 
 def _command(words: Sequence[str]) -> tuple[Any, list[str]]:

@@ -17,9 +17,11 @@ REQUIREMENTS = [
     *(f"R6.{number}" for number in range(1, 4)),
     *(f"R7.{number}" for number in range(1, 7)),
     *(f"R8.{number}" for number in range(1, 8)),
+    *(f"R9.{number}" for number in range(1, 5)),
     *("R11.1", "R11.2"),
     *("R13.1", "R13.2", "R13.3"),
 ]
+PROFILES = ("triggers", "webhooks", "integrations", "sms", "protocols")
 NAMED = set(re.findall(r"`(tests/[\w/]+\.py)::(test_\w+)`", MAP))
 
 
@@ -43,6 +45,15 @@ def test_every_acceptance_test_is_named() -> None:
     paths = sorted(str(path.relative_to(ROOT)) for path in (ROOT / "tests/acceptance").glob("test_*.py"))
     there = {(path, name) for path in paths for name in _tests_in(path)}
     assert there - NAMED == set()
+
+
+def test_every_profile_has_a_row_an_example_and_a_page() -> None:
+    rows = re.findall(
+        r"^\| \[(\w+)\]\(profiles/\1\.md\) \| .+ \| `examples/\1` \| `tests/examples/test_\1\.py::", MAP, re.MULTILINE
+    )
+    assert tuple(rows) == PROFILES
+    assert [name for name in PROFILES if not (ROOT / "examples" / name / "__main__.py").exists()] == []
+    assert [name for name in PROFILES if not (DOCS / "profiles" / f"{name}.md").exists()] == []
 
 
 def _tests_in(path: str) -> set[str]:

@@ -68,6 +68,7 @@ def test_an_operation_lists_the_errors_that_it_can_give_and_no_others(document: 
     expected |= {400, 413} if "requestBody" in operation else set()
     expected |= {404} if "{" in line else set()
     expected |= {409} if ROUTES[line].conflict else set()
+    expected |= {400} if line.endswith("{entity_id}/retry") else set()
     everyone = all(ROUTES[line].permission in allowed for allowed in ALLOWED.values())
     expected |= set() if everyone and not ROUTES[line].default_org else {403}
     assert errors == expected
@@ -124,6 +125,17 @@ def test_a_key_that_asks_too_often_is_told_when_to_come_back_and_others_are_not(
         assert int(refused[0].headers["retry-after"]) >= 1
         assert program.get("/v1/endpoints", key=other).status == 200
         assert program.get("/healthz").status == 200
+
+
+def test_a_client_behind_a_proxy_on_this_machine_is_known_by_its_own_address(tmp_path: Path) -> None:
+    with serving(tmp_path, environment={"DOORSTEP_FAILED_KEYS_PER_SECOND": "0.01"}) as program:
+
+        def wrong_key_from(client: str) -> int:
+            return program.get("/v1/endpoints", key="dsk_wrong", headers={"X-Forwarded-For": client}).status
+
+        assert [wrong_key_from("192.0.2.1") for _ in range(3)] == [401, 429, 429]
+        assert wrong_key_from("192.0.2.2") == 401
+        assert wrong_key_from("203.0.113.9, 192.0.2.2") == 429, "what a client says of itself does not count"
 
 
 def metrics(served: Program) -> dict[str, float]:

@@ -4,7 +4,9 @@ from __future__ import annotations
 
 import os
 import socket
+import sqlite3
 from collections.abc import Iterator
+from contextlib import closing
 from pathlib import Path
 from typing import Any
 
@@ -109,6 +111,23 @@ def test_a_setting_that_cannot_be_is_the_one_problem(tmp_path: Path) -> None:
     found = examined(tmp_path, 1, DOORSTEP_LEASE_SECONDS="-1")
     assert problems(found) == set(found) == {"settings"}
     assert "lease_seconds" in found["settings"]["found"]
+
+
+def test_events_that_could_never_be_accepted_are_a_problem_with_their_reason(tmp_path: Path) -> None:
+    with serving(tmp_path):
+        pass
+    (file,) = tmp_path.glob("**/*.db")
+    assert examined(tmp_path, 0)["outbox"]["verdict"] == "ok"
+    with closing(sqlite3.connect(file)) as connection:
+        connection.execute(
+            "INSERT INTO doorstep_outbox (uid, org_uid, event_type, payload, options, created_at, refused_at, refusal)"
+            " VALUES (x'00112233445566778899aabbccddeeff', x'00112233445566778899aabbccddeeff', 'order.paid', x'7b7d',"
+            " '{}', 1, 2, 'no endpoint 7')"
+        )
+        connection.commit()
+    found = examined(tmp_path, 1)
+    assert problems(found) == {"outbox"}
+    assert "no endpoint 7" in found["outbox"]["found"]
 
 
 def test_a_database_of_another_version_is_a_problem(tmp_path: Path) -> None:

@@ -68,6 +68,18 @@ def test_the_key_is_shown_on_the_first_start_only_and_goes_on_working(tmp_path: 
         assert program.get(f"/v1/events/{event_id}", key=key).status == 200
 
 
+def test_a_bootstrap_key_that_was_revoked_stays_revoked_and_each_start_says_so(tmp_path: Path) -> None:
+    with serving(tmp_path) as program:
+        mine = program.post("/v1/keys", {"name": "mine", "role": "admin"}).json["key"]
+        (bootstrap,) = [key for key in program.get("/v1/keys").json["keys"] if key["name"] == "bootstrap"]
+        assert program.request("DELETE", f"/v1/keys/{bootstrap['key_id']}", key=mine).status == 204
+    with serving(tmp_path) as program:
+        assert program.get("/v1/keys").status == 401
+        assert program.get("/v1/keys", key=mine).status == 200
+    said = [line for line in program.out + program.err if "was revoked" in line]
+    assert len(said) == 1 and "DOORSTEP_ADMIN_KEY" in said[0], said
+
+
 def test_a_key_that_nobody_has_seen_is_not_made_by_a_migration(tmp_path: Path) -> None:
     assert run("migrate", "--database", "sqlite:///data/doorstep.db", folder=tmp_path).returncode == 0
     with serving(tmp_path, admin_key=None) as program:
@@ -164,6 +176,7 @@ def test_a_database_that_cannot_be_reached_is_one_sentence(tmp_path: Path) -> No
     secret = "MDEyMzQ1Njc4OTAxMjM0NTY3ODkwMTIzNDU2Nzg5MDE="
     code, sentence = refused(tmp_path, "serve", "--port", "0", "--database", url, DOORSTEP_SECRET_KEY=secret)
     assert code in (1, 2)
+    assert "127.0.0.1" in sentence and "cannot be reached" in sentence
     assert "c4n4ry" not in sentence
 
 

@@ -27,7 +27,7 @@ BODIES: dict[str, Any] = {
 }
 """The routes that need a body; the others are asked without."""
 
-NOUNS = ("event", "delivery", "endpoint", "bulk", "key")
+NOUNS = ("event", "batch", "delivery", "endpoint", "bulk", "key", "entity")
 
 
 def ask(program: Program, line: str, key: str | None, ids: dict[str, str]) -> Answer:
@@ -38,4 +38,4 @@ def ask(program: Program, line: str, key: str | None, ids: dict[str, str]) -> An
 
 def unknown_ids() -> dict[str, str]:
     """Ids of nothing."""
-    return {f"{noun}_id": str(uuid4()) for noun in NOUNS}
+    return {f"{noun}_id": str(uuid4()) for noun in NOUNS} | {"pipeline": str(uuid4())}

@@ -13,10 +13,12 @@ from tests.integration.receiver import receiving
 from tests.security.requests import BODIES, ask, unknown_ids
 from tests.security.things import Owner, furnish
 
-WITH_ID = [line for line in ROUTES if "{" in line]
+WITH_ID = [line for line in ROUTES if "{" in line and "{pipeline}" not in line]
+"""Pipelines are declared by a program: tests/acceptance/test_r9_pipeline_routes.py has those."""
 LISTS = [
     "/v1/events", "/v1/inbox", "/v1/inbox?status=failed", "/v1/endpoints", "/v1/retry-queue", "/v1/dead-letters",
-    "/v1/dead-letters?status=archived", "/v1/dead-letters/groups", "/v1/bulk", "/v1/audit", "/v1/keys", "/v1/stats",
+    "/v1/dead-letters?status=archived", "/v1/dead-letters/groups", "/v1/bulk", "/v1/batches", "/v1/audit", "/v1/keys",
+    "/v1/stats",
 ]  # fmt: skip
 
 
@@ -51,6 +53,13 @@ def test_another_organization_s_id_is_answered_like_an_id_of_nothing_and_changes
     assert seen(served, victim) == before
 
 
+@pytest.mark.parametrize("line", WITH_ID)
+def test_what_cannot_be_an_id_is_answered_like_an_id_of_nothing(served: Program, stranger: Owner, line: str) -> None:
+    for ids in (unknown_ids(), dict.fromkeys(stranger.ids, "not-an-id")):
+        answer = ask(served, line, stranger.key, ids)
+        assert (answer.status, answer.json["type"]) == (404, "urn:doorstep:problem:not_found"), answer.body
+
+
 @pytest.mark.parametrize("line", [line for line in WITH_ID if line.startswith("GET ")])
 def test_the_same_request_by_its_owner_finds_it(served: Program, victim: Owner, line: str) -> None:
     """The control: without it, a 404 for everybody would pass as isolation."""
@@ -65,7 +74,9 @@ def test_no_list_shows_anything_of_another_organization(
     assert not [value for value in victim.ids.values() if value in body]
 
 
-@pytest.mark.parametrize("path", ["/v1/events", "/v1/endpoints", "/v1/dead-letters", "/v1/bulk", "/v1/audit"])
+@pytest.mark.parametrize(
+    "path", ["/v1/events", "/v1/batches", "/v1/endpoints", "/v1/dead-letters", "/v1/bulk", "/v1/audit"]
+)
 def test_the_control_a_list_shows_what_is_one_s_own(served: Program, victim: Owner, path: str) -> None:
     body = served.get(path, key=victim.key).body.decode()
     assert [value for value in victim.ids.values() if value in body]

@@ -17,7 +17,7 @@ class Owner(NamedTuple):
 
 
 def furnish(program: Program, key: str, receiver: Receiver) -> Owner:
-    """An endpoint, an event, its delivery (a dead letter), a bulk operation and a key."""
+    """An endpoint, an event that is a batch, its delivery (a dead letter), a bulk operation and a key."""
 
     def post(path: str, body: object) -> Answer:
         answer = program.post(path, body, key=key)
@@ -26,7 +26,8 @@ def furnish(program: Program, key: str, receiver: Receiver) -> Owner:
 
     receiver.status = 400
     event_type = f"of.{uuid4().hex}"
-    endpoint = post("/v1/endpoints", {"name": "theirs", "url": receiver.url, "event_types": [event_type]}).json
+    takes_batches = {"name": "theirs", "url": receiver.url, "event_types": [event_type], "batch": True}
+    endpoint = post("/v1/endpoints", takes_batches).json
     event = post("/v1/events", {"event_type": event_type, "payload": {"private": True}}).json
     path = f"/v1/events/{event['event_id']}"
     wait_for(lambda: program.get(f"{path}/status", key=key).json["status"] == "failed")
@@ -37,6 +38,7 @@ def furnish(program: Program, key: str, receiver: Receiver) -> Owner:
         key,
         {
             "event_id": event["event_id"],
+            "batch_id": event["event_id"],
             "delivery_id": delivery["delivery_id"],
             "endpoint_id": endpoint["endpoint_id"],
             "bulk_id": bulk["bulk_id"],

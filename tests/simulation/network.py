@@ -135,6 +135,9 @@ class Line:
     def serves(self, target: str) -> bool:
         return True
 
+    def places(self, target: str) -> int | None:
+        return None
+
     def start(self, transmissions: Sequence[Transmission]) -> None:
         for transmission in transmissions:
             if not self.process.dead:

@@ -21,6 +21,7 @@ from doorstep.telemetry import (
     DeliveryFailure,
     DeliveryTransition,
     EndpointDisabled,
+    EntityTransition,
     Fact,
     LateSettle,
     Notice,
@@ -100,6 +101,10 @@ EVERY_KIND: list[Fact] = [
     ),
     LateSettle(at=AT, delivery_id=DELIVERY, event_id=EVENT, attempt=1, worker="w", correlation_id="c", org_id=ORG),
     CircuitTransition(at=AT, endpoint_id=ENDPOINT, org_id=ORG, old_state="closed", new_state="open", failures=5, reason=""),
+    EntityTransition(
+        at=AT, pipeline="protocol", entity_id="p1", old_status="uploaded", new_status="extracting", reason="attempt 1",
+        event_id=EVENT, correlation_id="p1", org_id=ORG,
+    ),
     EndpointDisabled(at=AT, endpoint_id=ENDPOINT, org_id=ORG, reason="gone"),
     ServiceTrouble(at=AT, service="cleaner", error="x", retry_in_seconds=1.0),
     Notice(at=AT, level="info", message="hello"),

@@ -84,6 +84,86 @@ export interface paths {
         patch?: never;
         trace?: never;
     };
+    "/v1/batches": {
+        parameters: {
+            query?: never;
+            header?: never;
+            path?: never;
+            cookie?: never;
+        };
+        /**
+         * List Batches
+         * @description Batches, the newest first; of one status, if asked for.
+         */
+        get: operations["list_batches"];
+        put?: never;
+        post?: never;
+        delete?: never;
+        options?: never;
+        head?: never;
+        patch?: never;
+        trace?: never;
+    };
+    "/v1/batches/{batch_id}": {
+        parameters: {
+            query?: never;
+            header?: never;
+            path?: never;
+            cookie?: never;
+        };
+        /**
+         * Read Batch
+         * @description How a batch stands.
+         */
+        get: operations["read_batch"];
+        put?: never;
+        post?: never;
+        delete?: never;
+        options?: never;
+        head?: never;
+        patch?: never;
+        trace?: never;
+    };
+    "/v1/batches/{batch_id}/attempts": {
+        parameters: {
+            query?: never;
+            header?: never;
+            path?: never;
+            cookie?: never;
+        };
+        /**
+         * List Submissions
+         * @description The carrier log: every submission in order, with what the carrier said.
+         */
+        get: operations["list_submissions"];
+        put?: never;
+        post?: never;
+        delete?: never;
+        options?: never;
+        head?: never;
+        patch?: never;
+        trace?: never;
+    };
+    "/v1/batches/{batch_id}/resubmit": {
+        parameters: {
+            query?: never;
+            header?: never;
+            path?: never;
+            cookie?: never;
+        };
+        get?: never;
+        put?: never;
+        /**
+         * Resubmit Batch
+         * @description Submit a FAILED batch again, at once and with all its retries.
+         */
+        post: operations["resubmit_batch"];
+        delete?: never;
+        options?: never;
+        head?: never;
+        patch?: never;
+        trace?: never;
+    };
     "/v1/bulk": {
         parameters: {
             query?: never;
@@ -695,7 +775,7 @@ export interface paths {
         put?: never;
         /**
          * Acknowledge Event
-         * @description Say that you have taken the event from the inbox: it is delivered. Saying it again does no harm.
+         * @description Say that you have taken the event from the inbox (role `operator`): it is delivered. Again does no harm.
          */
         post: operations["acknowledge_event"];
         delete?: never;
@@ -866,6 +946,146 @@ export interface paths {
          * @description Create an organization. The answer holds its first admin key, which cannot be seen again.
          */
         post: operations["create_org"];
+        delete?: never;
+        options?: never;
+        head?: never;
+        patch?: never;
+        trace?: never;
+    };
+    "/v1/pipelines": {
+        parameters: {
+            query?: never;
+            header?: never;
+            path?: never;
+            cookie?: never;
+        };
+        /**
+         * List Pipelines
+         * @description The pipelines that this server's program declares.
+         */
+        get: operations["list_pipelines"];
+        put?: never;
+        post?: never;
+        delete?: never;
+        options?: never;
+        head?: never;
+        patch?: never;
+        trace?: never;
+    };
+    "/v1/pipelines/{pipeline}/entities": {
+        parameters: {
+            query?: never;
+            header?: never;
+            path?: never;
+            cookie?: never;
+        };
+        /**
+         * List Entities
+         * @description Entities, newest first; archived ones only if asked for.
+         */
+        get: operations["list_entities"];
+        put?: never;
+        post?: never;
+        delete?: never;
+        options?: never;
+        head?: never;
+        patch?: never;
+        trace?: never;
+    };
+    "/v1/pipelines/{pipeline}/entities/{entity_id}": {
+        parameters: {
+            query?: never;
+            header?: never;
+            path?: never;
+            cookie?: never;
+        };
+        /**
+         * Read Entity
+         * @description One entity as it stands.
+         */
+        get: operations["read_entity"];
+        put?: never;
+        post?: never;
+        delete?: never;
+        options?: never;
+        head?: never;
+        patch?: never;
+        trace?: never;
+    };
+    "/v1/pipelines/{pipeline}/entities/{entity_id}/approve": {
+        parameters: {
+            query?: never;
+            header?: never;
+            path?: never;
+            cookie?: never;
+        };
+        get?: never;
+        put?: never;
+        /**
+         * Approve Entity
+         * @description Let an entity through the gate that it waits at.
+         */
+        post: operations["approve_entity"];
+        delete?: never;
+        options?: never;
+        head?: never;
+        patch?: never;
+        trace?: never;
+    };
+    "/v1/pipelines/{pipeline}/entities/{entity_id}/history": {
+        parameters: {
+            query?: never;
+            header?: never;
+            path?: never;
+            cookie?: never;
+        };
+        /**
+         * Read Entity History
+         * @description Every change of its status, oldest first.
+         */
+        get: operations["read_entity_history"];
+        put?: never;
+        post?: never;
+        delete?: never;
+        options?: never;
+        head?: never;
+        patch?: never;
+        trace?: never;
+    };
+    "/v1/pipelines/{pipeline}/entities/{entity_id}/reject": {
+        parameters: {
+            query?: never;
+            header?: never;
+            path?: never;
+            cookie?: never;
+        };
+        get?: never;
+        put?: never;
+        /**
+         * Reject Entity
+         * @description Send an entity from the gate that it waits at to the dead letters.
+         */
+        post: operations["reject_entity"];
+        delete?: never;
+        options?: never;
+        head?: never;
+        patch?: never;
+        trace?: never;
+    };
+    "/v1/pipelines/{pipeline}/entities/{entity_id}/retry": {
+        parameters: {
+            query?: never;
+            header?: never;
+            path?: never;
+            cookie?: never;
+        };
+        get?: never;
+        put?: never;
+        /**
+         * Retry Entity
+         * @description Send a failed, dead or archived entity through again from the start; 400 in any other status.
+         */
+        post: operations["retry_entity"];
         delete?: never;
         options?: never;
         head?: never;
@@ -1104,6 +1324,12 @@ export interface components {
          */
         BatchOut: {
             events: components["schemas"]["ReceiptOut"][];
+        };
+        /** BatchesOut */
+        BatchesOut: {
+            /** Batches */
+            batches: components["schemas"]["BatchOut"][];
+            pagination: components["schemas"]["Pagination"];
         };
         /**
          * BulkLettersIn
@@ -1573,6 +1799,11 @@ export interface components {
          */
         EndpointIn: {
             /**
+             * Batch
+             * @default false
+             */
+            batch?: boolean;
+            /**
              * @default {
              *       "disable_after_seconds": 432000,
              *       "failures_max": 5,
@@ -1649,6 +1880,8 @@ export interface components {
          * @description An endpoint. Its secret and the values of its headers are never shown.
          */
         EndpointOut: {
+            /** Batch */
+            batch: boolean;
             circuit: components["schemas"]["CircuitShape"];
             /** Code Map */
             code_map: {
@@ -1716,6 +1949,8 @@ export interface components {
          * @description What is to change. A field that is left out stays as it is; null puts it back to its default.
          */
         EndpointPatch: {
+            /** Batch */
+            batch?: boolean | null;
             circuit?: components["schemas"]["CircuitShape"] | null;
             /** Code Map */
             code_map?: {
@@ -1774,6 +2009,68 @@ export interface components {
             /** Endpoints */
             endpoints: components["schemas"]["EndpointOut"][];
             pagination: components["schemas"]["Pagination"];
+        };
+        /** EntitiesOut */
+        EntitiesOut: {
+            /** Entities */
+            entities: components["schemas"]["EntityOut"][];
+            pagination: components["schemas"]["Pagination"];
+        };
+        /** EntityChangeOut */
+        EntityChangeOut: {
+            /**
+             * At
+             * Format: date-time
+             */
+            at: string;
+            /** Event Id */
+            event_id: string | null;
+            /** New Status */
+            new_status: string;
+            /** Old Status */
+            old_status: string | null;
+            /** Reason */
+            reason: string;
+        };
+        /** EntityHistoryOut */
+        EntityHistoryOut: {
+            /** History */
+            history: components["schemas"]["EntityChangeOut"][];
+            pagination: components["schemas"]["CountedPagination"];
+        };
+        /**
+         * EntityOut
+         * @description A thing on its way through a pipeline.
+         */
+        EntityOut: {
+            /**
+             * Changed At
+             * Format: date-time
+             */
+            changed_at: string;
+            /**
+             * Created At
+             * Format: date-time
+             */
+            created_at: string;
+            /** Data */
+            data: {
+                [key: string]: unknown;
+            };
+            /** Entity Id */
+            entity_id: string;
+            /** Error Reason */
+            error_reason: string | null;
+            /** Event Id */
+            event_id: string | null;
+            /** Metadata */
+            metadata: {
+                [key: string]: unknown;
+            };
+            /** Pipeline */
+            pipeline: string;
+            /** Status */
+            status: string;
         };
         /**
          * EventIn
@@ -2082,6 +2379,8 @@ export interface components {
          * @description The answer to its creation: the only one that holds the signing secret (with `v1a`, the public key).
          */
         NewEndpointOut: {
+            /** Batch */
+            batch: boolean;
             circuit: components["schemas"]["CircuitShape"];
             /** Code Map */
             code_map: {
@@ -2241,6 +2540,26 @@ export interface components {
             limit: number;
         };
         /**
+         * PipelineOut
+         * @description A pipeline as its program declares it.
+         */
+        PipelineOut: {
+            /** Gates */
+            gates: string[];
+            /** Name */
+            name: string;
+            /** Retryable */
+            retryable: string[];
+            /** Statuses */
+            statuses: string[];
+        };
+        /** PipelinesOut */
+        PipelinesOut: {
+            pagination: components["schemas"]["CountedPagination"];
+            /** Pipelines */
+            pipelines: components["schemas"]["PipelineOut"][];
+        };
+        /**
          * PolicyShape
          * @description When to try again: the pauses in seconds, how much they vary, and after how long to give up altogether.
          */
@@ -2281,7 +2600,7 @@ export interface components {
             status: number;
             title: string;
             /** @enum {string} */
-            type: "urn:doorstep:problem:invalid_json" | "urn:doorstep:problem:unauthenticated" | "urn:doorstep:problem:forbidden" | "urn:doorstep:problem:not_found" | "urn:doorstep:problem:method_not_allowed" | "urn:doorstep:problem:conflict" | "urn:doorstep:problem:too_large" | "urn:doorstep:problem:invalid_input" | "urn:doorstep:problem:overloaded" | "urn:doorstep:problem:internal" | "urn:doorstep:problem:store_unavailable";
+            type: "urn:doorstep:problem:not_retryable" | "urn:doorstep:problem:invalid_json" | "urn:doorstep:problem:unauthenticated" | "urn:doorstep:problem:forbidden" | "urn:doorstep:problem:not_found" | "urn:doorstep:problem:method_not_allowed" | "urn:doorstep:problem:conflict" | "urn:doorstep:problem:too_large" | "urn:doorstep:problem:invalid_input" | "urn:doorstep:problem:overloaded" | "urn:doorstep:problem:internal" | "urn:doorstep:problem:store_unavailable";
         };
         /**
          * QueueFilter
@@ -2438,6 +2757,35 @@ export interface components {
             /** Oldest Due At */
             oldest_due_at: string | null;
         };
+        /**
+         * SubmissionOut
+         * @description One submission of a batch. Without an error code, the carrier took it.
+         */
+        SubmissionOut: {
+            /**
+             * At
+             * Format: date-time
+             */
+            at: string;
+            /** Carrier Response */
+            carrier_response: string;
+            /** Error Code */
+            error_code: string | null;
+            /** Error Reason */
+            error_reason: string | null;
+            /** Late */
+            late: boolean;
+            /** Next Retry At */
+            next_retry_at: string | null;
+            /** Number */
+            number: number;
+        };
+        /** SubmissionsOut */
+        SubmissionsOut: {
+            /** Attempts */
+            attempts: components["schemas"]["SubmissionOut"][];
+            pagination: components["schemas"]["CountedPagination"];
+        };
     };
     responses: never;
     parameters: never;
@@ -2528,6 +2876,101 @@ export interface operations {
                 };
                 content: {
                     "application/json": components["schemas"]["AuditOut"];
+                };
+            };
+        };
+    };
+    list_batches: {
+        parameters: {
+            query?: {
+                limit?: number;
+                cursor?: string;
+                status?: "PENDING" | "CONFIRMED" | "FAILED";
+                event_type?: string;
+            };
+            header?: never;
+            path?: never;
+            cookie?: never;
+        };
+        requestBody?: never;
+        responses: {
+            /** @description Successful Response */
+            200: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["BatchesOut"];
+                };
+            };
+        };
+    };
+    read_batch: {
+        parameters: {
+            query?: never;
+            header?: never;
+            path: {
+                batch_id: string;
+            };
+            cookie?: never;
+        };
+        requestBody?: never;
+        responses: {
+            /** @description Successful Response */
+            200: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["BatchOut"];
+                };
+            };
+        };
+    };
+    list_submissions: {
+        parameters: {
+            query?: never;
+            header?: never;
+            path: {
+                batch_id: string;
+            };
+            cookie?: never;
+        };
+        requestBody?: never;
+        responses: {
+            /** @description Successful Response */
+            200: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["SubmissionsOut"];
+                };
+            };
+        };
+    };
+    resubmit_batch: {
+        parameters: {
+            query?: never;
+            header?: never;
+            path: {
+                batch_id: string;
+            };
+            cookie?: never;
+        };
+        requestBody?: {
+            content: {
+                "application/json": components["schemas"]["ReasonIn"];
+            };
+        };
+        responses: {
+            /** @description Successful Response */
+            202: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["BatchOut"];
                 };
             };
         };
@@ -3663,6 +4106,178 @@ export interface operations {
                 };
                 content: {
                     "application/json": components["schemas"]["NewOrgOut"];
+                };
+            };
+        };
+    };
+    list_pipelines: {
+        parameters: {
+            query?: never;
+            header?: never;
+            path?: never;
+            cookie?: never;
+        };
+        requestBody?: never;
+        responses: {
+            /** @description Successful Response */
+            200: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["PipelinesOut"];
+                };
+            };
+        };
+    };
+    list_entities: {
+        parameters: {
+            query?: {
+                limit?: number;
+                cursor?: string;
+                status?: string;
+                archived?: boolean;
+            };
+            header?: never;
+            path: {
+                pipeline: string;
+            };
+            cookie?: never;
+        };
+        requestBody?: never;
+        responses: {
+            /** @description Successful Response */
+            200: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["EntitiesOut"];
+                };
+            };
+        };
+    };
+    read_entity: {
+        parameters: {
+            query?: never;
+            header?: never;
+            path: {
+                pipeline: string;
+                entity_id: string;
+            };
+            cookie?: never;
+        };
+        requestBody?: never;
+        responses: {
+            /** @description Successful Response */
+            200: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["EntityOut"];
+                };
+            };
+        };
+    };
+    approve_entity: {
+        parameters: {
+            query?: never;
+            header?: never;
+            path: {
+                pipeline: string;
+                entity_id: string;
+            };
+            cookie?: never;
+        };
+        requestBody?: never;
+        responses: {
+            /** @description Successful Response */
+            200: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["EntityOut"];
+                };
+            };
+        };
+    };
+    read_entity_history: {
+        parameters: {
+            query?: never;
+            header?: never;
+            path: {
+                pipeline: string;
+                entity_id: string;
+            };
+            cookie?: never;
+        };
+        requestBody?: never;
+        responses: {
+            /** @description Successful Response */
+            200: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["EntityHistoryOut"];
+                };
+            };
+        };
+    };
+    reject_entity: {
+        parameters: {
+            query?: never;
+            header?: never;
+            path: {
+                pipeline: string;
+                entity_id: string;
+            };
+            cookie?: never;
+        };
+        requestBody?: {
+            content: {
+                "application/json": components["schemas"]["ReasonIn"];
+            };
+        };
+        responses: {
+            /** @description Successful Response */
+            200: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["EntityOut"];
+                };
+            };
+        };
+    };
+    retry_entity: {
+        parameters: {
+            query?: never;
+            header?: never;
+            path: {
+                pipeline: string;
+                entity_id: string;
+            };
+            cookie?: never;
+        };
+        requestBody?: {
+            content: {
+                "application/json": components["schemas"]["ReasonIn"];
+            };
+        };
+        responses: {
+            /** @description Successful Response */
+            200: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": {
+                        [key: string]: string;
+                    };
                 };
             };
         };

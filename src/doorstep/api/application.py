@@ -11,7 +11,8 @@ from fastapi.routing import APIRoute
 from doorstep import __version__
 from doorstep.api import problems
 from doorstep.api.audit import audit_routes
-from doorstep.api.auth import Authentication
+from doorstep.api.auth import OVER_RATE, TOO_MANY_FAILURES, Authentication
+from doorstep.api.batches import batch_routes
 from doorstep.api.bulk import bulk_routes, bulk_start_routes
 from doorstep.api.dead_letters import dead_letter_routes
 from doorstep.api.deliveries import delivery_routes
@@ -24,6 +25,7 @@ from doorstep.api.ingest import Ingest
 from doorstep.api.keys import key_routes
 from doorstep.api.methods import Methods
 from doorstep.api.openapi import document
+from doorstep.api.pipelines import pipeline_routes
 from doorstep.api.polling import EventsQuery, InboxQuery, Polling
 from doorstep.api.retry_queue import retry_queue_routes
 from doorstep.api.routing import add_plain
@@ -40,6 +42,8 @@ _GROUPS = (
     dead_letter_routes,
     bulk_start_routes,
     bulk_routes,
+    batch_routes,
+    pipeline_routes,
     stats_routes,
     audit_routes,
     key_routes,
@@ -67,8 +71,13 @@ def create_application(doorstep: Doorstep) -> FastAPI:
     for error in problems.HANDLED:
         application.add_exception_handler(error, problems.handle)
     application.add_middleware(Methods)
-    throttle = Throttle(doorstep.settings.requests_per_second, doorstep.clock)
-    application.add_middleware(Authentication, authenticate=doorstep.authenticate, throttle=throttle)
+    settings, clock = doorstep.settings, doorstep.clock
+    application.add_middleware(
+        Authentication,
+        authenticate=doorstep.authenticate,
+        requests=Throttle(settings.requests_per_second, clock, OVER_RATE),
+        failures=Throttle(settings.failed_keys_per_second, clock, TOO_MANY_FAILURES),
+    )
     application.add_middleware(Frame, new_id=lambda: _new_id(doorstep))
     application.openapi = partial(document, application)  # type: ignore[method-assign]
     return application

@@ -69,6 +69,8 @@ class EndpointIn(Shape):
     circuit: CircuitShape = CircuitShape()
     envelope: bool = False
     """Deliver `{"type", "timestamp", "data"}` with the payload as data, instead of the payload alone."""
+    batch: bool = False
+    """What goes to it are batches: `/v1/batches` finds them by status and resubmits them."""
     signing: Signing = "v1"
     """`v1`: HMAC-SHA256 with a shared secret; `v1a`: Ed25519, of which the receiver has the public key."""
 
@@ -96,6 +98,7 @@ class EndpointPatch(Shape):
     code_map: CodeMap | None = Field(default=None, max_length=1_000)
     circuit: CircuitShape | None = None
     envelope: bool | None = None
+    batch: bool | None = None
     version: int | None = None
     """The version that the change was made for: if it is no longer the newest, the answer is a 409."""
 
@@ -142,6 +145,7 @@ class EndpointOut(Shape):
     code_map: dict[str, str]
     circuit: CircuitShape
     envelope: bool
+    batch: bool
     signing: Signing
     public_key: str | None
     """`v1a`: what receivers verify with."""
@@ -216,6 +220,7 @@ def _endpoint_fields(endpoint: Endpoint) -> dict[str, Any]:
         "code_map": endpoint.code_map,
         "circuit": CircuitShape.of(endpoint.circuit),
         "envelope": endpoint.envelope,
+        "batch": endpoint.batch,
         "signing": "v1" if signing is None else signing.scheme,
         "public_key": None if signing is None else signing.public_key or None,
         "state": endpoint.state.value,

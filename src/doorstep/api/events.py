@@ -50,7 +50,7 @@ def event_routes(doorstep: Doorstep) -> APIRouter:
 
     @router.post("/{event_id}/ack")
     async def acknowledge_event(event_id: UUID, caller: Caller) -> AcknowledgedOut:
-        """Say that you have taken the event from the inbox: it is delivered. Saying it again does no harm."""
+        """Say that you have taken the event from the inbox (role `operator`): it is delivered. Again does no harm."""
         await doorstep.steward.acknowledge(caller.org_id, event_id, caller.prefix)
         return AcknowledgedOut(event_id=event_id, status="delivered")
 

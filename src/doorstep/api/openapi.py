@@ -92,6 +92,8 @@ def _problems(line: str, operation: dict[str, Any]) -> Iterator[Problem]:
         yield Problem.FORBIDDEN
     if "{" in line:
         yield Problem.NOT_FOUND
+    if line.endswith("{entity_id}/retry"):
+        yield Problem.NOT_RETRYABLE
     if access.conflict:
         yield Problem.CONFLICT
 
@@ -100,7 +102,9 @@ def _add_errors(operation: dict[str, Any], problems: list[Problem]) -> None:
     responses = operation["responses"]
     responses.pop("422", None)
     for problem in sorted(problems, key=lambda problem: problem.status):
-        responses[str(problem.status)] = _error(problem)
+        status = str(problem.status)
+        shared = responses[status]["description"] + "; or: " if status in responses else ""
+        responses[status] = _error(problem) | {"description": shared + problem.title}
 
 
 def _error(problem: Problem) -> dict[str, Any]:

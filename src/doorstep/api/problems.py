@@ -13,7 +13,7 @@ from starlette.requests import Request
 from starlette.responses import Response
 
 from doorstep.api.wording import FieldError, from_pydantic
-from doorstep.errors import Conflict, DoorstepError, InvalidInput, NotFound, Overloaded, StoreUnavailable
+from doorstep.errors import Conflict, DoorstepError, InvalidInput, NotFound, NotRetryable, Overloaded, StoreUnavailable
 
 MEDIA_TYPE = "application/problem+json"
 
@@ -27,6 +27,7 @@ class _Row(NamedTuple):
 class Problem(_Row, Enum):
     """The status, the title, and the detail where the case has none of its own."""
 
+    NOT_RETRYABLE = _Row(400, "Its present status cannot be retried", "only what failed can be retried")
     INVALID_JSON = _Row(400, "The body is not JSON", "send one JSON value in UTF-8")
     UNAUTHENTICATED = _Row(401, "No valid API key", "send a valid key in the header X-API-Key")
     FORBIDDEN = _Row(403, "This key may not do that", "use a key with another role")
@@ -75,6 +76,8 @@ def refusal_for(error: Exception) -> Refusal:
             return invalid(FieldError(error.field, error.message))
         case NotFound():
             return Refusal(Problem.NOT_FOUND, str(error))
+        case NotRetryable():
+            return Refusal(Problem.NOT_RETRYABLE, str(error))
         case Conflict():
             return Refusal(Problem.CONFLICT, str(error))
         case Overloaded():

@@ -91,6 +91,25 @@ BULKS = (
     Column("begun", "created_at", whole=True, spare=True),
     Column("note", "note", spare=True),
 )
+PIPELINES = (
+    Column("pipeline", "name", whole=True),
+    Column("statuses", "statuses"),
+    Column("gates", "gates"),
+)
+ENTITIES = (
+    Column("entity", "entity_id", whole=True),
+    Column("status", "status"),
+    Column("since", "changed_at", whole=True),
+    Column("created", "created_at", whole=True, spare=True),
+    Column("reason", "error_reason"),
+)
+ENTITY_HISTORY = (
+    Column("at", "at", whole=True),
+    Column("from", "old_status"),
+    Column("to", "new_status"),
+    Column("reason", "reason"),
+    Column("event", "event_id", whole=True, spare=True),
+)
 KEYS = (
     Column("key", "key_id", whole=True),
     Column("name", "name"),

@@ -13,11 +13,13 @@ import typer
 from doorstep import __version__
 from doorstep.cli import (
     accounts,
+    batches,
     bulks,
     dead_letters,
     deliveries,
     endpoints,
     events,
+    pipelines,
     policies,
     retry_queue,
     sending,
@@ -48,31 +50,49 @@ App = Annotated[
         help="Your own Doorstep with its handlers, as module:name, looked for from this folder.",
     ),
 ]
+Isolate = Annotated[
+    bool,
+    typer.Option(
+        "--isolate",
+        help="Run every handler of --app in processes of its own: a crash, a hang or a memory hog costs one attempt.",
+    ),
+]
 _AT_ONCE: Any = "0s"
 """The parser turns a default into a number, as it does with what is typed."""
 EndWithParent = Annotated[bool, typer.Option("--end-with-parent", hidden=True)]
 
 
 @app.command(rich_help_panel=_HERE)
-def serve(host: Host = None, port: Port = None, database: Database = None, workers: Workers = None) -> None:
+def serve(
+    host: Host = None,
+    port: Port = None,
+    database: Database = None,
+    workers: Workers = None,
+    app: App = None,
+    isolate: Isolate = False,
+) -> None:
     """Run everything in one process: the HTTP API and the delivering, plus more worker processes if asked.
 
     Example: `doorstep serve --database postgresql://doorstep@db/doorstep --workers 3`
     """
     from doorstep.cli import serving
 
-    _end(lambda: serving.serve(settings_from(host=host, port=port, database_url=database, workers=workers)))
+    said = {"host": host, "port": port, "database_url": database, "workers": workers}
+    _end(lambda: serving.serve(settings_from(**said), app, isolate=isolate))
 
 
 @app.command(rich_help_panel=_HERE)
-def worker(database: Database = None, app: App = None, end_with_parent: EndWithParent = False) -> None:
+def worker(
+    database: Database = None, app: App = None, isolate: Isolate = False, end_with_parent: EndWithParent = False
+) -> None:
     """Run a worker alone: it delivers what others accept. Any number of them share one database.
 
     Example: `doorstep worker --app shop.events:doorstep`
     """
     from doorstep.cli import working
 
-    _end(lambda: working.work(settings_from(database_url=database), app, end_with_parent=end_with_parent))
+    ways = {"isolate": isolate, "end_with_parent": end_with_parent}
+    _end(lambda: working.work(settings_from(database_url=database), app, **ways))
 
 
 @app.command(rich_help_panel=_HERE)
@@ -195,6 +215,8 @@ for name, group in {
     "retry-queue": retry_queue.app,
     "dead-letters": dead_letters.app,
     "bulk": bulks.app,
+    "pipelines": pipelines.app,
+    "batches": batches.app,
     "keys": accounts.keys,
     "orgs": accounts.orgs,
 }.items():

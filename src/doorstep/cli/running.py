@@ -12,7 +12,7 @@ from contextlib import contextmanager
 
 from doorstep.app import Doorstep
 from doorstep.config import Settings
-from doorstep.errors import ConfigError, DoorstepError
+from doorstep.errors import ConfigError, DoorstepError, StoreUnavailable
 from doorstep.log_writer import open_log
 from doorstep.stopping import run_until_stopped
 from doorstep.telemetry import Telemetry
@@ -52,6 +52,10 @@ def naming_database(settings: Settings) -> Iterator[None]:
     """Whatever goes wrong while it is opened, say which database it was about."""
     try:
         yield
+    except StoreUnavailable as error:
+        raise StoreUnavailable(
+            f"the database {shown_url(settings)} cannot be reached: {error}; check the URL"
+        ) from None
     except DoorstepError:
         raise
     except Exception as error:

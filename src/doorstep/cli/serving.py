@@ -11,6 +11,7 @@ from collections.abc import Callable, Iterator
 from doorstep import __version__
 from doorstep.api.application import create_application
 from doorstep.app import Doorstep
+from doorstep.cli.loading import doorstep_for
 from doorstep.cli.running import key_line, naming_database, place_of_data, run_command, say, spare_collector
 from doorstep.cli.web_server import WebServer, address, listener
 from doorstep.config import Settings
@@ -19,15 +20,16 @@ from doorstep.services.supervisor import Supervisor, spawn
 from doorstep.telemetry import Telemetry
 
 
-def serve(settings: Settings) -> int:
-    """Run until a signal comes."""
+def serve(settings: Settings, app: str | None = None, *, isolate: bool = False) -> int:
+    """Run until a signal comes; with the handlers of someone's own program, if that is named."""
+    doorstep = doorstep_for(settings, app, isolate=isolate)
 
     async def command(telemetry: Telemetry, stop: asyncio.Event) -> None:
+        doorstep.telemetry.subscribe(telemetry.emit_all)
         with listener(settings.host, settings.port) as listening:
-            doorstep = Doorstep(settings, telemetry=telemetry)
             await serve_until(doorstep, listening, stop, lambda: say(*banner(doorstep, address(listening))))
 
-    return run_command(settings, command)
+    return run_command(doorstep.settings, command)
 
 
 async def serve_until(
@@ -38,7 +40,7 @@ async def serve_until(
     host, port = listening.getsockname()[:2]
     doorstep.guard.refuse_own(host, port)
     supervisor = Supervisor(
-        lambda: spawn(_WORKER, _environment(settings, host, port)),
+        lambda: spawn(_worker(doorstep), _environment(settings, host, port)),
         settings.workers,
         doorstep.clock,
         doorstep.telemetry,
@@ -82,7 +84,14 @@ def banner(doorstep: Doorstep, url: str) -> Iterator[str]:
 
 _LAST_WRITES_SECONDS = 10
 """What a worker may take beyond its grace to write its last results, before it is killed."""
-_WORKER = [sys.executable, "-m", "doorstep", "worker", "--end-with-parent"]
+
+
+def _worker(doorstep: Doorstep) -> list[str]:
+    """The command of a worker beside us: with the same program, if it is one."""
+    command = [sys.executable, "-m", "doorstep", "worker", "--end-with-parent"]
+    if doorstep.loaded_from is not None:
+        command += ["--app", doorstep.loaded_from]
+    return command + (["--isolate"] if doorstep.isolate_all else [])
 
 
 def _environment(settings: Settings, host: str, port: int) -> dict[str, str]:

@@ -178,6 +178,8 @@ def _query(query: Mapping[str, object]) -> dict[str, str]:
 
 
 def _as_text(value: Any) -> str:
+    if isinstance(value, bool):
+        return str(value).lower()
     return value.isoformat() if isinstance(value, datetime) else str(value)
 
 

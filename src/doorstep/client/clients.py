@@ -11,10 +11,12 @@ import httpx2
 
 from doorstep import __version__
 from doorstep.client.accounts import Audit, Keys, Orgs
+from doorstep.client.batches import Batches
 from doorstep.client.bulk import BulkOperations
 from doorstep.client.call import Call, Page
 from doorstep.client.endpoints import Endpoints
 from doorstep.client.events import Events, Inbox
+from doorstep.client.pipelines import Pipelines
 from doorstep.client.queues import DeadLetters, Deliveries, RetryQueue
 from doorstep.client.retrying import USUAL, Retrying, perform
 from doorstep.client.sending import Sending
@@ -38,6 +40,8 @@ class Everything(Sending[R_co]):
         self.dead_letters = DeadLetters(runner)
         self.deliveries = Deliveries(runner)
         self.bulk = BulkOperations(runner)
+        self.batches = Batches(runner)
+        self.pipelines = Pipelines(runner)
         self.keys = Keys(runner)
         self.orgs = Orgs(runner)
         self.audit = Audit(runner)

@@ -33,6 +33,7 @@ class EndpointFields(TypedDict, total=False):
     code_map: Mapping[str, str] | None
     circuit: Mapping[str, Any] | None
     envelope: bool | None
+    batch: bool | None
 
 
 class NewEndpointFields(EndpointFields, total=False):

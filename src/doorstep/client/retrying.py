@@ -36,6 +36,7 @@ class Retrying:
 
 USUAL = Retrying()
 NEVER = Retrying(tries_max=1)
+"""Every request is sent once."""
 
 
 def perform(call: Call[T], retrying: Retrying) -> Steps[T]:

@@ -37,6 +37,7 @@ class NewEvent:
 
     @property
     def body(self) -> dict[str, object]:
+        """What the request says of it."""
         endpoint_ids = None if self.endpoint_ids is None else [str(endpoint_id) for endpoint_id in self.endpoint_ids]
         return {"event_type": self.event_type, "payload": json_of(self.payload)} | given(
             {

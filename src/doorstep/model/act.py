@@ -45,11 +45,16 @@ class Act(Noun, frozen=True, kw_only=True):
     """RETRY of a dead letter: goes out from now on instead of the event's payload, byte for byte."""
     forced: bool = True
     """RETRY: ahead of the queue and through an open circuit; without it, only due."""
+    dead_only: bool = False
+    """RETRY: only what the machine has given up on, not what waits."""
+    audited_as: tuple[str, str] | None = None
+    """Action and subject in the audit, where they are not the kind and the deliveries."""
 
     @property
     def possible_in(self) -> frozenset[DeliveryState]:
         """The states in which it is done; a payload is edited only of what the machine has given up on."""
-        return ACTS_ON[self.kind] & DEAD_STATES if self.payload is not None else ACTS_ON[self.kind]
+        dead_only = self.dead_only or self.payload is not None
+        return ACTS_ON[self.kind] & DEAD_STATES if dead_only else ACTS_ON[self.kind]
 
 
 class ActResult(Noun, frozen=True):

@@ -62,3 +62,5 @@ class Claim(NamedTuple):
     """This claim took the event from received to queued."""
     ordering_key: str | None = None
     """Others may wait for this one to end."""
+    metadata: bytes = b"{}"
+    """What the sender said about the event, as JSON; handlers are given it."""

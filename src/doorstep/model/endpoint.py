@@ -33,6 +33,8 @@ class SigningSecret(Noun, frozen=True):
 
 
 class CircuitRules(Noun, frozen=True):
+    """When the circuit of an endpoint opens, for how long, and when the endpoint is disabled."""
+
     failures_max: int = 5
     open_seconds: float = 300
     disable_after_seconds: float = 5 * 86_400
@@ -69,6 +71,8 @@ class Endpoint(Noun, frozen=True, kw_only=True):
     circuit: CircuitRules = CircuitRules()
     envelope: bool = False
     """Deliver `{"type", "timestamp", "data"}` with the payload as data, instead of the payload alone."""
+    batch: bool = False
+    """What goes to it are batches (model/batch.py): they can be found by status, and resubmitted."""
     secrets: tuple[SigningSecret, ...] = ()
     state: EndpointState = EndpointState.ACTIVE
     state_reason: str = ""

@@ -12,6 +12,8 @@ from doorstep.model.noun import Noun
 
 
 class Submission(Noun, frozen=True):
+    """What is accepted as one: an event and its deliveries."""
+
     event: Event
     deliveries: tuple[NewDelivery, ...]
     """One per matching endpoint; none means that the event waits in the inbox."""
@@ -21,6 +23,8 @@ class Submission(Noun, frozen=True):
 
 
 class Verdict(StrEnum):
+    """Whether an event was stored, and if not, why."""
+
     ACCEPTED = "accepted"
     REPEATED = "repeated"
     """Same organization, key and body as before: the first receipt again, nothing new."""
@@ -29,6 +33,8 @@ class Verdict(StrEnum):
 
 
 class Receipt(Noun, frozen=True):
+    """What a sender is told of an event that it sent."""
+
     verdict: Verdict
     event_id: UUID
     created_at: Instant

@@ -13,6 +13,7 @@ from doorstep.errors import InvalidInput, StaleRouting, StoreUnavailable
 from doorstep.model.event import Event
 from doorstep.model.ids import uuid7
 from doorstep.model.noun import Noun
+from doorstep.model.posting import Posted
 from doorstep.model.submission import Receipt, Submission
 from doorstep.path import facts
 from doorstep.path.coalesce import Coalescer, Weight
@@ -43,13 +44,17 @@ class Draft(Noun, frozen=True, kw_only=True):
     payload: bytes
     correlation_id: str = ""
     endpoint_ids: tuple[UUID, ...] | None = None
-    """Only these endpoints; None for all whose event types match."""
+    """Only these endpoints, at least one; None for all whose event types match."""
     deliver_at: Instant | None = None
     expires_at: Instant | None = None
     metadata: bytes = b"{}"
     ordering_key: str | None = None
     """Events that share it are delivered to each endpoint in the order of their acceptance."""
     idempotency_key: str | None = None
+    posted: Posted | None = None
+    """For one from the outbox: the id that its sender has been told, and when that was."""
+    departed: tuple[UUID, ...] = ()
+    """Those of `endpoint_ids` that were deleted after it was posted: what they are owed becomes dead letters."""
 
 
 _Call = tuple[Draft, ...]
@@ -126,19 +131,20 @@ class Accepter:
         return submissions
 
     def _submission(self, draft: Draft, now: Instant) -> Submission:
+        posted = draft.posted or Posted(self._new_id(now), now)
         event = Event(
-            event_id=self._new_id(now),
+            event_id=posted.event_id,
             org_id=draft.org_id,
             event_type=draft.event_type,
             payload=draft.payload,
-            created_at=now,
+            created_at=min(posted.created_at, now),  # a sender's clock may be ahead, but nothing waits for that
             correlation_id=draft.correlation_id,
             deliver_at=draft.deliver_at,
             expires_at=draft.expires_at,
             metadata=draft.metadata,
             ordering_key=draft.ordering_key,
         )
-        deliveries = fan_out(event, draft.endpoint_ids, self._directory, partial(self._new_id, now))
+        deliveries = fan_out(event, draft.endpoint_ids, draft.departed, self._directory, partial(self._new_id, now))
         if draft.idempotency_key is None:
             return Submission(event, deliveries)
         return Submission(event, deliveries, draft.idempotency_key, fingerprint(draft))
@@ -175,6 +181,9 @@ def check(draft: Draft, payload_bytes_max: int, where: str = "") -> None:
         raise InvalidInput(f"{where}correlation_id", "must be at most 128 visible ASCII characters")
     if draft.metadata != b"{}":
         _check_metadata(f"{where}metadata", draft.metadata)
+    if draft.endpoint_ids == ():
+        message = "must name at least one endpoint; leave it out to send to all whose event types match"
+        raise InvalidInput(f"{where}endpoint_ids", message)
     if draft.expires_at is not None and draft.deliver_at is not None and draft.expires_at <= draft.deliver_at:
         raise InvalidInput(f"{where}expires_at", "must be later than deliver_at")
 

@@ -75,7 +75,7 @@ class Deliverer:
         self.under_way: dict[tuple[object, int], Claim] = {}
         circuits = CircuitKeeper(store, directory, clock, tuning, telemetry)
         self._claimer = Claimer(
-            store, directory, circuits, self.hand, clock, tuning, telemetry, worker, handlers.serves
+            store, directory, circuits, self.hand, clock, tuning, telemetry, worker, handlers.serves, handlers.places
         )
         self.settler = Settler(store, circuits, clock, telemetry, self._hold, wake, tuning.settle_linger_seconds)
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import Any, TypedDict
 
+from doorstep.errors import InvalidInput
 from doorstep.model.endpoint import CircuitRules
 from doorstep.path.enrol import EndpointForm, PolicyForm
 
@@ -23,6 +24,8 @@ class HandlerFields(TypedDict, total=False):
     code_map: Mapping[str, str] | None
     """Translates a carrier's own codes into ours."""
     circuit: CircuitRules | None
+    batch: bool
+    """What it takes are batches; see `Doorstep.batch`."""
 
 
 class EndpointFields(HandlerFields, total=False):
@@ -38,7 +41,17 @@ class EndpointFields(HandlerFields, total=False):
 
 def form_from(name: str, fields: Mapping[str, object]) -> EndpointForm:
     """The form of an endpoint from `EndpointFields`."""
+    for field in fields:
+        if field not in EndpointForm.__struct_fields__:
+            raise InvalidInput(field, f"is not known; known are {', '.join(EndpointForm.__struct_fields__[1:])}")
     return EndpointForm(name=name, **{field: _kept(value) for field, value in fields.items() if value is not None})
+
+
+def check_event_types(event_types: Sequence[object]) -> None:
+    """A decorator without its parentheses is given the function, and would say nothing."""
+    for event_type in event_types:
+        if not isinstance(event_type, str):
+            raise InvalidInput("event_types", f"must be text such as 'order.*', got {event_type!r}")
 
 
 def _kept(value: object) -> Any:

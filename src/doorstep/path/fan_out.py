@@ -13,18 +13,34 @@ from doorstep.path.directory import Directory
 
 
 def fan_out(
-    event: Event, only: Collection[UUID] | None, directory: Directory, new_id: Callable[[], UUID]
+    event: Event,
+    only: Collection[UUID] | None,
+    departed: Collection[UUID],
+    directory: Directory,
+    new_id: Callable[[], UUID],
 ) -> tuple[NewDelivery, ...]:
-    """The deliveries an event owes: to the endpoints named in `only`, or to those whose event types match."""
+    """The deliveries an event owes: to the endpoints named in `only`, or to those whose event types match.
+
+    Those of `only` that have `departed` are owed one too: it will be found waiting for a deleted endpoint, and buried.
+    """
     if only is None:
         endpoints = directory.routes.route(event.org_id, event.event_type)
     else:
-        endpoints = tuple(_named(endpoint_id, event.org_id, directory) for endpoint_id in dict.fromkeys(only))
+        living = [endpoint_id for endpoint_id in dict.fromkeys(only) if endpoint_id not in departed]
+        endpoints = tuple(_named(endpoint_id, event.org_id, directory) for endpoint_id in living)
     due_at = event.created_at if event.deliver_at is None else event.deliver_at
-    return tuple(
-        NewDelivery(new_id(), endpoint.endpoint_id, due_at, len(directory.policy(endpoint, event.event_type).delays))
+    batch_endpoint = next((endpoint for endpoint in endpoints if endpoint.batch), None)  # one status: that of the first
+    owed = [
+        NewDelivery(
+            new_id(),
+            endpoint.endpoint_id,
+            due_at,
+            len(directory.policy(endpoint, event.event_type).delays),
+            endpoint is batch_endpoint,
+        )
         for endpoint in endpoints
-    )
+    ]
+    return (*owed, *(NewDelivery(new_id(), endpoint_id, due_at, 0) for endpoint_id in departed))
 
 
 def _named(endpoint_id: UUID, org_id: UUID, directory: Directory) -> Endpoint:

@@ -47,6 +47,7 @@ class MemoryLedger:
         self._lock = threading.Lock()
 
     def claim(self, webhook_id: str, now: float, until: float) -> Standing:
+        """See `Ledger`."""
         with self._lock:
             entry = self._entries.get(webhook_id)
             if entry is not None and entry.until > now:
@@ -55,10 +56,12 @@ class MemoryLedger:
             return Standing.NEW
 
     def finish(self, webhook_id: str, now: float) -> None:
+        """See `Ledger`."""
         with self._lock:
             self._put(webhook_id, _Entry(now + self._keep_seconds, handled=True))
 
     def release(self, webhook_id: str, until: float) -> None:
+        """See `Ledger`."""
         with self._lock:
             if self._entries.get(webhook_id) == _Entry(until, handled=False):
                 del self._entries[webhook_id]

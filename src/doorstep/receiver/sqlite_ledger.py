@@ -41,6 +41,7 @@ class SqliteLedger:
         self._connection.executescript(_CREATE)
 
     def claim(self, webhook_id: str, now: float, until: float) -> Standing:
+        """See `Ledger`."""
         given = {"webhook_id": webhook_id, "now": now, "until": until}
         with self._writing() as connection:
             connection.execute(_FORGET, (now,))
@@ -52,14 +53,17 @@ class SqliteLedger:
             return Standing.HANDLED if handled else Standing.HANDLING
 
     def finish(self, webhook_id: str, now: float) -> None:
+        """See `Ledger`."""
         with self._writing() as connection:
             connection.execute(_FINISH, {"webhook_id": webhook_id, "until": now + self._keep_seconds})
 
     def release(self, webhook_id: str, until: float) -> None:
+        """See `Ledger`."""
         with self._writing() as connection:
             connection.execute(_RELEASE, (webhook_id, until))
 
     def close(self) -> None:
+        """Close the file."""
         self._connection.close()
 
     @contextmanager

@@ -33,6 +33,7 @@ class Received:
     body: bytes
 
     def json(self) -> Any:
+        """The body, decoded."""
         return json.loads(self.body)
 
 

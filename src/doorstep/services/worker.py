@@ -3,6 +3,9 @@
 from __future__ import annotations
 
 import asyncio
+import os
+import secrets
+import socket
 from collections.abc import Sequence
 
 from doorstep.clock import AnchoredClock, Clock
@@ -63,9 +66,13 @@ class Worker:
         """There may be work: look now."""
         self.dispatcher.wake.set()
 
-    def start(self) -> None:
+    def open(self) -> None:
+        """Open the ways to receivers; `start` does it too. By itself it is for whoever runs the services by hand."""
         self._http.open(self.deliverer.done)
         self._handlers.open(self.deliverer.done)
+
+    def start(self) -> None:
+        self.open()
         self._running = [_Running(service, self._clock, self._telemetry) for service in self.services]
 
     async def stop(self) -> None:
@@ -96,3 +103,8 @@ class _Running:
 
 
 _LAST_ROUND_SECONDS = 2.0
+
+
+def worker_name() -> str:
+    """Tells workers apart in logs and leases: machine, process, and a random end for containers that share both."""
+    return f"{socket.gethostname()[:40]}-{os.getpid()}-{secrets.token_hex(3)}"

@@ -12,3 +12,5 @@ GROUP_DEPTH = 1_000
 """Letters of a cause that are looked at for one of the wanted event type."""
 INBOX_BYTES_MAX = 8 * 2**20
 """The payloads of one page of the inbox: it ends with the one that uses this up (stores/weight.py)."""
+OUTBOX_BYTES_MAX = 8 * 2**20
+"""The payloads that are read from the outbox at once, likewise."""

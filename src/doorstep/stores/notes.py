@@ -13,6 +13,10 @@ ACCEPTED = "accepted"
 ARCHIVED = "archived: untouched"
 
 
+def too_many_endpoints(living_max: int) -> str:
+    return f"an organization has at most {living_max} endpoints; delete some first, or raise endpoints_max"
+
+
 def claimed(worker: str) -> str:
     return f"claimed by {worker}"
 
@@ -47,6 +51,26 @@ def acted(act: Act) -> str:
 def result(done: ActResult) -> str:
     """The result in an audit line: `3 done, 1 refused`."""
     return f"{len(done.done)} done, {len(done.refused)} refused"
+
+
+def act_line(act: Act, done: ActResult) -> AuditLine:
+    """The line in the audit for an act."""
+    action, subjects = str(act.kind), tuple(map(str, dict.fromkeys(act.delivery_ids)))
+    if act.audited_as is not None:
+        action, subjects = act.audited_as[0], (act.audited_as[1],)
+    return AuditLine(
+        at=act.at,
+        org_id=act.org_id,
+        actor=act.actor,
+        action=action,
+        subjects=subjects,
+        result=result(done),
+        reason=act.reason,
+    )
+
+
+def no_entity(pipeline: str, entity_id: str) -> str:
+    return f"no {pipeline} {entity_id}"
 
 
 # -- deleted events ----------------------------------------------------------------------------------------

@@ -2,16 +2,22 @@
 
 from __future__ import annotations
 
+import re
 from importlib.util import find_spec
-from urllib.parse import unquote, urlsplit
+from urllib.parse import parse_qsl, unquote, urlencode, urlsplit, urlunsplit
 
 from doorstep.errors import ConfigError
 from doorstep.stores.store import Store
 
+_SCHEMA = re.compile(r"[a-z_][a-z0-9_]{0,62}")
+
 
 def store_from_url(url: str) -> Store:
     """The store of a URL, not yet opened: `sqlite:///relative.db`, `sqlite:////absolute.db`, `postgresql://…`,
-    or `memory://`, which forgets everything at the end of the process."""
+    or `memory://`, which forgets everything at the end of the process.
+
+    `postgresql://…?schema=name` keeps the tables in that schema of the database, and makes it if need be.
+    """
     scheme = urlsplit(url).scheme
     match scheme:
         case "sqlite":
@@ -50,4 +56,21 @@ def _postgres(url: str) -> Store:
         raise ConfigError("PostgreSQL needs an extra package; install it with pip install 'doorstep[postgres]'")
     from doorstep.stores.sql.postgres import CONNECTIONS_READY, PostgresStore
 
-    return PostgresStore(url, connections_ready=CONNECTIONS_READY)
+    plain, schema = _schema_apart(url)
+    return PostgresStore(plain, schema=schema, connections_ready=CONNECTIONS_READY)
+
+
+def _schema_apart(url: str) -> tuple[str, str | None]:
+    """A URL as the driver takes it, and the schema that it named."""
+    parts = urlsplit(url)
+    query = parse_qsl(parts.query, keep_blank_values=True)
+    named = [value for name, value in query if name == "schema"]
+    if not named:
+        return url, None
+    if len(named) > 1 or not _SCHEMA.fullmatch(named[0]):
+        raise ConfigError(
+            "database_url: schema must be one name of at most 63 small letters, digits and _, not beginning with a digit,"
+            f" got {', '.join(named)!r}; change it"
+        )
+    others = urlencode([(name, value) for name, value in query if name != "schema"])
+    return urlunsplit(parts._replace(query=others)), named[0]

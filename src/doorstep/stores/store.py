@@ -21,7 +21,7 @@ One contract suite (tests/contract) runs on every store; stores/memory/ is the r
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Awaitable, Callable, Sequence
 from typing import Protocol
 from uuid import UUID
 
@@ -30,16 +30,19 @@ from msgspec.structs import astuple
 from doorstep.clock import Instant
 from doorstep.model.act import Act, ActResult, AuditLine
 from doorstep.model.attempt import Attempt
-from doorstep.model.bulk import Bulk, BulkStep
+from doorstep.model.batch import BatchFilter
+from doorstep.model.bulk import Bulk, BulkStep, UnderWay
 from doorstep.model.circuit import Circuit, CircuitChange
 from doorstep.model.claim import Claim, Lane, Quota
 from doorstep.model.delivery import Delivery, DeliveryState, HistoryLine
 from doorstep.model.endpoint import Endpoint, EndpointState, Routing
+from doorstep.model.entity import Entity, EntityChange, EntityFilter
 from doorstep.model.event import EventStatus, EventSummary, EventView
 from doorstep.model.listing import CauseGroup, Count, EventFilter, Letters, Page, Queue
 from doorstep.model.move import Moved
 from doorstep.model.noun import Noun
 from doorstep.model.org import ApiKey, Org
+from doorstep.model.posting import Posting
 from doorstep.model.settlement import Settled, Settlement, StatusChange
 from doorstep.model.submission import Receipt, Submission
 from doorstep.stores.bounds import COUNT_MAX
@@ -50,6 +53,8 @@ class Capabilities(Noun, frozen=True):
 
     many_machines: bool
     """Processes on other machines can share it, so all follow its time."""
+    notices_postings: bool
+    """Calls what was given to `on_posted` after every commit of other programs, so that nobody needs to poll."""
 
 
 class Cleaned(Noun, frozen=True):
@@ -161,6 +166,49 @@ class Store(Protocol):
         and no payload (b""), which nobody needs for that.
         """
 
+    # -- the outbox ----------------------------------------------------------------------------------------
+
+    def post_on(self, connection: object, posting: Posting, wake: Callable[[], None]) -> Awaitable[None] | None:
+        """Put an event into the outbox on a connection of the program's own, in the transaction that it is in.
+
+        The one verb that needs no opened store, and ends with somebody else's commit. It inserts one row: no lock, no
+        look at anything. For a blocking connection that has been done at the return, for an asyncio one it is to be
+        awaited. `wake` is called after the commit, where the connection tells of it; else soon after the insert, which
+        is then too early. InvalidInput for what is no connection to this kind of database, or is in no transaction.
+        """
+
+    async def post(self, postings: Sequence[Posting]) -> None:
+        """The same in a transaction of the store's own."""
+
+    async def outbox(self, limit: int) -> list[Posting]:
+        """What is posted and committed, in the order of posting; fewer than `limit` where the payloads reach
+        OUTBOX_BYTES_MAX. What was set aside is left out."""
+
+    async def any_posted(self) -> bool:
+        """Whether `outbox` would give anything; asked all the time, so it costs next to nothing."""
+
+    async def clear_outbox(self, event_ids: Sequence[UUID]) -> None:
+        """These have been accepted. Unknown ones are none of our business. May be forgotten in a power cut."""
+
+    async def set_aside(self, event_id: UUID, refusal: str, now: Instant) -> None:
+        """Leave a posting where it is, and out of `outbox`: it can never be accepted. The first refusal stays."""
+
+    async def refused(self, limit: int) -> list[Posting]:
+        """What was set aside, in the order of posting."""
+
+    async def hold_outbox(self, holder: str, now: Instant, until: Instant) -> bool:
+        """Take or keep the right to forward, unless somebody else has it. It ends with `leave_outbox`, at `until`, or
+        (on PostgreSQL) when the process is gone. Only a way to save work: two who forward at once do no harm."""
+
+    async def leave_outbox(self, holder: str) -> None:
+        """Let go of that right, if one has it."""
+
+    def on_posted(self, wake: Callable[[], None]) -> None:
+        """Call `wake` (from the event loop) when there may be something in the outbox. A hint: may be lost."""
+
+    def tell_posted(self) -> None:
+        """Tell the other processes so (from the event loop), where they do not notice by themselves."""
+
     # -- endpoints and circuits ----------------------------------------------------------------------------
 
     async def routing(self) -> Routing:
@@ -168,12 +216,18 @@ class Store(Protocol):
 
     async def routing_version(self) -> int: ...
 
-    async def put_endpoint(self, endpoint: Endpoint, expected_version: int, line: AuditLine | None = None) -> bool:
+    async def put_endpoint(
+        self,
+        endpoint: Endpoint,
+        expected_version: int,
+        line: AuditLine | None = None,
+        living_max: int | None = None,
+    ) -> bool:
         """Write an endpoint computed from `expected_version` (stored as version + 1); False if another was faster.
 
         Version 0 is that of an endpoint that does not exist yet, and creates it. A write bumps the routing version
         and keeps `line` in the same transaction; one that came too late changes nothing. NotFound for an unknown
-        organization.
+        organization; Conflict for a new endpoint of an organization that has `living_max` that are not deleted.
         """
 
     async def endpoint(self, org_id: UUID, endpoint_id: UUID) -> Endpoint:
@@ -261,13 +315,55 @@ class Store(Protocol):
         in `taken`, even if it is retried again.
         """
 
+    async def bulk_under_way(self, org_id: UUID, bulk_id: UUID) -> list[UnderWay]:
+        """What a bulk retry has taken and what is without result now, up to UNDER_WAY_MAX of it."""
+
     async def bulk_failures(self, org_id: UUID, bulk_id: UUID, cursor: str | None, limit: int) -> Page[Delivery]:
         """What a bulk retry retried in vain, in the order of creation."""
+
+    # -- entities of pipelines -----------------------------------------------------------------------------
+
+    async def put_entity(
+        self,
+        entity: Entity,
+        expected_version: int,
+        change: EntityChange | None = None,
+        posted: Sequence[Posting] = (),
+        line: AuditLine | None = None,
+    ) -> bool:
+        """Write an entity computed from `expected_version` (stored as version + 1); False if another was faster.
+
+        Version 0 is that of an entity that does not exist yet, and creates it. What it posts to the outbox, its line
+        of history and `line` are kept in the same transaction; a write that came too late keeps nothing. Whether its
+        status may follow the one before was decided by whoever calls. NotFound for an unknown organization.
+        """
+
+    async def entity(self, org_id: UUID, pipeline: str, entity_id: str) -> Entity: ...
+
+    async def entity_history(self, org_id: UUID, pipeline: str, entity_id: str) -> list[EntityChange]:
+        """Every change of its status, oldest first."""
+
+    async def list_entities(
+        self, org_id: UUID, wanted: EntityFilter, cursor: str | None = None, limit: int = 50
+    ) -> Page[Entity]:
+        """In the order of their creation, the newest first; bounded as every list is."""
+
+    async def adrift(
+        self, org_id: UUID, pipeline: str, endpoint_ids: Sequence[UUID], cursor: str | None, limit: int
+    ) -> Page[Entity]:
+        """Those of the next `limit` running entities that nothing carries on, in the order of their creation: their
+        event waits in no outbox, and none of these endpoints has it still to do."""
+
+    async def expecting(self, org_id: UUID, pipeline: str, event_ids: Sequence[UUID]) -> list[Entity]:
+        """The running entities whose present event is one of these."""
+
+    async def untouched(self, org_id: UUID, pipeline: str, dead_before: Instant, limit: int) -> list[Entity]:
+        """Up to `limit` dead entities whose status last changed before `dead_before`, oldest first."""
 
     # -- reading -------------------------------------------------------------------------------------------
 
     async def event(self, org_id: UUID, event_id: UUID) -> EventView:
-        """The event with the figures of its deliveries.
+        """The event with the figures of its deliveries; one that is in the outbox is received, or failed if set aside.
 
         `deliveries` is as many as were accepted; `retry_attempts` is the highest; `last_retry_at` the latest
         `last_attempt_at` of those with more than one attempt; `next_retry_at` the first of theirs; `failed_at` is
@@ -339,6 +435,12 @@ class Store(Protocol):
         death first. With an event type only the newest letters of each cause are looked at for it (GROUP_DEPTH).
         """
 
+    async def list_batches(
+        self, org_id: UUID, wanted: BatchFilter, cursor: str | None = None, limit: int = 50
+    ) -> Page[Delivery]:
+        """The batch deliveries by their ids, that is by creation, the newest first; see model/batch.py. What an operator
+        deleted is left out."""
+
     async def list_endpoints(
         self, org_id: UUID, state: EndpointState | None = None, cursor: str | None = None, limit: int = 50
     ) -> Page[Endpoint]:
@@ -394,6 +496,13 @@ class Store(Protocol):
 
     async def put_key(self, key: ApiKey, line: AuditLine | None = None) -> None:
         """Create or replace a key, and keep `line` in the same transaction; Conflict if another one has its digest."""
+
+    async def revoke_key(self, org_id: UUID, key_id: UUID, now: Instant, line: AuditLine) -> ApiKey:
+        """The key with its end, `now`, kept together with `line`; one that was revoked before is left as it is.
+
+        Conflict if the organization would be without an admin key earlier than with it (stores/revoking.py), which is
+        looked at in the same transaction: two admins who revoke each other's keys do not both succeed.
+        """
 
     async def keys(self, org_id: UUID) -> list[ApiKey]:
         """The keys of an organization in the order of their creation."""

@@ -1,7 +1,50 @@
-"""For tests of programs that use Doorstep, and for Doorstep's own: a clock that only moves when told, a network
-that answers what it is told."""
+"""For tests of programs that use Doorstep, and for Doorstep's own: see docs/testing.md.
 
+    from doorstep.testing import Receiver, sandbox, scripted
+
+Nothing here is for use outside of tests.
+"""
+
+from doorstep.testing.drainer import Drainer
 from doorstep.testing.fake_clock import FakeClock
 from doorstep.testing.fake_transport import FakeTransport
+from doorstep.testing.no_network import NoNetwork
+from doorstep.testing.personalities import (
+    Answer,
+    Manner,
+    Personality,
+    Request,
+    dead,
+    dribble,
+    flaky,
+    ok,
+    reset,
+    scripted,
+    slow,
+    status,
+)
+from doorstep.testing.receiver import Receiver
+from doorstep.testing.sandbox import BlockingSandbox, Sandbox, sandbox
 
-__all__ = ["FakeClock", "FakeTransport"]
+__all__ = [
+    "Answer",
+    "BlockingSandbox",
+    "Drainer",
+    "FakeClock",
+    "FakeTransport",
+    "Manner",
+    "NoNetwork",
+    "Personality",
+    "Receiver",
+    "Request",
+    "Sandbox",
+    "dead",
+    "dribble",
+    "flaky",
+    "ok",
+    "reset",
+    "sandbox",
+    "scripted",
+    "slow",
+    "status",
+]

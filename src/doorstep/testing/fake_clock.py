@@ -15,9 +15,15 @@ class FakeClock:
         self._now = now
 
     def now(self) -> Instant:
+        """The time that it was moved to."""
         return self._now
 
     def advance(self, span_seconds: float) -> Instant:
         """Let time pass; returns the new now. A negative span is a clock that was set back."""
         self._now += seconds(span_seconds)
+        return self._now
+
+    def leap_to(self, instant: Instant) -> Instant:
+        """Let time pass until an instant; one that has passed already changes nothing."""
+        self._now = max(self._now, instant)
         return self._now

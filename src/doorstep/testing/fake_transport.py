@@ -19,12 +19,19 @@ class FakeTransport:
         self.unanswered: list[Transmission] = []
 
     def open(self, done: Done) -> None:
+        """Tell it who is to be told of replies."""
         self._done = done
 
     def serves(self, target: str) -> bool:
+        """Whatever the target."""
         return True
 
+    def places(self, target: str) -> int | None:
+        """There is no limit."""
+        return None
+
     def start(self, transmissions: Sequence[Transmission]) -> None:
+        """Keep them, unanswered."""
         self.started.extend(transmissions)
         self.unanswered.extend(transmissions)
 

@@ -29,6 +29,11 @@ def body_of(result: object, bytes_max: int) -> bytes:
         return b""
 
 
+def response_of(error: BaseException | None) -> object:
+    """What the other side said, where the handler passes it on."""
+    return error.response if isinstance(error, HandlerFailure) else None
+
+
 def failure_of(error: BaseException, payload: bytes) -> Failure:
     """What a handler raised. Only its own words for people (`Transient`, `Permanent`) become the message."""
     if isinstance(error, HandlerFailure):

@@ -39,5 +39,8 @@ class Transport(Protocol):
     def serves(self, target: str) -> bool:
         """Whether this worker can try this target at all; what it cannot is left to other workers."""
 
+    def places(self, target: str) -> int | None:
+        """How many tries to this target it can have under way at once; None where it sets no limit of its own."""
+
     async def close(self) -> None:
         """Stop. Tries still running are cut off and no longer reported."""

@@ -83,6 +83,6 @@ def test_the_end_of_a_lease_is_not_a_next_retry() -> None:
 
 
 def test_a_delivery_that_needed_a_retry_says_which() -> None:
-    assert a_delivery(state=S.DELIVERED, retry_attempts=2).remark == "Succeeded on retry attempt 2"
-    assert a_delivery(state=S.DELIVERED).remark is None
+    assert a_delivery(state=S.DELIVERED, attempt=3, retry_attempts=2).remark == "Succeeded on retry attempt 2"
+    assert a_delivery(state=S.DELIVERED, attempt=1).remark is None
     assert a_delivery(state=S.DEAD, retry_attempts=2, reason="gone").remark == "gone"

@@ -7,13 +7,15 @@ from typing import NamedTuple
 from sqlalchemy.engine import Dialect
 
 from doorstep.model.delivery import DeliveryState
-from doorstep.stores.sql.cold.listing import causes, events, letters, queue, registers
+from doorstep.stores.sql.cold import entities
+from doorstep.stores.sql.cold.listing import batches, causes, events, letters, queue, registers
 from doorstep.stores.sql.cold.listing.walking import Statement, Walk
 from doorstep.stores.sql.cold.script import Step, prepare
 
 BY_ID, FAILED, INBOX = "doorstep_events_org_id_uid_key", "doorstep_events_failed", "doorstep_events_inbox"
 RETRYING, DEAD = "doorstep_deliveries_retrying", "doorstep_deliveries_dead"
-CAUSES = "doorstep_deliveries_causes"
+CAUSES, LOST = "doorstep_deliveries_causes", "doorstep_deliveries_lost"
+BATCHES = "doorstep_deliveries_batches"
 
 
 class Listed(NamedTuple):
@@ -32,9 +34,14 @@ def _walk(name: str, walk: Walk, index: str) -> list[Listed]:
 
 
 def _about_letters(state: DeliveryState) -> list[Listed]:
-    by_time, by_cause = letters._OF_ANY_CAUSE[state], letters._OF_ONE_CAUSE[state]
+    by_time, by_cause, by_endpoint = (
+        about[state] for about in (letters._ALL, letters._OF_ONE_CAUSE, letters._OF_ONE_ENDPOINT)
+    )
     return [
         *_walk(f"{state} letters", by_time.walk, DEAD),
+        *_walk(f"{state} letters of an endpoint", by_endpoint.walk, LOST),
+        Listed(f"count {state} letters of an endpoint", by_endpoint.count_all, LOST),
+        Listed(f"count wanted {state} letters of an endpoint", by_endpoint.count_wanted, LOST),
         *_walk(f"{state} letters of a cause", by_cause.walk, CAUSES),
         Listed(f"count {state} letters", by_time.count_all, DEAD),
         Listed(f"count wanted {state} letters", by_time.count_wanted, DEAD),
@@ -60,8 +67,14 @@ LISTED = (
     Listed("count wanted retry queue", queue._COUNT_WANTED, RETRYING),
     *_about_letters(DeliveryState.DEAD),
     *_about_letters(DeliveryState.ARCHIVED),
+    *_walk("batches", batches._WALK, BATCHES),
     *_walk("endpoints", registers._ENDPOINTS, "doorstep_endpoints_org"),
     *_walk("audit", registers._AUDIT, "doorstep_audit_org"),
+    *_walk("all entities", entities._WALKS[False, None], "doorstep_entities_all"),
+    *_walk("entities", entities._WALKS[False, False], "doorstep_entities_all"),
+    *_walk("archived entities", entities._WALKS[False, True], "doorstep_entities_hidden"),
+    *_walk("entities of a status", entities._WALKS[True, False], "doorstep_entities_status"),
+    *_walk("all entities of a status", entities._WALKS[True, None], "doorstep_entities_status"),
 )
 
 

@@ -23,7 +23,7 @@ from doorstep.stores.sql.sqlite.migrating import migrate
 from tests.unit.stores.explaining import nodes
 from tests.unit.stores.list_statements import BY_ID, LISTED, Listed, text_of
 
-BIG = {"doorstep_events", "doorstep_deliveries", "doorstep_audit", "doorstep_endpoints"}
+BIG = {"doorstep_events", "doorstep_deliveries", "doorstep_audit", "doorstep_endpoints", "doorstep_entities"}
 
 # -- SQLite ------------------------------------------------------------------------------------------------
 
@@ -94,6 +94,7 @@ CHANGE = (
     "UPDATE doorstep_deliveries SET state = 'dead', cause = id % 7 WHERE id % 4 = 0",
     "UPDATE doorstep_deliveries SET state = 'archived', cause = id % 7 WHERE id % 4 = 1",
     "UPDATE doorstep_deliveries SET state = 'pending', due_at = id, first_failed_at = 1, settled_at = NULL WHERE id % 4 = 2",
+    "UPDATE doorstep_deliveries SET batch = TRUE WHERE id % 5 = 0",
 )
 """What the statistics, if there are any, have not seen: they were taken when all was delivered."""
 

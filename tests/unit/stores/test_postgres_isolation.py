@@ -80,7 +80,7 @@ async def test_every_table_with_rows_of_organizations_is_isolated_for_its_owner_
 ) -> None:
     query = "SELECT relname FROM pg_class WHERE relrowsecurity AND relforcerowsecurity"
     isolated = {row[0] for row in await connection.fetch(query)}
-    assert isolated == {table.name for table in TENANT_TABLES} | {"doorstep_orgs"}
+    assert isolated == {table.name for table in TENANT_TABLES} | {"doorstep_orgs", "doorstep_outbox"}
 
 
 async def test_a_role_that_bypasses_row_level_security_is_warned_about(
@@ -91,3 +91,20 @@ async def test_a_role_that_bypasses_row_level_security_is_warned_about(
     with pytest.warns(RuntimeWarning, match="bypasses row-level security"):
         await store.open()
     await store.close()
+
+
+async def test_in_the_outbox_an_organization_sees_its_own_rows_and_removes_none(
+    connection: asyncpg.Connection,
+) -> None:
+    await _act_for(connection, "*")
+    await connection.execute(
+        "INSERT INTO doorstep_outbox (uid, org_uid, event_type, payload, options, created_at)"
+        " SELECT gen_random_uuid(), uid, 'a.b', '{}', '{}', 1 FROM doorstep_orgs"
+    )
+    for org in (1, 2):
+        await _act_for(connection, str(org))
+        rows = "SELECT o.id FROM doorstep_outbox b JOIN doorstep_orgs o ON o.uid = b.org_uid"
+        assert [row[0] for row in await connection.fetch(rows)] == [org]
+        assert await connection.execute("DELETE FROM doorstep_outbox") == "DELETE 0"
+    await connection.execute("RESET doorstep.org")
+    assert await connection.fetch("SELECT uid FROM doorstep_outbox") == []

@@ -270,3 +270,18 @@ async def test_a_thousand_plain_calls_share_few_threads_and_all_end() -> None:
 def stuck_threads(sending: Sending) -> int:
     assert isinstance(sending.transport, HandlerTransport)
     return sending.transport.stuck_threads
+
+
+@every_kind
+@pytest.mark.parametrize(
+    ("response", "body"),
+    [(None, b""), (b"\x00raw", b"\x00raw"), ("their words", b"their words"), ({"code": 30007}, b'{"code":30007}')],
+)
+async def test_what_the_other_side_said_is_kept_as_the_response_of_the_failed_attempt(
+    kind: Callable[..., Handler], response: object, body: bytes
+) -> None:
+    def refuse(_: Received) -> None:
+        raise Permanent("BATCH_REJECTED", "the carrier refused it", response=response)
+
+    reply = await reply_of(kind(refuse))
+    assert (failure_in(reply).code, reply.body) == ("BATCH_REJECTED", body)

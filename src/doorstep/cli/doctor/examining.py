@@ -65,6 +65,7 @@ async def _of_store(doorstep: Doorstep) -> AsyncIterator[Finding]:
         endpoints = (await doorstep.store.routing()).endpoints
         yield installation.secret_key(doorstep.settings, endpoints)
         yield await installation.clock(doorstep.store)
+        yield await installation.outbox(doorstep.store)
         for endpoint in endpoints:
             yield await installation.reachability(endpoint, doorstep.guard)
     finally:

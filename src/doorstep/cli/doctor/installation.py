@@ -26,6 +26,7 @@ from doorstep.wire.reachability import why_unreachable
 _CLOCK_SECONDS_MAX = 2.0
 _CONNECT_SECONDS = 3.0
 _READABLE_BY_OTHERS = 0o077
+_REFUSED_MAX = 100
 
 
 def settings(given: Settings) -> Finding:
@@ -66,6 +67,16 @@ async def clock(store: Store) -> Finding:
     if abs(ahead) > _CLOCK_SECONDS_MAX:
         return problem("clock", found, "let both follow a time server (NTP)")
     return ok("clock", found)
+
+
+async def outbox(store: Store) -> Finding:
+    """Whether programs have posted anything that can never be accepted."""
+    refused = await store.refused(_REFUSED_MAX + 1)
+    if not refused:
+        return ok("outbox", "nothing in it had to be set aside")
+    count = f"{_REFUSED_MAX} and more" if len(refused) > _REFUSED_MAX else str(len(refused))
+    first = f"{refused[0].event_type} {refused[0].event_id}: {refused[0].refusal}"
+    return problem("outbox", f"set aside {count}, the first is {first}", "see docs/outbox.md, What is set aside")
 
 
 def secret_key(given: Settings, endpoints: Sequence[Endpoint]) -> Finding:

@@ -44,6 +44,7 @@ class Endpoint(Answered, frozen=True, kw_only=True):
     code_map: dict[str, str]
     circuit: CircuitRules
     envelope: bool
+    batch: bool
     signing: Literal["v1", "v1a"]
     public_key: str | None
     """`v1a`: what receivers verify with."""

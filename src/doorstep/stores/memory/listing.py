@@ -8,6 +8,7 @@ from typing import TypeVar
 from uuid import UUID
 
 from doorstep.model.act import AuditLine
+from doorstep.model.batch import BatchFilter
 from doorstep.model.delivery import Delivery, DeliveryState
 from doorstep.model.endpoint import Endpoint, EndpointState
 from doorstep.model.event import EventStatus, EventSummary, EventView
@@ -89,6 +90,15 @@ class ListVerbs:
         page = _page(groups, lambda group: (group.cause,), after, limit)
         newest_first = sorted(page.items, key=lambda group: (group.last_died_at, group.cause), reverse=True)
         return Page(tuple(newest_first), page.next)
+
+    async def list_batches(
+        self, org_id: UUID, wanted: BatchFilter, cursor: str | None = None, limit: int = 50
+    ) -> Page[Delivery]:
+        check_storable("event_type", wanted.event_type)
+        after = cursors.read(cursor, cursors.ID_MAX)
+        rows = [row for row in self._deliveries_of(org_id) if _is_wanted_batch(row, wanted)]
+        page = _page(rows, lambda row: (row.delivery.delivery_id.int,), after, limit, newest_first=True)
+        return Page(tuple(row.delivery for row in page.items), page.next)
 
     # -- endpoints and audit -------------------------------------------------------------------------------
 
@@ -173,6 +183,17 @@ def _is_letter(delivery: Delivery, wanted: Letters) -> bool:
         and is_of_type(delivery.event_type, wanted.event_type)
         and (wanted.died_from is None or delivery.settled_at >= wanted.died_from)
         and (wanted.died_before is None or delivery.settled_at < wanted.died_before)
+    )
+
+
+def _is_wanted_batch(row: DeliveryRow, wanted: BatchFilter) -> bool:
+    delivery = row.delivery
+    return (
+        delivery.batch
+        and not delivery.deleted
+        and not row.event.deleted
+        and delivery.state in wanted.states
+        and is_of_type(delivery.event_type, wanted.event_type)
     )
 
 

@@ -36,7 +36,7 @@ class OperatorVerbs:
             else:
                 refused[delivery_id] = row.delivery.state if row else None
         result = ActResult(tuple(row.delivery.delivery_id for row in done), refused)
-        self._tables.audit.append(_audit_of(act, result))
+        self._tables.audit.append(notes.act_line(act, result))
         for wake in self._tables.wakes:
             wake()
         return result, Moved(tuple(moves), tuple(self._tables.update_statuses(done, act.at)))
@@ -141,15 +141,3 @@ def _dead(code: str, reason: str, at: Instant) -> dict[str, Any]:
     """The fields of a waiting delivery that becomes a dead letter without another try."""
     cause = {"category": Category.PERMANENT, "code": code, "reason": reason}
     return {"state": DeliveryState.DEAD, "due_at": None, "blocked": False, "forced": False, "settled_at": at} | cause
-
-
-def _audit_of(act: Act, result: ActResult) -> AuditLine:
-    return AuditLine(
-        at=act.at,
-        org_id=act.org_id,
-        actor=act.actor,
-        action=act.kind,
-        subjects=tuple(map(str, dict.fromkeys(act.delivery_ids))),
-        result=notes.result(result),
-        reason=act.reason,
-    )

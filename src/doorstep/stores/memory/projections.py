@@ -23,6 +23,7 @@ def new_delivery(row: EventRow, new: NewDelivery) -> Delivery:
         due_at=new.due_at,
         created_at=row.event.created_at,
         retries_max=new.retries_max,
+        batch=new.batch,
     )
 
 
@@ -84,6 +85,7 @@ def claim_of(row: DeliveryRow, picked_up: bool) -> Claim:
         worker=delivery.worker,
         picked_up=picked_up,
         ordering_key=event.ordering_key,
+        metadata=event.metadata,
     )
 
 

@@ -9,6 +9,7 @@ from doorstep.errors import NotFound
 from doorstep.model.attempt import Attempt
 from doorstep.model.delivery import Delivery, DeliveryState, HistoryLine
 from doorstep.model.event import EventSummary, EventView
+from doorstep.model.posting import Posting, summary_of_posting, view_of_posting
 from doorstep.stores import notes
 from doorstep.stores.memory.projections import summary_of, view_of
 from doorstep.stores.memory.tables import DeliveryRow, Tables
@@ -20,11 +21,14 @@ class ReadingVerbs:
     _tables: Tables
 
     async def event(self, org_id: UUID, event_id: UUID) -> EventView:
-        return view_of(self._tables.event(org_id, event_id))
+        posting = self._posting(org_id, event_id)
+        return view_of(self._tables.event(org_id, event_id)) if posting is None else view_of_posting(posting)
 
     async def summaries(self, org_id: UUID, event_ids: Sequence[UUID]) -> list[EventSummary]:
         rows = [self._tables.events.get(event_id) for event_id in dict.fromkeys(event_ids)]
-        return [summary_of(row) for row in rows if row is not None and row.event.org_id == org_id and not row.deleted]
+        found = [summary_of(row) for row in rows if row is not None and row.event.org_id == org_id and not row.deleted]
+        postings = [self._posting(org_id, event_id) for event_id in dict.fromkeys(event_ids)]
+        return found + [summary_of_posting(posting) for posting in postings if posting is not None]
 
     async def deliveries(self, org_id: UUID, event_id: UUID) -> list[Delivery]:
         row = self._tables.events.get(event_id)
@@ -50,6 +54,12 @@ class ReadingVerbs:
     async def tally(self) -> dict[DeliveryState, int]:
         states = [row.delivery.state for row in self._tables.deliveries.values()]
         return {state: states.count(state) for state in DeliveryState}
+
+    def _posting(self, org_id: UUID, event_id: UUID) -> Posting | None:
+        """What is in the outbox and not yet among the events."""
+        posting = self._tables.outbox.get(event_id)
+        shown = org_id in self._tables.orgs and event_id not in self._tables.events
+        return posting if shown and posting is not None and posting.org_id == org_id else None
 
     def _row(self, org_id: UUID, delivery_id: UUID) -> DeliveryRow:
         row = self._tables.deliveries.get(delivery_id)

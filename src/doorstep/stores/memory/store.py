@@ -6,8 +6,10 @@ from collections.abc import Callable
 
 from doorstep.clock import AnchoredClock, Clock, Instant
 from doorstep.stores.memory.bulk import BulkVerbs
+from doorstep.stores.memory.entities import EntityVerbs
 from doorstep.stores.memory.house import HouseVerbs
 from doorstep.stores.memory.listing import ListVerbs
+from doorstep.stores.memory.outbox import OutboxVerbs
 from doorstep.stores.memory.path import PathVerbs
 from doorstep.stores.memory.reading import ReadingVerbs
 from doorstep.stores.memory.registry import RegistryVerbs
@@ -15,10 +17,10 @@ from doorstep.stores.memory.tables import Tables
 from doorstep.stores.store import Capabilities
 
 
-class MemoryStore(PathVerbs, RegistryVerbs, BulkVerbs, ReadingVerbs, ListVerbs, HouseVerbs):
+class MemoryStore(PathVerbs, EntityVerbs, OutboxVerbs, RegistryVerbs, BulkVerbs, ReadingVerbs, ListVerbs, HouseVerbs):
     """A Store that keeps everything in this process, for tests, simulations and readers."""
 
-    capabilities = Capabilities(many_machines=False)
+    capabilities = Capabilities(many_machines=False, notices_postings=True)
 
     def __init__(self, clock: Clock | None = None) -> None:
         """`clock` only answers `time()`; no verb asks it."""

@@ -26,9 +26,11 @@ from doorstep.model.delivery import (
     check_transition,
 )
 from doorstep.model.endpoint import Endpoint
+from doorstep.model.entity import EntityChange
 from doorstep.model.event import EVENT_TRANSITIONS, Event, EventStatus, status_of
 from doorstep.model.move import Move
 from doorstep.model.org import ApiKey, Org
+from doorstep.model.posting import Posting
 from doorstep.model.settlement import StatusChange
 from doorstep.model.submission import Receipt
 from doorstep.stores import notes
@@ -128,6 +130,16 @@ class BulkRow:
         self.items: dict[UUID, BulkItem] = {}
 
 
+class EntityRow:
+    __slots__ = ("document", "history", "key")
+
+    def __init__(self, key: int) -> None:
+        self.key = key
+        """Grows with every entity: the order of creation."""
+        self.document = b""
+        self.history: list[EntityChange] = []
+
+
 class Tables:
     """Everything that is kept. Rows are found by id; each index holds the keys of the rows it is for."""
 
@@ -144,7 +156,11 @@ class Tables:
         self.idempotency: dict[tuple[UUID, str], tuple[Instant, bytes, Receipt]] = {}
         self.audit = AuditLog()
         self.bulks: dict[UUID, BulkRow] = {}
+        self.entities: dict[tuple[UUID, str, str], EntityRow] = {}
         self.wakes: list[Callable[[], None]] = []
+        self.outbox: dict[UUID, Posting] = {}
+        self.outbox_held: tuple[str, Instant] = ("", 0)
+        self.posted_wakes: list[Callable[[], None]] = []
 
         self.by_key: dict[int, DeliveryRow] = {}
         self.waiting: defaultdict[UUID, DueIndex] = defaultdict(DueIndex)

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from sqlalchemy import Table
 
-from doorstep.stores.sql.schema import TENANT_TABLES, attempts, deliveries, events, history, marks, orgs
+from doorstep.stores.sql.schema import TENANT_TABLES, attempts, deliveries, events, history, marks, orgs, outbox
 
 SCOPE = "doorstep.org"
 """The setting that names the organization a transaction works for."""
@@ -17,6 +17,8 @@ ALL_ORGS = "*"
 ROUTING_LOCK = 0x646F_6F72_0001
 """The advisory lock that accepts share, and that a change of the endpoints holds alone."""
 MIGRATION_LOCK = 0x646F_6F72_0002
+OUTBOX_LOCK = "hashtextextended(current_schema(), 0)"
+"""The advisory lock of whoever forwards; each Doorstep of a database has its own."""
 TURN_LOCKS = 0x646F_6F72_1000
 TURNS = 1024
 """Locks for deliveries with ordering keys. Lines share them: one each could fill the server's table of locks, which has
@@ -29,10 +31,22 @@ def turn_of(delivery: str) -> str:
     return f"({TURN_LOCKS} + ({line} & {TURNS - 1}))"
 
 
+_SETTING = f"current_setting('{SCOPE}', true)"
+_EVERYONE = f"(SELECT {_SETTING} = '{ALL_ORGS}')"
+_ONE_ORG = f"(SELECT CASE WHEN {_SETTING} ~ '^[0-9]+$' THEN {_SETTING}::bigint END)"
+
+
 def postgres_ddl() -> list[str]:
     """The statements, in order; they are executed once, after the tables exist."""
     isolation = [line for table in TENANT_TABLES for line in _isolated(table, "org_id")]
-    return [*isolation, *_isolated(orgs, "id"), *_routing_lock(), *map(_often_vacuumed, (events, deliveries)), *_logs()]
+    return [
+        *isolation,
+        *_isolated(orgs, "id"),
+        *_open_to_senders(),
+        *_routing_lock(),
+        *map(_often_vacuumed, (events, deliveries)),
+        *_logs(),
+    ]
 
 
 def _isolated(table: Table, column: str) -> list[str]:
@@ -42,14 +56,30 @@ def _isolated(table: Table, column: str) -> list[str]:
     at all, and would list the few lines of the next one by walking through everything of the first. Were they said to
     be a thousand, it would take all that one has (a thousandth, it thinks) for less than fifty single rows.
     """
-    setting = f"current_setting('{SCOPE}', true)"
-    everyone = f"(SELECT {setting} = '{ALL_ORGS}')"
-    one_org = f"(SELECT CASE WHEN {setting} ~ '^[0-9]+$' THEN {setting}::bigint END)"
     return [
-        f"ALTER TABLE {table.name} ENABLE ROW LEVEL SECURITY",
-        f"ALTER TABLE {table.name} FORCE ROW LEVEL SECURITY",
-        f"CREATE POLICY {table.name}_of_one_org ON {table.name} USING ({everyone} OR {column} = {one_org})",
+        *_guarded(table),
+        f"CREATE POLICY {table.name}_of_one_org ON {table.name} USING ({_EVERYONE} OR {column} = {_ONE_ORG})",
         f"ALTER TABLE {table.name} ALTER COLUMN {column} SET (n_distinct = 50)",
+    ]
+
+
+def _guarded(table: Table) -> list[str]:
+    return [f"ALTER TABLE {table.name} {word} ROW LEVEL SECURITY" for word in ("ENABLE", "FORCE")]
+
+
+def _open_to_senders() -> list[str]:
+    """Whoever may insert at all puts any row into the outbox, and sees none.
+
+    One policy a verb: were reading and inserting one policy, an insert would need the right to read organizations.
+    """
+    name = outbox.name
+    own = f"org_uid = (SELECT uid FROM {orgs.name} WHERE id = {_ONE_ORG})"
+    return [
+        *_guarded(outbox),
+        f"CREATE POLICY {name}_post ON {name} FOR INSERT WITH CHECK (true)",
+        f"CREATE POLICY {name}_read ON {name} FOR SELECT USING ({_EVERYONE} OR {own})",
+        f"CREATE POLICY {name}_set_aside ON {name} FOR UPDATE USING ({_EVERYONE})",
+        f"CREATE POLICY {name}_clear ON {name} FOR DELETE USING ({_EVERYONE})",
     ]
 
 

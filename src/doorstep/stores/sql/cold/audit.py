@@ -8,8 +8,6 @@ import msgspec
 from sqlalchemy import insert, select
 
 from doorstep.model.act import AuditLine
-from doorstep.model.org import ApiKey
-from doorstep.stores.sql.cold import orgs
 from doorstep.stores.sql.cold.orgs import org_key
 from doorstep.stores.sql.cold.script import Row, Script, Step, ask
 from doorstep.stores.sql.schema import audit
@@ -22,13 +20,6 @@ _decode_subjects = msgspec.json.Decoder(tuple[str, ...]).decode
 def add_audit(line: AuditLine) -> Script[None]:
     org = yield from org_key(line.org_id)
     yield audit_step(org, line)
-
-
-def put_key(key: ApiKey, line: AuditLine | None) -> Script[None]:
-    """A key and the line about it, together."""
-    yield from orgs.put_key(key)
-    if line is not None:
-        yield from add_audit(line)
 
 
 def audit_step(org: int, line: AuditLine) -> Step:

@@ -9,7 +9,7 @@ from sqlalchemy import BindParameter, bindparam, case, literal_column, null, sel
 
 from doorstep.clock import Instant
 from doorstep.errors import Conflict, NotFound
-from doorstep.model.act import Act, ActKind, ActResult, AuditLine
+from doorstep.model.act import Act, ActKind, ActResult
 from doorstep.model.cause import cause_of
 from doorstep.model.delivery import DeliveryState
 from doorstep.model.event import EventStatus
@@ -79,7 +79,7 @@ def act(act: Act) -> Script[tuple[ActResult, Moved]]:
     allowed = {uid: found[uid] for uid in chosen if uid in found and found[uid].state in act.possible_in}
     refused = {uid: found[uid].state if uid in found else None for uid in chosen if uid not in allowed}
     result = ActResult(tuple(allowed), refused)
-    yield audit_step(org, _audit_of(act, chosen, result))
+    yield audit_step(org, notes.act_line(act, result))
     moved = yield from _do(act, allowed.values())
     changes = yield from update_statuses(moved, act.at)
     yield from unblock_after(allowed.values(), act.at)
@@ -137,18 +137,6 @@ def _values(act: Act, effect: Effect) -> dict[str, object]:
     if effect is _EDIT_AND_REVIVE:
         return {"revive_at": act.revive_at, "new_forced": act.forced, "new_payload": act.payload}
     return {"at": act.at}
-
-
-def _audit_of(act: Act, chosen: Sequence[UUID], result: ActResult) -> AuditLine:
-    return AuditLine(
-        at=act.at,
-        org_id=act.org_id,
-        actor=act.actor,
-        action=act.kind,
-        subjects=tuple(map(str, chosen)),
-        result=notes.result(result),
-        reason=act.reason,
-    )
 
 
 # -- deliveries given up without a try ---------------------------------------------------------------------

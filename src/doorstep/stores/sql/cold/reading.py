@@ -10,8 +10,10 @@ from doorstep.errors import NotFound
 from doorstep.model.attempt import Attempt
 from doorstep.model.delivery import Delivery, DeliveryState, HistoryLine
 from doorstep.model.event import EventView
+from doorstep.model.posting import view_of_posting
 from doorstep.stores import notes
 from doorstep.stores.sql.cold.figures import figures_of
+from doorstep.stores.sql.cold.outbox import shown_of
 from doorstep.stores.sql.cold.rows import (
     ATTEMPT,
     DELIVERY,
@@ -57,10 +59,16 @@ _TALLY = select(_D.state, func.count()).group_by(_D.state)
 def event(org_id: UUID, event_id: UUID) -> Script[EventView]:
     rows = yield ask(_EVENT, org=org_id, event=event_id)
     if not rows:
-        raise NotFound(f"no event {event_id}")
+        return (yield from _posted_event(org_id, event_id))
     key = rows[0][-4]
     figures = yield from figures_of([key])
     return view_from(org_id, rows[0], figures[key])
+
+
+def _posted_event(org_id: UUID, event_id: UUID) -> Script[EventView]:
+    for posting in (yield from shown_of(org_id, [event_id])):
+        return view_of_posting(posting)
+    raise NotFound(f"no event {event_id}")
 
 
 def deliveries(org_id: UUID, event_id: UUID) -> Script[list[Delivery]]:

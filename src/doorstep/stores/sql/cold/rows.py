@@ -114,6 +114,7 @@ DELIVERY: Select[*tuple[object, ...]] = (
         _D.cause,
         _D.payload.is_not(None),
         _D.due_at == NEVER,
+        _D.batch,
     )
     .select_from(deliveries)
     .join(events, _E.id == _D.event_id)
@@ -149,6 +150,7 @@ def delivery_from(row: Row) -> Delivery:
         cause=row[22],
         edited=row[23],
         blocked=bool(row[24]),
+        batch=row[25],
     )
 
 

@@ -14,19 +14,34 @@ from uuid import UUID
 from doorstep.clock import Instant
 from doorstep.model.act import Act, ActResult, AuditLine
 from doorstep.model.attempt import Attempt
-from doorstep.model.bulk import Bulk, BulkStep
+from doorstep.model.batch import BatchFilter
+from doorstep.model.bulk import Bulk, BulkStep, UnderWay
 from doorstep.model.circuit import Circuit, CircuitChange
 from doorstep.model.delivery import Delivery, DeliveryState, HistoryLine
 from doorstep.model.endpoint import Endpoint, EndpointState, Routing
+from doorstep.model.entity import Entity, EntityChange, EntityFilter
 from doorstep.model.event import EventStatus, EventSummary, EventView
 from doorstep.model.listing import CauseGroup, Count, EventFilter, Letters, Page, Queue
 from doorstep.model.move import Moved
 from doorstep.model.org import ApiKey, Org
+from doorstep.model.posting import Posting
 from doorstep.model.settlement import StatusChange
 from doorstep.stores.bounds import COUNT_MAX
-from doorstep.stores.sql.cold import audit, cleaning, deleting, house, operators, orgs, reading, registry
+from doorstep.stores.sql.cold import (
+    audit,
+    cleaning,
+    deleting,
+    entities,
+    house,
+    keys,
+    operators,
+    orgs,
+    reading,
+    registry,
+)
 from doorstep.stores.sql.cold import bulk as bulk_scripts
-from doorstep.stores.sql.cold.listing import causes, letters, queue, registers
+from doorstep.stores.sql.cold import outbox as outbox_scripts
+from doorstep.stores.sql.cold.listing import batches, causes, letters, queue, registers
 from doorstep.stores.sql.cold.listing import events as event_lists
 from doorstep.stores.sql.cold.script import Script
 from doorstep.stores.store import Cleaned
@@ -50,6 +65,20 @@ class ColdVerbs(ABC):
     ) -> T:
         """Run a script in a transaction; when this returns, what it did is on stable storage."""
 
+    # -- the outbox ----------------------------------------------------------------------------------------
+
+    async def post(self, postings: Sequence[Posting]) -> None:
+        await self._write(None, outbox_scripts.post, postings)
+
+    async def outbox(self, limit: int) -> list[Posting]:
+        return await self._read(None, outbox_scripts.outbox, limit)
+
+    async def set_aside(self, event_id: UUID, refusal: str, now: Instant) -> None:
+        await self._write(None, outbox_scripts.set_aside, event_id, refusal, now)
+
+    async def refused(self, limit: int) -> list[Posting]:
+        return await self._read(None, outbox_scripts.refused, limit)
+
     # -- endpoints and circuits ----------------------------------------------------------------------------
 
     async def routing(self) -> Routing:
@@ -58,8 +87,14 @@ class ColdVerbs(ABC):
     async def routing_version(self) -> int:
         return await self._read(None, registry.routing_version)
 
-    async def put_endpoint(self, endpoint: Endpoint, expected_version: int, line: AuditLine | None = None) -> bool:
-        return await self._write(None, registry.put_endpoint, endpoint, expected_version, line)
+    async def put_endpoint(
+        self,
+        endpoint: Endpoint,
+        expected_version: int,
+        line: AuditLine | None = None,
+        living_max: int | None = None,
+    ) -> bool:
+        return await self._write(None, registry.put_endpoint, endpoint, expected_version, line, living_max)
 
     async def endpoint(self, org_id: UUID, endpoint_id: UUID) -> Endpoint:
         return await self._read(org_id, registry.endpoint, org_id, endpoint_id)
@@ -117,8 +152,45 @@ class ColdVerbs(ABC):
     ) -> BulkStep | None:
         return await self._write(bulk.org_id, bulk_scripts.step_bulk, bulk, expected_version, act, line)
 
+    async def bulk_under_way(self, org_id: UUID, bulk_id: UUID) -> list[UnderWay]:
+        return await self._read(org_id, bulk_scripts.bulk_under_way, org_id, bulk_id)
+
     async def bulk_failures(self, org_id: UUID, bulk_id: UUID, cursor: str | None, limit: int) -> Page[Delivery]:
         return await self._read(org_id, bulk_scripts.bulk_failures, org_id, bulk_id, cursor, limit)
+
+    # -- entities of pipelines -----------------------------------------------------------------------------
+
+    async def put_entity(
+        self,
+        entity: Entity,
+        expected_version: int,
+        change: EntityChange | None = None,
+        posted: Sequence[Posting] = (),
+        line: AuditLine | None = None,
+    ) -> bool:
+        return await self._write(entity.org_id, entities.put_entity, entity, expected_version, change, posted, line)
+
+    async def entity(self, org_id: UUID, pipeline: str, entity_id: str) -> Entity:
+        return await self._read(org_id, entities.entity, org_id, pipeline, entity_id)
+
+    async def entity_history(self, org_id: UUID, pipeline: str, entity_id: str) -> list[EntityChange]:
+        return await self._read(org_id, entities.history, org_id, pipeline, entity_id)
+
+    async def list_entities(
+        self, org_id: UUID, wanted: EntityFilter, cursor: str | None = None, limit: int = 50
+    ) -> Page[Entity]:
+        return await self._read(org_id, entities.list_entities, org_id, wanted, cursor, limit)
+
+    async def adrift(
+        self, org_id: UUID, pipeline: str, endpoint_ids: Sequence[UUID], cursor: str | None, limit: int
+    ) -> Page[Entity]:
+        return await self._read(org_id, entities.adrift, org_id, pipeline, endpoint_ids, cursor, limit)
+
+    async def expecting(self, org_id: UUID, pipeline: str, event_ids: Sequence[UUID]) -> list[Entity]:
+        return await self._read(org_id, entities.expecting, org_id, pipeline, event_ids)
+
+    async def untouched(self, org_id: UUID, pipeline: str, dead_before: Instant, limit: int) -> list[Entity]:
+        return await self._read(org_id, entities.untouched, org_id, pipeline, dead_before, limit)
 
     # -- reading -------------------------------------------------------------------------------------------
 
@@ -182,6 +254,11 @@ class ColdVerbs(ABC):
     ) -> Page[CauseGroup]:
         return await self._read(org_id, causes.cause_groups, org_id, wanted, cursor, limit)
 
+    async def list_batches(
+        self, org_id: UUID, wanted: BatchFilter, cursor: str | None = None, limit: int = 50
+    ) -> Page[Delivery]:
+        return await self._read(org_id, batches.list_batches, org_id, wanted, cursor, limit)
+
     async def list_endpoints(
         self, org_id: UUID, state: EndpointState | None = None, cursor: str | None = None, limit: int = 50
     ) -> Page[Endpoint]:
@@ -227,10 +304,13 @@ class ColdVerbs(ABC):
         return await self._read(None, orgs.all_orgs)
 
     async def put_key(self, key: ApiKey, line: AuditLine | None = None) -> None:
-        await self._write(None, audit.put_key, key, line)
+        await self._write(None, keys.put_key, key, line)
+
+    async def revoke_key(self, org_id: UUID, key_id: UUID, now: Instant, line: AuditLine) -> ApiKey:
+        return await self._write(org_id, keys.revoke_key, org_id, key_id, now, line)
 
     async def keys(self, org_id: UUID) -> list[ApiKey]:
-        return await self._read(org_id, orgs.keys_of, org_id)
+        return await self._read(org_id, keys.keys_of, org_id)
 
     async def find_key(self, digest: bytes) -> ApiKey | None:
-        return await self._read(None, orgs.find_key, digest)
+        return await self._read(None, keys.find_key, digest)

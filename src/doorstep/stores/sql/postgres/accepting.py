@@ -73,6 +73,13 @@ WHERE d.org_id = ANY (ARRAY[new.org_id]) AND d.uid = new.uid AND d.xmin = pg_cur
 """Those that came in behind an open one of their line: see cold/lines.py. By `xmin`, which tells who wrote a row, only
 what this transaction has added: the call may be the repetition of one whose deliveries are long under way."""
 
+MARK_BATCHES = """
+UPDATE doorstep_deliveries d SET batch = TRUE
+FROM unnest($1::bigint[], $2::uuid[]) AS new(org_id, uid)
+WHERE d.org_id = ANY (ARRAY[new.org_id]) AND d.uid = new.uid
+"""
+"""Apart from their insertion, so that what is no batch, which is nearly everything, pays nothing for those that are."""
+
 TAKE_KEYS = """
 INSERT INTO doorstep_idempotency AS kept
     (org_id, key, fingerprint, event_uid, event_created_at, delivery_count, created_at)
@@ -149,6 +156,8 @@ class Intake:
             raise StaleRouting("endpoints changed since the routing was read; read it again and recompute")
         if ordering_keys:
             await connection.execute(BLOCK, orgs, uids)
+        if batches := self._batches(new):
+            await connection.execute(MARK_BATCHES, *map(list, zip(*batches)))
         if repeated:
             await self._correct(connection, receipts, new, set(repeated))
         return receipts
@@ -221,6 +230,14 @@ class Intake:
             [self._submissions[place].event.created_at for _, place, _, _ in owed],
             [delivery.retries_max for _, _, delivery, _ in owed],
             _unless_empty([self._submissions[place].event.ordering_key for _, place, _, _ in owed]),
+        ]
+
+    def _batches(self, places: Sequence[int]) -> list[tuple[int, UUID]]:
+        return [
+            (self._orgs[place], delivery.delivery_id)
+            for place in places
+            for delivery in self._submissions[place].deliveries
+            if delivery.batch
         ]
 
     async def _correct(

@@ -13,7 +13,7 @@ from __future__ import annotations
 
 import time
 import warnings
-from collections.abc import Callable, Sequence
+from collections.abc import Awaitable, Callable, Sequence
 from typing import ParamSpec, TypeVar
 from uuid import UUID
 
@@ -26,16 +26,20 @@ from doorstep.model.act import Act, ActKind, ActResult, AuditLine
 from doorstep.model.bulk import Bulk, BulkStep
 from doorstep.model.claim import Claim, Lane, Quota
 from doorstep.model.move import Moved
+from doorstep.model.posting import Posting
 from doorstep.model.settlement import Settled, Settlement
 from doorstep.model.submission import Receipt, Submission
+from doorstep.stores.sql.cold.outbox import outbox_above
 from doorstep.stores.sql.cold.script import Script
 from doorstep.stores.sql.cold.verbs import ColdVerbs
-from doorstep.stores.sql.postgres import accepting, claiming, migrating, scripts, settling
+from doorstep.stores.sql.postgres import accepting, claiming, migrating, outbox, scripts, settling
 from doorstep.stores.sql.postgres.connections import Connection, Connections
 from doorstep.stores.sql.postgres.directory import Directory
 from doorstep.stores.sql.postgres.low_water import LowWater
-from doorstep.stores.sql.postgres.wakeups import Wakeups
-from doorstep.stores.sql.postgres_ddl import ALL_ORGS, SCOPE
+from doorstep.stores.sql.postgres.wakeups import POSTED, Wakeups
+from doorstep.stores.sql.postgres_ddl import ALL_ORGS, OUTBOX_LOCK, SCOPE
+from doorstep.stores.sql.posting import inserting
+from doorstep.stores.sql.posting.row import POSTGRESQL, Slot
 from doorstep.stores.store import Capabilities
 
 P = ParamSpec("P")
@@ -62,23 +66,29 @@ _OFTEN = (accepting.ACCEPT, claiming.SWEEP, claiming.CLAIM, settling.SETTLE, set
 class PostgresStore(ColdVerbs):
     """A Store on PostgreSQL 15 or newer. Needs session-level pooling if a pooler stands in between."""
 
-    capabilities = Capabilities(many_machines=True)
+    capabilities = Capabilities(many_machines=True, notices_postings=False)
 
     def __init__(
         self,
         url: str,
         *,
+        schema: str | None = None,
         connections_max: int = CONNECTIONS_MAX,
         connections_ready: int = 0,
         command_seconds: float = COMMAND_SECONDS,
     ) -> None:
         self._url = url
+        self._slot = Slot(POSTGRESQL, schema)
+        self._place = {} if schema is None else {"search_path": schema}
         self._connections_ready = min(connections_ready, connections_max)
         self._command_seconds = command_seconds
-        self._hot = Connections(url, _session(command_seconds, _HOT), connections_max, command_seconds)
-        self._cold = Connections(url, _session(command_seconds, _INDEXES_ONLY), connections_max, command_seconds)
+        self._hot = Connections(url, _session(command_seconds, _HOT | self._place), connections_max, command_seconds)
+        self._cold = Connections(
+            url, _session(command_seconds, _INDEXES_ONLY | self._place), connections_max, command_seconds
+        )
         self._directory = Directory(self._hot)
         self._low_water = LowWater()
+        self._floor = outbox.Floor()
         self._wakeups = Wakeups(self._connect_listener)
 
     # -- life ----------------------------------------------------------------------------------------------
@@ -100,7 +110,7 @@ class PostgresStore(ColdVerbs):
         self._disconnect()
 
     async def migrate(self) -> None:
-        await migrating.migrate(self._url)
+        await migrating.migrate(self._url, self._slot.schema)
 
     async def time(self) -> Instant:
         async with self._hot.connection() as connection:
@@ -177,6 +187,46 @@ class PostgresStore(ColdVerbs):
             self._wakeups.notify()
         return step
 
+    # -- the outbox ----------------------------------------------------------------------------------------
+
+    def post_on(self, connection: object, posting: Posting, wake: Callable[[], None]) -> Awaitable[None] | None:
+        return inserting.post_on(connection, posting, self._slot, wake)
+
+    async def post(self, postings: Sequence[Posting]) -> None:
+        await super().post(postings)
+        self._wakeups.notify(POSTED)
+
+    async def any_posted(self) -> bool:
+        floor, started = self._floor.now(), time.monotonic()
+        async with self._hot.connection() as connection:
+            posted = bool(await connection.fetchval(outbox.ANY, floor))
+        if not posted:
+            self._floor.found_nothing(floor, time.monotonic() - started)
+        return posted
+
+    async def outbox(self, limit: int) -> list[Posting]:
+        floor, started = self._floor.now(), time.monotonic()
+        postings, last = await self._read(None, outbox_above, floor, limit)
+        self._floor.found(floor, last, time.monotonic() - started)
+        return postings
+
+    async def clear_outbox(self, event_ids: Sequence[UUID]) -> None:
+        await self._hot.run(
+            lambda connection: connection.execute(outbox.CLEAR, list(event_ids)), settling.BEGIN_RELAXED
+        )
+
+    async def hold_outbox(self, holder: str, now: Instant, until: Instant) -> bool:
+        return await self._wakeups.hold(OUTBOX_LOCK)
+
+    async def leave_outbox(self, holder: str) -> None:
+        await self._wakeups.leave(OUTBOX_LOCK)
+
+    def on_posted(self, wake: Callable[[], None]) -> None:
+        self._wakeups.add(wake, POSTED)
+
+    def tell_posted(self) -> None:
+        self._wakeups.notify(POSTED)
+
     # -- cold verbs ----------------------------------------------------------------------------------------
 
     async def _read(
@@ -241,7 +291,7 @@ class PostgresStore(ColdVerbs):
             self._url,
             timeout=self._command_seconds,
             command_timeout=self._command_seconds,
-            server_settings=_session(self._command_seconds, {"synchronous_commit": "off"}),
+            server_settings=_session(self._command_seconds, {"synchronous_commit": "off"} | self._place),
         )
 
     def _disconnect(self) -> None:

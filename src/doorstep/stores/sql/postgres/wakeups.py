@@ -1,4 +1,4 @@
-"""Wake-ups between processes: NOTIFY when work was accepted, LISTEN on a connection of its own.
+"""Wake-ups between processes: NOTIFY when work was accepted or posted, LISTEN on a connection of its own.
 
 A hint and no more. It is sent after the commit, not inside it: PostgreSQL lets transactions that notify commit only
 one after the other, flush included (32 writers fell from 9,300 to 2,500 commits a second).
@@ -16,7 +16,8 @@ import asyncpg
 from doorstep.errors import StoreUnavailable
 from doorstep.stores.sql.postgres.connections import unavailability
 
-CHANNEL = "doorstep_work"
+WORK, POSTED = "doorstep_work", "doorstep_posted"
+"""The channels: what is due, and what is in the outbox."""
 CHECK_SECONDS = 10.0
 """How often the connection is asked whether it still lives: a machine that vanished closes nothing."""
 RECONNECT_SECONDS = (0.1, 0.2, 0.5, 1.0, 2.0)
@@ -29,16 +30,17 @@ class Wakeups:
 
     def __init__(self, connect: Callable[[], Awaitable[Listener]]) -> None:
         self._connect = connect
-        self._wakes: list[Callable[[], None]] = []
+        self._wakes: dict[str, list[Callable[[], None]]] = {WORK: [], POSTED: []}
         self._connection: Listener | None = None
         self._busy = asyncio.Lock()
         self._lost = asyncio.Event()
         self._listening: asyncio.Task[None] | None = None
         self._notifying: asyncio.Task[None] | None = None
-        self._again = False
+        self._untold: set[str] = set()
+        self._held: set[str] = set()
 
-    def add(self, wake: Callable[[], None]) -> None:
-        self._wakes.append(wake)
+    def add(self, wake: Callable[[], None], channel: str = WORK) -> None:
+        self._wakes[channel].append(wake)
 
     def start(self) -> None:
         self._listening = asyncio.create_task(self._listen(), name="doorstep-postgres-wakeups")
@@ -52,16 +54,32 @@ class Wakeups:
         self._listening = self._notifying = None
         self._drop()
 
-    def notify(self) -> None:
+    def notify(self, channel: str = WORK) -> None:
         """Tell the other processes, soon; calls that come while one is under way are told together."""
-        self._again = True
+        self._untold.add(channel)
         if self._connection is not None and (self._notifying is None or self._notifying.done()):
             self._notifying = asyncio.create_task(self._notify())
 
     async def _notify(self) -> None:
-        while self._again:
-            self._again = False
-            await self._execute(f"NOTIFY {CHANNEL}")
+        while self._untold:
+            await self._ask(f"NOTIFY {self._untold.pop()}")
+
+    async def hold(self, lock: str) -> bool:
+        """Take an advisory lock that lives as long as the connection; True also without one, for it guards nothing.
+
+        `lock` is the lock's key, as an expression.
+        """
+        if lock in self._held:
+            return True
+        taken = await self._ask(f"SELECT pg_try_advisory_lock({lock})")
+        if taken:
+            self._held.add(lock)
+        return taken is not False
+
+    async def leave(self, lock: str) -> None:
+        if lock in self._held:
+            self._held.discard(lock)
+            await self._ask(f"SELECT pg_advisory_unlock({lock})")
 
     async def _listen(self) -> None:
         failures = 0
@@ -69,7 +87,8 @@ class Wakeups:
             try:
                 await self._attach()
                 failures = 0
-                self._wake()  # whatever was told meanwhile went unheard
+                for channel in self._wakes:
+                    self._wake(channel)  # whatever was told meanwhile went unheard
                 await self._stay()
             except Exception:  # noqa: BLE001  away, or no longer let in: wake-ups are hints, and worth asking for again
                 pause = RECONNECT_SECONDS[min(failures, len(RECONNECT_SECONDS) - 1)]
@@ -85,7 +104,8 @@ class Wakeups:
             connection.add_termination_listener(lambda _: self._lost.set())
             self._connection = connection
             async with self._busy:  # a notice that is due already waits: a connection does one thing at a time
-                await connection.add_listener(CHANNEL, self._hear)
+                for channel in self._wakes:
+                    await connection.add_listener(channel, self._hear)
 
     async def _stay(self) -> None:
         """Return when the connection is lost, or does not answer any more."""
@@ -93,28 +113,30 @@ class Wakeups:
             with suppress(TimeoutError):
                 await asyncio.wait_for(self._lost.wait(), CHECK_SECONDS)
                 return
-            await self._execute("SELECT 1")
+            await self._ask("SELECT 1")
 
-    async def _execute(self, statement: str) -> None:
-        """Failures drop the connection, which wakes `_stay`."""
+    async def _ask(self, statement: str) -> object:
+        """The one value of its answer; None if there is no connection. Failures drop it, which wakes `_stay`."""
         try:
             async with self._busy:
                 if self._connection is not None:
                     with unavailability():
-                        await self._connection.execute(statement)
+                        return await self._connection.fetchval(statement)
         except StoreUnavailable:
             self._drop()
+        return None
 
     def _drop(self) -> None:
         self._lost.set()
+        self._held.clear()
         if self._connection is not None:
             self._connection.terminate()
             self._connection = None
 
     def _hear(self, connection: object, sender: int, channel: str, payload: object) -> None:
         if self._connection is not None and sender != self._connection.get_server_pid():
-            self._wake()
+            self._wake(channel)
 
-    def _wake(self) -> None:
-        for wake in self._wakes:
+    def _wake(self, channel: str) -> None:
+        for wake in self._wakes[channel]:
             wake()

@@ -43,6 +43,8 @@ UPDATE doorstep_deliveries SET due_at = {NEVER} WHERE id IN (SELECT value FROM j
       AND o.due_at IS NOT NULL AND o.id < doorstep_deliveries.id)
 """
 """Those that came in behind an open one of their line: see cold/lines.py."""
+MARK_BATCHES = "UPDATE doorstep_deliveries SET batch = TRUE WHERE id IN (SELECT value FROM json_each(?))"
+"""Apart from their insertion, so that what is no batch, which is nearly everything, pays nothing for those that are."""
 KEPT_EVENT = "SELECT id, created_at, delivery_count FROM doorstep_events WHERE org_id = ? AND uid = ?"
 FIRST_RECEIPT = (
     "SELECT fingerprint, event_uid, event_created_at, delivery_count FROM doorstep_idempotency"
@@ -189,6 +191,8 @@ def _keep_deliveries(
     count = write_rows(connection, ADD_DELIVERIES, rows)
     if ordered := [row[0] for row in rows if row[-1] is not None]:
         connection.execute(BLOCK, (as_list(ordered),))
+    if batches := [key for key, (delivery, *_) in enumerate(owed, first_key) if delivery.batch]:
+        connection.execute(MARK_BATCHES, (as_list(batches),))
     return count
 
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 import sqlite3
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Awaitable, Callable, Sequence
 from functools import partial
 from typing import ParamSpec, TypeVar
 from uuid import UUID
@@ -13,11 +13,14 @@ from uuid import UUID
 from doorstep.clock import Instant
 from doorstep.errors import ConfigError, StoreUnavailable
 from doorstep.model.claim import Claim, Lane, Quota
+from doorstep.model.posting import Posting
 from doorstep.model.settlement import Settled, Settlement
 from doorstep.model.submission import Receipt, Submission
 from doorstep.stores.sql.cold.script import Script
 from doorstep.stores.sql.cold.verbs import ColdVerbs
-from doorstep.stores.sql.sqlite import accepting, claiming, settling
+from doorstep.stores.sql.posting import inserting
+from doorstep.stores.sql.posting.row import SQLITE, Slot
+from doorstep.stores.sql.sqlite import accepting, claiming, outbox, settling
 from doorstep.stores.sql.sqlite.migrating import migrate, require_migrated
 from doorstep.stores.sql.sqlite.names import Directory
 from doorstep.stores.sql.sqlite.readers import Readers
@@ -33,7 +36,7 @@ T = TypeVar("T")
 class SqliteStore(ColdVerbs):
     """A Store in a SQLite file. Writes go through one thread, which commits what has come together in one go."""
 
-    capabilities = Capabilities(many_machines=False)
+    capabilities = Capabilities(many_machines=False, notices_postings=True)
 
     def __init__(self, path: str) -> None:
         if not path or path.startswith(":"):
@@ -42,6 +45,7 @@ class SqliteStore(ColdVerbs):
         self._directory = Directory(path)
         self._accept_all = partial(accepting.accept, directory=self._directory)
         self._wakes: list[Callable[[], None]] = []
+        self._holding = outbox.Holding()
         self._writer: Writer | None = None
         self._readers: Readers | None = None
 
@@ -125,6 +129,32 @@ class SqliteStore(ColdVerbs):
         return await self._opened_readers().run(
             lambda connection: claiming.expired(connection, self._directory, now, limit)
         )
+
+    # -- the outbox ----------------------------------------------------------------------------------------
+
+    def post_on(self, connection: object, posting: Posting, wake: Callable[[], None]) -> Awaitable[None] | None:
+        return inserting.post_on(connection, posting, Slot(SQLITE), wake)
+
+    async def any_posted(self) -> bool:
+        return await self._opened_readers().run(outbox.any_posted)
+
+    async def clear_outbox(self, event_ids: Sequence[UUID]) -> None:
+        await self._opened_writer().run(lambda connection: outbox.clear(connection, event_ids), durable=False)
+
+    async def hold_outbox(self, holder: str, now: Instant, until: Instant) -> bool:
+        return await self._opened_writer().run(
+            lambda connection: self._holding.take(connection, holder, now, until), durable=False
+        )
+
+    async def leave_outbox(self, holder: str) -> None:
+        await self._opened_writer().run(lambda connection: self._holding.leave(connection, holder), durable=False)
+
+    def on_posted(self, wake: Callable[[], None]) -> None:
+        """The writer sees that somebody else has written, whatever it was."""
+        self.on_wakeup(wake)
+
+    def tell_posted(self) -> None:
+        """They see it by themselves."""
 
     # -- everything else -----------------------------------------------------------------------------------
 

@@ -10,6 +10,7 @@ from sqlalchemy import String, bindparam, func, or_, select, text
 from doorstep.model.event import EventStatus, EventSummary, EventView
 from doorstep.model.ids import earliest_id
 from doorstep.model.listing import Count, EventFilter, Page
+from doorstep.model.posting import summary_of_posting
 from doorstep.stores import cursor as cursors
 from doorstep.stores.bounds import INBOX_BYTES_MAX
 from doorstep.stores.sql.cold.figures import Figures, figures_of
@@ -26,6 +27,7 @@ from doorstep.stores.sql.cold.listing.walking import (
     walk_over,
 )
 from doorstep.stores.sql.cold.moves import parts
+from doorstep.stores.sql.cold.outbox import shown_of
 from doorstep.stores.sql.cold.rows import EVENT_AS_IT_STANDS, view_from
 from doorstep.stores.sql.cold.script import Row, Script, ask
 from doorstep.stores.sql.schema import FAILED, INBOX, events, payloads
@@ -112,7 +114,9 @@ def summaries(org_id: UUID, event_ids: Sequence[UUID]) -> Script[list[EventSumma
     for part in parts(list(dict.fromkeys(event_ids))):
         found += yield ask(_THESE, org=org_id, uids=part)
     figures = yield from figures_of([row[0] for row in found])
-    return [_summary(row, figures[row[0]]) for row in found]
+    missing = set(event_ids) - {row[-1] for row in found}
+    posted = (yield from shown_of(org_id, list(missing))) if missing else []
+    return [_summary(row, figures[row[0]]) for row in found] + [summary_of_posting(one) for one in posted]
 
 
 # -- the inbox ---------------------------------------------------------------------------------------------

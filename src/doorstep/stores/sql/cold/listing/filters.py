@@ -26,10 +26,13 @@ def of_type(column: Column) -> ColumnElement[bool]:
     return and_(or_(name.is_(None), column == name), beginning == bindparam("type_beginning"))
 
 
+_ENDPOINT = bindparam("endpoint", type_=UID)
+ENDPOINT_KEY = select(endpoints.c.id).where(endpoints.c.uid == _ENDPOINT).scalar_subquery()
+"""The wanted endpoint's key; no join, like walking.ORG."""
+
+
 def of_endpoint(delivery: Columns) -> ColumnElement[bool]:
-    wanted = bindparam("endpoint", type_=UID)
-    key = select(endpoints.c.id).where(endpoints.c.uid == wanted).scalar_subquery()
-    return or_(wanted.is_(None), delivery.endpoint_id == key)
+    return or_(_ENDPOINT.is_(None), delivery.endpoint_id == ENDPOINT_KEY)
 
 
 def values_of(event_type: str | None, endpoint_id: UUID | None = None) -> dict[str, object]:

@@ -15,7 +15,14 @@ from doorstep.clock import Instant
 from doorstep.model.delivery import Delivery, DeliveryState
 from doorstep.model.listing import Count, Letters, Page
 from doorstep.stores import cursor as cursors
-from doorstep.stores.sql.cold.listing.filters import Columns, counted_matches, of_endpoint, of_type, values_of
+from doorstep.stores.sql.cold.listing.filters import (
+    ENDPOINT_KEY,
+    Columns,
+    counted_matches,
+    of_endpoint,
+    of_type,
+    values_of,
+)
 from doorstep.stores.sql.cold.listing.walking import (
     ORG,
     Condition,
@@ -64,7 +71,8 @@ def cause_of(wanted: Letters) -> int | None:
 
 def dead_in(state: DeliveryState, letter: Columns = _D) -> tuple[Condition, ...]:
     """An organization's letters in one state, in the words of DEAD: a database uses a partial index only where it sees
-    that its condition holds. With these the index by cause; the one by time needs the words of DEAD_BY_TIME."""
+    that its condition holds. With these the index by cause; the others need the words of DEAD_BY_TIME, of
+    DEAD_BY_ENDPOINT."""
     dead, archived = (letter.state == literal_column(f"'{one}'") for one in ("dead", "archived"))
     this = dead if state is DeliveryState.DEAD else archived
     return letter.org_id == ORG, or_(dead, archived), letter.deleted_at.is_(None), this
@@ -72,7 +80,9 @@ def dead_in(state: DeliveryState, letter: Columns = _D) -> tuple[Condition, ...]
 
 # -- the list, and how long it is --------------------------------------------------------------------------
 
+_STATES = (DeliveryState.DEAD, DeliveryState.ARCHIVED)
 _OF_CAUSE = _D.cause == bindparam("cause")
+_OF_ENDPOINT = (_D.endpoint_id > literal_column("0"), _D.endpoint_id == ENDPOINT_KEY)
 _DIED = (_D.settled_at >= bindparam("low", type_=INSTANT), _D.settled_at < bindparam("high", type_=INSTANT))
 
 
@@ -94,10 +104,9 @@ def _statements(state: DeliveryState, *more: Condition) -> _Statements:
     )
 
 
-_OF_ANY_CAUSE = {
-    state: _statements(state, _D.due_at.is_(None)) for state in (DeliveryState.DEAD, DeliveryState.ARCHIVED)
-}
-_OF_ONE_CAUSE = {state: _statements(state, _OF_CAUSE) for state in (DeliveryState.DEAD, DeliveryState.ARCHIVED)}
+_ALL = {state: _statements(state, _D.due_at.is_(None)) for state in _STATES}
+_OF_ONE_ENDPOINT = {state: _statements(state, *_OF_ENDPOINT) for state in _STATES}
+_OF_ONE_CAUSE = {state: _statements(state, _OF_CAUSE) for state in _STATES}
 
 
 def dead_letters(org_id: UUID, wanted: Letters, cursor: str | None, limit: int) -> Script[Page[Delivery]]:
@@ -123,12 +132,14 @@ def count_dead_letters(org_id: UUID, wanted: Letters, limit: int) -> Script[Coun
 
 
 def _statements_for(wanted: Letters) -> dict[DeliveryState, _Statements]:
-    return _OF_ANY_CAUSE if wanted.cause is None else _OF_ONE_CAUSE
+    if wanted.cause is not None:
+        return _OF_ONE_CAUSE
+    return _ALL if wanted.endpoint_id is None else _OF_ONE_ENDPOINT
 
 
 def _is_filtered(wanted: Letters) -> bool:
-    """Whether more is asked than the index knows."""
-    return wanted.event_type is not None or wanted.endpoint_id is not None
+    """Whether more is asked than the index knows. (A cause is one endpoint's; another one's letters are filtered out.)"""
+    return wanted.event_type is not None or (wanted.endpoint_id is not None and wanted.cause is not None)
 
 
 def _values(org_id: UUID, wanted: Letters) -> dict[str, object]:

@@ -26,9 +26,12 @@ def upgrade(op: Operations) -> None:
     _create_attempts(op)
     _create_history(op)
     _create_idempotency(op)
+    _create_outbox(op)
     _create_audit(op)
     _create_bulks(op)
     _create_bulk_items(op)
+    _create_entities(op)
+    _create_entity_history(op)
     _create_marks(op)
     _fill_marks(op)
     for statement in _dialect_ddl(op.get_bind().dialect.name):
@@ -36,7 +39,7 @@ def upgrade(op: Operations) -> None:
 
 
 def _fill_marks(op: Operations) -> None:
-    for mark in ("routing", "events", "deliveries"):
+    for mark in ("routing", "events", "deliveries", "outbox"):
         op.execute(f"INSERT INTO doorstep_marks (name, value) VALUES ('{mark}', 0)")
 
 
@@ -256,6 +259,7 @@ def _create_deliveries(op: Operations) -> None:
         sa.Column("cause", sa.BigInteger(), nullable=True),
         sa.Column("payload", sa.LargeBinary(), nullable=True),
         sa.Column("ordering_key", sa.Text(), nullable=True),
+        sa.Column("batch", sa.Boolean(), server_default=sa.text("false"), nullable=False),
         sa.CheckConstraint(
             "(state IN ('pending', 'in_progress')) = (due_at IS NOT NULL)",
             name=op.f("doorstep_deliveries_due_while_open"),
@@ -269,6 +273,14 @@ def _create_deliveries(op: Operations) -> None:
         ),
         sa.PrimaryKeyConstraint("id", name=op.f("doorstep_deliveries_pkey")),
         sa.UniqueConstraint("org_id", "uid", name=op.f("doorstep_deliveries_org_id_uid_key")),
+    )
+    op.create_index(
+        "doorstep_deliveries_batches",
+        "doorstep_deliveries",
+        ["org_id", "state", "uid"],
+        unique=False,
+        sqlite_where=sa.text("batch AND deleted_at IS NULL"),
+        postgresql_where=sa.text("batch AND deleted_at IS NULL"),
     )
     op.create_index(
         "doorstep_deliveries_causes",
@@ -322,6 +334,14 @@ def _create_deliveries(op: Operations) -> None:
         unique=False,
         sqlite_where=sa.text("ordering_key IS NOT NULL AND due_at IS NOT NULL"),
         postgresql_where=sa.text("ordering_key IS NOT NULL AND due_at IS NOT NULL"),
+    )
+    op.create_index(
+        "doorstep_deliveries_lost",
+        "doorstep_deliveries",
+        ["org_id", "state", "endpoint_id", "settled_at", "uid"],
+        unique=False,
+        sqlite_where=sa.text("(state = 'dead' OR state = 'archived') AND deleted_at IS NULL AND endpoint_id > 0"),
+        postgresql_where=sa.text("(state = 'dead' OR state = 'archived') AND deleted_at IS NULL AND endpoint_id > 0"),
     )
     op.create_index(
         "doorstep_deliveries_pending",
@@ -410,6 +430,31 @@ def _create_idempotency(op: Operations) -> None:
     op.create_index("doorstep_idempotency_age", "doorstep_idempotency", ["created_at"], unique=False)
 
 
+def _create_outbox(op: Operations) -> None:
+    op.create_table(
+        "doorstep_outbox",
+        sa.Column("id", KEY, sa.Identity(always=False), nullable=False),
+        sa.Column("uid", UID, nullable=False),
+        sa.Column("org_uid", UID, nullable=False),
+        sa.Column("event_type", sa.Text(), nullable=False),
+        sa.Column("payload", sa.LargeBinary(), nullable=False),
+        sa.Column("options", sa.Text(), nullable=False),
+        sa.Column("created_at", sa.BigInteger(), nullable=False),
+        sa.Column("refused_at", sa.BigInteger(), nullable=True),
+        sa.Column("refusal", sa.Text(), nullable=True),
+        sa.PrimaryKeyConstraint("id", name=op.f("doorstep_outbox_pkey")),
+        sa.UniqueConstraint("uid", name=op.f("doorstep_outbox_uid_key")),
+    )
+    op.create_index(
+        "doorstep_outbox_posted",
+        "doorstep_outbox",
+        ["id"],
+        unique=False,
+        sqlite_where=sa.text("refused_at IS NULL"),
+        postgresql_where=sa.text("refused_at IS NULL"),
+    )
+
+
 def _create_audit(op: Operations) -> None:
     op.create_table(
         "doorstep_audit",
@@ -485,6 +530,66 @@ def _create_bulk_items(op: Operations) -> None:
         unique=False,
         sqlite_where=sa.text("succeeded = false"),
         postgresql_where=sa.text("succeeded = false"),
+    )
+
+
+def _create_entities(op: Operations) -> None:
+    op.create_table(
+        "doorstep_entities",
+        sa.Column("id", KEY, sa.Identity(always=False), nullable=False),
+        sa.Column("org_id", KEY, nullable=False),
+        sa.Column("pipeline", sa.Text(), nullable=False),
+        sa.Column("entity_id", sa.Text(), nullable=False),
+        sa.Column("status", sa.Text(), nullable=False),
+        sa.Column("phase", sa.Text(), nullable=False),
+        sa.Column("data", sa.Text(), nullable=False),
+        sa.Column("error_reason", sa.Text(), nullable=True),
+        sa.Column("metadata", sa.Text(), nullable=False),
+        sa.Column("event_uid", UID, nullable=True),
+        sa.Column("created_at", sa.BigInteger(), nullable=False),
+        sa.Column("changed_at", sa.BigInteger(), nullable=False),
+        sa.Column("version", sa.BigInteger(), nullable=False),
+        sa.CheckConstraint(
+            "phase IN ('running', 'resting', 'dead', 'archived')", name=op.f("doorstep_entities_phase_known")
+        ),
+        sa.PrimaryKeyConstraint("id", name=op.f("doorstep_entities_pkey")),
+        sa.UniqueConstraint(
+            "org_id", "pipeline", "entity_id", name=op.f("doorstep_entities_org_id_pipeline_entity_id_key")
+        ),
+    )
+    op.create_index("doorstep_entities_all", "doorstep_entities", ["org_id", "pipeline", "id"], unique=False)
+    op.create_index(
+        "doorstep_entities_status", "doorstep_entities", ["org_id", "pipeline", "status", "id"], unique=False
+    )
+    for name, columns, where in (
+        ("running", ["org_id", "pipeline", "id"], "phase = 'running'"),
+        ("event", ["org_id", "event_uid"], "phase = 'running' AND event_uid IS NOT NULL"),
+        ("hidden", ["org_id", "pipeline", "id"], "(phase = 'dead' OR phase = 'archived')"),
+        ("untouched", ["org_id", "pipeline", "changed_at", "id"], "phase = 'dead'"),
+    ):
+        op.create_index(
+            f"doorstep_entities_{name}",
+            "doorstep_entities",
+            columns,
+            unique=False,
+            sqlite_where=sa.text(where),
+            postgresql_where=sa.text(where),
+        )
+
+
+def _create_entity_history(op: Operations) -> None:
+    op.create_table(
+        "doorstep_entity_history",
+        sa.Column("entity_key", KEY, nullable=False),
+        sa.Column("version", sa.BigInteger(), nullable=False),
+        sa.Column("org_id", KEY, nullable=False),
+        sa.Column("at", sa.BigInteger(), nullable=False),
+        sa.Column("old_status", sa.Text(), nullable=True),
+        sa.Column("new_status", sa.Text(), nullable=False),
+        sa.Column("reason", sa.Text(), nullable=False),
+        sa.Column("event_uid", UID, nullable=True),
+        sa.PrimaryKeyConstraint("entity_key", "version", name=op.f("doorstep_entity_history_pkey")),
+        sqlite_with_rowid=False,
     )
 
 

@@ -1,0 +1,243 @@
+"""Reads public names and what is said about them from the source, without running it."""
+
+from __future__ import annotations
+
+import ast
+import importlib.util
+from collections.abc import Iterator
+from dataclasses import dataclass, field
+from functools import cache
+from pathlib import Path
+
+_PACKAGE = "doorstep"
+_WRAPPERS = ("Call", "Steps")
+"""What verbs of the client are written with; whoever calls them gets what is inside."""
+
+Function = ast.FunctionDef | ast.AsyncFunctionDef
+Definition = ast.ClassDef | Function | ast.Assign | ast.AnnAssign
+
+
+@dataclass
+class Field:
+    """A value that a thing has."""
+
+    name: str
+    type: str
+    about: str
+
+
+@dataclass
+class Routine:
+    """A function or a method, with all the ways of calling it."""
+
+    name: str
+    about: str
+    signatures: list[str] = field(default_factory=list)
+
+
+@dataclass
+class Thing:
+    """A public name: a class, a function, or a value."""
+
+    name: str
+    about: str
+    signatures: list[str]
+    fields: list[Field] = field(default_factory=list)
+    routines: list[Routine] = field(default_factory=list)
+
+    def unsaid(self) -> Iterator[str]:
+        """Whatever of it has no docstring."""
+        if not self.about:
+            yield self.name
+        yield from (f"{self.name}.{routine.name}" for routine in self.routines if not routine.about)
+
+
+def module_docstring(module: str) -> str:
+    return _docstring(_tree(module))
+
+
+def public_names(module: str) -> list[str]:
+    """Those in `__all__`, but for `__version__`; without one, the classes that it defines."""
+    body = _tree(module).body
+    for node in body:
+        if isinstance(node, ast.Assign) and ast.unparse(node.targets[0]) == "__all__":
+            return [name for name in ast.literal_eval(node.value) if not name.startswith("_")]
+    return [node.name for node in body if isinstance(node, ast.ClassDef) and not node.name.startswith("_")]
+
+
+def thing(module: str, name: str) -> Thing:
+    """What a name of a module stands for, wherever it is defined."""
+    home, node = _definition(module, name)
+    if isinstance(node, ast.ClassDef):
+        return _class(home, node)
+    if isinstance(node, Function):
+        return Thing(name, _docstring(node), [signature(node)])
+    return Thing(name, _said_after(_tree(home).body, node), [ast.unparse(node)])
+
+
+def _class(home: str, node: ast.ClassDef) -> Thing:
+    """With what it has from its bases, as far as they are ours and public to those who use it."""
+    found = Thing(node.name, _docstring(node), [])
+    lineage = list(_lineage(home, node))
+    for one in reversed(lineage):
+        for routine in _routines(one):
+            found.routines = [known for known in found.routines if known.name != routine.name] + [routine]
+        known = {value.name for value in found.fields}
+        found.fields += [value for value in _fields(one) if not (value.name in known or value.name.startswith("_"))]
+    start = next((member for one in lineage for member in one.body if _is_start(member)), None)
+    arguments = _arguments(start)[1:] if isinstance(start, Function) else []
+    found.signatures = [_wrapped(f"class {node.name}", arguments, "") if arguments else f"class {node.name}"]
+    return found
+
+
+def _lineage(home: str, node: ast.ClassDef) -> Iterator[ast.ClassDef]:
+    yield node
+    for base in node.bases:
+        name = ast.unparse(base.value if isinstance(base, ast.Subscript) else base)
+        try:
+            above, parent = _definition(home, name)
+        except LookupError:
+            continue  # of the standard library, or of somebody else's
+        if isinstance(parent, ast.ClassDef):
+            yield from _lineage(above, parent)
+
+
+def _fields(node: ast.ClassDef) -> Iterator[Field]:
+    """Declared in the body, named by an enumeration, or set in `__init__` with a word about it."""
+    for member in node.body:
+        if isinstance(member, ast.AnnAssign):
+            yield Field(ast.unparse(member.target), ast.unparse(member.annotation), _said_after(node.body, member))
+        elif isinstance(member, ast.Assign) and isinstance(member.value, ast.Constant):
+            yield Field(ast.unparse(member.targets[0]), ast.unparse(member.value), _said_after(node.body, member))
+        elif _is_start(member):
+            yield from _attributes(member)
+
+
+def _attributes(start: ast.stmt) -> Iterator[Field]:
+    assert isinstance(start, Function)
+    for line in start.body:
+        if isinstance(line, ast.Assign | ast.AnnAssign) and (about := _said_after(start.body, line)):
+            target = line.target if isinstance(line, ast.AnnAssign) else line.targets[0]
+            yield Field(ast.unparse(target).removeprefix("self."), _kind(line), about)
+
+
+def _kind(line: ast.Assign | ast.AnnAssign) -> str:
+    """Of what is set: its annotation, the class that is called, or the type of a constant; else nothing is said."""
+    if isinstance(line, ast.AnnAssign):
+        return ast.unparse(line.annotation)
+    if isinstance(line.value, ast.Constant):
+        return type(line.value.value).__name__
+    called = ast.unparse(line.value.func) if isinstance(line.value, ast.Call) else ""
+    return called if called[:1].isupper() else ""
+
+
+def _routines(node: ast.ClassDef) -> Iterator[Routine]:
+    found: dict[str, Routine] = {}
+    for member in node.body:
+        if isinstance(member, Function) and not member.name.startswith("_"):
+            routine = found.setdefault(member.name, Routine(member.name, ""))
+            routine.about = _docstring(member) or routine.about
+            overloaded = "overload" in _decorators(member)
+            if overloaded or not routine.signatures:
+                routine.signatures.append(signature(member, of=node.name))
+        elif isinstance(member, ast.Assign) and ast.unparse(member.value).startswith("each_of("):
+            name = ast.unparse(member.targets[0])
+            listed = ast.unparse(member.value)[len("each_of(") : -1]
+            about = f"All of them, fetched page by page as they are needed; takes what `{listed}` takes."
+            found[name] = Routine(name, about, [f"{name}(…)"])
+    yield from found.values()
+
+
+def signature(node: Function, of: str = "") -> str:
+    """As a caller sees it: `self` is left out, and a property has no parentheses."""
+    result = _result(node)
+    if "property" in _decorators(node):
+        return f"{node.name}{f': {result}' if result else ''}"
+    arguments = _arguments(node)
+    bound = arguments[1:] if of and "staticmethod" not in _decorators(node) else arguments
+    word = "async " if isinstance(node, ast.AsyncFunctionDef) else ""
+    return _wrapped(f"{word}{node.name}", bound, f" -> {result}" if result else "")
+
+
+def _wrapped(head: str, arguments: list[str], tail: str) -> str:
+    line = f"{head}({', '.join(arguments)}){tail}"
+    if len(line) <= 100:
+        return line
+    return "\n".join([f"{head}(", *(f"    {argument}," for argument in arguments), f"){tail}"])
+
+
+def _result(node: Function) -> str:
+    returns = node.returns
+    if isinstance(returns, ast.Subscript) and ast.unparse(returns.value) in _WRAPPERS:
+        returns = returns.slice
+    return ast.unparse(returns) if returns is not None else ""
+
+
+def _arguments(node: Function) -> list[str]:
+    """One text for each, so that they can be broken into lines."""
+    given = node.args
+    plain = [*given.posonlyargs, *given.args]
+    defaults = [None] * (len(plain) - len(given.defaults)) + list(given.defaults)
+    found = [_argument(argument, default) for argument, default in zip(plain, defaults, strict=True)]
+    if given.posonlyargs:
+        found.insert(len(given.posonlyargs), "/")
+    if given.vararg:
+        found.append(f"*{_argument(given.vararg, None)}")
+    elif given.kwonlyargs:
+        found.append("*")
+    found += [_argument(*pair) for pair in zip(given.kwonlyargs, given.kw_defaults, strict=True)]
+    return found + ([f"**{_argument(given.kwarg, None)}"] if given.kwarg else [])
+
+
+def _argument(argument: ast.arg, default: ast.expr | None) -> str:
+    return ast.unparse(argument) + (f" = {ast.unparse(default)}" if default is not None else "")
+
+
+@cache
+def _tree(module: str) -> ast.Module:
+    spec = importlib.util.find_spec(module)
+    assert spec is not None and spec.origin is not None, module
+    return ast.parse(Path(spec.origin).read_text())
+
+
+def _definition(module: str, name: str) -> tuple[str, Definition]:
+    """Where a name is defined, following imports inside the package."""
+    for node in ast.walk(_tree(module)):
+        if isinstance(node, ast.ImportFrom) and str(node.module).startswith(_PACKAGE):
+            for alias in node.names:
+                if (alias.asname or alias.name) == name:
+                    return _definition(str(node.module), alias.name)
+    for top in _tree(module).body:
+        if isinstance(top, Definition) and name in _named(top):
+            return module, top
+    raise LookupError(f"{module} does not define {name}")
+
+
+def _named(node: Definition) -> list[str]:
+    if isinstance(node, ast.Assign):
+        return [ast.unparse(target) for target in node.targets]
+    return [ast.unparse(node.target) if isinstance(node, ast.AnnAssign) else node.name]
+
+
+def _said_after(body: list[ast.stmt], node: ast.stmt) -> str:
+    """The string that stands under a value and tells what it is."""
+    after = body[body.index(node) + 1 :][:1]
+    if after and isinstance(after[0], ast.Expr) and isinstance(after[0].value, ast.Constant):
+        said = after[0].value.value
+        return " ".join(said.split()) if isinstance(said, str) else ""
+    return ""
+
+
+def _docstring(node: ast.Module | ast.ClassDef | Function) -> str:
+    """Without the indentation of its own code, and no more: what stands further in is an example."""
+    said = ast.get_docstring(node, clean=False) or ""
+    margin = 0 if isinstance(node, ast.Module) else node.col_offset + 4
+    return "\n".join(line[margin:] if line[:margin].isspace() else line for line in said.splitlines()).strip()
+
+
+def _decorators(node: Function) -> list[str]:
+    return [ast.unparse(decorator) for decorator in node.decorator_list]
+
+
+def _is_start(member: ast.stmt) -> bool:
+    return isinstance(member, Function) and member.name == "__init__"

@@ -1,0 +1,75 @@
+"""One webhook and two handlers, each with the patience that its other side deserves.
+
+| integration | reached by | policy | why |
+| --- | --- | --- | --- |
+| crm | webhook | quick: 5, 30, 300 s | usually back in a moment |
+| edi | handler | immediate: 5, 5, 5 s | the partner's mailbox is busy for seconds, or closed for the night |
+| erp | handler | manual | a posting that was refused needs a person, not another try |
+"""
+
+from __future__ import annotations
+
+from typing import Protocol
+
+from doorstep import Doorstep, Permanent, Received, Transient
+from doorstep.client.endpoints import NewEndpointFields
+
+
+def crm(url: str) -> NewEndpointFields:
+    return {"name": "crm", "url": url, "event_types": ["customer.*"], "policy": "quick"}
+
+
+class Partner(Protocol):
+    """The mailbox of a trading partner."""
+
+    def deposit(self, message: str) -> str:
+        """Returns the partner's receipt; raises ConnectionError while the line is busy."""
+
+
+class Erp(Protocol):
+    def post(self, document: dict[str, object]) -> None:
+        """Raises ErpError with one of the ERP's own codes."""
+
+
+class ErpError(Exception):
+    def __init__(self, code: str, text: str) -> None:
+        super().__init__(code, text)
+        self.code = code
+        self.text = text
+
+
+ERP_CODES = {"M7-021": "INVALID_FORMAT", "SY-530": "SERVICE_UNAVAILABLE"}
+"""What the ERP says, in Doorstep's words; what is not here keeps the ERP's own code."""
+
+
+class Integrations:
+    """The handlers of this program, and what they talk to."""
+
+    def __init__(self, partner: Partner, erp: Erp) -> None:
+        self._partner = partner
+        self._erp = erp
+
+    def declare(self, doorstep: Doorstep) -> None:
+        doorstep.handler("invoice.*", name="edi", policy="immediate")(self.send_edi)
+        doorstep.handler("stock.*", name="erp", policy="manual", code_map=ERP_CODES)(self.sync_erp)
+
+    def send_edi(self, event: Received) -> str:
+        """What is returned is kept in the attempt log: here the partner's receipt."""
+        try:
+            return self._partner.deposit(edi_message(event.json()))
+        except ConnectionError as error:
+            raise Transient("CONNECTION", "The partner's line is busy.") from error
+
+    def sync_erp(self, event: Received) -> None:
+        try:
+            self._erp.post(event.json())
+        except ErpError as error:
+            raise Transient(error.code, error.text) from error
+
+
+def edi_message(invoice: dict[str, object]) -> str:
+    """A message of three segments. An invoice without a buyer cannot be sent, however often it is tried."""
+    buyer = invoice.get("buyer")
+    if not buyer:
+        raise Permanent("INVALID_FORMAT", "The invoice names no buyer.")
+    return f"BGM+380+{invoice['number']}'NAD+BY+{buyer}'MOA+77:{invoice['amount']}'"

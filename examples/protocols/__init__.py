@@ -1,0 +1,1 @@
+"""Protocols: documents are uploaded, read, checked against their sources, reviewed by a person, and complete."""

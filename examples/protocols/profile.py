@@ -1,0 +1,68 @@
+"""A document pipeline with nine statuses.
+
+    uploaded ─▶ extracting ─▶ grounding ─▶ pending_review ─▶ complete
+
+A document whose text cannot be extracted, or whose sources cannot be found, is `extraction_failed` or
+`grounding_failed` between its tries, a `dead_letter` after the third, and `archived` when nobody looked after it for a
+week.
+"""
+
+from __future__ import annotations
+
+import re
+from pathlib import Path
+from typing import Any
+
+from doorstep import Doorstep, Entity, Gate, Permanent, Pipeline, Stage, Transient
+
+_SOURCE = re.compile(r"\[(\w+)\]")
+
+
+class Protocols:
+    """Documents in one folder, what they may refer to in another."""
+
+    def __init__(self, folder: Path) -> None:
+        self.documents = folder / "documents"
+        self.sources = folder / "sources"
+        self.pipeline = Pipeline(
+            "protocol",
+            first="uploaded",
+            stages=[
+                Stage("extracting", failed="extraction_failed"),
+                Stage("grounding", failed="grounding_failed"),
+                Gate("pending_review"),
+            ],
+            last="complete",
+            dead="dead_letter",
+            archived="archived",
+            archive_after_days=7,
+        )
+        self.pipeline.stage("extracting")(self.extract)
+        self.pipeline.stage("grounding")(self.ground)
+
+    def declare(self, doorstep: Doorstep) -> None:
+        for folder in (self.documents, self.sources):
+            folder.mkdir(parents=True, exist_ok=True)
+        doorstep.add(self.pipeline)
+
+    async def upload(self, protocol_id: str, content: bytes) -> Entity:
+        """Keep the file first: when the entity exists, its stages may begin at any moment."""
+        self.replace(protocol_id, content)
+        return await self.pipeline.start({"file": f"{protocol_id}.txt"}, protocol_id)
+
+    def replace(self, protocol_id: str, content: bytes) -> None:
+        (self.documents / f"{protocol_id}.txt").write_bytes(content)
+
+    def extract(self, protocol: Entity) -> dict[str, Any]:
+        """A plain function: it runs in a thread. What it returns is the entity's data from then on."""
+        try:
+            text = (self.documents / protocol.data["file"]).read_text("utf-8")
+        except UnicodeDecodeError:
+            raise Permanent("INVALID_FORMAT", "The document is a picture, not a text.") from None
+        return {**protocol.data, "words": len(text.split()), "cites": sorted(set(_SOURCE.findall(text)))}
+
+    async def ground(self, protocol: Entity) -> None:
+        """An async one. It returns nothing, so the data stays as it is."""
+        missing = [name for name in protocol.data["cites"] if not (self.sources / name).exists()]
+        if missing:
+            raise Transient("SOURCE_MISSING", f"There is no source {missing[0]}.")

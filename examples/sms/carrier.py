@@ -1,0 +1,89 @@
+"""A carrier for the story and its tests: an HTTP server of its own, with its own error codes.
+
+It knows a batch by its id. To be given the same one twice, because its answer was lost, sends no message twice.
+"""
+
+from __future__ import annotations
+
+import json
+import re
+from collections.abc import Iterator
+from contextlib import contextmanager
+from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+from threading import Thread
+from typing import Any, NamedTuple
+
+_NUMBER = re.compile(r"\+[1-9]\d{6,14}")
+
+
+class Answer(NamedTuple):
+    status: int
+    body: dict[str, object]
+    retry_after_seconds: int | None = None
+
+
+def refusal(status: int, code: str, text: str, retry_after_seconds: int | None = None) -> Answer:
+    return Answer(status, {"code": code, "text": text}, retry_after_seconds)
+
+
+WRONG_KEY = refusal(401, "AUTH-01", "unknown API key")
+TOO_MANY = refusal(429, "RATE-02", "too many batches", 120)
+BUSY = refusal(503, "BUSY-03", "all lines are busy")
+NO_NUMBER = refusal(422, "NUM-04", "a recipient is no phone number")
+REJECTED = refusal(409, "REJ-05", "the batch was rejected")
+
+
+class Carrier:
+    """Takes batches that are in order; first gives the answers that it was told to give."""
+
+    def __init__(self) -> None:
+        self.api_key = "carrier-key"
+        self.script: list[Answer] = []
+        """What it answers next, whatever it is given."""
+        self.references: dict[str, str] = {}
+        """Of each batch that it took, by the batch's id."""
+        self.lost_answers = 0
+        """So many of its next answers do not arrive."""
+        self.requests = 0
+        self.url = ""
+
+    def judge(self, api_key: str, batch: dict[str, Any]) -> Answer:
+        self.requests += 1
+        if self.script:
+            return self.script.pop(0)
+        if api_key != self.api_key:
+            return WRONG_KEY
+        if not all(_NUMBER.fullmatch(message["to"]) for message in batch["messages"]):
+            return NO_NUMBER
+        reference = self.references.setdefault(batch["batch_id"], f"C-{len(self.references) + 1}")
+        return Answer(202, {"reference": reference, "messages": len(batch["messages"])})
+
+
+@contextmanager
+def carrying() -> Iterator[Carrier]:
+    """A carrier on a free port of this machine."""
+    carrier = Carrier()
+
+    class Desk(BaseHTTPRequestHandler):
+        def do_POST(self) -> None:
+            body = self.rfile.read(int(self.headers["content-length"]))
+            answer = carrier.judge(self.headers["x-carrier-key"], json.loads(body))
+            if carrier.lost_answers:
+                carrier.lost_answers -= 1
+                return
+            self.send_response(answer.status)
+            if answer.retry_after_seconds is not None:
+                self.send_header("retry-after", str(answer.retry_after_seconds))
+            self.end_headers()
+            self.wfile.write(json.dumps(answer.body).encode())
+
+        def log_message(self, *_: object) -> None:
+            """Not on the story's screen."""
+
+    with ThreadingHTTPServer(("127.0.0.1", 0), Desk) as server:
+        carrier.url = f"http://127.0.0.1:{server.server_port}/batches"
+        Thread(target=server.serve_forever, args=(0.01,), daemon=True).start()
+        try:
+            yield carrier
+        finally:
+            server.shutdown()

@@ -1,0 +1,112 @@
+"""The stage that the examples play on: Doorstep with its HTTP API, a receiver, and a clock that leaps.
+
+All parts are real: the database, the API on a socket, the requests to the receiver, their signatures. Only the time is
+not: `pass_time` leaps from one due time to the next, so that a story about fifteen minutes takes none.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import AsyncIterator, Awaitable, Callable
+from contextlib import AsyncExitStack, asynccontextmanager
+from datetime import UTC, datetime
+from pathlib import Path
+from tempfile import TemporaryDirectory
+from typing import Literal
+
+from doorstep import Doorstep, Settings
+from doorstep.api.application import create_application
+from doorstep.cli.web_server import WebServer, address, listener
+from doorstep.client import AsyncClient
+from doorstep.clock import DAY, from_datetime, to_datetime
+from doorstep.sealing import new_secret_key
+from doorstep.testing import Drainer, FakeClock, Receiver
+from doorstep.wire.http_transport import HttpTransport
+
+NOON = from_datetime(datetime(2026, 6, 1, 12, tzinfo=UTC))
+"""When every story begins."""
+
+Story = Callable[["Stage"], Awaitable[None]]
+Prepare = Callable[[Doorstep], None]
+"""Registers the handlers of an example, before Doorstep is opened."""
+
+
+class Stage:
+    """What a story has at hand."""
+
+    def __init__(
+        self,
+        doorstep: Doorstep,
+        clock: FakeClock,
+        receiver: Receiver,
+        drainer: Drainer,
+        url: str,
+        say: Callable[[str], object],
+    ) -> None:
+        self.doorstep = doorstep
+        self.clock = clock
+        self.receiver = receiver
+        self.url = url
+        self.api = AsyncClient(url, doorstep.generated_admin_key or "")
+        """The HTTP API, for an admin."""
+        self._drainer = drainer
+        self._say = say
+
+    async def pass_time(self, span_seconds: float = 0) -> None:
+        """Deliver what is due, and what becomes due within these seconds."""
+        await self._drainer.drain(until=span_seconds)
+
+    def tell(self, line: str) -> None:
+        """With the day and the time that it is in the story."""
+        now = self.clock.now()
+        self._say(f"day {(now - NOON) // DAY + 1} {to_datetime(now):%H:%M:%S}  {line}")
+
+    async def client(self, role: Literal["operator", "viewer", "publisher"]) -> AsyncClient:
+        """The HTTP API, for somebody with less to say."""
+        return AsyncClient(self.url, (await self.api.keys.create(role, role)).key)
+
+
+def play(story: Story, prepare: Prepare = lambda _: None) -> None:
+    """Run a story on a SQLite file that is forgotten afterwards."""
+    with TemporaryDirectory() as folder:
+        asyncio.run(_play(f"sqlite:///{Path(folder, 'doorstep.db')}", story, prepare))
+
+
+async def _play(database_url: str, story: Story, prepare: Prepare) -> None:
+    async with staged(database_url, prepare) as stage:
+        await story(stage)
+
+
+@asynccontextmanager
+async def staged(
+    database_url: str, prepare: Prepare = lambda _: None, say: Callable[[str], object] = print, *, migrate: bool = True
+) -> AsyncIterator[Stage]:
+    """A stage on this database, with everything opened."""
+    clock = FakeClock(NOON)
+    settings = Settings(database_url=database_url, secret_key=new_secret_key(), allow_addresses="127.0.0.0/8")
+    doorstep = Doorstep(settings, clock=clock)
+    prepare(doorstep)
+    async with AsyncExitStack() as opened:
+        receiver = opened.enter_context(Receiver(clock))
+        await doorstep.open(migrate=migrate)
+        opened.push_async_callback(doorstep.close)
+        drainer = Drainer(doorstep, clock, HttpTransport(doorstep.guard, clock))
+        drainer.open()
+        opened.push_async_callback(drainer.close)
+        url = await opened.enter_async_context(_served(doorstep))
+        yield Stage(doorstep, clock, receiver, drainer, url, say)
+
+
+@asynccontextmanager
+async def _served(doorstep: Doorstep) -> AsyncIterator[str]:
+    """The HTTP API on a free port, as `doorstep serve` has it."""
+    ready, stop = asyncio.Event(), asyncio.Event()
+    server = WebServer(create_application(doorstep), grace_seconds=1, ready=ready.set)
+    with listener("127.0.0.1", 0) as listening:
+        serving = asyncio.create_task(server.serve_until(stop, listening))
+        await ready.wait()
+        try:
+            yield address(listening)
+        finally:
+            stop.set()
+            await serving

@@ -1,0 +1,73 @@
+"""The story of the triggers: `python -m examples.triggers`."""
+
+from __future__ import annotations
+
+from uuid import UUID
+
+from doorstep.testing import ok, scripted, status
+from examples.stage import Stage, play
+from examples.triggers.profile import automation
+
+
+async def story(stage: Stage) -> None:
+    await fetched_from_the_inbox(stage)
+    await stage.api.endpoints.create(**automation(stage.receiver.url("/automation")))
+    await called_until_it_works(stage)
+    await failed_and_retried_by_hand(stage)
+
+
+async def fetched_from_the_inbox(stage: Stage) -> None:
+    """No endpoint takes forms: whoever is interested asks for them."""
+    stage.tell("A website sends form.submitted. No endpoint takes it, so it waits in the inbox.")
+    receipt = await stage.api.send("form.submitted", {"name": "Ada"})
+    (waiting,) = await stage.api.inbox.page()
+    stage.tell(f"A program looks into the inbox, finds {waiting.event_type} {waiting.payload}, and acknowledges it.")
+    await stage.api.inbox.acknowledge(waiting.event_id)
+    await _poll(stage, receipt.event_id)
+
+
+async def called_until_it_works(stage: Stage) -> None:
+    """Nothing is final here but success, or the end of the retries."""
+    stage.receiver.behaves(scripted([404, 503, 200]))
+    stage.tell("The website sends lead.created. The automation is called, and answers 404: it is being edited.")
+    receipt = await stage.api.send("lead.created", {"lead": 1})
+    await stage.pass_time()
+    await _poll(stage, receipt.event_id)
+    await stage.pass_time(60)
+    stage.tell("One minute later it is called again, and answers 503.")
+    await _poll(stage, receipt.event_id)
+    await stage.pass_time(300)
+    stage.tell("Five minutes later it takes the lead.")
+    await _poll(stage, receipt.event_id)
+    (delivery,) = (await stage.api.events.read(receipt.event_id)).deliveries
+    stage.tell(f"  The delivery says: {delivery.remark}.")
+
+
+async def failed_and_retried_by_hand(stage: Stage) -> None:
+    """Four attempts in all; then it waits for a person."""
+    stage.receiver.behaves(status(500))
+    stage.tell("Another lead. This time the automation is broken for good.")
+    receipt = await stage.api.send("lead.created", {"lead": 2})
+    await stage.pass_time(3_600)
+    await _poll(stage, receipt.event_id)
+    (failed,) = await stage.api.inbox.page(status="failed")
+    (delivery,) = (await stage.api.events.read(failed.event_id)).deliveries
+    stage.tell(f"It is in the list of failed events: {failed.event_type}, given up after {delivery.attempts} attempts:")
+    for attempt in await stage.api.deliveries.attempts(delivery.delivery_id):
+        stage.tell(f"  attempt {attempt.number} at {attempt.started_at:%H:%M:%S}: {attempt.error_reason}")
+    stage.receiver.behaves(ok)
+    stage.tell("Somebody repairs the automation, and retries the event by hand.")
+    await stage.api.events.retry(failed.event_id, reason="the automation is repaired")
+    await stage.pass_time(5)
+    stage.tell("Five seconds later it is there.")
+    await _poll(stage, receipt.event_id)
+
+
+async def _poll(stage: Stage, event_id: UUID) -> None:
+    seen = await stage.api.events.status(event_id)
+    retry = f", next retry at {seen.next_retry_at:%H:%M:%S}" if seen.next_retry_at else ""
+    stage.tell(f"  Its status: {seen.status}, retries used: {seen.retry_attempts}{retry}.")
+
+
+if __name__ == "__main__":
+    play(story)

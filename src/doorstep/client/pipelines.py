@@ -1,0 +1,60 @@
+"""Entities on their way through the pipelines of the program that the server runs with."""
+
+from __future__ import annotations
+
+from doorstep.client.answers.pipelines import Entity, EntityChange, Pipeline
+from doorstep.client.call import Call, Page, get, one, paged, post
+from doorstep.client.verbs import Group, R_co, each_of, verb
+
+_ENTITIES = "/v1/pipelines/{pipeline}/entities"
+_ENTITY = f"{_ENTITIES}/{{entity_id}}"
+
+
+class Pipelines(Group[R_co]):
+    """`client.pipelines`."""
+
+    @verb
+    def page(self) -> Call[Page[Pipeline]]:
+        """The pipelines there are, each with its statuses."""
+        return get(paged("pipelines", Pipeline), "/v1/pipelines")
+
+    @verb
+    def entities(
+        self,
+        pipeline: str,
+        *,
+        status: str | None = None,
+        archived: bool | None = None,
+        limit: int | None = None,
+        cursor: str | None = None,
+    ) -> Call[Page[Entity]]:
+        """One page of a pipeline's entities, newest first; archived ones only if asked for."""
+        query = {"status": status, "archived": archived, "limit": limit, "cursor": cursor}
+        return get(paged("entities", Entity), _ENTITIES, pipeline, query=query)
+
+    each_entity = each_of(entities)
+
+    @verb
+    def read(self, pipeline: str, entity_id: str) -> Call[Entity]:
+        """One entity as it stands."""
+        return get(one(Entity), _ENTITY, pipeline, entity_id)
+
+    @verb
+    def history(self, pipeline: str, entity_id: str) -> Call[Page[EntityChange]]:
+        """Every change of its status, oldest first."""
+        return get(paged("history", EntityChange), f"{_ENTITY}/history", pipeline, entity_id)
+
+    @verb
+    def retry(self, pipeline: str, entity_id: str, *, reason: str | None = None) -> Call[dict[str, str]]:
+        """Send a failed, dead or archived one through again from the start."""
+        return post(one(dict[str, str]), f"{_ENTITY}/retry", pipeline, entity_id, body={"reason": reason})
+
+    @verb
+    def approve(self, pipeline: str, entity_id: str) -> Call[Entity]:
+        """Let it through the gate that it waits at."""
+        return post(one(Entity), f"{_ENTITY}/approve", pipeline, entity_id)
+
+    @verb
+    def reject(self, pipeline: str, entity_id: str, *, reason: str | None = None) -> Call[Entity]:
+        """Send it from the gate that it waits at to the dead letters."""
+        return post(one(Entity), f"{_ENTITY}/reject", pipeline, entity_id, body={"reason": reason})

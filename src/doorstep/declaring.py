@@ -1,0 +1,140 @@
+"""What a program says at the start: its handlers, batches, pipelines, and whom to tell of dead letters."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from typing import TypeVar, Unpack
+from uuid import UUID
+
+from doorstep.bootstrap import DEFAULT_ORG
+from doorstep.errors import ConfigError
+from doorstep.path.batches import check_declarable
+from doorstep.path.declare import Declaration
+from doorstep.path.describing import HandlerFields, check_event_types, form_from
+from doorstep.pipelines.host import Host
+from doorstep.pipelines.pipeline import Pipeline
+from doorstep.pipelines.plan import Stage
+from doorstep.services.herald import Herald, Mourner
+from doorstep.services.pipeline_keeper import PipelineKeeper
+from doorstep.telemetry import Fact, Telemetry
+from doorstep.wire.handler_transport import Handler
+from doorstep.wire.isolation.pool import Isolation
+from doorstep.wire.isolation.wishes import Wish, isolations, wish_of
+
+H = TypeVar("H", bound=Handler)
+M = TypeVar("M", bound=Mourner)
+
+
+class Declaring(Host):
+    """A part of class Doorstep."""
+
+    telemetry: Telemetry
+    _herald: Herald
+    _keeper: PipelineKeeper
+
+    def __init__(self) -> None:
+        self.handlers: dict[str, Handler] = {}
+        """The functions that endpoints may name as their handler."""
+        self.declarations: list[Declaration] = []
+        """The endpoints that the program declares: made, or brought up to date, at each start."""
+        self.pipelines: dict[str, Pipeline] = {}
+        self.isolate_all = False
+        """Run every handler in processes of its own, whatever its declaration says: `doorstep worker --isolate`."""
+        self.loaded_from: str | None = None
+        """The `module:name` that this was loaded from by --app, where handlers' processes find it again."""
+        self._wishes: dict[str, Wish] = {}
+        self._mourners: list[Mourner] = []
+
+    def handler(
+        self,
+        *event_types: str,
+        name: str | None = None,
+        org_id: UUID = DEFAULT_ORG,
+        isolated: bool = False,
+        memory_mb_max: int | None = None,
+        **fields: Unpack[HandlerFields],
+    ) -> Callable[[H], H]:
+        """Declare that a function takes the events of these types. It becomes an endpoint, named like the function.
+
+        A function that returns has delivered; see `Transient` and `Permanent` for the rest. The same event may come
+        again. Plain functions run in threads, async ones in the event loop; isolated ones in processes of their own,
+        one attempt at a time in each, where whatever they do costs that attempt alone. Of those there are as many as
+        `concurrency_max` says, else as there are cores.
+        """
+        check_event_types(event_types)
+
+        def declare_handler(function: H) -> H:
+            endpoint = name or str(getattr(function, "__name__", ""))
+            described = {"handler": endpoint, "event_types": event_types, **fields}
+            self._declare(Declaration(form_from(endpoint, described), org_id))
+            wish = wish_of(endpoint, isolated, fields.get("concurrency_max"), memory_mb_max)
+            self.register(endpoint, function)
+            if wish is not None:
+                self._wishes[endpoint] = wish
+            return function
+
+        return declare_handler
+
+    def batch(
+        self,
+        *event_types: str,
+        name: str | None = None,
+        org_id: UUID = DEFAULT_ORG,
+        isolated: bool = False,
+        memory_mb_max: int | None = None,
+        **fields: Unpack[HandlerFields],
+    ) -> Callable[[H], H]:
+        """Declare that a function submits the batches of these event types, which it names in full.
+
+        A handler like any other, with the policy `carrier` unless another is given. What it submits can be found by
+        status, and resubmitted: see `doorstep.batches`.
+        """
+        described: HandlerFields = {"policy": "carrier", **fields, "batch": True}
+        return self.handler(
+            *event_types, name=name, org_id=org_id, isolated=isolated, memory_mb_max=memory_mb_max, **described
+        )
+
+    def on_dead_letter(self, function: M) -> M:
+        """Have a plain or async function called with each `DeadLetter` that this process makes, once; best effort.
+
+        A process that ends first has told nobody. What the function raises is logged and harms nobody.
+        """
+        if not self._mourners:
+            self.telemetry.subscribe(lambda facts: self._herald.hear(facts))
+        self._mourners.append(function)
+        return function
+
+    def _isolations(self) -> dict[str, Isolation]:
+        wishes = {name: Wish() for name in self.handlers} if self.isolate_all else {}
+        return isolations(self.handlers, wishes | self._wishes, self, self.loaded_from)
+
+    def _declare(self, declaration: Declaration) -> None:
+        name = declaration.form.name
+        if any(one.form.name == name and one.org_id == declaration.org_id for one in self.declarations):
+            raise ConfigError(f"two handlers are named {name!r}; give one of them another name=")
+        check_declarable(declaration, self.declarations)
+        self.declarations.append(declaration)
+
+    def register(self, name: str, handler: Handler) -> None:
+        """Make a Python callable reachable for endpoints that name it as their handler; a later one replaces it."""
+        self.handlers[name] = handler
+
+    def add(self, pipeline: Pipeline, *, org_id: UUID = DEFAULT_ORG) -> None:
+        """Drive the entities of a pipeline, which is declared with its stages and gates; before the store is opened."""
+        if pipeline.name in self.pipelines:
+            raise ConfigError(f"two pipelines are named {pipeline.name!r}; give one of them another name")
+        for form in pipeline.forms():
+            self._declare(Declaration(form, org_id))
+        pipeline.join(self, org_id, self._register_stage)
+        if not self.pipelines:
+            self.telemetry.subscribe(self._tell_keeper)
+        self.pipelines[pipeline.name] = pipeline
+
+    def _register_stage(self, name: str, handler: Handler, stage: Stage | None) -> None:
+        self.register(name, handler)
+        if stage is not None:
+            wish = wish_of(name, stage.isolated, stage.fields.get("concurrency_max"), stage.memory_mb_max)
+            self._wishes |= {} if wish is None else {name: wish}
+
+    def _tell_keeper(self, facts: Sequence[Fact]) -> None:
+        self._keeper.hear(facts)

@@ -1,0 +1,85 @@
+"""A posting: an event in the outbox, put there by a program's own transaction and not accepted yet."""
+
+from __future__ import annotations
+
+from uuid import UUID
+
+from doorstep.clock import Instant
+from doorstep.model.event import Event, EventStatus, EventSummary, EventView
+from doorstep.model.noun import Noun
+
+
+class PostingOptions(Noun, frozen=True, kw_only=True, omit_defaults=True):
+    """What the sender said about the event beside its type and payload; one column of JSON in the outbox."""
+
+    correlation_id: str = ""
+    endpoint_ids: tuple[UUID, ...] | None = None
+    deliver_at: Instant | None = None
+    expires_at: Instant | None = None
+    metadata: str | None = None
+    """As text, so that it is kept to the last blank; None for an empty object."""
+    ordering_key: str | None = None
+
+
+class Posting(Noun, frozen=True, kw_only=True):
+    """What the sender's transaction leaves behind. Nobody has looked yet whether there is such an organization."""
+
+    event_id: UUID
+    org_id: UUID
+    event_type: str
+    payload: bytes
+    created_at: Instant
+    options: PostingOptions = PostingOptions()
+    refused_at: Instant | None = None
+    """When it was set aside, because it can never be accepted."""
+    refusal: str | None = None
+    """Why."""
+
+
+class Posted(Noun, frozen=True):
+    """What the sender is told: the event exists if the transaction commits."""
+
+    event_id: UUID
+    created_at: Instant
+
+
+def event_of(posting: Posting) -> Event:
+    """The event that a posting will be."""
+    options = posting.options
+    return Event(
+        event_id=posting.event_id,
+        org_id=posting.org_id,
+        event_type=posting.event_type,
+        payload=posting.payload,
+        created_at=posting.created_at,
+        correlation_id=options.correlation_id,
+        deliver_at=options.deliver_at,
+        expires_at=options.expires_at,
+        metadata=metadata_of(options),
+        ordering_key=options.ordering_key,
+    )
+
+
+def metadata_of(options: PostingOptions) -> bytes:
+    return b"{}" if options.metadata is None else options.metadata.encode()
+
+
+def view_of_posting(posting: Posting) -> EventView:
+    """As readers see it until it is accepted: received, with no delivery yet; failed once it is set aside."""
+    return EventView(event=event_of(posting), status=_status(posting), deliveries=0, failed_at=posting.refused_at)
+
+
+def summary_of_posting(posting: Posting) -> EventSummary:
+    return EventSummary(
+        event_id=posting.event_id,
+        event_type=posting.event_type,
+        created_at=posting.created_at,
+        correlation_id=posting.options.correlation_id,
+        status=_status(posting),
+        deliveries=0,
+        failed_at=posting.refused_at,
+    )
+
+
+def _status(posting: Posting) -> EventStatus:
+    return EventStatus.RECEIVED if posting.refused_at is None else EventStatus.FAILED

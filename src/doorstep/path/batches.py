@@ -1,0 +1,160 @@
+"""Beside the path: batches, as those who submit them see them: submit, find by status, read the carrier log, resubmit.
+
+Nothing here has a state of its own. A batch is an event that a batch endpoint takes, so it goes the way of every event.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Coroutine, Iterable, Sequence
+from typing import Any, Protocol, TypeVar, Unpack
+from uuid import UUID
+
+from doorstep.clock import Clock
+from doorstep.errors import ConfigError, Conflict, InvalidInput, NotFound
+from doorstep.model.act import Act, ActKind
+from doorstep.model.batch import Batch, BatchFilter, BatchStatus, SubmissionAttempt, batch_of, submission_of
+from doorstep.model.delivery import Delivery, DeliveryState
+from doorstep.model.listing import Page
+from doorstep.model.submission import Receipt
+from doorstep.path import facts
+from doorstep.path.declare import Declaration
+from doorstep.path.directory import Directory
+from doorstep.path.drafting import Options
+from doorstep.stores.store import Store
+from doorstep.stores.text import check_storable
+from doorstep.telemetry import Telemetry
+
+T = TypeVar("T")
+RESUBMIT = "batch.resubmit"
+"""What the audit calls it."""
+
+
+class Host(Protocol):
+    """What batches need of a Doorstep. Asked anew each time: its store is another one in a process that was forked."""
+
+    store: Store
+    directory: Directory
+    clock: Clock
+    telemetry: Telemetry
+
+    async def _send(self, event_type: str, payload: object, options: Options) -> Receipt: ...
+
+    async def at_home(self, work: Callable[[], Coroutine[Any, Any, T]]) -> T:
+        """Run something on the open store, which is opened if it was not."""
+
+    def _wake(self) -> None: ...
+
+
+class Batches:
+    """`doorstep.batches`. A batch is named by its `batch_id`, which is the id of its event."""
+
+    def __init__(self, host: Host, default_org: UUID) -> None:
+        self._host = host
+        self._default_org = default_org
+
+    async def submit(self, event_type: str, payload: object, **options: Unpack[Options]) -> Batch:
+        """Accept a batch. When this returns it is on stable storage, and PENDING.
+
+        InvalidInput if no batch handler takes this event type: nobody would ever confirm it.
+        """
+        if options.get("endpoint_ids") is not None:
+            raise InvalidInput("endpoint_ids", "a batch goes to its batch handler; send an event to choose endpoints")
+        org_id = options.get("org_id", self._default_org)
+        await self._host.at_home(lambda: self._check_taken(org_id, event_type))
+        receipt = await self._host._send(event_type, payload, options)
+        return await self.batch(receipt.event_id, org_id=org_id)
+
+    async def batch(self, batch_id: UUID, *, org_id: UUID | None = None) -> Batch:
+        """How a batch stands; NotFound for an event that is none, too."""
+        return batch_of(await self._host.at_home(lambda: self._delivery(self._org(org_id), batch_id)))
+
+    async def list(
+        self,
+        status: BatchStatus | None = None,
+        event_type: str | None = None,
+        *,
+        cursor: str | None = None,
+        limit: int = 50,
+        org_id: UUID | None = None,
+    ) -> Page[Batch]:
+        """One page, the newest first. What it costs does not depend on how many events or other batches there are."""
+        wanted = BatchFilter(status=status, event_type=event_type)
+        found = await self._host.at_home(
+            lambda: self._host.store.list_batches(self._org(org_id), wanted, cursor, limit)
+        )
+        return Page(tuple(map(batch_of, found.items)), found.next)
+
+    async def attempts(self, batch_id: UUID, *, org_id: UUID | None = None) -> Sequence[SubmissionAttempt]:
+        """The carrier log: every submission in order, those before a resubmission too."""
+        return await self._host.at_home(lambda: self._attempts(self._org(org_id), batch_id))
+
+    async def resubmit(self, batch_id: UUID, actor: str, reason: str = "", *, org_id: UUID | None = None) -> Batch:
+        """Submit a FAILED batch again, at once and with all its retries; audited. Conflict in any other status."""
+        check_storable("reason", reason)
+        return await self._host.at_home(lambda: self._resubmit(self._org(org_id), batch_id, actor, reason))
+
+    def _org(self, org_id: UUID | None) -> UUID:
+        return self._default_org if org_id is None else org_id
+
+    # -- on the open store ---------------------------------------------------------------------------------
+
+    async def _check_taken(self, org_id: UUID, event_type: str) -> None:
+        directory = self._host.directory
+        await directory.refresh()
+        if not any(endpoint.batch for endpoint in directory.routes.route(org_id, event_type)):
+            raise InvalidInput("event_type", f"no batch handler takes {event_type[:140]!r}; declare one for it")
+
+    async def _delivery(self, org_id: UUID, batch_id: UUID) -> Delivery:
+        """The one that submits it. A deleted event has deliveries still, but is no longer anybody's batch."""
+        known = await self._host.store.summaries(org_id, [batch_id])
+        deliveries = await self._host.store.deliveries(org_id, batch_id) if known else []
+        for delivery in deliveries:
+            if delivery.batch:
+                return delivery
+        raise NotFound(f"no batch {batch_id}")
+
+    async def _attempts(self, org_id: UUID, batch_id: UUID) -> Sequence[SubmissionAttempt]:
+        delivery = await self._delivery(org_id, batch_id)
+        return [submission_of(attempt) for attempt in await self._host.store.attempts(org_id, delivery.delivery_id)]
+
+    async def _resubmit(self, org_id: UUID, batch_id: UUID, actor: str, reason: str) -> Batch:
+        delivery_id = (await self._delivery(org_id, batch_id)).delivery_id
+        now = self._host.clock.now()
+        act = Act(
+            kind=ActKind.RETRY,
+            org_id=org_id,
+            delivery_ids=(delivery_id,),
+            actor=actor,
+            at=now,
+            reason=reason,
+            revive_at=now,
+            dead_only=True,
+            audited_as=(RESUBMIT, str(batch_id)),
+        )
+        result, moved = await self._host.store.act(act)
+        if not result.done:
+            raise Conflict(_refusal(batch_id, result.refused[delivery_id]))
+        self._host.telemetry.emit_all(facts.moved(moved, now))
+        self._host._wake()
+        return batch_of(await self._delivery(org_id, batch_id))
+
+
+def _refusal(batch_id: UUID, state: DeliveryState | None) -> str:
+    if state is None:
+        return f"batch {batch_id} was deleted by an operator and cannot be resubmitted; submit it as a new one"
+    if state is DeliveryState.CANCELLED:
+        return f"batch {batch_id} was cancelled and cannot be resubmitted; submit it as a new one"
+    status = next(one for one in BatchStatus if state in BatchFilter(status=one).states)
+    return f"batch {batch_id} is {status}; only one that is {BatchStatus.FAILED} can be resubmitted"
+
+
+def check_declarable(declaration: Declaration, others: Iterable[Declaration]) -> None:
+    """Refuse a second batch handler for an event type: a batch has one status, so one handler must answer for it."""
+    form, org_id = declaration
+    for other in others:
+        shared = set(form.event_types) & set(other.form.event_types)
+        if form.batch and other.form.batch and org_id == other.org_id and shared:
+            raise ConfigError(
+                f"the batch handlers {other.form.name!r} and {form.name!r} both take {min(shared)!r}; "
+                "a batch is submitted by exactly one"
+            )

@@ -1,0 +1,60 @@
+"""Carriers: the endpoints whose deliveries carry the entities of a pipeline on, and what became of one of those."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from uuid import UUID
+
+from doorstep.model.delivery import DEAD_STATES, OPEN_STATES, Delivery, DeliveryState
+from doorstep.model.endpoint import Endpoint
+from doorstep.model.entity import Entity
+from doorstep.pipelines.moves import Trouble
+from doorstep.stores.store import Store
+
+_WORDS = {
+    DeliveryState.CANCELLED: "An operator cancelled it.",
+    DeliveryState.RESOLVED: "An operator said that its stage need not be tried again.",
+}
+_LOST = "Nothing is left that would carry it on: its event was deleted, or no endpoint took it."
+
+
+class Carriers:
+    """Recognised by their handlers' names, `<pipeline>.<stage>`, those of earlier declarations among them."""
+
+    def __init__(self, store: Store) -> None:
+        self._store = store
+        self._version = -1
+        self._endpoints: Sequence[Endpoint] = ()
+
+    async def endpoints_of(self, org_id: UUID, pipeline: str) -> list[UUID]:
+        """Read again only when endpoints have changed."""
+        if await self._store.routing_version() != self._version:
+            routing = await self._store.routing()
+            self._version, self._endpoints = routing.version, routing.endpoints
+        return [one.endpoint_id for one in self._endpoints if one.org_id == org_id and _carries(one, pipeline)]
+
+    async def trouble_of(self, entity: Entity) -> Trouble | None:
+        """Why nobody will try the entity's stage any more; None if somebody will."""
+        carrying = await self._deliveries_of(entity)
+        if any(delivery.state in OPEN_STATES for delivery in carrying):
+            return None
+        return _trouble(carrying[-1]) if carrying else Trouble(_LOST, "permanent", "LOST", 0)
+
+    async def _deliveries_of(self, entity: Entity) -> list[Delivery]:
+        if entity.event_id is None:
+            return []
+        owed = await self._store.deliveries(entity.org_id, entity.event_id)
+        targets = [await self._store.endpoint(entity.org_id, one.endpoint_id) for one in owed]
+        return [one for one, target in zip(owed, targets, strict=True) if _carries(target, entity.pipeline)]
+
+
+def _carries(endpoint: Endpoint, pipeline: str) -> bool:
+    return (endpoint.handler or "").startswith(f"{pipeline}.")
+
+
+def _trouble(delivery: Delivery) -> Trouble:
+    if delivery.state in DEAD_STATES:
+        reason = delivery.reason or delivery.code or _LOST
+        return Trouble(reason, delivery.category, delivery.code, delivery.attempt)
+    words = _WORDS.get(delivery.state, _LOST)
+    return Trouble(words, "permanent", delivery.state.value.upper(), delivery.attempt)

@@ -1,0 +1,159 @@
+"""What happens when a stage's event is delivered: begin, run the program's function, and go on or say what failed.
+
+Each of the three is one write, made only over the version that it was computed from. So a try that was given up, or an
+event of an earlier round, can run on as long as it likes and changes nothing. The engine settles the delivery after the
+entity is written: if the process dies in between, the event comes again, is no longer the entity's, and is passed over.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import inspect
+from collections.abc import Awaitable, Callable, Mapping
+from functools import partial, wraps
+from typing import Any
+from uuid import UUID
+
+import msgspec
+from msgspec.structs import replace
+
+from doorstep.errors import InvalidInput, NotFound, Permanent, StoreError, Transient
+from doorstep.model.entity import Entity
+from doorstep.model.ids import uuid7
+from doorstep.model.outcome import Category
+from doorstep.pipelines import moves
+from doorstep.pipelines.host import Host, write
+from doorstep.pipelines.moves import Trouble
+from doorstep.pipelines.plan import Plan, Stage
+from doorstep.policy.payload import check_payload
+from doorstep.wire.handler_replies import failure_of
+from doorstep.wire.handler_transport import Handler
+from doorstep.wire.received import Received
+
+StageFunction = Callable[[Entity], Mapping[str, Any] | None] | Callable[[Entity], Awaitable[Mapping[str, Any] | None]]
+"""A plain or async function of an entity. What it returns, a mapping, is the entity's new data; None leaves it."""
+
+_BEGIN_TRIES = 5
+_STALE = {"result": "stale: this event is no longer the entity's own"}
+
+
+def handler_for(run: StageRun, function: StageFunction) -> Handler:
+    """The handler of a stage: async for an async function; for a plain one plain, to be run in a thread."""
+    handler = _async_handler(run, function) if inspect.iscoroutinefunction(function) else _plain_handler(run, function)
+    return wraps(function)(handler)  # an isolated one is looked for in the module of the function
+
+
+def _async_handler(run: StageRun, function: Callable[[Entity], Any]) -> Handler:
+    async def handle(received: Received) -> object:
+        at_home = run.host.at_home
+        entity = await at_home(partial(run.begin, received))
+        if entity is None:
+            return _STALE
+        try:
+            result = await function(run.copy(entity))
+        except asyncio.CancelledError:  # out of time, or the worker stops: the engine says what that means
+            raise
+        except BaseException as error:
+            await at_home(partial(run.fail, entity, received, error))
+            raise
+        return await at_home(partial(run.finish, entity, result))
+
+    return handle
+
+
+def _plain_handler(run: StageRun, function: Callable[[Entity], Any]) -> Handler:
+    def handle(received: Received) -> object:
+        wait = run.host.wait
+        entity = wait(partial(run.begin, received))
+        if entity is None:
+            return _STALE
+        try:
+            result = function(run.copy(entity))
+        except BaseException as error:
+            wait(partial(run.fail, entity, received, error))
+            raise
+        return wait(partial(run.finish, entity, result))
+
+    return handle
+
+
+class StageRun:
+    """The writes of one stage."""
+
+    def __init__(self, host: Host, org_id: UUID, plan: Plan, stage: Stage) -> None:
+        self.host = host
+        self._org_id = org_id
+        self._plan = plan
+        self._stage = stage
+
+    async def begin(self, received: Received) -> Entity | None:
+        """The entity, in its stage; None if the event is not its present one (any more)."""
+        for _ in range(_BEGIN_TRIES):
+            entity = await self._entity_of(received)
+            if entity is None or entity.event_id != received.event_id:
+                return None
+            turn = moves.begun(self._plan, entity, self._stage.name, self.host.clock.now(), received.attempt)
+            if await write(self.host, turn):
+                return replace(turn.entity, version=entity.version + 1)
+        raise Transient("SUPERSEDED", "Others kept changing the entity while its stage was about to begin.")
+
+    async def finish(self, entity: Entity, result: object) -> object:
+        """On to the next step."""
+        data = self._checked(result)
+        now = self.host.clock.now()
+        turn = moves.finished(self._plan, entity, self._stage.name, data, now, uuid7(now))
+        if not await write(self.host, turn):
+            await self._make_way(entity)
+            return _STALE
+        return {"result": turn.entity.status}
+
+    async def fail(self, entity: Entity, received: Received, error: BaseException) -> None:
+        """Say on the entity what went wrong. If that cannot be written, the try has failed all the same."""
+        failure = failure_of(error, received.payload)
+        category = failure.category or Category.TRANSIENT
+        trouble = Trouble(failure.message or failure.code, category.value, failure.code, received.attempt)
+        with contextlib.suppress(StoreError):
+            await write(self.host, moves.failed(self._plan, entity, self._stage, trouble, self.host.clock.now()))
+
+    def copy(self, entity: Entity) -> Entity:
+        """For the function to keep: what it does to the data must not get into what is written if it fails."""
+        return replace(entity, data=msgspec.json.decode(msgspec.json.encode(entity.data)))
+
+    async def _entity_of(self, received: Received) -> Entity | None:
+        named = msgspec.json.decode(received.payload)
+        entity_id = named.get(f"{self._plan.name}_id") if isinstance(named, dict) else None
+        try:
+            return await self.host.store.entity(self._org_id, self._plan.name, str(entity_id))
+        except NotFound:
+            return None
+
+    async def _make_way(self, entity: Entity) -> None:
+        """Someone else wrote meanwhile. If the event is still the entity's own, another try of it has begun (this one
+        was given up, and nobody listens to it); should that not be so, it must be tried again, never lost."""
+        present = await self.host.store.entity(self._org_id, self._plan.name, entity.entity_id)
+        if present.event_id == entity.event_id:
+            raise Transient("SUPERSEDED", "Another try of this stage has begun meanwhile.")
+
+    def _checked(self, result: object) -> dict[str, Any] | None:
+        if result is None:
+            return None
+        if not isinstance(result, Mapping):
+            message = (
+                f"Stage {self._stage.name} returned a {type(result).__name__}; it may return a mapping or nothing."
+            )
+            raise Permanent("INVALID_RESULT", message)
+        try:
+            return checked_data(result, self.host.tuning.payload_bytes_max)
+        except InvalidInput as error:
+            raise Permanent("INVALID_RESULT", f"Stage {self._stage.name} returned data that cannot be kept: {error}")
+
+
+def checked_data(data: Mapping[str, Any], bytes_max: int) -> dict[str, Any]:
+    """The data of an entity as it will be read back: plain JSON, within the limits of payloads."""
+    try:
+        encoded = msgspec.json.encode(dict(data))
+    except (TypeError, ValueError, RecursionError) as error:
+        raise InvalidInput("data", f"cannot be written as JSON: {error}") from None
+    check_payload(encoded, bytes_max, "data")
+    return msgspec.json.decode(encoded, type=dict[str, Any])

@@ -1,0 +1,140 @@
+"""The Herald: tells the program's own functions of the deliveries that became dead letters in this process.
+
+Best effort: it hears of a death as a fact, keeps it in memory, and tells each function once. A process that ends
+before that has told nobody; the dead letter itself is in the store all the same.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import inspect
+from collections import deque
+from collections.abc import Awaitable, Callable, Sequence
+
+from doorstep.clock import Clock
+from doorstep.errors import NotFound
+from doorstep.model.dead_letter import DeadLetter
+from doorstep.model.delivery import DeliveryState
+from doorstep.path.directory import Directory
+from doorstep.stores.store import Store
+from doorstep.telemetry import DeliveryTransition, Fact, Notice, Telemetry
+from doorstep.wire.daemon_threads import DaemonThreads
+
+Mourner = Callable[[DeadLetter], object] | Callable[[DeadLetter], Awaitable[object]]
+"""A plain or async function of one argument; what it returns is not looked at."""
+
+_UNTOLD_MAX = 10_000
+_PATIENCE_SECONDS = 30.0
+_THREADS_MAX = 4
+
+
+class Herald:
+    """Hears facts, and tells of those that are deaths, one after the other."""
+
+    name = "herald"
+
+    def __init__(
+        self, mourners: Sequence[Mourner], store: Store, directory: Directory, clock: Clock, telemetry: Telemetry
+    ) -> None:
+        """`mourners` may grow while it runs."""
+        self._mourners = mourners
+        self._store = store
+        self._directory = directory
+        self._clock = clock
+        self._telemetry = telemetry
+        self._deaths: deque[DeliveryTransition] = deque(maxlen=_UNTOLD_MAX)
+        self._threads = DaemonThreads(_THREADS_MAX)
+        self.wake = asyncio.Event()
+
+    def hear(self, facts: Sequence[Fact]) -> None:
+        """A subscriber of the telemetry."""
+        deaths = [one for one in facts if isinstance(one, DeliveryTransition) and one.new_state == DeliveryState.DEAD]
+        if deaths:
+            self._deaths.extend(deaths)
+            self.wake.set()
+
+    async def run_once(self) -> float | None:
+        """Tell of everything that was heard of. Forgotten only when told: the store may be away for a while."""
+        while self._deaths:
+            letter = await self._letter(self._deaths[0])
+            self._deaths.popleft()
+            for mourner in tuple(self._mourners) if letter else ():
+                assert letter is not None
+                await self._tell(mourner, letter)
+        return None
+
+    async def _letter(self, death: DeliveryTransition) -> DeadLetter | None:
+        try:
+            delivery = await self._store.delivery(death.org_id, death.delivery_id)
+            endpoint = self._directory.endpoint(death.endpoint_id) or await self._store.endpoint(
+                death.org_id, death.endpoint_id
+            )
+        except NotFound:
+            return None  # deleted since
+        return DeadLetter(
+            delivery_id=death.delivery_id,
+            event_id=death.event_id,
+            event_type=delivery.event_type,
+            endpoint=endpoint.name,
+            code=delivery.code or "",
+            reason=delivery.reason or "",
+            attempts=death.attempt,
+            org_id=death.org_id,
+            at=death.at,
+        )
+
+    async def _tell(self, mourner: Mourner, letter: DeadLetter) -> None:
+        telling = asyncio.ensure_future(self._trouble_of(mourner, letter))
+        await asyncio.wait({telling}, timeout=_PATIENCE_SECONDS)
+        if telling.done():
+            trouble = telling.result()
+        else:
+            telling.cancel()
+            trouble = f"it did not return within {_PATIENCE_SECONDS:g} s"
+        if trouble:
+            self._complain(mourner, trouble, letter)
+
+    async def _trouble_of(self, mourner: Mourner, letter: DeadLetter) -> str | None:
+        """Whatever it raises is a line in the log and nothing more, SystemExit too."""
+        try:
+            if inspect.iscoroutinefunction(mourner):
+                await mourner(letter)
+            else:
+                await self._in_thread(lambda: mourner(letter))
+        except BaseException as error:  # noqa: BLE001
+            return f"{type(error).__name__}: {error}"
+        return None
+
+    async def _in_thread(self, call: Callable[[], object]) -> None:
+        """To its end; if that never comes the thread is given up."""
+        loop = asyncio.get_running_loop()
+        ended: asyncio.Future[object] = loop.create_future()
+
+        def run() -> None:
+            try:
+                result: object = call()
+            except BaseException as error:  # noqa: BLE001
+                result = error
+            loop.call_soon_threadsafe(_resolve, ended, result)
+
+        job = self._threads.submit(run)
+        try:
+            result = await ended
+        except asyncio.CancelledError:
+            self._threads.give_up(job)
+            raise
+        if isinstance(result, BaseException):
+            raise result
+        if inspect.isawaitable(result):
+            await result
+
+    def _complain(self, mourner: Mourner, trouble: str, letter: DeadLetter) -> None:
+        name = getattr(mourner, "__qualname__", repr(mourner))
+        message = f"{name} was told of a dead letter and failed: {trouble}"
+        fields: dict[str, object] = {"delivery_id": str(letter.delivery_id)}
+        self._telemetry.emit(Notice(at=self._clock.now(), level="error", message=message, fields=fields))
+
+
+def _resolve(ended: asyncio.Future[object], result: object) -> None:
+    if not ended.done():
+        ended.set_result(result)

@@ -1,0 +1,81 @@
+"""The outbox: what programs posted in their own transactions, until it is forwarded."""
+
+from __future__ import annotations
+
+from collections.abc import Awaitable, Callable, Sequence
+from itertools import islice
+from uuid import UUID
+
+from msgspec.structs import replace
+
+from doorstep.clock import Instant
+from doorstep.model.posting import Posting
+from doorstep.stores.bounds import OUTBOX_BYTES_MAX
+from doorstep.stores.foreign import family_of
+from doorstep.stores.memory.tables import Tables
+from doorstep.stores.weight import fitting
+
+
+class OutboxVerbs:
+    """Rows are kept in the order in which they came."""
+
+    _tables: Tables
+
+    def post_on(self, connection: object, posting: Posting, wake: Callable[[], None]) -> Awaitable[None] | None:
+        """At once: there is no database that a transaction of the program could share with this store."""
+        self._add_postings([posting])
+        wake()
+        return _done() if family_of(connection).asynchronous else None
+
+    async def post(self, postings: Sequence[Posting]) -> None:
+        self._add_postings(postings)
+
+    async def outbox(self, limit: int) -> list[Posting]:
+        waiting = (row for row in self._tables.outbox.values() if row.refused_at is None)
+        first = list(islice(waiting, limit))
+        return first[: fitting((len(row.payload) for row in first), OUTBOX_BYTES_MAX)]
+
+    async def any_posted(self) -> bool:
+        return bool(await self.outbox(1))
+
+    async def clear_outbox(self, event_ids: Sequence[UUID]) -> None:
+        for event_id in event_ids:
+            self._tables.outbox.pop(event_id, None)
+
+    async def set_aside(self, event_id: UUID, refusal: str, now: Instant) -> None:
+        row = self._tables.outbox.get(event_id)
+        if row is not None and row.refused_at is None:
+            self._tables.outbox[event_id] = replace(row, refused_at=now, refusal=refusal)
+
+    async def refused(self, limit: int) -> list[Posting]:
+        return list(islice((row for row in self._tables.outbox.values() if row.refused_at is not None), limit))
+
+    async def hold_outbox(self, holder: str, now: Instant, until: Instant) -> bool:
+        held_by, held_until = self._tables.outbox_held
+        if held_by != holder and held_until > now:
+            return False
+        self._tables.outbox_held = (holder, until)
+        return True
+
+    async def leave_outbox(self, holder: str) -> None:
+        if self._tables.outbox_held[0] == holder:
+            self._tables.outbox_held = ("", 0)
+
+    def on_posted(self, wake: Callable[[], None]) -> None:
+        self._tables.posted_wakes.append(wake)
+
+    def tell_posted(self) -> None:
+        self._tell_posted()
+
+    def _add_postings(self, postings: Sequence[Posting]) -> None:
+        for posting in postings:
+            self._tables.outbox[posting.event_id] = posting
+        self._tell_posted()
+
+    def _tell_posted(self) -> None:
+        for wake in self._tables.posted_wakes:
+            wake()
+
+
+async def _done() -> None:
+    """Nothing is left to wait for."""

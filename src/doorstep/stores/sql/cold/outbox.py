@@ -1,0 +1,105 @@
+"""The outbox: what programs posted in their own transactions, until it is forwarded."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from uuid import UUID
+
+import msgspec
+from sqlalchemy import bindparam, exists, func, insert, select, text, update
+
+from doorstep.clock import Instant
+from doorstep.model.posting import Posting, PostingOptions
+from doorstep.stores.bounds import OUTBOX_BYTES_MAX
+from doorstep.stores.sql.cold.moves import parts
+from doorstep.stores.sql.cold.rows import IN_ORG
+from doorstep.stores.sql.cold.script import Row, Script, Values, ask, each
+from doorstep.stores.sql.schema import POSTED, events, orgs
+from doorstep.stores.sql.schema import outbox as outbox_rows
+from doorstep.stores.weight import fitting
+
+_decode_options = msgspec.json.Decoder(PostingOptions).decode
+
+_O = outbox_rows.c
+_UIDS = _O.uid.in_(bindparam("uids", expanding=True))
+
+_POSTING = select(
+    _O.uid, _O.org_uid, _O.event_type, _O.payload, _O.created_at, _O.options, _O.refused_at, _O.refusal
+).select_from(outbox_rows)
+_ABOVE = _O.id > bindparam("floor")
+_SIZES = select(_O.id, func.length(_O.payload)).where(text(POSTED), _ABOVE).order_by(_O.id).limit(bindparam("most"))
+_FIRST = _POSTING.where(text(POSTED), _ABOVE, _O.id <= bindparam("last")).order_by(_O.id)
+_REFUSED = _POSTING.where(_O.refused_at.is_not(None)).order_by(_O.id).limit(bindparam("most"))
+_ACCEPTED = exists().where(events.c.org_id == orgs.c.id, events.c.uid == _O.uid)
+_SHOWN = _POSTING.join(orgs, orgs.c.uid == _O.org_uid).where(IN_ORG, _UIDS, ~_ACCEPTED)
+
+_POST = insert(outbox_rows)
+_SET_ASIDE = (
+    update(outbox_rows)
+    .where(_O.uid == bindparam("event"), text(POSTED))
+    .values(refused_at=bindparam("at"), refusal=bindparam("why"))
+)
+
+
+def post(postings: Sequence[Posting]) -> Script[None]:
+    """Also a part of other verbs' transactions: of a pipeline that goes on to its next stage."""
+    yield each(_POST, [row_of(posting) for posting in postings])
+
+
+def outbox(limit: int) -> Script[list[Posting]]:
+    postings, _ = yield from outbox_above(0, limit)
+    return postings
+
+
+def outbox_above(floor: int, limit: int) -> Script[tuple[list[Posting], int]]:
+    """The first rows with keys above `floor`, and the last key among them.
+
+    First how long the payloads are, then no more of them than may be held at once.
+    """
+    sizes = yield ask(_SIZES, floor=floor, most=limit)
+    if not sizes:
+        return [], floor
+    last = sizes[fitting((size for _, size in sizes), OUTBOX_BYTES_MAX) - 1][0]
+    rows = yield ask(_FIRST, floor=floor, last=last)
+    return [posting_from(row) for row in rows], last
+
+
+def set_aside(event_id: UUID, refusal: str, now: Instant) -> Script[None]:
+    yield ask(_SET_ASIDE, event=event_id, at=now, why=refusal)
+
+
+def refused(limit: int) -> Script[list[Posting]]:
+    return [posting_from(row) for row in (yield ask(_REFUSED, most=limit))]
+
+
+def shown_of(org_id: UUID, event_ids: Sequence[UUID]) -> Script[list[Posting]]:
+    """Those of the events that are in the outbox and not accepted yet."""
+    found: list[Posting] = []
+    for part in parts(list(dict.fromkeys(event_ids))):
+        found += [posting_from(row) for row in (yield ask(_SHOWN, org=org_id, uids=part))]
+    return found
+
+
+def row_of(posting: Posting) -> Values:
+    return {
+        "uid": posting.event_id,
+        "org_uid": posting.org_id,
+        "event_type": posting.event_type,
+        "payload": posting.payload,
+        "options": msgspec.json.encode(posting.options).decode(),
+        "created_at": posting.created_at,
+    }
+
+
+def posting_from(row: Row) -> Posting:
+    event_id, org_id, event_type, payload, created_at, options, refused_at, refusal = row
+    return Posting(
+        event_id=event_id,
+        org_id=org_id,
+        event_type=event_type,
+        payload=bytes(payload),
+        created_at=created_at,
+        options=_decode_options(options),
+        refused_at=refused_at,
+        refusal=refusal,
+    )

@@ -1,0 +1,62 @@
+"""The one row that a sender inserts, and the words for it."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from functools import lru_cache
+from typing import NamedTuple
+
+import msgspec
+
+from doorstep.errors import InvalidInput
+from doorstep.model.posting import Posting
+
+TABLE = "doorstep_outbox"
+COLUMNS = ("uid", "org_uid", "event_type", "payload", "options", "created_at")
+SQLITE, POSTGRESQL = "sqlite", "postgresql"
+
+
+class Slot(NamedTuple):
+    """Where a store's outbox is."""
+
+    dialect: str
+    schema: str | None = None
+    """On PostgreSQL; None for whichever schema of the connection's search path has the table."""
+
+
+class Letter(NamedTuple):
+    """A posting on its way into its slot, and whom to wake for it."""
+
+    posting: Posting
+    slot: Slot
+    wake: Callable[[], None]
+
+    def check_dialect(self, dialect: str) -> None:
+        """Elsewhere it would never be found."""
+        if dialect != self.slot.dialect:
+            raise InvalidInput(
+                "connection", f"must be one to the {self.slot.dialect} database of Doorstep, got one to {dialect}"
+            )
+
+    def statement(self, *marks: str) -> str:
+        """The INSERT, with the six placeholders of a driver."""
+        return _statement(self.slot.schema, marks)
+
+    def values(self) -> tuple[object, ...]:
+        """In the order of COLUMNS, with ids as the dialect keeps them."""
+        posting = self.posting
+        native = self.slot.dialect == POSTGRESQL
+        return (
+            posting.event_id if native else posting.event_id.bytes,
+            posting.org_id if native else posting.org_id.bytes,
+            posting.event_type,
+            posting.payload,
+            msgspec.json.encode(posting.options).decode(),
+            posting.created_at,
+        )
+
+
+@lru_cache
+def _statement(schema: str | None, marks: tuple[str, ...]) -> str:
+    table = TABLE if schema is None else f'"{schema}".{TABLE}'
+    return f"INSERT INTO {table} ({', '.join(COLUMNS)}) VALUES ({', '.join(marks)})"

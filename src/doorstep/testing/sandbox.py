@@ -1,0 +1,154 @@
+"""A sandbox for tests: your own Doorstep, with its handlers, on a store in memory and a clock that you move.
+
+    async with sandbox(ds) as box:
+        receipt = await ds.send("order.paid", {"order": 42})
+        await box.drain(until=3600)
+        box.assert_delivered(receipt)
+
+In a test without an event loop it is `with sandbox(ds) as box`, `ds.send_sync` and `box.drain` without await.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from contextlib import ExitStack, contextmanager
+from copy import copy
+from ipaddress import ip_network
+from typing import Any
+
+from msgspec.structs import replace
+
+from doorstep.app import Doorstep
+from doorstep.stores.memory import MemoryStore
+from doorstep.telemetry import Telemetry
+from doorstep.testing.drainer import Drainer
+from doorstep.testing.fake_clock import FakeClock
+from doorstep.testing.looking import Looking
+from doorstep.testing.no_network import NoNetwork
+from doorstep.wire.address_guard import AddressGuard
+from doorstep.wire.http_transport import HttpTransport
+from doorstep.wire.transport import Transport
+
+_LOOPBACK = ip_network("127.0.0.0/8")
+
+
+class sandbox:
+    """Opens the Doorstep for the time of the `with`; afterwards it is as it was, and what was sent is forgotten.
+
+    Nothing is delivered by itself: `drain` does it. Endpoints with a URL are played by `box.network`, and nobody is
+    connected to. With `network=True` they are called for real, those on this machine too (see `Receiver`).
+    """
+
+    def __init__(self, doorstep: Doorstep, *, clock: FakeClock | None = None, network: bool = False) -> None:
+        self._doorstep = doorstep
+        self._clock = clock or FakeClock()
+        self._network = network
+
+    async def __aenter__(self) -> Sandbox:
+        self._box = Sandbox(self._doorstep, self._clock, network=self._network)
+        await self._box.open()
+        return self._box
+
+    async def __aexit__(self, *exc: object) -> None:
+        await self._box.close()
+
+    def __enter__(self) -> BlockingSandbox:
+        self._blocking_box = BlockingSandbox(self._doorstep, self._clock, network=self._network)
+        self._blocking_box.open()
+        return self._blocking_box
+
+    def __exit__(self, *exc: object) -> None:
+        self._blocking_box.close()
+
+
+class _Box(Looking):
+    """What both kinds of sandbox have in common."""
+
+    def __init__(self, doorstep: Doorstep, clock: FakeClock, *, network: bool) -> None:
+        store = MemoryStore(clock)
+        super().__init__(store, clock)
+        self.doorstep = doorstep
+        self.clock = clock
+        self.network = NoNetwork(clock)
+        """Plays the receivers: `box.network.behaves(status(503))`, `box.network.requests`."""
+        self._real_network = network
+        self._swapped = _swapped(doorstep, **self._replacements(store))
+
+    def _replacements(self, store: MemoryStore) -> dict[str, Any]:
+        """What the sandbox has of its own. Handlers and the like are the program's; what a test adds is forgotten."""
+        real = self.doorstep
+        copies = {name: copy(value) for name, value in vars(real).items() if isinstance(value, dict | list)}
+        return copies | {
+            "settings": real.settings.model_copy(update={"database_url": "memory://"}),
+            "store": store,
+            "clock": self.clock,
+            "telemetry": Telemetry(real.telemetry.emit_all, self.hear),
+            "tuning": replace(real.tuning, settle_linger_seconds=0),
+            "guard": AddressGuard([_LOOPBACK]) if self._real_network else real.guard,
+            "_worker": None,  # one that runs already goes on as it was
+            "_home": None,
+            "start": lambda: None,  # a program under test may open its Doorstep as always; it is drained, not started
+        }
+
+    async def _open(self) -> None:
+        with ExitStack() as undo:
+            undo.enter_context(self._swapped)
+            await self.doorstep.open()
+            self._drainer = Drainer(self.doorstep, self.clock, self._transport())
+            self._drainer.open()
+            self._undo = undo.pop_all()
+
+    def _transport(self) -> Transport:
+        if not self._real_network:
+            return self.network
+        return HttpTransport(self.doorstep.guard, self.clock, connections_max=self.doorstep.tuning.places)
+
+    async def _close(self) -> None:
+        with self._undo:
+            await self._drainer.close()
+            await self.doorstep.close()
+
+
+class Sandbox(_Box):
+    """For tests with an event loop."""
+
+    async def open(self) -> None:
+        """What `async with` does first."""
+        await self._open()
+
+    async def close(self) -> None:
+        """What `async with` does last."""
+        await self._close()
+
+    async def drain(self, until: float = 0) -> None:
+        """Do everything that is due, and what follows from it; with `until`, leap through so many seconds."""
+        await self._drainer.drain(until)
+
+
+class BlockingSandbox(_Box):
+    """For tests without one: it runs in a thread."""
+
+    def open(self) -> None:
+        """What `with` does first."""
+        self.doorstep._thread.run(self._open())
+
+    def close(self) -> None:
+        """What `with` does last."""
+        self.doorstep._thread.run(self._close())
+
+    def drain(self, until: float = 0) -> None:
+        """Do everything that is due, and what follows from it; with `until`, leap through so many seconds."""
+        self.doorstep._thread.run(self._drainer.drain(until))
+
+
+@contextmanager
+def _swapped(thing: object, **attributes: Any) -> Iterator[None]:
+    """Lend an object other attributes; afterwards it has exactly those that it had."""
+    own = vars(thing)
+    before = dict(own)
+    own.update(attributes)
+    try:
+        yield
+    finally:
+        own.clear()
+        own.update(before)

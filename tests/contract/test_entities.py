@@ -1,0 +1,268 @@
+"""R9.4: entities of pipelines, as every store keeps them."""
+
+from __future__ import annotations
+
+import asyncio
+from typing import Any
+from uuid import UUID
+
+import pytest
+from msgspec.structs import replace
+
+from doorstep.clock import DAY, SECOND
+from doorstep.errors import InvalidInput, NotFound
+from doorstep.model.act import ActKind, AuditLine
+from doorstep.model.delivery import DeliveryState
+from doorstep.model.endpoint import Endpoint
+from doorstep.model.entity import Entity, EntityChange, EntityFilter, Phase
+from doorstep.model.posting import Posting, PostingOptions
+from doorstep.stores.store import Store
+from tests.builders import NOW, an_org, new_id
+from tests.contract.places import Refused, SqlPlace
+from tests.contract.scene import WEEK, Scene
+
+PIPELINE = "protocol"
+
+
+def an_entity(org_id: UUID, entity_id: str = "p1", **changes: Any) -> Entity:
+    fields: dict[str, Any] = {"entity_id": entity_id, "org_id": org_id, "pipeline": PIPELINE, "status": "uploaded"}
+    fields |= {"phase": Phase.RUNNING, "data": {"path": "a.txt"}, "created_at": NOW, "changed_at": NOW}
+    return Entity(**fields | changes)
+
+
+def a_posting(org_id: UUID, event_id: UUID | None = None) -> Posting:
+    return Posting(
+        event_id=event_id or new_id(),
+        org_id=org_id,
+        event_type="protocol.extracting",
+        payload=b'{"protocol_id": "p1"}',
+        created_at=NOW,
+        options=PostingOptions(correlation_id="p1"),
+    )
+
+
+async def keep(scene: Scene, *entities: Entity) -> list[Entity]:
+    for entity in entities:
+        assert await scene.store.put_entity(entity, 0)
+    return [replace(entity, version=1) for entity in entities]
+
+
+async def ids(scene: Scene, limit: int = 50, **wanted: Any) -> list[str]:
+    """Of all pages of a list."""
+    cursor, found = None, []
+    while True:
+        page = await scene.store.list_entities(scene.org_id, EntityFilter(pipeline=PIPELINE, **wanted), cursor, limit)
+        assert len(page.items) <= limit
+        found += [one.entity_id for one in page.items]
+        cursor = page.next
+        if cursor is None:
+            return found
+
+
+# -- writing -----------------------------------------------------------------------------------------------
+
+
+async def test_an_entity_reads_as_it_was_written(scene: Scene) -> None:
+    entity = an_entity(
+        scene.org_id,
+        data={"text": "nul \0, ünï", "n": [1, 2.5, None, True], "deep": {"a": {}}},
+        error_reason="It could not be read.",
+        metadata={"error": {"code": "X"}},
+        event_id=new_id(),
+    )
+    (kept,) = await keep(scene, entity)
+    assert await scene.store.entity(scene.org_id, PIPELINE, "p1") == kept
+
+
+async def test_two_entities_may_have_the_same_id_in_other_pipelines_and_organizations(scene: Scene) -> None:
+    other = an_org()
+    await scene.store.put_org(other)
+    await keep(scene, an_entity(scene.org_id), an_entity(scene.org_id, pipeline="other"), an_entity(other.org_id))
+    assert not await scene.store.put_entity(an_entity(scene.org_id), 0)
+
+
+async def test_a_write_over_another_version_keeps_nothing_of_it(scene: Scene) -> None:
+    (kept,) = await keep(scene, an_entity(scene.org_id))
+    line = AuditLine(at=NOW, org_id=scene.org_id, actor="ops", action="entity.retry", subjects=("p1",), result="x")
+    change = EntityChange(NOW, "uploaded", "extracting", "attempt 1", None)
+    late = replace(kept, status="extracting")
+    for version in (0, 2, 7):
+        assert not await scene.store.put_entity(late, version, change, [a_posting(scene.org_id)], line)
+    assert await scene.store.entity(scene.org_id, PIPELINE, "p1") == kept
+    assert await scene.store.entity_history(scene.org_id, PIPELINE, "p1") == []
+    assert await scene.store.outbox(10) == []
+    assert (await scene.store.list_audit(scene.org_id)).items == ()
+
+
+async def test_the_entity_its_history_its_events_and_the_audit_are_written_together(scene: Scene) -> None:
+    posting = a_posting(scene.org_id)
+    change = EntityChange(NOW, None, "uploaded", "started", posting.event_id)
+    line = AuditLine(at=NOW, org_id=scene.org_id, actor="ops", action="entity.retry", subjects=("p1",), result="x")
+    assert await scene.store.put_entity(an_entity(scene.org_id), 0, change, [posting], line)
+    assert await scene.store.entity_history(scene.org_id, PIPELINE, "p1") == [change]
+    assert await scene.store.outbox(10) == [posting]
+    assert (await scene.store.list_audit(scene.org_id)).items == (line,)
+
+
+async def test_of_writers_at_once_one_wins(scene: Scene, other_store: Store) -> None:
+    created = await asyncio.gather(
+        *(one.put_entity(an_entity(scene.org_id), 0) for one in [scene.store, other_store] * 5)
+    )
+    assert sum(created) == 1
+    kept = await scene.store.entity(scene.org_id, PIPELINE, "p1")
+    written = await asyncio.gather(
+        *(
+            one.put_entity(replace(kept, status=f"s{n}"), 1, EntityChange(NOW, "uploaded", f"s{n}", "", None))
+            for n, one in enumerate([scene.store, other_store] * 5)
+        )
+    )
+    assert sum(written) == 1
+    winner = f"s{written.index(True)}"
+    assert (await scene.store.entity(scene.org_id, PIPELINE, "p1")).status == winner
+    (line,) = await scene.store.entity_history(scene.org_id, PIPELINE, "p1")
+    assert line.new_status == winner
+
+
+async def test_history_is_read_in_the_order_of_the_changes(scene: Scene) -> None:
+    (entity,) = await keep(scene, an_entity(scene.org_id))
+    changes = [EntityChange(NOW - n, f"s{n}", f"s{n + 1}", f"because {n}", new_id()) for n in range(12)]
+    for change in changes:
+        assert await scene.store.put_entity(entity, entity.version, change)
+        entity = replace(entity, version=entity.version + 1)
+    assert await scene.store.entity_history(scene.org_id, PIPELINE, "p1") == changes
+
+
+async def test_a_stage_may_fail_with_any_text_and_an_id_must_be_storable(scene: Scene) -> None:
+    await keep(scene, an_entity(scene.org_id, error_reason="a\0b\ud800"))
+    assert (await scene.store.entity(scene.org_id, PIPELINE, "p1")).error_reason == "a\ufffdb\ufffd"
+    with pytest.raises(InvalidInput, match="entity_id"):
+        await scene.store.put_entity(an_entity(scene.org_id, "a\0b"), 0)
+
+
+async def test_what_is_unknown_and_what_is_another_organizations_are_the_same(scene: Scene) -> None:
+    await keep(scene, an_entity(scene.org_id))
+    for where in ((new_id(), PIPELINE, "p1"), (scene.org_id, "other", "p1"), (scene.org_id, PIPELINE, "p2")):
+        for read in (scene.store.entity, scene.store.entity_history):
+            with pytest.raises(NotFound, match=where[2]):
+                await read(*where)
+    with pytest.raises(NotFound, match="organization"):
+        await scene.store.put_entity(an_entity(new_id()), 0)
+
+
+async def test_the_database_itself_refuses_a_phase_that_there_is_not(sql_place: SqlPlace, sql_scene: Scene) -> None:
+    await keep(sql_scene, an_entity(sql_scene.org_id))
+    with pytest.raises(Refused):
+        await sql_place.execute("UPDATE doorstep_entities SET phase = 'lost'")
+
+
+# -- lists -------------------------------------------------------------------------------------------------
+
+
+async def test_a_list_goes_through_all_newest_first_and_only_in_its_pipeline(scene: Scene) -> None:
+    await keep(scene, *(an_entity(scene.org_id, f"p{n}") for n in range(7)))
+    await keep(scene, an_entity(scene.org_id, pipeline="other"))
+    assert await ids(scene, limit=3) == [f"p{n}" for n in reversed(range(7))]
+    assert await ids(scene, limit=7) == await ids(scene)
+    assert (await scene.store.list_entities(new_id(), EntityFilter(pipeline=PIPELINE))).items == ()
+
+
+async def test_a_list_of_one_status_has_only_that(scene: Scene) -> None:
+    await keep(scene, *(an_entity(scene.org_id, f"p{n}", status="odd" if n % 2 else "even") for n in range(6)))
+    assert await ids(scene, status="odd", limit=2) == ["p5", "p3", "p1"]
+    assert await ids(scene, status="none") == []
+
+
+async def test_archived_ones_are_hidden_shown_or_alone_and_untouched_dead_ones_are_among_them(scene: Scene) -> None:
+    dead = {"status": "dead_letter", "phase": Phase.DEAD}
+    await keep(
+        scene,
+        an_entity(scene.org_id, "running"),
+        an_entity(scene.org_id, "old", **dead, changed_at=NOW - WEEK - 1),
+        an_entity(scene.org_id, "fresh", **dead, changed_at=NOW - WEEK),
+        an_entity(scene.org_id, "archived", status="archived", phase=Phase.ARCHIVED, changed_at=NOW),
+    )
+    wanted = {"archived_before": NOW - WEEK}
+    assert await ids(scene, archived=False, **wanted) == ["fresh", "running"]
+    assert await ids(scene, archived=True, **wanted) == ["archived", "old"]
+    assert await ids(scene, archived=None, **wanted) == ["archived", "fresh", "old", "running"]
+    assert await ids(scene, archived=False, status="dead_letter", **wanted) == ["fresh"]
+    assert await ids(scene, archived=None, status="dead_letter", **wanted) == ["fresh", "old"]
+
+
+async def test_a_cursor_of_another_list_is_refused(scene: Scene) -> None:
+    for cursor in ("zz", "1.2", "f" * 32):
+        with pytest.raises(InvalidInput, match="cursor"):
+            await scene.store.list_entities(scene.org_id, EntityFilter(pipeline=PIPELINE), cursor)
+    with pytest.raises(InvalidInput, match="status"):
+        await scene.store.list_entities(scene.org_id, EntityFilter(pipeline=PIPELINE, status="a\0"))
+
+
+# -- what the keeper looks for -----------------------------------------------------------------------------
+
+
+async def adrift(scene: Scene, *endpoints: Endpoint, limit: int = 50) -> list[str]:
+    cursor, found = None, []
+    while True:
+        page = await scene.store.adrift(scene.org_id, PIPELINE, [one.endpoint_id for one in endpoints], cursor, limit)
+        found += [one.entity_id for one in page.items]
+        cursor = page.next
+        if cursor is None:
+            return found
+
+
+async def test_an_entity_is_adrift_unless_its_event_is_posted_or_owed(scene: Scene) -> None:
+    (waiting,) = await scene.accept(due_at=scene.now + DAY)
+    (tried,) = await scene.accept()
+    (claim,) = await scene.claim(1)
+    assert claim.event_id == tried.event.event_id
+    dead = await scene.store.delivery(scene.org_id, await scene.in_state(DeliveryState.DEAD))
+    posting = a_posting(scene.org_id)
+    await scene.store.post([posting])
+    for name, event_id in {
+        "posted": posting.event_id,
+        "waiting": waiting.event.event_id,
+        "tried": tried.event.event_id,
+        "dead": dead.event_id,
+        "gone": new_id(),
+        "none": None,
+    }.items():
+        await keep(scene, an_entity(scene.org_id, name, event_id=event_id))
+    await keep(scene, an_entity(scene.org_id, "resting", phase=Phase.RESTING, event_id=new_id()))
+    assert await adrift(scene, scene.endpoint) == ["dead", "gone", "none"]
+    assert await adrift(scene, scene.endpoint, limit=1) == ["dead", "gone", "none"]
+    await scene.store.set_aside(posting.event_id, "nobody wants it", scene.now)
+    assert await adrift(scene, scene.endpoint) == ["posted", "dead", "gone", "none"]
+
+
+async def test_what_another_endpoint_owes_does_not_carry_an_entity(scene: Scene) -> None:
+    other = await scene.add_endpoint(name="other")
+    (submission,) = await scene.accept(endpoints=[scene.endpoint, other], due_at=scene.now)
+    mine = next(one for one in submission.deliveries if one.endpoint_id == scene.endpoint.endpoint_id)
+    await keep(scene, an_entity(scene.org_id, event_id=submission.event.event_id))
+    assert await adrift(scene, scene.endpoint) == []
+    await scene.act(ActKind.SKIP, mine.delivery_id)
+    assert await adrift(scene, scene.endpoint) == ["p1"]
+    assert await adrift(scene, scene.endpoint, other) == []
+    assert await adrift(scene) == ["p1"]
+
+
+async def test_running_entities_are_found_by_their_present_event(scene: Scene) -> None:
+    events = [new_id() for _ in range(3)]
+    await keep(scene, *(an_entity(scene.org_id, f"p{n}", event_id=event) for n, event in enumerate(events)))
+    await keep(scene, an_entity(scene.org_id, "resting", phase=Phase.RESTING, event_id=events[0]))
+    found = await scene.store.expecting(scene.org_id, PIPELINE, [events[0], events[2], new_id()])
+    assert sorted(one.entity_id for one in found) == ["p0", "p2"]
+    assert await scene.store.expecting(scene.org_id, PIPELINE, []) == []
+
+
+async def test_untouched_dead_ones_are_found_oldest_first(scene: Scene) -> None:
+    dead = {"status": "dead_letter", "phase": Phase.DEAD}
+    await keep(
+        scene,
+        an_entity(scene.org_id, "b", **dead, changed_at=NOW - 2 * SECOND),
+        an_entity(scene.org_id, "a", **dead, changed_at=NOW - 3 * SECOND),
+        an_entity(scene.org_id, "fresh", **dead, changed_at=NOW),
+        an_entity(scene.org_id, "running", changed_at=NOW - 9 * SECOND),
+    )
+    assert [one.entity_id for one in await scene.store.untouched(scene.org_id, PIPELINE, NOW, 10)] == ["a", "b"]
+    assert [one.entity_id for one in await scene.store.untouched(scene.org_id, PIPELINE, NOW, 1)] == ["a"]

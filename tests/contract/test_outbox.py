@@ -1,0 +1,201 @@
+"""The outbox: what was posted waits there in its order until it is cleared, and can be read like any other event."""
+
+from __future__ import annotations
+
+import asyncio
+from contextlib import suppress
+from uuid import UUID
+
+import pytest
+
+from doorstep.clock import SECOND
+from doorstep.errors import NotFound
+from doorstep.model.event import EventStatus
+from doorstep.model.posting import Posting, PostingOptions, event_of
+from doorstep.stores.bounds import OUTBOX_BYTES_MAX
+from doorstep.stores.sql.postgres import PostgresStore
+from doorstep.stores.store import Store
+from tests.builders import NOW, a_submission, an_endpoint, new_id
+from tests.contract.places import Place
+from tests.contract.scene import Scene
+
+ALL_OPTIONS = PostingOptions(
+    correlation_id="request-7",
+    endpoint_ids=(new_id(), new_id()),
+    deliver_at=NOW + 5,
+    expires_at=NOW + 6,
+    metadata=' {"a": "\\u0000\\ud800 é"} ',
+    ordering_key="order 1",
+)
+
+
+def a_posting(org_id: UUID, **changes: object) -> Posting:
+    fields: dict[str, object] = {"event_id": new_id(), "org_id": org_id, "event_type": "order.paid"}
+    return Posting(**fields | {"payload": b'{"n": 1}', "created_at": NOW} | changes)  # type: ignore[arg-type]
+
+
+async def ids_in_outbox(store: Store, limit: int = 1_000) -> list[UUID]:
+    return [posting.event_id for posting in await store.outbox(limit)]
+
+
+async def test_what_is_posted_comes_out_as_it_went_in(scene: Scene) -> None:
+    posting = a_posting(scene.org_id, payload=b'\t{"text": "\xc3\xa9\\u0000"} ', options=ALL_OPTIONS)
+    await scene.store.post([posting])
+    assert await scene.store.outbox(10) == [posting]
+
+
+async def test_postings_come_out_in_the_order_of_posting_and_not_of_their_ids(scene: Scene) -> None:
+    made = [a_posting(scene.org_id) for _ in range(4)]
+    shuffled = [made[2], made[0], made[3], made[1]]
+    await scene.store.post(shuffled[:3])
+    await scene.store.post(shuffled[3:])
+    assert await ids_in_outbox(scene.store) == [one.event_id for one in shuffled]
+    assert await ids_in_outbox(scene.store, limit=2) == [one.event_id for one in shuffled[:2]]
+
+
+async def test_only_what_is_cleared_leaves_and_unknown_ids_do_no_harm(scene: Scene) -> None:
+    first, second, third = made = [a_posting(scene.org_id) for _ in range(3)]
+    await scene.store.post(made)
+    await scene.store.clear_outbox([first.event_id, third.event_id, new_id()])
+    await scene.store.clear_outbox([first.event_id])
+    assert await ids_in_outbox(scene.store) == [second.event_id]
+
+
+async def test_clearing_again_what_another_has_cleared_spares_what_came_since(scene: Scene) -> None:
+    """A slow forwarder clears what it read long ago. SQLite gives the key of a removed row to the next one."""
+    old, new = a_posting(scene.org_id), a_posting(scene.org_id)
+    await scene.store.post([old])
+    read_by_the_slow_one = await ids_in_outbox(scene.store)
+    await scene.store.clear_outbox([old.event_id])
+    await scene.store.post([new])
+    await scene.store.clear_outbox(read_by_the_slow_one)
+    assert await ids_in_outbox(scene.store) == [new.event_id]
+
+
+async def test_a_thousand_postings_can_be_cleared_at_once(scene: Scene) -> None:
+    made = [a_posting(scene.org_id) for _ in range(1_000)]
+    await scene.store.post(made)
+    found = await ids_in_outbox(scene.store, 2_000)
+    assert len(found) == 1_000
+    await scene.store.clear_outbox(found)
+    assert await scene.store.outbox(1) == []
+
+
+async def test_no_more_is_read_at_once_than_fits_into_memory_but_always_something(scene: Scene) -> None:
+    long = b'"' + b"x" * (OUTBOX_BYTES_MAX // 2) + b'"'
+    made = [a_posting(scene.org_id, payload=long) for _ in range(3)]
+    await scene.store.post(made)
+    assert await ids_in_outbox(scene.store) == [one.event_id for one in made[:2]]
+    await scene.store.clear_outbox([one.event_id for one in made])
+    await scene.store.post([a_posting(scene.org_id, payload=b'"' + b"x" * OUTBOX_BYTES_MAX + b'"')])
+    assert len(await ids_in_outbox(scene.store)) == 1
+
+
+async def test_an_event_in_the_outbox_is_shown_as_received(scene: Scene) -> None:
+    posting = a_posting(scene.org_id, options=ALL_OPTIONS)
+    await scene.store.post([posting])
+    view = await scene.store.event(scene.org_id, posting.event_id)
+    (summary,) = await scene.store.summaries(scene.org_id, [posting.event_id, new_id()])
+    assert (view.event, view.status, view.deliveries) == (event_of(posting), EventStatus.RECEIVED, 0)
+    assert (summary.event_id, summary.status) == (posting.event_id, EventStatus.RECEIVED)
+    assert (summary.event_type, summary.correlation_id) == (posting.event_type, "request-7")
+    assert await scene.store.deliveries(scene.org_id, posting.event_id) == []
+
+
+async def test_once_accepted_the_event_is_shown_as_it_stands_even_before_the_outbox_is_cleared(scene: Scene) -> None:
+    posting = a_posting(scene.org_id)
+    await scene.store.post([posting])
+    await scene.submit(a_submission(scene.org_id, [scene.endpoint.endpoint_id], event_id=posting.event_id))
+    await scene.claim_one()
+    assert (await scene.store.event(scene.org_id, posting.event_id)).status is EventStatus.QUEUED
+    (summary,) = await scene.store.summaries(scene.org_id, [posting.event_id])
+    assert (summary.status, summary.deliveries) == (EventStatus.QUEUED, 1)
+
+
+async def test_an_event_deleted_before_the_outbox_was_cleared_stays_deleted(scene: Scene) -> None:
+    posting = a_posting(scene.org_id)
+    await scene.store.post([posting])
+    await scene.submit(a_submission(scene.org_id, [scene.endpoint.endpoint_id], event_id=posting.event_id))
+    await scene.store.delete_event(scene.org_id, posting.event_id, "ops", NOW)
+    with pytest.raises(NotFound):
+        await scene.store.event(scene.org_id, posting.event_id)
+    assert await scene.store.summaries(scene.org_id, [posting.event_id]) == []
+
+
+async def test_another_organizations_posting_is_not_found(scene: Scene) -> None:
+    posting, stranger = a_posting(scene.org_id), new_id()
+    nobodys = a_posting(stranger)
+    await scene.store.post([posting, nobodys])
+    for org_id, event_id in ((stranger, posting.event_id), (scene.org_id, nobodys.event_id)):
+        with pytest.raises(NotFound):
+            await scene.store.event(org_id, event_id)
+        assert await scene.store.summaries(org_id, [event_id]) == []
+    with pytest.raises(NotFound):
+        await scene.store.event(stranger, nobodys.event_id)
+
+
+async def test_what_is_set_aside_holds_nobody_up_is_shown_as_failed_and_is_kept_with_its_reason(scene: Scene) -> None:
+    bad, good = a_posting(scene.org_id), a_posting(scene.org_id)
+    await scene.store.post([bad, good])
+    await scene.store.set_aside(bad.event_id, "no endpoint 7", NOW + 5)
+    await scene.store.set_aside(bad.event_id, "another reason", NOW + 6)
+    await scene.store.set_aside(new_id(), "unknown", NOW + 6)
+    assert await ids_in_outbox(scene.store) == [good.event_id]
+    (kept,) = await scene.store.refused(10)
+    assert (kept.event_id, kept.refusal, kept.refused_at) == (bad.event_id, "no endpoint 7", NOW + 5)
+    view = await scene.store.event(scene.org_id, bad.event_id)
+    assert (view.status, view.failed_at) == (EventStatus.FAILED, NOW + 5)
+
+
+async def test_a_posting_can_be_accepted_for_an_endpoint_that_was_deleted_meanwhile(scene: Scene) -> None:
+    """It becomes a dead letter like everything that waits for a deleted endpoint."""
+    endpoint = an_endpoint(scene.org_id, state="deleted")
+    await scene.store.put_endpoint(endpoint, 0)
+    (receipt,) = await scene.submit(a_submission(scene.org_id, [endpoint.endpoint_id]))
+    assert receipt.deliveries == 1
+    buried = await scene.store.bury(endpoint.endpoint_id, "ENDPOINT_DELETED", "gone", NOW, 10)
+    assert len(buried.moves) == 1
+
+
+async def test_of_two_who_want_to_forward_one_holds_the_outbox_until_he_leaves(place: Place) -> None:
+    first, second = await place.open(), await place.open()
+    await _until_connected(first, second)
+    assert await first.hold_outbox("a", NOW, NOW + SECOND)
+    assert await first.hold_outbox("a", NOW + 1, NOW + 2 * SECOND), "who holds it may go on"
+    assert not await second.hold_outbox("b", NOW + SECOND, NOW + 3 * SECOND)
+    await second.leave_outbox("b")
+    assert not await second.hold_outbox("b", NOW + SECOND, NOW + 3 * SECOND)
+    await first.leave_outbox("a")
+    assert await second.hold_outbox("b", NOW + SECOND, NOW + 3 * SECOND)
+    assert not await first.hold_outbox("a", NOW + SECOND, NOW + 4 * SECOND)
+    await first.close()
+    await second.close()
+
+
+async def test_whoever_held_the_outbox_and_is_gone_holds_up_nobody_for_long(place: Place) -> None:
+    first, second = await place.open(), await place.open()
+    await _until_connected(first, second)
+    assert await first.hold_outbox("a", NOW, NOW + SECOND)
+    await first.close()
+    async with asyncio.timeout(10):
+        while not await second.hold_outbox("b", NOW + SECOND, NOW + 2 * SECOND):  # a server notices it soon
+            await asyncio.sleep(0)
+    await second.close()
+
+
+async def _until_connected(*stores: Store) -> None:
+    """The listening connection of PostgreSQL, which holds the outbox there, is made in the background."""
+    async with asyncio.timeout(10):
+        for store in stores:
+            while isinstance(store, PostgresStore) and store._wakeups._connection is None:
+                await asyncio.sleep(0.001)
+
+
+async def test_posting_wakes_who_wants_to_know(scene: Scene, other_store: Store) -> None:
+    woken = asyncio.Event()
+    other_store.on_posted(woken.set)
+    async with asyncio.timeout(10):
+        while not woken.is_set():  # a hint may be lost, so one of many is enough
+            await scene.store.post([a_posting(scene.org_id)])
+            with suppress(TimeoutError):
+                await asyncio.wait_for(woken.wait(), 0.2)

@@ -1,0 +1,54 @@
+"""The tutorial, followed to the letter: its files are written, its commands run, and what they show is compared."""
+
+from __future__ import annotations
+
+import ast
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from tests.docs.pages import DOCS, fences
+from tests.docs.reader import Reader, reading, steps
+from tests.postgres_server import PostgresServer
+
+TUTORIAL = DOCS / "tutorial.md"
+STEPS = steps(TUTORIAL.read_text())
+
+
+@pytest.fixture
+def reader(tmp_path: Path, postgres_server: PostgresServer) -> Iterator[Reader]:
+    """In an empty folder, with what is being tested and a database of PostgreSQL at hand."""
+    postgres_server.create_database("tutorial")
+    places = {
+        "python3 -m venv .venv": "true",
+        "pip install": "true",  # what is being tested is there already
+        "pytest -q": "PYTEST_DISABLE_PLUGIN_AUTOLOAD=1 pytest -q",  # a reader has no plugins
+        "postgresql://shop:secret@127.0.0.1/shop": postgres_server.url("tutorial"),
+    }
+    with reading(tmp_path, places=places) as it:
+        yield it
+    postgres_server.drop_database("tutorial")
+
+
+def test_the_tutorial_works_and_shows_what_the_page_shows(reader: Reader) -> None:
+    for step in STEPS:
+        reader.follow(step)
+
+
+def test_every_file_and_every_command_of_the_tutorial_is_among_the_steps() -> None:
+    commands, files = fences(TUTORIAL, "sh"), fences(TUTORIAL, "python", "toml")
+    assert [step.code for step in STEPS if step.file is None] == commands
+    assert [step.code for step in STEPS if step.file is not None] == files
+    assert len(commands) > 20 and len(files) == 5
+
+
+def test_every_command_that_answers_has_its_answer_on_the_page() -> None:
+    silent = [step.code for step in STEPS if step.file is None and not step.shown]
+    assert [code for code in silent if "doorstep send" in code or "python " in code] == []
+
+
+def test_the_handlers_of_the_tutorial_are_typed() -> None:
+    (shop,) = (step.code for step in STEPS if step.file == "shop.py")
+    functions = [node for node in ast.walk(ast.parse(shop)) if isinstance(node, ast.FunctionDef)]
+    assert functions and all(function.returns for function in functions)

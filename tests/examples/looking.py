@@ -1,0 +1,47 @@
+"""What the tests of all examples look at, through the API as its users see it."""
+
+from __future__ import annotations
+
+from datetime import datetime
+from pathlib import Path
+from uuid import UUID
+
+from doorstep.client.answers.deliveries import Attempt, Delivery
+from doorstep.clock import from_datetime
+from examples.stage import NOON, Stage
+from tests.docs.pages import DOCS, fences
+
+PROFILES = DOCS / "profiles"
+
+
+async def status_of(stage: Stage, event_id: UUID) -> str:
+    return (await stage.api.events.status(event_id)).status
+
+
+async def delivery_of(stage: Stage, event_id: UUID) -> Delivery:
+    """The one delivery of an event."""
+    (delivery,) = (await stage.api.events.read(event_id)).deliveries
+    return delivery
+
+
+async def attempts_of(stage: Stage, event_id: UUID) -> list[Attempt]:
+    """The attempt log of the one delivery of an event."""
+    delivery = await delivery_of(stage, event_id)
+    return list(await stage.api.deliveries.attempts(delivery.delivery_id))
+
+
+def since_noon(instant: datetime | None) -> float:
+    """Seconds since the beginning of the story."""
+    assert instant is not None
+    return (from_datetime(instant) - NOON) / 1_000_000
+
+
+async def starts_of(stage: Stage, event_id: UUID) -> list[float]:
+    """When each of its attempts began."""
+    return [since_noon(attempt.started_at) for attempt in await attempts_of(stage, event_id)]
+
+
+def story_in(page: Path) -> str:
+    """The output of an example as its page shows it."""
+    (text,) = [text for text in fences(page, "text") if text.startswith("day 1 ")]
+    return text.strip()

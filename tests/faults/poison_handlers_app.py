@@ -1,0 +1,81 @@
+"""A program whose handlers do everything that a handler can do to its process: `doorstep worker --app`.
+
+`POISON=shared` runs them in the worker itself.
+"""
+
+from __future__ import annotations
+
+import ctypes
+import os
+import sys
+import time
+
+from doorstep.app import Doorstep
+from doorstep.model.endpoint import CircuitRules
+from doorstep.wire.received import Received
+
+RETRIES = 2
+HANG_SECONDS = 1.0
+MEMORY_MB = 256
+_ISOLATED = os.environ.get("POISON") != "shared"
+_NEVER_OPENS = CircuitRules(failures_max=1_000_000)
+
+doorstep = Doorstep()
+
+
+@doorstep.handler(
+    "poison.*",
+    isolated=_ISOLATED,
+    memory_mb_max=MEMORY_MB if _ISOLATED else None,
+    concurrency_max=2,
+    policy=[0.1] * RETRIES,
+    timeout_seconds=HANG_SECONDS,
+    circuit=_NEVER_OPENS,
+)
+def poison(received: Received) -> object:
+    """The deed is the end of the event type."""
+    deed = received.event_type.removeprefix("poison.")
+    return _DEEDS[deed](received)
+
+
+@doorstep.handler("neighbour", isolated=_ISOLATED, policy=[0.1] * RETRIES)
+def neighbour(received: Received) -> None:
+    """Has a pool of its own, beside the poisonous one."""
+
+
+@doorstep.handler("bystander", policy=[0.1] * RETRIES)
+async def bystander(received: Received) -> None:
+    """Lives in the worker's own event loop."""
+
+
+def _hoard(_: Received) -> None:
+    hoard = []
+    while True:
+        hoard.append(bytes(100_000))
+
+
+def _recurse(received: Received) -> object:
+    return _recurse(received)
+
+
+def _interrupt(_: Received) -> None:
+    raise KeyboardInterrupt
+
+
+def _close_output(_: Received) -> None:
+    sys.stdout.close()
+    os.close(1)
+
+
+_DEEDS = {
+    "exit": lambda _: os._exit(9),
+    "segfault": lambda _: ctypes.string_at(0),
+    "memory": _hoard,
+    "hang": lambda _: time.sleep(30),
+    "system_exit": lambda _: sys.exit(3),
+    "interrupt": _interrupt,
+    "recursion": _recurse,
+    "close_output": _close_output,
+    "rubbish": lambda _: object(),
+    "harmless": lambda _: "ok",
+}

@@ -1,0 +1,93 @@
+"""Programs with Doorstep inside, as people write them: each a file in a folder of its own, run by a real Python."""
+
+from __future__ import annotations
+
+import signal
+import sqlite3
+import subprocess
+import sys
+from collections.abc import Iterator, Mapping
+from contextlib import closing, contextmanager
+from pathlib import Path
+from typing import Any
+
+from tests.integration.program import PATIENCE_SECONDS, clean_environment
+
+DATABASE = "app.db"
+
+
+def write(folder: Path, name: str, code: str) -> None:
+    (folder / f"{name}.py").write_text(code)
+
+
+def run(folder: Path, *arguments: str, environment: Mapping[str, str] | None = None) -> str:
+    """Run `python …` to its end, which must be a good one; returns what it printed."""
+    done = subprocess.run(
+        [sys.executable, *arguments],
+        cwd=folder,
+        env=clean_environment() | dict(environment or {}),
+        capture_output=True,
+        text=True,
+        timeout=2 * PATIENCE_SECONDS,
+        check=False,
+    )
+    assert done.returncode == 0, done.stderr
+    assert not done.stderr, done.stderr
+    return done.stdout
+
+
+@contextmanager
+def started(folder: Path, *arguments: str, environment: Mapping[str, str] | None = None) -> Iterator[Started]:
+    """`python …` in the background; ended, if need be by force, at the end."""
+    with (folder / "out").open("ab") as out, (folder / "err").open("ab") as err:
+        process = subprocess.Popen(
+            [sys.executable, *arguments],
+            cwd=folder,
+            env=clean_environment() | dict(environment or {}),
+            stdin=subprocess.DEVNULL,
+            stdout=out,
+            stderr=err,
+            start_new_session=True,
+        )
+    try:
+        yield Started(process, folder)
+    finally:
+        process.kill()
+        process.wait()
+
+
+class Started:
+    """A program at work."""
+
+    def __init__(self, process: subprocess.Popen[bytes], folder: Path) -> None:
+        self.process = process
+        self._folder = folder
+
+    @property
+    def said(self) -> str:
+        """All that it wrote, to either output."""
+        return (self._folder / "out").read_text() + (self._folder / "err").read_text()
+
+    def stop(self, number: int = signal.SIGTERM) -> int:
+        """Ask it to end; its exit code."""
+        self.process.send_signal(number)
+        return self.process.wait(PATIENCE_SECONDS)
+
+
+def rows(folder: Path, statement: str) -> list[tuple[Any, ...]]:
+    """What is in the program's SQLite database; nothing while there is none."""
+    if not (folder / DATABASE).exists():
+        return []
+    with closing(sqlite3.connect(folder / DATABASE)) as connection:
+        try:
+            return connection.execute(statement).fetchall()
+        except sqlite3.OperationalError:
+            return []  # not migrated yet
+
+
+def event_types(folder: Path) -> list[str]:
+    return [row[0] for row in rows(folder, "SELECT event_type FROM doorstep_events ORDER BY id")]
+
+
+def states(folder: Path) -> list[str]:
+    return [row[0] for row in rows(folder, "SELECT state FROM doorstep_deliveries ORDER BY id")]

@@ -1,0 +1,127 @@
+"""Programs that declare handlers and start at the same moment, on both stores: they agree on one set of endpoints."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import subprocess
+import sys
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from doorstep.app import Doorstep
+from doorstep.bootstrap import DEFAULT_ORG
+from doorstep.config import Settings
+from doorstep.model.endpoint import Endpoint, EndpointState
+from doorstep.sealing import new_secret_key
+from doorstep.wire.received import Received
+from tests.integration.embedding import write
+from tests.integration.program import PATIENCE_SECONDS, clean_environment
+
+STARTS = 4
+
+
+@pytest.fixture(params=["sqlite", "postgres"])
+async def settings(request: pytest.FixtureRequest, tmp_path: Path) -> Settings:
+    """Of a database with its tables, and nothing else."""
+    sqlite = request.param == "sqlite"
+    url = f"sqlite:///{tmp_path}/app.db" if sqlite else request.getfixturevalue("postgres_url")
+    made = Settings(database_url=url, secret_key=new_secret_key(), admin_key="an-admin-key")
+    await Doorstep(made).store.migrate()
+    return made
+
+
+def a_program(settings: Settings, timeout_seconds: float = 3) -> Doorstep:
+    ds = Doorstep(settings)
+
+    @ds.handler("order.*", policy=[1, 2], timeout_seconds=timeout_seconds)
+    def ship(event: Received) -> None: ...
+
+    @ds.handler("order.paid", name="bill it", code_map={"77": "RATE_LIMIT"})
+    def bill(event: Received) -> None: ...
+
+    return ds
+
+
+async def starts(settings: Settings, *timeouts: float) -> list[Endpoint]:
+    """So many at once; each has a store of its own. What is there then, by name."""
+    programs = [a_program(settings, timeout) for timeout in timeouts]
+    await asyncio.gather(*(program.open(migrate=False) for program in programs))
+    endpoints = await programs[0].endpoints()
+    await asyncio.gather(*(program.close() for program in programs))
+    return sorted(endpoints, key=lambda endpoint: endpoint.name)
+
+
+async def test_programs_that_start_at_once_make_each_endpoint_once(settings: Settings) -> None:
+    bill, ship = await starts(settings, *[3] * STARTS)
+    assert [bill.name, ship.name] == ["bill it", "ship"]
+    assert (ship.timeout_seconds, ship.version, bill.version) == (3, 1, 1)
+
+
+async def test_a_change_that_all_bring_at_once_is_written_once_and_of_different_ones_the_last_stands(
+    settings: Settings,
+) -> None:
+    _, before = await starts(settings, 3)
+    bill, changed = await starts(settings, *[5] * STARTS)
+    assert (changed.endpoint_id, changed.timeout_seconds, changed.version) == (before.endpoint_id, 5, 2)
+    assert (changed.secrets, bill.version) == (before.secrets, 1)
+    _, torn = await starts(settings, 6, 7, 8)
+    assert torn.timeout_seconds in (6, 7, 8)
+    assert (await starts(settings, 9))[1].timeout_seconds == 9
+
+
+async def test_what_an_operator_did_outlasts_the_next_start(settings: Settings) -> None:
+    async with a_program(settings) as ds:
+        (ship,) = [endpoint for endpoint in await ds.endpoints() if endpoint.name == "ship"]
+        await ds.pause_endpoint(DEFAULT_ORG, ship.endpoint_id, "ops", "for a while")
+    _, kept = await starts(settings, 9)
+    assert (kept.endpoint_id, kept.state, kept.timeout_seconds) == (ship.endpoint_id, EndpointState.PAUSED, 9)
+    async with a_program(settings) as ds:
+        await ds.delete_endpoint(DEFAULT_ORG, ship.endpoint_id, "ops")
+    _, back = await starts(settings, 3)
+    assert back.endpoint_id != ship.endpoint_id and (back.name, back.state) == ("ship", EndpointState.ACTIVE)
+
+
+APP = """
+import asyncio, json, sys
+from doorstep import Doorstep
+ds = Doorstep()
+
+@ds.handler("order.*")
+def ship(event): ...
+
+async def main():
+    print("ready", flush=True)
+    sys.stdin.readline()
+    await ds.open()
+    print(json.dumps([[str(one.endpoint_id), one.name, one.version] for one in await ds.endpoints()]))
+    await ds.close()
+
+asyncio.run(main())
+"""
+
+
+def test_so_do_first_starts_in_processes_of_their_own(settings: Settings, tmp_path: Path) -> None:
+    write(tmp_path, "app", APP)
+    assert settings.secret_key is not None
+    given = {
+        "DOORSTEP_DATABASE_URL": settings.database_url,
+        "DOORSTEP_SECRET_KEY": settings.secret_key.get_secret_value(),
+        "DOORSTEP_ADMIN_KEY": "an-admin-key",
+    }
+    pipe: Any = subprocess.PIPE
+    command, environment = [sys.executable, "app.py"], clean_environment() | given
+    begun = [
+        subprocess.Popen(command, cwd=tmp_path, env=environment, stdin=pipe, stdout=pipe, stderr=pipe, text=True)
+        for _ in range(STARTS)
+    ]
+    assert [one.stdout.readline() for one in begun] == ["ready\n"] * STARTS  # type: ignore[union-attr]
+    for one in begun:
+        one.stdin.write("\n")  # type: ignore[union-attr]
+        one.stdin.flush()  # type: ignore[union-attr]
+    ended = [one.communicate(timeout=2 * PATIENCE_SECONDS) for one in begun]
+    assert not any(one.returncode for one in begun), ended
+    seen = [json.loads(out) for out, _ in ended]
+    assert len(seen[0]) == 1 and all(one == seen[0] for one in seen)

@@ -1,0 +1,172 @@
+"""Sending from programs of every kind: scripts, threads, forked processes, event loops, handlers."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+from tests.integration.embedding import event_types, run, states, write
+
+DS = """
+from doorstep import Doorstep
+ds = Doorstep("sqlite:///app.db")
+"""
+
+
+def test_a_script_sends_with_one_call_and_may_simply_end(tmp_path: Path) -> None:
+    receipt = run(tmp_path, "-c", DS + "print(ds.send_sync('order.paid', {'order': 1}).event_id)")
+    assert len(receipt.strip()) == 36 and event_types(tmp_path) == ["order.paid"]
+
+
+def test_a_script_may_also_close_and_go_on_later(tmp_path: Path) -> None:
+    code = DS + "for n in range(3):\n    ds.send_sync(f'n.{n}', {})\n    ds.close_sync()\nds.close_sync()"
+    run(tmp_path, "-c", code)
+    assert event_types(tmp_path) == ["n.0", "n.1", "n.2"]
+
+
+def test_threads_that_send_at_once_open_it_once_and_all_their_events_are_there(tmp_path: Path) -> None:
+    code = """
+from concurrent.futures import ThreadPoolExecutor
+opened = []
+open_it = ds.open
+async def counted():
+    opened.append(1)
+    await open_it()
+ds.open = counted
+with ThreadPoolExecutor(16) as pool:
+    receipts = list(pool.map(lambda n: ds.send_sync("n", n), range(200)))
+print(len(opened), len({receipt.event_id for receipt in receipts}))
+"""
+    assert run(tmp_path, "-c", DS + code) == "1 200\n"
+    assert len(event_types(tmp_path)) == 200
+
+
+def test_processes_forked_from_one_that_has_sent_send_on_connections_of_their_own(tmp_path: Path) -> None:
+    """As gunicorn does with --preload."""
+    code = """
+import os
+ds.send_sync("parent", 0)
+children = []
+for n in range(4):
+    if not (child := os.fork()):
+        for m in range(5):
+            ds.send_sync("child", m)
+        os._exit(0)
+    children.append(child)
+ds.send_sync("parent", 1)
+print([os.waitpid(child, 0)[1] for child in children])
+ds.send_sync("parent", 2)
+"""
+    assert run(tmp_path, "-c", DS + code) == "[0, 0, 0, 0]\n"
+    assert sorted(event_types(tmp_path)) == ["child"] * 20 + ["parent"] * 3
+
+
+def test_the_blocking_call_is_refused_inside_an_event_loop_with_what_to_do(tmp_path: Path) -> None:
+    code = """
+import asyncio
+async def main():
+    for _ in range(2):
+        try:
+            ds.send_sync("x", 1)
+        except RuntimeError as error:
+            print(error)
+        await ds.send("y", 1)
+    await ds.close()
+asyncio.run(main())
+"""
+    sentence = "this call would block the running event loop; await the asynchronous one instead\n"
+    assert run(tmp_path, "-c", DS + code) == 2 * sentence
+    assert event_types(tmp_path) == ["y", "y"]
+
+
+def test_the_first_of_many_tasks_that_send_opens_it(tmp_path: Path) -> None:
+    code = """
+import asyncio
+async def main():
+    await asyncio.gather(*(ds.send("n", n) for n in range(50)))
+    await ds.close()
+asyncio.run(main())
+"""
+    run(tmp_path, "-c", DS + code)
+    assert len(event_types(tmp_path)) == 50
+
+
+def test_one_doorstep_serves_threads_and_event_loops_whichever_came_first(tmp_path: Path) -> None:
+    code = """
+import asyncio
+ds.send_sync("thread", 1)
+asyncio.run(ds.send("loop", 1))
+ds.send_sync("thread", 2)
+asyncio.run(ds.send("loop", 2))
+
+async def at_work():
+    async with ds:
+        await ds.send("worker", 1)
+        await asyncio.to_thread(ds.send_sync, "worker", 2)
+asyncio.run(at_work())
+ds.send_sync("thread", 3)
+asyncio.run(at_work())
+"""
+    run(tmp_path, "-c", DS + code)
+    assert event_types(tmp_path) == ["thread", "loop", "thread", "loop", *["worker"] * 2, "thread", *["worker"] * 2]
+
+
+def test_an_event_loop_that_stands_still_is_told_instead_of_waited_for(tmp_path: Path) -> None:
+    code = """
+import asyncio
+loop = asyncio.new_event_loop()
+loop.run_until_complete(ds.open())
+try:
+    ds.send_sync("x", 1)
+except RuntimeError as error:
+    print(error)
+loop.run_until_complete(ds.close())
+loop.close()
+ds.send_sync("y", 1)
+"""
+    said = run(tmp_path, "-c", DS + code)
+    assert said == "the event loop that Doorstep was opened in stands still; close it there first\n"
+    assert event_types(tmp_path) == ["y"]
+
+
+def test_handlers_send_on_plain_ones_with_the_blocking_call_and_isolated_ones_too(tmp_path: Path) -> None:
+    write(
+        tmp_path,
+        "relay",
+        DS
+        + """
+import asyncio, threading
+
+ended = threading.Event()
+
+@ds.handler("start")
+def plain(event):
+    ds.send_sync("second", {})
+
+@ds.handler("second")
+async def asynchronous(event):
+    await ds.send("third", {})
+
+@ds.handler("third", isolated=True)
+def isolated(event):
+    ds.send_sync("fourth", {})
+
+@ds.handler("fourth", isolated=True)
+async def isolated_and_asynchronous(event):
+    await ds.send("end", {})
+
+@ds.handler("end")
+def end(event):
+    ended.set()
+
+async def main():
+    async with ds:
+        await ds.send("start", {})
+        assert await asyncio.to_thread(ended.wait, 30)
+
+if __name__ == "__main__":
+    asyncio.run(main())
+""",
+    )
+    run(tmp_path, "relay.py")
+    assert event_types(tmp_path) == ["start", "second", "third", "fourth", "end"]
+    assert set(states(tmp_path)) == {"delivered"}

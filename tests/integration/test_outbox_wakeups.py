@@ -1,0 +1,109 @@
+"""Whoever posts need not wait for a poll: where the database does not tell of commits, Doorstep does."""
+
+from __future__ import annotations
+
+import asyncio
+import sqlite3
+import threading
+from contextlib import closing
+from pathlib import Path
+
+import psycopg
+import pytest
+from pydantic import SecretStr
+
+from doorstep import Doorstep, Settings
+from doorstep.services import forwarder
+from tests.integration import outbox_shop as shop
+
+NEVER_SECONDS = 3_600.0
+
+
+@pytest.fixture(autouse=True)
+def _no_polling(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(forwarder, "POLL_SECONDS", NEVER_SECONDS)
+    monkeypatch.setattr(forwarder, "NOTICED_POLL_SECONDS", NEVER_SECONDS)
+
+
+async def until_asleep(ds: Doorstep) -> None:
+    """Until its forwarder would look again only after minutes."""
+    ds._forwarder._pause_seconds = NEVER_SECONDS
+    ds._forwarder.wake.set()
+    await asyncio.sleep(0.05)
+
+
+async def test_a_process_that_only_sends_tells_the_worker_in_another(postgres_url: str) -> None:
+    async with shop.running(postgres_url) as (worker, arrived):
+        sender = Doorstep(Settings(database_url=postgres_url, secret_key=SecretStr(shop.SECRET)))
+        await sender.open()
+        await until_asleep(worker)
+        await asyncio.sleep(0.2)  # until the sender listens, and so can tell
+        with psycopg.connect(postgres_url) as connection:
+            sender.send("order.paid", {"order": "1"}, connection=connection)
+        await shop.until_forwarded(worker, arrived, 1)
+        await sender.close()
+
+
+async def test_a_thread_that_commits_at_once_wakes_the_worker_of_its_own_process(postgres_url: str) -> None:
+    async with shop.running(postgres_url) as (ds, arrived):
+        await until_asleep(ds)
+
+        def order() -> None:
+            with psycopg.connect(postgres_url) as connection:
+                ds.send("order.paid", {"order": "1"}, connection=connection)
+
+        thread = threading.Thread(target=order)
+        thread.start()
+        await shop.until_forwarded(ds, arrived, 1)
+        thread.join()
+
+
+async def test_on_sqlite_the_commit_of_a_program_that_knows_of_no_worker_is_noticed(tmp_path: Path) -> None:
+    path = tmp_path / "shop.db"
+    async with shop.running(f"sqlite:///{path}") as (ds, arrived):
+        await until_asleep(ds)
+        with closing(sqlite3.connect(path)) as connection:
+            Doorstep(f"sqlite:///{path}").send("order.paid", {"order": "1"}, connection=connection)
+            connection.commit()
+        await shop.until_forwarded(ds, arrived, 1)
+
+
+async def test_waking_what_is_closed_does_nothing(tmp_path: Path) -> None:
+    ds = Doorstep(f"sqlite:///{tmp_path / 'shop.db'}")
+    ds.wake()
+    await ds.open()
+    await ds.close()
+    ds.wake()
+
+
+async def test_the_control_without_any_hint_nothing_arrives(postgres_url: str) -> None:
+    async with shop.running(postgres_url) as (ds, arrived):
+        await until_asleep(ds)
+        with psycopg.connect(postgres_url) as connection:
+            Doorstep(postgres_url).send("order.paid", {"order": "1"}, connection=connection)
+        await asyncio.sleep(0.3)
+        assert arrived == []
+        ds.wake()
+        await shop.until_forwarded(ds, arrived, 1)
+
+
+async def test_two_workers_forward_each_event_once_and_say_so_once(postgres_url: str) -> None:
+    said: list[str] = []
+
+    def hear(facts: object) -> None:
+        said.extend(one.event_id for one in facts if getattr(one, "new_status", "") == "received")  # type: ignore
+
+    async with shop.running(postgres_url) as (one, _):
+        one.telemetry.subscribe(hear)
+        await shop.execute(postgres_url, "DROP TABLE orders")
+        async with shop.running(postgres_url) as (other, _):
+            other.telemetry.subscribe(hear)
+            posted = []
+            for number in range(40):
+                with psycopg.connect(postgres_url) as connection:
+                    posted.append(one.send("order.paid", {"order": str(number)}, connection=connection).event_id)
+                other.wake()
+            async with asyncio.timeout(shop.PATIENCE_SECONDS):
+                while len(said) < 40 or await one.store.any_posted():
+                    await asyncio.sleep(0.005)
+    assert sorted(said) == sorted(posted)

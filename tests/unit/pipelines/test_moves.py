@@ -1,0 +1,104 @@
+"""What becomes of an entity: pure, one turn after the other."""
+
+from __future__ import annotations
+
+import pytest
+from msgspec.structs import replace
+
+from doorstep.model.delivery import IllegalTransition
+from doorstep.model.entity import Entity, Phase
+from doorstep.pipelines import moves
+from doorstep.pipelines.moves import Trouble, Turn
+from tests.builders import NOW, new_id
+from tests.unit.pipelines.declared import protocols
+
+PLAN = protocols().plan
+ORG, EVENT, NEXT = new_id(), new_id(), new_id()
+TROUBLE = Trouble("It is blurred.", "transient", "BLURRED", 2)
+
+
+def started() -> Turn:
+    return moves.started(PLAN, ORG, "p1", {"path": "a"}, NOW, EVENT)
+
+
+def at(status: str, **changes: object) -> Entity:
+    fields = {"status": status, "phase": PLAN.phases[status], **changes}
+    return replace(started().entity, **fields)
+
+
+def test_a_new_entity_goes_with_the_event_of_its_first_stage() -> None:
+    turn = started()
+    (posting,) = turn.posted
+    assert (posting.event_id, posting.event_type) == (turn.entity.event_id, "protocol.extracting")
+    assert (posting.payload, posting.options.correlation_id) == (b'{"protocol_id":"p1"}', "p1")
+    assert turn.entity.phase is Phase.RUNNING
+
+
+def test_a_try_that_begins_writes_no_history_where_the_status_stays() -> None:
+    assert moves.begun(PLAN, at("extracting"), "extracting", NOW, 2).change is None
+    again = moves.begun(PLAN, at("extraction_failed"), "extracting", NOW, 2)
+    assert again.change is not None and again.change.reason == "attempt 2"
+
+
+def test_a_stage_that_is_done_sends_the_event_of_the_next_in_the_same_turn() -> None:
+    turn = moves.finished(PLAN, at("extracting", error_reason="old"), "extracting", {"text": "x"}, NOW + 1, NEXT)
+    assert (turn.entity.status, turn.entity.data, turn.entity.error_reason) == ("grounding", {"text": "x"}, None)
+    assert [one.event_id for one in turn.posted] == [NEXT] == [turn.entity.event_id]
+    assert turn.change is not None and turn.change.event_id == EVENT, "the one that brought it there"
+
+
+def test_at_a_gate_an_entity_has_no_event_so_a_repetition_of_its_last_one_is_passed_over() -> None:
+    turn = moves.finished(PLAN, at("grounding"), "grounding", None, NOW, NEXT)
+    assert (turn.entity.status, turn.entity.event_id, turn.posted) == ("pending_review", None, ())
+    assert turn.entity.data == {"path": "a"}, "a stage that returns nothing leaves it"
+
+
+def test_a_failure_is_told_to_people_and_to_programs_and_a_retry_forgets_both() -> None:
+    failed = moves.failed(PLAN, at("extracting", metadata={"own": 1}), PLAN.stage("extracting"), TROUBLE, NOW).entity
+    assert (failed.status, failed.error_reason) == ("extraction_failed", "It is blurred.")
+    assert failed.metadata["error"] == {
+        "category": "transient",
+        "code": "BLURRED",
+        "attempt_count": 2,
+        "event_id": str(EVENT),
+        "at": "2025-06-15T15:06:40.000000Z",
+    }
+    again = moves.retried(PLAN, failed, "ops", "", NOW, NEXT).entity
+    assert (again.status, again.error_reason, again.metadata, again.event_id) == ("uploaded", None, {"own": 1}, NEXT)
+
+
+def test_what_is_given_up_keeps_its_event_for_an_operator_who_retries_the_delivery() -> None:
+    dead = moves.given_up(PLAN, at("extraction_failed"), TROUBLE, NOW).entity
+    assert (dead.status, dead.phase, dead.event_id) == ("dead_letter", Phase.DEAD, EVENT)
+    assert moves.begun(PLAN, dead, "extracting", NOW, 4).entity.status == "extracting"
+
+
+def test_people_are_named_in_history_and_audit() -> None:
+    waiting = at("pending_review", event_id=None)
+    for turn, action, reason in (
+        (moves.approved(PLAN, waiting, "mary", NOW, NEXT), "entity.approve", "approved by mary"),
+        (moves.rejected(PLAN, waiting, "mary", "unsigned", NOW), "entity.reject", "rejected by mary: unsigned"),
+        (moves.retried(PLAN, at("archived"), "mary", "", NOW, NEXT), "entity.retry", "retried by mary"),
+    ):
+        assert turn.line is not None and turn.change is not None
+        assert (turn.line.action, turn.line.actor, turn.line.result) == (action, "mary", turn.entity.status)
+        assert turn.change.reason == reason
+
+
+def test_a_turn_that_the_plan_does_not_know_cannot_be_made() -> None:
+    for turn in (
+        lambda: moves.begun(PLAN, at("complete"), "extracting", NOW, 1),
+        lambda: moves.failed(PLAN, at("pending_review"), PLAN.stage("grounding"), TROUBLE, NOW),
+        lambda: moves.given_up(PLAN, at("complete"), TROUBLE, NOW),
+        lambda: moves.retried(PLAN, at("grounding"), "ops", "", NOW, NEXT),
+        lambda: moves.archived(PLAN, at("complete"), NOW),
+    ):
+        with pytest.raises(IllegalTransition):
+            turn()
+
+
+def test_an_untouched_dead_letter_is_seen_as_archived_from_that_instant_on() -> None:
+    dead = at("dead_letter")
+    assert moves.as_seen(PLAN, dead, NOW).status == "dead_letter"
+    assert moves.as_seen(PLAN, dead, NOW + 1).status == "archived"
+    assert moves.as_seen(PLAN, at("complete"), NOW + 1).status == "complete"

@@ -1,0 +1,47 @@
+"""The Forwarder looks at once when there was something, soon after a hint, and seldom otherwise."""
+
+from __future__ import annotations
+
+from doorstep.services.forwarder import NOTICED_POLL_SECONDS, POLL_SECONDS, Forwarder
+
+
+class Outbox:
+    """How many each look finds; nothing when there is no more."""
+
+    def __init__(self, *found: int) -> None:
+        self._found = list(found)
+
+    async def __call__(self) -> int:
+        return self._found.pop(0) if self._found else 0
+
+
+async def rest(forwarder: Forwarder) -> list[float | None]:
+    """The pauses until it is back at its slowest."""
+    pauses = [await forwarder.run_once()]
+    while len(pauses) < 2 or pauses[-1] != pauses[-2]:
+        pauses.append(await forwarder.run_once())
+    return pauses
+
+
+async def test_it_looks_again_at_once_until_there_is_nothing() -> None:
+    forwarder = Forwarder(Outbox(500, 500, 3), noticed=False)
+    assert [await forwarder.run_once() for _ in range(3)] == [0.0, 0.0, 0.0]
+    assert await forwarder.run_once() != 0.0
+
+
+async def test_pauses_grow_to_the_poll_and_a_hint_makes_them_short_again() -> None:
+    forwarder = Forwarder(Outbox(), noticed=False)
+    first = await rest(forwarder)
+    assert first == sorted(first)  # type: ignore[type-var]
+    assert first[-1] == POLL_SECONDS
+    forwarder.hint()
+    assert forwarder.wake.is_set()
+    assert await rest(forwarder) == first, "the commit may come a little after the hint"
+
+
+async def test_where_commits_are_noticed_a_hint_is_one_look_and_a_poll_is_seldom() -> None:
+    forwarder = Forwarder(Outbox(), noticed=True)
+    assert (await rest(forwarder))[-1] == NOTICED_POLL_SECONDS
+    forwarder.hint()
+    assert forwarder.wake.is_set()
+    assert await forwarder.run_once() == NOTICED_POLL_SECONDS

@@ -1,0 +1,26 @@
+"""The tests that docs/testing.md shows are run as they stand there."""
+
+from __future__ import annotations
+
+import asyncio
+import inspect
+import runpy
+from pathlib import Path
+
+import pytest
+
+from tests.docs.pages import DOCS, fences
+
+
+def test_every_example_of_the_page_passes_and_leaves_nothing_behind(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    page = tmp_path / "page.py"
+    page.write_text("\n\n".join(["import pytest", *fences(DOCS / "testing.md", "python")]))
+    monkeypatch.chdir(tmp_path)
+    found = runpy.run_path(str(page))
+    tests = [found[name] for name in found if name.startswith("test_")]
+    assert len(tests) == 4
+    for test in tests:
+        asyncio.run(test()) if inspect.iscoroutinefunction(test) else test()
+    assert [path.name for path in tmp_path.iterdir()] == ["page.py"]

@@ -1,0 +1,102 @@
+"""Handlers that do to their process whatever a handler can do to it."""
+
+from __future__ import annotations
+
+import asyncio
+import ctypes
+import os
+import subprocess
+import sys
+import time
+
+from doorstep.errors import Permanent
+from doorstep.wire.received import Received
+
+
+def do(received: Received) -> object:
+    """What the event type says."""
+    return _DEEDS[received.event_type](received)
+
+
+async def do_async(received: Received) -> object:
+    await asyncio.sleep(0)
+    return _DEEDS[received.event_type](received)
+
+
+class Shelf:
+    """Functions may also be found inside of something."""
+
+    @staticmethod
+    def do(received: Received) -> object:
+        return do(received)
+
+
+def _report(received: Received) -> object:
+    return {"pid": os.getpid(), "org": received.org_id, "metadata": received.metadata}
+
+
+def _refuse(_: Received) -> None:
+    raise Permanent("CARRIER_9", "no such number", response={"their": "words"})
+
+
+def _quote(received: Received) -> None:
+    raise ValueError(f"cannot use {received.payload!r}")
+
+
+def _hang(_: Received) -> None:
+    time.sleep(60)
+
+
+def _hang_with_child(received: Received) -> None:
+    """The program that it started is told by the payload where to leave its id."""
+    started = subprocess.Popen(["sleep", "60"])
+    with open(received.json()["pids"], "w") as file:
+        file.write(f"{os.getpid()} {started.pid}")
+    started.wait()
+
+
+def _hoard(_: Received) -> None:
+    hoard = []
+    while True:
+        hoard.append(bytes(10_000))
+
+
+def _babble(_: Received) -> None:
+    """Finds the connection to the worker among its open files, and writes nonsense into it."""
+    for handle in range(3, 64):
+        if os.path.exists(f"/proc/self/fd/{handle}") and "socket" in os.readlink(f"/proc/self/fd/{handle}"):
+            os.write(handle, b"\x00\x00\x00\x05hello")
+    time.sleep(60)
+
+
+def _fork(_: Received) -> object:
+    return os.fork() and os.getpid()
+
+
+def _recurse(received: Received) -> object:
+    return _recurse(received)
+
+
+def _close_output(_: Received) -> str:
+    sys.stdout.close()
+    os.close(1)
+    return "closed"
+
+
+_DEEDS = {
+    "report": _report,
+    "refuse": _refuse,
+    "quote": _quote,
+    "hang": _hang,
+    "hang with child": _hang_with_child,
+    "hoard": _hoard,
+    "babble": _babble,
+    "fork": _fork,
+    "recurse": _recurse,
+    "close output": _close_output,
+    "exit": lambda _: os._exit(3),
+    "leave": lambda _: sys.exit(4),
+    "interrupt": lambda _: (_ for _ in ()).throw(KeyboardInterrupt()),
+    "segfault": lambda _: ctypes.string_at(0),
+    "rubbish": lambda _: object(),
+}
