@@ -17,6 +17,7 @@ from bench.measures import (
     claim,
     dispatch,
     fairness,
+    handlers,
     idle,
     latency,
     memory,
@@ -26,10 +27,12 @@ from bench.measures import (
     retries,
 )
 from bench.receiver import Receiver
+from bench.rivals import measure as rivals
 from bench.setting import Setting
 
 MEASURES: dict[str, Callable[[Setting], Iterator[Figure]]] = {
     "dispatch": dispatch.measure,
+    "handlers": handlers.measure,
     "accept": accept.measure,
     "latency": latency.measure,
     "fairness": fairness.measure,
@@ -42,6 +45,8 @@ MEASURES: dict[str, Callable[[Setting], Iterator[Figure]]] = {
     "processes": processes.measure,
     "memory": memory.measure,
 }
+ON_REQUEST: dict[str, Callable[[Setting], Iterator[Figure]]] = {"rivals": rivals.measure}
+"""Not without being named: it installs other people's packages, into an environment of their own."""
 
 
 def main() -> None:
@@ -66,7 +71,7 @@ def _run(name: str, setting: Setting, figures: list[Figure]) -> bool:
     started = time.monotonic()
     print(f"\n{name}", flush=True)
     try:
-        for figure in MEASURES[name](setting):
+        for figure in (MEASURES | ON_REQUEST)[name](setting):
             print_figure(figure)
             figures.append(figure)
     except Exception:  # noqa: BLE001  whatever it was, it is told
@@ -82,7 +87,8 @@ def _stores(choice: str) -> tuple[StoreName, ...]:
 
 def _arguments() -> argparse.Namespace:
     parser = argparse.ArgumentParser(prog="bench", description=__doc__)
-    parser.add_argument("names", nargs="*", metavar="name", choices=[*MEASURES, []], help=", ".join(MEASURES))
+    names = [*MEASURES, *ON_REQUEST]
+    parser.add_argument("names", nargs="*", metavar="name", choices=[*names, []], help=", ".join(names))
     parser.add_argument("--store", choices=("sqlite", "postgres", "both"), default="both")
     parser.add_argument("--quick", action="store_true", help="smaller numbers, a few minutes in all")
     return parser.parse_args()

@@ -1,0 +1,129 @@
+"""What a delivery to a Python function costs: claim, call, settled with its attempt row, in CPU per delivery.
+
+The functions do nothing, so all of it is ours. Async ones run in the event loop, plain ones in threads. The yardstick
+is the bare HTTP client of `dispatch`: a handler needs no client, so the whole path must stay within twice of one.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import os
+import tempfile
+from collections.abc import Iterator
+from dataclasses import dataclass
+
+import uvloop
+
+from bench.bare_client import Cost, post_all
+from bench.databases import Database, StoreName
+from bench.delivered import Delivered
+from bench.figures import Figure, at_most
+from bench.setting import PAYLOAD, Setting, settings_for
+from bench.timing import Stopwatch, in_own_process
+from doorstep.app import Doorstep
+from doorstep.bootstrap import DEFAULT_ORG
+from doorstep.cli.running import spare_collector
+from doorstep.log_writer import open_log
+from doorstep.path.accept import Draft
+from doorstep.path.tuning import Tuning
+from doorstep.telemetry import Telemetry
+from doorstep.wire.handler_transport import Handler, Received
+
+TARGET = at_most(2.0)
+JOB = b'{"text": "%s"}' % (b"x" * 488)
+"""500 bytes of JSON, as for the rivals."""
+_CONNECTIONS = Tuning().connections_per_endpoint
+_BATCH = 1_000
+_SECONDS_MAX = 120
+
+
+async def take_async(event: Received) -> None:
+    """Nothing, in the event loop."""
+
+
+def take_plain(event: Received) -> None:
+    """Nothing, in a thread."""
+
+
+_HANDLERS: dict[str, Handler] = {"async": take_async, "plain": take_plain}
+
+
+@dataclass(frozen=True)
+class _Round:
+    cost: Cost
+    server_us: float
+    """CPU of the database server per delivery."""
+
+
+def measure(setting: Setting) -> Iterator[Figure]:
+    count, rounds = setting.scaled(20_000, 10_000), setting.scaled(3, 2)
+    bare: list[float] = []
+    done: dict[tuple[StoreName, str], list[_Round]] = {
+        (store, kind): [] for store in setting.stores for kind in _HANDLERS
+    }
+    for _ in range(rounds):
+        bare.append(in_own_process(post_all, setting.receiver.url("ok"), PAYLOAD, count, _CONNECTIONS).cpu_us)
+        for (store, kind), own in done.items():
+            own.append(_round(setting, store, kind, count))
+    yield Figure("bare HTTP client, CPU per POST", min(bare), "µs", note=f"the yardstick; {count:,} of each")
+    for (store, kind), own in done.items():
+        yield from _figures(store, f"{store}: {kind} handler", own, min(bare))
+
+
+def _figures(store: StoreName, words: str, rounds: list[_Round], yardstick: float) -> Iterator[Figure]:
+    """The cheapest round counts: whatever else the machine does can only add to one."""
+    cpu_us = min(one.cost.cpu_us for one in rounds)
+    yield Figure(f"{words}, CPU per delivery", cpu_us, "µs")
+    yield Figure(f"{words}, one process", max(one.cost.per_second for one in rounds), "/s")
+    if store == "postgres":
+        yield Figure(f"{words}, CPU in the server", min(one.server_us for one in rounds), "µs")
+    yield Figure(f"{words} ÷ the bare HTTP client", cpu_us / yardstick, "×", TARGET)
+
+
+def _round(setting: Setting, store: StoreName, kind: str, count: int) -> _Round:
+    with setting.databases.fresh(store) as database:
+        asyncio.run(_send_all(database, kind, count))
+        before = database.server_cpu_seconds()
+        cost = in_own_process(take_all, database.url, kind, count)
+        server_us = 1e6 * (database.server_cpu_seconds() - before) / count
+        attempts = database.ask("SELECT count(*) FROM doorstep_attempts WHERE code IS NULL")
+        assert attempts == [(count,)], f"every delivery has one good attempt in the log, got {attempts}"
+        return _Round(cost, server_us)
+
+
+async def _send_all(database: Database, kind: str, count: int) -> None:
+    doorstep = _doorstep(database.url, kind)
+    await doorstep.open()
+    draft = Draft(org_id=DEFAULT_ORG, event_type="bench", payload=JOB, correlation_id=f"{0:032x}")
+    for start in range(0, count, _BATCH):
+        await doorstep.send_many([draft] * min(_BATCH, count - start))
+    await doorstep.close()
+
+
+def take_all(url: str, kind: str, count: int) -> Cost:
+    """Take what waits in this database, as a worker process would, its log written to a file."""
+    return uvloop.run(_take_all(url, kind, count))
+
+
+async def _take_all(url: str, kind: str, count: int) -> Cost:
+    with tempfile.TemporaryFile() as file:
+        log = open_log("info", "json", file.fileno())
+        delivered = Delivered(count)
+        doorstep = _doorstep(url, kind, Telemetry(log, delivered))
+        await doorstep.open(migrate=False)
+        spare_collector()
+        watch = Stopwatch()
+        doorstep.start()
+        await asyncio.wait_for(delivered.complete.wait(), _SECONDS_MAX)
+        elapsed = watch.wall_seconds
+        log.close()
+        cost = Cost(1e6 * watch.cpu_seconds / count, count / elapsed)
+        assert os.fstat(file.fileno()).st_size > 4 * 100 * count, "every delivery has four lines in the log"
+        await doorstep.close()
+    return cost
+
+
+def _doorstep(url: str, kind: str, telemetry: Telemetry | None = None) -> Doorstep:
+    doorstep = Doorstep(settings_for(url), telemetry=telemetry)
+    doorstep.handler("bench", name="job")(_HANDLERS[kind])
+    return doorstep

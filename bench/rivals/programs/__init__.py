@@ -1,0 +1,1 @@
+"""One program for each contender: its job, and how it is sent."""

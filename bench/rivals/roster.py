@@ -1,0 +1,127 @@
+"""Who takes part: each with the worker that its documentation shows, one process, tuned where tuning helped.
+
+What was tried: pgqueuer's batch size, Procrastinate's concurrency, Celery's pools, Dramatiq's threads. The setting that
+cost least is here; where that is not the default, the default has a row of its own, or the words say so.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Literal
+
+from bench.rivals.brokers import BrokerName
+
+Kind = Literal["async", "plain"]
+
+
+@dataclass(frozen=True)
+class Contender:
+    name: str
+    program: str
+    """The module in `programs` that has the job and sends it."""
+    kind: Kind
+    """Async jobs run in an event loop, plain ones in threads or processes."""
+    broker: BrokerName
+    worker: tuple[str, ...]
+    """The command; the first word is a program of the environment."""
+    jobs: int
+    left: tuple[str, ...]
+    """Questions to the broker whose answers add up to the jobs that it still holds, waiting or taken."""
+    attempt_log: str
+    """What it keeps of each attempt, durably and without being asked to."""
+    gives_back: str
+    """When a lost worker's jobs are run again, by its defaults."""
+    ours: bool = False
+    variables: tuple[tuple[str, str], ...] = ()
+
+
+_DELIVERIES = ("SELECT count(*) FROM doorstep_deliveries WHERE state IN ('pending', 'in_progress')",)
+_ROWS = "yes: a row with times, worker, result, error, traceback"
+
+
+def _doorstep(kind: Kind, broker: BrokerName) -> Contender:
+    return Contender(
+        name=f"Doorstep, {kind} handler, {broker}",
+        program="doorstep_jobs",
+        kind=kind,
+        broker=broker,
+        worker=("doorstep", "worker", "--app", "doorstep_jobs:doorstep"),
+        jobs=20_000,
+        left=_DELIVERIES,
+        attempt_log=_ROWS,
+        gives_back="when the lease ends, a minute",
+        ours=True,
+        variables=(("BENCH_KIND", kind),),
+    )
+
+
+def _pgqueuer(name: str, *options: str) -> Contender:
+    return Contender(
+        name=name,
+        program="pgqueuer_jobs",
+        kind="async",
+        broker="postgres",
+        worker=("pgq", "run", "pgqueuer_jobs:worker", *options),
+        jobs=20_000,
+        left=("SELECT count(*) FROM pgqueuer",),
+        attempt_log="partly: a row per change of status, a traceback where it failed",
+        gives_back="after 30 s without a heartbeat",
+    )
+
+
+def _celery(name: str, *options: str) -> Contender:
+    return Contender(
+        name=name,
+        program="celery_jobs",
+        kind="plain",
+        broker="redis",
+        worker=("celery", "--app", "celery_jobs", "worker", *options),
+        jobs=1_000,
+        left=("LLEN celery", "HLEN unacked"),
+        attempt_log="no",
+        gives_back="those under way never, those fetched ahead after an hour",
+    )
+
+
+ROSTER = (
+    _doorstep("async", "sqlite"),
+    _doorstep("async", "postgres"),
+    _doorstep("plain", "postgres"),
+    _pgqueuer("pgqueuer, postgres"),
+    _pgqueuer("pgqueuer, batches of 100, postgres", "--batch-size", "100"),
+    Contender(
+        name="taskiq, stream, redis",
+        program="taskiq_jobs",
+        kind="async",
+        broker="redis",
+        worker=("taskiq", "worker", "taskiq_jobs:broker", "--workers", "1"),
+        jobs=5_000,
+        left=("XPENDING taskiq taskiq",),
+        attempt_log="no",
+        gives_back="after 10 minutes",
+    ),
+    Contender(
+        name="Dramatiq, 8 threads, redis",
+        program="dramatiq_jobs",
+        kind="plain",
+        broker="redis",
+        worker=("dramatiq", "dramatiq_jobs", "--processes", "1"),
+        jobs=3_000,
+        left=("HLEN dramatiq:default.msgs",),
+        attempt_log="no",
+        gives_back="after 60 s without a heartbeat, by one call in a thousand",
+    ),
+    Contender(
+        name="Procrastinate, 10 at once, postgres",
+        program="procrastinate_jobs",
+        kind="async",
+        broker="postgres",
+        worker=("procrastinate", "--app", "procrastinate_jobs.app", "worker", "--concurrency", "10"),
+        jobs=1_000,
+        left=("SELECT count(*) FROM procrastinate_jobs WHERE status IN ('todo', 'doing')",),
+        attempt_log="partly: a row per change of status, no error",
+        gives_back="not by itself; by a periodic task that you write",
+    ),
+    _celery("Celery, prefork, redis", "--concurrency", "1"),
+    _celery("Celery, 8 threads, redis", "--pool", "threads", "--concurrency", "8"),
+)

@@ -1,0 +1,76 @@
+"""What becomes of accepted jobs when the worker is killed in the middle of them, and another is started.
+
+Nothing is configured for it: this is what one gets who follows the first page of the documentation. Some queues give
+a lost worker's jobs back only after a long time; so it is also asked whether the broker still holds them.
+"""
+
+from __future__ import annotations
+
+import os
+import signal
+import tempfile
+import time
+from collections.abc import Sequence
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import dataclass
+from pathlib import Path
+
+from bench.databases import Databases
+from bench.rivals.brokers import fresh_broker
+from bench.rivals.roster import Contender
+from bench.rivals.running import Run
+
+JOBS = 20
+_JOB_SECONDS = 1.0
+_INTO_SECONDS = 0.3
+"""Into the first jobs, the worker is killed."""
+PATIENCE_SECONDS = 100
+"""More than the time after which any of them is to give jobs back, of those that say less than minutes."""
+_START_SECONDS_MAX = 30
+
+
+@dataclass(frozen=True)
+class Survival:
+    begun: int
+    """Jobs under way at the kill."""
+    done: int
+    """Jobs done in the end, of all."""
+    left: int
+    """Jobs that the broker still holds."""
+
+    @property
+    def lost(self) -> int:
+        return JOBS - self.done - self.left
+
+    def __str__(self) -> str:
+        if self.done == JOBS:
+            return f"all {JOBS} done"
+        lost = f", {self.lost} lost" if self.lost else ""
+        return f"{self.done} done, {self.left} still held{lost}"
+
+
+def survivals(contenders: Sequence[Contender], databases: Databases) -> list[Survival]:
+    """All at once, because nearly all of it is waiting."""
+    with databases.fresh("postgres"), ThreadPoolExecutor(len(contenders)) as pool:
+        # The fresh database is for its server's sake, which ends with the thread that started it: not one of the pool.
+        return list(pool.map(lambda contender: _survival(contender, databases), contenders))
+
+
+def _survival(contender: Contender, databases: Databases) -> Survival:
+    with tempfile.TemporaryDirectory() as folder, fresh_broker(contender.broker, databases) as broker:
+        run = Run(contender, broker, Path(folder))
+        run.send(JOBS, _JOB_SECONDS)
+        begun = _kill_midway(run)
+        with run.worker():
+            run.await_until(lambda: len(run.numbers(b"d")) == JOBS and not run.left(), PATIENCE_SECONDS, pause=0.5)
+        return Survival(begun, len(run.numbers(b"d")), run.left())
+
+
+def _kill_midway(run: Run) -> int:
+    """Kill every process of the worker; how many jobs that hit."""
+    with run.worker() as worker:
+        if not run.await_until(lambda: bool(run.numbers(b"b")), _START_SECONDS_MAX):
+            raise RuntimeError(f"{run.contender.name} began no job:\n{run.last_words()}")
+        time.sleep(_INTO_SECONDS)
+        os.killpg(worker.pid, signal.SIGKILL)
+        return len(run.numbers(b"b") - run.numbers(b"d"))
