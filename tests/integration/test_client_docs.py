@@ -6,7 +6,7 @@ import runpy
 import subprocess
 import sys
 import time
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from pathlib import Path
 
 import pytest
@@ -15,7 +15,7 @@ from doorstep.client import Client
 from doorstep.client.verbs import Each, Group, Verb
 from doorstep.wire.signature import Signer, new_secret
 from tests.docs.pages import DOCS, fences, rows
-from tests.integration.program import ADMIN_KEY, Program
+from tests.integration.program import ADMIN_KEY, Program, serving
 from tests.integration.receiver import Receiver
 
 PAGE = DOCS / "clients.md"
@@ -34,13 +34,20 @@ def run(code: str, served: Program, receiver: Receiver) -> Sequence[str]:
     return done.stdout.splitlines()
 
 
-def test_the_examples_of_the_client_work_as_written(served: Program, receiver: Receiver) -> None:
-    first, second = run(BLOCKING, served, receiver)
+@pytest.fixture
+def own(tmp_path: Path) -> Iterator[Program]:
+    """A program of its own: its endpoint takes every order, and would take those of other tests."""
+    with serving(tmp_path) as program:
+        yield program
+
+
+def test_the_examples_of_the_client_work_as_written(own: Program, receiver: Receiver) -> None:
+    first, second = run(BLOCKING, own, receiver)
     assert first.startswith("keep this secret: whsec_")
     assert second == "delivered"
-    lines = run(f"{ASYNCHRONOUS}\nimport asyncio\nasyncio.run(main())\n", served, receiver)
+    lines = run(f"{ASYNCHRONOUS}\nimport asyncio\nasyncio.run(main())\n", own, receiver)
     assert len(lines) == 101
-    count, *progress = run(MANY, served, receiver)
+    count, *progress = run(MANY, own, receiver)
     assert count == "0"
     assert progress[-1] == "0/0 succeeded, 0 failed"
 

@@ -10,6 +10,7 @@ import asyncio
 import inspect
 from collections import deque
 from collections.abc import Awaitable, Callable, Sequence
+from contextlib import suppress
 
 from doorstep.clock import Clock
 from doorstep.errors import NotFound
@@ -115,7 +116,8 @@ class Herald:
                 result: object = call()
             except BaseException as error:  # noqa: BLE001
                 result = error
-            loop.call_soon_threadsafe(_resolve, ended, result)
+            with suppress(RuntimeError):  # the event loop has closed meanwhile: nobody waits for the result
+                loop.call_soon_threadsafe(_resolve, ended, result)
 
         job = self._threads.submit(run)
         try:

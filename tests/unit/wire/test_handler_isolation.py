@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import json
 import os
 import sys
@@ -144,8 +145,9 @@ async def test_a_handler_that_hangs_is_ended_with_everything_that_it_started(tmp
         assert failure is not None and failure.code == Code.TIMEOUT
         assert failure.message == "The handler did not return within 0.5 s."
         for pid in map(int, pids.read_text().split()):
-            while psutil.pid_exists(pid) and psutil.Process(pid).status() != psutil.STATUS_ZOMBIE:
-                await asyncio.sleep(0)
+            with contextlib.suppress(psutil.NoSuchProcess):
+                while psutil.Process(pid).status() != psutil.STATUS_ZOMBIE:
+                    await asyncio.sleep(0)
         assert result_of(await sending.one(an_attempt("report")))
 
 
