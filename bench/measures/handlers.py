@@ -27,7 +27,7 @@ from doorstep.log_writer import open_log
 from doorstep.path.accept import Draft
 from doorstep.path.tuning import Tuning
 from doorstep.telemetry import Telemetry
-from doorstep.wire.handler_transport import Handler, Received
+from doorstep.wire.received import Handler, Received
 
 TARGET = at_most(2.0)
 JOB = b'{"text": "%s"}' % (b"x" * 488)

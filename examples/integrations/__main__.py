@@ -5,7 +5,7 @@ from __future__ import annotations
 from doorstep.testing import ok, status
 from examples.integrations.other_sides import ScriptedErp, ScriptedPartner
 from examples.integrations.profile import ErpError, Integrations, crm
-from examples.stage import Stage, play
+from examples.theatre import Theatre, play
 
 INVOICE = {"number": "R-7", "amount": 120, "buyer": "ACME"}
 
@@ -16,14 +16,14 @@ class Story:
         self.erp = ScriptedErp()
         self.integrations = Integrations(self.partner, self.erp)
 
-    async def __call__(self, stage: Stage) -> None:
+    async def __call__(self, stage: Theatre) -> None:
         await stage.api.endpoints.create(**crm(stage.receiver.url("/crm")))
         await self.everything_is_well(stage)
         await self.seen_in_the_retry_queue(stage)
         await self.repaired_and_retried(stage)
         await self.settled_by_a_person(stage)
 
-    async def everything_is_well(self, stage: Stage) -> None:
+    async def everything_is_well(self, stage: Theatre) -> None:
         await stage.api.send("customer.changed", {"customer": 1})
         await stage.api.send("invoice.issued", INVOICE)
         await stage.api.send("stock.counted", {"article": "A-1", "count": 5})
@@ -31,7 +31,7 @@ class Story:
         stage.tell("A customer goes to the CRM by webhook, an invoice to the partner by EDI, a count to the ERP.")
         stage.tell(f"  The partner has {self.partner.messages[0]}")
 
-    async def seen_in_the_retry_queue(self, stage: Stage) -> None:
+    async def seen_in_the_retry_queue(self, stage: Theatre) -> None:
         stage.receiver.behaves(status(503))
         self.partner.busy_for = 2
         await stage.api.send("customer.changed", {"customer": 2})
@@ -51,7 +51,7 @@ class Story:
             f"Somebody hears that the CRM is back, and presses Retry. Waiting now: {await waiting_count(stage)}."
         )
 
-    async def repaired_and_retried(self, stage: Stage) -> None:
+    async def repaired_and_retried(self, stage: Theatre) -> None:
         await stage.api.send("invoice.issued", {"number": "R-8", "amount": 80})
         await stage.pass_time()
         stage.tell("An invoice without a buyer. To try that again would be of no use, so it is a dead letter at once:")
@@ -63,7 +63,7 @@ class Story:
         stage.tell("Somebody adds the buyer and retries. Five seconds later the partner has it:")
         stage.tell(f"  {self.partner.messages[-1]}")
 
-    async def settled_by_a_person(self, stage: Stage) -> None:
+    async def settled_by_a_person(self, stage: Theatre) -> None:
         self.erp.error = ErpError("M7-021", "Deficit of stock unrestricted")
         await stage.api.send("stock.counted", {"article": "A-2", "count": -1})
         await stage.pass_time(86_400)
@@ -78,7 +78,7 @@ class Story:
             stage.tell(f"  {line.action}: {line.reason}")
 
 
-async def show_retry_queue(stage: Stage) -> None:
+async def show_retry_queue(stage: Theatre) -> None:
     for one in await stage.api.retry_queue.page():
         stage.tell(
             f"  {one.endpoint_name}: {one.event_type}, {one.error}, retries {one.retry_count}, "
@@ -86,12 +86,12 @@ async def show_retry_queue(stage: Stage) -> None:
         )
 
 
-async def show_dead_letters(stage: Stage) -> None:
+async def show_dead_letters(stage: Theatre) -> None:
     for one in await stage.api.dead_letters.page():
         stage.tell(f"  {one.endpoint_name}: {one.event_type}, {one.error}, {one.error_reason}")
 
 
-async def waiting_count(stage: Stage) -> int:
+async def waiting_count(stage: Theatre) -> int:
     return len(await stage.api.retry_queue.page())
 
 

@@ -7,7 +7,7 @@ from tempfile import TemporaryDirectory
 
 from doorstep.client import Invalid
 from examples.protocols.profile import Protocols
-from examples.stage import Stage, play
+from examples.theatre import Theatre, play
 
 A_WEEK = 7 * 86_400
 
@@ -16,13 +16,13 @@ class Story:
     def __init__(self, protocols: Protocols) -> None:
         self.protocols = protocols
 
-    async def __call__(self, stage: Stage) -> None:
+    async def __call__(self, stage: Theatre) -> None:
         await self.reviewed_and_complete(stage)
         await self.no_text(stage)
         await self.no_source(stage)
         await self.rejected_and_forgotten(stage)
 
-    async def reviewed_and_complete(self, stage: Stage) -> None:
+    async def reviewed_and_complete(self, stage: Theatre) -> None:
         (self.protocols.sources / "pump").write_text("The pump's manual")
         await self.protocols.upload("A-1", b"Open the valve, as in [pump].")
         await stage.pass_time()
@@ -32,7 +32,7 @@ class Story:
         stage.tell("Mary approves it. Its whole life:")
         await show_history(stage, "A-1")
 
-    async def no_text(self, stage: Stage) -> None:
+    async def no_text(self, stage: Theatre) -> None:
         await self.protocols.upload("A-2", b"\x89PNG\xff")
         await stage.pass_time()
         stage.tell("A-2 is a picture. To try that again would be of no use, so it is a dead letter at once:")
@@ -47,7 +47,7 @@ class Story:
         except Invalid as error:
             stage.tell(f"  To retry it now is refused with {error.status}: {error.detail}.")
 
-    async def no_source(self, stage: Stage) -> None:
+    async def no_source(self, stage: Theatre) -> None:
         await self.protocols.upload("A-3", b"Grease the bearing, as in [bearing].")
         await stage.pass_time()
         stage.tell("A-3 names a source that is not there. Three tries at once, then it is a dead letter:")
@@ -58,7 +58,7 @@ class Story:
         stage.tell("The manual comes, and somebody retries it.")
         await show(stage, "A-3")
 
-    async def rejected_and_forgotten(self, stage: Stage) -> None:
+    async def rejected_and_forgotten(self, stage: Theatre) -> None:
         await self.protocols.pipeline.reject("A-3", "mary", "wrong bearing")
         stage.tell("Mary rejects A-3.")
         await show(stage, "A-3")
@@ -69,13 +69,13 @@ class Story:
             stage.tell(f"  {one.entity_id}: {one.status}")
 
 
-async def show(stage: Stage, protocol_id: str) -> None:
+async def show(stage: Theatre, protocol_id: str) -> None:
     seen = await stage.api.pipelines.read("protocol", protocol_id)
     error = f", {seen.metadata['error']['code']}: {seen.error_reason}" if seen.error_reason else ""
     stage.tell(f"  {seen.entity_id}: {seen.status}{error}")
 
 
-async def show_history(stage: Stage, protocol_id: str) -> None:
+async def show_history(stage: Theatre, protocol_id: str) -> None:
     for line in await stage.api.pipelines.history("protocol", protocol_id):
         stage.tell(f"  {line.new_status}: {line.reason}")
 

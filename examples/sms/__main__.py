@@ -10,7 +10,7 @@ from uuid import UUID
 from doorstep import Doorstep
 from examples.sms.carrier import BUSY, REJECTED, TOO_MANY, Carrier, carrying
 from examples.sms.profile import Sms
-from examples.stage import Stage, play
+from examples.theatre import Theatre, play
 
 REMINDERS = {"messages": [{"to": "+15550100", "text": "See you at nine."}, {"to": "+15550101", "text": "And at ten."}]}
 MISPRINT = {"messages": [{"to": "555-OOPS", "text": "See you at nine."}]}
@@ -20,7 +20,7 @@ class Story:
     def __init__(self, carrier: Carrier) -> None:
         self.carrier = carrier
         self.sms = Sms(carrier.url, carrier.api_key, self.alert)
-        self.stage: Stage | None = None
+        self.stage: Theatre | None = None
         self.alerts: list[str] = []
 
     def declare(self, doorstep: Doorstep) -> None:
@@ -32,7 +32,7 @@ class Story:
         if self.stage is not None:
             self.stage.tell(line)
 
-    async def __call__(self, stage: Stage) -> None:
+    async def __call__(self, stage: Theatre) -> None:
         self.stage = stage
         await self.confirmed(stage)
         await self.confirmed_in_the_end(stage)
@@ -41,13 +41,13 @@ class Story:
         await self.resubmitted_by_api(stage, failed)
         await self.resubmitted_by_command(stage)
 
-    async def confirmed(self, stage: Stage) -> None:
+    async def confirmed(self, stage: Theatre) -> None:
         batch = await stage.doorstep.batches.submit("sms.batch", REMINDERS)
         stage.tell(f"A batch of two messages is submitted. It is {batch.status}.")
         await stage.pass_time()
         await self.show(batch.batch_id)
 
-    async def confirmed_in_the_end(self, stage: Stage) -> None:
+    async def confirmed_in_the_end(self, stage: Theatre) -> None:
         self.carrier.script = [BUSY, TOO_MANY]
         batch = await stage.doorstep.batches.submit("sms.batch", REMINDERS)
         await stage.pass_time()
@@ -57,13 +57,13 @@ class Story:
         stage.tell("Five minutes later the carrier asks for two minutes of patience, and then takes the batch.")
         await self.show(batch.batch_id)
 
-    async def hopeless(self, stage: Stage) -> None:
+    async def hopeless(self, stage: Theatre) -> None:
         stage.tell("A batch with a misprinted number. To submit that again would be of no use.")
         batch = await stage.doorstep.batches.submit("sms.batch", MISPRINT)
         await stage.pass_time()
         await self.show(batch.batch_id)
 
-    async def given_up(self, stage: Stage) -> UUID:
+    async def given_up(self, stage: Theatre) -> UUID:
         self.carrier.script = [BUSY] * 4
         stage.tell("The carrier has a bad day. Four submissions, 300, 600 and 1200 seconds apart, are in vain.")
         batch = await stage.doorstep.batches.submit("sms.batch", REMINDERS)
@@ -71,7 +71,7 @@ class Story:
         await self.show(batch.batch_id)
         return batch.batch_id
 
-    async def resubmitted_by_api(self, stage: Stage, batch_id: UUID) -> None:
+    async def resubmitted_by_api(self, stage: Theatre, batch_id: UUID) -> None:
         failed = await stage.api.batches.page(status="FAILED")
         stage.tell(f"Somebody asks the API for FAILED batches, finds {len(failed)}, and resubmits the newest.")
         again = await stage.api.batches.resubmit(batch_id, reason="the carrier is back")
@@ -80,7 +80,7 @@ class Story:
         stage.tell("It is submitted at once.")
         await self.show(batch_id)
 
-    async def resubmitted_by_command(self, stage: Stage) -> None:
+    async def resubmitted_by_command(self, stage: Theatre) -> None:
         self.carrier.script = [REJECTED]
         stage.tell("The carrier rejects a batch by mistake.")
         batch = await stage.doorstep.batches.submit("sms.batch", REMINDERS)
@@ -103,7 +103,7 @@ class Story:
             self.stage.tell(f"  attempt {one.number} at {one.at:%H:%M:%S}: {code}{again}, {one.carrier_response}")
 
 
-async def run_doorstep(stage: Stage, *words: str) -> str:
+async def run_doorstep(stage: Theatre, *words: str) -> str:
     """A command of the program `doorstep`, as an operator types it; gives what it printed."""
     where = {"DOORSTEP_URL": stage.url, "DOORSTEP_API_KEY": stage.doorstep.generated_admin_key or ""}
     command = await asyncio.create_subprocess_exec(

@@ -28,6 +28,7 @@ CARRIER_CODES = {
     "AUTH-01": "AUTH_FAILED",
 }
 """A code that is not here is kept as it is, and what it stands for is tried again."""
+BATCH = "sms.batch"
 TIMEOUT_SECONDS = 10
 
 _open = build_opener(ProxyHandler({})).open
@@ -42,7 +43,7 @@ class Sms:
         self._alert = alert
 
     def declare(self, doorstep: Doorstep) -> None:
-        doorstep.batch("sms.batch", name="carrier", policy="carrier", code_map=CARRIER_CODES)(self.submit)
+        doorstep.batch(BATCH, name="carrier", policy="carrier", code_map=CARRIER_CODES)(self.submit)
         doorstep.on_dead_letter(self.give_alarm)
 
     def submit(self, batch: Received) -> bytes:
@@ -63,7 +64,9 @@ class Sms:
             raise Transient("CONNECTION", "The carrier cannot be reached, or its answer was lost.") from error
 
     def give_alarm(self, letter: DeadLetter) -> None:
-        """Called once for each batch that nothing is left to be tried for."""
+        """Called once for each dead letter of this process, whatever it was: here only batches are worth an alarm."""
+        if letter.event_type != BATCH:
+            return
         self._alert(f"ALERT: a batch failed for good at attempt {letter.attempts}: {letter.code}. {letter.reason}")
 
 

@@ -5,18 +5,18 @@ from __future__ import annotations
 from uuid import UUID
 
 from doorstep.testing import ok, scripted, status
-from examples.stage import Stage, play
+from examples.theatre import Theatre, play
 from examples.triggers.profile import automation
 
 
-async def story(stage: Stage) -> None:
+async def story(stage: Theatre) -> None:
     await fetched_from_the_inbox(stage)
     await stage.api.endpoints.create(**automation(stage.receiver.url("/automation")))
     await called_until_it_works(stage)
     await failed_and_retried_by_hand(stage)
 
 
-async def fetched_from_the_inbox(stage: Stage) -> None:
+async def fetched_from_the_inbox(stage: Theatre) -> None:
     """No endpoint takes forms: whoever is interested asks for them."""
     stage.tell("A website sends form.submitted. No endpoint takes it, so it waits in the inbox.")
     receipt = await stage.api.send("form.submitted", {"name": "Ada"})
@@ -26,7 +26,7 @@ async def fetched_from_the_inbox(stage: Stage) -> None:
     await _poll(stage, receipt.event_id)
 
 
-async def called_until_it_works(stage: Stage) -> None:
+async def called_until_it_works(stage: Theatre) -> None:
     """Nothing is final here but success, or the end of the retries."""
     stage.receiver.behaves(scripted([404, 503, 200]))
     stage.tell("The website sends lead.created. The automation is called, and answers 404: it is being edited.")
@@ -43,7 +43,7 @@ async def called_until_it_works(stage: Stage) -> None:
     stage.tell(f"  The delivery says: {delivery.remark}.")
 
 
-async def failed_and_retried_by_hand(stage: Stage) -> None:
+async def failed_and_retried_by_hand(stage: Theatre) -> None:
     """Four attempts in all; then it waits for a person."""
     stage.receiver.behaves(status(500))
     stage.tell("Another lead. This time the automation is broken for good.")
@@ -63,7 +63,7 @@ async def failed_and_retried_by_hand(stage: Stage) -> None:
     await _poll(stage, receipt.event_id)
 
 
-async def _poll(stage: Stage, event_id: UUID) -> None:
+async def _poll(stage: Theatre, event_id: UUID) -> None:
     seen = await stage.api.events.status(event_id)
     retry = f", next retry at {seen.next_retry_at:%H:%M:%S}" if seen.next_retry_at else ""
     stage.tell(f"  Its status: {seen.status}, retries used: {seen.retry_attempts}{retry}.")

@@ -6,11 +6,11 @@ from uuid import UUID
 
 from doorstep.client import NotFound
 from doorstep.testing import ok, status
-from examples.stage import Stage, play
+from examples.theatre import Theatre, play
 from examples.webhooks.profile import subscription
 
 
-async def story(stage: Stage) -> None:
+async def story(stage: Theatre) -> None:
     billing = await subscribed(stage)
     first = await signed_and_sent(stage)
     await tried_four_times(stage)
@@ -18,7 +18,7 @@ async def story(stage: Stage) -> None:
     await forgotten_after_a_week(stage, first)
 
 
-async def subscribed(stage: Stage) -> UUID:
+async def subscribed(stage: Theatre) -> UUID:
     """Each subscription has a secret of its own, which is shown once."""
     billing = await stage.api.endpoints.create(**subscription("billing", stage.receiver.url("/billing"), "order.*"))
     depot = await stage.api.endpoints.create(**subscription("depot", stage.receiver.url("/depot"), "order.shipped"))
@@ -27,7 +27,7 @@ async def subscribed(stage: Stage) -> UUID:
     return billing.endpoint_id
 
 
-async def signed_and_sent(stage: Stage) -> UUID:
+async def signed_and_sent(stage: Theatre) -> UUID:
     receipts = [await stage.api.send(event_type, {"order": 1}) for event_type in ("order.paid", "order.shipped")]
     await stage.pass_time()
     stage.tell("order.paid and order.shipped are sent. What has arrived:")
@@ -36,7 +36,7 @@ async def signed_and_sent(stage: Stage) -> UUID:
     return receipts[0].event_id
 
 
-async def tried_four_times(stage: Stage) -> None:
+async def tried_four_times(stage: Theatre) -> None:
     stage.receiver.behaves(status(503), at="/billing")
     receipt = await stage.api.send("order.paid", {"order": 2})
     await stage.pass_time(1_260)
@@ -47,7 +47,7 @@ async def tried_four_times(stage: Stage) -> None:
     assert letter.event_id == receipt.event_id
 
 
-async def left_alone_while_it_is_down(stage: Stage, billing: UUID) -> None:
+async def left_alone_while_it_is_down(stage: Theatre, billing: UUID) -> None:
     receipt = await stage.api.send("order.paid", {"order": 3})
     await stage.pass_time()
     circuit = await stage.api.endpoints.circuit(billing)
@@ -66,7 +66,7 @@ async def left_alone_while_it_is_down(stage: Stage, billing: UUID) -> None:
         stage.tell(f"  {change.at:%H:%M:%S} {change.old_state} to {change.new_state}: {change.reason}")
 
 
-async def forgotten_after_a_week(stage: Stage, first: UUID) -> None:
+async def forgotten_after_a_week(stage: Theatre, first: UUID) -> None:
     await stage.pass_time(7 * 86_400)
     try:
         await stage.api.events.status(first)

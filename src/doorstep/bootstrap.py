@@ -5,7 +5,9 @@ from __future__ import annotations
 import contextlib
 import logging
 import os
+import tempfile
 from pathlib import Path
+from urllib.parse import quote
 from uuid import UUID
 
 from doorstep import keys
@@ -31,6 +33,14 @@ def data_path(settings: Settings) -> Path | None:
     """The folder of an embedded database; None where the data is elsewhere."""
     path = sqlite_path(settings.database_url)
     return None if path is None else Path(path).absolute().parent
+
+
+def pinned(settings: Settings) -> Settings:
+    """With the place of an embedded database written in full: the program may change its folder later."""
+    path = sqlite_path(settings.database_url)
+    if path is None or path.startswith("/"):
+        return settings
+    return settings.model_copy(update={"database_url": f"sqlite:///{quote(str(Path(path).absolute()))}"})
 
 
 def make_folder(settings: Settings) -> None:
@@ -80,14 +90,17 @@ def _kept_key(path: Path) -> str:
 
 def _write_key(path: Path) -> None:
     """On stable storage before anything is sealed with it: without it, what is sealed cannot be opened any more."""
-    draft = path.with_suffix(f".{os.getpid()}")
-    with open(os.open(draft, os.O_CREAT | os.O_WRONLY | os.O_TRUNC, 0o600), "w") as file:
-        file.write(new_secret_key() + "\n")
-        file.flush()
-        os.fsync(file.fileno())
-    with contextlib.suppress(FileExistsError):
-        os.link(draft, path)
-    draft.unlink()
+    # A name that nobody else has: processes of two containers that share a volume may even have the same number.
+    handle, draft = tempfile.mkstemp(prefix=f"{path.name}.", dir=path.parent)
+    try:
+        with open(handle, "w") as file:
+            file.write(new_secret_key() + "\n")
+            file.flush()
+            os.fsync(file.fileno())
+        with contextlib.suppress(FileExistsError):
+            os.link(draft, path)
+    finally:
+        os.unlink(draft)
     folder = os.open(path.parent, os.O_RDONLY)
     try:
         os.fsync(folder)
@@ -95,8 +108,10 @@ def _write_key(path: Path) -> None:
         os.close(folder)
 
 
-async def prepare(store: Store, settings: Settings, now: Instant) -> str | None:
+async def prepare(store: Store, settings: Settings, now: Instant, *, new_key: bool = True) -> str | None:
     """Make the default organization and its first key where they are missing; returns a key only if it is new.
+
+    Without `new_key` none is made up: the caller has nobody to show it to.
 
     A given key that was revoked stays revoked, and the log says so. It is no reason not to start: whoever revokes the
     bootstrap key once everybody has a key of their own may leave it in the environment.
@@ -106,7 +121,7 @@ async def prepare(store: Store, settings: Settings, now: Instant) -> str | None:
     if settings.admin_key is not None:
         await _put_admin_key(store, settings.admin_key.get_secret_value(), now)
         return None
-    if await store.keys(DEFAULT_ORG):
+    if not new_key or await store.keys(DEFAULT_ORG):
         return None
     generated = keys.new_key()
     await _put_admin_key(store, generated, now)
@@ -151,4 +166,5 @@ def tuning_of(settings: Settings) -> Tuning:
         archive_after_days=settings.retention_days,
         inbox_retention_days=settings.inbox_retention_days,
         audit_retention_days=settings.audit_retention_days,
+        entity_retention_days=settings.entity_retention_days,
     )

@@ -16,6 +16,8 @@ Instant = int
 SECOND: Instant = 1_000_000
 MILLISECOND: Instant = 1_000
 DAY: Instant = 86_400 * SECOND
+LATEST: Instant = 253_402_300_800 * SECOND
+"""The end of the year 9999: later instants cannot be written as dates."""
 
 _EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
 

@@ -146,6 +146,13 @@ class Settings(BaseSettings):
     audit_retention_days: float = _setting(
         365.0, "a number from 0.01 to 36500", "Lines of the audit log are removed after this.", ge=0.01, le=36_500
     )
+    entity_retention_days: float = _setting(
+        365.0,
+        "a number from 0.01 to 36500",
+        "Entities of pipelines that have been complete, or archived, for this long are removed with their history.",
+        ge=0.01,
+        le=36_500,
+    )
     payload_bytes_max: int = _setting(
         256 * KIB, "a whole number from 1024 to 16777216", "The largest payload of one event.", ge=KIB, le=16 * MIB
     )

@@ -2,32 +2,38 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
+from functools import partial
 from typing import TypeVar, Unpack
 from uuid import UUID
 
 from doorstep.bootstrap import DEFAULT_ORG
-from doorstep.errors import ConfigError
+from doorstep.config import Settings
+from doorstep.errors import ConfigError, InvalidInput
 from doorstep.path.batches import check_declarable
-from doorstep.path.declare import Declaration
+from doorstep.path.declare import Declaration, check_form
 from doorstep.path.describing import HandlerFields, check_event_types, form_from
-from doorstep.pipelines.host import Host
+from doorstep.path.host import Host
 from doorstep.pipelines.pipeline import Pipeline
 from doorstep.pipelines.plan import Stage
 from doorstep.services.herald import Herald, Mourner
 from doorstep.services.pipeline_keeper import PipelineKeeper
 from doorstep.telemetry import Fact, Telemetry
-from doorstep.wire.handler_transport import Handler
 from doorstep.wire.isolation.pool import Isolation
 from doorstep.wire.isolation.wishes import Wish, isolations, wish_of
+from doorstep.wire.received import Handler
 
 H = TypeVar("H", bound=Handler)
 M = TypeVar("M", bound=Mourner)
+
+_IN_TIME = "declare handlers before it is opened, and before the first event is sent"
 
 
 class Declaring(Host):
     """A part of class Doorstep."""
 
+    settings: Settings
     telemetry: Telemetry
     _herald: Herald
     _keeper: PipelineKeeper
@@ -35,6 +41,8 @@ class Declaring(Host):
     def __init__(self) -> None:
         self.handlers: dict[str, Handler] = {}
         """The functions that endpoints may name as their handler."""
+        self.handler_orgs: dict[str, frozenset[UUID]] = {}
+        """The organizations that each of them is for: the endpoints of others cannot reach it by its name."""
         self.declarations: list[Declaration] = []
         """The endpoints that the program declares: made, or brought up to date, at each start."""
         self.pipelines: dict[str, Pipeline] = {}
@@ -44,6 +52,10 @@ class Declaring(Host):
         """The `module:name` that this was loaded from by --app, where handlers' processes find it again."""
         self._wishes: dict[str, Wish] = {}
         self._mourners: list[Mourner] = []
+
+    def is_open(self) -> bool:
+        """Whether the store is open."""
+        raise NotImplementedError
 
     def handler(
         self,
@@ -64,11 +76,14 @@ class Declaring(Host):
         check_event_types(event_types)
 
         def declare_handler(function: H) -> H:
-            endpoint = name or str(getattr(function, "__name__", ""))
+            endpoint = name or _name_of(function)
+            if self.handlers.get(endpoint, function) != function:  # methods are equal, but never the same object
+                raise ConfigError(_taken(endpoint))
             described = {"handler": endpoint, "event_types": event_types, **fields}
-            self._declare(Declaration(form_from(endpoint, described), org_id))
             wish = wish_of(endpoint, isolated, fields.get("concurrency_max"), memory_mb_max)
-            self.register(endpoint, function)
+            with _naming(endpoint):
+                self._declare(Declaration(form_from(endpoint, described), org_id))
+            self._register(endpoint, function, org_id)
             if wish is not None:
                 self._wishes[endpoint] = wish
             return function
@@ -110,31 +125,65 @@ class Declaring(Host):
 
     def _declare(self, declaration: Declaration) -> None:
         name = declaration.form.name
+        if self.is_open():
+            raise ConfigError(f"handler {name!r} comes too late: this Doorstep is open; {_IN_TIME}")
         if any(one.form.name == name and one.org_id == declaration.org_id for one in self.declarations):
-            raise ConfigError(f"two handlers are named {name!r}; give one of them another name=")
+            raise ConfigError(_taken(name))
+        check_form(declaration.form, self.settings.timeout_seconds_max)
         check_declarable(declaration, self.declarations)
         self.declarations.append(declaration)
 
-    def register(self, name: str, handler: Handler) -> None:
-        """Make a Python callable reachable for endpoints that name it as their handler; a later one replaces it."""
+    def register(self, name: str, handler: Handler, *, org_id: UUID = DEFAULT_ORG) -> None:
+        """Make a Python callable reachable for endpoints of an organization that name it as their handler.
+
+        A later one replaces it, unless another organization has it too.
+        """
+        orgs = self.handler_orgs.get(name, frozenset()) - {org_id}
+        if orgs and self.handlers[name] != handler:
+            raise ConfigError(_taken(name))
+        self._register(name, handler, org_id)
+
+    def _register(self, name: str, handler: Handler, org_id: UUID) -> None:
         self.handlers[name] = handler
+        self.handler_orgs[name] = self.handler_orgs.get(name, frozenset()) | {org_id}
 
     def add(self, pipeline: Pipeline, *, org_id: UUID = DEFAULT_ORG) -> None:
         """Drive the entities of a pipeline, which is declared with its stages and gates; before the store is opened."""
         if pipeline.name in self.pipelines:
             raise ConfigError(f"two pipelines are named {pipeline.name!r}; give one of them another name")
         for form in pipeline.forms():
-            self._declare(Declaration(form, org_id))
-        pipeline.join(self, org_id, self._register_stage)
+            with _naming(form.name):
+                self._declare(Declaration(form, org_id))
+        pipeline.join(self, org_id, partial(self._register_stage, org_id))
         if not self.pipelines:
             self.telemetry.subscribe(self._tell_keeper)
         self.pipelines[pipeline.name] = pipeline
 
-    def _register_stage(self, name: str, handler: Handler, stage: Stage | None) -> None:
-        self.register(name, handler)
+    def _register_stage(self, org_id: UUID, name: str, handler: Handler, stage: Stage | None) -> None:
+        self.register(name, handler, org_id=org_id)
         if stage is not None:
             wish = wish_of(name, stage.isolated, stage.fields.get("concurrency_max"), stage.memory_mb_max)
             self._wishes |= {} if wish is None else {name: wish}
 
     def _tell_keeper(self, facts: Sequence[Fact]) -> None:
         self._keeper.hear(facts)
+
+
+def _name_of(function: object) -> str:
+    name = getattr(function, "__name__", "")
+    if not isinstance(name, str) or not name.isidentifier():
+        raise ConfigError(f"a handler is named like its function, and {function!r} has no name; give it one with name=")
+    return name
+
+
+def _taken(name: str) -> str:
+    return f"two handlers are named {name!r}; give one of them another name="
+
+
+@contextmanager
+def _naming(handler: str) -> Iterator[None]:
+    """What is wrong with a declaration is said where it stands, with the handler's name."""
+    try:
+        yield
+    except InvalidInput as error:
+        raise ConfigError(f"handler {handler!r}: {error}") from None

@@ -76,12 +76,18 @@ class HandlerFailure(DoorstepError):
     kept in the attempt log as the response.
     """
 
+    # A subclass with an `__init__` of its own need not call ours: it says then how to be treated, and nothing else.
+    code: str = "HANDLER_ERROR"
+    message: str = ""
+    retry_after: float | None = None
+    response: object = None
+
     def __init__(self, code: str, message: str = "", retry_after: float | None = None, response: object = None) -> None:
         super().__init__(f"{code}: {message}" if message else code)
         # Handlers pass on what they were given: an exception as the message, a header's text as the seconds.
         self.code = str(code)
         self.message = str(message)
-        self.retry_after = _seconds(retry_after)
+        self.retry_after = seconds_from(retry_after)
         self.response = response
 
 
@@ -93,7 +99,8 @@ class Permanent(HandlerFailure):
     """Trying again is useless: straight to the dead letters."""
 
 
-def _seconds(value: object) -> float | None:
+def seconds_from(value: object) -> float | None:
+    """A number of seconds as a handler was given it; None for what is none."""
     try:
         return None if value is None else float(str(value))
     except ValueError:

@@ -5,11 +5,17 @@ from __future__ import annotations
 import asyncio
 import os
 import signal
+import threading
 from collections.abc import Awaitable, Callable
 
 
 def run_until_stopped(command: Callable[[asyncio.Event], Awaitable[None]]) -> None:
     """Run in an event loop of its own; a signal sets the event, and the command is expected to end then."""
+    if threading.current_thread() is not threading.main_thread():
+        raise RuntimeError(
+            "this runs until a signal comes, and only the main thread is told of signals; call it there, "
+            "or use `async with doorstep` in an event loop of this thread"
+        )
     with asyncio.Runner(loop_factory=_loop_factory()) as runner:
         runner.run(_until_stopped(command))
 

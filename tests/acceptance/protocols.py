@@ -6,6 +6,7 @@ import threading
 from collections.abc import Callable, Mapping
 from itertools import pairwise
 from typing import Any
+from uuid import UUID
 
 from doorstep import Doorstep, Entity, Gate, Pipeline, Stage
 from doorstep.model.entity import EntityChange
@@ -21,6 +22,7 @@ class Protocols:
         self.scene = scene
         self.does: dict[str, Work] = {"extracting": lambda _: None, "grounding": lambda _: None}
         self.seen: list[tuple[str, str]] = []
+        self.brought_by: UUID | None = None
         self.pipeline = Pipeline(
             "protocol",
             first="uploaded",

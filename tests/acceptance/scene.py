@@ -85,7 +85,7 @@ class Scene:
     def _wake(self) -> None:
         """Workers look twice a second by themselves; this only spares the test that half second."""
         for doorstep in self.doorsteps:
-            doorstep._wake()
+            doorstep.wake_dispatcher()
 
     # -- acting --------------------------------------------------------------------------------------------
 

@@ -16,7 +16,7 @@ from doorstep.model.delivery import Delivery, DeliveryState
 from doorstep.model.org import Org
 from doorstep.model.retry_policy import RetryPolicy
 from doorstep.telemetry import DeliveryFailure, Fact
-from doorstep.wire.handler_transport import Received
+from doorstep.wire.received import Received
 from tests.acceptance.scene import Scene, until
 
 _S = DeliveryState

@@ -16,7 +16,7 @@ from doorstep.logs import level_of
 from doorstep.model.delivery import Delivery, DeliveryState
 from doorstep.model.endpoint import EndpointState
 from doorstep.telemetry import DeliveryFailure, EndpointDisabled
-from doorstep.wire.handler_transport import Received
+from doorstep.wire.received import Received
 from tests.acceptance.receiver import Answer
 from tests.acceptance.scene import Scene
 

@@ -9,7 +9,7 @@ from doorstep.model.act import ActKind
 from doorstep.model.delivery import Delivery, DeliveryState
 from doorstep.path.accept import Draft
 from doorstep.telemetry import Notice
-from doorstep.wire.handler_transport import Received
+from doorstep.wire.received import Received
 from tests.acceptance.receiver import Answer
 from tests.acceptance.scene import Scene, until
 

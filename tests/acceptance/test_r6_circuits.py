@@ -201,6 +201,15 @@ async def test_an_endpoint_that_fails_for_five_days_is_disabled_told_and_its_del
     assert await scene.doorstep.why_held(held) == f"The endpoint is disabled: {disabled.state_reason}"
 
 
+async def test_two_failures_five_days_apart_disable_nothing(scene: Scene) -> None:
+    endpoint = await _endpoint(scene)
+    await _fail(scene, endpoint, 5)
+    scene.leap(5 * ONE_DAY)
+    await _fail(scene, endpoint, 1)
+    assert (await _circuit(scene, endpoint)).state is _C.OPEN
+    assert (await _state(scene, endpoint)) is EndpointState.ACTIVE
+
+
 async def test_one_success_within_the_five_days_keeps_an_endpoint_enabled(scene: Scene) -> None:
     endpoint = await _endpoint(scene)
     for day in range(8):
@@ -313,8 +322,9 @@ async def _opened(scene: Scene) -> Endpoint:
 
 async def _disabled(scene: Scene) -> Endpoint:
     endpoint = await _endpoint(scene)
-    await _fail(scene, endpoint, 1)
-    scene.leap(5 * ONE_DAY)
+    for _ in range(5):
+        await _fail(scene, endpoint, 1)
+        scene.leap(ONE_DAY)
     await _fail(scene, endpoint, 1)
     return await scene.until_endpoint(endpoint, EndpointState.DISABLED)
 

@@ -63,6 +63,51 @@ async def test_a_step_that_retries_a_delivery_again_does_not_count_it_again(scen
     assert step.bulk.taken == 1
 
 
+# -- waiting -----------------------------------------------------------------------------------------------
+
+
+async def test_a_cancelled_operation_ends_at_once_although_what_it_took_is_held(scene: Scene, desk: Desk) -> None:
+    await dead_letters(scene, 3)
+    bulk = await desk.step(await desk.begin(), 3)
+    assert bulk.in_flight == 3
+    await desk.cancel(scene.org_id, bulk.bulk_id, "ops")
+    bulk = await desk.step(bulk)
+    assert (bulk.state, bulk.finished_at, bulk.in_flight) == (BulkState.CANCELLED, scene.now, 3)
+    assert bulk.note == "cancelled by ops; not waited for: 3 without a result"
+    assert await scene.store.live_bulks() == []
+
+
+async def test_an_operation_that_waits_for_results_writes_nothing_until_there_is_one(scene: Scene, desk: Desk) -> None:
+    await dead_letters(scene, 3)
+    bulk = await desk.step(await desk.begin(), 3)
+    assert (bulk.all_taken, bulk.in_flight) == (True, 3)
+    waiting = await desk.step(bulk, 5)
+    assert waiting.version == bulk.version
+    assert not await scene.store.bulk_has_results(scene.org_id, bulk.bulk_id)
+    await scene.deliver(*await forced(scene))
+    assert await scene.store.bulk_has_results(scene.org_id, bulk.bulk_id)
+    assert (await desk.step(bulk, 5)).version == bulk.version + 1
+    await desk.pause(scene.org_id, bulk.bulk_id, "ops")
+    paused = await desk.seen(bulk)
+    assert (await desk.step(bulk, 5)).version == paused.version
+
+
+async def test_cancelled_operations_leave_room_for_others_before_their_end_is_written(scene: Scene, desk: Desk) -> None:
+    await dead_letters(scene, 1)
+    for _ in range(100):
+        await desk.cancel(scene.org_id, (await desk.begin()).bulk_id, "ops")
+    assert (await desk.begin()).state is BulkState.RUNNING
+
+
+async def test_one_that_is_under_way_still_is_resumed_although_there_are_a_hundred(scene: Scene, desk: Desk) -> None:
+    await dead_letters(scene, 2)
+    bulk = await desk.step(await desk.begin())
+    await desk.pause(scene.org_id, bulk.bulk_id, "ops")
+    for _ in range(99):
+        await desk.begin()
+    assert (await desk.resume(scene.org_id, bulk.bulk_id, "ops")).state is BulkState.RUNNING
+
+
 # -- canaries ----------------------------------------------------------------------------------------------
 
 

@@ -266,3 +266,72 @@ async def test_untouched_dead_ones_are_found_oldest_first(scene: Scene) -> None:
     )
     assert [one.entity_id for one in await scene.store.untouched(scene.org_id, PIPELINE, NOW, 10)] == ["a", "b"]
     assert [one.entity_id for one in await scene.store.untouched(scene.org_id, PIPELINE, NOW, 1)] == ["a"]
+
+
+# -- removing ----------------------------------------------------------------------------------------------
+
+
+def a_line(scene: Scene) -> AuditLine:
+    return AuditLine(at=NOW, org_id=scene.org_id, actor="ops", action="entity.delete", subjects=("p1",), result="x")
+
+
+async def test_a_deleted_entity_is_gone_with_its_history_and_leaves_its_audit_line(scene: Scene) -> None:
+    change = EntityChange(NOW, None, "uploaded", "started", None)
+    assert await scene.store.put_entity(an_entity(scene.org_id), 0, change)
+    (other,) = await keep(scene, an_entity(scene.org_id, "p2"))
+    entity = await scene.store.entity(scene.org_id, PIPELINE, "p1")
+    assert await scene.store.delete_entity(entity, a_line(scene))
+    for reading in (scene.store.entity, scene.store.entity_history):
+        with pytest.raises(NotFound):
+            await reading(scene.org_id, PIPELINE, "p1")
+    assert await scene.store.entity(scene.org_id, PIPELINE, "p2") == other
+    assert (await scene.store.list_audit(scene.org_id)).items == (a_line(scene),)
+    assert not await scene.store.delete_entity(entity, a_line(scene)), "it is gone already"
+
+
+async def test_an_entity_that_changed_meanwhile_is_not_deleted_over_somebodys_head(scene: Scene) -> None:
+    (kept,) = await keep(scene, an_entity(scene.org_id))
+    assert await scene.store.put_entity(replace(kept, status="extracting"), 1)
+    assert not await scene.store.delete_entity(kept, a_line(scene))
+    assert (await scene.store.list_audit(scene.org_id)).items == ()
+
+
+async def test_what_was_computed_from_a_deleted_entity_is_not_written_over_a_later_one_of_its_name(
+    scene: Scene,
+) -> None:
+    (former,) = await keep(scene, an_entity(scene.org_id))
+    assert await scene.store.delete_entity(former, a_line(scene))
+    (later,) = await keep(scene, an_entity(scene.org_id, created_at=NOW + 1))
+    assert not await scene.store.put_entity(replace(former, status="extracting"), former.version)
+    assert not await scene.store.delete_entity(former, a_line(scene))
+    assert await scene.store.entity(scene.org_id, PIPELINE, "p1") == later
+    assert await scene.store.entity_history(scene.org_id, PIPELINE, "p1") == []
+
+
+async def test_only_what_had_its_status_for_so_long_is_cleaned_away_a_window_at_a_time(scene: Scene) -> None:
+    old = [
+        an_entity(scene.org_id, f"p{n}", status="complete", phase=Phase.RESTING, changed_at=NOW + (n % 2) * DAY)
+        for n in range(6)
+    ]
+    other = an_entity(scene.org_id, "gate", status="pending_review", phase=Phase.RESTING)
+    young = an_entity(
+        scene.org_id, "young", status="complete", phase=Phase.RESTING, created_at=NOW + DAY, changed_at=NOW + DAY
+    )
+    await keep(scene, *old, other, young)
+    await keep(scene, replace(old[0], pipeline="other"))
+    removed, cursor, rounds = 0, None, 0
+    while True:
+        count, cursor = await scene.store.clean_entities(scene.org_id, PIPELINE, "complete", NOW + SECOND, cursor, 2)
+        removed, rounds = removed + count, rounds + 1
+        if cursor is None:
+            break
+    assert (removed, rounds) == (3, 4)
+    assert await ids(scene) == ["young", "gate", "p5", "p3", "p1"]
+    assert (await scene.store.entity(scene.org_id, "other", "p0")).status == "complete"
+
+
+async def test_a_key_is_not_given_again_to_another_entity_in_the_middle_of_a_list(scene: Scene) -> None:
+    first, _ = await keep(scene, an_entity(scene.org_id, "p1"), an_entity(scene.org_id, "p2"))
+    await scene.store.delete_entity(first, a_line(scene))
+    await keep(scene, an_entity(scene.org_id, "p3"))
+    assert await ids(scene, limit=1) == ["p3", "p2"]

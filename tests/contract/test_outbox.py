@@ -147,6 +147,41 @@ async def test_what_is_set_aside_holds_nobody_up_is_shown_as_failed_and_is_kept_
     assert (view.status, view.failed_at) == (EventStatus.FAILED, NOW + 5)
 
 
+async def test_what_was_set_aside_can_be_put_back_or_removed_and_nothing_else(scene: Scene) -> None:
+    back, gone, waiting = made = [a_posting(scene.org_id) for _ in range(3)]
+    await scene.store.post(made)
+    for one in (back, gone):
+        await scene.store.set_aside(one.event_id, "no endpoint 7", NOW)
+    named = [back.event_id, back.event_id, waiting.event_id, new_id()]
+    (found,) = await scene.store.put_back(named)
+    assert (found.event_id, found.refusal) == (back.event_id, "no endpoint 7")
+    assert await scene.store.put_back(named) == []
+    (removed,) = await scene.store.discard([gone.event_id, waiting.event_id])
+    assert removed.event_id == gone.event_id
+    assert await scene.store.refused(10) == []
+    assert await scene.store.outbox(10) == [back, waiting]
+
+
+@pytest.mark.parametrize(
+    "wrong",
+    [{"deliver_at": 1.5e9}, {"deliver_at": "tomorrow"}, {"endpoint_ids": ("nonsense",)}, {"metadata": 7}],
+    ids=lambda wrong: next(iter(wrong)),
+)
+async def test_a_row_that_cannot_be_read_comes_out_with_its_flaw_between_its_neighbours(
+    scene: Scene, wrong: dict[str, object]
+) -> None:
+    junk = a_posting(scene.org_id, options=PostingOptions(**wrong))  # type: ignore[arg-type]
+    made = [a_posting(scene.org_id), junk, a_posting(scene.org_id)]
+    await scene.store.post(made)
+    first, odd, last = await scene.store.outbox(10)
+    assert (first, last) == (made[0], made[2])
+    assert odd == junk or (odd.event_id == junk.event_id and odd.flaw), "a store without text keeps what it was given"
+    if odd.flaw:
+        assert (await scene.store.event(scene.org_id, junk.event_id)).status is EventStatus.RECEIVED
+    await scene.store.set_aside(junk.event_id, "cannot be read", NOW)
+    assert [one.event_id for one in await scene.store.refused(10)] == [junk.event_id]
+
+
 async def test_a_posting_can_be_accepted_for_an_endpoint_that_was_deleted_meanwhile(scene: Scene) -> None:
     """It becomes a dead letter like everything that waits for a deleted endpoint."""
     endpoint = an_endpoint(scene.org_id, state="deleted")

@@ -6,7 +6,7 @@ from collections.abc import AsyncIterator
 
 import pytest
 
-from examples.stage import Prepare, Stage, staged
+from examples.theatre import Prepare, Theatre, staged
 from tests.acceptance.conftest import database_url, migrated_file, sqlite_url
 
 __all__ = ["database_url", "migrated_file", "sqlite_url"]
@@ -25,6 +25,6 @@ def told() -> list[str]:
 
 
 @pytest.fixture
-async def stage(database_url: str, prepare: Prepare, told: list[str]) -> AsyncIterator[Stage]:
+async def stage(database_url: str, prepare: Prepare, told: list[str]) -> AsyncIterator[Theatre]:
     async with staged(database_url, prepare, say=told.append, migrate=False) as it:
         yield it

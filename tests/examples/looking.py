@@ -8,23 +8,23 @@ from uuid import UUID
 
 from doorstep.client.answers.deliveries import Attempt, Delivery
 from doorstep.clock import from_datetime
-from examples.stage import NOON, Stage
+from examples.theatre import NOON, Theatre
 from tests.docs.pages import DOCS, fences
 
 PROFILES = DOCS / "profiles"
 
 
-async def status_of(stage: Stage, event_id: UUID) -> str:
+async def status_of(stage: Theatre, event_id: UUID) -> str:
     return (await stage.api.events.status(event_id)).status
 
 
-async def delivery_of(stage: Stage, event_id: UUID) -> Delivery:
+async def delivery_of(stage: Theatre, event_id: UUID) -> Delivery:
     """The one delivery of an event."""
     (delivery,) = (await stage.api.events.read(event_id)).deliveries
     return delivery
 
 
-async def attempts_of(stage: Stage, event_id: UUID) -> list[Attempt]:
+async def attempts_of(stage: Theatre, event_id: UUID) -> list[Attempt]:
     """The attempt log of the one delivery of an event."""
     delivery = await delivery_of(stage, event_id)
     return list(await stage.api.deliveries.attempts(delivery.delivery_id))
@@ -36,7 +36,7 @@ def since_noon(instant: datetime | None) -> float:
     return (from_datetime(instant) - NOON) / 1_000_000
 
 
-async def starts_of(stage: Stage, event_id: UUID) -> list[float]:
+async def starts_of(stage: Theatre, event_id: UUID) -> list[float]:
     """When each of its attempts began."""
     return [since_noon(attempt.started_at) for attempt in await attempts_of(stage, event_id)]
 

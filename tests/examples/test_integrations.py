@@ -13,7 +13,7 @@ from doorstep.clock import to_datetime
 from doorstep.testing import ok, status
 from examples.integrations.__main__ import INVOICE, Story
 from examples.integrations.profile import ErpError, crm
-from examples.stage import Prepare, Stage
+from examples.theatre import Prepare, Theatre
 from tests.examples.looking import PROFILES, attempts_of, delivery_of, since_noon, starts_of, status_of, story_in
 
 A_DAY = 86_400
@@ -30,16 +30,16 @@ def prepare(story: Story) -> Prepare:
     return story.integrations.declare
 
 
-async def test_the_story_is_told_as_its_page_shows_it(stage: Stage, story: Story, told: list[str]) -> None:
+async def test_the_story_is_told_as_its_page_shows_it(stage: Theatre, story: Story, told: list[str]) -> None:
     await story(stage)
     assert "\n".join(told) == story_in(PROFILES / "integrations.md")
 
 
-async def send(stage: Stage, event_type: str, payload: object = INVOICE) -> UUID:
+async def send(stage: Theatre, event_type: str, payload: object = INVOICE) -> UUID:
     return (await stage.api.send(event_type, payload)).event_id
 
 
-async def crm_is_down(stage: Stage) -> UUID:
+async def crm_is_down(stage: Theatre) -> UUID:
     """A customer for a CRM that answers 503."""
     stage.receiver.behaves(status(503))
     await stage.api.endpoints.create(**crm(stage.receiver.url("/crm")))
@@ -48,15 +48,15 @@ async def crm_is_down(stage: Stage) -> UUID:
     return event_id
 
 
-async def queue(stage: Stage, **filters: object) -> list[QueuedDelivery]:
+async def queue(stage: Theatre, **filters: object) -> list[QueuedDelivery]:
     return list(await stage.api.retry_queue.page(**filters))  # type: ignore[arg-type]
 
 
-async def letters(stage: Stage, **filters: object) -> list[DeadLetter]:
+async def letters(stage: Theatre, **filters: object) -> list[DeadLetter]:
     return list(await stage.api.dead_letters.page(**filters))  # type: ignore[typeddict-item]
 
 
-async def refused_invoice(stage: Stage) -> DeadLetter:
+async def refused_invoice(stage: Theatre) -> DeadLetter:
     await send(stage, "invoice.issued", NO_BUYER)
     await stage.pass_time()
     (letter,) = await letters(stage)
@@ -66,7 +66,9 @@ async def refused_invoice(stage: Stage) -> DeadLetter:
 # -- R1 and R2: three policies -----------------------------------------------------------------------------------------
 
 
-async def test_r1_1_each_kind_of_endpoint_takes_an_event_from_received_to_delivered(stage: Stage, story: Story) -> None:
+async def test_r1_1_each_kind_of_endpoint_takes_an_event_from_received_to_delivered(
+    stage: Theatre, story: Story
+) -> None:
     await stage.api.endpoints.create(**crm(stage.receiver.url("/crm")))
     sent = [await send(stage, kind) for kind in ("customer.changed", "invoice.issued", "stock.counted")]
     assert [await status_of(stage, event_id) for event_id in sent] == ["received"] * 3
@@ -76,21 +78,21 @@ async def test_r1_1_each_kind_of_endpoint_takes_an_event_from_received_to_delive
     assert story.erp.documents == [INVOICE]
 
 
-async def test_r2_2_quick_retries_after_5_30_and_300_seconds(stage: Stage) -> None:
+async def test_r2_2_quick_retries_after_5_30_and_300_seconds(stage: Theatre) -> None:
     event_id = await crm_is_down(stage)
     await stage.pass_time(A_DAY)
     assert await starts_of(stage, event_id) == [0, 5, 35, 335]
     assert await status_of(stage, event_id) == "failed"
 
 
-async def test_r2_2_immediate_retries_three_times_every_five_seconds(stage: Stage, story: Story) -> None:
+async def test_r2_2_immediate_retries_three_times_every_five_seconds(stage: Theatre, story: Story) -> None:
     story.partner.busy_for = 100
     event_id = await send(stage, "invoice.issued")
     await stage.pass_time(A_DAY)
     assert await starts_of(stage, event_id) == [0, 5, 10, 15]
 
 
-async def test_r2_2_manual_is_never_retried_by_the_machine(stage: Stage, story: Story) -> None:
+async def test_r2_2_manual_is_never_retried_by_the_machine(stage: Theatre, story: Story) -> None:
     story.erp.error = ErpError("SY-530", "Logon not possible")
     event_id = await send(stage, "stock.counted")
     await stage.pass_time(A_DAY)
@@ -101,7 +103,7 @@ async def test_r2_2_manual_is_never_retried_by_the_machine(stage: Stage, story: 
 # -- R3: errors --------------------------------------------------------------------------------------------------------
 
 
-async def test_r3_4_a_handler_says_transient_and_is_tried_again(stage: Stage, story: Story) -> None:
+async def test_r3_4_a_handler_says_transient_and_is_tried_again(stage: Theatre, story: Story) -> None:
     story.partner.busy_for = 2
     event_id = await send(stage, "invoice.issued")
     await stage.pass_time(10)
@@ -109,14 +111,14 @@ async def test_r3_4_a_handler_says_transient_and_is_tried_again(stage: Stage, st
     assert rows == [("transient", "CONNECTION", "The partner's line is busy.")] * 2 + [(None, None, "")]
 
 
-async def test_r3_4_a_handler_says_permanent_and_is_not_tried_again(stage: Stage) -> None:
+async def test_r3_4_a_handler_says_permanent_and_is_not_tried_again(stage: Theatre) -> None:
     letter = await refused_invoice(stage)
     await stage.pass_time(A_DAY)
     assert (letter.error, letter.error_reason) == ("INVALID_FORMAT", "The invoice names no buyer.")
     assert len(await attempts_of(stage, letter.event_id)) == 1
 
 
-async def test_r3_4_any_other_exception_is_transient_and_its_traceback_is_kept(stage: Stage) -> None:
+async def test_r3_4_any_other_exception_is_transient_and_its_traceback_is_kept(stage: Theatre) -> None:
     event_id = await send(stage, "invoice.issued", {"buyer": "ACME"})
     await stage.pass_time()
     (row,) = await attempts_of(stage, event_id)
@@ -134,7 +136,7 @@ async def test_r3_4_any_other_exception_is_transient_and_its_traceback_is_kept(s
     ],
 )
 async def test_r3_4_the_erps_own_codes_are_translated(
-    stage: Stage, story: Story, said: str, code: str, category: str
+    stage: Theatre, story: Story, said: str, code: str, category: str
 ) -> None:
     story.erp.error = ErpError(said, "in the ERP's own words")
     event_id = await send(stage, "stock.counted")
@@ -144,7 +146,7 @@ async def test_r3_4_the_erps_own_codes_are_translated(
 
 
 async def test_r3_5_the_sentence_is_apart_from_the_traceback_and_neither_holds_the_payload(
-    stage: Stage, story: Story
+    stage: Theatre, story: Story
 ) -> None:
     story.partner.busy_for = 1
     event_id = await send(stage, "invoice.issued", {"number": "R-9", "amount": 1, "buyer": "the secret buyer"})
@@ -158,21 +160,21 @@ async def test_r3_5_the_sentence_is_apart_from_the_traceback_and_neither_holds_t
 # -- R4: the integration log -------------------------------------------------------------------------------------------
 
 
-async def test_r4_1_what_a_handler_returns_is_in_the_log(stage: Stage) -> None:
+async def test_r4_1_what_a_handler_returns_is_in_the_log(stage: Theatre) -> None:
     event_id = await send(stage, "invoice.issued")
     await stage.pass_time()
     (row,) = await attempts_of(stage, event_id)
     assert "receipt 1" in row.response_body
 
 
-async def test_r4_2_the_log_survives_the_deletion_of_its_dead_letter(stage: Stage) -> None:
+async def test_r4_2_the_log_survives_the_deletion_of_its_dead_letter(stage: Theatre) -> None:
     letter = await refused_invoice(stage)
     await stage.api.dead_letters.delete(letter.delivery_id)
     assert await letters(stage) == []
     assert len(await stage.api.deliveries.attempts(letter.delivery_id)) == 1
 
 
-async def test_r4_3_a_delivery_says_on_which_retry_it_succeeded(stage: Stage, story: Story) -> None:
+async def test_r4_3_a_delivery_says_on_which_retry_it_succeeded(stage: Theatre, story: Story) -> None:
     story.partner.busy_for = 2
     event_id = await send(stage, "invoice.issued")
     await stage.pass_time(10)
@@ -182,7 +184,7 @@ async def test_r4_3_a_delivery_says_on_which_retry_it_succeeded(stage: Stage, st
 # -- R6: the circuit ---------------------------------------------------------------------------------------------------
 
 
-async def test_r6_1_handlers_have_circuits_too(stage: Stage, story: Story) -> None:
+async def test_r6_1_handlers_have_circuits_too(stage: Theatre, story: Story) -> None:
     story.partner.busy_for = 100
     for _ in range(5):
         await send(stage, "invoice.issued")
@@ -197,7 +199,7 @@ async def test_r6_1_handlers_have_circuits_too(stage: Stage, story: Story) -> No
 # -- R7: the retry queue -----------------------------------------------------------------------------------------------
 
 
-async def test_r7_1_the_queue_says_type_system_error_count_and_next_retry(stage: Stage) -> None:
+async def test_r7_1_the_queue_says_type_system_error_count_and_next_retry(stage: Theatre) -> None:
     event_id = await crm_is_down(stage)
     await stage.pass_time(5)
     (one,) = await queue(stage)
@@ -205,7 +207,7 @@ async def test_r7_1_the_queue_says_type_system_error_count_and_next_retry(stage:
     assert (one.error, one.retry_count, since_noon(one.next_retry_at)) == ("SERVICE_UNAVAILABLE", "1 / 3", 35)
 
 
-async def test_r7_1_the_next_retry_comes_first_and_filters_hold(stage: Stage, story: Story) -> None:
+async def test_r7_1_the_next_retry_comes_first_and_filters_hold(stage: Theatre, story: Story) -> None:
     await crm_is_down(stage)
     await stage.pass_time(5)
     story.partner.busy_for = 100
@@ -219,7 +221,7 @@ async def test_r7_1_the_next_retry_comes_first_and_filters_hold(stage: Stage, st
     assert await queue(stage, status="in_progress") == []
 
 
-async def test_r7_2_retry_now_succeeds_and_leaves_the_queue(stage: Stage) -> None:
+async def test_r7_2_retry_now_succeeds_and_leaves_the_queue(stage: Theatre) -> None:
     event_id = await crm_is_down(stage)
     stage.receiver.behaves(ok)
     (waiting,) = await queue(stage)
@@ -228,7 +230,7 @@ async def test_r7_2_retry_now_succeeds_and_leaves_the_queue(stage: Stage) -> Non
     assert (await queue(stage), await status_of(stage, event_id)) == ([], "delivered")
 
 
-async def test_r7_2_retry_now_fails_counts_and_computes_the_next_time_anew(stage: Stage) -> None:
+async def test_r7_2_retry_now_fails_counts_and_computes_the_next_time_anew(stage: Theatre) -> None:
     await crm_is_down(stage)
     stage.clock.advance(2)
     (waiting,) = await queue(stage)
@@ -238,7 +240,7 @@ async def test_r7_2_retry_now_fails_counts_and_computes_the_next_time_anew(stage
     assert (again.retry_count, since_noon(again.next_retry_at)) == ("1 / 3", 2 + 30)
 
 
-async def test_r7_1_skip_moves_it_to_the_dead_letters(stage: Stage) -> None:
+async def test_r7_1_skip_moves_it_to_the_dead_letters(stage: Theatre) -> None:
     await crm_is_down(stage)
     (waiting,) = await queue(stage)
     await stage.api.retry_queue.skip(waiting.delivery_id)
@@ -246,7 +248,7 @@ async def test_r7_1_skip_moves_it_to_the_dead_letters(stage: Stage) -> None:
     assert [(letter.delivery_id, letter.error) for letter in await letters(stage)] == [(waiting.delivery_id, "SKIPPED")]
 
 
-async def test_r7_3_a_selection_is_previewed_and_retried_in_bulk_with_progress(stage: Stage) -> None:
+async def test_r7_3_a_selection_is_previewed_and_retried_in_bulk_with_progress(stage: Theatre) -> None:
     for _ in range(4):
         await crm_is_down(stage) if not await queue(stage) else await send(stage, "customer.changed")
         await stage.pass_time()
@@ -260,7 +262,7 @@ async def test_r7_3_a_selection_is_previewed_and_retried_in_bulk_with_progress(s
     assert (done.state, done.progress) == ("finished", "4/4 succeeded, 0 failed")
 
 
-async def test_r7_5_what_is_delivered_cannot_be_retried_and_says_so(stage: Stage) -> None:
+async def test_r7_5_what_is_delivered_cannot_be_retried_and_says_so(stage: Theatre) -> None:
     event_id = await send(stage, "invoice.issued")
     await stage.pass_time()
     delivery = await delivery_of(stage, event_id)
@@ -272,7 +274,7 @@ async def test_r7_5_what_is_delivered_cannot_be_retried_and_says_so(stage: Stage
 # -- R7: dead letters --------------------------------------------------------------------------------------------------
 
 
-async def test_r7_4_a_dead_letter_says_type_system_error_count_and_since_when(stage: Stage, story: Story) -> None:
+async def test_r7_4_a_dead_letter_says_type_system_error_count_and_since_when(stage: Theatre, story: Story) -> None:
     story.partner.busy_for = 4
     await send(stage, "invoice.issued")
     await stage.pass_time(15)
@@ -281,7 +283,7 @@ async def test_r7_4_a_dead_letter_says_type_system_error_count_and_since_when(st
     assert (letter.retry_count, since_noon(letter.first_failed_at)) == ("3 / 3", 0)
 
 
-async def test_r7_4_newest_first_and_filtered_by_type_system_cause_and_date(stage: Stage, story: Story) -> None:
+async def test_r7_4_newest_first_and_filtered_by_type_system_cause_and_date(stage: Theatre, story: Story) -> None:
     edi = await refused_invoice(stage)
     stage.clock.advance(3_600)
     story.erp.error = ErpError("M7-021", "Deficit of stock")
@@ -299,7 +301,7 @@ async def test_r7_4_newest_first_and_filtered_by_type_system_cause_and_date(stag
     assert [letter.endpoint_name for letter in await letters(stage, died_from=half_an_hour_ago)] == ["erp"]
 
 
-async def test_r7_4_many_dead_letters_read_as_few_causes(stage: Stage, story: Story) -> None:
+async def test_r7_4_many_dead_letters_read_as_few_causes(stage: Theatre, story: Story) -> None:
     story.erp.error = ErpError("M7-021", "Deficit of stock")
     for number in range(6):
         await send(stage, "stock.counted")
@@ -309,7 +311,7 @@ async def test_r7_4_many_dead_letters_read_as_few_causes(stage: Stage, story: St
     assert sorted(groups) == [("edi", "The invoice names no buyer.", 6), ("erp", "Deficit of stock", 6)]
 
 
-async def test_r7_4_a_payload_is_edited_and_retried_and_the_event_stays_as_it_was(stage: Stage, story: Story) -> None:
+async def test_r7_4_a_payload_is_edited_and_retried_and_the_event_stays_as_it_was(stage: Theatre, story: Story) -> None:
     letter = await refused_invoice(stage)
     await stage.api.dead_letters.edit_and_retry(letter.delivery_id, NO_BUYER | {"buyer": "ACME"})
     await stage.pass_time(4)
@@ -321,7 +323,7 @@ async def test_r7_4_a_payload_is_edited_and_retried_and_the_event_stays_as_it_wa
     assert (await stage.api.events.read(letter.event_id)).payload == NO_BUYER
 
 
-async def test_r7_4_a_retry_that_fails_returns_to_the_retry_queue(stage: Stage, story: Story) -> None:
+async def test_r7_4_a_retry_that_fails_returns_to_the_retry_queue(stage: Theatre, story: Story) -> None:
     story.partner.busy_for = 5
     await send(stage, "invoice.issued")
     await stage.pass_time(15)
@@ -336,7 +338,7 @@ async def test_r7_4_a_retry_that_fails_returns_to_the_retry_queue(stage: Stage, 
     )
 
 
-async def test_r7_4_resolved_needs_no_delivery_and_its_event_is_delivered(stage: Stage) -> None:
+async def test_r7_4_resolved_needs_no_delivery_and_its_event_is_delivered(stage: Theatre) -> None:
     letter = await refused_invoice(stage)
     await stage.api.dead_letters.resolve(letter.delivery_id, reason="sent by fax")
     assert (await stage.api.deliveries.read(letter.delivery_id)).state == "resolved"
@@ -345,7 +347,7 @@ async def test_r7_4_resolved_needs_no_delivery_and_its_event_is_delivered(stage:
         await stage.api.dead_letters.retry(letter.delivery_id)
 
 
-async def test_r7_6_a_viewer_looks_an_operator_acts_and_every_act_is_audited(stage: Stage) -> None:
+async def test_r7_6_a_viewer_looks_an_operator_acts_and_every_act_is_audited(stage: Theatre) -> None:
     letter = await refused_invoice(stage)
     async with await stage.client("viewer") as viewer, await stage.client("operator") as operator:
         assert [one.delivery_id for one in await viewer.dead_letters.page()] == [letter.delivery_id]

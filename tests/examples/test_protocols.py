@@ -10,7 +10,7 @@ from doorstep.client import Conflict, Forbidden, Invalid, NotFound
 from doorstep.client.answers.pipelines import Entity
 from examples.protocols.__main__ import Story
 from examples.protocols.profile import Protocols
-from examples.stage import Prepare, Stage
+from examples.theatre import Prepare, Theatre
 from tests.examples.looking import PROFILES, story_in
 
 TEXT, PICTURE, UNGROUNDED = b"Open the valve.", b"\x89PNG\xff", b"As in [manual]."
@@ -27,26 +27,26 @@ def prepare(protocols: Protocols) -> Prepare:
     return protocols.declare
 
 
-async def upload(stage: Stage, protocols: Protocols, content: bytes = TEXT, protocol_id: str = "p1") -> Entity:
+async def upload(stage: Theatre, protocols: Protocols, content: bytes = TEXT, protocol_id: str = "p1") -> Entity:
     await protocols.upload(protocol_id, content)
     await stage.pass_time()
     return await seen(stage, protocol_id)
 
 
-async def seen(stage: Stage, protocol_id: str = "p1") -> Entity:
+async def seen(stage: Theatre, protocol_id: str = "p1") -> Entity:
     return await stage.api.pipelines.read("protocol", protocol_id)
 
 
-async def statuses(stage: Stage, protocol_id: str = "p1") -> list[str]:
+async def statuses(stage: Theatre, protocol_id: str = "p1") -> list[str]:
     return [line.new_status for line in await stage.api.pipelines.history("protocol", protocol_id)]
 
 
-async def listed(stage: Stage, status: str | None = None, archived: bool | None = None) -> list[str]:
+async def listed(stage: Theatre, status: str | None = None, archived: bool | None = None) -> list[str]:
     page = await stage.api.pipelines.entities("protocol", status=status, archived=archived)
     return [one.entity_id for one in page]
 
 
-async def test_the_story_is_told_as_its_page_shows_it(stage: Stage, protocols: Protocols, told: list[str]) -> None:
+async def test_the_story_is_told_as_its_page_shows_it(stage: Theatre, protocols: Protocols, told: list[str]) -> None:
     await Story(protocols)(stage)
     assert "\n".join(told) == story_in(PROFILES / "protocols.md")
 
@@ -54,7 +54,7 @@ async def test_the_story_is_told_as_its_page_shows_it(stage: Stage, protocols: P
 # -- statuses ----------------------------------------------------------------------------------------------------------
 
 
-async def test_r1_1_the_events_of_a_good_life_are_all_delivered(stage: Stage, protocols: Protocols) -> None:
+async def test_r1_1_the_events_of_a_good_life_are_all_delivered(stage: Theatre, protocols: Protocols) -> None:
     await upload(stage, protocols)
     events = list(await stage.api.events.page(event_type="protocol.*"))
     assert {(one.event_type, one.status) for one in events} == {
@@ -64,7 +64,7 @@ async def test_r1_1_the_events_of_a_good_life_are_all_delivered(stage: Stage, pr
     assert {one.correlation_id for one in events} == {"p1"}
 
 
-async def test_r9_4_there_are_nine_statuses_and_no_others(stage: Stage) -> None:
+async def test_r9_4_there_are_nine_statuses_and_no_others(stage: Theatre) -> None:
     (pipeline,) = await stage.api.pipelines.page()
     assert pipeline.statuses == (
         "uploaded",
@@ -79,14 +79,14 @@ async def test_r9_4_there_are_nine_statuses_and_no_others(stage: Stage) -> None:
     )
 
 
-async def test_r9_4_a_document_goes_from_uploaded_to_complete(stage: Stage, protocols: Protocols) -> None:
+async def test_r9_4_a_document_goes_from_uploaded_to_complete(stage: Theatre, protocols: Protocols) -> None:
     assert (await upload(stage, protocols)).status == "pending_review"
     approved = await stage.api.pipelines.approve("protocol", "p1")
     assert (approved.status, approved.data) == ("complete", {"file": "p1.txt", "words": 3, "cites": []})
     assert await statuses(stage) == ["uploaded", "extracting", "grounding", "pending_review", "complete"]
 
 
-async def test_r9_4_nothing_passes_the_gate_without_a_person(stage: Stage, protocols: Protocols) -> None:
+async def test_r9_4_nothing_passes_the_gate_without_a_person(stage: Theatre, protocols: Protocols) -> None:
     await upload(stage, protocols)
     await stage.pass_time(30 * 86_400)
     assert (await seen(stage)).status == "pending_review"
@@ -95,7 +95,7 @@ async def test_r9_4_nothing_passes_the_gate_without_a_person(stage: Stage, proto
 # -- failures ----------------------------------------------------------------------------------------------------------
 
 
-async def test_r2_2_a_stage_is_tried_at_once_three_times_in_all(stage: Stage, protocols: Protocols) -> None:
+async def test_r2_2_a_stage_is_tried_at_once_three_times_in_all(stage: Theatre, protocols: Protocols) -> None:
     await upload(stage, protocols, UNGROUNDED)
     assert await statuses(stage) == [
         "uploaded",
@@ -109,7 +109,7 @@ async def test_r2_2_a_stage_is_tried_at_once_three_times_in_all(stage: Stage, pr
     assert len({one.started_at for one in attempts}) == 1, "no time passes between them"
 
 
-async def test_r9_4_a_failed_document_says_why_to_people_and_to_programs(stage: Stage, protocols: Protocols) -> None:
+async def test_r9_4_a_failed_document_says_why_to_people_and_to_programs(stage: Theatre, protocols: Protocols) -> None:
     protocol = await upload(stage, protocols, UNGROUNDED)
     assert protocol.error_reason == "There is no source manual."
     error = protocol.metadata["error"]
@@ -117,14 +117,14 @@ async def test_r9_4_a_failed_document_says_why_to_people_and_to_programs(stage: 
     assert (await stage.api.events.status(error["event_id"])).status == "failed"
 
 
-async def test_r3_2_what_is_permanent_is_a_dead_letter_at_once(stage: Stage, protocols: Protocols) -> None:
+async def test_r3_2_what_is_permanent_is_a_dead_letter_at_once(stage: Theatre, protocols: Protocols) -> None:
     protocol = await upload(stage, protocols, PICTURE)
     assert (protocol.status, protocol.error_reason) == ("dead_letter", "The document is a picture, not a text.")
     assert await statuses(stage) == ["uploaded", "extracting", "extraction_failed", "dead_letter"]
 
 
 async def test_r3_4_any_other_exception_is_transient_and_says_nothing_of_its_own(
-    stage: Stage, protocols: Protocols
+    stage: Theatre, protocols: Protocols
 ) -> None:
     await protocols.pipeline.start({"file": "secret-name.txt"}, "p1")
     await stage.pass_time()
@@ -133,7 +133,7 @@ async def test_r3_4_any_other_exception_is_transient_and_says_nothing_of_its_own
     assert "secret-name" not in str(protocol.metadata)
 
 
-async def test_r6_1_documents_that_cannot_be_read_hold_up_no_other(stage: Stage, protocols: Protocols) -> None:
+async def test_r6_1_documents_that_cannot_be_read_hold_up_no_other(stage: Theatre, protocols: Protocols) -> None:
     for n in range(8):
         await upload(stage, protocols, PICTURE, f"bad{n}")
     assert (await upload(stage, protocols)).status == "pending_review"
@@ -143,7 +143,7 @@ async def test_r6_1_documents_that_cannot_be_read_hold_up_no_other(stage: Stage,
 
 
 async def test_r9_4_a_retry_goes_back_to_the_start_without_the_error_and_with_a_new_event(
-    stage: Stage, protocols: Protocols
+    stage: Theatre, protocols: Protocols
 ) -> None:
     dead = await upload(stage, protocols, UNGROUNDED)
     (protocols.sources / "manual").touch()
@@ -156,7 +156,7 @@ async def test_r9_4_a_retry_goes_back_to_the_start_without_the_error_and_with_a_
     assert (await seen(stage)).status == "pending_review"
 
 
-async def test_r9_4_a_failed_state_can_be_retried_while_it_waits(stage: Stage, protocols: Protocols) -> None:
+async def test_r9_4_a_failed_state_can_be_retried_while_it_waits(stage: Theatre, protocols: Protocols) -> None:
     """A stage of one's own policy may wait between its tries; here it is held by a pause of its endpoint."""
     endpoints = await stage.api.endpoints.page()
     (grounding,) = [one for one in endpoints if one.name == "protocol.grounding"]
@@ -171,7 +171,7 @@ async def test_r9_4_a_failed_state_can_be_retried_while_it_waits(stage: Stage, p
 
 
 async def test_r9_4_a_retry_of_another_state_is_a_400_and_of_an_unknown_document_a_404(
-    stage: Stage, protocols: Protocols
+    stage: Theatre, protocols: Protocols
 ) -> None:
     await upload(stage, protocols)
     with pytest.raises(Invalid, match="protocol p1 is pending_review") as refused:
@@ -183,7 +183,7 @@ async def test_r9_4_a_retry_of_another_state_is_a_400_and_of_an_unknown_document
 
 
 async def test_r7_6_a_viewer_looks_an_operator_acts_and_every_act_is_audited(
-    stage: Stage, protocols: Protocols
+    stage: Theatre, protocols: Protocols
 ) -> None:
     await upload(stage, protocols, PICTURE)
     viewer, operator = await stage.client("viewer"), await stage.client("operator")
@@ -201,7 +201,7 @@ async def test_r7_6_a_viewer_looks_an_operator_acts_and_every_act_is_audited(
 
 
 async def test_r9_4_a_rejected_document_is_a_dead_letter_that_can_be_retried(
-    stage: Stage, protocols: Protocols
+    stage: Theatre, protocols: Protocols
 ) -> None:
     await upload(stage, protocols)
     rejected = await stage.api.pipelines.reject("protocol", "p1", reason="wrong form")
@@ -211,7 +211,7 @@ async def test_r9_4_a_rejected_document_is_a_dead_letter_that_can_be_retried(
     assert (await seen(stage)).status == "pending_review"
 
 
-async def test_r9_4_a_decision_is_made_once(stage: Stage, protocols: Protocols) -> None:
+async def test_r9_4_a_decision_is_made_once(stage: Theatre, protocols: Protocols) -> None:
     await upload(stage, protocols)
     await stage.api.pipelines.approve("protocol", "p1")
     for decide in (stage.api.pipelines.approve, stage.api.pipelines.reject):
@@ -222,7 +222,7 @@ async def test_r9_4_a_decision_is_made_once(stage: Stage, protocols: Protocols) 
 # -- archive and lists -------------------------------------------------------------------------------------------------
 
 
-async def test_r4_4_an_untouched_dead_letter_is_archived_after_a_week(stage: Stage, protocols: Protocols) -> None:
+async def test_r4_4_an_untouched_dead_letter_is_archived_after_a_week(stage: Theatre, protocols: Protocols) -> None:
     await upload(stage, protocols, PICTURE)
     await stage.pass_time(A_WEEK - 1)
     assert (await seen(stage)).status == "dead_letter"
@@ -233,7 +233,7 @@ async def test_r4_4_an_untouched_dead_letter_is_archived_after_a_week(stage: Sta
     assert (await seen(stage)).status == "uploaded"
 
 
-async def test_r4_4_it_is_shown_as_archived_even_if_nobody_has_come_by(stage: Stage, protocols: Protocols) -> None:
+async def test_r4_4_it_is_shown_as_archived_even_if_nobody_has_come_by(stage: Theatre, protocols: Protocols) -> None:
     await upload(stage, protocols, PICTURE)
     stage.clock.advance(A_WEEK + 1)
     assert (await seen(stage)).status == "archived"
@@ -241,7 +241,7 @@ async def test_r4_4_it_is_shown_as_archived_even_if_nobody_has_come_by(stage: St
     assert (await listed(stage), await listed(stage, "archived")) == ([], ["p1"])
 
 
-async def test_r9_4_lists_hide_the_archived_unless_asked(stage: Stage, protocols: Protocols) -> None:
+async def test_r9_4_lists_hide_the_archived_unless_asked(stage: Theatre, protocols: Protocols) -> None:
     await upload(stage, protocols, PICTURE, "p1")
     await stage.pass_time(A_WEEK + 60)
     await upload(stage, protocols, PICTURE, "p2")

@@ -8,12 +8,15 @@ from uuid import UUID
 
 import pytest
 
+from doorstep.bootstrap import DEFAULT_ORG
 from doorstep.client import Conflict, Forbidden, NotFound
 from doorstep.client.answers.batches import Batch, Submission
+from doorstep.model.delivery import DeliveryState
+from doorstep.testing import status
 from examples.sms.__main__ import MISPRINT, REMINDERS, Story, run_doorstep
 from examples.sms.carrier import BUSY, NO_NUMBER, REJECTED, TOO_MANY, WRONG_KEY, Answer, Carrier, carrying, refusal
 from examples.sms.profile import CARRIER_CODES
-from examples.stage import Prepare, Stage
+from examples.theatre import Prepare, Theatre
 from tests.examples.looking import PROFILES, delivery_of, since_noon, status_of, story_in
 
 SCHEDULE = [0, 300, 900, 2_100]
@@ -38,19 +41,19 @@ def prepare(story: Story) -> Prepare:
     return story.declare
 
 
-async def submit(stage: Stage, payload: object = REMINDERS) -> UUID:
+async def submit(stage: Theatre, payload: object = REMINDERS) -> UUID:
     return (await stage.doorstep.batches.submit("sms.batch", payload)).batch_id
 
 
-async def read(stage: Stage, batch_id: UUID) -> Batch:
+async def read(stage: Theatre, batch_id: UUID) -> Batch:
     return await stage.api.batches.read(batch_id)
 
 
-async def log_of(stage: Stage, batch_id: UUID) -> list[Submission]:
+async def log_of(stage: Theatre, batch_id: UUID) -> list[Submission]:
     return list(await stage.api.batches.attempts(batch_id))
 
 
-async def failed_batch(stage: Stage, carrier: Carrier) -> UUID:
+async def failed_batch(stage: Theatre, carrier: Carrier) -> UUID:
     carrier.script = [BUSY] * 4
     batch_id = await submit(stage)
     await stage.pass_time(TO_THE_END)
@@ -58,7 +61,7 @@ async def failed_batch(stage: Stage, carrier: Carrier) -> UUID:
     return batch_id
 
 
-async def test_the_story_is_told_as_its_page_shows_it(stage: Stage, story: Story, told: list[str]) -> None:
+async def test_the_story_is_told_as_its_page_shows_it(stage: Theatre, story: Story, told: list[str]) -> None:
     await story(stage)
     assert "\n".join(told) == story_in(PROFILES / "sms.md")
 
@@ -66,7 +69,7 @@ async def test_the_story_is_told_as_its_page_shows_it(stage: Stage, story: Story
 # -- a batch is PENDING, then CONFIRMED or FAILED ----------------------------------------------------------------------
 
 
-async def test_r9_3_a_batch_is_pending_and_then_confirmed(stage: Stage, carrier: Carrier) -> None:
+async def test_r9_3_a_batch_is_pending_and_then_confirmed(stage: Theatre, carrier: Carrier) -> None:
     batch_id = await submit(stage)
     assert (await read(stage, batch_id)).status == "PENDING"
     await stage.pass_time()
@@ -74,7 +77,7 @@ async def test_r9_3_a_batch_is_pending_and_then_confirmed(stage: Stage, carrier:
     assert carrier.references == {str(batch_id): "C-1"}
 
 
-async def test_r9_3_a_batch_is_pending_while_it_is_retried_and_then_failed(stage: Stage, carrier: Carrier) -> None:
+async def test_r9_3_a_batch_is_pending_while_it_is_retried_and_then_failed(stage: Theatre, carrier: Carrier) -> None:
     carrier.script = [BUSY] * 4
     batch_id = await submit(stage)
     for elapsed in (0, 300, 600):
@@ -84,7 +87,7 @@ async def test_r9_3_a_batch_is_pending_while_it_is_retried_and_then_failed(stage
     assert (await read(stage, batch_id)).status == "FAILED"
 
 
-async def test_r1_1_the_event_of_a_batch_has_the_statuses_of_every_event(stage: Stage, carrier: Carrier) -> None:
+async def test_r1_1_the_event_of_a_batch_has_the_statuses_of_every_event(stage: Theatre, carrier: Carrier) -> None:
     carrier.script = [BUSY]
     batch_id = await submit(stage)
     seen = [await status_of(stage, batch_id)]
@@ -94,7 +97,7 @@ async def test_r1_1_the_event_of_a_batch_has_the_statuses_of_every_event(stage: 
     assert seen == ["received", "queued", "delivered"]
 
 
-async def test_r9_3_a_batch_is_submitted_by_sending_an_event_over_http_too(stage: Stage) -> None:
+async def test_r9_3_a_batch_is_submitted_by_sending_an_event_over_http_too(stage: Theatre) -> None:
     receipt = await stage.api.send("sms.batch", REMINDERS)
     await stage.pass_time()
     assert (await read(stage, receipt.event_id)).status == "CONFIRMED"
@@ -104,7 +107,7 @@ async def test_r9_3_a_batch_is_submitted_by_sending_an_event_over_http_too(stage
 
 
 async def test_r9_3_each_attempt_is_logged_with_time_code_response_number_and_next_retry(
-    stage: Stage, carrier: Carrier
+    stage: Theatre, carrier: Carrier
 ) -> None:
     carrier.script = [BUSY, BUSY, BUSY]
     batch_id = await submit(stage)
@@ -120,14 +123,14 @@ async def test_r9_3_each_attempt_is_logged_with_time_code_response_number_and_ne
 
 
 async def test_r9_3_the_next_retry_that_is_logged_is_the_time_of_the_next_attempt(
-    stage: Stage, carrier: Carrier
+    stage: Theatre, carrier: Carrier
 ) -> None:
     batch_id = await failed_batch(stage, carrier)
     log = await log_of(stage, batch_id)
     assert [one.next_retry_at for one in log[:-1]] == [one.at for one in log[1:]]
 
 
-async def test_r3_5_neither_numbers_nor_texts_nor_the_key_are_in_any_error(stage: Stage, carrier: Carrier) -> None:
+async def test_r3_5_neither_numbers_nor_texts_nor_the_key_are_in_any_error(stage: Theatre, carrier: Carrier) -> None:
     carrier.script = [BUSY, REJECTED]
     batch_id = await submit(stage)
     await stage.pass_time(300)
@@ -140,7 +143,7 @@ async def test_r3_5_neither_numbers_nor_texts_nor_the_key_are_in_any_error(stage
 
 
 async def test_r2_2_a_busy_carrier_is_tried_again_after_300_600_and_1200_seconds_and_no_more(
-    stage: Stage, carrier: Carrier
+    stage: Theatre, carrier: Carrier
 ) -> None:
     batch_id = await failed_batch(stage, carrier)
     assert [since_noon(one.at) for one in await log_of(stage, batch_id)] == SCHEDULE
@@ -148,7 +151,7 @@ async def test_r2_2_a_busy_carrier_is_tried_again_after_300_600_and_1200_seconds
     assert carrier.requests == 4
 
 
-async def test_r3_3_a_carrier_that_asks_for_patience_is_given_it(stage: Stage, carrier: Carrier) -> None:
+async def test_r3_3_a_carrier_that_asks_for_patience_is_given_it(stage: Theatre, carrier: Carrier) -> None:
     carrier.script = [TOO_MANY]
     batch_id = await submit(stage)
     await stage.pass_time(119)
@@ -161,7 +164,7 @@ async def test_r3_3_a_carrier_that_asks_for_patience_is_given_it(stage: Stage, c
 
 
 @pytest.mark.parametrize("answer", [NO_NUMBER, REJECTED, WRONG_KEY], ids=lambda answer: answer.body["code"])
-async def test_r9_3_permanent_codes_are_not_retried(stage: Stage, carrier: Carrier, answer: Answer) -> None:
+async def test_r9_3_permanent_codes_are_not_retried(stage: Theatre, carrier: Carrier, answer: Answer) -> None:
     carrier.script = [answer]
     batch_id = await submit(stage)
     await stage.pass_time(86_400)
@@ -171,14 +174,14 @@ async def test_r9_3_permanent_codes_are_not_retried(stage: Stage, carrier: Carri
     assert carrier.requests == 1
 
 
-async def test_r3_4_the_carriers_own_judgement_is_translated_by_the_code_map(stage: Stage, carrier: Carrier) -> None:
+async def test_r3_4_the_carriers_own_judgement_is_translated_by_the_code_map(stage: Theatre, carrier: Carrier) -> None:
     batch_id = await submit(stage, MISPRINT)
     await stage.pass_time()
     assert (await read(stage, batch_id)).error_code == "INVALID_FORMAT"
     assert carrier.references == {}
 
 
-async def test_r3_4_a_code_that_the_map_does_not_know_is_kept_and_tried_again(stage: Stage, carrier: Carrier) -> None:
+async def test_r3_4_a_code_that_the_map_does_not_know_is_kept_and_tried_again(stage: Theatre, carrier: Carrier) -> None:
     carrier.script = [refusal(500, "NEW-99", "?")]
     batch_id = await submit(stage)
     await stage.pass_time(300)
@@ -186,7 +189,7 @@ async def test_r3_4_a_code_that_the_map_does_not_know_is_kept_and_tried_again(st
     assert (first.error_code, second.error_code) == ("NEW-99", None)
 
 
-async def test_r3_1_a_carrier_that_cannot_be_reached_is_tried_again(stage: Stage, story: Story) -> None:
+async def test_r3_1_a_carrier_that_cannot_be_reached_is_tried_again(stage: Theatre, story: Story) -> None:
     url, story.sms._url = story.sms._url, "http://127.0.0.1:9/batches"
     batch_id = await submit(stage)
     await stage.pass_time()
@@ -197,7 +200,7 @@ async def test_r3_1_a_carrier_that_cannot_be_reached_is_tried_again(stage: Stage
     assert (await read(stage, batch_id)).status == "CONFIRMED"
 
 
-async def test_a_batch_that_the_carrier_has_twice_is_sent_once(stage: Stage, carrier: Carrier) -> None:
+async def test_a_batch_that_the_carrier_has_twice_is_sent_once(stage: Theatre, carrier: Carrier) -> None:
     """It took the batch the first time, but its answer was lost; it knows the batch again by its id."""
     carrier.lost_answers = 1
     batch_id = await submit(stage)
@@ -208,7 +211,7 @@ async def test_a_batch_that_the_carrier_has_twice_is_sent_once(stage: Stage, car
     assert carrier.references == {str(batch_id): "C-1"}
 
 
-async def test_r6_1_a_busy_carrier_is_not_stormed_by_many_batches(stage: Stage, carrier: Carrier) -> None:
+async def test_r6_1_a_busy_carrier_is_not_stormed_by_many_batches(stage: Theatre, carrier: Carrier) -> None:
     """After five failures in a row the others wait, and use up no attempts."""
     carrier.script = [BUSY] * 5
     batches = [await submit(stage) for _ in range(5)]
@@ -226,7 +229,7 @@ async def test_r6_1_a_busy_carrier_is_not_stormed_by_many_batches(stage: Stage, 
 
 
 async def test_r9_3_there_is_one_alert_after_the_last_failure_and_none_before(
-    stage: Stage, story: Story, carrier: Carrier
+    stage: Theatre, story: Story, carrier: Carrier
 ) -> None:
     carrier.script = [BUSY] * 4
     await submit(stage)
@@ -239,14 +242,24 @@ async def test_r9_3_there_is_one_alert_after_the_last_failure_and_none_before(
     assert story.alerts == [wanted]
 
 
-async def test_r3_2_a_permanent_failure_alerts_at_once(stage: Stage, story: Story) -> None:
+async def test_what_is_no_batch_gives_no_alarm(stage: Theatre, story: Story) -> None:
+    stage.receiver.behaves(status(404))
+    url = stage.receiver.url("/elsewhere")
+    await stage.doorstep.create_endpoint(name="elsewhere", url=url, event_types=["order.*"])
+    receipt = await stage.doorstep.send("order.paid", {"order": 1})
+    await stage.pass_time()
+    (delivery,) = await stage.doorstep.deliveries(DEFAULT_ORG, receipt.event_id)
+    assert (delivery.state, story.alerts) == (DeliveryState.DEAD, [])
+
+
+async def test_r3_2_a_permanent_failure_alerts_at_once(stage: Theatre, story: Story) -> None:
     await submit(stage, MISPRINT)
     await stage.pass_time()
     assert len(story.alerts) == 1
 
 
 async def test_r9_3_a_batch_that_is_confirmed_on_a_retry_alerts_nobody(
-    stage: Stage, story: Story, carrier: Carrier
+    stage: Theatre, story: Story, carrier: Carrier
 ) -> None:
     carrier.script = [BUSY] * 3
     batch_id = await submit(stage)
@@ -259,7 +272,7 @@ async def test_r9_3_a_batch_that_is_confirmed_on_a_retry_alerts_nobody(
 # -- resubmission ------------------------------------------------------------------------------------------------------
 
 
-async def test_r9_3_a_failed_batch_is_resubmitted_by_api_at_once(stage: Stage, carrier: Carrier) -> None:
+async def test_r9_3_a_failed_batch_is_resubmitted_by_api_at_once(stage: Theatre, carrier: Carrier) -> None:
     batch_id = await failed_batch(stage, carrier)
     assert (await stage.api.batches.resubmit(batch_id)).status == "PENDING"
     await stage.pass_time()
@@ -267,7 +280,7 @@ async def test_r9_3_a_failed_batch_is_resubmitted_by_api_at_once(stage: Stage, c
     assert list(carrier.references) == [str(batch_id)]
 
 
-async def test_r9_3_a_resubmission_resets_the_counter(stage: Stage, carrier: Carrier) -> None:
+async def test_r9_3_a_resubmission_resets_the_counter(stage: Theatre, carrier: Carrier) -> None:
     batch_id = await failed_batch(stage, carrier)
     assert (await read(stage, batch_id)).retry_attempts == 3
     carrier.script = [BUSY] * 4
@@ -279,7 +292,7 @@ async def test_r9_3_a_resubmission_resets_the_counter(stage: Stage, carrier: Car
 
 
 async def test_r9_3_a_resubmission_that_fails_for_good_alerts_again(
-    stage: Stage, story: Story, carrier: Carrier
+    stage: Theatre, story: Story, carrier: Carrier
 ) -> None:
     batch_id = await failed_batch(stage, carrier)
     carrier.script = [REJECTED]
@@ -291,7 +304,7 @@ async def test_r9_3_a_resubmission_that_fails_for_good_alerts_again(
     ]
 
 
-async def test_r9_3_a_resubmission_is_logged_with_who_and_why(stage: Stage, carrier: Carrier) -> None:
+async def test_r9_3_a_resubmission_is_logged_with_who_and_why(stage: Theatre, carrier: Carrier) -> None:
     batch_id = await failed_batch(stage, carrier)
     operator = await stage.client("operator")
     await operator.batches.resubmit(batch_id, reason="the carrier is back")
@@ -303,7 +316,7 @@ async def test_r9_3_a_resubmission_is_logged_with_who_and_why(stage: Stage, carr
     assert list(history)[-1].note == f"retried by {line.actor}: the carrier is back"
 
 
-async def test_r9_3_a_failed_batch_is_resubmitted_at_a_terminal(stage: Stage, carrier: Carrier) -> None:
+async def test_r9_3_a_failed_batch_is_resubmitted_at_a_terminal(stage: Theatre, carrier: Carrier) -> None:
     batch_id = await failed_batch(stage, carrier)
     assert str(batch_id) in await run_doorstep(stage, "batches", "list", "--status", "FAILED")
     printed = await run_doorstep(stage, "batches", "resubmit", str(batch_id), "--reason", "the carrier is back")
@@ -314,7 +327,7 @@ async def test_r9_3_a_failed_batch_is_resubmitted_at_a_terminal(stage: Stage, ca
     assert [one["number"] for one in log["attempts"]] == [1, 2, 3, 4, 5]
 
 
-async def test_r7_5_only_a_failed_batch_can_be_resubmitted(stage: Stage, carrier: Carrier) -> None:
+async def test_r7_5_only_a_failed_batch_can_be_resubmitted(stage: Theatre, carrier: Carrier) -> None:
     carrier.script = [BUSY]
     pending = await submit(stage)
     await stage.pass_time()
@@ -326,7 +339,7 @@ async def test_r7_5_only_a_failed_batch_can_be_resubmitted(stage: Stage, carrier
     assert carrier.requests == 2
 
 
-async def test_r7_6_a_viewer_may_look_and_not_resubmit(stage: Stage, carrier: Carrier) -> None:
+async def test_r7_6_a_viewer_may_look_and_not_resubmit(stage: Theatre, carrier: Carrier) -> None:
     batch_id = await failed_batch(stage, carrier)
     viewer = await stage.client("viewer")
     assert (await viewer.batches.read(batch_id)).status == "FAILED"
@@ -335,7 +348,7 @@ async def test_r7_6_a_viewer_may_look_and_not_resubmit(stage: Stage, carrier: Ca
 
 
 async def test_r4_4_a_failed_batch_that_nobody_touched_for_a_week_can_still_be_resubmitted(
-    stage: Stage, carrier: Carrier
+    stage: Theatre, carrier: Carrier
 ) -> None:
     batch_id = await failed_batch(stage, carrier)
     await stage.pass_time(A_WEEK + 3_600)
@@ -349,7 +362,7 @@ async def test_r4_4_a_failed_batch_that_nobody_touched_for_a_week_can_still_be_r
 # -- found by status ---------------------------------------------------------------------------------------------------
 
 
-async def test_r9_3_batches_are_found_by_status(stage: Stage, carrier: Carrier) -> None:
+async def test_r9_3_batches_are_found_by_status(stage: Theatre, carrier: Carrier) -> None:
     carrier.script = [BUSY, REJECTED]
     pending = await submit(stage)
     await stage.pass_time(1)
@@ -365,7 +378,7 @@ async def test_r9_3_batches_are_found_by_status(stage: Stage, carrier: Carrier) 
     assert [one.batch_id for one in await stage.api.batches.page()] == [confirmed, failed, pending]
 
 
-async def test_an_event_that_is_no_batch_is_not_among_them(stage: Stage) -> None:
+async def test_an_event_that_is_no_batch_is_not_among_them(stage: Theatre) -> None:
     receipt = await stage.api.send("order.paid", {})
     assert list(await stage.api.batches.page()) == []
     with pytest.raises(NotFound):

@@ -9,7 +9,7 @@ import pytest
 from doorstep.client import Conflict, Forbidden, Invalid, NotFound
 from doorstep.client.endpoints import NewEndpointFields
 from doorstep.testing import dead, ok, reset, scripted, status
-from examples.stage import Stage
+from examples.theatre import Theatre
 from examples.triggers.__main__ import story
 from examples.triggers.profile import automation
 from tests.examples.looking import PROFILES, attempts_of, delivery_of, since_noon, starts_of, status_of, story_in
@@ -22,19 +22,19 @@ NEVER_OPENS: NewEndpointFields = {"name": "automation", "circuit": {"failures_ma
 """For tests about something else than circuits."""
 
 
-async def test_the_story_is_told_as_its_page_shows_it(stage: Stage, told: list[str]) -> None:
+async def test_the_story_is_told_as_its_page_shows_it(stage: Theatre, told: list[str]) -> None:
     await story(stage)
     assert "\n".join(told) == story_in(PROFILES / "triggers.md")
 
 
-async def send(stage: Stage, *answers: int) -> UUID:
+async def send(stage: Theatre, *answers: int) -> UUID:
     """A lead for an automation that answers so."""
     stage.receiver.behaves(scripted(answers or [200]))
     await stage.api.endpoints.create(**automation(stage.receiver.url()))
     return (await stage.api.send("lead.created", {"lead": "Ada"})).event_id
 
 
-async def failed(stage: Stage) -> UUID:
+async def failed(stage: Theatre) -> UUID:
     event_id = await send(stage, 500)
     await stage.pass_time(1_260)
     return event_id
@@ -43,7 +43,7 @@ async def failed(stage: Stage) -> UUID:
 # -- R1: statuses ------------------------------------------------------------------------------------------------------
 
 
-async def test_r1_1_an_event_is_received_until_it_is_picked_up_then_queued_and_delivered(stage: Stage) -> None:
+async def test_r1_1_an_event_is_received_until_it_is_picked_up_then_queued_and_delivered(stage: Theatre) -> None:
     event_id = await send(stage, 503, 200)
     seen = [await status_of(stage, event_id)]
     await stage.pass_time()
@@ -52,7 +52,7 @@ async def test_r1_1_an_event_is_received_until_it_is_picked_up_then_queued_and_d
     assert [*seen, await status_of(stage, event_id)] == ["received", "queued", "delivered"]
 
 
-async def test_r1_1_an_event_is_failed_when_nothing_is_left_to_try(stage: Stage) -> None:
+async def test_r1_1_an_event_is_failed_when_nothing_is_left_to_try(stage: Theatre) -> None:
     event_id = await send(stage, 503)
     await stage.pass_time(1_259)
     assert await status_of(stage, event_id) == "queued"
@@ -60,7 +60,7 @@ async def test_r1_1_an_event_is_failed_when_nothing_is_left_to_try(stage: Stage)
     assert await status_of(stage, event_id) == "failed"
 
 
-async def test_r1_1_an_inbox_event_is_received_until_its_consumer_acknowledges_it(stage: Stage) -> None:
+async def test_r1_1_an_inbox_event_is_received_until_its_consumer_acknowledges_it(stage: Theatre) -> None:
     event_id = (await stage.api.send("form.submitted", {})).event_id
     await stage.pass_time(86_400)
     assert await status_of(stage, event_id) == "received"
@@ -69,12 +69,12 @@ async def test_r1_1_an_inbox_event_is_received_until_its_consumer_acknowledges_i
     assert len(await stage.api.inbox.page()) == 0
 
 
-async def test_r1_1_an_event_that_is_pushed_cannot_be_acknowledged(stage: Stage) -> None:
+async def test_r1_1_an_event_that_is_pushed_cannot_be_acknowledged(stage: Theatre) -> None:
     with pytest.raises(Conflict):
         await stage.api.inbox.acknowledge(await send(stage))
 
 
-async def test_r1_3_delivered_is_final(stage: Stage) -> None:
+async def test_r1_3_delivered_is_final(stage: Theatre) -> None:
     event_id = await send(stage)
     await stage.pass_time()
     with pytest.raises(Conflict):
@@ -83,14 +83,14 @@ async def test_r1_3_delivered_is_final(stage: Stage) -> None:
     assert (await status_of(stage, event_id), len(stage.receiver.requests)) == ("delivered", 1)
 
 
-async def test_r1_3_a_failed_event_is_left_alone_by_the_machine(stage: Stage) -> None:
+async def test_r1_3_a_failed_event_is_left_alone_by_the_machine(stage: Theatre) -> None:
     event_id = await failed(stage)
     stage.receiver.behaves(ok)
     await stage.pass_time(6 * 86_400)
     assert (await status_of(stage, event_id), len(stage.receiver.requests)) == ("failed", 4)
 
 
-async def test_r1_4_the_life_of_an_event_can_be_read_back_in_order(stage: Stage) -> None:
+async def test_r1_4_the_life_of_an_event_can_be_read_back_in_order(stage: Theatre) -> None:
     delivery = await delivery_of(stage, await failed(stage))
     history = await stage.api.deliveries.history(delivery.delivery_id)
     assert [line.new_state for line in history] == ["pending", *["in_progress", "pending"] * 3, "in_progress", "dead"]
@@ -99,17 +99,17 @@ async def test_r1_4_the_life_of_an_event_can_be_read_back_in_order(stage: Stage)
 # -- R2: retries -------------------------------------------------------------------------------------------------------
 
 
-async def test_r2_1_three_retries_mean_four_attempts_in_all(stage: Stage) -> None:
+async def test_r2_1_three_retries_mean_four_attempts_in_all(stage: Theatre) -> None:
     event_id = await failed(stage)
     assert (await stage.api.events.status(event_id)).retry_attempts == 3
     assert len(await attempts_of(stage, event_id)) == len(stage.receiver.requests) == 4
 
 
-async def test_r2_2_the_retries_come_after_one_five_and_fifteen_minutes(stage: Stage) -> None:
+async def test_r2_2_the_retries_come_after_one_five_and_fifteen_minutes(stage: Theatre) -> None:
     assert await starts_of(stage, await failed(stage)) == SCHEDULE
 
 
-async def test_r2_6_the_next_retry_that_is_polled_is_the_time_that_is_used(stage: Stage) -> None:
+async def test_r2_6_the_next_retry_that_is_polled_is_the_time_that_is_used(stage: Theatre) -> None:
     event_id = await send(stage, 503)
     polled = [AT_ONCE]
     for pause in (0, 60, 300):
@@ -124,13 +124,13 @@ async def test_r2_6_the_next_retry_that_is_polled_is_the_time_that_is_used(stage
 
 
 @pytest.mark.parametrize("answer", [301, 400, 401, 403, 404, 408, 418, 422, 429, 500, 503])
-async def test_r3_2_everything_is_retried_whatever_the_answer(stage: Stage, answer: int) -> None:
+async def test_r3_2_everything_is_retried_whatever_the_answer(stage: Theatre, answer: int) -> None:
     event_id = await send(stage, answer, 200)
     await stage.pass_time(60)
     assert (await status_of(stage, event_id), await starts_of(stage, event_id)) == ("delivered", [0, 60])
 
 
-async def test_r3_2_the_control_without_the_profile_a_404_is_final(stage: Stage) -> None:
+async def test_r3_2_the_control_without_the_profile_a_404_is_final(stage: Theatre) -> None:
     stage.receiver.behaves(status(404))
     await stage.api.endpoints.create(**automation(stage.receiver.url()) | {"retry_on": []})
     event_id = (await stage.api.send("lead.created", {})).event_id
@@ -138,7 +138,7 @@ async def test_r3_2_the_control_without_the_profile_a_404_is_final(stage: Stage)
     assert await status_of(stage, event_id) == "failed"
 
 
-async def test_r3_1_every_failed_attempt_has_a_category_a_code_and_a_sentence(stage: Stage) -> None:
+async def test_r3_1_every_failed_attempt_has_a_category_a_code_and_a_sentence(stage: Theatre) -> None:
     event_id = await send(stage, 404, 503, 429, 200)
     await stage.pass_time(1_260)
     rows = [(row.error_category, row.error_code, row.error_reason) for row in await attempts_of(stage, event_id)]
@@ -150,7 +150,7 @@ async def test_r3_1_every_failed_attempt_has_a_category_a_code_and_a_sentence(st
     ]
 
 
-async def test_r3_1_a_connection_that_breaks_is_retried_too(stage: Stage) -> None:
+async def test_r3_1_a_connection_that_breaks_is_retried_too(stage: Theatre) -> None:
     event_id = await send(stage)
     stage.receiver.behaves(reset)
     await stage.pass_time()
@@ -158,7 +158,7 @@ async def test_r3_1_a_connection_that_breaks_is_retried_too(stage: Stage) -> Non
     assert since_noon((await stage.api.events.status(event_id)).next_retry_at) == 60
 
 
-async def test_r3_1_no_answer_in_time_is_a_timeout(stage: Stage) -> None:
+async def test_r3_1_no_answer_in_time_is_a_timeout(stage: Theatre) -> None:
     stage.receiver.behaves(dead)
     await stage.api.endpoints.create(**automation(stage.receiver.url()) | {"timeout_seconds": 0.2})
     event_id = (await stage.api.send("lead.created", {})).event_id
@@ -166,7 +166,7 @@ async def test_r3_1_no_answer_in_time_is_a_timeout(stage: Stage) -> None:
     assert [row.error_code for row in await attempts_of(stage, event_id)] == ["TIMEOUT"]
 
 
-async def test_r3_1_gone_disables_the_endpoint_and_what_waits_for_it_is_held(stage: Stage) -> None:
+async def test_r3_1_gone_disables_the_endpoint_and_what_waits_for_it_is_held(stage: Theatre) -> None:
     event_id = await send(stage, 410, 200)
     await stage.pass_time(3_600)
     delivery = await delivery_of(stage, event_id)
@@ -174,14 +174,14 @@ async def test_r3_1_gone_disables_the_endpoint_and_what_waits_for_it_is_held(sta
     assert "disabled" in (delivery.held or "")
 
 
-async def test_r3_3_a_receiver_that_says_when_to_come_back_is_obeyed(stage: Stage) -> None:
+async def test_r3_3_a_receiver_that_says_when_to_come_back_is_obeyed(stage: Theatre) -> None:
     event_id = await send(stage)
     stage.receiver.behaves(status(429, "Retry-After: 120"))
     await stage.pass_time()
     assert 120 <= since_noon((await stage.api.events.status(event_id)).next_retry_at) <= 132, "or a little later"
 
 
-async def test_r3_5_no_error_holds_the_payload(stage: Stage) -> None:
+async def test_r3_5_no_error_holds_the_payload(stage: Theatre) -> None:
     event_id = await send(stage)
     stage.receiver.behaves(status(422, body=b'{"wrong": "the name"}'))
     await stage.pass_time()
@@ -193,7 +193,7 @@ async def test_r3_5_no_error_holds_the_payload(stage: Stage) -> None:
 # -- R4: the attempt log -----------------------------------------------------------------------------------------------
 
 
-async def test_r4_1_every_attempt_has_one_row_the_successful_one_too(stage: Stage) -> None:
+async def test_r4_1_every_attempt_has_one_row_the_successful_one_too(stage: Theatre) -> None:
     event_id = await send(stage, 500, 200)
     await stage.pass_time(60)
     rows = await attempts_of(stage, event_id)
@@ -204,14 +204,14 @@ async def test_r4_1_every_attempt_has_one_row_the_successful_one_too(stage: Stag
     assert all(row.duration_ms >= 0 and row.worker and "webhook-signature" in row.request_headers for row in rows)
 
 
-async def test_r4_3_a_delivery_says_on_which_retry_it_succeeded(stage: Stage) -> None:
+async def test_r4_3_a_delivery_says_on_which_retry_it_succeeded(stage: Theatre) -> None:
     event_id = await send(stage, 500, 404, 200)
     await stage.pass_time(360)
     delivery = await delivery_of(stage, event_id)
     assert (delivery.remark, delivery.response_code) == ("Succeeded on retry attempt 2", 200)
 
 
-async def test_r4_4_a_delivered_event_is_forgotten_after_seven_days(stage: Stage) -> None:
+async def test_r4_4_a_delivered_event_is_forgotten_after_seven_days(stage: Theatre) -> None:
     event_id = await send(stage)
     await stage.pass_time(A_WEEK - 60)
     assert await status_of(stage, event_id) == "delivered"
@@ -220,7 +220,7 @@ async def test_r4_4_a_delivered_event_is_forgotten_after_seven_days(stage: Stage
         await stage.api.events.status(event_id)
 
 
-async def test_r4_4_a_failed_event_is_kept_and_its_dead_letter_is_archived_after_seven_days(stage: Stage) -> None:
+async def test_r4_4_a_failed_event_is_kept_and_its_dead_letter_is_archived_after_seven_days(stage: Theatre) -> None:
     event_id = await failed(stage)
     await stage.pass_time(A_WEEK + 60)
     assert await status_of(stage, event_id) == "failed"
@@ -232,7 +232,7 @@ async def test_r4_4_a_failed_event_is_kept_and_its_dead_letter_is_archived_after
 # -- R6: the circuit ---------------------------------------------------------------------------------------------------
 
 
-async def test_r6_1_an_automation_that_is_down_is_left_alone_and_its_events_use_up_no_retries(stage: Stage) -> None:
+async def test_r6_1_an_automation_that_is_down_is_left_alone_and_its_events_use_up_no_retries(stage: Theatre) -> None:
     stage.receiver.behaves(status(503))
     await stage.api.endpoints.create(**automation(stage.receiver.url()))
     sent = [(await stage.api.send("lead.created", {"lead": n})).event_id for n in range(8)]
@@ -249,7 +249,7 @@ async def test_r6_1_an_automation_that_is_down_is_left_alone_and_its_events_use_
 # -- R7 and R8: failed events, retried by hand -------------------------------------------------------------------------
 
 
-async def test_r8_3_failed_events_are_listed_page_by_page_oldest_first(stage: Stage) -> None:
+async def test_r8_3_failed_events_are_listed_page_by_page_oldest_first(stage: Theatre) -> None:
     stage.receiver.behaves(status(500))
     await stage.api.endpoints.create(**automation(stage.receiver.url()) | NEVER_OPENS)
     sent = []
@@ -262,12 +262,12 @@ async def test_r8_3_failed_events_are_listed_page_by_page_oldest_first(stage: St
     assert [item.event_id async for item in stage.api.inbox.each(status="failed", limit=2)] == sent
 
 
-async def test_r8_3_any_other_status_is_refused(stage: Stage) -> None:
+async def test_r8_3_any_other_status_is_refused(stage: Theatre) -> None:
     with pytest.raises(Invalid):
         await stage.api.inbox.page(status="delivered")
 
 
-async def test_r7_4_a_manual_retry_begins_anew_in_five_seconds(stage: Stage) -> None:
+async def test_r7_4_a_manual_retry_begins_anew_in_five_seconds(stage: Theatre) -> None:
     event_id = await failed(stage)
     stage.receiver.behaves(ok)
     await stage.api.events.retry(event_id)
@@ -277,7 +277,7 @@ async def test_r7_4_a_manual_retry_begins_anew_in_five_seconds(stage: Stage) -> 
     assert await status_of(stage, event_id) == "delivered"
 
 
-async def test_r7_4_a_manual_retry_that_fails_has_all_its_retries_before_it(stage: Stage) -> None:
+async def test_r7_4_a_manual_retry_that_fails_has_all_its_retries_before_it(stage: Theatre) -> None:
     stage.receiver.behaves(status(500))
     await stage.api.endpoints.create(**automation(stage.receiver.url()) | NEVER_OPENS)
     event_id = (await stage.api.send("lead.created", {})).event_id
@@ -290,7 +290,7 @@ async def test_r7_4_a_manual_retry_that_fails_has_all_its_retries_before_it(stag
     assert await status_of(stage, event_id) == "failed"
 
 
-async def test_r7_6_a_publisher_may_send_and_poll_and_nothing_else(stage: Stage) -> None:
+async def test_r7_6_a_publisher_may_send_and_poll_and_nothing_else(stage: Theatre) -> None:
     async with await stage.client("publisher") as website:
         receipt = await website.send("form.submitted", {})
         assert (await website.events.status(receipt.event_id)).status == "received"
@@ -300,7 +300,7 @@ async def test_r7_6_a_publisher_may_send_and_poll_and_nothing_else(stage: Stage)
             await website.inbox.page()
 
 
-async def test_r7_6_a_manual_retry_is_in_the_audit_log(stage: Stage) -> None:
+async def test_r7_6_a_manual_retry_is_in_the_audit_log(stage: Theatre) -> None:
     event_id = await failed(stage)
     await stage.api.events.retry(event_id, reason="repaired")
     line = next(iter(await stage.api.audit.page()))
@@ -309,7 +309,7 @@ async def test_r7_6_a_manual_retry_is_in_the_audit_log(stage: Stage) -> None:
     assert str(delivery.delivery_id) in line.subjects
 
 
-async def test_r8_2_the_polled_status_has_exactly_six_fields_and_never_the_payload(stage: Stage) -> None:
+async def test_r8_2_the_polled_status_has_exactly_six_fields_and_never_the_payload(stage: Theatre) -> None:
     event_id = await send(stage)
     seen = await stage.api.events.status(event_id)
     assert seen.__struct_fields__ == (

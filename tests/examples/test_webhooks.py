@@ -10,7 +10,7 @@ from doorstep.client import Conflict, NotFound, Selection
 from doorstep.client.answers.endpoints import NewEndpoint
 from doorstep.receiver import SignatureWrong, Webhook
 from doorstep.testing import ok, reset, scripted, status
-from examples.stage import NOON, Stage
+from examples.theatre import NOON, Theatre
 from examples.webhooks.__main__ import story
 from examples.webhooks.profile import subscription
 from tests.examples.looking import PROFILES, attempts_of, delivery_of, since_noon, starts_of, status_of, story_in
@@ -21,28 +21,28 @@ A_DAY = 86_400
 A_WEEK = 7 * A_DAY
 
 
-async def test_the_story_is_told_as_its_page_shows_it(stage: Stage, told: list[str]) -> None:
+async def test_the_story_is_told_as_its_page_shows_it(stage: Theatre, told: list[str]) -> None:
     await story(stage)
     assert "\n".join(told) == story_in(PROFILES / "webhooks.md")
 
 
-async def subscribe(stage: Stage, *event_types: str, path: str = "/hook") -> NewEndpoint:
+async def subscribe(stage: Theatre, *event_types: str, path: str = "/hook") -> NewEndpoint:
     types = event_types or ("order.*",)
     return await stage.api.endpoints.create(**subscription(path, stage.receiver.url(path), *types))
 
 
-async def send(stage: Stage, event_type: str = "order.paid") -> UUID:
+async def send(stage: Theatre, event_type: str = "order.paid") -> UUID:
     return (await stage.api.send(event_type, {"order": 42})).event_id
 
 
-def paths(stage: Stage) -> list[str]:
+def paths(stage: Theatre) -> list[str]:
     return sorted(request.path for request in stage.receiver.requests)
 
 
 # -- subscriptions -----------------------------------------------------------------------------------------------------
 
 
-async def test_each_subscriber_gets_the_events_it_subscribed_to_and_no_others(stage: Stage) -> None:
+async def test_each_subscriber_gets_the_events_it_subscribed_to_and_no_others(stage: Theatre) -> None:
     await subscribe(stage, "order.*", path="/all")
     await subscribe(stage, "order.shipped", "order.returned", path="/some")
     await subscribe(stage, "invoice.*", path="/none")
@@ -52,7 +52,7 @@ async def test_each_subscriber_gets_the_events_it_subscribed_to_and_no_others(st
     assert paths(stage) == ["/all"] * 3 + ["/some"] * 2
 
 
-async def test_r1_1_an_event_is_delivered_only_when_every_subscriber_has_it(stage: Stage) -> None:
+async def test_r1_1_an_event_is_delivered_only_when_every_subscriber_has_it(stage: Theatre) -> None:
     await subscribe(stage, path="/quick")
     await subscribe(stage, path="/late")
     stage.receiver.behaves(scripted([503, 200]), at="/late")
@@ -63,7 +63,7 @@ async def test_r1_1_an_event_is_delivered_only_when_every_subscriber_has_it(stag
     assert await status_of(stage, event_id) == "delivered"
 
 
-async def test_r1_1_an_event_is_failed_when_one_subscriber_could_not_be_reached(stage: Stage) -> None:
+async def test_r1_1_an_event_is_failed_when_one_subscriber_could_not_be_reached(stage: Theatre) -> None:
     await subscribe(stage, path="/well")
     await subscribe(stage, path="/broken")
     stage.receiver.behaves(status(500), at="/broken")
@@ -77,7 +77,7 @@ async def test_r1_1_an_event_is_failed_when_one_subscriber_could_not_be_reached(
 # -- R8.6: signatures --------------------------------------------------------------------------------------------------
 
 
-async def test_r8_6_every_attempt_is_signed_and_has_the_same_id(stage: Stage) -> None:
+async def test_r8_6_every_attempt_is_signed_and_has_the_same_id(stage: Theatre) -> None:
     stage.receiver.verifies((await subscribe(stage)).secret)
     stage.receiver.behaves(scripted([500, 200]))
     event_id = await send(stage)
@@ -88,7 +88,7 @@ async def test_r8_6_every_attempt_is_signed_and_has_the_same_id(stage: Stage) ->
     assert requests[0].json() == {"order": 42}
 
 
-async def test_r8_6_a_body_that_was_changed_on_its_way_does_not_verify(stage: Stage) -> None:
+async def test_r8_6_a_body_that_was_changed_on_its_way_does_not_verify(stage: Theatre) -> None:
     webhook = Webhook((await subscribe(stage)).secret)
     await send(stage)
     await stage.pass_time()
@@ -98,7 +98,7 @@ async def test_r8_6_a_body_that_was_changed_on_its_way_does_not_verify(stage: St
         webhook.verify(request.headers, request.body + b" ", now=NOON / 1_000_000)
 
 
-async def test_r8_6_while_a_secret_is_rotated_the_old_and_the_new_one_verify(stage: Stage) -> None:
+async def test_r8_6_while_a_secret_is_rotated_the_old_and_the_new_one_verify(stage: Theatre) -> None:
     endpoint = await subscribe(stage)
     rotated = await stage.api.endpoints.rotate_secret(endpoint.endpoint_id)
     for secret in (endpoint.secret, rotated.secret):
@@ -116,7 +116,7 @@ async def test_r8_6_while_a_secret_is_rotated_the_old_and_the_new_one_verify(sta
 # -- R2 and R3: retries ------------------------------------------------------------------------------------------------
 
 
-async def test_r2_1_four_attempts_in_all_and_then_a_dead_letter(stage: Stage) -> None:
+async def test_r2_1_four_attempts_in_all_and_then_a_dead_letter(stage: Theatre) -> None:
     stage.receiver.behaves(status(503))
     await subscribe(stage)
     event_id = await send(stage)
@@ -127,7 +127,7 @@ async def test_r2_1_four_attempts_in_all_and_then_a_dead_letter(stage: Stage) ->
 
 
 @pytest.mark.parametrize(("answer", "code"), [(400, "INVALID_FORMAT"), (401, "AUTH_FAILED"), (404, "NOT_FOUND")])
-async def test_r3_2_a_permanent_failure_is_a_dead_letter_at_once(stage: Stage, answer: int, code: str) -> None:
+async def test_r3_2_a_permanent_failure_is_a_dead_letter_at_once(stage: Theatre, answer: int, code: str) -> None:
     stage.receiver.behaves(status(answer))
     await subscribe(stage)
     event_id = await send(stage)
@@ -137,7 +137,7 @@ async def test_r3_2_a_permanent_failure_is_a_dead_letter_at_once(stage: Stage, a
     assert await status_of(stage, event_id) == "failed"
 
 
-async def test_r3_1_gone_disables_the_subscription(stage: Stage) -> None:
+async def test_r3_1_gone_disables_the_subscription(stage: Theatre) -> None:
     stage.receiver.behaves(status(410))
     endpoint = await subscribe(stage)
     await send(stage)
@@ -145,7 +145,7 @@ async def test_r3_1_gone_disables_the_subscription(stage: Stage) -> None:
     assert (await stage.api.endpoints.read(endpoint.endpoint_id)).state == "disabled"
 
 
-async def test_r3_3_a_receiver_may_ask_not_to_be_sent_a_message_again(stage: Stage) -> None:
+async def test_r3_3_a_receiver_may_ask_not_to_be_sent_a_message_again(stage: Theatre) -> None:
     stage.receiver.behaves(status(503, "webhook-delivery: abort-message"))
     endpoint = await subscribe(stage)
     event_id = await send(stage)
@@ -157,7 +157,7 @@ async def test_r3_3_a_receiver_may_ask_not_to_be_sent_a_message_again(stage: Sta
 # -- R4: the attempt log and the cleanup -------------------------------------------------------------------------------
 
 
-async def test_r4_3_a_delivery_says_on_which_retry_it_succeeded(stage: Stage) -> None:
+async def test_r4_3_a_delivery_says_on_which_retry_it_succeeded(stage: Theatre) -> None:
     stage.receiver.behaves(scripted([503, 200]))
     await subscribe(stage)
     event_id = await send(stage)
@@ -165,7 +165,7 @@ async def test_r4_3_a_delivery_says_on_which_retry_it_succeeded(stage: Stage) ->
     assert (await delivery_of(stage, event_id)).remark == "Succeeded on retry attempt 1"
 
 
-async def test_r4_4_delivered_deliveries_and_their_attempts_are_removed_after_seven_days(stage: Stage) -> None:
+async def test_r4_4_delivered_deliveries_and_their_attempts_are_removed_after_seven_days(stage: Theatre) -> None:
     await subscribe(stage)
     event_id = await send(stage)
     await stage.pass_time(A_WEEK - 60)
@@ -177,7 +177,7 @@ async def test_r4_4_delivered_deliveries_and_their_attempts_are_removed_after_se
             await gone
 
 
-async def test_r4_4_dead_letters_are_kept_archived_after_seven_days_and_can_still_be_retried(stage: Stage) -> None:
+async def test_r4_4_dead_letters_are_kept_archived_after_seven_days_and_can_still_be_retried(stage: Theatre) -> None:
     stage.receiver.behaves(status(404))
     await subscribe(stage)
     event_id = await send(stage)
@@ -190,7 +190,7 @@ async def test_r4_4_dead_letters_are_kept_archived_after_seven_days_and_can_stil
     assert await status_of(stage, event_id) == "delivered"
 
 
-async def test_r4_2_the_log_survives_the_deletion_of_a_dead_letter(stage: Stage) -> None:
+async def test_r4_2_the_log_survives_the_deletion_of_a_dead_letter(stage: Theatre) -> None:
     stage.receiver.behaves(status(404))
     await subscribe(stage)
     await send(stage)
@@ -204,7 +204,7 @@ async def test_r4_2_the_log_survives_the_deletion_of_a_dead_letter(stage: Stage)
 # -- R6: the circuit breaker -------------------------------------------------------------------------------------------
 
 
-async def opened(stage: Stage) -> UUID:
+async def opened(stage: Theatre) -> UUID:
     """A subscription whose circuit is open: one event for each of five failures, ten seconds apart."""
     stage.receiver.behaves(status(503))
     endpoint = await subscribe(stage)
@@ -215,11 +215,11 @@ async def opened(stage: Stage) -> UUID:
     return endpoint.endpoint_id
 
 
-async def state_of(stage: Stage, endpoint_id: UUID) -> str:
+async def state_of(stage: Theatre, endpoint_id: UUID) -> str:
     return (await stage.api.endpoints.circuit(endpoint_id)).state
 
 
-async def test_r6_1_the_circuit_opens_with_the_fifth_failure_in_a_row_for_five_minutes(stage: Stage) -> None:
+async def test_r6_1_the_circuit_opens_with_the_fifth_failure_in_a_row_for_five_minutes(stage: Theatre) -> None:
     stage.receiver.behaves(status(503))
     endpoint = await subscribe(stage)
     for _ in range(4):
@@ -232,7 +232,7 @@ async def test_r6_1_the_circuit_opens_with_the_fifth_failure_in_a_row_for_five_m
     assert (circuit.state, circuit.failures, since_noon(circuit.until)) == ("open", 5, FIVE_MINUTES)
 
 
-async def test_r6_1_a_success_resets_the_count(stage: Stage) -> None:
+async def test_r6_1_a_success_resets_the_count(stage: Theatre) -> None:
     stage.receiver.behaves(scripted([503, 503, 503, 503, 200, 503, 503, 503, 503, 200]))
     endpoint = await subscribe(stage)
     for _ in range(10):
@@ -241,7 +241,7 @@ async def test_r6_1_a_success_resets_the_count(stage: Stage) -> None:
     assert await state_of(stage, endpoint.endpoint_id) == "closed"
 
 
-async def test_r6_1_while_it_is_open_deliveries_are_held_and_use_up_no_attempts(stage: Stage) -> None:
+async def test_r6_1_while_it_is_open_deliveries_are_held_and_use_up_no_attempts(stage: Theatre) -> None:
     await opened(stage)
     event_id = await send(stage)
     before = len(stage.receiver.requests)
@@ -252,7 +252,7 @@ async def test_r6_1_while_it_is_open_deliveries_are_held_and_use_up_no_attempts(
     assert await status_of(stage, event_id) == "received"
 
 
-async def test_r6_1_then_one_probe_goes_through_and_its_failure_opens_the_circuit_again(stage: Stage) -> None:
+async def test_r6_1_then_one_probe_goes_through_and_its_failure_opens_the_circuit_again(stage: Theatre) -> None:
     endpoint_id = await opened(stage)
     for _ in range(3):
         await send(stage)
@@ -263,7 +263,7 @@ async def test_r6_1_then_one_probe_goes_through_and_its_failure_opens_the_circui
     assert since_noon(circuit.until) == 40 + FIVE_MINUTES + FIVE_MINUTES
 
 
-async def test_r6_1_a_probe_that_succeeds_closes_the_circuit_and_what_waited_is_delivered(stage: Stage) -> None:
+async def test_r6_1_a_probe_that_succeeds_closes_the_circuit_and_what_waited_is_delivered(stage: Theatre) -> None:
     endpoint_id = await opened(stage)
     waiting = [await send(stage) for _ in range(3)]
     stage.receiver.behaves(ok)
@@ -272,7 +272,7 @@ async def test_r6_1_a_probe_that_succeeds_closes_the_circuit_and_what_waited_is_
     assert {await status_of(stage, event_id) for event_id in waiting} == {"delivered"}
 
 
-async def test_r6_1_an_operators_retry_goes_through_an_open_circuit_as_its_probe(stage: Stage) -> None:
+async def test_r6_1_an_operators_retry_goes_through_an_open_circuit_as_its_probe(stage: Theatre) -> None:
     endpoint_id = await opened(stage)
     stage.receiver.behaves(ok)
     first = next(iter(await stage.api.retry_queue.page()))
@@ -282,7 +282,7 @@ async def test_r6_1_an_operators_retry_goes_through_an_open_circuit_as_its_probe
     assert await state_of(stage, endpoint_id) == "closed"
 
 
-async def test_r6_1_a_refused_payload_does_not_count_against_the_receiver(stage: Stage) -> None:
+async def test_r6_1_a_refused_payload_does_not_count_against_the_receiver(stage: Theatre) -> None:
     stage.receiver.behaves(status(422))
     endpoint = await subscribe(stage)
     for _ in range(8):
@@ -292,7 +292,7 @@ async def test_r6_1_a_refused_payload_does_not_count_against_the_receiver(stage:
     assert (circuit.state, circuit.failures) == ("closed", 0)
 
 
-async def test_r6_1_the_state_and_history_of_the_circuit_are_shown(stage: Stage) -> None:
+async def test_r6_1_the_state_and_history_of_the_circuit_are_shown(stage: Theatre) -> None:
     endpoint_id = await opened(stage)
     stage.receiver.behaves(ok)
     await stage.pass_time(FIVE_MINUTES)
@@ -304,7 +304,7 @@ async def test_r6_1_the_state_and_history_of_the_circuit_are_shown(stage: Stage)
     ]
 
 
-async def test_r6_1_a_subscriber_that_is_down_delays_no_other(stage: Stage) -> None:
+async def test_r6_1_a_subscriber_that_is_down_delays_no_other(stage: Theatre) -> None:
     await opened(stage)
     await subscribe(stage, path="/other")
     stage.receiver.behaves(ok, at="/other")
@@ -313,7 +313,9 @@ async def test_r6_1_a_subscriber_that_is_down_delays_no_other(stage: Stage) -> N
     assert "/other" in paths(stage)
 
 
-async def test_r6_2_after_five_days_without_a_success_it_is_disabled_and_its_deliveries_are_held(stage: Stage) -> None:
+async def test_r6_2_after_five_days_without_a_success_it_is_disabled_and_its_deliveries_are_held(
+    stage: Theatre,
+) -> None:
     endpoint = await failing_for_days(stage, 6)
     assert endpoint.state == "disabled"
     assert "5 days" in endpoint.state_reason
@@ -324,11 +326,11 @@ async def test_r6_2_after_five_days_without_a_success_it_is_disabled_and_its_del
     assert "disabled" in (delivery.held or "")
 
 
-async def test_r6_2_the_control_after_four_days_it_is_still_tried(stage: Stage) -> None:
+async def test_r6_2_the_control_after_four_days_it_is_still_tried(stage: Theatre) -> None:
     assert (await failing_for_days(stage, 4)).state == "active"
 
 
-async def failing_for_days(stage: Stage, days: int):
+async def failing_for_days(stage: Theatre, days: int):
     """An event a day, for a receiver that is down all the time."""
     stage.receiver.behaves(reset)
     endpoint = await subscribe(stage)
@@ -338,14 +340,14 @@ async def failing_for_days(stage: Stage, days: int):
     return await stage.api.endpoints.read(endpoint.endpoint_id)
 
 
-async def test_r6_2_when_it_is_enabled_again_what_waited_is_delivered(stage: Stage) -> None:
+async def test_r6_2_when_it_is_enabled_again_what_waited_is_delivered(stage: Theatre) -> None:
     endpoint_id, held = await disabled_with_two_waiting(stage)
     await stage.api.endpoints.resume(endpoint_id)
     await stage.pass_time()
     assert [await status_of(stage, event_id) for event_id in held] == ["delivered", "delivered"]
 
 
-async def test_r6_2_or_at_a_rate(stage: Stage) -> None:
+async def test_r6_2_or_at_a_rate(stage: Theatre) -> None:
     endpoint_id, held = await disabled_with_two_waiting(stage)
     await stage.api.endpoints.resume(endpoint_id, drain_per_second=0.1)
     await stage.pass_time()
@@ -354,7 +356,7 @@ async def test_r6_2_or_at_a_rate(stage: Stage) -> None:
     assert {await status_of(stage, event_id) for event_id in held} == {"delivered"}
 
 
-async def test_r6_2_or_without_what_is_too_old(stage: Stage) -> None:
+async def test_r6_2_or_without_what_is_too_old(stage: Theatre) -> None:
     endpoint_id, held = await disabled_with_two_waiting(stage)
     newer = (await stage.api.events.read(held[1])).created_at
     await stage.api.endpoints.resume(endpoint_id, skip_older_than=newer)
@@ -364,7 +366,7 @@ async def test_r6_2_or_without_what_is_too_old(stage: Stage) -> None:
     assert (letter.event_id, letter.error) == (held[0], "SKIPPED")
 
 
-async def disabled_with_two_waiting(stage: Stage) -> tuple[UUID, list[UUID]]:
+async def disabled_with_two_waiting(stage: Theatre) -> tuple[UUID, list[UUID]]:
     stage.receiver.behaves(status(410))
     endpoint = await subscribe(stage)
     await send(stage)
@@ -380,7 +382,7 @@ async def disabled_with_two_waiting(stage: Stage) -> tuple[UUID, list[UUID]]:
     return endpoint.endpoint_id, held
 
 
-async def test_r6_3_what_waits_for_a_deleted_subscription_becomes_a_dead_letter_with_the_reason(stage: Stage) -> None:
+async def test_r6_3_what_waits_for_a_deleted_subscription_becomes_a_dead_letter_with_the_reason(stage: Theatre) -> None:
     stage.receiver.behaves(status(503))
     endpoint = await subscribe(stage)
     event_id = await send(stage)
@@ -394,7 +396,7 @@ async def test_r6_3_what_waits_for_a_deleted_subscription_becomes_a_dead_letter_
 # -- R7: operators -----------------------------------------------------------------------------------------------------
 
 
-async def test_r7_4_dead_letters_of_one_cause_are_retried_together(stage: Stage) -> None:
+async def test_r7_4_dead_letters_of_one_cause_are_retried_together(stage: Theatre) -> None:
     stage.receiver.behaves(status(404))
     await subscribe(stage)
     sent = [await send(stage) for _ in range(5)]
@@ -409,7 +411,7 @@ async def test_r7_4_dead_letters_of_one_cause_are_retried_together(stage: Stage)
     assert {await status_of(stage, event_id) for event_id in sent} == {"delivered"}
 
 
-async def test_r7_5_what_is_delivered_cannot_be_retried(stage: Stage) -> None:
+async def test_r7_5_what_is_delivered_cannot_be_retried(stage: Theatre) -> None:
     await subscribe(stage)
     event_id = await send(stage)
     await stage.pass_time()

@@ -7,11 +7,9 @@ from __future__ import annotations
 
 import sqlite3
 import sys
-from collections.abc import Callable
-from functools import partial
 from uuid import uuid4
 
-from doorstep.stores.sql.sqlite import checkpoints, writing_connection
+from doorstep.stores.sql.sqlite import checkpoints
 from doorstep.stores.sql.sqlite.connections import connect, connect_reader
 from doorstep.stores.sql.sqlite.writing_connection import WritingConnection
 
@@ -52,12 +50,7 @@ def keep_notes(path: str) -> None:
 
 def be_careless() -> None:
     """After a disk error believe that the file has what was moved into it before."""
-    careless = partial(_move_without_vacuum, writing_connection.checkpoint_whole)
-    setattr(writing_connection, "checkpoint_whole", careless)  # noqa: B010  a deliberate break
-
-
-def _move_without_vacuum(move: Callable[..., None], connection: sqlite3.Connection, *, every_page: bool) -> None:
-    move(connection, every_page=False)
+    setattr(checkpoints, "write_every_page", lambda connection: None)  # noqa: B010  a deliberate break
 
 
 if __name__ == "__main__":

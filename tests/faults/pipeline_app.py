@@ -15,7 +15,7 @@ from pathlib import Path
 from typing import Any
 
 from doorstep import Doorstep, Entity, Gate, Pipeline, Stage
-from doorstep.pipelines import host
+from doorstep.pipelines import writing
 from doorstep.pipelines.moves import Turn
 from doorstep.pipelines.stage_handler import StageRun
 from doorstep.stores.store import Store
@@ -64,16 +64,16 @@ def die_between_the_writes() -> None:
 
 def send_outside_of_the_transaction() -> None:
     """The broken build: the entity goes on in one transaction, and its next event is sent in another."""
-    keep = host.keep
+    keep = writing.keep
 
-    async def careless(store: Store, telemetry: Telemetry, turn: Turn) -> bool:
+    async def careless(store: Store, telemetry: Telemetry, turn: Turn) -> Entity | None:
         written = await keep(store, telemetry, turn._replace(posted=()))
         if written and turn.posted:
             die_sometimes(3 * _CHANCE)
             await store.post(turn.posted)
         return written
 
-    host.keep = careless
+    writing.keep = careless
 
 
 _CHANCE = float(os.environ.get("CHANCE_OF_DEATH", "0"))

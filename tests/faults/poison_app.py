@@ -8,7 +8,7 @@ import os
 import time
 
 from doorstep.app import Doorstep
-from doorstep.wire.handler_transport import Received
+from doorstep.wire.received import Received
 
 POISON = "poison"
 

@@ -12,8 +12,8 @@ from tests.faults.harness.evidence import Fault
 from tests.faults.harness.installation import Installation, Reply, await_condition
 from tests.faults.harness.trial import drain, judge, send_noted, start_ledger
 
-_FAILURES = 60
-"""Syncs of the file that fail, one after the other: an idle writer tries again every 25 ms."""
+_FAILURES = 8
+"""Syncs of the file that fail, one after the other: a writer tries again after 50 ms, 100, 200, … at most a second."""
 _NOTICED_SECONDS_MAX = 30.0
 
 

@@ -81,3 +81,10 @@ def test_a_review_is_decided_and_what_cannot_be_done_has_an_exit_code(remote: Re
     refused = remote("pipelines", "retry", "protocol", "good")
     assert refused.code != 0 and "protocol good is complete and cannot be retried" in refused.err
     assert remote("pipelines", "show", "protocol", "nobody").code != 0
+
+
+def test_one_is_deleted_only_if_that_is_meant(remote: Remote) -> None:
+    assert remote("pipelines", "delete", "protocol", "poor").code != 0
+    assert status(remote, "poor")
+    assert remote.json("pipelines", "delete", "protocol", "poor", "--yes") == {"entity_id": "poor", "deleted": True}
+    assert remote("pipelines", "show", "protocol", "poor").code != 0

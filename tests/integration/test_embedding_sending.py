@@ -27,11 +27,11 @@ def test_threads_that_send_at_once_open_it_once_and_all_their_events_are_there(t
     code = """
 from concurrent.futures import ThreadPoolExecutor
 opened = []
-open_it = ds.open
+open_it = ds.store.open
 async def counted():
     opened.append(1)
     await open_it()
-ds.open = counted
+ds.store.open = counted
 with ThreadPoolExecutor(16) as pool:
     receipts = list(pool.map(lambda n: ds.send_sync("n", n), range(200)))
 print(len(opened), len({receipt.event_id for receipt in receipts}))
@@ -110,21 +110,104 @@ asyncio.run(at_work())
     assert event_types(tmp_path) == ["thread", "loop", "thread", "loop", *["worker"] * 2, "thread", *["worker"] * 2]
 
 
+def test_an_event_loop_for_each_event_costs_nothing_that_stays(tmp_path: Path) -> None:
+    code = """
+import asyncio, os, threading
+def held():
+    return threading.active_count(), len(os.listdir("/proc/self/fd"))
+asyncio.run(ds.send("n", 0))
+before = held()
+for n in range(5):
+    asyncio.run(ds.send("n", n))
+print(held() == before)
+"""
+    assert run(tmp_path, "-c", DS + code) == "True\n"
+    assert len(event_types(tmp_path)) == 6
+
+
+def test_a_thread_that_sends_while_the_program_opens_neither_breaks_it_nor_loses_anything(tmp_path: Path) -> None:
+    """At every moment of the opening: before, in the middle, and after."""
+    code = """
+import asyncio, threading, time
+seen, errors = [], []
+
+@ds.handler("n")
+def take(event):
+    seen.append(event.json())
+
+def send(number):
+    try:
+        time.sleep(number / 200)
+        ds.send_sync("n", number)
+    except Exception as error:
+        errors.append(repr(error))
+
+async def main():
+    threads = [threading.Thread(target=send, args=(number,)) for number in range(40)]
+    for thread in threads:
+        thread.start()
+    await asyncio.sleep(0.01)
+    async with ds:
+        await asyncio.to_thread(lambda: [thread.join() for thread in threads])
+        await ds.send("n", 40)
+        async with asyncio.timeout(20):
+            while len(seen) < 41:
+                await asyncio.sleep(0.01)
+    print(sorted(seen) == list(range(41)), errors)
+asyncio.run(main())
+"""
+    assert run(tmp_path, "-c", DS + code) == "True []\n"
+
+
+def test_a_process_that_was_forked_in_the_middle_of_an_opening_opens_one_of_its_own(tmp_path: Path) -> None:
+    """Neither a lock nor a task of the parent is waited for: nobody is there to end them."""
+    code = """
+import asyncio, os, threading
+begun, go_on = threading.Event(), threading.Event()
+open_it = ds.store.open
+async def held_up():
+    begun.set()
+    await asyncio.to_thread(go_on.wait)
+    await open_it()
+ds.store.open = held_up
+sender = threading.Thread(target=ds.send_sync, args=("parent", 1))
+sender.start()
+begun.wait()
+if not (child := os.fork()):
+    from doorstep.stores.opening import store_from_url
+    ds.store = store_from_url("sqlite:///app.db")
+    ds.send_sync("child", 1)
+    os._exit(0)
+print(os.waitpid(child, 0)[1])
+go_on.set()
+sender.join()
+"""
+    assert run(tmp_path, "-c", DS + code) == "0\n"
+    assert sorted(event_types(tmp_path)) == ["child", "parent"]
+
+
 def test_an_event_loop_that_stands_still_is_told_instead_of_waited_for(tmp_path: Path) -> None:
     code = """
 import asyncio
 loop = asyncio.new_event_loop()
 loop.run_until_complete(ds.open())
+async def ask():
+    for asking in (ds.send("x", 1), ds.open(), ds.close()):
+        try:
+            await asking
+        except RuntimeError as error:
+            print(error)
 try:
     ds.send_sync("x", 1)
 except RuntimeError as error:
     print(error)
+asyncio.run(ask())
 loop.run_until_complete(ds.close())
 loop.close()
 ds.send_sync("y", 1)
 """
     said = run(tmp_path, "-c", DS + code)
-    assert said == "the event loop that Doorstep was opened in stands still; close it there first\n"
+    assert said == 4 * "the event loop that Doorstep was opened in stands still; close it there first\n"
     assert event_types(tmp_path) == ["y"]
 
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import os
 import sqlite3
 import threading
 from contextlib import closing
@@ -13,7 +14,10 @@ import pytest
 from pydantic import SecretStr
 
 from doorstep import Doorstep, Settings
+from doorstep.clock import SECOND
 from doorstep.services import forwarder
+from doorstep.stores.opening import store_from_url
+from doorstep.stores.sql.postgres import PostgresStore
 from tests.integration import outbox_shop as shop
 
 NEVER_SECONDS = 3_600.0
@@ -26,7 +30,10 @@ def _no_polling(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 async def until_asleep(ds: Doorstep) -> None:
-    """Until its forwarder would look again only after minutes."""
+    """Until its forwarder would look again only after minutes, and its listening connection has said its first hint."""
+    async with asyncio.timeout(10):
+        while isinstance(ds.store, PostgresStore) and ds.store._wakeups._connection is None:
+            await asyncio.sleep(0.01)
     ds._forwarder._pause_seconds = NEVER_SECONDS
     ds._forwarder.wake.set()
     await asyncio.sleep(0.05)
@@ -74,6 +81,36 @@ async def test_waking_what_is_closed_does_nothing(tmp_path: Path) -> None:
     await ds.open()
     await ds.close()
     ds.wake()
+
+
+class Closing(Doorstep):
+    """Another thread closes it between any two looks at where it lives."""
+
+    looks = 0
+
+    def __getattribute__(self, name: str) -> object:
+        if name == "_home":
+            self.looks += 1
+            return (os.getpid(), asyncio.get_running_loop()) if self.looks == 1 else None
+        return super().__getattribute__(name)
+
+
+async def test_waking_what_is_being_closed_in_another_thread_does_no_harm(tmp_path: Path) -> None:
+    Closing(f"sqlite:///{tmp_path / 'shop.db'}").wake()
+    assert Closing(f"sqlite:///{tmp_path / 'shop.db'}")._living_home() is asyncio.get_running_loop()
+
+
+async def test_a_worker_that_is_closed_leaves_the_outbox_to_the_others_at_once(tmp_path: Path) -> None:
+    url = f"sqlite:///{tmp_path / 'shop.db'}"
+    async with shop.running(url) as (ds, _):
+        await until_asleep(ds)
+        assert await ds._forward._hold()
+        other = store_from_url(url)
+        await other.open()
+        now = ds.clock.now()
+        assert not await other.hold_outbox("other", now, now + SECOND)
+    assert await other.hold_outbox("other", now, now + SECOND)
+    await other.close()
 
 
 async def test_the_control_without_any_hint_nothing_arrives(postgres_url: str) -> None:

@@ -132,7 +132,7 @@ class Line:
     def open(self, done: Done) -> None:
         self._done = done
 
-    def serves(self, target: str) -> bool:
+    def serves(self, target: str, org_id: UUID) -> bool:
         return True
 
     def places(self, target: str) -> int | None:

@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 import logging
+import os
+from pathlib import Path
 
 import pytest
 from msgspec.structs import replace
 
-from doorstep import keys
+from doorstep import Doorstep, bootstrap, keys
 from doorstep.bootstrap import DEFAULT_ORG, prepare
 from doorstep.config import Settings
 from doorstep.model.org import Role
@@ -55,3 +57,46 @@ async def test_a_first_start_without_a_key_makes_one_and_later_ones_do_not() -> 
     made = await prepare(store, Settings(database_url="memory://"), NOW)
     assert made is not None and await store.find_key(keys.digest(made)) is not None
     assert await prepare(store, Settings(database_url="memory://"), NOW) is None
+
+
+async def test_no_key_is_made_for_who_has_nobody_to_show_it_to_and_the_next_start_makes_it() -> None:
+    store = MemoryStore()
+    assert await prepare(store, Settings(database_url="memory://"), NOW, new_key=False) is None
+    assert not await store.keys(DEFAULT_ORG)
+    assert await prepare(store, Settings(database_url="memory://"), NOW) is not None
+
+
+def test_two_first_starts_with_the_same_process_number_agree_on_one_secret_key(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """As in two containers that share a volume: the other start happens between our look and our write."""
+    settings = Settings(database_url=f"sqlite:///{tmp_path}/app.db")
+    monkeypatch.setattr(os, "getpid", lambda: 1)
+    made = bootstrap.new_secret_key
+    others: list[bytes] = []
+
+    def made_while_another_starts() -> str:
+        if not others:
+            others.append(b"")
+            others[0] = bootstrap.sealer_for(settings).seal(b"x", context="")
+        return made()
+
+    monkeypatch.setattr(bootstrap, "new_secret_key", made_while_another_starts)
+    assert bootstrap.sealer_for(settings).unseal(others[0], context="") == b"x"
+    assert [path.name for path in tmp_path.iterdir()] == ["secret.key"]
+    assert (tmp_path / "secret.key").stat().st_mode & 0o777 == 0o600
+
+
+def test_a_program_that_changes_its_folder_keeps_its_database_and_its_key(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    (tmp_path / "else where").mkdir()
+    monkeypatch.chdir(tmp_path)
+    doorstep = Doorstep("sqlite:///odd%20name%25.db")
+    monkeypatch.chdir(tmp_path / "else where")
+    doorstep.send_sync("order.paid", {"order": 1})
+    doorstep.close_sync()
+    doorstep.send_sync("order.paid", {"order": 2})
+    doorstep.close_sync()
+    assert {path.name for path in tmp_path.iterdir()} >= {"odd name%.db", "secret.key"}
+    assert list((tmp_path / "else where").iterdir()) == []

@@ -9,7 +9,7 @@ import job
 from doorstep import Doorstep
 from doorstep.bootstrap import DEFAULT_ORG
 from doorstep.path.drafting import draft_of
-from doorstep.wire.handler_transport import Received
+from doorstep.wire.received import Received
 
 doorstep = Doorstep()
 _BATCH = 500

@@ -1006,7 +1006,11 @@ export interface paths {
         get: operations["read_entity"];
         put?: never;
         post?: never;
-        delete?: never;
+        /**
+         * Delete Entity
+         * @description Remove an entity and its history, in whatever status.
+         */
+        delete: operations["delete_entity"];
         options?: never;
         head?: never;
         patch?: never;
@@ -2151,6 +2155,8 @@ export interface components {
             ordering_key: string | null;
             /** Payload */
             payload: unknown;
+            /** Refusal */
+            refusal: string | null;
             /** Retry Attempts */
             retry_attempts: number;
             /**
@@ -4177,6 +4183,27 @@ export interface operations {
                 content: {
                     "application/json": components["schemas"]["EntityOut"];
                 };
+            };
+        };
+    };
+    delete_entity: {
+        parameters: {
+            query?: never;
+            header?: never;
+            path: {
+                pipeline: string;
+                entity_id: string;
+            };
+            cookie?: never;
+        };
+        requestBody?: never;
+        responses: {
+            /** @description Successful Response */
+            204: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content?: never;
             };
         };
     };

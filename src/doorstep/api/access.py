@@ -103,6 +103,7 @@ ROUTES: dict[str, Access] = {
     "POST /v1/pipelines/{pipeline}/entities/{entity_id}/retry": Access(_P.ACT),
     "POST /v1/pipelines/{pipeline}/entities/{entity_id}/approve": Access(_P.ACT, conflict=True),
     "POST /v1/pipelines/{pipeline}/entities/{entity_id}/reject": Access(_P.ACT, conflict=True),
+    "DELETE /v1/pipelines/{pipeline}/entities/{entity_id}": Access(_P.ACT, conflict=True),
     "GET /v1/audit": Access(_P.LOOK),
     "GET /v1/stats": Access(_P.LOOK),
     "POST /v1/keys": Access(_P.ADMINISTER, conflict=True),

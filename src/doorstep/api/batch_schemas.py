@@ -45,6 +45,7 @@ class BatchOut(Shape):
 
     @classmethod
     def of(cls, batch: Batch) -> BatchOut:
+        assert batch.delivery_id is not None, "one that was read has its delivery"
         return cls(
             batch_id=batch.batch_id,
             event_type=batch.event_type,

@@ -7,7 +7,7 @@ from uuid import UUID
 
 from doorstep.api.schemas import Shape, Timestamp, iso
 from doorstep.clock import to_iso
-from doorstep.model.circuit import Circuit, CircuitChange
+from doorstep.model.circuit import Circuit, CircuitChange, CircuitState
 
 CircuitStateName = Literal["closed", "open", "half_open"]
 
@@ -38,7 +38,7 @@ class CircuitOut(Shape):
             state=circuit.state.value,
             failures=circuit.failures,
             failing_since=iso(circuit.failing_since),
-            until=iso(circuit.until),
+            until=None if circuit.state is CircuitState.CLOSED else iso(circuit.until),
             history=[_change_out(change) for change in changes],
         )
 

@@ -75,6 +75,8 @@ class EventOut(Shape):
     last_retry_at: Timestamp | None
     failed_at: Timestamp | None
     next_retry_at: Timestamp | None
+    refusal: str | None
+    """Why it was set aside in the outbox, where it can never be accepted; null for every other event."""
     event_type: str
     created_at: Timestamp
     correlation_id: str

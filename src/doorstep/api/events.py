@@ -84,6 +84,7 @@ def _event_json(view: EventView, deliveries: list[DeliveryOut]) -> bytes:
         "last_retry_at": iso(view.last_retry_at),
         "failed_at": iso(view.failed_at),
         "next_retry_at": iso(view.next_retry_at),
+        "refusal": view.refusal,
         "event_type": event.event_type,
         "created_at": to_iso(event.created_at),
         "correlation_id": event.correlation_id,

@@ -6,6 +6,7 @@ from collections.abc import Callable, Coroutine
 from typing import Annotated, Any
 
 from fastapi import APIRouter, Query, Request
+from fastapi.exceptions import RequestValidationError
 from fastapi.routing import APIRoute
 from starlette.responses import Response
 
@@ -23,7 +24,7 @@ _NO_REASON = ReasonIn()
 
 
 class _ProblemRoute(APIRoute):
-    """Answers our errors as problems, whatever the application does with its own."""
+    """Answers our errors as problems, and requests that make no sense; whatever the application does with its own."""
 
     def get_route_handler(self) -> Callable[[Request], Coroutine[Any, Any, Response]]:
         handler = super().get_route_handler()
@@ -31,14 +32,14 @@ class _ProblemRoute(APIRoute):
         async def with_problems(request: Request) -> Response:
             try:
                 return await handler(request)
-            except DoorstepError as error:
+            except (DoorstepError, RequestValidationError) as error:
                 return respond(refusal_for(error))
 
         return with_problems
 
 
 def router(pipeline: Pipeline, *, actor: Actor = lambda _: "application") -> APIRouter:
-    """List, read, retry, approve and reject its entities.
+    """List, read, retry, approve, reject and delete its entities.
 
         application.include_router(router(protocols), prefix="/protocols", dependencies=[Depends(signed_in)])
 
@@ -82,5 +83,10 @@ def router(pipeline: Pipeline, *, actor: Actor = lambda _: "application") -> API
     async def reject_entity(entity_id: str, request: Request, body: ReasonIn = _NO_REASON) -> dict[str, Any]:
         """From the gate that it waits at to the dead letters; 409 if it waits at none."""
         return shown(await pipeline.reject(entity_id, actor(request), body.reason))
+
+    @routes.delete("/{entity_id}", name=f"delete_{pipeline.name}", status_code=204)
+    async def delete_entity(entity_id: str, request: Request) -> None:
+        """With its history, in whatever status."""
+        await pipeline.delete(entity_id, actor(request))
 
     return routes

@@ -1,4 +1,4 @@
-"""The pipelines of the program around: see their entities, retry, approve and reject them."""
+"""The pipelines of the program around: see their entities, retry, approve, reject and delete them."""
 
 from __future__ import annotations
 
@@ -79,5 +79,10 @@ def pipeline_routes(doorstep: Doorstep) -> APIRouter:
     async def reject_entity(pipeline: str, entity_id: str, caller: Caller, body: ReasonIn = _NO_REASON) -> EntityOut:
         """Send an entity from the gate that it waits at to the dead letters."""
         return EntityOut.of(await named(pipeline, caller).reject(entity_id, caller.prefix, body.reason))
+
+    @router.delete("/{pipeline}/entities/{entity_id}", status_code=204)
+    async def delete_entity(pipeline: str, entity_id: str, caller: Caller) -> None:
+        """Remove an entity and its history, in whatever status."""
+        await named(pipeline, caller).delete(entity_id, caller.prefix)
 
     return router

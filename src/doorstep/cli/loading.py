@@ -6,43 +6,56 @@ import importlib
 import os
 import sys
 import traceback
+from collections.abc import Mapping
 from types import ModuleType
 
 from doorstep.app import Doorstep
-from doorstep.config import Settings
+from doorstep.cli.running import shown_url
+from doorstep.config import PREFIX, Settings
 from doorstep.errors import ConfigError
 
 _EXAMPLE = "for example --app shop.events:doorstep"
 
 
-def doorstep_for(settings: Settings, app: str | None, *, isolate: bool) -> Doorstep:
-    """The program's own Doorstep if one is named, else a plain one."""
+def doorstep_for(settings: Settings, app: str | None, *, isolate: bool, said: Mapping[str, object] = {}) -> Doorstep:
+    """The program's own Doorstep if one is named, else a plain one. `said` is what the command line said."""
     if app is not None:
-        return load(app, settings, isolate=isolate)
+        return load(app, said, isolate=isolate)
     if isolate:
         raise ConfigError("--isolate is about the handlers of your own program; name it with --app module:name")
     return Doorstep(settings)
 
 
-def load(app: str, settings: Settings, *, isolate: bool = False) -> Doorstep:
+def load(app: str, said: Mapping[str, object], *, isolate: bool = False) -> Doorstep:
     """The Doorstep that `module:name` names, or that the function of this name makes."""
     module_name, _, name = app.partition(":")
     if not module_name or not name:
         raise ConfigError(f"--app must be module:name, got {app!r}; {_EXAMPLE}")
-    _hand_on(settings)
+    _hand_on(said)
     sys.path.insert(0, os.getcwd())
     doorstep = _made(app, _found(app, _imported(app, module_name), name))
     if not isinstance(doorstep, Doorstep):
         raise ConfigError(f"--app must name a Doorstep, got {type(doorstep).__name__} for {app}")
+    _check_database(app, doorstep, said.get("database_url"))
     doorstep.loaded_from = app
     doorstep.isolate_all = isolate
     return doorstep
 
 
-def _hand_on(settings: Settings) -> None:
-    """What the command line said, for a Doorstep() that is made without saying otherwise."""
-    os.environ["DOORSTEP_DATABASE_URL"] = settings.database_url
-    os.environ["DOORSTEP_WORKERS"] = str(settings.workers)
+def _hand_on(said: Mapping[str, object]) -> None:
+    """For a Doorstep() that is made without saying otherwise. What nobody typed is for the program to find out."""
+    for setting, value in said.items():
+        if value is not None:
+            os.environ[f"{PREFIX}{setting.upper()}"] = str(value)
+
+
+def _check_database(app: str, doorstep: Doorstep, wanted: object) -> None:
+    """Rather none than another database than the one that was asked for."""
+    if wanted is not None and doorstep.settings.database_url != wanted:
+        raise ConfigError(
+            f"--database cannot be used with --app {app}, which has {shown_url(doorstep.settings)} in its code; leave "
+            "--database out, or let the program make its Doorstep() without a URL"
+        )
 
 
 def _imported(app: str, module_name: str) -> ModuleType:

@@ -19,6 +19,7 @@ from doorstep.cli import (
     deliveries,
     endpoints,
     events,
+    outbox,
     pipelines,
     policies,
     retry_queue,
@@ -41,6 +42,22 @@ app = typer.Typer(
 )
 
 _HERE, _TRY = "On this machine", "To try it out"
+
+
+def _tell_version(wanted: bool) -> None:
+    if wanted:
+        typer.echo(__version__)
+        raise typer.Exit
+
+
+@app.callback()
+def main(
+    _version: Annotated[
+        bool, typer.Option("--version", callback=_tell_version, is_eager=True, help="Print the version and end.")
+    ] = False,
+) -> None:
+    pass
+
 
 App = Annotated[
     str | None,
@@ -78,7 +95,7 @@ def serve(
     from doorstep.cli import serving
 
     said = {"host": host, "port": port, "database_url": database, "workers": workers}
-    _end(lambda: serving.serve(settings_from(**said), app, isolate=isolate))
+    _end(lambda: serving.serve(settings_from(**said), app, isolate=isolate, said=said))
 
 
 @app.command(rich_help_panel=_HERE)
@@ -91,8 +108,9 @@ def worker(
     """
     from doorstep.cli import working
 
+    said = {"database_url": database}
     ways = {"isolate": isolate, "end_with_parent": end_with_parent}
-    _end(lambda: working.work(settings_from(database_url=database), app, **ways))
+    _end(lambda: working.work(settings_from(**said), app, said=said, **ways))
 
 
 @app.command(rich_help_panel=_HERE)
@@ -204,6 +222,7 @@ def listen(
     _end(lambda: listening.listen(told, output_for(as_json)))
 
 
+app.add_typer(outbox.app, name="outbox", rich_help_panel=_HERE)
 app.add_typer(policies.app, name="policy", rich_help_panel=_TRY)
 app.add_typer(sending.app)
 app.add_typer(tailing.app)

@@ -7,11 +7,12 @@ from typing import Annotated
 import typer
 
 from doorstep.cli import columns
-from doorstep.cli.options import Reason
+from doorstep.cli.asking import confirm
+from doorstep.cli.options import Reason, Yes
 from doorstep.cli.pages import Paging, Rows, gather
 from doorstep.cli.remote import Session, remote
 
-app = typer.Typer(no_args_is_help=True, help="See, retry, approve and reject the entities of pipelines.")
+app = typer.Typer(no_args_is_help=True, help="See, retry, approve, reject and delete the entities of pipelines.")
 
 Pipeline = Annotated[str, typer.Argument(help="The pipeline's name.")]
 EntityId = Annotated[str, typer.Argument(help="The entity's id.")]
@@ -73,3 +74,11 @@ def reject(session: Session, pipeline: Pipeline, entity_id: EntityId, reason: Re
     """Send one from the gate that it waits at to the dead letters."""
     done = session.client.pipelines.reject(pipeline, entity_id, reason=reason)
     session.output.line(done, f"{entity_id}  {done.status}")
+
+
+@remote(app)
+def delete(session: Session, pipeline: Pipeline, entity_id: EntityId, yes: Yes = False) -> None:
+    """Remove one and its history, in whatever status."""
+    confirm(session.output, f"Delete {pipeline} {entity_id} and its history?", yes)
+    session.client.pipelines.delete(pipeline, entity_id)
+    session.output.line({"entity_id": entity_id, "deleted": True}, f"{entity_id}  deleted")

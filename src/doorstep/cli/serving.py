@@ -6,7 +6,7 @@ import asyncio
 import os
 import socket
 import sys
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 
 from doorstep import __version__
 from doorstep.api.application import create_application
@@ -20,9 +20,12 @@ from doorstep.services.supervisor import Supervisor, spawn
 from doorstep.telemetry import Telemetry
 
 
-def serve(settings: Settings, app: str | None = None, *, isolate: bool = False) -> int:
-    """Run until a signal comes; with the handlers of someone's own program, if that is named."""
-    doorstep = doorstep_for(settings, app, isolate=isolate)
+def serve(settings: Settings, app: str | None = None, *, isolate: bool = False, said: Mapping[str, object] = {}) -> int:
+    """Run until a signal comes; with the handlers of someone's own program, if that is named.
+
+    `said` is what the command line said of the settings.
+    """
+    doorstep = doorstep_for(settings, app, isolate=isolate, said=said)
 
     async def command(telemetry: Telemetry, stop: asyncio.Event) -> None:
         doorstep.telemetry.subscribe(telemetry.emit_all)
@@ -46,7 +49,7 @@ async def serve_until(
         doorstep.telemetry,
     )
     with naming_database(settings):
-        await doorstep.open()
+        await doorstep.open(admin_key=True)
     try:
         doorstep.start()
         supervising = asyncio.create_task(keep_running(supervisor, doorstep.clock, doorstep.telemetry))

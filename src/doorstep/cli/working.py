@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import os
+from collections.abc import Mapping
 
 from doorstep.cli.loading import doorstep_for
 from doorstep.cli.running import key_line, naming_database, place_of_data, run_command, say, spare_collector
@@ -11,9 +12,16 @@ from doorstep.config import Settings
 from doorstep.telemetry import Telemetry
 
 
-def work(settings: Settings, app: str | None, *, isolate: bool = False, end_with_parent: bool = False) -> int:
-    """Run until a signal comes."""
-    doorstep = doorstep_for(settings, app, isolate=isolate)
+def work(
+    settings: Settings,
+    app: str | None,
+    *,
+    isolate: bool = False,
+    end_with_parent: bool = False,
+    said: Mapping[str, object] = {},
+) -> int:
+    """Run until a signal comes. `said` is what the command line said of the settings."""
+    doorstep = doorstep_for(settings, app, isolate=isolate, said=said)
 
     async def command(telemetry: Telemetry, stop: asyncio.Event) -> None:
         doorstep.telemetry.subscribe(telemetry.emit_all)
@@ -21,7 +29,7 @@ def work(settings: Settings, app: str | None, *, isolate: bool = False, end_with
             doorstep.guard.refuse_own(settings.host, settings.port)
             asyncio.get_running_loop().add_reader(0, _watch_parent, stop)
         with naming_database(doorstep.settings):
-            await doorstep.open()
+            await doorstep.open(admin_key=True)
         try:
             doorstep.start()
             spare_collector()

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from doorstep.client.answers.pipelines import Entity, EntityChange, Pipeline
-from doorstep.client.call import Call, Page, get, one, paged, post
+from doorstep.client.call import Call, Page, delete, get, one, paged, post
 from doorstep.client.verbs import Group, R_co, each_of, verb
 
 _ENTITIES = "/v1/pipelines/{pipeline}/entities"
@@ -58,3 +58,8 @@ class Pipelines(Group[R_co]):
     def reject(self, pipeline: str, entity_id: str, *, reason: str | None = None) -> Call[Entity]:
         """Send it from the gate that it waits at to the dead letters."""
         return post(one(Entity), f"{_ENTITY}/reject", pipeline, entity_id, body={"reason": reason})
+
+    @verb
+    def delete(self, pipeline: str, entity_id: str) -> Call[None]:
+        """Remove one and its history, in whatever status."""
+        return delete(_ENTITY, pipeline, entity_id)

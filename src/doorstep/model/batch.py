@@ -44,21 +44,22 @@ class Batch(Noun, frozen=True, kw_only=True):
     org_id: UUID
     event_type: str
     endpoint_id: UUID
-    delivery_id: UUID
+    delivery_id: UUID | None = None
+    """None only in the answer to `submit`."""
     status: BatchStatus
     created_at: Instant
-    attempts: int
+    attempts: int = 0
     """Submissions in all, those before a resubmission too."""
-    retry_attempts: int
+    retry_attempts: int = 0
     """Retries used since it was submitted, or last resubmitted."""
     retries_max: int
-    last_attempt_at: Instant | None
-    next_retry_at: Instant | None
-    settled_at: Instant | None
+    last_attempt_at: Instant | None = None
+    next_retry_at: Instant | None = None
+    settled_at: Instant | None = None
     """When it was confirmed or failed."""
-    error_code: str | None
+    error_code: str | None = None
     """Of the latest failure; None when it is confirmed."""
-    error_reason: str | None
+    error_reason: str | None = None
 
 
 class BatchFilter(Noun, frozen=True, kw_only=True):

@@ -32,7 +32,7 @@ class BulkState(StrEnum):
     RUNNING = "running"
     PAUSED = "paused"
     CANCELLED = "cancelled"
-    """What was done stays done; what was not begun is not."""
+    """What was done stays done; what was not begun is not; and what comes of what was taken is not waited for."""
     FINISHED = "finished"
 
 

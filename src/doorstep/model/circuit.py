@@ -26,7 +26,8 @@ class Circuit(Noun, frozen=True, kw_only=True):
     """The first failure after the last success."""
     changed_at: Instant = 0
     until: Instant | None = None
-    """Open: when a probe may go. Half-open: when the probe counts as lost and another may go."""
+    """Open: when a probe may go. Half-open: when the probe counts as lost and another may go. Closed, with failures:
+    when the last one was."""
     version: int = 0
     """Grows with every write; a write names the version it was computed from."""
 

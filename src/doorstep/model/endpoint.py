@@ -73,6 +73,8 @@ class Endpoint(Noun, frozen=True, kw_only=True):
     """Deliver `{"type", "timestamp", "data"}` with the payload as data, instead of the payload alone."""
     batch: bool = False
     """What goes to it are batches (model/batch.py): they can be found by status, and resubmitted."""
+    declared: str = ""
+    """Of one that a program declares in its code: what it said, in brief, when that was last written here."""
     secrets: tuple[SigningSecret, ...] = ()
     state: EndpointState = EndpointState.ACTIVE
     state_reason: str = ""

@@ -61,6 +61,10 @@ class EventView(Noun, frozen=True, kw_only=True):
     last_retry_at: Instant | None = None
     failed_at: Instant | None = None
     next_retry_at: Instant | None = None
+    in_outbox: bool = False
+    """It has not been accepted yet."""
+    refusal: str | None = None
+    """Why it was set aside there, because it can never be."""
 
 
 class EventSummary(Noun, frozen=True, kw_only=True):

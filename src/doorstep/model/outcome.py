@@ -81,6 +81,8 @@ class Reply(Noun, frozen=True, kw_only=True):
     body_cut: bool = False
     """The receiver had more to say than the cap lets through."""
     failure: Failure | None = None
+    begun: bool = True
+    """False where the try was given up before the receiver heard of it: for want of a thread or a process."""
 
 
 class Outcome(Noun, frozen=True, kw_only=True):

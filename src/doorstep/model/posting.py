@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from typing import Any
 from uuid import UUID
 
 from doorstep.clock import Instant
@@ -34,6 +35,8 @@ class Posting(Noun, frozen=True, kw_only=True):
     """When it was set aside, because it can never be accepted."""
     refusal: str | None = None
     """Why."""
+    flaw: str | None = None
+    """For a row that was not written by a `send`: why its options cannot be read. Then they are left out."""
 
 
 class Posted(Noun, frozen=True):
@@ -41,32 +44,40 @@ class Posted(Noun, frozen=True):
 
     event_id: UUID
     created_at: Instant
+    """When it was posted. Once it is accepted, the event's own `created_at` is when that was."""
 
 
 def event_of(posting: Posting) -> Event:
     """The event that a posting will be."""
+    return Event(created_at=posting.created_at, **said_in(posting))
+
+
+def said_in(posting: Posting) -> dict[str, Any]:
+    """What its sender said of the event, by the names that events and drafts have for it."""
     options = posting.options
-    return Event(
-        event_id=posting.event_id,
-        org_id=posting.org_id,
-        event_type=posting.event_type,
-        payload=posting.payload,
-        created_at=posting.created_at,
-        correlation_id=options.correlation_id,
-        deliver_at=options.deliver_at,
-        expires_at=options.expires_at,
-        metadata=metadata_of(options),
-        ordering_key=options.ordering_key,
-    )
-
-
-def metadata_of(options: PostingOptions) -> bytes:
-    return b"{}" if options.metadata is None else options.metadata.encode()
+    return {
+        "event_id": posting.event_id,
+        "org_id": posting.org_id,
+        "event_type": posting.event_type,
+        "payload": posting.payload,
+        "correlation_id": options.correlation_id,
+        "deliver_at": options.deliver_at,
+        "expires_at": options.expires_at,
+        "metadata": b"{}" if options.metadata is None else options.metadata.encode(),
+        "ordering_key": options.ordering_key,
+    }
 
 
 def view_of_posting(posting: Posting) -> EventView:
     """As readers see it until it is accepted: received, with no delivery yet; failed once it is set aside."""
-    return EventView(event=event_of(posting), status=_status(posting), deliveries=0, failed_at=posting.refused_at)
+    return EventView(
+        event=event_of(posting),
+        status=_status(posting),
+        deliveries=0,
+        failed_at=posting.refused_at,
+        in_outbox=True,
+        refusal=posting.refusal,
+    )
 
 
 def summary_of_posting(posting: Posting) -> EventSummary:

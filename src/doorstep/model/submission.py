@@ -39,3 +39,5 @@ class Receipt(Noun, frozen=True):
     event_id: UUID
     created_at: Instant
     deliveries: int
+    known: bool = False
+    """An event with this id had been kept before, so nothing was added."""

@@ -8,12 +8,11 @@ from collections.abc import Callable, Sequence
 from functools import partial
 from uuid import UUID
 
-from doorstep.clock import Clock, Instant
+from doorstep.clock import LATEST, Clock, Instant
 from doorstep.errors import InvalidInput, StaleRouting, StoreUnavailable
 from doorstep.model.event import Event
 from doorstep.model.ids import uuid7
 from doorstep.model.noun import Noun
-from doorstep.model.posting import Posted
 from doorstep.model.submission import Receipt, Submission
 from doorstep.path import facts
 from doorstep.path.coalesce import Coalescer, Weight
@@ -31,6 +30,8 @@ _EVENT_TYPE = re.compile(r"[A-Za-z0-9_][A-Za-z0-9_.:/\-]{0,127}")
 _CORRELATION_ID = re.compile(r"[!-~]{0,128}")
 _KEY_CHARACTERS_MAX = 255
 _METADATA_BYTES_MAX = 16_384
+_STORED_BYTES_MAX = 2**29
+"""SQLite and PostgreSQL keep values of up to a gigabyte, but not in a message that is larger than that as a whole."""
 
 
 KEY_CONFLICT = "this idempotency key was used for another event within 24 hours; use a new key"
@@ -51,8 +52,8 @@ class Draft(Noun, frozen=True, kw_only=True):
     ordering_key: str | None = None
     """Events that share it are delivered to each endpoint in the order of their acceptance."""
     idempotency_key: str | None = None
-    posted: Posted | None = None
-    """For one from the outbox: the id that its sender has been told, and when that was."""
+    event_id: UUID | None = None
+    """For one from the outbox: the id that its sender has been told."""
     departed: tuple[UUID, ...] = ()
     """Those of `endpoint_ids` that were deleted after it was posted: what they are owed becomes dead letters."""
 
@@ -94,9 +95,13 @@ class Accepter:
         belongs to another one.
         """
         for position, draft in enumerate(drafts):
-            check(draft, self._payload_bytes_max, _where(drafts, position))
+            check(draft, self._payload_bytes_max_for(draft), _where(drafts, position))
             await self._directory.check_org(draft.org_id)
         return await self._coalescer.submit(tuple(drafts))
+
+    def _payload_bytes_max_for(self, draft: Draft) -> int:
+        """What is in the outbox has been committed, perhaps under another limit: it is kept if a store can keep it."""
+        return self._payload_bytes_max if draft.event_id is None else _STORED_BYTES_MAX
 
     async def _accept_calls(self, calls: list[_Call]) -> Sequence[list[Receipt] | Exception]:
         for _ in range(_STALE_TRIES):
@@ -131,13 +136,12 @@ class Accepter:
         return submissions
 
     def _submission(self, draft: Draft, now: Instant) -> Submission:
-        posted = draft.posted or Posted(self._new_id(now), now)
         event = Event(
-            event_id=posted.event_id,
+            event_id=draft.event_id or self._new_id(now),
             org_id=draft.org_id,
             event_type=draft.event_type,
             payload=draft.payload,
-            created_at=min(posted.created_at, now),  # a sender's clock may be ahead, but nothing waits for that
+            created_at=now,  # also for what waited in the outbox: deadlines and retention count from the acceptance
             correlation_id=draft.correlation_id,
             deliver_at=draft.deliver_at,
             expires_at=draft.expires_at,
@@ -168,6 +172,7 @@ def fingerprint(draft: Draft) -> bytes:
 
 def check(draft: Draft, payload_bytes_max: int, where: str = "") -> None:
     """Refuse what no store could keep alike or no receiver could read, naming the field."""
+    _check_kinds(draft, where)
     check_payload(draft.payload, payload_bytes_max, f"{where}payload")
     if not _EVENT_TYPE.fullmatch(draft.event_type):
         raise InvalidInput(
@@ -188,8 +193,33 @@ def check(draft: Draft, payload_bytes_max: int, where: str = "") -> None:
         raise InvalidInput(f"{where}expires_at", "must be later than deliver_at")
 
 
+def _check_kinds(draft: Draft, where: str) -> None:
+    """Programs without a type checker give anything; what the outbox took of it would come to light after the commit."""
+    if not isinstance(draft.event_type, str):
+        raise InvalidInput(f"{where}event_type", f"must be a text, got {draft.event_type!r:.100}")
+    if not isinstance(draft.correlation_id, str):
+        raise InvalidInput(f"{where}correlation_id", f"must be a text, got {draft.correlation_id!r:.100}")
+    if draft.deliver_at is not None:
+        _check_instant(f"{where}deliver_at", draft.deliver_at)
+    if draft.expires_at is not None:
+        _check_instant(f"{where}expires_at", draft.expires_at)
+    if not isinstance(draft.org_id, UUID):
+        raise InvalidInput(f"{where}org_id", f"must be a UUID, got {draft.org_id!r:.100}")
+    for endpoint_id in draft.endpoint_ids or ():
+        if not isinstance(endpoint_id, UUID):
+            raise InvalidInput(f"{where}endpoint_ids", f"must be UUIDs, got {endpoint_id!r:.100}")
+
+
+def _check_instant(field: str, instant: object) -> None:
+    if type(instant) is not int or not 0 <= instant < LATEST:
+        message = "must be a datetime with a time zone, or whole microseconds since 1970, and before the year 10000"
+        raise InvalidInput(field, f"{message}, got {instant!r:.100}")
+
+
 def check_key(field: str, key: str | None) -> None:
-    if key is not None and not (0 < len(key) <= _KEY_CHARACTERS_MAX and key.isascii() and key.isprintable()):
+    if key is not None and not (
+        isinstance(key, str) and 0 < len(key) <= _KEY_CHARACTERS_MAX and key.isascii() and key.isprintable()
+    ):
         raise InvalidInput(field, f"must be 1 to {_KEY_CHARACTERS_MAX} printable ASCII characters")
 
 

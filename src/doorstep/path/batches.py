@@ -5,44 +5,26 @@ Nothing here has a state of its own. A batch is an event that a batch endpoint t
 
 from __future__ import annotations
 
-from collections.abc import Callable, Coroutine, Iterable, Sequence
-from typing import Any, Protocol, TypeVar, Unpack
+from collections.abc import Iterable, Sequence
+from typing import Unpack
 from uuid import UUID
 
-from doorstep.clock import Clock
 from doorstep.errors import ConfigError, Conflict, InvalidInput, NotFound
 from doorstep.model.act import Act, ActKind
 from doorstep.model.batch import Batch, BatchFilter, BatchStatus, SubmissionAttempt, batch_of, submission_of
 from doorstep.model.delivery import Delivery, DeliveryState
+from doorstep.model.endpoint import Endpoint
 from doorstep.model.listing import Page
-from doorstep.model.submission import Receipt
+from doorstep.model.submission import Receipt, Verdict
 from doorstep.path import facts
 from doorstep.path.declare import Declaration
-from doorstep.path.directory import Directory
 from doorstep.path.drafting import Options
-from doorstep.stores.store import Store
+from doorstep.path.host import Host
+from doorstep.path.paging import checked_limit
 from doorstep.stores.text import check_storable
-from doorstep.telemetry import Telemetry
 
-T = TypeVar("T")
 RESUBMIT = "batch.resubmit"
 """What the audit calls it."""
-
-
-class Host(Protocol):
-    """What batches need of a Doorstep. Asked anew each time: its store is another one in a process that was forked."""
-
-    store: Store
-    directory: Directory
-    clock: Clock
-    telemetry: Telemetry
-
-    async def _send(self, event_type: str, payload: object, options: Options) -> Receipt: ...
-
-    async def at_home(self, work: Callable[[], Coroutine[Any, Any, T]]) -> T:
-        """Run something on the open store, which is opened if it was not."""
-
-    def _wake(self) -> None: ...
 
 
 class Batches:
@@ -53,16 +35,19 @@ class Batches:
         self._default_org = default_org
 
     async def submit(self, event_type: str, payload: object, **options: Unpack[Options]) -> Batch:
-        """Accept a batch. When this returns it is on stable storage, and PENDING.
+        """Accept a batch. When this returns it is on stable storage, and PENDING; its `delivery_id` is not known yet.
 
-        InvalidInput if no batch handler takes this event type: nobody would ever confirm it.
+        Nothing is asked of the store after that: an error then would have it submitted twice. Only one that repeats an
+        earlier submission, by its idempotency key, is read as it stands. InvalidInput if no batch handler takes this event type: nobody would ever confirm it.
         """
         if options.get("endpoint_ids") is not None:
             raise InvalidInput("endpoint_ids", "a batch goes to its batch handler; send an event to choose endpoints")
         org_id = options.get("org_id", self._default_org)
-        await self._host.at_home(lambda: self._check_taken(org_id, event_type))
-        receipt = await self._host._send(event_type, payload, options)
-        return await self.batch(receipt.event_id, org_id=org_id)
+        endpoint = await self._host.at_home(lambda: self._taker(org_id, event_type))
+        receipt: Receipt = await self._host.send(event_type, payload, **options)
+        if receipt.verdict is Verdict.REPEATED:
+            return await self.batch(receipt.event_id, org_id=org_id)
+        return self._submitted(receipt, endpoint, event_type)
 
     async def batch(self, batch_id: UUID, *, org_id: UUID | None = None) -> Batch:
         """How a batch stands; NotFound for an event that is none, too."""
@@ -79,9 +64,8 @@ class Batches:
     ) -> Page[Batch]:
         """One page, the newest first. What it costs does not depend on how many events or other batches there are."""
         wanted = BatchFilter(status=status, event_type=event_type)
-        found = await self._host.at_home(
-            lambda: self._host.store.list_batches(self._org(org_id), wanted, cursor, limit)
-        )
+        most = checked_limit(limit)
+        found = await self._host.at_home(lambda: self._host.store.list_batches(self._org(org_id), wanted, cursor, most))
         return Page(tuple(map(batch_of, found.items)), found.next)
 
     async def attempts(self, batch_id: UUID, *, org_id: UUID | None = None) -> Sequence[SubmissionAttempt]:
@@ -98,11 +82,25 @@ class Batches:
 
     # -- on the open store ---------------------------------------------------------------------------------
 
-    async def _check_taken(self, org_id: UUID, event_type: str) -> None:
+    async def _taker(self, org_id: UUID, event_type: str) -> Endpoint:
         directory = self._host.directory
         await directory.refresh()
-        if not any(endpoint.batch for endpoint in directory.routes.route(org_id, event_type)):
-            raise InvalidInput("event_type", f"no batch handler takes {event_type[:140]!r}; declare one for it")
+        for endpoint in directory.routes.route(org_id, event_type):
+            if endpoint.batch:
+                return endpoint
+        raise InvalidInput("event_type", f"no batch handler takes {event_type[:140]!r}; declare one for it")
+
+    def _submitted(self, receipt: Receipt, endpoint: Endpoint, event_type: str) -> Batch:
+        """What is known of a batch that has just been accepted."""
+        return Batch(
+            batch_id=receipt.event_id,
+            org_id=endpoint.org_id,
+            event_type=event_type,
+            endpoint_id=endpoint.endpoint_id,
+            status=BatchStatus.PENDING,
+            created_at=receipt.created_at,
+            retries_max=len(self._host.directory.policy(endpoint, event_type).delays),
+        )
 
     async def _delivery(self, org_id: UUID, batch_id: UUID) -> Delivery:
         """The one that submits it. A deleted event has deliveries still, but is no longer anybody's batch."""
@@ -135,7 +133,7 @@ class Batches:
         if not result.done:
             raise Conflict(_refusal(batch_id, result.refused[delivery_id]))
         self._host.telemetry.emit_all(facts.moved(moved, now))
-        self._host._wake()
+        self._host.wake_dispatcher()
         return batch_of(await self._delivery(org_id, batch_id))
 
 

@@ -125,8 +125,10 @@ class BulkDesk:
         self._wake_runner()
         return bulk
 
-    async def _check_live(self, org_id: UUID) -> None:
-        if sum(bulk.org_id == org_id for bulk in await self._store.live_bulks()) >= _LIVE_MAX:
+    async def _check_live(self, org_id: UUID, besides: UUID | None = None) -> None:
+        """One that was cancelled only waits for its end to be written; one that is resumed has its place already."""
+        live = [one for one in await self._store.live_bulks() if one.org_id == org_id and one.bulk_id != besides]
+        if sum(bulk.state is not BulkState.CANCELLED for bulk in live) >= _LIVE_MAX:
             raise Overloaded(
                 f"an organization may have {_LIVE_MAX} bulk operations under way, and has them; wait for one to end, or"
                 " cancel one",
@@ -138,11 +140,11 @@ class BulkDesk:
         return await self._steer(org_id, bulk_id, actor, "pause", BulkState.PAUSED, frozenset({BulkState.RUNNING}))
 
     async def resume(self, org_id: UUID, bulk_id: UUID, actor: str) -> Bulk:
-        await self._check_live(org_id)
+        await self._check_live(org_id, besides=bulk_id)
         return await self._steer(org_id, bulk_id, actor, "resume", BulkState.RUNNING, frozenset({BulkState.PAUSED}))
 
     async def cancel(self, org_id: UUID, bulk_id: UUID, actor: str) -> Bulk:
-        """Take no more, ever. What was taken stays taken."""
+        """Take no more, ever. What was taken stays taken, and what comes of it is not waited for."""
         stoppable = frozenset({BulkState.RUNNING, BulkState.PAUSED})
         return await self._steer(org_id, bulk_id, actor, "cancel", BulkState.CANCELLED, stoppable)
 

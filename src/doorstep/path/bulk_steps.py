@@ -12,6 +12,7 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Callable
+from collections.abc import Set as AbstractSet
 from uuid import UUID
 
 from msgspec.structs import replace
@@ -78,6 +79,12 @@ class BulkStepper:
             return _ELSEWHERE_SECONDS
         return self._pause_after(bulk, written, (self._clock.now() - now) / SECOND)
 
+    def keep_only(self, bulk_ids: AbstractSet[UUID]) -> None:
+        """Forget what is remembered of operations that others have ended."""
+        for bulk_id in [one for one in self._looks if one not in bulk_ids]:
+            del self._looks[bulk_id]
+        self._walker.keep_only(bulk_ids)
+
     async def _pause_itself(self, bulk: Bulk, why: str) -> Bulk | None:
         paused = replace(bulk, state=BulkState.PAUSED, note=f"paused: {why}")
         return await self._write(
@@ -109,7 +116,7 @@ class BulkStepper:
             return await self._watch_canaries(bulk)
         room = _room(bulk, now)
         if room <= 0:
-            return await self._write(bulk, bulk)
+            return await self._wait(bulk)
         if bulk.kind is BulkKind.REPLAY:
             replayed = await self._replayer.replay(bulk, room)
             return await self._write(_paced(replayed, replayed.taken - bulk.taken, now), bulk)
@@ -118,6 +125,8 @@ class BulkStepper:
     async def _take(self, bulk: Bulk, room: int, now: Instant) -> Bulk | None:
         probing = bulk.kind is BulkKind.RETRY and bulk.in_flight == 0
         chosen, onward = await self._walker.next(bulk, 1 if probing else room)
+        if not chosen and onward == bulk:
+            return await self._wait(bulk)
         act = self._act(bulk, chosen, now, forced=probing) if chosen else None
         return await self._write(_paced(onward, len(chosen), now), bulk, act)
 
@@ -135,12 +144,22 @@ class BulkStepper:
         )
 
     async def _end(self, bulk: Bulk, now: Instant) -> Bulk | None:
-        """Nothing more is to be taken: the operation is at its end once all results are in."""
-        if bulk.in_flight:
-            return await self._write(bulk, bulk)
+        """Nothing more is to be taken: the operation is at its end once all results are in; if it was cancelled, at once.
+
+        What it took may be held for days, and nobody waits for what becomes of it.
+        """
+        if bulk.in_flight and bulk.state is not BulkState.CANCELLED:
+            return await self._wait(bulk)
         state = BulkState.FINISHED if bulk.state is BulkState.RUNNING else bulk.state
         line = audit_line(bulk, self._clock.now(), "doorstep", "end", f"{state}: {bulk.progress}")
-        return await self._write(replace(bulk, state=state, finished_at=now), bulk, line=line)
+        note = f"{bulk.note}; not waited for: {bulk.in_flight} without a result" if bulk.in_flight else bulk.note
+        return await self._write(replace(bulk, state=state, note=note, finished_at=now), bulk, line=line)
+
+    async def _wait(self, bulk: Bulk) -> Bulk | None:
+        """Count the results that are there. While there are none nothing is written: that may be so for days."""
+        if not await self._store.bulk_has_results(bulk.org_id, bulk.bulk_id):
+            return bulk
+        return await self._write(bulk, bulk)
 
     async def _write(
         self, bulk: Bulk, read: Bulk, act: Act | None = None, line: AuditLine | None = None
@@ -184,6 +203,8 @@ class BulkStepper:
 
     async def _watch_canaries(self, bulk: Bulk) -> Bulk | None:
         seen = tuple([await self._seen(bulk.org_id, one) for one in bulk.canaries or ()])
+        if seen == bulk.canaries:
+            return await self._wait(bulk)
         if any(one.succeeded is None for one in seen):
             return await self._write(replace(bulk, canaries=seen), bulk)
         failed = sum(not one.succeeded for one in seen)

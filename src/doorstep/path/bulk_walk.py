@@ -7,6 +7,7 @@ known to be under way, or has failed again meanwhile.
 
 from __future__ import annotations
 
+from collections.abc import Set as AbstractSet
 from uuid import UUID
 
 from msgspec.structs import replace
@@ -45,6 +46,9 @@ class Walker:
 
     def forget(self, bulk_id: UUID) -> None:
         self._places.pop(bulk_id, None)
+
+    def keep_only(self, bulk_ids: AbstractSet[UUID]) -> None:
+        self._places = {bulk_id: places for bulk_id, places in self._places.items() if bulk_id in bulk_ids}
 
     async def _look(self, bulk: Bulk) -> Places:
         under_way = await self._store.bulk_under_way(bulk.org_id, bulk.bulk_id) if bulk.in_flight else ()

@@ -58,7 +58,7 @@ class Claimer:
         tuning: Tuning,
         telemetry: Telemetry,
         worker: str,
-        serves_handler: Callable[[str], bool],
+        serves_handler: Callable[[str, UUID], bool],
         handler_places: Callable[[str], int | None],
     ) -> None:
         self._store = store
@@ -103,7 +103,7 @@ class Claimer:
 
     def _serves(self, endpoint: Endpoint) -> bool:
         """Python handlers live in some workers only, and what they handle is left to those."""
-        return endpoint.handler is None or self._serves_handler(endpoint.handler)
+        return endpoint.handler is None or self._serves_handler(endpoint.handler, endpoint.org_id)
 
     def _unserved(self, lanes: Sequence[Lane]) -> list[UUID]:
         endpoints = (self._directory.endpoint(lane.endpoint_id) for lane in lanes)

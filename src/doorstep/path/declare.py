@@ -7,18 +7,24 @@ because an endpoint that is as declared is not written.
 from __future__ import annotations
 
 import contextlib
+import hashlib
 from typing import NamedTuple
 from uuid import UUID, uuid5
+
+import msgspec
 
 from doorstep.clock import Clock
 from doorstep.errors import Conflict, NotFound
 from doorstep.model.endpoint import Endpoint, EndpointState
+from doorstep.model.retry_policy import RetryPolicy
 from doorstep.path.change import change_endpoint, create_endpoint
 from doorstep.path.directory import Directory
-from doorstep.path.enrol import EndpointForm, Terms, amend, enrol
+from doorstep.path.enrol import EndpointForm, Terms, amend, check, enrol, policy_from
+from doorstep.policy.retry import BUILT_IN
 from doorstep.stores.store import Store
 
 _ACTOR = "program"
+_DIGEST_CHARS = 16
 
 
 class Declaration(NamedTuple):
@@ -31,7 +37,11 @@ class Declaration(NamedTuple):
 async def declare(
     store: Store, directory: Directory, clock: Clock, terms: Terms, declarations: list[Declaration]
 ) -> None:
-    """Make the store's endpoints agree with the code. What operators did to them (a pause, a new secret) stays."""
+    """Make the store's endpoints agree with the code.
+
+    What operators did to them stays: a pause, a new secret, and any field, until the code says something else than when
+    it was last written.
+    """
     for one in declarations:
         await _declare(store, clock, terms, one)
     if declarations:
@@ -48,7 +58,7 @@ async def _declare(store: Store, clock: Clock, terms: Terms, declaration: Declar
         except NotFound:
             endpoint, _ = enrol(form, terms, endpoint_id=endpoint_id, org_id=org_id, now=clock.now())
             with contextlib.suppress(Conflict):  # another process was faster: look at what it made
-                await create_endpoint(store, endpoint, _ACTOR)
+                await create_endpoint(store, _marked(endpoint, form, terms), _ACTOR)
             continue
         if known.state is not EndpointState.DELETED:
             await _bring_up_to_date(store, clock, terms, known, form)
@@ -60,9 +70,36 @@ async def _bring_up_to_date(store: Store, clock: Clock, terms: Terms, known: End
     wanted = {name: getattr(form, name) for name in EndpointForm.__struct_fields__ if name != "signing"}
 
     def changed(endpoint: Endpoint) -> Endpoint | None:
-        amended = amend(endpoint, wanted, terms)
-        return None if amended == endpoint else amended
+        if endpoint.declared == _digest(form, terms.standard):
+            return None
+        return _marked(amend(endpoint, wanted, terms), form, terms)
 
     await change_endpoint(
         store, known.org_id, known.endpoint_id, changed, actor=_ACTOR, action="endpoint.declare", now=clock.now()
+    )
+
+
+def check_form(form: EndpointForm, timeout_seconds_max: float) -> None:
+    """Refuse what cannot work, naming the field, as far as it can be told before the store is open."""
+    check(form, timeout_seconds_max)
+    _with_policies(form, BUILT_IN["standard"])
+
+
+def _marked(endpoint: Endpoint, form: EndpointForm, terms: Terms) -> Endpoint:
+    return msgspec.structs.replace(endpoint, declared=_digest(form, terms.standard))
+
+
+def _digest(form: EndpointForm, standard: RetryPolicy) -> str:
+    """The same for the same declaration, in every process; another one if a policy that it names has changed."""
+    content = msgspec.json.encode(_with_policies(form, standard), order="sorted")
+    return hashlib.sha256(content).hexdigest()[:_DIGEST_CHARS]
+
+
+def _with_policies(form: EndpointForm, standard: RetryPolicy) -> EndpointForm:
+    return msgspec.structs.replace(
+        form,
+        policy=None if form.policy is None else policy_from(form.policy, standard),
+        policy_by_event_type={
+            pattern: policy_from(policy, standard) for pattern, policy in form.policy_by_event_type.items()
+        },
     )

@@ -160,7 +160,13 @@ class Deliverer:
         return self.under_way.pop((sent.key, sent.token))
 
     def _judge(self, claim: Claim, reply: Reply) -> list[Settlement]:
-        """The decision about one reply. None if deciding fails, which is a bug of ours: its lease will end it."""
+        """The decision about one reply. None if deciding fails, which is a bug of ours: its lease will end it.
+
+        Nor for a try that never began, for want of a thread or a process: its claim goes back.
+        """
+        if self.hand.may_go_back(claim, reply.begun):
+            self.settler.hand_back([claim])
+            return []
         try:
             return [self._decide(claim, reply)]
         except Exception as error:  # noqa: BLE001  the other replies of the batch must not be lost with it

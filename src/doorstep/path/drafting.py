@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import secrets
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from datetime import datetime
 from typing import TypedDict
 from uuid import UUID
@@ -42,7 +42,7 @@ def draft_of(event_type: str, payload: object, default_org: UUID, options: Optio
         event_type=event_type,
         payload=_json("payload", payload),
         correlation_id=options.get("correlation_id") or new_correlation_id(),
-        endpoint_ids=None if endpoint_ids is None else tuple(endpoint_ids),
+        endpoint_ids=None if endpoint_ids is None else _ids(endpoint_ids),
         deliver_at=_instant("deliver_at", options.get("deliver_at")),
         expires_at=_instant("expires_at", options.get("expires_at")),
         metadata=_json("metadata", options.get("metadata", b"{}")),
@@ -62,6 +62,12 @@ def _json(field: str, value: object) -> bytes:
         return msgspec.json.encode(value)
     except (TypeError, ValueError, RecursionError) as error:
         raise InvalidInput(field, f"cannot be written as JSON: {error}") from None
+
+
+def _ids(endpoint_ids: object) -> tuple[UUID, ...]:
+    if isinstance(endpoint_ids, Iterable) and not isinstance(endpoint_ids, str | bytes):
+        return tuple(endpoint_ids)
+    raise InvalidInput("endpoint_ids", f"must be a list of UUIDs, got {endpoint_ids!r:.100}")
 
 
 def _instant(field: str, when: When | None) -> Instant | None:

@@ -16,7 +16,7 @@ from doorstep.telemetry import DeliveryFailure, DeliveryTransition, Fact, LateSe
 
 def accepted(submissions: Sequence[Submission], receipts: Sequence[Receipt]) -> Iterator[Fact]:
     for submission, receipt in zip(submissions, receipts, strict=True):
-        if receipt.verdict is Verdict.ACCEPTED:
+        if receipt.verdict is Verdict.ACCEPTED and not receipt.known:
             event = submission.event
             yield StatusTransition(
                 at=event.created_at,

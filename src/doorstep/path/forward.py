@@ -7,23 +7,27 @@ same at the same time, accepts an event that is known, which adds nothing.
 from __future__ import annotations
 
 from collections.abc import Sequence
+from contextlib import suppress
 
 from msgspec.structs import replace
 
 from doorstep.clock import Clock, Instant, seconds
-from doorstep.errors import DoorstepError, InvalidInput, NotFound
+from doorstep.errors import DoorstepError, InvalidInput, Overloaded, StoreError
 from doorstep.model.endpoint import EndpointState
-from doorstep.model.posting import Posted, Posting, metadata_of
+from doorstep.model.posting import Posting, said_in
 from doorstep.path.accept import Accepter, Draft
 from doorstep.stores.store import Store
+from doorstep.stores.text import storable
 from doorstep.telemetry import Notice, Telemetry
 
 _BATCH_MAX = 500
 HOLD_SECONDS = 3.0
 """For so long the others leave the outbox to a process that was killed while it forwarded."""
 
-_NEVER = (InvalidInput, NotFound)
-"""What says that a posting itself is at fault, and not the moment."""
+_PASSING = (StoreError, Overloaded, OSError, MemoryError)
+"""What says that the moment is at fault. Anything else is the posting's own: it would fail for ever, and hold up all."""
+_TRIES = 2
+"""An endpoint may be deleted between the look at it and the acceptance."""
 
 
 class Forward:
@@ -39,16 +43,31 @@ class Forward:
         self._telemetry = telemetry
         self._name = name
         self._held_until: Instant = 0
+        self._batch_max = _BATCH_MAX
 
     async def __call__(self) -> int:
         """One batch; returns how many postings have left the outbox, or were set aside in it."""
+        try:
+            return await self._forward()
+        except Exception:
+            with suppress(DoorstepError):
+                await self.leave()  # somebody else may fare better
+            raise
+
+    async def _forward(self) -> int:
         postings = await self._first()
         if not postings:
-            await self._leave()
+            await self.leave()
             return 0
         if accepted := await self._accept(postings):
             await self._store.clear_outbox([posting.event_id for posting in accepted])
         return len(postings)
+
+    async def leave(self) -> None:
+        """Let the others forward, if it has been us."""
+        if self._held_until:
+            self._held_until = 0
+            await self._store.leave_outbox(self._name)
 
     # -- one at a time -------------------------------------------------------------------------------------
 
@@ -56,7 +75,7 @@ class Forward:
         """What is ours to forward; nothing while somebody else does it."""
         if not self._held_until and not await self._store.any_posted():
             return []
-        return await self._store.outbox(_BATCH_MAX) if await self._hold() else []
+        return await self._store.outbox(self._batch_max) if await self._hold() else []
 
     async def _hold(self) -> bool:
         now = self._clock.now()
@@ -65,28 +84,39 @@ class Forward:
             self._held_until = until if await self._store.hold_outbox(self._name, now, until) else 0
         return bool(self._held_until)
 
-    async def _leave(self) -> None:
-        if self._held_until:
-            self._held_until = 0
-            await self._store.leave_outbox(self._name)
-
     # -- accepting -----------------------------------------------------------------------------------------
 
     async def _accept(self, postings: Sequence[Posting]) -> Sequence[Posting]:
         """Those that were accepted; all of them, but for postings that never can be."""
         try:
-            await self._accepter.accept([draft_from(posting) for posting in postings])
+            await self._accept_together(postings)
             return postings
-        except _NEVER:
+        except Overloaded:
+            self._batch_max = max(1, self._batch_max // 2)
+            raise
+        except _PASSING:
+            raise
+        except Exception:  # noqa: BLE001  one of them is at fault: which one, and why, is seen when it is alone
             return [posting for posting in postings if await self._accepted_alone(posting)]
 
+    async def _accept_together(self, postings: Sequence[Posting]) -> None:
+        for posting in postings:
+            _check_readable(posting)
+        await self._accepter.accept([draft_from(posting) for posting in postings])
+        self._batch_max = min(2 * self._batch_max, _BATCH_MAX)
+
     async def _accepted_alone(self, posting: Posting) -> bool:
-        try:
-            await self._accepter.accept([await self._as_things_are(draft_from(posting))])
-            return True
-        except _NEVER as error:
-            await self._set_aside(posting, error)
-            return False
+        for tries_left in reversed(range(_TRIES)):
+            try:
+                _check_readable(posting)
+                await self._accepter.accept([await self._as_things_are(draft_from(posting))])
+                return True
+            except _PASSING:
+                raise
+            except Exception as error:  # noqa: BLE001  whatever it is, the others must not wait for it
+                if not tries_left:
+                    await self._set_aside(posting, error)
+        return False
 
     async def _as_things_are(self, draft: Draft) -> Draft:
         """With those of its endpoints told apart that were deleted meanwhile. NotFound for one that never was."""
@@ -94,26 +124,20 @@ class Forward:
         departed = tuple(one.endpoint_id for one in named if one.state is EndpointState.DELETED)
         return replace(draft, departed=departed)
 
-    async def _set_aside(self, posting: Posting, error: DoorstepError) -> None:
+    async def _set_aside(self, posting: Posting, error: Exception) -> None:
         now = self._clock.now()
-        await self._store.set_aside(posting.event_id, str(error), now)
-        fields: dict[str, object] = {"event_id": posting.event_id, "org_id": posting.org_id, "reason": str(error)}
+        reason = str(error) if isinstance(error, DoorstepError) else f"{type(error).__name__}: {error}"
+        await self._store.set_aside(posting.event_id, storable(reason), now)
+        fields: dict[str, object] = {"event_id": posting.event_id, "org_id": posting.org_id, "reason": reason}
         message = "an event in the outbox can never be accepted and was set aside"
         self._telemetry.emit(Notice(at=now, level="error", message=message, fields=fields))
 
 
+def _check_readable(posting: Posting) -> None:
+    if posting.flaw is not None:
+        raise InvalidInput("options", posting.flaw)
+
+
 def draft_from(posting: Posting) -> Draft:
     """The draft that its sender gave, with the id that he was told."""
-    options = posting.options
-    return Draft(
-        org_id=posting.org_id,
-        event_type=posting.event_type,
-        payload=posting.payload,
-        correlation_id=options.correlation_id,
-        endpoint_ids=options.endpoint_ids,
-        deliver_at=options.deliver_at,
-        expires_at=options.expires_at,
-        metadata=metadata_of(options),
-        ordering_key=options.ordering_key,
-        posted=Posted(posting.event_id, posting.created_at),
-    )
+    return Draft(endpoint_ids=posting.options.endpoint_ids, **said_in(posting))

@@ -15,6 +15,10 @@ from doorstep.model.claim import Claim
 
 _PACE_WINDOW: Instant = 100 * MILLISECOND
 _AHEAD_MAX = 1_000
+_UNBEGUN_MAX = 5
+"""How often in a row a claim may go back because its try could not even begin. Then it counts as a failure, which has
+pauses, is seen, and comes to an end."""
+_UNBEGUN_KEPT = 10_000
 
 
 class Holding:
@@ -71,6 +75,7 @@ class Hand:
         self.busy = 0
         self.bytes_of: Counter[UUID] = Counter()
         """The payloads in hand by organization, those being tried too."""
+        self._unbegun: Counter[UUID] = Counter()
 
     def __getitem__(self, endpoint_id: UUID) -> Holding:
         holding = self._holdings.get(endpoint_id)
@@ -115,6 +120,20 @@ class Hand:
         """A claim that was dealt is not tried after all; it says nothing about the endpoint's pace."""
         self[endpoint_id].busy -= 1
         self.busy -= 1
+
+    def may_go_back(self, claim: Claim, begun: bool) -> bool:
+        """Whether a claim whose try has ended is to be handed back uncounted, because it never began."""
+        if begun:
+            if self._unbegun:
+                self._unbegun.pop(claim.delivery_id, None)
+            return False
+        if len(self._unbegun) >= _UNBEGUN_KEPT:  # others may have taken them over long ago
+            self._unbegun.clear()
+        self._unbegun[claim.delivery_id] += 1
+        if self._unbegun[claim.delivery_id] <= _UNBEGUN_MAX:
+            return True
+        del self._unbegun[claim.delivery_id]
+        return False
 
     def give_up_waiting(self, endpoint_id: UUID | None = None) -> list[Claim]:
         """Take back what has not been started: of one endpoint, or of all."""

@@ -8,7 +8,7 @@ from uuid import UUID
 
 from doorstep import keys
 from doorstep.clock import Clock, Instant, seconds
-from doorstep.errors import Conflict, InvalidInput
+from doorstep.errors import Conflict, InvalidInput, Overloaded
 from doorstep.model.act import AuditLine
 from doorstep.model.ids import uuid7
 from doorstep.model.org import ApiKey, Org, Role
@@ -24,6 +24,10 @@ _REMEMBERED_MAX = 10_000
 _STRANGERS_MAX = 4
 """Look-ups at once of keys that this process has never found: a flood of made-up ones leaves most connections of the
 store to others. Each waits its turn; a good key among them is let in."""
+_LINE_MAX = 2_000
+"""How many may be in that line: at a millisecond a look-up the last one waits for half a second. Beyond, a request is
+refused at once, and may come again."""
+TOO_MANY_STRANGERS = "more unknown keys are being tried than can be looked up; send it again in a moment"
 _LIVING_MAX = 1_000
 _NAME_CHARACTERS_MAX = 200
 
@@ -38,36 +42,49 @@ class Keyring:
         """By digest; until when the record can be relied on. After that it only tells that the key was there."""
         self._unknown: dict[bytes, Instant] = {}
         self._strangers = asyncio.Semaphore(_STRANGERS_MAX)
+        self._in_line = 0
 
     # -- finding -------------------------------------------------------------------------------------------
 
     async def authenticate(self, key: str) -> ApiKey | None:
         """The key's record if it is good; None for one that is unknown, revoked or expired."""
-        now = self._clock.now()
         digest = keys.digest(key)
         record, until = self._known.get(digest, (None, 0))
-        if until <= now:
-            record = await (self._find_stranger(digest, now) if record is None else self._store.find_key(digest))
-            self._remember(record, now)
-        return record if record is not None and record.is_valid(now) else None
+        if until <= self._clock.now():
+            found = await (self._find_stranger(digest) if record is None else self._store.find_key(digest))
+            record = None if found is None else self._remember(found)
+        return record if record is not None and record.is_valid(self._clock.now()) else None
 
-    async def _find_stranger(self, digest: bytes, now: Instant) -> ApiKey | None:
-        if self._is_unknown(digest, now):
+    async def _find_stranger(self, digest: bytes) -> ApiKey | None:
+        """Waits in a line, which is not endless: who floods is told so before his keys cost anything."""
+        if self._is_unknown(digest):
             return None
-        async with self._strangers:
-            if self._is_unknown(digest, now):  # somebody before us in the line asked for the same
-                return None
-            record = await self._store.find_key(digest)
-            if record is None:
-                _keep(self._unknown, digest, now + seconds(REMEMBERED_SECONDS))
-            return record
+        if self._in_line >= _LINE_MAX:
+            raise Overloaded(TOO_MANY_STRANGERS)
+        self._in_line += 1
+        try:
+            async with self._strangers:
+                return await self._look_up(digest)
+        finally:
+            self._in_line -= 1
 
-    def _is_unknown(self, digest: bytes, now: Instant) -> bool:
-        return self._unknown.get(digest, 0) > now
+    async def _look_up(self, digest: bytes) -> ApiKey | None:
+        if self._is_unknown(digest):  # somebody before us in the line asked for the same
+            return None
+        record = await self._store.find_key(digest)
+        if record is None:
+            _keep(self._unknown, digest, self._clock.now() + seconds(REMEMBERED_SECONDS))
+        return record
 
-    def _remember(self, record: ApiKey | None, now: Instant) -> None:
-        if record is not None:
-            _keep(self._known, record.digest, (record, now + seconds(REMEMBERED_SECONDS)))
+    def _is_unknown(self, digest: bytes) -> bool:
+        return self._unknown.get(digest, 0) > self._clock.now()
+
+    def _remember(self, record: ApiKey) -> ApiKey:
+        """Of two that were read at about the same time the revoked one is the newer: nothing takes that back."""
+        known, _ = self._known.get(record.digest, (record, 0))
+        newest = known if known.revoked_at is not None else record
+        _keep(self._known, record.digest, (newest, self._clock.now() + seconds(REMEMBERED_SECONDS)))
+        return newest
 
     async def keys(self, org_id: UUID) -> list[ApiKey]:
         """In the order of their creation, revoked and expired ones too."""
@@ -100,7 +117,7 @@ class Keyring:
             expires_at=expires_at,
         )
         await self._store.put_key(record, _line(record, now, actor, "key.create", f"{role} {record.prefix}"))
-        self._remember(record, now)
+        self._remember(record)
         return record, key
 
     async def revoke(self, org_id: UUID, key_id: UUID, actor: str) -> ApiKey:
@@ -112,7 +129,7 @@ class Keyring:
         key = named_key(key_id, await self._store.keys(org_id))
         line = _line(key, now, actor, "key.revoke", key.prefix)
         revoked = await self._store.revoke_key(org_id, key_id, now, line)
-        self._remember(revoked, now)
+        self._remember(revoked)
         return revoked
 
     async def create_org(self, name: str, caller: ApiKey) -> tuple[Org, ApiKey, str]:

@@ -125,3 +125,5 @@ class Settler:
         released = await self._store.release(claims, now)
         del self._untried[: len(claims)]
         self._telemetry.emit_all(facts.released(released, now))
+        if released:
+            self._wake_dispatcher()  # they are due, and whoever looked a moment ago did not see them

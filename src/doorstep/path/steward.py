@@ -3,13 +3,15 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Callable
+from collections.abc import Awaitable, Callable
+from typing import TypeVar
 from uuid import UUID
 
 from doorstep.clock import Clock
 from doorstep.errors import Conflict, InvalidInput, NotFound
 from doorstep.model.act import ActKind, ActResult, AuditLine
 from doorstep.model.endpoint import EndpointState
+from doorstep.model.event import EventView
 from doorstep.model.submission import Receipt
 from doorstep.path import facts
 from doorstep.path.accept import Accepter, Draft
@@ -19,6 +21,7 @@ from doorstep.path.replay import Replayer
 from doorstep.stores.store import Store
 from doorstep.telemetry import Telemetry
 
+T = TypeVar("T")
 TEST_EVENT = "doorstep.test"
 TEST_PAYLOAD = b'{"message":"This is a test from Doorstep."}'
 
@@ -44,7 +47,7 @@ class Steward:
 
     async def act(self, kind: ActKind, org_id: UUID, event_id: UUID, actor: str, reason: str = "") -> ActResult:
         """Retry or cancel all deliveries of the event that allow it; Conflict if none does."""
-        await self._store.event(org_id, event_id)
+        _check_accepted(await self._store.event(org_id, event_id))
         deliveries = await self._store.deliveries(org_id, event_id)
         if not deliveries:
             raise Conflict(f"event {event_id} has no deliveries to {kind}: no endpoint takes it")
@@ -58,7 +61,7 @@ class Steward:
     async def acknowledge(self, org_id: UUID, event_id: UUID, actor: str) -> None:
         """An inbox consumer has the event; Conflict if push endpoints take it."""
         now = self._clock.now()
-        change = await self._store.acknowledge(org_id, event_id, now)
+        change = await self._of_accepted(org_id, event_id, self._store.acknowledge(org_id, event_id, now))
         if change.old_status is not change.new_status:
             self._telemetry.emit_all(facts.status_changes((change,), now))
             await self._audit(org_id, actor, "event.acknowledge", (event_id,), change.new_status)
@@ -96,8 +99,16 @@ class Steward:
     async def delete(self, org_id: UUID, event_id: UUID, actor: str) -> None:
         """Erase an event: what waits is cancelled, dead letters are deleted, the payload is gone; the log stays."""
         now = self._clock.now()
-        moved = await self._store.delete_event(org_id, event_id, actor, now)
+        moved = await self._of_accepted(org_id, event_id, self._store.delete_event(org_id, event_id, actor, now))
         self._telemetry.emit_all(facts.moved(moved, now))
+
+    async def _of_accepted(self, org_id: UUID, event_id: UUID, act: Awaitable[T]) -> T:
+        """What an act gives; Conflict instead of NotFound for an event that is there, but in the outbox."""
+        try:
+            return await act
+        except NotFound:
+            _check_accepted(await self._store.event(org_id, event_id))
+            raise
 
     async def _check_target(self, org_id: UUID, endpoint_id: UUID) -> None:
         """The endpoint that the body of a request named; a wrong one is a fault of the body, not of the path."""
@@ -119,6 +130,15 @@ class Steward:
                 result=result,
             )
         )
+
+
+def _check_accepted(view: EventView) -> None:
+    """Conflict for an event that is in the outbox: nothing can be done to it there."""
+    event_id = view.event.event_id
+    if view.refusal is not None:
+        raise Conflict(f"event {event_id} was set aside in the outbox ({view.refusal}); see `doorstep outbox list`")
+    if view.in_outbox:
+        raise Conflict(f"event {event_id} is still in the outbox; try again in a moment")
 
 
 def _states(result: ActResult) -> str:

@@ -19,7 +19,10 @@ _LOST = "Nothing is left that would carry it on: its event was deleted, or no en
 
 
 class Carriers:
-    """Recognised by their handlers' names, `<pipeline>.<stage>`, those of earlier declarations among them."""
+    """A carrier's handler is named like the events it takes, `<pipeline>.<stage>`; earlier declarations' are so, too.
+
+    Others may take the same events, and be called nearly so: what becomes of theirs says nothing about the entity.
+    """
 
     def __init__(self, store: Store) -> None:
         self._store = store
@@ -31,25 +34,27 @@ class Carriers:
         if await self._store.routing_version() != self._version:
             routing = await self._store.routing()
             self._version, self._endpoints = routing.version, routing.endpoints
-        return [one.endpoint_id for one in self._endpoints if one.org_id == org_id and _carries(one, pipeline)]
+        return [one.endpoint_id for one in self._endpoints if one.org_id == org_id and _is_of(pipeline, one)]
 
     async def trouble_of(self, entity: Entity) -> Trouble | None:
         """Why nobody will try the entity's stage any more; None if somebody will."""
         carrying = await self._deliveries_of(entity)
         if any(delivery.state in OPEN_STATES for delivery in carrying):
             return None
-        return _trouble(carrying[-1]) if carrying else Trouble(_LOST, "permanent", "LOST", 0)
+        if not carrying:
+            return Trouble(_LOST, "permanent", "LOST", 0)
+        return _trouble(next((one for one in carrying if one.state in DEAD_STATES), carrying[-1]))
 
     async def _deliveries_of(self, entity: Entity) -> list[Delivery]:
         if entity.event_id is None:
             return []
         owed = await self._store.deliveries(entity.org_id, entity.event_id)
         targets = [await self._store.endpoint(entity.org_id, one.endpoint_id) for one in owed]
-        return [one for one, target in zip(owed, targets, strict=True) if _carries(target, entity.pipeline)]
+        return [one for one, target in zip(owed, targets, strict=True) if target.handler == one.event_type]
 
 
-def _carries(endpoint: Endpoint, pipeline: str) -> bool:
-    return (endpoint.handler or "").startswith(f"{pipeline}.")
+def _is_of(pipeline: str, endpoint: Endpoint) -> bool:
+    return endpoint.handler in endpoint.event_types and (endpoint.handler or "").startswith(f"{pipeline}.")
 
 
 def _trouble(delivery: Delivery) -> Trouble:

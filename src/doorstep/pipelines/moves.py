@@ -11,9 +11,14 @@ from msgspec.structs import replace
 
 from doorstep.clock import Instant, to_iso
 from doorstep.model.act import AuditLine
+from doorstep.model.delivery import IllegalTransition
 from doorstep.model.entity import Entity, EntityChange, Phase
 from doorstep.model.posting import Posting, PostingOptions
 from doorstep.pipelines.plan import Plan, Stage, Step
+
+_RUNNING, _DEAD = frozenset({Phase.RUNNING}), frozenset({Phase.DEAD})
+_CARRIED = frozenset(Phase) - {Phase.RESTING}
+"""What has an event may still be carried on by it: a dead or archived one, too, if an operator retries its delivery."""
 
 
 class Turn(NamedTuple):
@@ -48,8 +53,16 @@ class Trouble(NamedTuple):
 # -- what the machine does ---------------------------------------------------------------------------------
 
 
-def started(plan: Plan, org_id: UUID, entity_id: str, data: dict[str, Any], now: Instant, event_id: UUID) -> Turn:
-    """A new entity, with the event of its first stage."""
+def started(
+    plan: Plan,
+    org_id: UUID,
+    entity_id: str,
+    data: dict[str, Any],
+    now: Instant,
+    event_id: UUID,
+    arrival: UUID | None = None,
+) -> Turn:
+    """A new entity, with the event of its first stage. `arrival` is the event that brought it, where one did."""
     entity = Entity(
         entity_id=entity_id,
         org_id=org_id,
@@ -61,15 +74,19 @@ def started(plan: Plan, org_id: UUID, entity_id: str, data: dict[str, Any], now:
         created_at=now,
         changed_at=now,
     )
-    change = EntityChange(now, None, plan.first, "started", event_id)
+    change = EntityChange(now, None, plan.first, "started", arrival or event_id)
     return Turn(entity, change, (_posting(plan, entity, plan.begins_with, now),))
 
 
 def begun(plan: Plan, entity: Entity, stage: str, now: Instant, attempt: int) -> Turn:
-    """A try of its stage begins. Written even where the status stays: what an earlier try does from now on is late."""
+    """A try of its stage begins. Written even where the status stays: what an earlier try does from now on is late.
+
+    That the event is its own is all it needs: it may have set out under another declaration, whose statuses had other
+    names or another order.
+    """
     if entity.status == stage:
         return Turn(entity, None)
-    return _to(plan, entity, stage, now, f"attempt {attempt}", entity.event_id)
+    return _by_phase(plan, entity, _CARRIED, stage, now, f"attempt {attempt}")
 
 
 def finished(
@@ -89,11 +106,11 @@ def failed(plan: Plan, entity: Entity, stage: Stage, trouble: Trouble, now: Inst
 
 def given_up(plan: Plan, entity: Entity, trouble: Trouble, now: Instant) -> Turn:
     """Its delivery is dead. The event stays its own: should an operator retry that delivery, the stage goes on."""
-    return _to(plan, _with_error(entity, trouble, now), plan.dead, now, trouble.reason, entity.event_id)
+    return _by_phase(plan, _with_error(entity, trouble, now), _RUNNING, plan.dead, now, trouble.reason)
 
 
 def archived(plan: Plan, entity: Entity, now: Instant) -> Turn:
-    return _to(plan, entity, plan.archived, now, "untouched", entity.event_id)
+    return _by_phase(plan, entity, _DEAD, plan.archived, now, "untouched")
 
 
 # -- what people do ----------------------------------------------------------------------------------------
@@ -122,6 +139,11 @@ def retried(plan: Plan, entity: Entity, actor: str, reason: str, now: Instant, e
     return _audited(turn._replace(posted=posted), "entity.retry", actor, now, reason)
 
 
+def deleted(entity: Entity, actor: str, reason: str, now: Instant) -> AuditLine:
+    """What is left of it."""
+    return _line(entity, "entity.delete", actor, now, reason)
+
+
 def as_seen(plan: Plan, entity: Entity, dead_before: Instant) -> Entity:
     """The entity as people see it: an untouched dead one is archived, even if the keeper has not come by."""
     if entity.phase is Phase.DEAD and entity.changed_at < dead_before:
@@ -145,6 +167,18 @@ def _onward(
 
 def _to(plan: Plan, entity: Entity, status: str, now: Instant, reason: str, cause: UUID | None) -> Turn:
     plan.check(entity.status, status)
+    return _moved(plan, entity, status, now, reason, cause)
+
+
+def _by_phase(plan: Plan, entity: Entity, phases: frozenset[Phase], status: str, now: Instant, reason: str) -> Turn:
+    """What the machine does goes by the phase that is kept with an entity: an earlier declaration may have called its
+    status something else, or meant something else by it."""
+    if entity.phase not in phases:
+        raise IllegalTransition(f"a {plan.name} that is {entity.phase} ({entity.status}) cannot become {status}")
+    return _moved(plan, entity, status, now, reason, entity.event_id)
+
+
+def _moved(plan: Plan, entity: Entity, status: str, now: Instant, reason: str, cause: UUID | None) -> Turn:
     change = EntityChange(now, entity.status, status, reason, cause)
     return Turn(replace(entity, status=status, phase=plan.phases[status], changed_at=now), change)
 
@@ -173,8 +207,11 @@ def _without_error(entity: Entity) -> Entity:
 
 
 def _audited(turn: Turn, action: str, actor: str, now: Instant, reason: str = "") -> Turn:
-    entity = turn.entity
-    line = AuditLine(
+    return turn._replace(line=_line(turn.entity, action, actor, now, reason))
+
+
+def _line(entity: Entity, action: str, actor: str, now: Instant, reason: str) -> AuditLine:
+    return AuditLine(
         at=now,
         org_id=entity.org_id,
         actor=actor,
@@ -183,4 +220,3 @@ def _audited(turn: Turn, action: str, actor: str, now: Instant, reason: str = ""
         result=entity.status,
         reason=reason,
     )
-    return turn._replace(line=line)

@@ -14,8 +14,9 @@ from doorstep.model.entity import Phase
 from doorstep.path.describing import HandlerFields
 
 _NAME = re.compile(r"[A-Za-z][A-Za-z0-9_]{0,63}")
-_NEVER_OPENS = CircuitRules(failures_max=1_000_000)
-"""A document that cannot be read says nothing about the next one: by default no circuit holds them all up."""
+NEVER_OPENS = CircuitRules(failures_max=1_000_000, disable_after_seconds=365 * 86_400)
+"""A document that cannot be read says nothing about the next one, nor does the next week's: by default no circuit holds
+them all up, and a stage whose circuit never opens is never disabled."""
 
 
 class Stage:
@@ -35,7 +36,7 @@ class Stage:
         self.failed = failed
         self.isolated = isolated
         self.memory_mb_max = memory_mb_max
-        self.fields: HandlerFields = {"circuit": _NEVER_OPENS, **fields}
+        self.fields: HandlerFields = {"circuit": NEVER_OPENS, **fields}
 
 
 class Gate:
@@ -98,7 +99,7 @@ class Plan:
 
     def check(self, old: str, new: str) -> None:
         """Refuse a change of status that the declaration does not allow."""
-        if old not in self.phases and new in (self.first, self.dead):
+        if old not in self.phases and new in (self.first, self.dead, self.archived):
             return
         if (old, new) not in self.transitions:
             raise IllegalTransition(f"a {self.name} cannot go from {old} to {new}")

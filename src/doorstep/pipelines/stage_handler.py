@@ -10,72 +10,106 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import inspect
-from collections.abc import Awaitable, Callable, Mapping
+from collections.abc import Awaitable, Callable, Iterator, Mapping
 from functools import partial, wraps
-from typing import Any
+from typing import Any, NamedTuple
 from uuid import UUID
 
 import msgspec
 from msgspec.structs import replace
 
-from doorstep.errors import InvalidInput, NotFound, Permanent, StoreError, Transient
+from doorstep.errors import InvalidInput, NotFound, Permanent, StoreError, StoreUnavailable, Transient
 from doorstep.model.entity import Entity
 from doorstep.model.ids import uuid7
 from doorstep.model.outcome import Category
+from doorstep.path.host import Host, Stay
 from doorstep.pipelines import moves
-from doorstep.pipelines.host import Host, write
 from doorstep.pipelines.moves import Trouble
 from doorstep.pipelines.plan import Plan, Stage
+from doorstep.pipelines.quotations import quotations
+from doorstep.pipelines.writing import write
 from doorstep.policy.payload import check_payload
-from doorstep.wire.handler_replies import failure_of
-from doorstep.wire.handler_transport import Handler
-from doorstep.wire.received import Received
+from doorstep.wire.handler_replies import failure_of, hide
+from doorstep.wire.received import Handler, Received
 
 StageFunction = Callable[[Entity], Mapping[str, Any] | None] | Callable[[Entity], Awaitable[Mapping[str, Any] | None]]
 """A plain or async function of an entity. What it returns, a mapping, is the entity's new data; None leaves it."""
 
+STORE_UNAVAILABLE = "STORE_UNAVAILABLE"
+_STORE_PAUSE_SECONDS = 5.0
+"""Before the second try; four times as long before each later one."""
 _BEGIN_TRIES = 5
 _STALE = {"result": "stale: this event is no longer the entity's own"}
 
 
+class Begun(NamedTuple):
+    """A try that has begun: the entity in its stage, and the home that its end must be written to, if it still stands."""
+
+    entity: Entity
+    stay: Stay
+
+
 def handler_for(run: StageRun, function: StageFunction) -> Handler:
     """The handler of a stage: async for an async function; for a plain one plain, to be run in a thread."""
-    handler = _async_handler(run, function) if inspect.iscoroutinefunction(function) else _plain_handler(run, function)
+    handler = _async_handler(run, function) if _is_async(function) else _plain_handler(run, function)
     return wraps(function)(handler)  # an isolated one is looked for in the module of the function
+
+
+def _is_async(function: StageFunction) -> bool:
+    """An object that can be called may be either, too."""
+    return inspect.iscoroutinefunction(function) or inspect.iscoroutinefunction(type(function).__call__)
 
 
 def _async_handler(run: StageRun, function: Callable[[Entity], Any]) -> Handler:
     async def handle(received: Received) -> object:
-        at_home = run.host.at_home
-        entity = await at_home(partial(run.begin, received))
-        if entity is None:
+        with waiting_for_the_store(received):
+            begun = await run.host.at_home(partial(run.begin, received))
+        if begun is None:
             return _STALE
+        given = run.copy(begun.entity)
         try:
-            result = await function(run.copy(entity))
+            result = await function(given)
         except asyncio.CancelledError:  # out of time, or the worker stops: the engine says what that means
             raise
         except BaseException as error:
-            await at_home(partial(run.fail, entity, received, error))
+            hide(error, quotations(begun.entity.data, given.data))
+            with contextlib.suppress(StoreError):
+                await begun.stay.at_home(partial(run.fail, begun.entity, received, error))
             raise
-        return await at_home(partial(run.finish, entity, result))
+        with waiting_for_the_store(received):
+            return await begun.stay.at_home(partial(run.finish, begun.entity, result))
 
     return handle
 
 
 def _plain_handler(run: StageRun, function: Callable[[Entity], Any]) -> Handler:
     def handle(received: Received) -> object:
-        wait = run.host.wait
-        entity = wait(partial(run.begin, received))
-        if entity is None:
+        with waiting_for_the_store(received):
+            begun = run.host.wait(partial(run.begin, received))
+        if begun is None:
             return _STALE
+        given = run.copy(begun.entity)
         try:
-            result = function(run.copy(entity))
+            result = function(given)
         except BaseException as error:
-            wait(partial(run.fail, entity, received, error))
+            hide(error, quotations(begun.entity.data, given.data))
+            with contextlib.suppress(StoreError):
+                begun.stay.wait(partial(run.fail, begun.entity, received, error))
             raise
-        return wait(partial(run.finish, entity, result))
+        with waiting_for_the_store(received):
+            return begun.stay.wait(partial(run.finish, begun.entity, result))
 
     return handle
+
+
+@contextlib.contextmanager
+def waiting_for_the_store(received: Received) -> Iterator[None]:
+    """A store that is away for a moment must not cost all the tries of a policy that tries at once."""
+    try:
+        yield
+    except StoreUnavailable as error:
+        pause = _STORE_PAUSE_SECONDS * 4 ** min(received.attempt - 1, 4)
+        raise Transient(STORE_UNAVAILABLE, "The store could not be reached.", retry_after=pause) from error
 
 
 class StageRun:
@@ -87,15 +121,15 @@ class StageRun:
         self._plan = plan
         self._stage = stage
 
-    async def begin(self, received: Received) -> Entity | None:
+    async def begin(self, received: Received) -> Begun | None:
         """The entity, in its stage; None if the event is not its present one (any more)."""
         for _ in range(_BEGIN_TRIES):
             entity = await self._entity_of(received)
             if entity is None or entity.event_id != received.event_id:
                 return None
             turn = moves.begun(self._plan, entity, self._stage.name, self.host.clock.now(), received.attempt)
-            if await write(self.host, turn):
-                return replace(turn.entity, version=entity.version + 1)
+            if written := await write(self.host, turn):
+                return Begun(written, self.host.stay())
         raise Transient("SUPERSEDED", "Others kept changing the entity while its stage was about to begin.")
 
     async def finish(self, entity: Entity, result: object) -> object:
@@ -113,8 +147,7 @@ class StageRun:
         failure = failure_of(error, received.payload)
         category = failure.category or Category.TRANSIENT
         trouble = Trouble(failure.message or failure.code, category.value, failure.code, received.attempt)
-        with contextlib.suppress(StoreError):
-            await write(self.host, moves.failed(self._plan, entity, self._stage, trouble, self.host.clock.now()))
+        await write(self.host, moves.failed(self._plan, entity, self._stage, trouble, self.host.clock.now()))
 
     def copy(self, entity: Entity) -> Entity:
         """For the function to keep: what it does to the data must not get into what is written if it fails."""
@@ -123,16 +156,19 @@ class StageRun:
     async def _entity_of(self, received: Received) -> Entity | None:
         named = msgspec.json.decode(received.payload)
         entity_id = named.get(f"{self._plan.name}_id") if isinstance(named, dict) else None
+        return await self._present(str(entity_id))
+
+    async def _present(self, entity_id: str) -> Entity | None:
         try:
-            return await self.host.store.entity(self._org_id, self._plan.name, str(entity_id))
-        except NotFound:
+            return await self.host.store.entity(self._org_id, self._plan.name, entity_id)
+        except NotFound:  # deleted, perhaps: then nothing is left to be tried
             return None
 
     async def _make_way(self, entity: Entity) -> None:
         """Someone else wrote meanwhile. If the event is still the entity's own, another try of it has begun (this one
         was given up, and nobody listens to it); should that not be so, it must be tried again, never lost."""
-        present = await self.host.store.entity(self._org_id, self._plan.name, entity.entity_id)
-        if present.event_id == entity.event_id:
+        present = await self._present(entity.entity_id)
+        if present is not None and present.event_id == entity.event_id:
             raise Transient("SUPERSEDED", "Another try of this stage has begun meanwhile.")
 
     def _checked(self, result: object) -> dict[str, Any] | None:

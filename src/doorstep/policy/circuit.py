@@ -15,26 +15,28 @@ from doorstep.model.endpoint import CircuitRules
 
 _RAMP_SECONDS = 10
 """After a recovery an endpoint gets 1 connection, then 2, 4, … doubling each second; then it is free again."""
+_SILENCE_SECONDS = 2 * 86_400
+"""Longer than the longest pause of any built-in policy (a day and its jitter): who is owed anything is tried sooner."""
 
 
 def after_success(circuit: Circuit, now: Instant) -> Circuit:
     """Success proves the endpoint works, whoever made the try: it closes the circuit and resets the count."""
     if circuit.state is CircuitState.CLOSED:
-        return circuit if not circuit.failures else msgspec.structs.replace(circuit, failures=0, failing_since=None)
+        if not circuit.failures:
+            return circuit
+        return msgspec.structs.replace(circuit, failures=0, failing_since=None, until=None)
     return Circuit(endpoint_id=circuit.endpoint_id, changed_at=now, version=circuit.version)
 
 
 def after_failure(circuit: Circuit, rules: CircuitRules, now: Instant) -> Circuit:
     """One more failure that blames the endpoint. Stragglers that fail while it is open do not prolong it."""
     counted = msgspec.structs.replace(
-        circuit,
-        failures=circuit.failures + 1,
-        failing_since=now if circuit.failing_since is None else circuit.failing_since,
+        circuit, failures=circuit.failures + 1, failing_since=_failing_since(circuit, now)
     )
     trips = circuit.state is CircuitState.CLOSED and counted.failures >= rules.failures_max
     if circuit.state is CircuitState.HALF_OPEN or trips:
         return _opened(counted, rules, now)
-    return counted
+    return msgspec.structs.replace(counted, until=now) if circuit.state is CircuitState.CLOSED else counted
 
 
 def after_uncounted(circuit: Circuit, now: Instant) -> Circuit:
@@ -54,7 +56,10 @@ def probing(circuit: Circuit, now: Instant, lost_after: Instant) -> Circuit | No
     """The circuit with a probe under way, if one may go now: the pause is over, or the last probe got lost."""
     if circuit.state is CircuitState.CLOSED or circuit.until is None or now < circuit.until:
         return None
-    return msgspec.structs.replace(circuit, state=CircuitState.HALF_OPEN, changed_at=now, until=lost_after)
+    since = _failing_since(circuit, now)
+    return msgspec.structs.replace(
+        circuit, state=CircuitState.HALF_OPEN, changed_at=now, until=lost_after, failing_since=since
+    )
 
 
 def allowance(circuit: Circuit | None, now: Instant) -> int | None:
@@ -68,5 +73,18 @@ def allowance(circuit: Circuit | None, now: Instant) -> int | None:
 
 
 def is_hopeless(circuit: Circuit, rules: CircuitRules, now: Instant) -> bool:
-    """It has failed for days without one success: time to disable the endpoint and tell someone."""
-    return circuit.failing_since is not None and now - circuit.failing_since >= seconds(rules.disable_after_seconds)
+    """It has failed for days without one success: time to disable the endpoint and tell someone.
+
+    A few failures are no such thing, however far apart: the circuit must have opened on them.
+    """
+    if circuit.state is CircuitState.CLOSED or circuit.failing_since is None:
+        return False
+    return now - circuit.failing_since >= seconds(rules.disable_after_seconds)
+
+
+def _failing_since(circuit: Circuit, now: Instant) -> Instant:
+    """When the present stretch of failures began. An endpoint that nobody tried for days was not failing all that
+    while: nothing is known of it, and the stretch begins anew."""
+    if circuit.failing_since is None or circuit.until is None:
+        return now
+    return now if now - circuit.until > seconds(_SILENCE_SECONDS) else circuit.failing_since

@@ -46,13 +46,16 @@ _BLAMELESS = frozenset(
 )
 """Codes that say nothing about the endpoint's health: they do not count for its circuit."""
 
+_GONE = 410
+"""Only a receiver that answers so is gone for everybody. A handler that raises `Permanent("GONE")`, or a code map, speaks
+of one event: of an account, a document, a number."""
 _STATUS_CODES: dict[int, str] = {
     400: Code.INVALID_FORMAT,
     401: Code.AUTH_FAILED,
     403: Code.AUTH_FAILED,
     404: Code.NOT_FOUND,
     408: Code.REQUEST_TIMEOUT,
-    410: Code.GONE,
+    _GONE: Code.GONE,
     422: Code.INVALID_FORMAT,
     425: Code.TOO_EARLY,
     429: Code.RATE_LIMIT,
@@ -126,7 +129,6 @@ def _judge_failure(reply: Reply, failure: Failure, endpoint: Endpoint) -> Outcom
         reason=failure.message or code,
         detail=failure.detail,
         retry_after_seconds=failure.retry_after,
-        disable_endpoint=code == Code.GONE,
         blames_endpoint=code not in _BLAMELESS,
     )
 
@@ -143,7 +145,7 @@ def _judge_status(reply: Reply, status: int, endpoint: Endpoint, wish: str | Non
         reason=_REASONS.get(code, "The receiver answered {status}.").format(status=_worded(status)),
         detail=_detail(reply),
         retry_after_seconds=retry_after(reply.headers, reply.finished_at),
-        disable_endpoint=code == Code.GONE or wish == "disable",
+        disable_endpoint=(status == _GONE and code == Code.GONE) or wish == "disable",
         blames_endpoint=code not in _BLAMELESS,
     )
 

@@ -32,6 +32,7 @@ class BulkRunner:
         began_at = self._clock.now()
         bulks = await self._store.live_bulks()
         self._turns = {bulk.bulk_id: self._turns[bulk.bulk_id] for bulk in bulks if bulk.bulk_id in self._turns}
+        self._stepper.keep_only({bulk.bulk_id for bulk in bulks})
         troubles: list[Exception] = []
         for bulk in bulks:
             try:

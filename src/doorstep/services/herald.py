@@ -10,10 +10,9 @@ import asyncio
 import inspect
 from collections import deque
 from collections.abc import Awaitable, Callable, Sequence
-from contextlib import suppress
 
 from doorstep.clock import Clock
-from doorstep.errors import NotFound
+from doorstep.errors import NotFound, StoreError
 from doorstep.model.dead_letter import DeadLetter
 from doorstep.model.delivery import DeliveryState
 from doorstep.path.directory import Directory
@@ -26,6 +25,7 @@ Mourner = Callable[[DeadLetter], object] | Callable[[DeadLetter], Awaitable[obje
 
 _UNTOLD_MAX = 10_000
 _PATIENCE_SECONDS = 30.0
+_FAREWELL_SECONDS = 2.0
 _THREADS_MAX = 4
 
 
@@ -64,6 +64,17 @@ class Herald:
                 await self._tell(mourner, letter)
         return None
 
+    async def farewell(self) -> None:
+        """Tell of what died in the last moment, if that can be done quickly; an end is not delayed by it, nor broken."""
+        try:
+            async with asyncio.timeout(_FAREWELL_SECONDS):
+                await self.run_once()
+        except (TimeoutError, StoreError) as error:
+            message = f"{len(self._deaths)} dead letters were told to nobody: {type(error).__name__} at the end"
+            self._telemetry.emit(Notice(at=self._clock.now(), level="warning", message=message))
+        finally:
+            self._threads.close()
+
     async def _letter(self, death: DeliveryTransition) -> DeadLetter | None:
         try:
             delivery = await self._store.delivery(death.org_id, death.delivery_id)
@@ -86,12 +97,11 @@ class Herald:
 
     async def _tell(self, mourner: Mourner, letter: DeadLetter) -> None:
         telling = asyncio.ensure_future(self._trouble_of(mourner, letter))
-        await asyncio.wait({telling}, timeout=_PATIENCE_SECONDS)
-        if telling.done():
-            trouble = telling.result()
-        else:
-            telling.cancel()
-            trouble = f"it did not return within {_PATIENCE_SECONDS:g} s"
+        try:
+            await asyncio.wait({telling}, timeout=_PATIENCE_SECONDS)
+        finally:
+            telling.cancel()  # no effect where it has ended
+        trouble = telling.result() if telling.done() else f"it did not return within {_PATIENCE_SECONDS:g} s"
         if trouble:
             self._complain(mourner, trouble, letter)
 
@@ -110,16 +120,7 @@ class Herald:
         """To its end; if that never comes the thread is given up."""
         loop = asyncio.get_running_loop()
         ended: asyncio.Future[object] = loop.create_future()
-
-        def run() -> None:
-            try:
-                result: object = call()
-            except BaseException as error:  # noqa: BLE001
-                result = error
-            with suppress(RuntimeError):  # the event loop has closed meanwhile: nobody waits for the result
-                loop.call_soon_threadsafe(_resolve, ended, result)
-
-        job = self._threads.submit(run)
+        job = self._threads.call(lambda: _outcome(call), lambda outcome: _resolve(ended, outcome), loop)
         try:
             result = await ended
         except asyncio.CancelledError:
@@ -135,6 +136,13 @@ class Herald:
         message = f"{name} was told of a dead letter and failed: {trouble}"
         fields: dict[str, object] = {"delivery_id": str(letter.delivery_id)}
         self._telemetry.emit(Notice(at=self._clock.now(), level="error", message=message, fields=fields))
+
+
+def _outcome(call: Callable[[], object]) -> object:
+    try:
+        return call()
+    except BaseException as error:  # noqa: BLE001  SystemExit too: it must not end the thread unheard
+        return error
 
 
 def _resolve(ended: asyncio.Future[object], result: object) -> None:

@@ -52,16 +52,10 @@ def family_of(connection: object) -> Family:
         if family is not None:
             return family
     kind = f"{type(connection).__module__}.{type(connection).__qualname__}"
+    if connection is None:
+        kind = "None; leave it out to send without one"
     raise InvalidInput(
         "connection",
         "must be a connection of sqlite3, aiosqlite, psycopg, asyncpg or Django, or a connection or session of"
         f" SQLAlchemy, got {kind}",
-    )
-
-
-def no_transaction() -> InvalidInput:
-    """What to raise for a connection on which each statement is committed by itself."""
-    return InvalidInput(
-        "connection",
-        "must be in a transaction, or the event would be there without it; begin one, or send without a connection",
     )

@@ -104,8 +104,8 @@ class Store(Protocol):
         Raises StaleRouting, keeping nothing, if endpoints changed since `routing_version` was read. An
         idempotency key counts for 24 hours from `now` within its organization; two submissions of one call may
         share one. REPEATED and CONFLICT receipts carry the figures of the first event, even when that has been
-        cleaned away meanwhile. An event id that is already kept is answered ACCEPTED and adds nothing, so a caller
-        that lost the answer may repeat the call. A delivery's `created_at` is that of its event.
+        cleaned away meanwhile. An event id that is already kept is answered ACCEPTED and `known`, and adds
+        nothing, so a caller that lost the answer may repeat the call. A delivery's `created_at` is that of its event.
         """
 
     async def lanes(self, now: Instant) -> list[Lane]:
@@ -182,7 +182,7 @@ class Store(Protocol):
 
     async def outbox(self, limit: int) -> list[Posting]:
         """What is posted and committed, in the order of posting; fewer than `limit` where the payloads reach
-        OUTBOX_BYTES_MAX. What was set aside is left out."""
+        OUTBOX_BYTES_MAX. What was set aside is left out; a row that cannot be read has a `flaw`."""
 
     async def any_posted(self) -> bool:
         """Whether `outbox` would give anything; asked all the time, so it costs next to nothing."""
@@ -196,9 +196,16 @@ class Store(Protocol):
     async def refused(self, limit: int) -> list[Posting]:
         """What was set aside, in the order of posting."""
 
+    async def put_back(self, event_ids: Sequence[UUID]) -> list[Posting]:
+        """Those of these that were set aside are in `outbox` again; returns them as they were, in any order."""
+
+    async def discard(self, event_ids: Sequence[UUID]) -> list[Posting]:
+        """Remove those of these that were set aside; returns them, in any order."""
+
     async def hold_outbox(self, holder: str, now: Instant, until: Instant) -> bool:
-        """Take or keep the right to forward, unless somebody else has it. It ends with `leave_outbox`, at `until`, or
-        (on PostgreSQL) when the process is gone. Only a way to save work: two who forward at once do no harm."""
+        """Take or keep the right to forward, unless somebody else has it. It ends with `leave_outbox`, at `until` (by the
+        store's own time), or earlier when the process is gone. Only a way to save work: two who forward at once do no
+        harm."""
 
     async def leave_outbox(self, holder: str) -> None:
         """Let go of that right, if one has it."""
@@ -315,6 +322,9 @@ class Store(Protocol):
         in `taken`, even if it is retried again.
         """
 
+    async def bulk_has_results(self, org_id: UUID, bulk_id: UUID) -> bool:
+        """Whether anything that a bulk retry has taken ended since its last step: a step would count it."""
+
     async def bulk_under_way(self, org_id: UUID, bulk_id: UUID) -> list[UnderWay]:
         """What a bulk retry has taken and what is without result now, up to UNDER_WAY_MAX of it."""
 
@@ -333,10 +343,14 @@ class Store(Protocol):
     ) -> bool:
         """Write an entity computed from `expected_version` (stored as version + 1); False if another was faster.
 
-        Version 0 is that of an entity that does not exist yet, and creates it. What it posts to the outbox, its line
+        Version 0 is that of an entity that does not exist yet, and creates it; a later one that was given the name of
+        an entity that was deleted is another, told by its `created_at`. What it posts to the outbox, its line
         of history and `line` are kept in the same transaction; a write that came too late keeps nothing. Whether its
         status may follow the one before was decided by whoever calls. NotFound for an unknown organization.
         """
+
+    async def delete_entity(self, entity: Entity, line: AuditLine) -> bool:
+        """Remove an entity and its history, with `line`; False if it is no longer as it was given."""
 
     async def entity(self, org_id: UUID, pipeline: str, entity_id: str) -> Entity: ...
 
@@ -359,6 +373,12 @@ class Store(Protocol):
 
     async def untouched(self, org_id: UUID, pipeline: str, dead_before: Instant, limit: int) -> list[Entity]:
         """Up to `limit` dead entities whose status last changed before `dead_before`, oldest first."""
+
+    async def clean_entities(
+        self, org_id: UUID, pipeline: str, status: str, before: Instant, cursor: str | None, limit: int
+    ) -> tuple[int, str | None]:
+        """Of the next `limit` entities with this status, in the order of their creation, remove those that have had it
+        since `before`; returns how many, and where to go on: None once the rest is too young."""
 
     # -- reading -------------------------------------------------------------------------------------------
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from uuid import UUID
 
 from doorstep.clock import Clock
 from doorstep.model.outcome import Failure, Reply
@@ -22,7 +23,7 @@ class FakeTransport:
         """Tell it who is to be told of replies."""
         self._done = done
 
-    def serves(self, target: str) -> bool:
+    def serves(self, target: str, org_id: UUID) -> bool:
         """Whatever the target."""
         return True
 

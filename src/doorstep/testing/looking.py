@@ -9,10 +9,11 @@ from uuid import UUID
 import msgspec
 
 from doorstep.clock import SECOND, Clock
+from doorstep.errors import NotFound
 from doorstep.model.attempt import Attempt
 from doorstep.model.delivery import Delivery, DeliveryState
-from doorstep.model.event import Event, EventStatus
-from doorstep.model.posting import Posting
+from doorstep.model.event import Event, EventStatus, EventView
+from doorstep.model.posting import Posting, event_of
 from doorstep.policy.routing import matches
 from doorstep.stores.memory import MemoryStore
 from doorstep.telemetry import Fact, StatusTransition
@@ -39,12 +40,15 @@ class Looking:
         self._store = store
         self._clock = clock
         self._events: dict[UUID, Event] = {}
+        self._statuses: dict[UUID, EventStatus] = {}
 
     def hear(self, facts: Sequence[Fact]) -> None:
-        """Note what was sent; the engine tells."""
+        """Note what was sent and what became of it; the engine tells."""
         for fact in facts:
-            if isinstance(fact, StatusTransition) and fact.old_status is None:
-                self._events[fact.event_id] = _at_once(self._store.event(fact.org_id, fact.event_id)).event
+            if isinstance(fact, StatusTransition):
+                self._statuses[fact.event_id] = EventStatus(fact.new_status)
+                if fact.old_status is None:
+                    self._events[fact.event_id] = _at_once(self._store.event(fact.org_id, fact.event_id)).event
 
     # -- what there is -------------------------------------------------------------------------------------
 
@@ -54,9 +58,12 @@ class Looking:
         return [event for event in events if matches(event_type, event.event_type)]
 
     def _posted(self) -> list[Event]:
-        """What was sent on a connection of the program's own, and is not drained yet."""
-        waiting = _at_once(self._store.outbox(_POSTED_MAX))
-        return [_event(posting) for posting in waiting if posting.event_id not in self._events]
+        """What was sent on a connection of the program's own, and is not drained yet or was set aside."""
+        return [event_of(posting) for posting in self._postings()]
+
+    def _postings(self) -> list[Posting]:
+        postings = [*_at_once(self._store.outbox(_POSTED_MAX)), *_at_once(self._store.refused(_POSTED_MAX))]
+        return [posting for posting in postings if posting.event_id not in self._events]
 
     def deliveries(self, sent: Sent) -> list[Delivery]:
         """One for each endpoint that takes the event."""
@@ -87,9 +94,9 @@ class Looking:
             raise AssertionError(f"nothing of type {event_type} should have been sent, but was:\n{_listed(found)}")
 
     def assert_delivered(self, sent: Sent) -> None:
-        """Every endpoint that takes the event has it."""
+        """Every endpoint that takes the event has it; or had, if it has been cleaned away since."""
         event = self._known(sent)
-        if _at_once(self._store.event(event.org_id, event.event_id)).status is not EventStatus.DELIVERED:
+        if self._status(event) is not EventStatus.DELIVERED:
             raise AssertionError(f"{_named(event)} is not delivered:\n{self._standing(sent)}")
 
     def assert_dead(self, sent: Sent, code: str | None = None) -> None:
@@ -119,11 +126,29 @@ class Looking:
 
     def _standing(self, sent: Sent) -> str:
         lines = [self._line(delivery) for delivery in self.deliveries(sent)]
-        nobody = "waits in the outbox (has it been drained?)" if self._is_posted(sent) else "waits in the inbox"
-        return "\n".join(lines) or f"  no endpoint has taken it: it {nobody}"
+        return "\n".join(lines) or f"  {self._why_nowhere(self._known(sent))}"
 
-    def _is_posted(self, sent: Sent) -> bool:
-        return any(event.event_id == sent.event_id for event in self._posted())
+    def _why_nowhere(self, event: Event) -> str:
+        """Why an event has no deliveries."""
+        for posting in self._postings():
+            if posting.event_id == event.event_id:
+                refused = f"was set aside: {posting.refusal}"
+                wait = "waits in the outbox (has it been drained?)" if posting.refused_at is None else refused
+                return f"no endpoint has taken it: it {wait}"
+        if self._kept(event) is None:
+            return f"it was {self._status(event)} when it was deleted, or cleaned away after its retention"
+        return "no endpoint has taken it: it waits in the inbox"
+
+    def _status(self, event: Event) -> EventStatus:
+        """As it stands; as it was last heard of, if it has been cleaned away."""
+        kept = self._kept(event)
+        return self._statuses.get(event.event_id, EventStatus.RECEIVED) if kept is None else kept.status
+
+    def _kept(self, event: Event) -> EventView | None:
+        try:
+            return _at_once(self._store.event(event.org_id, event.event_id))
+        except NotFound:
+            return None
 
     def _line(self, delivery: Delivery) -> str:
         endpoint = _at_once(self._store.endpoint(delivery.org_id, delivery.endpoint_id))
@@ -144,17 +169,6 @@ def _at_once(coroutine: Coroutine[Any, Any, T]) -> T:
         value: T = ended.value
         return value
     raise AssertionError("the memory store waited for something")
-
-
-def _event(posting: Posting) -> Event:
-    return Event(
-        event_id=posting.event_id,
-        org_id=posting.org_id,
-        event_type=posting.event_type,
-        payload=posting.payload,
-        created_at=posting.created_at,
-        correlation_id=posting.options.correlation_id,
-    )
 
 
 def _has(event: Event, payload: Any) -> bool:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Sequence
+from uuid import UUID
 
 from doorstep.clock import Clock
 from doorstep.model.outcome import Code, Failure, Reply
@@ -23,12 +24,13 @@ class NoNetwork(Player):
     def __init__(self, clock: Clock) -> None:
         super().__init__(clock)
         self._done: Done | None = None
+        self._error: Exception | None = None
 
     def open(self, done: Done) -> None:
         """Tell it who is to be told of replies."""
         self._done = done
 
-    def serves(self, target: str) -> bool:
+    def serves(self, target: str, org_id: UUID) -> bool:
         """Whatever the target."""
         return True
 
@@ -45,6 +47,12 @@ class NoNetwork(Player):
         """Report no more."""
         self._done = None
 
+    def raise_error(self) -> None:
+        """Raise what a personality raised since the last time; the first of it, if there was more."""
+        error, self._error = self._error, None
+        if error is not None:
+            raise error
+
     def _hand_over(self, replies: Sequence[tuple[Transmission, Reply]]) -> None:
         if self._done is not None:
             self._done(replies)
@@ -52,7 +60,7 @@ class NoNetwork(Player):
     def _reply(self, transmission: Transmission) -> Reply:
         pairs = (line.partition(":") for line in transmission.headers)
         headers = {name.lower(): value.strip() for name, _, value in pairs}
-        answer = self.play(transmission.target, headers, transmission.claim.payload)
+        answer = self._answer(transmission, headers)
         now = self.clock.now()
         if failure := _failure(answer, transmission.timeout_seconds):
             return Reply(started_at=now, finished_at=now, request_headers=transmission.logged_headers, failure=failure)
@@ -64,6 +72,14 @@ class NoNetwork(Player):
             headers=_head(answer),
             body=answer.body,
         )
+
+    def _answer(self, transmission: Transmission, headers: dict[str, str]) -> Answer:
+        """A personality that raises is a receiver that hangs up; the test is told at the end of its drain."""
+        try:
+            return self.play(transmission.target, headers, transmission.claim.payload)
+        except Exception as error:  # noqa: BLE001  the engine must go on, or the next drain would wait for this try
+            self._error = self._error or error
+            return Answer(manner=Manner.RESETS)
 
 
 def _failure(answer: Answer, timeout_seconds: float) -> Failure | None:

@@ -23,6 +23,7 @@ from doorstep.stores.memory import MemoryStore
 from doorstep.telemetry import Telemetry
 from doorstep.testing.drainer import Drainer
 from doorstep.testing.fake_clock import FakeClock
+from doorstep.testing.home import SandboxHome
 from doorstep.testing.looking import Looking
 from doorstep.testing.no_network import NoNetwork
 from doorstep.wire.address_guard import AddressGuard
@@ -87,13 +88,18 @@ class _Box(Looking):
             "guard": AddressGuard([_LOOPBACK]) if self._real_network else real.guard,
             "_worker": None,  # one that runs already goes on as it was
             "_home": None,
-            "start": lambda: None,  # a program under test may open its Doorstep as always; it is drained, not started
+            # A program under test may open, start and close its Doorstep as always, in whichever event loop it runs in.
+            "open": _leave_open,
+            "close": _leave_open,
+            "start": lambda: None,
         }
 
     async def _open(self) -> None:
         with ExitStack() as undo:
             undo.enter_context(self._swapped)
-            await self.doorstep.open()
+            await type(self.doorstep).open(self.doorstep)
+            self._home = SandboxHome(self.doorstep)
+            vars(self.doorstep).update(wait=self._home.wait, at_home=self._home.at_home)
             self._drainer = Drainer(self.doorstep, self.clock, self._transport())
             self._drainer.open()
             self._undo = undo.pop_all()
@@ -106,7 +112,15 @@ class _Box(Looking):
     async def _close(self) -> None:
         with self._undo:
             await self._drainer.close()
-            await self.doorstep.close()
+            await type(self.doorstep).close(self.doorstep)
+
+    async def _drain(self, until: float) -> None:
+        self._home.draining = True
+        try:
+            await self._drainer.drain(until)
+        finally:
+            self._home.draining = False
+        self.network.raise_error()
 
 
 class Sandbox(_Box):
@@ -122,7 +136,7 @@ class Sandbox(_Box):
 
     async def drain(self, until: float = 0) -> None:
         """Do everything that is due, and what follows from it; with `until`, leap through so many seconds."""
-        await self._drainer.drain(until)
+        await self._drain(until)
 
 
 class BlockingSandbox(_Box):
@@ -138,7 +152,11 @@ class BlockingSandbox(_Box):
 
     def drain(self, until: float = 0) -> None:
         """Do everything that is due, and what follows from it; with `until`, leap through so many seconds."""
-        self.doorstep._thread.run(self._drainer.drain(until))
+        self.doorstep._thread.run(self._drain(until))
+
+
+async def _leave_open(**_: object) -> None:
+    """The sandbox opens it, and closes it in the end."""
 
 
 @contextmanager

@@ -9,26 +9,25 @@ from __future__ import annotations
 
 import asyncio
 import inspect
-from collections.abc import Callable, Mapping, Sequence
-from typing import Any
+from collections.abc import Awaitable, Callable, Collection, Mapping, Sequence
+from uuid import UUID
 
 import msgspec
 
 from doorstep.clock import SECOND, Clock, Instant
 from doorstep.model.outcome import Code, Failure, Reply
 from doorstep.wire.daemon_threads import DaemonThreads
-from doorstep.wire.handler_replies import body_of, failure_of, response_of
+from doorstep.wire.handler_replies import Ending, awaited, ending_of
 from doorstep.wire.isolation.frames import Report
 from doorstep.wire.isolation.pool import Isolation, Job, ProcessPool
 from doorstep.wire.received import Handler, Received, received
 from doorstep.wire.transport import Done, Transmission
 
-__all__ = ["Handler", "HandlerTransport", "Received"]
-
+_STUCK_SHARE = 8
+"""One handler may leave behind an eighth of the threads; then it gets none until one of them returns."""
+_REMEDY = "give what it waits for a timeout, or declare it isolated=True"
 _FAREWELL_SECONDS = 1.0
 """How long cancelled async handlers may take to clean up when the transport closes."""
-_LEASE_SLACK_SECONDS = 0.25
-"""What is left of a lease when a try that waited for a process has used all its time: enough to write it down."""
 
 
 class HandlerTransport:
@@ -41,49 +40,64 @@ class HandlerTransport:
         threads_max: int = 512,
         body_bytes_max: int = 16_384,
         isolated: Mapping[str, Isolation] = {},
+        orgs: Mapping[str, Collection[UUID]] | None = None,
+        warn: Callable[[str], object] = lambda _: None,
+        settle_slack_seconds: float = 0.0,
     ) -> None:
         """`handlers` are the functions by the names that endpoints refer to; it may grow while the transport runs.
 
-        Those that `isolated` names too run in processes of their own.
+        Those that `isolated` names too run in processes of their own. `orgs` says which organizations each is for;
+        without it, each is for all. `warn` is given sentences for operators. One that waited for a process is begun only
+        if it can take all its time and leave `settle_slack_seconds` of its lease to write it down.
         """
         self._clock = clock
         self._handlers = handlers
         self._isolated = isolated
+        self._settle_slack_seconds = settle_slack_seconds
+        self._orgs = orgs
+        self._warn = warn
         self._threads_max = threads_max
+        self._stuck_max = max(1, threads_max // _STUCK_SHARE)
         self._body_bytes_max = body_bytes_max
         self._calls: set[_Call] = set()
         self._replies: list[tuple[Transmission, Reply]] = []
-        self._threads = DaemonThreads(threads_max)
+        self._threads = DaemonThreads(threads_max, self._stuck_max)
+        self._used_up: set[str] = set()
+        """The handlers that have left behind all the threads that they may."""
         self._pools: dict[str, ProcessPool] = {}
 
     @property
     def stuck_threads(self) -> int:
         """Threads left behind in handlers that have not returned; they end when their handler does."""
-        return self._threads.given_up
+        return self._threads.stuck()
 
     # -- Transport -----------------------------------------------------------------------------------------
 
     def open(self, done: Done) -> None:
         self._loop = asyncio.get_running_loop()
         self._done = done
-        self._threads = DaemonThreads(self._threads_max)
+        self._threads = DaemonThreads(self._threads_max, self._stuck_max)
+        self._used_up.clear()
 
-    def serves(self, target: str) -> bool:
-        return target in self._handlers
+    def serves(self, target: str, org_id: UUID) -> bool:
+        return target in self._handlers and (self._orgs is None or org_id in self._orgs.get(target, ()))
 
     def places(self, target: str) -> int | None:
         isolation = self._isolated.get(target)
-        return None if isolation is None else isolation.processes_max
+        if isolation is not None:
+            return isolation.processes_max
+        stuck = self._threads.stuck(target)
+        self._used_up -= {target} if stuck < self._stuck_max else set()
+        return max(0, self._stuck_max - stuck) if stuck else None
 
     def start(self, transmissions: Sequence[Transmission]) -> None:
         for transmission in transmissions:
             call = _Call(transmission, self._clock.now())
             self._calls.add(call)
-            function = self._handlers.get(transmission.target)
-            if function is None:
-                self._end(call, failure=_unknown(transmission.target))
+            if self.serves(transmission.target, transmission.claim.org_id):
+                self._begin(call, self._handlers[transmission.target])
             else:
-                self._begin(call, function)
+                self._end(call, Ending(failure=_unknown(transmission.target)))
 
     async def close(self) -> None:
         calls, self._calls = self._calls, set()
@@ -107,47 +121,41 @@ class HandlerTransport:
             self._begin_task(call, function)
         else:
             self._limit(call, call.transmission.timeout_seconds, self._time_out)
-            job = self._threads.submit(lambda: self._run_in_thread(call, function))
-            call.give_up = lambda: self._threads.give_up(job)
-            call.begun = lambda: job.seat is not None
+            self._begin_in_thread(call, function)
 
     def _limit(self, call: _Call, seconds: float, over: Callable[[_Call], None]) -> None:
         if call.timer is not None:
             call.timer.cancel()
         call.timer = self._loop.call_later(seconds, over, call)
 
-    def _begin_task(self, call: _Call, function: Callable[[Received], Any]) -> None:
-        call.task = self._loop.create_task(self._await(call, function))
-        call.give_up, call.begun = call.task.cancel, _always
+    def _begin_task(self, call: _Call, function: Callable[[Received], object]) -> None:
+        call.task = self._loop.create_task(self._run_in_task(call, function))
+        call.give_up, call.begun = call.task.cancel, True
 
-    async def _await(self, call: _Call, function: Callable[[Received], Any]) -> None:
-        try:
-            result = await function(received(call.transmission.claim))
-        except BaseException as error:  # noqa: BLE001  SystemExit too: it costs the attempt, not the process
-            self._end(call, error=error)
-        else:
-            self._end(call, result=result)
+    async def _run_in_task(self, call: _Call, function: Callable[[Received], object]) -> None:
+        given = received(call.transmission.claim)
+        begun = ending_of(function, given, self._body_bytes_max)
+        self._end(call, begun if isinstance(begun, Ending) else await awaited(begun, given, self._body_bytes_max))
 
-    def _run_in_thread(self, call: _Call, function: Handler) -> None:
-        if call.ended:
-            return
-        call.started_at = self._clock.now()
-        result, error = None, None
-        try:
-            result = function(received(call.transmission.claim))
-        except BaseException as raised:  # noqa: BLE001  as above
-            error = raised
-        try:
-            self._loop.call_soon_threadsafe(self._returned, call, result, error)
-        except RuntimeError:
-            pass  # the event loop has closed meanwhile: nobody waits for the result
+    def _begin_in_thread(self, call: _Call, function: Handler) -> None:
+        """Encoding what it returned and wording what it raised may take long: that is done in the thread too."""
 
-    def _returned(self, call: _Call, result: object, error: BaseException | None) -> None:
+        def run() -> Ending | Awaitable[object]:
+            call.begun = True  # before the question: who gives it up says so before he asks whether it has begun
+            if call.ended:
+                return Ending()
+            call.started_at = self._clock.now()
+            return ending_of(function, received(call.transmission.claim), self._body_bytes_max)
+
+        job = self._threads.call(run, lambda begun: self._returned(call, begun), self._loop, call.transmission.target)
+        call.give_up = lambda: self._threads.give_up(job)
+
+    def _returned(self, call: _Call, begun: Ending | Awaitable[object]) -> None:
         """Back from a thread. A plain function that returned an awaitable has only begun."""
-        if error is None and inspect.isawaitable(result) and not call.ended:
-            self._begin_task(call, lambda _: result)
-        else:
-            self._end(call, result=result, error=error)
+        if isinstance(begun, Ending):
+            self._end(call, begun)
+        elif not call.ended:
+            self._begin_task(call, lambda _: begun)
 
     # -- isolated ------------------------------------------------------------------------------------------
 
@@ -168,50 +176,57 @@ class HandlerTransport:
     def _patience_seconds(self, call: _Call) -> float:
         """How long it may wait and still be written down before its lease ends, if it then takes all its time."""
         left = (call.transmission.claim.lease_until - self._clock.now()) / SECOND
-        return max(0.0, left - call.transmission.timeout_seconds - _LEASE_SLACK_SECONDS)
+        return max(0.0, left - call.transmission.timeout_seconds - self._settle_slack_seconds)
 
     def _taken(self, call: _Call) -> None:
         if not call.ended:
+            call.begun = True
             call.started_at = self._clock.now()
             self._limit(call, call.transmission.timeout_seconds, self._time_out)
 
     def _reported(self, call: _Call, report: Report) -> None:
-        self._end(call, result=report.body, failure=report.failure)
+        self._end(call, Ending(report.body, report.failure), report.begun)
 
     def _no_process(self, call: _Call) -> None:
         call.give_up()
-        self._end(call, failure=Failure(Code.TIMEOUT, "No process for the handler was ready in time."))
+        trouble = self._pool(call.transmission.target).trouble
+        failure = Failure(Code.TIMEOUT, "No process for the handler was ready in time.", detail=trouble)
+        self._end(call, Ending(failure=failure), begun=False)
 
     # -- ending --------------------------------------------------------------------------------------------
 
     def _time_out(self, call: _Call) -> None:
-        begun = call.begun()
+        call.leave()
+        target, begun = call.transmission.target, call.begun
         call.give_up()
-        message = f"The handler did not return within {call.transmission.timeout_seconds:g} s."
-        detail = "" if begun else f"no thread became free; {self.stuck_threads} are stuck in handlers that hang"
-        self._end(call, failure=Failure(Code.TIMEOUT, message, detail=detail))
+        stuck = self._threads.stuck(target)
+        message, detail = f"The handler did not return within {call.transmission.timeout_seconds:g} s.", ""
+        if not begun:
+            message = "No thread became free for the handler in time."
+            detail = f"{stuck} threads are stuck in this handler, {self.stuck_threads} in all"
+        self._end(call, Ending(failure=Failure(Code.TIMEOUT, message, detail=detail)), begun)
+        if stuck >= self._stuck_max and target not in self._used_up:
+            self._used_up.add(target)
+            self._warn(f"handler {target!r} hangs in {stuck} threads and gets no more until one returns; {_REMEDY}")
 
-    def _end(
-        self, call: _Call, result: object = None, error: BaseException | None = None, failure: Failure | None = None
-    ) -> None:
+    def _end(self, call: _Call, ending: Ending, begun: bool = True) -> None:
         """Report a call once; whatever comes after its deadline, or after `close`, is dropped."""
         if call not in self._calls:
             return
         self._calls.discard(call)
         call.leave()
-        if error is not None:
-            failure, result = failure_of(error, call.transmission.claim.payload), response_of(error)
         if not self._replies:
             self._loop.call_soon(self._hand_over)
-        self._replies.append((call.transmission, self._reply(call, result, failure)))
+        self._replies.append((call.transmission, self._reply(call, ending, begun)))
 
-    def _reply(self, call: _Call, result: object, failure: Failure | None) -> Reply:
+    def _reply(self, call: _Call, ending: Ending, begun: bool) -> Reply:
         return Reply(
             started_at=call.started_at,
             finished_at=self._clock.now(),
             request_headers=call.transmission.logged_headers,
-            body=body_of(result, self._body_bytes_max),
-            failure=failure,
+            body=ending.body,
+            failure=ending.failure,
+            begun=begun,
         )
 
     def _hand_over(self) -> None:
@@ -233,7 +248,8 @@ class _Call:
         self.task: asyncio.Task[None] | None = None
         self.give_up: Callable[[], object] = _nothing
         """Stop it, as far as that can be done."""
-        self.begun: Callable[[], bool] = _always
+        self.begun = False
+        """Whether the handler may have heard of it."""
 
     def leave(self) -> None:
         """Nobody waits any more."""
@@ -243,10 +259,6 @@ class _Call:
 
 
 def _nothing() -> None: ...
-
-
-def _always() -> bool:
-    return True
 
 
 def _is_async(function: Handler) -> bool:

@@ -12,6 +12,7 @@ from collections import deque
 from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
+from uuid import UUID
 
 import pycurl
 
@@ -69,7 +70,7 @@ class HttpTransport:
         self._curl = CurlLoop(self._loop, self._connections_max, self._round)
         self._opened = True
 
-    def serves(self, target: str) -> bool:
+    def serves(self, target: str, org_id: UUID) -> bool:
         return True
 
     def places(self, target: str) -> int | None:

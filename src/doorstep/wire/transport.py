@@ -7,6 +7,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from typing import NamedTuple, Protocol
+from uuid import UUID
 
 from doorstep.model.claim import Claim
 from doorstep.model.outcome import Reply
@@ -36,8 +37,8 @@ class Transport(Protocol):
     def start(self, transmissions: Sequence[Transmission]) -> None:
         """Begin these tries and return at once. Each of them ends in exactly one reply given to `done`."""
 
-    def serves(self, target: str) -> bool:
-        """Whether this worker can try this target at all; what it cannot is left to other workers."""
+    def serves(self, target: str, org_id: UUID) -> bool:
+        """Whether this worker can try this target at all for an organization; what it cannot is left to others."""
 
     def places(self, target: str) -> int | None:
         """How many tries to this target it can have under way at once; None where it sets no limit of its own."""

@@ -13,7 +13,9 @@ from doorstep.cli.main import app
 
 WITHOUT_JSON = {"serve", "worker"}
 """They run until they are stopped, and log in JSON."""
-ON_THIS_MACHINE = {"serve", "worker", "migrate", "doctor", "settings", "version", "demo", "listen"}
+ON_THIS_MACHINE = {"serve", "worker", "migrate", "doctor", "settings", "version", "demo", "listen"} | {
+    f"outbox {verb}" for verb in ("list", "retry", "discard")
+}
 
 
 def commands(group: Any = None, names: tuple[str, ...] = ()) -> Iterator[tuple[str, Any]]:

@@ -6,10 +6,11 @@ from collections.abc import AsyncIterator
 from uuid import UUID, uuid4
 
 import pytest
+from msgspec.structs import replace
 
 from doorstep import Doorstep, Permanent, Received
 from doorstep.bootstrap import DEFAULT_ORG
-from doorstep.errors import ConfigError, Conflict, InvalidInput, NotFound
+from doorstep.errors import ConfigError, Conflict, InvalidInput, NotFound, StoreUnavailable
 from doorstep.model.act import ActKind
 from doorstep.model.batch import STATES, BatchStatus
 from doorstep.model.delivery import DeliveryState
@@ -44,6 +45,12 @@ async def failing() -> AsyncIterator[Sandbox]:
         yield it
 
 
+async def act_on(box: Sandbox, kind: ActKind, batch_id: UUID) -> None:
+    delivery_id = (await box.doorstep.batches.batch(batch_id)).delivery_id
+    assert delivery_id is not None
+    await box.doorstep.act(kind, DEFAULT_ORG, [delivery_id], "ops")
+
+
 # -- statuses ----------------------------------------------------------------------------------------------------------
 
 
@@ -55,7 +62,7 @@ def test_every_state_of_a_delivery_is_exactly_one_status_of_a_batch() -> None:
 async def test_what_an_operator_resolves_is_confirmed(failing: Sandbox) -> None:
     batch = await failing.doorstep.batches.submit("sms.batch", NUMBERS)
     await failing.drain()
-    await failing.doorstep.act(ActKind.RESOLVE, DEFAULT_ORG, [batch.delivery_id], "ops")
+    await act_on(failing, ActKind.RESOLVE, batch.batch_id)
     assert (await failing.doorstep.batches.batch(batch.batch_id)).status is BatchStatus.CONFIRMED
 
 
@@ -89,10 +96,8 @@ def test_a_batch_handler_is_retried_like_a_carrier_unless_it_says_otherwise() ->
 
 
 async def test_a_batch_handler_must_name_its_event_types_in_full() -> None:
-    doorstep = Doorstep("memory://")
-    doorstep.batch("sms.*", name="carrier")(submits)
-    with pytest.raises(InvalidInput, match="a batch endpoint names its event types in full, got 'sms.\\*'"):
-        await doorstep.open()
+    with pytest.raises(ConfigError, match="'carrier': .*a batch endpoint names its event types in full, got 'sms.\\*'"):
+        Doorstep("memory://").batch("sms.*", name="carrier")(submits)
 
 
 async def test_an_event_that_two_batch_endpoints_take_is_one_batch(box: Sandbox) -> None:
@@ -115,6 +120,27 @@ async def test_a_batch_cannot_be_sent_past_its_handler(box: Sandbox) -> None:
     with pytest.raises(InvalidInput, match="endpoint_ids"):
         await box.doorstep.batches.submit("sms.batch", NUMBERS, endpoint_ids=[uuid4()])
     box.assert_nothing_sent()
+
+
+async def test_once_a_batch_is_accepted_nothing_can_go_wrong_with_its_submission(
+    box: Sandbox, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    async def away(*_: object) -> None:
+        raise StoreUnavailable("away")
+
+    with monkeypatch.context() as patched:
+        for verb in ("summaries", "deliveries"):
+            patched.setattr(box.doorstep.store, verb, away)
+        batch = await box.doorstep.batches.submit("sms.batch", NUMBERS)
+    read = await box.doorstep.batches.batch(batch.batch_id)
+    assert batch == replace(read, delivery_id=None)
+    assert (batch.status, batch.retries_max) == (BatchStatus.PENDING, 3)
+
+
+async def test_a_page_of_batches_has_its_limits(box: Sandbox) -> None:
+    for limit in (0, -1, 201, True, "5"):
+        with pytest.raises(InvalidInput, match="limit: must be a whole number from 1 to 200"):
+            await box.doorstep.batches.list(limit=limit)  # type: ignore[arg-type]
 
 
 async def test_the_same_batch_under_one_idempotency_key_is_one_batch(box: Sandbox) -> None:
@@ -162,7 +188,7 @@ async def test_a_confirmed_batch_is_not_resubmitted(box: Sandbox) -> None:
 
 async def test_a_cancelled_batch_is_failed_but_must_be_submitted_anew(box: Sandbox) -> None:
     batch = await box.doorstep.batches.submit("sms.batch", NUMBERS)
-    await box.doorstep.act(ActKind.CANCEL, DEFAULT_ORG, [batch.delivery_id], "ops")
+    await act_on(box, ActKind.CANCEL, batch.batch_id)
     assert (await box.doorstep.batches.batch(batch.batch_id)).status is BatchStatus.FAILED
     with pytest.raises(Conflict, match="was cancelled and cannot be resubmitted; submit it as a new one"):
         await box.doorstep.batches.resubmit(batch.batch_id, "ops")
@@ -171,7 +197,7 @@ async def test_a_cancelled_batch_is_failed_but_must_be_submitted_anew(box: Sandb
 async def test_a_deleted_dead_letter_is_not_resubmitted(failing: Sandbox) -> None:
     batch = await failing.doorstep.batches.submit("sms.batch", NUMBERS)
     await failing.drain()
-    await failing.doorstep.act(ActKind.DELETE, DEFAULT_ORG, [batch.delivery_id], "ops")
+    await act_on(failing, ActKind.DELETE, batch.batch_id)
     with pytest.raises(Conflict, match="was deleted by an operator"):
         await failing.doorstep.batches.resubmit(batch.batch_id, "ops")
     assert (await failing.doorstep.batches.list(BatchStatus.FAILED)).items == ()

@@ -161,12 +161,22 @@ async def test_five_days_without_one_success_disable_the_endpoint() -> None:
     bench = Bench()
     rules = CircuitRules(failures_max=1, open_seconds=1)
     endpoint = await opened(bench, rules)
-    await bench.accept(endpoint)
-    bench.clock.advance(5 * DAY / SECOND)
-    await bench.deliver(503)
+    for _ in range(5):
+        bench.clock.advance(DAY / SECOND)
+        await bench.accept(endpoint)
+        await bench.deliver(503)
     disabled = await bench.store.endpoint(endpoint.org_id, endpoint.endpoint_id)
     assert disabled.state is EndpointState.DISABLED
     assert "5 days" in disabled.state_reason
+
+
+async def test_an_endpoint_that_nobody_tried_for_five_days_was_not_failing_all_the_while() -> None:
+    bench = Bench()
+    endpoint = await opened(bench, CircuitRules(failures_max=1, open_seconds=1))
+    await bench.accept(endpoint)
+    bench.clock.advance(5 * DAY / SECOND)
+    await bench.deliver(503)
+    assert (await bench.store.endpoint(endpoint.org_id, endpoint.endpoint_id)).state is EndpointState.ACTIVE
 
 
 @pytest.mark.parametrize("state", [EndpointState.PAUSED, EndpointState.DELETED])

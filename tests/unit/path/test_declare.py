@@ -10,6 +10,7 @@ import pytest
 from doorstep.app import Doorstep
 from doorstep.errors import Conflict, InvalidInput, NotFound
 from doorstep.model.endpoint import Endpoint, EndpointState
+from doorstep.model.retry_policy import RetryPolicy
 from doorstep.path.declare import Declaration, declare
 from doorstep.path.describing import form_from
 from doorstep.path.directory import Directory
@@ -74,6 +75,17 @@ async def test_what_the_code_changed_is_changed_and_what_it_says_no_more_is_back
     assert (changed.endpoint_id, changed.secrets, changed.version) == (made.endpoint_id, made.secrets, 2)
     assert changed.policy is not None and changed.policy.name == "manual"
     assert (changed.event_types, changed.timeout_seconds) == (("order.paid",), None)
+
+
+async def test_what_an_operator_changed_stays_until_the_code_says_something_else(program: Program) -> None:
+    (made,) = await program.start(timeout_seconds=3, policy="standard")
+    await program.change(made, timeout_seconds=9, rate_per_second=5)
+    (kept,) = await program.start(timeout_seconds=3, policy="standard")
+    assert (kept.timeout_seconds, kept.rate_per_second) == (9, 5)
+    program.terms = program.terms._replace(standard=RetryPolicy((7.0,), name="standard"))
+    (changed,) = await program.start(timeout_seconds=3, policy="standard")
+    assert (changed.timeout_seconds, changed.rate_per_second) == (3, None)
+    assert changed.policy is not None and changed.policy.delays == (7.0,)
 
 
 @pytest.mark.parametrize("state", [EndpointState.PAUSED, EndpointState.DISABLED])

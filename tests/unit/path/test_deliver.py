@@ -13,7 +13,7 @@ from doorstep.config import Settings
 from doorstep.model.act import Act, ActKind
 from doorstep.model.delivery import DeliveryState
 from doorstep.model.endpoint import CircuitRules, EndpointState, SigningSecret
-from doorstep.model.outcome import Code
+from doorstep.model.outcome import Code, Failure
 from doorstep.model.retry_policy import RetryPolicy
 from doorstep.path.reclaim import reclaim
 from doorstep.telemetry import DeliveryFailure, DeliveryTransition
@@ -73,6 +73,27 @@ async def test_the_deliveries_of_a_handler_go_to_the_handlers() -> None:
     await bench.deliverer.round()
     assert [one.target for one in bench.handlers.started] == ["mail"]
     assert not bench.http.started
+
+
+async def test_a_try_that_could_not_begin_uses_up_no_attempt_until_it_has_gone_on_for_too_long() -> None:
+    bench = Bench()
+    (endpoint,) = await bench.prepare(url=None, handler="mail")
+    (delivery_id,) = await bench.accept(endpoint)
+    bench.handlers.open(bench.deliverer.done)
+    for _ in range(5):
+        await bench.deliverer.round()
+        bench.handlers._end(None, failure=Failure(Code.TIMEOUT, "no process"), begun=False)
+        woken = bench.woken
+        await bench.write_down()
+        delivery = await bench.delivery(delivery_id)
+        assert (delivery.state, delivery.attempt, delivery.retry_attempts) == (D.PENDING, 0, 0)
+        assert delivery.due_at == bench.clock.now() and bench.woken > woken
+        assert await bench.store.attempts(bench.org.org_id, delivery_id) == []
+    await bench.deliverer.round()
+    bench.handlers._end(None, failure=Failure(Code.TIMEOUT, "no process"), begun=False)
+    await bench.write_down()
+    (attempt,) = await bench.store.attempts(bench.org.org_id, delivery_id)
+    assert attempt.code == Code.TIMEOUT and bench.deliverer.hand.busy == 0
 
 
 # -- places ------------------------------------------------------------------------------------------------

@@ -2,18 +2,20 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from uuid import UUID
 
 import pytest
 from msgspec.structs import replace
 
-from doorstep.clock import SECOND
-from doorstep.errors import InvalidInput, StoreUnavailable
+from doorstep.clock import SECOND, Instant
+from doorstep.errors import InvalidInput, Overloaded, StoreUnavailable
 from doorstep.model.delivery import DeliveryState
-from doorstep.model.endpoint import EndpointState
+from doorstep.model.endpoint import Endpoint, EndpointState
 from doorstep.model.event import EventStatus
 from doorstep.model.outcome import Code
 from doorstep.model.posting import Posting, PostingOptions
+from doorstep.model.submission import Receipt, Submission
 from doorstep.path.accept import Accepter, Draft
 from doorstep.path.forward import HOLD_SECONDS, Forward
 from doorstep.path.post import post
@@ -64,7 +66,8 @@ async def test_what_was_posted_is_accepted_under_its_own_id_and_leaves_the_outbo
     assert await desk.forward() == 1
     assert await desk.bench.store.outbox(10) == []
     view = await desk.bench.store.event(posting.org_id, posting.event_id)
-    assert (view.deliveries, view.event.payload, view.event.created_at) == (1, b"0", posting.created_at)
+    assert (view.deliveries, view.event.payload) == (1, b"0")
+    assert view.event.created_at == desk.bench.clock.now(), "deadlines and retention count from the acceptance"
     assert (view.event.correlation_id, view.event.metadata, view.event.ordering_key) == ("c-1", b' {"a":1}', "k")
     assert (desk.bench.woken, await desk.forward()) == (1, 0)
 
@@ -91,6 +94,7 @@ async def test_a_forwarder_killed_before_it_cleared_is_followed_by_one_that_adds
     desk.bench.clock.advance(HOLD_SECONDS)
     assert await desk.another("f2")() == 3
     assert [await desk.deliveries(one) for one in postings] == [2, 2, 2]
+    assert len(desk.bench.heard(StatusTransition)) == 3, "what was received once is told once"
 
 
 async def test_while_one_forwards_the_others_leave_it_to_him_and_take_over_when_he_is_gone() -> None:
@@ -152,6 +156,144 @@ async def test_what_can_never_be_accepted_is_set_aside_with_its_reason_and_holds
     assert await desk.forward() == 0
 
 
+JUNK: dict[str, dict[str, object]] = {
+    "a float": {"deliver_at": 1.5e9},
+    "a word": {"deliver_at": "tomorrow"},
+    "no id": {"endpoint_ids": ("nonsense",)},
+    "too late": {"expires_at": 2**63},
+}
+
+
+@pytest.mark.parametrize("options", JUNK.values(), ids=JUNK)
+async def test_junk_between_two_good_ones_is_set_aside_and_they_go_on(options: dict[str, object]) -> None:
+    desk = Desk()
+    await desk.bench.prepare()
+    (first,), (junk,), (last,) = await desk.post(), await desk.post(**options), await desk.post()
+    assert await desk.forward() == 3
+    assert [await desk.deliveries(one) for one in (first, last)] == [1, 1]
+    (refused,) = await desk.bench.store.refused(10)
+    assert refused.event_id == junk.event_id
+    assert refused.refusal
+    assert await desk.forward() == 0
+
+
+async def test_a_row_that_cannot_be_read_is_set_aside_with_its_flaw() -> None:
+    desk = Desk()
+    await desk.bench.prepare()
+    (junk,), (good,) = await desk.post(), await desk.post()
+    tables = desk.bench.failing.kept._tables
+    tables.outbox[junk.event_id] = replace(junk, flaw="cannot be read: what is this?")
+    assert await desk.forward() == 2
+    assert await desk.deliveries(good) == 1
+    (refused,) = await desk.bench.store.refused(10)
+    assert refused.refusal == "options: cannot be read: what is this?"
+
+
+async def test_whatever_a_single_posting_breaks_the_others_are_accepted(monkeypatch: pytest.MonkeyPatch) -> None:
+    desk = Desk()
+    await desk.bench.prepare()
+    (poison,), (good,) = await desk.post(), await desk.post()
+    whole = desk.bench.failing.kept.accept
+
+    async def fragile(submissions: Sequence[Submission], version: int, now: Instant) -> list[Receipt]:
+        if any(one.event.event_id == poison.event_id for one in submissions):
+            raise OverflowError("too large")
+        return await whole(submissions, version, now)
+
+    monkeypatch.setattr(desk.bench.failing.kept, "accept", fragile)
+    assert await desk.forward() == 2
+    assert await desk.deliveries(good) == 1
+    (refused,) = await desk.bench.store.refused(10)
+    assert (refused.event_id, refused.refusal) == (poison.event_id, "OverflowError: too large")
+
+
+async def test_an_endpoint_deleted_between_the_look_and_the_acceptance_sets_nothing_aside() -> None:
+    desk = Desk()
+    (endpoint,) = await desk.bench.prepare()
+    (posting,) = await desk.post(endpoint_ids=(endpoint.endpoint_id,))
+    look, looks = desk.bench.failing.kept.endpoint, 0
+    await desk.bench.store.put_endpoint(replace(endpoint, state=EndpointState.DELETED), endpoint.version)
+    await desk.bench.directory.reload()
+
+    async def late_look(org_id: UUID, endpoint_id: UUID) -> Endpoint:
+        nonlocal looks
+        looks += 1
+        return endpoint if looks == 1 else await look(org_id, endpoint_id)
+
+    desk.bench.failing.kept.endpoint = late_look  # type: ignore[method-assign]
+    assert await desk.forward() == 1
+    assert await desk.bench.store.refused(10) == []
+    assert await desk.deliveries(posting) == 1
+
+
+async def test_an_event_larger_than_this_workers_limit_is_accepted_once_it_is_committed() -> None:
+    desk = Desk()
+    await desk.bench.prepare()
+    small = replace(desk.bench.tuning, payload_bytes_max=10)
+    bench = desk.bench
+    accepter = Accepter(bench.store, bench.directory, bench.clock, small, bench.telemetry, wake=bench._wake)
+    draft = Draft(org_id=bench.org.org_id, event_type="order.paid", payload=b'"eleven bytes and more"')
+    with pytest.raises(InvalidInput, match="at most 10 bytes"):
+        await accepter.accept([draft])
+    posting = Posting(
+        event_id=new_id(), org_id=draft.org_id, event_type="order.paid", payload=draft.payload, created_at=0
+    )
+    await bench.store.post([posting])
+    assert await Forward(bench.store, accepter, bench.clock, bench.telemetry, "f")() == 1
+    assert await desk.deliveries(posting) == 1
+
+
+async def test_an_event_that_waited_long_in_the_outbox_is_kept_as_long_as_any_other() -> None:
+    desk = Desk()
+    await desk.bench.prepare(event_types=("nothing.*",))
+    (posting,) = await desk.post()
+    desk.bench.clock.advance(60 * 86_400)
+    await desk.forward()
+    now = desk.bench.clock.now()
+    await desk.bench.store.clean(0, now, 100, inbox_before=now - 86_400 * SECOND)
+    assert await desk.status(posting) is EventStatus.RECEIVED
+
+
+async def test_a_forwarder_that_fails_lets_another_go_on_at_once() -> None:
+    desk = Desk()
+    await desk.bench.prepare()
+    await desk.post()
+    desk.bench.failing.away = {"accept"}
+    with pytest.raises(StoreUnavailable):
+        await desk.forward()
+    desk.bench.failing.away.clear()
+    assert await desk.another("f2")() == 1
+
+
+async def test_a_forwarder_that_is_told_to_stop_lets_another_go_on_at_once() -> None:
+    desk = Desk()
+    await desk.bench.prepare()
+    await desk.post(501)
+    assert await desk.forward() == 500
+    await desk.forward.leave()
+    assert await desk.another("f2")() == 1
+
+
+async def test_where_too_much_waits_to_be_stored_smaller_batches_are_tried(monkeypatch: pytest.MonkeyPatch) -> None:
+    desk = Desk()
+    await desk.bench.prepare()
+    await desk.post(500)
+    whole, sizes = desk.forward._accepter.accept, []
+
+    async def narrow(drafts: Sequence[Draft]) -> list[Receipt]:
+        sizes.append(len(drafts))
+        if len(drafts) > 200:
+            raise Overloaded("too many")
+        return await whole(drafts)
+
+    monkeypatch.setattr(desk.forward._accepter, "accept", narrow)
+    for _ in range(2):
+        with pytest.raises(Overloaded):
+            await desk.forward()
+    assert await desk.forward() == 125
+    assert (sizes, await desk.bench.store.refused(10)) == ([500, 250, 125], [])
+
+
 async def test_a_store_that_is_away_sets_nothing_aside() -> None:
     desk = Desk()
     await desk.bench.prepare()
@@ -176,6 +318,10 @@ def test_what_send_would_refuse_is_refused_when_it_is_posted() -> None:
         "expires_at": replace(draft, deliver_at=2 * SECOND, expires_at=SECOND),
         "idempotency_key": replace(draft, idempotency_key="k"),
         "endpoint_ids": replace(draft, endpoint_ids=()),
+        "deliver_at": replace(draft, deliver_at=1.5e9),  # type: ignore[arg-type]
+        "org_id": replace(draft, org_id="default"),  # type: ignore[arg-type]
+        "correlation_id": replace(draft, correlation_id=7),  # type: ignore[arg-type]
+        "ordering_key": replace(draft, ordering_key=7),  # type: ignore[arg-type]
     }.items():
         with pytest.raises(InvalidInput) as refused:
             post(wrong, object(), bench.store, bench.clock.now(), 1_000, lambda: None)

@@ -36,6 +36,16 @@ def test_a_place_that_becomes_free_is_given_to_the_next() -> None:
     assert hand.deal() == [held[1]]
 
 
+def test_a_claim_whose_try_did_not_begin_may_go_back_so_often_in_a_row_and_no_more() -> None:
+    hand, (claim, other) = Hand(), [a_claim(endpoint_id=ENDPOINT, delivery_id=new_id()) for _ in range(2)]
+    for _ in range(3):
+        assert [hand.may_go_back(claim, begun=False) for _ in range(6)] == [True] * 5 + [False]
+    assert hand.may_go_back(claim, begun=False)
+    assert not hand.may_go_back(claim, begun=True)
+    assert all(hand.may_go_back(claim, begun=False) for _ in range(5))
+    assert hand.may_go_back(other, begun=False)
+
+
 def test_a_claim_that_comes_without_a_quota_gets_one_place_of_its_own() -> None:
     hand, held = Hand(), claims(3)
     hand.take(held)

@@ -5,7 +5,10 @@ from __future__ import annotations
 import asyncio
 from uuid import UUID
 
+import pytest
+
 from doorstep import keys
+from doorstep.errors import Overloaded
 from doorstep.model.org import ApiKey, Role
 from doorstep.path import keyring
 from doorstep.path.keyring import REMEMBERED_SECONDS, Keyring
@@ -120,3 +123,38 @@ def a_record(key: str, bench: Bench) -> ApiKey:
         digest=keys.digest(key),
         created_at=bench.clock.now(),
     )
+
+
+async def test_the_line_of_unknown_keys_is_not_endless(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(keyring, "_LINE_MAX", 10)
+    bench, process = await opened()
+    asked: list[bytes] = []
+
+    async def find_key(digest: bytes) -> None:
+        asked.append(digest)
+        await asyncio.sleep(0)
+
+    bench.failing.find_key = find_key  # type: ignore[attr-defined]
+    flood = [process.lets_in(f"dsk_{number}") for number in range(30)]
+    answers = await asyncio.gather(*flood, return_exceptions=True)
+    assert [one for one in answers if one is not False] == [one for one in answers if isinstance(one, Overloaded)]
+    assert (answers.count(False), len(asked)) == (10, 10)
+    assert not await process.lets_in("dsk_later"), "who comes when the line is gone is looked up"
+
+
+async def test_a_key_that_is_revoked_while_it_is_looked_up_stays_revoked() -> None:
+    bench, process = await opened()
+    await process.make(bench.org.org_id)
+    key = await Process(bench).make(bench.org.org_id)
+    old = await bench.store.find_key(keys.digest(key))
+    assert old is not None and await process.lets_in(key)
+    bench.clock.advance(REMEMBERED_SECONDS)
+
+    async def late(_: bytes) -> ApiKey | None:
+        """The answer is on its way while the key is revoked."""
+        await process.keyring.revoke(bench.org.org_id, old.key_id, "ops")
+        return old
+
+    bench.failing.find_key = late  # type: ignore[attr-defined]
+    assert not await process.lets_in(key)
+    assert not await process.lets_in(key)

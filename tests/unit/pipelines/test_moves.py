@@ -97,6 +97,21 @@ def test_a_turn_that_the_plan_does_not_know_cannot_be_made() -> None:
             turn()
 
 
+@pytest.mark.parametrize("phase", [Phase.RUNNING, Phase.DEAD, Phase.ARCHIVED])
+@pytest.mark.parametrize("status", ["uploaded", "grounding_failed", "called_otherwise_then"])
+def test_a_try_of_its_own_event_begins_whatever_its_status_was_called(status: str, phase: Phase) -> None:
+    entity = replace(at("uploaded"), status=status, phase=phase)
+    begun = moves.begun(PLAN, entity, "extracting", NOW, 1).entity
+    assert (begun.status, begun.phase) == ("extracting", Phase.RUNNING)
+
+
+def test_what_a_former_declaration_called_otherwise_can_be_given_up_and_archived() -> None:
+    running = replace(at("uploaded"), status="scanning")
+    assert moves.given_up(PLAN, running, TROUBLE, NOW).entity.status == "dead_letter"
+    dead = replace(at("dead_letter"), status="given_up_on")
+    assert moves.archived(PLAN, dead, NOW).entity.status == "archived"
+
+
 def test_an_untouched_dead_letter_is_seen_as_archived_from_that_instant_on() -> None:
     dead = at("dead_letter")
     assert moves.as_seen(PLAN, dead, NOW).status == "dead_letter"

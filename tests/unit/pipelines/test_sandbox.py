@@ -112,5 +112,5 @@ def test_the_endpoints_of_the_stages_have_the_policy_of_the_pipeline_and_what_th
     pipeline: Pipeline = protocols()
     forms = {form.name: form for form in pipeline.forms()}
     assert list(forms) == ["protocol.uploaded", "protocol.extracting", "protocol.grounding"]
-    assert {form.policy for form in forms.values()} == {"pipeline"}
-    assert forms["protocol.extracting"].circuit.failures_max == 1_000_000
+    assert [form.policy for form in forms.values()] == ["patient", "pipeline", "pipeline"]
+    assert {form.circuit.failures_max for form in forms.values()} == {1_000_000}

@@ -117,6 +117,32 @@ def test_five_days_without_one_success_are_hopeless() -> None:
     assert not is_hopeless(after_success(opened, NOW), RULES, NOW + 9 * DAY)
 
 
+def test_a_few_failures_are_not_hopeless_however_far_apart() -> None:
+    twice = after_failure(after_failure(FRESH, RULES, NOW), RULES, NOW + 5 * DAY)
+    assert (twice.state, twice.failures) == (CircuitState.CLOSED, 2)
+    assert not is_hopeless(twice, RULES, NOW + 5 * DAY)
+
+
+def test_a_stretch_of_failures_begins_anew_after_days_in_which_nobody_tried() -> None:
+    probe = probing(failed(5), NOW + 6 * DAY, NOW + 6 * DAY + 35 * SECOND)
+    assert probe is not None
+    again = after_failure(probe, RULES, NOW + 6 * DAY + SECOND)
+    assert (again.state, again.failures, again.failing_since) == (CircuitState.OPEN, 6, NOW + 6 * DAY)
+    assert not is_hopeless(again, RULES, NOW + 6 * DAY + SECOND)
+    forced = after_failure(failed(5), RULES, NOW + 6 * DAY)
+    assert not is_hopeless(forced, RULES, NOW + 6 * DAY), "nor is an operator's single try the end of it"
+
+
+def test_an_endpoint_that_is_tried_in_vain_once_a_day_is_hopeless_after_five() -> None:
+    circuit = failed(5)
+    for day in range(1, 7):
+        at = NOW + day * DAY
+        probe = probing(circuit, at, at + 35 * SECOND)
+        assert probe is not None
+        circuit = after_failure(probe, RULES, at + SECOND)
+        assert is_hopeless(circuit, RULES, at + SECOND) == (day >= 5)
+
+
 def test_every_endpoint_has_its_own_rules() -> None:
     strict = CircuitRules(failures_max=1, open_seconds=7, disable_after_seconds=60)
     opened = after_failure(FRESH, strict, NOW)

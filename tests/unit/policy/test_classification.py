@@ -195,10 +195,17 @@ def test_wishes_can_name_the_carriers_code_or_ours() -> None:
 # -- what the receiver asks for ----------------------------------------------------------------------------
 
 
-def test_gone_disables_the_endpoint() -> None:
+def test_only_a_receiver_that_answers_410_disables_its_endpoint() -> None:
     assert judged(410).disable_endpoint
-    assert judged_failure(Failure(Code.GONE, "")).disable_endpoint
     assert not judged(404).disable_endpoint
+    assert not judged(404, code_map={"404": Code.GONE}).disable_endpoint
+    assert not judged(410, code_map={"410": Code.SERVICE_UNAVAILABLE}).disable_endpoint
+
+
+def test_a_handler_that_says_gone_speaks_of_one_event_and_disables_nothing() -> None:
+    said = judged_failure(Failure(Code.GONE, "The account was closed.", Category.PERMANENT))
+    assert (said.category, said.code, said.disable_endpoint) == (Category.PERMANENT, Code.GONE, False)
+    assert not judged_failure(Failure("E-17", ""), code_map={"E-17": Code.GONE}).disable_endpoint
 
 
 @pytest.mark.parametrize("status", [200, 404, 500])

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from typing import cast
+from uuid import UUID
 
 import pytest
 from msgspec.structs import replace
@@ -32,12 +33,26 @@ class Stumbling:
     def __init__(self, stone: Bulk) -> None:
         self._stone = stone
         self.advanced: list[Bulk] = []
+        self.kept: set[UUID] = set()
+
+    def keep_only(self, bulk_ids: set[UUID]) -> None:
+        self.kept = bulk_ids
 
     async def advance(self, bulk: Bulk) -> float:
         if bulk is self._stone:
             raise StoreUnavailable("away")
         self.advanced.append(bulk)
         return 0.25
+
+
+async def test_what_is_remembered_of_operations_that_others_ended_is_forgotten() -> None:
+    one, other = an_operation(), an_operation()
+    live, stepper = Live(one, other), Stumbling(an_operation())
+    runner = a_runner(live, stepper, FakeClock())
+    await runner.run_once()
+    live.bulks = (other,)
+    await runner.run_once()
+    assert stepper.kept == {other.bulk_id}
 
 
 def an_operation() -> Bulk:

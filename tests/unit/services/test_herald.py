@@ -97,3 +97,20 @@ async def test_a_death_is_remembered_while_the_store_is_away_and_forgotten_when_
     wake.bench.failing.away.clear()
     await wake.herald.run_once()
     assert len(told) == 1
+
+
+async def test_an_end_is_neither_delayed_by_the_untold_nor_broken_by_a_store_that_is_away(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr(heralding, "_FAREWELL_SECONDS", 0.02)
+    free = threading.Event()
+    slow = Wake(lambda _: free.wait())
+    await slow.bury(3)
+    await slow.herald.farewell()
+    free.set()
+    assert slow.complaints == ["2 dead letters were told to nobody: TimeoutError at the end"]
+    away = Wake(lambda _: None)
+    await away.bury()
+    away.bench.failing.away.add("delivery")
+    await away.herald.farewell()
+    assert away.complaints == ["1 dead letters were told to nobody: StoreUnavailable at the end"]

@@ -7,7 +7,7 @@ from typing import NamedTuple
 from sqlalchemy.engine import Dialect
 
 from doorstep.model.delivery import DeliveryState
-from doorstep.stores.sql.cold import entities
+from doorstep.stores.sql.cold import entity_lists
 from doorstep.stores.sql.cold.listing import batches, causes, events, letters, queue, registers
 from doorstep.stores.sql.cold.listing.walking import Statement, Walk
 from doorstep.stores.sql.cold.script import Step, prepare
@@ -70,11 +70,11 @@ LISTED = (
     *_walk("batches", batches._WALK, BATCHES),
     *_walk("endpoints", registers._ENDPOINTS, "doorstep_endpoints_org"),
     *_walk("audit", registers._AUDIT, "doorstep_audit_org"),
-    *_walk("all entities", entities._WALKS[False, None], "doorstep_entities_all"),
-    *_walk("entities", entities._WALKS[False, False], "doorstep_entities_all"),
-    *_walk("archived entities", entities._WALKS[False, True], "doorstep_entities_hidden"),
-    *_walk("entities of a status", entities._WALKS[True, False], "doorstep_entities_status"),
-    *_walk("all entities of a status", entities._WALKS[True, None], "doorstep_entities_status"),
+    *_walk("all entities", entity_lists._WALKS[False, None], "doorstep_entities_all"),
+    *_walk("entities", entity_lists._WALKS[False, False], "doorstep_entities_all"),
+    *_walk("archived entities", entity_lists._WALKS[False, True], "doorstep_entities_hidden"),
+    *_walk("entities of a status", entity_lists._WALKS[True, False], "doorstep_entities_status"),
+    *_walk("all entities of a status", entity_lists._WALKS[True, None], "doorstep_entities_status"),
 )
 
 

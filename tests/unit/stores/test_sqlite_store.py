@@ -162,3 +162,24 @@ async def test_a_closed_store_is_unavailable_and_can_be_opened_again(shop: Shop)
 def test_a_store_without_a_file_is_refused(path: str) -> None:
     with pytest.raises(ConfigError, match="memory://"):
         SqliteStore(path)
+
+
+async def test_a_relative_path_is_the_same_file_wherever_the_program_goes(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    home, elsewhere = tmp_path / "home", tmp_path / "elsewhere"
+    home.mkdir()
+    elsewhere.mkdir()
+    monkeypatch.chdir(home)
+    shop = await Shop("shop.db").prepare()
+    monkeypatch.chdir(elsewhere)
+    elsewhere.rmdir()  # the folder that the program is in may even be gone
+    receipts = [(await shop.store.accept([shop.order()], 1, NOW))[0] for _ in range(3)]
+    assert len(await asyncio.gather(*(shop.store.lanes(NOW) for _ in range(20)))) == 20
+    await shop.store.close()
+    await shop.store.open()
+    assert [receipt.verdict for receipt in receipts] == [Verdict.ACCEPTED] * 3
+    assert len(await shop.claim()) == 3
+    await shop.store.close()
+    assert (home / "shop.db").exists()
+    monkeypatch.chdir(tmp_path)

@@ -11,7 +11,7 @@ from pathlib import Path
 import pytest
 
 from doorstep.errors import NotFound, StoreUnavailable
-from doorstep.stores.sql.sqlite import connections, writing_connection
+from doorstep.stores.sql.sqlite import checkpoints, connections, writing_connection
 from doorstep.stores.sql.sqlite.connections import connect
 from doorstep.stores.sql.sqlite.writer import Writer
 
@@ -232,3 +232,46 @@ async def test_what_was_asked_for_before_the_end_is_still_done(path: str) -> Non
     await thread.stop()
     assert await asyncio.gather(*tasks) == [1] * 5
     assert len(notes(path)) == 5
+
+
+async def test_whatever_goes_wrong_between_groups_does_not_end_the_thread(
+    thread: Writer, path: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def surprise(_: object) -> None:
+        raise FileNotFoundError("the folder is gone")
+
+    monkeypatch.setattr(writing_connection.WritingConnection, "checkpoint", surprise)
+    monkeypatch.setattr(Writer, "_look", surprise)
+    thread.watch(lambda: None)
+    assert [await asyncio.wait_for(thread.run(note(text)), 10) for text in "abc"] == [1, 1, 1]
+    assert notes(path) == {"a", "b", "c"}
+
+
+async def test_while_the_whole_file_is_written_again_everybody_is_refused_at_once(
+    thread: Writer, path: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    vacuuming, over = threading.Event(), threading.Event()
+
+    def slowly(connection: sqlite3.Connection) -> None:
+        vacuuming.set()
+        assert over.wait(10)
+
+    monkeypatch.setattr(checkpoints, "write_every_page", slowly)
+    gate = Gate()
+    held = await gate.close(thread)
+    queued = [asyncio.create_task(thread.run(note(str(n)))) for n in range(3)]
+    await asyncio.sleep(0)
+    thread._connection._file_doubtful = thread._connection._checkpointer.every_page = True
+    gate.open()
+    await held
+    for refused in (*queued, thread.run(note("late"))):
+        with pytest.raises(StoreUnavailable, match="the whole file is being written again; try again later"):
+            await refused
+    assert await asyncio.to_thread(vacuuming.wait, 10)  # nobody has to ask for it
+    with pytest.raises(StoreUnavailable, match="being written again"):
+        await thread.run(note("later"))
+    over.set()
+    while thread._connection.rewriting:
+        await asyncio.sleep(0)
+    assert await thread.run(note("kept")) == 1
+    assert notes(path) == {"kept"}

@@ -6,16 +6,21 @@ import asyncio
 import sqlite3
 import time
 from pathlib import Path
+from uuid import UUID
 
+import aiosqlite
 import pytest
+from fastapi import FastAPI
+from fastapi.testclient import TestClient
 
 from doorstep import Doorstep, Entity, Gate, Permanent, Pipeline, Received, Stage, Transient
 from doorstep.app import DEFAULT_ORG
-from doorstep.errors import InvalidInput
+from doorstep.errors import InvalidInput, NotFound
 from doorstep.model.bulk import BulkKind, Selection
 from doorstep.model.delivery import DeliveryState
 from doorstep.model.listing import Letters
-from doorstep.testing import Receiver, dead, reset, sandbox, scripted, slow, status
+from doorstep.testing import Answer, Receiver, Request, dead, ok, reset, sandbox, scripted, slow, status
+from tests.builders import new_id
 
 
 class Shop:
@@ -149,7 +154,7 @@ async def test_afterwards_the_doorstep_is_as_it_was_and_what_was_sent_is_forgott
     before = dict(vars(shop.doorstep))
     async with sandbox(shop.doorstep) as box:
         await shop.doorstep.send("order.paid", {})
-        shop.doorstep.handler("more.*", name="more")(shop.ship)
+        shop.doorstep.register("more", shop.ship)
         box.assert_sent("order.paid")
     assert vars(shop.doorstep) == before
     async with sandbox(shop.doorstep) as box:
@@ -186,9 +191,9 @@ async def test_an_exception_in_the_test_gives_the_doorstep_back_all_the_same(sho
 
 
 async def test_a_doorstep_that_cannot_be_opened_is_given_back_as_well(shop: Shop) -> None:
-    shop.doorstep.handler("order.*", name="wrong", policy="no such policy")(shop.ship)
+    shop.doorstep.handler("order.*", name="wrong", org_id=new_id())(shop.ship)
     before = dict(vars(shop.doorstep))
-    with pytest.raises(InvalidInput, match="no such policy"):
+    with pytest.raises(NotFound):
         async with sandbox(shop.doorstep):
             pass
     assert vars(shop.doorstep) == before
@@ -380,3 +385,115 @@ async def test_an_event_that_nobody_takes_is_said_to_wait_in_the_inbox(shop: Sho
     async with sandbox(shop.doorstep) as box:
         with pytest.raises(AssertionError, match="was not sent in this sandbox"):
             box.assert_delivered(receipt)
+
+
+# -- programs that open their Doorstep themselves ----------------------------------------------------------------------
+
+
+def a_web_application(shop: Shop) -> FastAPI:
+    """It sends from a route of asyncio and from a plain one, and tells of its dead letters."""
+    application = FastAPI(lifespan=shop.doorstep.lifespan)
+
+    @application.post("/orders")
+    async def order() -> str:
+        return str((await shop.doorstep.send("order.paid", {})).event_id)
+
+    @application.post("/plain-orders")
+    def plain_order() -> str:
+        return str(shop.doorstep.send_sync("order.paid", {}).event_id)
+
+    return application
+
+
+def test_a_web_application_in_a_test_client_is_drained_with_all_that_it_declared(shop: Shop) -> None:
+    heard: list[str] = []
+    shop.doorstep.on_dead_letter(lambda letter: heard.append(letter.code))
+    with sandbox(shop.doorstep) as box, TestClient(a_web_application(shop)) as client:
+        assert client.post("/orders").is_success
+        box.drain()
+        assert len(shop.shipped) == 1
+        shop.failures = [Permanent("GONE_FISHING")]
+        assert client.post("/plain-orders").is_success
+        box.drain()
+        assert heard == ["GONE_FISHING"]
+
+
+async def test_a_blocking_test_client_in_an_asyncio_test_does_not_hang(shop: Shop) -> None:
+    heard: list[str] = []
+    shop.doorstep.on_dead_letter(lambda letter: heard.append(letter.code))
+    async with sandbox(shop.doorstep) as box:
+        with TestClient(a_web_application(shop)) as client:
+            assert client.post("/orders").is_success
+            await box.drain()
+            shop.failures = [Permanent("GONE_FISHING")]
+            assert client.post("/plain-orders").is_success
+        await box.drain()
+        assert (len(shop.shipped), heard) == (1, ["GONE_FISHING"])
+
+
+# -- what production refuses -------------------------------------------------------------------------------------------
+
+
+async def test_a_sandbox_refuses_the_connections_that_production_refuses_and_keeps_nothing(shop: Shop) -> None:
+    careless = sqlite3.connect(":memory:", isolation_level=None)
+    async with sandbox(shop.doorstep) as box, aiosqlite.connect(":memory:", isolation_level=None) as careless_too:
+        for wrong in ("shop.db", None, careless):
+            with pytest.raises(InvalidInput, match="connection"):
+                shop.doorstep.send("order.paid", {}, connection=wrong)
+        with pytest.raises(InvalidInput, match="must be in a transaction"):
+            await shop.doorstep.send("order.paid", {}, connection=careless_too)
+        box.assert_nothing_sent()
+    careless.close()
+
+
+async def test_what_is_sent_on_an_asyncio_connection_is_sent_when_it_is_awaited(shop: Shop) -> None:
+    async with sandbox(shop.doorstep) as box, aiosqlite.connect(":memory:") as connection:
+        sending = shop.doorstep.send("order.paid", {}, connection=connection)
+        box.assert_nothing_sent()
+        await sending
+        box.assert_sent("order.paid", count=1)
+
+
+# -- what became of it -------------------------------------------------------------------------------------------------
+
+
+async def test_what_was_delivered_stays_so_after_it_was_cleaned_away(shop: Shop) -> None:
+    async with sandbox(shop.doorstep) as box:
+        delivered = await shop.doorstep.send("order.paid", {})
+        unread = await shop.doorstep.send("newsletter.sent", {})
+        await box.drain(until=400 * 86_400)
+        box.assert_delivered(delivered)
+        with pytest.raises(AssertionError, match="it was received when it was deleted, or cleaned away"):
+            box.assert_delivered(unread)
+        with pytest.raises(AssertionError, match="it was delivered when it was deleted, or cleaned away"):
+            box.assert_dead(delivered)
+
+
+async def test_what_was_set_aside_still_counts_as_sent_and_says_why(shop: Shop) -> None:
+    stranger = UUID(int=7)
+    async with sandbox(shop.doorstep) as box:
+        with sqlite3.connect(":memory:") as connection:
+            wrong = shop.doorstep.send(
+                "order.paid", {}, connection=connection, endpoint_ids=[stranger], metadata={"a": 1}
+            )
+            lost = shop.doorstep.send("order.paid", {}, connection=connection, org_id=stranger)
+        await box.drain()
+        assert box.assert_sent("order.paid", count=2)[0].metadata == b'{"a":1}'
+        for one in (wrong, lost):
+            with pytest.raises(AssertionError, match=f"it was set aside: .*{stranger}"):
+                box.assert_delivered(one)
+
+
+async def test_a_personality_that_raises_is_told_at_the_end_of_the_drain_and_the_next_one_goes_on(shop: Shop) -> None:
+    def broken(_: Request) -> Answer:
+        raise KeyError("oops")
+
+    async with sandbox(shop.doorstep) as box:
+        await shop.doorstep.create_endpoint(name="partner", url="https://partner.example/", event_types=("invoice.*",))
+        box.network.behaves(broken)
+        receipt = await shop.doorstep.send("invoice.due", {})
+        with pytest.raises(KeyError, match="oops"):
+            await box.drain()
+        box.network.behaves(ok)
+        await box.drain(until=3_600)
+        box.assert_delivered(receipt)

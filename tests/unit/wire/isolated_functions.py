@@ -32,7 +32,7 @@ class Shelf:
 
 
 def _report(received: Received) -> object:
-    return {"pid": os.getpid(), "org": received.org_id, "metadata": received.metadata}
+    return {"pid": os.getpid(), "org": received.org_id, "metadata": received.metadata, "folder": os.getcwd()}
 
 
 def _refuse(_: Received) -> None:
@@ -53,6 +53,14 @@ def _hang_with_child(received: Received) -> None:
     with open(received.json()["pids"], "w") as file:
         file.write(f"{os.getpid()} {started.pid}")
     started.wait()
+
+
+def _exit_with_child(received: Received) -> None:
+    """Leaves a program behind that it started."""
+    started = subprocess.Popen(["sleep", "60"])
+    with open(received.json()["pids"], "w") as file:
+        file.write(f"{started.pid}")
+    os._exit(7)
 
 
 def _hoard(_: Received) -> None:
@@ -89,6 +97,7 @@ _DEEDS = {
     "quote": _quote,
     "hang": _hang,
     "hang with child": _hang_with_child,
+    "exit with child": _exit_with_child,
     "hoard": _hoard,
     "babble": _babble,
     "fork": _fork,

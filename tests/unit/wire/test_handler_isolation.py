@@ -7,69 +7,19 @@ import contextlib
 import json
 import os
 import sys
-from collections.abc import AsyncIterator, Callable, Sequence
-from contextlib import asynccontextmanager
+from collections.abc import Callable
 from pathlib import Path
-from typing import Any
 
 import psutil
 import pytest
 
-from doorstep.clock import AnchoredClock, seconds
 from doorstep.errors import ConfigError
-from doorstep.model.outcome import Category, Code, Reply
-from doorstep.wire.handler_transport import Handler, HandlerTransport
-from doorstep.wire.isolation import pool as pooling
+from doorstep.model.outcome import Category, Code
 from doorstep.wire.isolation.places import find, place_of
-from doorstep.wire.isolation.pool import Isolation
 from doorstep.wire.isolation.wishes import wish_of
-from doorstep.wire.transport import Transmission
+from doorstep.wire.received import Handler
 from tests.unit.wire import isolated_functions as functions
-from tests.unit.wire.sending import Sending, a_claim
-
-PAYLOAD = b'{"card": "4111 1111 canary"}'
-
-
-def an_attempt(deed: str, payload: bytes = PAYLOAD, timeout_seconds: float = 20.0) -> Transmission:
-    """Its lease is long: to start a process takes a busy machine a while."""
-    lease_until = AnchoredClock().now() + seconds(120)
-    claim = a_claim(payload, event_type=deed, lease_until=lease_until, metadata=b'{"from": "here"}')
-    return Transmission(claim, "it", (), b"", timeout_seconds)
-
-
-@asynccontextmanager
-async def isolating(
-    function: Handler = functions.do, processes_max: int = 1, memory_mb_max: int | None = None
-) -> AsyncIterator[Sending]:
-    place = place_of("it", function, None, None)
-    isolation = Isolation(place=place, processes_max=processes_max, memory_mb_max=memory_mb_max)
-    transport = HandlerTransport(AnchoredClock(), {"it": function}, isolated={"it": isolation})
-    try:
-        yield Patient(transport)
-    finally:
-        await transport.close()
-        assert not handler_processes()
-
-
-class Patient(Sending):
-    """Also waits for processes to start, on a machine that has other things to do."""
-
-    async def all(self, transmissions: Sequence[Transmission]) -> list[Reply]:
-        return await asyncio.wait_for(asyncio.gather(*self.start(transmissions)), 60)
-
-
-def handler_processes() -> list[psutil.Process]:
-    children = psutil.Process().children()
-    return [one for one in children if one.status() != psutil.STATUS_ZOMBIE and _is_ours(one)]
-
-
-def _is_ours(process: psutil.Process) -> bool:
-    return any("isolation.child" in part for part in process.cmdline())
-
-
-def result_of(reply: Reply) -> Any:
-    assert reply.failure is None, reply.failure
-    return json.loads(reply.body)
+from tests.unit.wire.isolating import an_attempt, handler_processes, isolating, result_of
 
 
 @pytest.mark.parametrize("function", [functions.do, functions.do_async, functions.Shelf.do])
@@ -144,11 +94,24 @@ async def test_a_handler_that_hangs_is_ended_with_everything_that_it_started(tmp
         failure = (await sending.one(an_attempt("hang with child", payload, timeout_seconds=0.5))).failure
         assert failure is not None and failure.code == Code.TIMEOUT
         assert failure.message == "The handler did not return within 0.5 s."
-        for pid in map(int, pids.read_text().split()):
-            with contextlib.suppress(psutil.NoSuchProcess):
-                while psutil.Process(pid).status() != psutil.STATUS_ZOMBIE:
-                    await asyncio.sleep(0)
+        await all_ended(pids)
         assert result_of(await sending.one(an_attempt("report")))
+
+
+async def all_ended(pids: Path) -> None:
+    for pid in map(int, pids.read_text().split()):
+        with contextlib.suppress(psutil.NoSuchProcess):
+            while psutil.Process(pid).status() != psutil.STATUS_ZOMBIE:
+                await asyncio.sleep(0)
+
+
+async def test_what_a_handler_has_started_is_ended_with_its_process_also_when_that_ended_itself(tmp_path: Path) -> None:
+    pids = tmp_path / "pids"
+    payload = json.dumps({"pids": str(pids)}).encode()
+    async with isolating() as sending:
+        failure = (await sending.one(an_attempt("exit with child", payload))).failure
+        assert failure is not None and failure.message == "The handler's process ended itself with exit code 7."
+        await asyncio.wait_for(all_ended(pids), 10)
 
 
 async def test_neighbours_of_one_that_hangs_or_dies_are_served_by_the_other_processes() -> None:
@@ -166,44 +129,6 @@ async def test_there_are_never_more_processes_than_were_allowed_and_the_worker_i
         assert len({result_of(reply)["pid"] for reply in replies}) <= 2
         assert len(handler_processes()) <= 2
         assert sending.transport.places("it") == 2 and sending.transport.places("another") is None
-
-
-async def test_one_that_waited_for_a_process_longer_than_its_lease_allows_is_a_timeout() -> None:
-    async with isolating() as sending:
-        lease_until = AnchoredClock().now() + seconds(5.25)
-        claim = a_claim(event_type="report", lease_until=lease_until)
-        failure = (await sending.one(Transmission(claim, "it", (), b"", 5.0))).failure
-        assert failure is not None and failure.code == Code.TIMEOUT
-        assert failure.message == "No process for the handler was ready in time."
-
-
-async def test_a_process_with_nothing_to_do_is_let_go(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(pooling, "_IDLE_SECONDS", 0.0)
-    async with isolating() as sending:
-        await sending.one(an_attempt("report"))
-        while handler_processes():
-            await asyncio.sleep(0)
-        assert result_of(await sending.one(an_attempt("report")))
-
-
-async def test_close_cuts_off_what_is_under_way_and_leaves_no_process_behind() -> None:
-    async with isolating() as sending:
-        await sending.one(an_attempt("report"))
-        sending.start([an_attempt("hang")])
-        await sending.transport.close()
-        assert not handler_processes() and sending.batches == [1]
-
-
-async def test_a_function_that_cannot_be_loaded_fails_the_attempt_with_the_reason() -> None:
-    async with isolating() as sending:
-        gone = place_of("it", functions.do, None, None)
-        broken = Isolation(place=type(gone)(module="no_such_module", attribute="do"), processes_max=1)
-        sending.transport._isolated["it"] = broken  # type: ignore[attr-defined]
-        failure = (await sending.one(an_attempt("report"))).failure
-    assert failure is not None and failure.code == Code.HANDLER_CRASHED
-    assert failure.message == (
-        "The handler's process could not load its function: ModuleNotFoundError: No module named 'no_such_module'"
-    )
 
 
 # -- where functions are found -------------------------------------------------------------------------------

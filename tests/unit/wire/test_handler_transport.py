@@ -13,7 +13,8 @@ import pytest
 from doorstep.clock import AnchoredClock
 from doorstep.errors import Permanent, Transient
 from doorstep.model.outcome import Category, Code, Failure, Reply
-from doorstep.wire.handler_transport import Handler, HandlerTransport, Received
+from doorstep.wire.handler_transport import HandlerTransport
+from doorstep.wire.received import Handler, Received
 from tests.builders import NOW
 from tests.unit.wire.sending import Sending, a_transmission
 
@@ -219,7 +220,10 @@ async def test_stuck_threads_are_bounded_and_the_reason_is_told() -> None:
         more = await sending.all([a_transmission("hangs", timeout_seconds=SHORT) for _ in range(3)])
         assert threading.active_count() - before <= 4
         assert {failure_in(reply).code for reply in replies + more} == {Code.TIMEOUT}
-        assert any("2 are stuck" in failure_in(reply).detail for reply in more)
+        unbegun = [reply for reply in more if not reply.begun]
+        assert unbegun and all(reply.begun for reply in replies)
+        assert {failure_in(reply).message for reply in unbegun} == {"No thread became free for the handler in time."}
+        assert any("2 threads are stuck" in failure_in(reply).detail for reply in unbegun)
         free.set()
 
 
@@ -270,6 +274,110 @@ async def test_a_thousand_plain_calls_share_few_threads_and_all_end() -> None:
 def stuck_threads(sending: Sending) -> int:
     assert isinstance(sending.transport, HandlerTransport)
     return sending.transport.stuck_threads
+
+
+class CarrierBusy(Transient):
+    """As people write them: with an `__init__` of its own, which does not call ours."""
+
+    def __init__(self, carrier: str) -> None:
+        self.carrier = carrier
+
+
+class CarrierGone(Permanent):
+    def __init__(self) -> None:
+        self.code, self.retry_after = 30007, "soon"  # type: ignore[assignment]
+
+
+class Unspeakable(Transient):
+    @property
+    def message(self) -> str:  # type: ignore[override]
+        raise ValueError
+
+    response = property(lambda self: 1 / 0)  # type: ignore[assignment]
+
+    def __init__(self) -> None: ...
+
+
+@every_kind
+@pytest.mark.parametrize(
+    ("error", "code", "category", "message"),
+    [
+        (CarrierBusy("Acme"), Code.HANDLER_ERROR, Category.TRANSIENT, "The handler raised CarrierBusy."),
+        (CarrierGone(), "30007", Category.PERMANENT, ""),
+        (
+            Unspeakable(),
+            Code.HANDLER_ERROR,
+            Category.TRANSIENT,
+            "The handler raised Unspeakable, which cannot be described.",
+        ),
+    ],
+    ids=["busy", "gone", "unspeakable"],
+)
+async def test_however_people_write_their_failures_each_try_ends_in_one_reply(
+    kind: Callable[..., Handler], error: Exception, code: str, category: Category, message: str
+) -> None:
+    def fail(_: Received) -> None:
+        raise error
+
+    failed = failure_in(await reply_of(kind(fail)))
+    assert (failed.code, failed.category, failed.message, failed.retry_after) == (code, category, message, None)
+
+
+async def test_what_a_plain_handler_returned_or_raised_is_worded_in_its_thread() -> None:
+    """A long answer, or a long traceback, must not hold up the event loop."""
+    threads: list[int] = []
+
+    class Text(str):
+        def encode(self, *_: object) -> bytes:
+            threads.append(threading.get_ident())
+            return b"ok"
+
+    class Failing(Transient):
+        def __str__(self) -> str:
+            threads.append(threading.get_ident())
+            return "no"
+
+    def fail(_: Received) -> None:
+        raise Failing("NO")
+
+    assert (await reply_of(lambda _: Text())).body == b"ok"
+    assert failure_in(await reply_of(fail)).code == "NO"
+    assert len(threads) >= 2 and threading.get_ident() not in threads
+
+
+async def test_a_handler_that_hangs_uses_up_its_own_threads_and_none_of_its_neighbours() -> None:
+    free = threading.Event()
+    warnings: list[str] = []
+    handlers: dict[str, Handler] = {"hangs": lambda _: free.wait() and "late", "good": lambda _: "ok"}
+    transport = HandlerTransport(AnchoredClock(), handlers, threads_max=16, warn=warnings.append)
+    sending = Sending(transport)
+    assert (transport.places("hangs"), transport.places("good")) == (None, None)
+    for _ in range(6):  # an eighth are two; each time one more, as from a hand that is not empty yet
+        await sending.one(a_transmission("hangs", timeout_seconds=SHORT))
+    assert stuck_threads(sending) == 2 and transport.places("hangs") == 0
+    assert transport.places("good") is None
+    good = await sending.all([a_transmission("good", timeout_seconds=2) for _ in range(64)])
+    assert [reply.body for reply in good] == [b"ok"] * 64
+    (warning,) = warnings
+    assert warning.startswith("handler 'hangs' hangs in 2 threads and gets no more until one returns")
+    waiting = sending.start([a_transmission("hangs", timeout_seconds=5)])
+    free.set()
+    assert (await waiting[0]).body == b"late"  # one that waited is begun when a thread comes back
+    while stuck_threads(sending):
+        await asyncio.sleep(0)
+    assert transport.places("hangs") is None
+    await transport.close()
+
+
+async def test_a_handler_is_served_only_for_the_organizations_that_it_was_declared_for() -> None:
+    ours, theirs = a_transmission("it"), a_transmission("it")
+    orgs = {"it": {ours.claim.org_id}}
+    transport = HandlerTransport(AnchoredClock(), {"it": lambda _: "ok"}, orgs=orgs)
+    assert transport.serves("it", ours.claim.org_id) and not transport.serves("it", theirs.claim.org_id)
+    assert not transport.serves("another", ours.claim.org_id)
+    taken, refused = await Sending(transport).all([ours, theirs])
+    assert (taken.body, failure_in(refused).code) == (b"ok", Code.NO_HANDLER)
+    await transport.close()
 
 
 @every_kind

@@ -76,7 +76,11 @@ async def outbox(store: Store) -> Finding:
         return ok("outbox", "nothing in it had to be set aside")
     count = f"{_REFUSED_MAX} and more" if len(refused) > _REFUSED_MAX else str(len(refused))
     first = f"{refused[0].event_type} {refused[0].event_id}: {refused[0].refusal}"
-    return problem("outbox", f"set aside {count}, the first is {first}", "see docs/outbox.md, What is set aside")
+    return problem(
+        "outbox",
+        f"set aside {count}, the first is {first}",
+        "see `doorstep outbox list`, repair the cause, then `doorstep outbox retry --all`",
+    )
 
 
 def secret_key(given: Settings, endpoints: Sequence[Endpoint]) -> Finding:

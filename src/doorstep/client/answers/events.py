@@ -74,6 +74,8 @@ class Event(EventStatus, frozen=True, kw_only=True):
     deliver_at: datetime | None
     expires_at: datetime | None
     ordering_key: str | None = None
+    refusal: str | None = None
+    """Why it was set aside in the outbox, where it can never be accepted."""
     metadata: Any
     payload_json: msgspec.Raw = msgspec.field(name="payload")
     """The payload's bytes, as they were accepted."""

@@ -56,6 +56,10 @@ class BulkVerbs(OperatorVerbs):
             self._tables.audit.append(line)
         return BulkStep(row.bulk, moved)
 
+    async def bulk_has_results(self, org_id: UUID, bulk_id: UUID) -> bool:
+        items = self._bulk_row(org_id, bulk_id).items.items()
+        return any(one.succeeded is None and self._result(uid, one) is not None for uid, one in items)
+
     async def bulk_under_way(self, org_id: UUID, bulk_id: UUID) -> list[UnderWay]:
         unknown = [(uid, one) for uid, one in self._bulk_row(org_id, bulk_id).items.items() if one.succeeded is None]
         return [

@@ -38,10 +38,10 @@ class EntityVerbs(OutboxVerbs):
         self._tables.check_org(entity.org_id)
         name = (entity.org_id, entity.pipeline, entity.entity_id)
         row = self._tables.entities.get(name)
-        if expected_version != (_decode(row.document).version if row else 0):
+        if not _is_same(row, entity, expected_version):
             return False
         if row is None:
-            row = self._tables.entities[name] = EntityRow(len(self._tables.entities) + 1)
+            row = self._tables.entities[name] = EntityRow(self._next_entity_key())
         row.document = msgspec.json.encode(_storable(entity, expected_version + 1))
         if change is not None:
             row.history.append(replace(change, reason=storable(change.reason)))
@@ -49,6 +49,15 @@ class EntityVerbs(OutboxVerbs):
             await self.post(posted)
         if line is not None:
             self._tables.audit.append(line)
+        return True
+
+    async def delete_entity(self, entity: Entity, line: AuditLine) -> bool:
+        name = (entity.org_id, entity.pipeline, entity.entity_id)
+        row = self._tables.entities.get(name)
+        if row is None or not _is_same(row, entity, entity.version):
+            return False
+        del self._tables.entities[name]
+        self._tables.audit.append(line)
         return True
 
     async def entity(self, org_id: UUID, pipeline: str, entity_id: str) -> Entity:
@@ -87,6 +96,24 @@ class EntityVerbs(OutboxVerbs):
         oldest_first = sorted(((at, key, one) for at, key, one in dead if at < dead_before), key=lambda row: row[:2])
         return [one for _, _, one in islice(oldest_first, limit)]
 
+    async def clean_entities(
+        self, org_id: UUID, pipeline: str, status: str, before: Instant, cursor: str | None, limit: int
+    ) -> tuple[int, str | None]:
+        (after,) = cursors.read(cursor, cursors.KEY_MAX) or (0,)
+        window = [(key, one) for key, one in self._entities(org_id, pipeline) if key > after and one.status == status][
+            :limit
+        ]
+        aged = [one for _, one in window if one.changed_at < before]
+        for one in aged:
+            del self._tables.entities[org_id, pipeline, one.entity_id]
+        more = len(window) == limit and window[-1][1].created_at < before
+        return len(aged), cursors.write(window[-1][0]) if more else None
+
+    def _next_entity_key(self) -> int:
+        """They are kept in the order of their creation."""
+        newest = next(reversed(self._tables.entities.values()), None)
+        return newest.key + 1 if newest else 1
+
     def _entity_row(self, org_id: UUID, pipeline: str, entity_id: str) -> EntityRow:
         row = self._tables.entities.get((org_id, pipeline, entity_id))
         if row is None:
@@ -109,6 +136,14 @@ class EntityVerbs(OutboxVerbs):
         return (posting is not None and posting.refused_at is None) or any(
             one.state in OPEN_STATES and one.endpoint_id in endpoint_ids for one in owed
         )
+
+
+def _is_same(row: EntityRow | None, entity: Entity, version: int) -> bool:
+    """Nobody was faster, and it is not a later one that was given its name."""
+    if row is None:
+        return version == 0
+    kept = _decode(row.document)
+    return (kept.version, kept.created_at) == (version, entity.created_at)
 
 
 def _storable(entity: Entity, version: int) -> Entity:

@@ -13,6 +13,7 @@ from doorstep.model.posting import Posting
 from doorstep.stores.bounds import OUTBOX_BYTES_MAX
 from doorstep.stores.foreign import family_of
 from doorstep.stores.memory.tables import Tables
+from doorstep.stores.transactions import check_transaction, check_transaction_async
 from doorstep.stores.weight import fitting
 
 
@@ -22,10 +23,18 @@ class OutboxVerbs:
     _tables: Tables
 
     def post_on(self, connection: object, posting: Posting, wake: Callable[[], None]) -> Awaitable[None] | None:
-        """At once: there is no database that a transaction of the program could share with this store."""
+        """Whether it commits is not looked at: there is no database that a transaction could share with this store."""
+        if family_of(connection).asynchronous:
+            return self._post_when_awaited(connection, posting, wake)
+        check_transaction(connection)
         self._add_postings([posting])
         wake()
-        return _done() if family_of(connection).asynchronous else None
+        return None
+
+    async def _post_when_awaited(self, connection: object, posting: Posting, wake: Callable[[], None]) -> None:
+        await check_transaction_async(connection)
+        self._add_postings([posting])
+        wake()
 
     async def post(self, postings: Sequence[Posting]) -> None:
         self._add_postings(postings)
@@ -49,6 +58,23 @@ class OutboxVerbs:
 
     async def refused(self, limit: int) -> list[Posting]:
         return list(islice((row for row in self._tables.outbox.values() if row.refused_at is not None), limit))
+
+    async def put_back(self, event_ids: Sequence[UUID]) -> list[Posting]:
+        found = self._refused_among(event_ids)
+        for row in found:
+            self._tables.outbox[row.event_id] = replace(row, refused_at=None, refusal=None)
+        self._tell_posted()
+        return found
+
+    async def discard(self, event_ids: Sequence[UUID]) -> list[Posting]:
+        found = self._refused_among(event_ids)
+        for row in found:
+            del self._tables.outbox[row.event_id]
+        return found
+
+    def _refused_among(self, event_ids: Sequence[UUID]) -> list[Posting]:
+        rows = (self._tables.outbox.get(event_id) for event_id in dict.fromkeys(event_ids))
+        return [row for row in rows if row is not None and row.refused_at is not None]
 
     async def hold_outbox(self, holder: str, now: Instant, until: Instant) -> bool:
         held_by, held_until = self._tables.outbox_held
@@ -75,7 +101,3 @@ class OutboxVerbs:
     def _tell_posted(self) -> None:
         for wake in self._tables.posted_wakes:
             wake()
-
-
-async def _done() -> None:
-    """Nothing is left to wait for."""

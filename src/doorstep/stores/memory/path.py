@@ -107,8 +107,10 @@ class PathVerbs:
         if first is not None:
             return first
         event = submission.event
-        kept = self._tables.events.get(event.event_id) or self._keep(submission)
-        receipt = Receipt(Verdict.ACCEPTED, event.event_id, kept.event.created_at, kept.accepted_deliveries)
+        known = self._tables.events.get(event.event_id)
+        kept = known or self._keep(submission)
+        figures = (event.event_id, kept.event.created_at, kept.accepted_deliveries)
+        receipt = Receipt(Verdict.ACCEPTED, *figures, known=known is not None)
         if submission.idempotency_key is not None:
             slot = (event.org_id, submission.idempotency_key)
             self._tables.idempotency[slot] = (now + DAY, submission.fingerprint, receipt)

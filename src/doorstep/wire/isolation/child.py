@@ -5,6 +5,7 @@ Plain functions run in the main thread, async ones in an event loop beside it th
 
 from __future__ import annotations
 
+import contextlib
 import inspect
 import os
 import resource
@@ -37,6 +38,9 @@ def main() -> None:
     _outlive_signals()
     orders = decoded(read_frame(link), Orders)
     sys.path[:] = orders.search_path
+    if orders.folder is not None:
+        with contextlib.suppress(OSError):  # it is gone: then nothing in it is needed
+            os.chdir(orders.folder)
     bench = _Bench(orders)
     _end_with_worker(link, bench)
     link.sendall(framed(bench.prepare()))
@@ -103,7 +107,8 @@ class _Bench:
 
 
 def _unloadable(error: BaseException) -> Failure:
-    return Failure(Code.HANDLER_CRASHED, f"{type(error).__name__}: {error}", detail=failure_of(error, b"").detail)
+    """Its own words, which may quote anything that it found in its environment, are for operators."""
+    return Failure(Code.HANDLER_CRASHED, f"it raised {type(error).__name__}.", detail=failure_of(error, b"").detail)
 
 
 async def _outcome(result: Awaitable[object]) -> tuple[object, BaseException | None]:

@@ -29,6 +29,7 @@ class Orders(Noun, frozen=True, kw_only=True):
 
     place: Place
     search_path: list[str]
+    folder: str | None
     memory_mb_max: int | None
     body_bytes_max: int
 
@@ -40,6 +41,8 @@ class Report(Noun, frozen=True):
     failure: Failure | None = None
     worn: bool = False
     """The process has come to the end of its memory, and should be replaced."""
+    begun: bool = True
+    """False where the process died before it had heard of the attempt."""
 
 
 def framed(message: object) -> bytes:

@@ -5,16 +5,22 @@ from __future__ import annotations
 import asyncio
 import os
 import sys
+import traceback
 from collections import deque
 from collections.abc import Callable
 
 from doorstep.model.noun import Noun
-from doorstep.model.outcome import Failure
+from doorstep.model.outcome import Code, Failure
 from doorstep.wire.isolation.frames import Orders, Report
 from doorstep.wire.isolation.places import Place
 from doorstep.wire.isolation.process import Crashed, HandlerProcess
 
 _IDLE_SECONDS = 60.0
+_PAUSE_SECONDS = 0.1
+_PAUSE_SECONDS_MAX = 5.0
+"""Before another process is started after one that could not be, doubled each time."""
+_CLOSE_SECONDS_MAX = 10.0
+"""Longer than the end of any process takes, by far if it is killed."""
 
 
 def cores() -> int:
@@ -27,19 +33,22 @@ class Isolation(Noun, frozen=True, kw_only=True):
 
     place: Place
     processes_max: int
+    folder: str | None = None
+    """Where its processes start, if not where the worker happens to be by then: a program has relative paths."""
     memory_mb_max: int | None = None
 
 
 class Job:
     """One attempt to be made. `begun` is called when a process takes it, `ended` at most once after that or instead."""
 
-    __slots__ = ("begun", "ended", "process", "received")
+    __slots__ = ("begun", "ended", "given_up", "process", "received")
 
     def __init__(self, received: bytes, begun: Callable[[], None], ended: Callable[[Report], None]) -> None:
         self.received = received
         self.begun = begun
         self.ended = ended
         self.process: HandlerProcess | None = None
+        self.given_up = False
 
 
 class ProcessPool:
@@ -48,7 +57,8 @@ class ProcessPool:
     def __init__(self, isolation: Isolation, body_bytes_max: int) -> None:
         self._orders = Orders(
             place=isolation.place,
-            search_path=sys.path,
+            search_path=[str(folder) for folder in sys.path],
+            folder=isolation.folder,
             memory_mb_max=isolation.memory_mb_max,
             body_bytes_max=body_bytes_max,
         )
@@ -57,10 +67,14 @@ class ProcessPool:
         self._idle: list[asyncio.Future[Job | None]] = []
         """One for each process that waits for a job; the one that was used last is used next."""
         self._starting = 0
+        self._pause_seconds = 0.0
+        self._pausing = False
         self._busy: set[HandlerProcess] = set()
         """Also those that are only starting."""
         self._serving: set[asyncio.Task[None]] = set()
         self._closed = False
+        self.trouble = ""
+        """Why the last process could not start; empty if it could."""
 
     def submit(self, job: Job) -> None:
         """Have it done as soon as there is a process for it."""
@@ -72,6 +86,7 @@ class ProcessPool:
 
     def give_up(self, job: Job) -> None:
         """Nobody waits for this job any more: it is not begun, or its process is ended with it."""
+        job.given_up = True
         if job.process is not None:
             job.process.kill()
         elif job in self._jobs:
@@ -86,10 +101,16 @@ class ProcessPool:
         while self._idle:
             self._idle.pop().set_result(None)
         if self._serving:
-            await asyncio.wait(self._serving)
+            _, left = await asyncio.wait(self._serving, timeout=_CLOSE_SECONDS_MAX)
+            for task in left:
+                task.cancel()
+
+    # -- processes -----------------------------------------------------------------------------------------
 
     def _grow(self) -> None:
-        if len(self._jobs) <= self._starting or len(self._serving) >= self._processes_max or self._closed:
+        if len(self._jobs) <= self._starting or len(self._serving) >= self._processes_max:
+            return
+        if self._pausing or self._closed:
             return
         self._starting += 1
         task = asyncio.get_running_loop().create_task(self._serve(), name="doorstep-handler-process")
@@ -101,39 +122,75 @@ class ProcessPool:
         self._grow()
 
     async def _serve(self) -> None:
-        """The life of one process: job after job, until it dies, is ended, or has nothing to do for long."""
-        process, job = HandlerProcess(), None
+        """The life of one process, which is ended whatever happens; what nobody foresaw costs a job, not the pool."""
+        process = HandlerProcess()
         self._busy.add(process)
         try:
-            await self._start(process)
-            while job := await self._next(process):
-                job.process = process
-                job.begun()
-                report = await process.attempt(job.received)
-                job.ended(report)
-                if report.worn:
-                    break
-        except Crashed as crash:
-            self._fail(job, crash.failure)
+            if await self._start(process):
+                await self._work(process)
         finally:
             self._busy.discard(process)
             await process.end()
 
-    async def _start(self, process: HandlerProcess) -> None:
+    async def _start(self, process: HandlerProcess) -> bool:
+        """A process that could not even start fails the job that it was started for."""
         try:
             await process.start(self._orders)
+        except Exception as error:  # noqa: BLE001
+            failure = _failure(error)
+            self.trouble = failure.message
+            self._pause()
+            if self._jobs:
+                self._jobs.popleft().ended(Report(failure=failure))
+            return False
         finally:
             self._starting -= 1
+        self.trouble, self._pause_seconds = "", 0.0
+        return True
+
+    def _pause(self) -> None:
+        self._pause_seconds = min(max(_PAUSE_SECONDS, 2 * self._pause_seconds), _PAUSE_SECONDS_MAX)
+        self._pausing = True
+        asyncio.get_running_loop().call_later(self._pause_seconds, self._go_on)
+
+    def _go_on(self) -> None:
+        self._pausing = False
+        for _ in range(self._processes_max):
+            self._grow()
+
+    # -- jobs ----------------------------------------------------------------------------------------------
+
+    async def _work(self, process: HandlerProcess) -> None:
+        """Job after job, until it dies, is ended, or has nothing to do for long."""
+        while job := await self._next(process):
+            if job.given_up or self._closed:
+                continue
+            if process.dead:  # of something else than this job, which another process will do
+                self._jobs.appendleft(job)
+                return
+            report = await self._attempt(job, process)
+            job.ended(report)
+            if report.worn:
+                return
+
+    async def _attempt(self, job: Job, process: HandlerProcess) -> Report:
+        job.process = process
+        job.begun()
+        try:
+            return await process.attempt(job.received)
+        except Exception as error:  # noqa: BLE001
+            return Report(failure=_failure(error), worn=True, begun=not isinstance(error, Crashed) or error.heard)
 
     async def _next(self, process: HandlerProcess) -> Job | None:
         if self._jobs:
             return self._jobs.popleft()
-        if self._closed:
+        if self._closed or process.dead:
             return None
         loop = asyncio.get_running_loop()
         offer: asyncio.Future[Job | None] = loop.create_future()
         self._idle.append(offer)
         self._busy.discard(process)
+        process.on_death(lambda: self._let_go(offer))
         timer = loop.call_later(_IDLE_SECONDS, self._let_go, offer)
         try:
             return await offer
@@ -146,9 +203,9 @@ class ProcessPool:
             self._idle.remove(offer)
             offer.set_result(None)
 
-    def _fail(self, job: Job | None, failure: Failure) -> None:
-        """A process that could not even start fails the job that it was started for."""
-        if job is None and self._jobs:
-            job = self._jobs.popleft()
-        if job is not None:
-            job.ended(Report(failure=failure))
+
+def _failure(error: Exception) -> Failure:
+    if isinstance(error, Crashed):
+        return error.failure
+    message = f"The handler's process could not be used: {type(error).__name__}."
+    return Failure(Code.HANDLER_CRASHED, message, detail="".join(traceback.format_exception(error)))

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from collections.abc import Mapping
 
 from doorstep.errors import ConfigError
@@ -37,7 +38,16 @@ def isolations(
         name: Isolation(
             place=place_of(name, handlers[name], owner, app),
             processes_max=wish.processes_max or cores(),
+            folder=_folder(),
             memory_mb_max=wish.memory_mb_max,
         )
         for name, wish in wishes.items()
     }
+
+
+def _folder() -> str | None:
+    """Where the worker is when it starts; None where that is gone."""
+    try:
+        return os.getcwd()
+    except OSError:
+        return None

@@ -27,6 +27,7 @@ _decode = msgspec.json.Decoder(Bulk).decode
 _ADD = insert(bulks)
 _READ = select(bulks.c.document).join(orgs, orgs.c.id == bulks.c.org_id).where(IN_ORG)
 _ONE = _READ.where(bulks.c.uid == bindparam("bulk"))
+_KEY = select(bulks.c.id).where(bulks.c.uid == bindparam("bulk"))
 _PAGE = (
     select(bulks.c.id, bulks.c.document)
     .join(orgs, orgs.c.id == bulks.c.org_id)
@@ -168,6 +169,12 @@ def _collect(key: int) -> Script[tuple[int, int]]:
         for part in parts(items):
             yield ask(_KNOW, key=key, keys=part, new_succeeded=well)
     return len(ended[True]), len(ended[False])
+
+
+def bulk_has_results(org_id: UUID, bulk_id: UUID) -> Script[bool]:
+    yield from bulk(org_id, bulk_id)
+    ((key,),) = yield ask(_KEY, bulk=bulk_id)
+    return bool((yield ask(_ENDED, key=key, most=1)))
 
 
 def bulk_under_way(org_id: UUID, bulk_id: UUID) -> Script[list[UnderWay]]:

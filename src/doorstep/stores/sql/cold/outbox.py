@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from uuid import UUID
 
 import msgspec
-from sqlalchemy import bindparam, exists, func, insert, select, text, update
+from sqlalchemy import Delete, Update, bindparam, delete, exists, func, insert, null, select, text, update
 
 from doorstep.clock import Instant
 from doorstep.model.posting import Posting, PostingOptions
@@ -14,6 +14,7 @@ from doorstep.stores.bounds import OUTBOX_BYTES_MAX
 from doorstep.stores.sql.cold.moves import parts
 from doorstep.stores.sql.cold.rows import IN_ORG
 from doorstep.stores.sql.cold.script import Row, Script, Values, ask, each
+from doorstep.stores.sql.posting.row import COLUMNS, values_of
 from doorstep.stores.sql.schema import POSTED, events, orgs
 from doorstep.stores.sql.schema import outbox as outbox_rows
 from doorstep.stores.weight import fitting
@@ -30,6 +31,10 @@ _ABOVE = _O.id > bindparam("floor")
 _SIZES = select(_O.id, func.length(_O.payload)).where(text(POSTED), _ABOVE).order_by(_O.id).limit(bindparam("most"))
 _FIRST = _POSTING.where(text(POSTED), _ABOVE, _O.id <= bindparam("last")).order_by(_O.id)
 _REFUSED = _POSTING.where(_O.refused_at.is_not(None)).order_by(_O.id).limit(bindparam("most"))
+_OF_REFUSED = (_UIDS, _O.refused_at.is_not(None))
+_LOCK_REFUSED = _POSTING.where(*_OF_REFUSED).order_by(_O.id).with_for_update()
+_PUT_BACK = update(outbox_rows).where(*_OF_REFUSED).values(refused_at=null(), refusal=null())
+_DISCARD = delete(outbox_rows).where(*_OF_REFUSED)
 _ACCEPTED = exists().where(events.c.org_id == orgs.c.id, events.c.uid == _O.uid)
 _SHOWN = _POSTING.join(orgs, orgs.c.uid == _O.org_uid).where(IN_ORG, _UIDS, ~_ACCEPTED)
 
@@ -72,6 +77,23 @@ def refused(limit: int) -> Script[list[Posting]]:
     return [posting_from(row) for row in (yield ask(_REFUSED, most=limit))]
 
 
+def put_back(event_ids: Sequence[UUID]) -> Script[list[Posting]]:
+    return (yield from _change_refused(_PUT_BACK, event_ids))
+
+
+def discard(event_ids: Sequence[UUID]) -> Script[list[Posting]]:
+    return (yield from _change_refused(_DISCARD, event_ids))
+
+
+def _change_refused(change: Update | Delete, event_ids: Sequence[UUID]) -> Script[list[Posting]]:
+    """What was changed, as it was before. Locked first: two may do this at once, and each row counts for one of them."""
+    found: list[Posting] = []
+    for part in parts(list(dict.fromkeys(event_ids))):
+        found += [posting_from(row) for row in (yield ask(_LOCK_REFUSED, uids=part))]
+        yield ask(change, uids=part)
+    return found
+
+
 def shown_of(org_id: UUID, event_ids: Sequence[UUID]) -> Script[list[Posting]]:
     """Those of the events that are in the outbox and not accepted yet."""
     found: list[Posting] = []
@@ -81,25 +103,28 @@ def shown_of(org_id: UUID, event_ids: Sequence[UUID]) -> Script[list[Posting]]:
 
 
 def row_of(posting: Posting) -> Values:
-    return {
-        "uid": posting.event_id,
-        "org_uid": posting.org_id,
-        "event_type": posting.event_type,
-        "payload": posting.payload,
-        "options": msgspec.json.encode(posting.options).decode(),
-        "created_at": posting.created_at,
-    }
+    return dict(zip(COLUMNS, values_of(posting), strict=True))
 
 
 def posting_from(row: Row) -> Posting:
     event_id, org_id, event_type, payload, created_at, options, refused_at, refusal = row
+    said, flaw = _options_from(options)
     return Posting(
         event_id=event_id,
         org_id=org_id,
         event_type=event_type,
-        payload=bytes(payload),
+        payload=payload.encode() if isinstance(payload, str) else bytes(payload),
         created_at=created_at,
-        options=_decode_options(options),
+        options=said,
         refused_at=refused_at,
         refusal=refusal,
+        flaw=flaw,
     )
+
+
+def _options_from(text: str) -> tuple[PostingOptions, str | None]:
+    """Anybody may write into the table: one row that cannot be read must not keep the others from being."""
+    try:
+        return _decode_options(text), None
+    except (msgspec.MsgspecError, TypeError, UnicodeError) as error:
+        return PostingOptions(), f"cannot be read: {error}"

@@ -32,6 +32,7 @@ from doorstep.stores.sql.cold import (
     cleaning,
     deleting,
     entities,
+    entity_lists,
     house,
     keys,
     operators,
@@ -78,6 +79,17 @@ class ColdVerbs(ABC):
 
     async def refused(self, limit: int) -> list[Posting]:
         return await self._read(None, outbox_scripts.refused, limit)
+
+    async def put_back(self, event_ids: Sequence[UUID]) -> list[Posting]:
+        found = await self._write(None, outbox_scripts.put_back, event_ids)
+        self.tell_posted()
+        return found
+
+    async def discard(self, event_ids: Sequence[UUID]) -> list[Posting]:
+        return await self._write(None, outbox_scripts.discard, event_ids)
+
+    @abstractmethod
+    def tell_posted(self) -> None: ...
 
     # -- endpoints and circuits ----------------------------------------------------------------------------
 
@@ -152,6 +164,9 @@ class ColdVerbs(ABC):
     ) -> BulkStep | None:
         return await self._write(bulk.org_id, bulk_scripts.step_bulk, bulk, expected_version, act, line)
 
+    async def bulk_has_results(self, org_id: UUID, bulk_id: UUID) -> bool:
+        return await self._read(org_id, bulk_scripts.bulk_has_results, org_id, bulk_id)
+
     async def bulk_under_way(self, org_id: UUID, bulk_id: UUID) -> list[UnderWay]:
         return await self._read(org_id, bulk_scripts.bulk_under_way, org_id, bulk_id)
 
@@ -170,6 +185,9 @@ class ColdVerbs(ABC):
     ) -> bool:
         return await self._write(entity.org_id, entities.put_entity, entity, expected_version, change, posted, line)
 
+    async def delete_entity(self, entity: Entity, line: AuditLine) -> bool:
+        return await self._write(entity.org_id, entities.delete_entity, entity, line)
+
     async def entity(self, org_id: UUID, pipeline: str, entity_id: str) -> Entity:
         return await self._read(org_id, entities.entity, org_id, pipeline, entity_id)
 
@@ -179,18 +197,23 @@ class ColdVerbs(ABC):
     async def list_entities(
         self, org_id: UUID, wanted: EntityFilter, cursor: str | None = None, limit: int = 50
     ) -> Page[Entity]:
-        return await self._read(org_id, entities.list_entities, org_id, wanted, cursor, limit)
+        return await self._read(org_id, entity_lists.list_entities, org_id, wanted, cursor, limit)
 
     async def adrift(
         self, org_id: UUID, pipeline: str, endpoint_ids: Sequence[UUID], cursor: str | None, limit: int
     ) -> Page[Entity]:
-        return await self._read(org_id, entities.adrift, org_id, pipeline, endpoint_ids, cursor, limit)
+        return await self._read(org_id, entity_lists.adrift, org_id, pipeline, endpoint_ids, cursor, limit)
 
     async def expecting(self, org_id: UUID, pipeline: str, event_ids: Sequence[UUID]) -> list[Entity]:
-        return await self._read(org_id, entities.expecting, org_id, pipeline, event_ids)
+        return await self._read(org_id, entity_lists.expecting, org_id, pipeline, event_ids)
 
     async def untouched(self, org_id: UUID, pipeline: str, dead_before: Instant, limit: int) -> list[Entity]:
-        return await self._read(org_id, entities.untouched, org_id, pipeline, dead_before, limit)
+        return await self._read(org_id, entity_lists.untouched, org_id, pipeline, dead_before, limit)
+
+    async def clean_entities(
+        self, org_id: UUID, pipeline: str, status: str, before: Instant, cursor: str | None, limit: int
+    ) -> tuple[int, str | None]:
+        return await self._write(org_id, entity_lists.clean_entities, org_id, pipeline, status, before, cursor, limit)
 
     # -- reading -------------------------------------------------------------------------------------------
 

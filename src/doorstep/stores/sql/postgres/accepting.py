@@ -47,12 +47,12 @@ WITH event AS MATERIALIZED (
     WHERE event_ids[d.n] IS NOT NULL
 )
 SELECT (SELECT value FROM doorstep_marks WHERE name = 'routing'),
-       ARRAY(SELECT uid FROM event WHERE id NOT IN (SELECT id FROM kept))
+       ARRAY(SELECT n FROM event WHERE id NOT IN (SELECT id FROM kept))
 """
 """Deliveries name their event by its place in the arrays: a subscript is cheaper than a join of 500 by 500.
 
-Answers with the routing version and with the events that were there already: the repetition of a call whose answer
-was lost. Nothing is added for those."""
+Answers with the routing version and with the places of events that were there already: the repetition of a call whose
+answer was lost. Nothing is added for those."""
 
 WAIT_FOR_TURNS = f"""
 SELECT pg_advisory_xact_lock(turn) FROM (
@@ -159,7 +159,7 @@ class Intake:
         if batches := self._batches(new):
             await connection.execute(MARK_BATCHES, *map(list, zip(*batches)))
         if repeated:
-            await self._correct(connection, receipts, new, set(repeated))
+            await self._correct(connection, receipts, [new[number - 1] for number in repeated])
         return receipts
 
     def _sort_out(self, firsts: dict[Slot, First]) -> tuple[list[Receipt], list[int]]:
@@ -240,14 +240,11 @@ class Intake:
             if delivery.batch
         ]
 
-    async def _correct(
-        self, connection: Connection, receipts: list[Receipt], places: Sequence[int], repeated: set[UUID]
-    ) -> None:
+    async def _correct(self, connection: Connection, receipts: list[Receipt], known: Sequence[int]) -> None:
         """An event that was there already is answered with the figures it was accepted with."""
-        known = [place for place in places if self._submissions[place].event.event_id in repeated]
         uids = [self._submissions[place].event.event_id for place in known]
         rows = await connection.fetch(READ_EVENTS, [self._orgs[place] for place in known], uids)
-        kept = {row[0]: Receipt(Verdict.ACCEPTED, *row) for row in rows}
+        kept = {row[0]: Receipt(Verdict.ACCEPTED, row[0], row[1], row[2], known=True) for row in rows}
         for place, uid in zip(known, uids):
             receipts[place] = kept[uid]
 

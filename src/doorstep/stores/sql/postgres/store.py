@@ -20,7 +20,7 @@ from uuid import UUID
 import asyncpg
 from asyncpg.exceptions import InvalidAuthorizationSpecificationError, InvalidCatalogNameError
 
-from doorstep.clock import Instant
+from doorstep.clock import SECOND, Instant
 from doorstep.errors import ConfigError
 from doorstep.model.act import Act, ActKind, ActResult, AuditLine
 from doorstep.model.bulk import Bulk, BulkStep
@@ -216,7 +216,7 @@ class PostgresStore(ColdVerbs):
         )
 
     async def hold_outbox(self, holder: str, now: Instant, until: Instant) -> bool:
-        return await self._wakeups.hold(OUTBOX_LOCK)
+        return await self._wakeups.hold(OUTBOX_LOCK, (until - now) / SECOND)
 
     async def leave_outbox(self, holder: str) -> None:
         await self._wakeups.leave(OUTBOX_LOCK)

@@ -9,6 +9,7 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Awaitable, Callable
 from contextlib import suppress
+from time import monotonic
 from typing import TypeAlias
 
 import asyncpg
@@ -22,13 +23,20 @@ CHECK_SECONDS = 10.0
 """How often the connection is asked whether it still lives: a machine that vanished closes nothing."""
 RECONNECT_SECONDS = (0.1, 0.2, 0.5, 1.0, 2.0)
 
+END_SILENT_HOLDER = """
+SELECT bool_or(pg_terminate_backend(pid)) FROM pg_locks JOIN pg_stat_activity USING (pid)
+WHERE locktype = 'advisory' AND objsubid = 1 AND granted AND datname = current_database() AND database = datid
+  AND (classid::bigint << 32) | objid::bigint = {lock}
+  AND state_change < clock_timestamp() - interval '{seconds} seconds'
+"""
+
 Listener: TypeAlias = "asyncpg.Connection[asyncpg.Record]"
 
 
 class Wakeups:
     """One connection that listens and notifies, made again whenever it is lost."""
 
-    def __init__(self, connect: Callable[[], Awaitable[Listener]]) -> None:
+    def __init__(self, connect: Callable[[], Awaitable[Listener]], elapsed: Callable[[], float] = monotonic) -> None:
         self._connect = connect
         self._wakes: dict[str, list[Callable[[], None]]] = {WORK: [], POSTED: []}
         self._connection: Listener | None = None
@@ -38,6 +46,8 @@ class Wakeups:
         self._notifying: asyncio.Task[None] | None = None
         self._untold: set[str] = set()
         self._held: set[str] = set()
+        self._elapsed = elapsed
+        self._look_at = 0.0
 
     def add(self, wake: Callable[[], None], channel: str = WORK) -> None:
         self._wakes[channel].append(wake)
@@ -64,17 +74,29 @@ class Wakeups:
         while self._untold:
             await self._ask(f"NOTIFY {self._untold.pop()}")
 
-    async def hold(self, lock: str) -> bool:
+    async def hold(self, lock: str, span_seconds: float) -> bool:
         """Take an advisory lock that lives as long as the connection; True also without one, for it guards nothing.
 
-        `lock` is the lock's key, as an expression.
+        `lock` is the lock's key, as an expression. Whoever has it must ask again within the span: a process that is
+        frozen, or a machine that vanished, keeps its connection for hours.
         """
         if lock in self._held:
+            await self._ask("SELECT 1")  # a sign of life
             return True
         taken = await self._ask(f"SELECT pg_try_advisory_lock({lock})")
         if taken:
             self._held.add(lock)
-        return taken is not False
+        return taken is not False or await self._freed(lock, span_seconds)
+
+    async def _freed(self, lock: str, span_seconds: float) -> bool:
+        """Whether its holder gave no sign of life for so long; its connection is ended. Looked at once a span."""
+        if self._elapsed() < self._look_at:
+            return False
+        self._look_at = self._elapsed() + span_seconds
+        try:
+            return bool(await self._ask(END_SILENT_HOLDER.format(lock=lock, seconds=span_seconds)))
+        except asyncpg.InsufficientPrivilegeError:
+            return True  # it is silent, but not ours to end; two may forward
 
     async def leave(self, lock: str) -> None:
         if lock in self._held:

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from typing import Any
 
-from doorstep.stores.foreign import no_transaction
 from doorstep.stores.sql.posting.row import Letter
+from doorstep.stores.transactions import check_transaction
 
 _MARKS = ("%s",) * 6
 
@@ -13,8 +13,7 @@ _MARKS = ("%s",) * 6
 def insert(connection: Any, letter: Letter) -> None:
     """Inside `transaction.atomic`, or with autocommit turned off."""
     letter.check_dialect(connection.vendor)
-    if connection.get_autocommit():
-        raise no_transaction()
+    check_transaction(connection)
     with connection.cursor() as cursor:
         cursor.execute(letter.statement(*_MARKS), letter.values())
     _wake_after_commit(connection, letter)

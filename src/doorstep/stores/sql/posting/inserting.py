@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Awaitable, Callable, Iterator
 from contextlib import contextmanager
 from importlib import import_module
 
-from doorstep.errors import DoorstepError
 from doorstep.model.posting import Posting
 from doorstep.stores.foreign import family_of
 from doorstep.stores.sql.posting.row import TABLE, Letter, Slot
@@ -26,6 +26,9 @@ _HOMES = {
     "django": "django_connections.insert",
 }
 """By family: the module, and its function of a connection and a letter."""
+
+_NO_SUCH_TABLE, _NOT_ALLOWED = "42P01", "42501"
+_NO_TABLE_OF_SQLITE = re.compile(rf"no such table: (\w+\.)?{TABLE}\b")
 
 _found: dict[str, Callable[[object, Letter], Awaitable[None] | None]] = {}
 
@@ -53,9 +56,18 @@ def _noted() -> Iterator[None]:
     try:
         yield
     except Exception as error:
-        if TABLE in str(error) and not isinstance(error, DoorstepError):
+        if _is_shut(error):
             error.add_note(
                 f"{TABLE} is the table of Doorstep that events are sent through on your own connection: its role needs"
                 " INSERT on it; if it is not there, run `doorstep migrate` on this very database"
             )
         raise
+
+
+def _is_shut(error: Exception) -> bool:
+    """As PostgreSQL's codes say it, in whatever language it words them; SQLite has only words."""
+    for one in (error, getattr(error, "orig", None), error.__cause__):
+        code = getattr(one, "sqlstate", None) or getattr(one, "pgcode", None)
+        if code is not None:
+            return code in (_NO_SUCH_TABLE, _NOT_ALLOWED)
+    return _NO_TABLE_OF_SQLITE.search(str(error)) is not None

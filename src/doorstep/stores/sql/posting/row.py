@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from functools import lru_cache
 from typing import NamedTuple
+from uuid import UUID
 
 import msgspec
 
@@ -44,16 +45,22 @@ class Letter(NamedTuple):
 
     def values(self) -> tuple[object, ...]:
         """In the order of COLUMNS, with ids as the dialect keeps them."""
-        posting = self.posting
-        native = self.slot.dialect == POSTGRESQL
-        return (
-            posting.event_id if native else posting.event_id.bytes,
-            posting.org_id if native else posting.org_id.bytes,
-            posting.event_type,
-            posting.payload,
-            msgspec.json.encode(posting.options).decode(),
-            posting.created_at,
-        )
+        values = values_of(self.posting)
+        if self.slot.dialect == POSTGRESQL:
+            return values
+        return tuple(value.bytes if isinstance(value, UUID) else value for value in values)
+
+
+def values_of(posting: Posting) -> tuple[object, ...]:
+    """In the order of COLUMNS."""
+    return (
+        posting.event_id,
+        posting.org_id,
+        posting.event_type,
+        posting.payload,
+        msgspec.json.encode(posting.options).decode(),
+        posting.created_at,
+    )
 
 
 @lru_cache

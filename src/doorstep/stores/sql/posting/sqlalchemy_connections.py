@@ -15,9 +15,9 @@ from sqlalchemy.engine import Connection
 from sqlalchemy.ext.asyncio import AsyncConnection, AsyncSession
 from sqlalchemy.orm import Session
 
-from doorstep.stores.foreign import no_transaction
 from doorstep.stores.sql.posting.row import COLUMNS, TABLE, Letter
 from doorstep.stores.sql.schema import outbox
+from doorstep.stores.transactions import check_transaction
 
 _WAKES = "doorstep_wakes"
 """Under this name a session remembers whom it wakes."""
@@ -52,17 +52,9 @@ def insert_in_async_scoped_session(scoped: Any, letter: Letter) -> Awaitable[Non
 
 def _insert(connection: Connection, letter: Letter) -> None:
     letter.check_dialect(connection.dialect.name)
-    if _commits_each(connection):
-        raise no_transaction()
+    check_transaction(connection)
     row = dict(zip(COLUMNS, letter.values(), strict=True))
     connection.execute(_statement(letter.slot.schema), row)
-
-
-def _commits_each(connection: Connection) -> bool:
-    """As it was told to, by option or when its engine was made. The driver's own mode says nothing: programs turn that
-    off to begin by themselves, as SQLAlchemy advises for SQLite."""
-    of_engine = getattr(connection.dialect, "_on_connect_isolation_level", None)
-    return connection.get_execution_options().get("isolation_level", of_engine) == "AUTOCOMMIT"
 
 
 @lru_cache

@@ -125,7 +125,7 @@ def _keep_events(connection: sqlite3.Connection, newcomers: Sequence[_Newcomer])
         event_id = submission.event.event_id
         found, created_at, count = connection.execute(KEPT_EVENT, (org_key, event_id.bytes)).fetchone()
         if found != key:
-            kept[place] = Receipt(Verdict.ACCEPTED, event_id, created_at, count)
+            kept[place] = Receipt(Verdict.ACCEPTED, event_id, created_at, count, known=True)
     return kept
 
 

@@ -7,6 +7,7 @@ import sqlite3
 import time
 from collections.abc import Awaitable, Callable, Sequence
 from functools import partial
+from pathlib import Path
 from typing import ParamSpec, TypeVar
 from uuid import UUID
 
@@ -41,8 +42,8 @@ class SqliteStore(ColdVerbs):
     def __init__(self, path: str) -> None:
         if not path or path.startswith(":"):
             raise ConfigError(f"a SQLite store needs a file, got {path!r}; for a store without one use memory://")
-        self._path = path
-        self._directory = Directory(path)
+        self._path = str(Path(path).absolute())  # once: the program may go to another folder, or its folder may go
+        self._directory = Directory(self._path)
         self._accept_all = partial(accepting.accept, directory=self._directory)
         self._wakes: list[Callable[[], None]] = []
         self._holding = outbox.Holding()

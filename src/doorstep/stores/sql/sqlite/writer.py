@@ -2,7 +2,8 @@
 
 Nothing is answered before its commit. A job that fails is undone alone; if the file or the disk fails, the whole
 group is, the connection is thrown away and opened anew for the next one: nothing is ever answered from memory.
-Between groups the log is moved into the file; if the disk fails there, the next group waits until it has been healed.
+Between groups the log is moved into the file; if the disk fails there, nothing is done until it has been healed. Where
+that means to write the whole file again, whoever asks meanwhile is refused at once.
 """
 
 from __future__ import annotations
@@ -68,6 +69,8 @@ class Writer:
 
     async def request(self, work: Work, request: object, *, durable: bool = True) -> Any:
         """The same for work that does many requests at once."""
+        if self._connection.rewriting:
+            raise _being_rewritten(self._path)
         answer: asyncio.Future[Any] = self._loop.create_future()
         self._jobs.put(Job(work, request, durable, answer))
         return await answer
@@ -92,17 +95,29 @@ class Writer:
             group, more = self._next_group()
             if group:
                 self._commit(group)
-                self._connection.checkpoint()  # its own group has been answered: only those who come meanwhile wait
-            self._look()
+            self._keep_fit(after_group=bool(group))
             if not more:
                 break
         self._close()
+
+    def _keep_fit(self, after_group: bool) -> None:
+        """Between groups, when all have been answered. Nothing that goes wrong here may end the thread."""
+        try:
+            if after_group:
+                self._connection.checkpoint()
+            rewriting = self._connection.rewriting
+            if rewriting and not self._jobs.empty():
+                return  # those who wait are told first
+            if rewriting or self._wake is not None:
+                self._look(self._connection.opened())
+        except Exception as error:  # noqa: BLE001 - the next group gets a new connection, or is told what is wrong
+            self._connection.failed(error)
 
     def _next_group(self) -> tuple[list[Job], bool]:
         """The jobs that wait, after waiting for the first; False once the last has come."""
         group: list[Job] = []
         try:
-            job = self._jobs.get(timeout=WATCH_SECONDS if self._wake else None)
+            job = self._jobs.get(timeout=WATCH_SECONDS if self._wake or self._connection.rewriting else None)
             while job is not None:
                 group.append(job)
                 if len(group) == GROUP_MAX:
@@ -114,6 +129,8 @@ class Writer:
 
     def _commit(self, group: Sequence[Job]) -> None:
         try:
+            if self._connection.rewriting:
+                raise _being_rewritten(self._path)
             with unavailable(self._path):
                 results = self._transact(self._connection.opened(), group)
         except Exception as error:  # noqa: BLE001 - whatever it is, every job is answered and the thread goes on
@@ -144,15 +161,10 @@ class Writer:
         except Exception as error:  # noqa: BLE001 - it is raised where the end is awaited
             self._unsettled = error
 
-    def _look(self) -> None:
+    def _look(self, connection: sqlite3.Connection) -> None:
         """The version of this connection counts the commits of all others, and none of its own."""
-        if self._wake is None:
-            return
-        try:
-            version = self._connection.opened().execute("PRAGMA data_version").fetchone()[0]
-        except sqlite3.Error as error:
-            return self._connection.failed(error)
-        if version != self._seen_version:
+        (version,) = connection.execute("PRAGMA data_version").fetchone()
+        if version != self._seen_version and self._wake is not None:
             self._seen_version = version
             self._tell(self._wake)
 
@@ -209,3 +221,7 @@ def _copy(error: Exception) -> Exception:
         told.__cause__ = error.__cause__
         return told
     return error
+
+
+def _being_rewritten(path: str) -> StoreUnavailable:
+    return StoreUnavailable(f"{path}: the disk failed, and the whole file is being written again; try again later")

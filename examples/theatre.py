@@ -1,4 +1,4 @@
-"""The stage that the examples play on: Doorstep with its HTTP API, a receiver, and a clock that leaps.
+"""The theatre that the examples play in: Doorstep with its HTTP API, a receiver, and a clock that leaps.
 
 All parts are real: the database, the API on a socket, the requests to the receiver, their signatures. Only the time is
 not: `pass_time` leaps from one due time to the next, so that a story about fifteen minutes takes none.
@@ -26,12 +26,12 @@ from doorstep.wire.http_transport import HttpTransport
 NOON = from_datetime(datetime(2026, 6, 1, 12, tzinfo=UTC))
 """When every story begins."""
 
-Story = Callable[["Stage"], Awaitable[None]]
+Story = Callable[["Theatre"], Awaitable[None]]
 Prepare = Callable[[Doorstep], None]
 """Registers the handlers of an example, before Doorstep is opened."""
 
 
-class Stage:
+class Theatre:
     """What a story has at hand."""
 
     def __init__(
@@ -80,21 +80,21 @@ async def _play(database_url: str, story: Story, prepare: Prepare) -> None:
 @asynccontextmanager
 async def staged(
     database_url: str, prepare: Prepare = lambda _: None, say: Callable[[str], object] = print, *, migrate: bool = True
-) -> AsyncIterator[Stage]:
-    """A stage on this database, with everything opened."""
+) -> AsyncIterator[Theatre]:
+    """A theatre on this database, with everything opened."""
     clock = FakeClock(NOON)
     settings = Settings(database_url=database_url, secret_key=new_secret_key(), allow_addresses="127.0.0.0/8")
     doorstep = Doorstep(settings, clock=clock)
     prepare(doorstep)
     async with AsyncExitStack() as opened:
         receiver = opened.enter_context(Receiver(clock))
-        await doorstep.open(migrate=migrate)
+        await doorstep.open(migrate=migrate, admin_key=True)
         opened.push_async_callback(doorstep.close)
         drainer = Drainer(doorstep, clock, HttpTransport(doorstep.guard, clock))
         drainer.open()
         opened.push_async_callback(drainer.close)
         url = await opened.enter_async_context(_served(doorstep))
-        yield Stage(doorstep, clock, receiver, drainer, url, say)
+        yield Theatre(doorstep, clock, receiver, drainer, url, say)
 
 
 @asynccontextmanager

@@ -1,0 +1,154 @@
+"""`doorstep outbox`: what was set aside in the outbox. It works on the database itself, whether anything runs or not."""
+
+from __future__ import annotations
+
+import asyncio
+import getpass
+from collections.abc import Awaitable, Callable, Coroutine, Sequence
+from typing import Annotated, Any, TypeVar
+from uuid import UUID
+
+import typer
+
+from doorstep.cli.asking import confirm
+from doorstep.cli.exits import exit_code_of
+from doorstep.cli.options import Database, Json, Limit, Reason, Yes, output_for, settings_from
+from doorstep.cli.output import Column, Output
+from doorstep.clock import AnchoredClock, Clock, to_iso
+from doorstep.config import Settings
+from doorstep.errors import ConfigError, NotFound
+from doorstep.model.posting import Posting
+from doorstep.path.outbox import Outbox
+from doorstep.stores.store import Store
+
+T = TypeVar("T")
+app = typer.Typer(no_args_is_help=True, help="See, put back or remove what was set aside in the outbox.")
+
+EventIds = Annotated[
+    list[UUID] | None, typer.Argument(metavar="EVENT_ID…", help="The ids of the events; `outbox list` shows them.")
+]
+All = Annotated[bool, typer.Option("--all", help="All that are set aside, up to a thousand.")]
+_ALL_MAX = 1_000
+_COLUMNS = (
+    Column("event", "event_id", whole=True),
+    Column("type", "event_type"),
+    Column("set aside", "refused_at"),
+    Column("why", "refusal"),
+)
+
+
+@app.command("list")
+def list_refused(database: Database = None, limit: Limit = 50, as_json: Json = False) -> None:
+    """List what can never be accepted as it is, the oldest first, with the reason."""
+
+    async def command(outbox: Outbox, output: Output) -> None:
+        rows = [_shown(posting) for posting in await outbox.refused(limit)]
+        output.listing({"refused": rows}, rows, _COLUMNS, "Nothing is set aside.")
+
+    _end(database, as_json, command)
+
+
+@app.command()
+def retry(
+    event_ids: EventIds = None,
+    every: All = False,
+    reason: Reason = None,
+    database: Database = None,
+    as_json: Json = False,
+) -> None:
+    """Put events back, once what kept them from being accepted is repaired.
+
+    Example: `doorstep outbox retry --all --reason "the endpoint is there now"`
+    """
+
+    async def command(outbox: Outbox, output: Output) -> None:
+        chosen = await _chosen(outbox, event_ids, every)
+        _tell(output, "put back", chosen, await outbox.retry(chosen, _actor(), reason or ""))
+
+    _end(database, as_json, command)
+
+
+@app.command()
+def discard(
+    event_ids: EventIds = None,
+    every: All = False,
+    reason: Reason = None,
+    yes: Yes = False,
+    database: Database = None,
+    as_json: Json = False,
+) -> None:
+    """Remove events for good: nobody will ever receive them."""
+
+    async def command(outbox: Outbox, output: Output) -> None:
+        chosen = await _chosen(outbox, event_ids, every)
+        confirm(output, f"Remove {len(chosen)} of the events that were set aside?", yes)
+        _tell(output, "removed", chosen, await outbox.discard(chosen, _actor(), reason or ""))
+
+    _end(database, as_json, command)
+
+
+class _Keeper:
+    """An opened store, and nothing around it: no key is made, no handler declared."""
+
+    def __init__(self, store: Store, clock: Clock) -> None:
+        self.store = store
+        self.clock = clock
+
+    async def at_home(self, work: Callable[[], Coroutine[Any, Any, T]]) -> T:
+        return await work()
+
+    def wake(self) -> None:
+        """Whoever forwards looks by himself."""
+
+
+def _end(database: str | None, as_json: bool, command: Callable[[Outbox, Output], Awaitable[None]]) -> None:
+    settings, output = settings_from(database_url=database), output_for(as_json)
+    raise typer.Exit(exit_code_of(lambda: asyncio.run(_with_outbox(settings, output, command))))
+
+
+async def _with_outbox(
+    settings: Settings, output: Output, command: Callable[[Outbox, Output], Awaitable[None]]
+) -> None:
+    from doorstep.app import Doorstep  # here, so that help and completion are quick
+    from doorstep.bootstrap import DEFAULT_ORG
+    from doorstep.cli.running import naming_database
+
+    doorstep = Doorstep(settings)
+    with naming_database(settings):
+        await doorstep.store.open()
+    try:
+        clock = AnchoredClock()
+        clock.follow(await doorstep.store.time())
+        await command(Outbox(_Keeper(doorstep.store, clock), DEFAULT_ORG), output)
+    finally:
+        await doorstep.store.close()
+
+
+async def _chosen(outbox: Outbox, event_ids: Sequence[UUID] | None, every: bool) -> list[UUID]:
+    if bool(event_ids) == every:
+        raise ConfigError("which events? name them by their ids, or say --all")
+    return list(event_ids or ()) or [posting.event_id for posting in await outbox.refused(_ALL_MAX)]
+
+
+def _tell(output: Output, word: str, chosen: Sequence[UUID], done: Sequence[UUID]) -> None:
+    if not done:
+        raise NotFound("none of these events is set aside; `doorstep outbox list` shows those that are")
+    for event_id in chosen:
+        was = word if event_id in done else "not set aside"
+        output.line({"event_id": event_id, "done": event_id in done}, f"{event_id}  {was}")
+
+
+def _shown(posting: Posting) -> dict[str, object]:
+    return {
+        "event_id": posting.event_id,
+        "org_id": posting.org_id,
+        "event_type": posting.event_type,
+        "created_at": to_iso(posting.created_at),
+        "refused_at": None if posting.refused_at is None else to_iso(posting.refused_at),
+        "refusal": posting.refusal,
+    }
+
+
+def _actor() -> str:
+    """Who did it, for the audit log."""
+    return f"cli:{getpass.getuser()}"

@@ -1,0 +1,148 @@
+"""What may be asked of an open Doorstep, and done there: events, deliveries, endpoints, acts of operators, keys."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Coroutine, Sequence
+from typing import Any, TypeVar, Unpack
+from uuid import UUID
+
+from doorstep.bootstrap import DEFAULT_ORG
+from doorstep.clock import Instant
+from doorstep.model.act import ActKind, ActResult
+from doorstep.model.attempt import Attempt
+from doorstep.model.circuit import Circuit, CircuitChange
+from doorstep.model.delivery import Delivery, HistoryLine
+from doorstep.model.endpoint import Endpoint
+from doorstep.model.event import EventView
+from doorstep.model.org import ApiKey
+from doorstep.path.describing import EndpointFields, form_from
+from doorstep.path.keyring import Keyring
+from doorstep.path.operate import Operator
+from doorstep.path.reading import Reader
+from doorstep.path.registrar import Registrar
+from doorstep.residence import Residence
+
+T = TypeVar("T")
+
+
+class Overseeing(Residence):
+    """A part of class Doorstep. It may be called from any event loop; Conflict while the store is not open."""
+
+    operator: Operator
+    keyring: Keyring
+    registrar: Registrar
+    reading: Reader
+
+    def wake_dispatcher(self) -> None:
+        """There may be something due."""
+        raise NotImplementedError
+
+    # -- events --------------------------------------------------------------------------------------------
+
+    async def event(self, org_id: UUID, event_id: UUID) -> EventView:
+        """An event in full, with its status; one that is still in the outbox too."""
+        return await self.inside(lambda: self.store.event(org_id, event_id))
+
+    async def deliveries(self, org_id: UUID, event_id: UUID) -> list[Delivery]:
+        """What an event owes, one delivery for each endpoint that takes it."""
+        found = await self.inside(lambda: self.store.deliveries(org_id, event_id))
+        return [self.reading.seen(delivery) for delivery in found]
+
+    async def delivery(self, org_id: UUID, delivery_id: UUID) -> Delivery:
+        """One delivery as it stands."""
+        return self.reading.seen(await self.inside(lambda: self.store.delivery(org_id, delivery_id)))
+
+    async def attempts(self, org_id: UUID, delivery_id: UUID) -> list[Attempt]:
+        """The attempt log of a delivery, oldest first."""
+        return await self.inside(lambda: self.store.attempts(org_id, delivery_id))
+
+    async def history(self, org_id: UUID, delivery_id: UUID) -> list[HistoryLine]:
+        """Every change of a delivery's state, oldest first."""
+        return await self.inside(lambda: self.store.history(org_id, delivery_id))
+
+    async def why_held(self, delivery: Delivery) -> str | None:
+        """Why a waiting delivery is held: its endpoint is paused or disabled, or its circuit is not closed."""
+        return (await self.inside(lambda: self.reading.described(delivery.org_id, [delivery])))[0].held
+
+    # -- endpoints -----------------------------------------------------------------------------------------
+
+    async def create_endpoint(
+        self, *, name: str, org_id: UUID = DEFAULT_ORG, actor: str = "program", **fields: Unpack[EndpointFields]
+    ) -> tuple[Endpoint, str]:
+        """Create an endpoint; returns it with what its receiver verifies signatures with.
+
+        For `signing="v1"` that is a shared secret, which cannot be seen again; for `"v1a"` a public key.
+        """
+        form = form_from(name, fields)
+        return await self.inside(lambda: self.registrar.create(form, org_id, actor))
+
+    async def endpoints(self, org_id: UUID = DEFAULT_ORG) -> list[Endpoint]:
+        """All endpoints of an organization."""
+        routing = await self.inside(lambda: self.store.routing())
+        return [endpoint for endpoint in routing.endpoints if endpoint.org_id == org_id]
+
+    async def endpoint(self, org_id: UUID, endpoint_id: UUID) -> Endpoint:
+        """One endpoint as it stands."""
+        return await self.inside(lambda: self.store.endpoint(org_id, endpoint_id))
+
+    async def circuit(self, org_id: UUID, endpoint_id: UUID) -> Circuit:
+        """Whether an endpoint is being tried, and since when."""
+        await self.endpoint(org_id, endpoint_id)
+        return await self.inside(lambda: self.store.circuit(endpoint_id))
+
+    async def circuit_history(self, org_id: UUID, endpoint_id: UUID) -> list[CircuitChange]:
+        """When and why the circuit opened and closed, oldest first."""
+        await self.endpoint(org_id, endpoint_id)
+        return await self.inside(lambda: self.store.circuit_history(endpoint_id))
+
+    async def pause_endpoint(self, org_id: UUID, endpoint_id: UUID, actor: str, reason: str = "") -> Endpoint:
+        """Hold its deliveries until it is resumed."""
+        return await self.inside(lambda: self.operator.pause(org_id, endpoint_id, actor, reason))
+
+    async def resume_endpoint(
+        self,
+        org_id: UUID,
+        endpoint_id: UUID,
+        actor: str,
+        *,
+        drain_per_second: float | None = None,
+        skip_older_than: Instant | None = None,
+    ) -> Endpoint:
+        """Let its deliveries go again: all, at a rate, or without those accepted before an instant."""
+        return await self._done(
+            lambda: self.operator.resume(
+                org_id, endpoint_id, actor, drain_per_second=drain_per_second, skip_older_than=skip_older_than
+            )
+        )
+
+    async def delete_endpoint(self, org_id: UUID, endpoint_id: UUID, actor: str) -> None:
+        """What still waits for it becomes dead letters."""
+        await self.inside(lambda: self.operator.delete(org_id, endpoint_id, actor))
+
+    # -- operators and keys --------------------------------------------------------------------------------
+
+    async def act(
+        self,
+        kind: ActKind,
+        org_id: UUID,
+        delivery_ids: Sequence[UUID],
+        actor: str,
+        reason: str = "",
+        payload: bytes | None = None,
+    ) -> ActResult:
+        """Retry (a dead letter with another payload, if given), skip, resolve, delete or cancel deliveries; audited."""
+        return await self._done(lambda: self.operator.act(kind, org_id, delivery_ids, actor, reason, payload))
+
+    async def authenticate(self, key: str) -> ApiKey | None:
+        """The key's record if it is good; None for one that is unknown, revoked or expired."""
+        return await self.inside(lambda: self.keyring.authenticate(key))
+
+    async def _done(self, act: Callable[[], Coroutine[Any, Any, T]]) -> T:
+        """Of what may make deliveries due at once."""
+
+        async def acted() -> T:
+            result = await act()
+            self.wake_dispatcher()
+            return result
+
+        return await self.inside(acted)

@@ -1,0 +1,85 @@
+"""Beside the path: what was set aside in the outbox, for people to look at, to put back or to remove. Audited."""
+
+from __future__ import annotations
+
+from collections import defaultdict
+from collections.abc import Callable, Coroutine, Sequence
+from typing import Any, Protocol, TypeVar
+from uuid import UUID
+
+from doorstep.clock import Clock
+from doorstep.errors import InvalidInput
+from doorstep.model.act import AuditLine
+from doorstep.model.posting import Posting
+from doorstep.stores.store import Store
+from doorstep.stores.text import check_storable
+
+T = TypeVar("T")
+RETRY, DISCARD = "outbox.retry", "outbox.discard"
+"""What the audit calls them."""
+_AT_ONCE_MAX = 1_000
+
+
+class Keeper(Protocol):
+    """What is needed of a Doorstep. Asked anew each time: its store is another one in a process that was forked."""
+
+    store: Store
+    clock: Clock
+
+    def wake(self) -> None:
+        """There may be something in the outbox."""
+
+    async def at_home(self, work: Callable[[], Coroutine[Any, Any, T]]) -> T:
+        """Run something on the open store, which is opened if it was not."""
+
+
+class Outbox:
+    """`doorstep.outbox`. Rows of every organization: who is allowed here has the database itself."""
+
+    def __init__(self, host: Keeper, default_org: UUID) -> None:
+        self._host = host
+        self._default_org = default_org
+
+    async def refused(self, limit: int = 100) -> list[Posting]:
+        """What was set aside, each with its `refusal`, in the order of posting."""
+        return await self._host.at_home(lambda: self._host.store.refused(limit))
+
+    async def retry(self, event_ids: Sequence[UUID], actor: str, reason: str = "") -> list[UUID]:
+        """Put these back, to be accepted as if they had been sent just now; returns those that were set aside."""
+        done = await self._host.at_home(lambda: self._do(RETRY, event_ids, actor, reason))
+        self._host.wake()
+        return done
+
+    async def discard(self, event_ids: Sequence[UUID], actor: str, reason: str = "") -> list[UUID]:
+        """Remove these for good; returns those that were set aside."""
+        return await self._host.at_home(lambda: self._do(DISCARD, event_ids, actor, reason))
+
+    async def _do(self, action: str, event_ids: Sequence[UUID], actor: str, reason: str) -> list[UUID]:
+        if not 0 < len(event_ids) <= _AT_ONCE_MAX:
+            raise InvalidInput("event_ids", f"must name 1 to {_AT_ONCE_MAX} events, got {len(event_ids)}")
+        check_storable("actor", actor)
+        check_storable("reason", reason)
+        store = self._host.store
+        done = await (store.put_back(event_ids) if action == RETRY else store.discard(event_ids))
+        await self._audit(action, done, actor, reason)
+        return [posting.event_id for posting in done]
+
+    async def _audit(self, action: str, done: Sequence[Posting], actor: str, reason: str) -> None:
+        """One line for each organization; those that do not exist have none of their own."""
+        known = {org.org_id for org in await self._host.store.orgs()}
+        subjects: dict[UUID, list[str]] = defaultdict(list)
+        for posting in done:
+            org_id = posting.org_id if posting.org_id in known else self._default_org
+            subjects[org_id].append(str(posting.event_id))
+        for org_id, ids in subjects.items():
+            await self._host.store.add_audit(
+                AuditLine(
+                    at=self._host.clock.now(),
+                    org_id=org_id,
+                    actor=actor,
+                    action=action,
+                    subjects=tuple(ids),
+                    reason=reason,
+                    result=f"{len(ids)} done",
+                )
+            )

@@ -1,0 +1,249 @@
+"""The keeper of pipelines: it goes by the facts, one bad entity holds up no other, and nothing is kept for ever."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+from uuid import UUID
+
+import pytest
+from msgspec.structs import replace
+
+from doorstep import Doorstep, Entity, Pipeline, Received, Stage, Transient
+from doorstep.bootstrap import DEFAULT_ORG
+from doorstep.clock import DAY
+from doorstep.errors import NotFound, StoreUnavailable
+from doorstep.model.entity import Phase
+from doorstep.path.tuning import Tuning
+from doorstep.pipelines import moves
+from doorstep.pipelines.carriers import Carriers
+from doorstep.services.pipeline_keeper import PipelineKeeper
+from doorstep.stores.memory import MemoryStore
+from doorstep.telemetry import Fact, Notice, Telemetry
+from doorstep.testing import FakeClock, sandbox
+from tests.builders import an_org, new_id
+from tests.unit.pipelines.declared import protocols
+
+
+def fails(_: Entity) -> None:
+    raise Transient("NO", "No.")
+
+
+def declared(pipeline: Pipeline, function: Any = fails) -> Doorstep:
+    doorstep = Doorstep("memory://")
+    doorstep.add(pipeline)
+    for stage in pipeline.plan.stages:
+        pipeline.stage(stage.name)(function)
+    return doorstep
+
+
+# -- who carries an entity ---------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("other_ends_well", [True, False])
+async def test_a_handler_that_is_called_like_a_stage_says_nothing_about_an_entity(other_ends_well: bool) -> None:
+    pipeline = protocols()
+    doorstep = declared(pipeline)
+
+    @doorstep.handler("protocol.*", name="protocol.watch", policy="pipeline")
+    def watch(_: Received) -> None:
+        if not other_ends_well:
+            raise Transient("WATCHED", "The watcher failed.")
+
+    async with sandbox(doorstep) as box:
+        await pipeline.start({}, "p1")
+        await box.drain(until=60)
+        dead = await pipeline.entity("p1")
+    assert (dead.status, dead.metadata["error"]["code"], dead.error_reason) == ("dead_letter", "NO", "No.")
+
+
+async def test_an_entity_is_not_ended_because_a_handler_that_only_watches_it_failed() -> None:
+    pipeline = protocols()
+    doorstep = declared(pipeline)
+
+    @doorstep.handler("protocol.*", name="protocol.watch", policy="pipeline")
+    def watch(_: Received) -> None:
+        raise Transient("WATCHED", "The watcher failed.")
+
+    del doorstep.handlers["protocol.extracting"]  # it waits for a worker that has it
+    async with sandbox(doorstep) as box:
+        await pipeline.start({}, "p1")
+        await box.drain(until=60)
+        assert (await pipeline.entity("p1")).status == "uploaded"
+
+
+# -- stages are not disabled -------------------------------------------------------------------------------
+
+
+async def test_a_stage_that_fails_once_a_day_for_a_fortnight_is_not_disabled() -> None:
+    pipeline = protocols()
+    doorstep = declared(pipeline)
+    async with sandbox(doorstep) as box:
+        for day in range(14):
+            await pipeline.start({}, f"p{day}")
+            await box.drain(until=86_400)
+            assert (await pipeline.entity(f"p{day}")).phase is Phase.DEAD
+        endpoints = await doorstep.endpoints()
+    assert {one.state.value for one in endpoints} == {"active"}
+
+
+# -- declarations that change ------------------------------------------------------------------------------
+
+
+def stages(*named: tuple[str, str]) -> list[Stage]:
+    return [Stage(name, failed=failed) for name, failed in named]
+
+
+async def test_entities_on_their_way_go_on_under_a_declaration_with_other_names() -> None:
+    former = protocols()
+    doorstep = declared(former)
+    async with sandbox(doorstep) as box:
+        started = await former.start({}, "started")
+        store, clock = box.doorstep.store, box.clock
+        failed = moves.started(former.plan, DEFAULT_ORG, "failed", {}, clock.now(), new_id())
+        await store.put_entity(replace(failed.entity, status="extraction_failed"), 0, failed.change, failed.posted)
+        later = protocols(stages=stages(("scanning", "scan_failed"), ("extracting", "extraction_broke")))
+        other = Doorstep("memory://")
+        other.add(later)
+        for stage in later.plan.stages:
+            later.stage(stage.name)(lambda _: None)
+        async with sandbox(other) as box_after:
+            for entity in (started, failed.entity):
+                kept = await store.entity(DEFAULT_ORG, "protocol", entity.entity_id)
+                (posted,) = [one for one in await store.outbox(10) if one.event_id == entity.event_id]
+                await other.store.put_entity(replace(kept, version=0), 0, None, [posted])
+            await box_after.drain()
+            assert [(await later.entity(one)).status for one in ("started", "failed")] == ["complete"] * 2
+
+
+async def test_a_status_that_is_no_longer_declared_can_be_listed() -> None:
+    pipeline = protocols()
+    async with sandbox(declared(pipeline)) as box:
+        turn = moves.started(pipeline.plan, DEFAULT_ORG, "p1", {}, box.clock.now(), new_id())
+        for name, phase in (("p1", Phase.RUNNING), ("p2", Phase.ARCHIVED)):
+            old = replace(turn.entity, entity_id=name, status="called_otherwise", phase=phase)
+            await box.doorstep.store.put_entity(old, 0)
+        found = await pipeline.list(status="called_otherwise")
+        assert [one.entity_id for one in found.items] == ["p2", "p1"]
+        assert (await pipeline.list(status="nowhere")).items == ()
+
+
+# -- one does not hold up the others -----------------------------------------------------------------------
+
+
+class Scene:
+    def __init__(self, *pipelines: Pipeline) -> None:
+        self.clock = FakeClock()
+        self.store = MemoryStore(self.clock)
+        self.heard: list[Fact] = []
+        self.org = an_org()
+        for pipeline in pipelines:
+            pipeline._org_id = self.org.org_id
+        telemetry = Telemetry(self.heard.extend)
+        self.keeper = PipelineKeeper(pipelines, self.store, self.clock, Tuning(), telemetry)
+
+    async def put(self, pipeline: Pipeline, entity_id: str, status: str, phase: Phase, event: UUID | None) -> Entity:
+        now = self.clock.now()
+        turn = moves.started(pipeline.plan, self.org.org_id, entity_id, {}, now, new_id())
+        entity = replace(turn.entity, status=status, phase=phase, event_id=event)
+        assert await self.store.put_entity(entity, 0)
+        return entity
+
+    async def status(self, pipeline: Pipeline, entity_id: str) -> str:
+        return (await self.store.entity(self.org.org_id, pipeline.name, entity_id)).status
+
+    def notices(self) -> Sequence[Notice]:
+        return [one for one in self.heard if isinstance(one, Notice) and one.level != "warning"]
+
+
+async def opened(*pipelines: Pipeline) -> Scene:
+    scene = Scene(*pipelines)
+    await scene.store.open()
+    await scene.store.put_org(scene.org)
+    return scene
+
+
+async def test_dead_letters_of_a_former_declaration_are_archived_under_the_new_name() -> None:
+    pipeline = protocols(dead="given_up_on")
+    scene = await opened(pipeline)
+    await scene.put(pipeline, "old", "dead_letter", Phase.DEAD, None)
+    await scene.put(pipeline, "adrift", "uploaded", Phase.RUNNING, new_id())
+    scene.clock.advance(8 * 86_400)
+    await scene.keeper.run_once()
+    assert await scene.status(pipeline, "old") == "archived"
+    assert await scene.status(pipeline, "adrift") == "given_up_on"
+
+
+async def test_an_entity_that_cannot_be_looked_at_is_told_of_and_the_others_go_on(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    pipeline = protocols()
+    scene = await opened(pipeline)
+    for name in ("p1", "p2", "p3"):
+        await scene.put(pipeline, name, "uploaded", Phase.RUNNING, new_id())
+    trouble_of = Carriers.trouble_of
+
+    async def stumbling(carriers: Carriers, entity: Entity) -> Any:
+        if entity.entity_id == "p2":
+            raise ValueError("a bug of ours")
+        return await trouble_of(carriers, entity)
+
+    monkeypatch.setattr(Carriers, "trouble_of", stumbling)
+    await scene.keeper.run_once()
+    assert [await scene.status(pipeline, name) for name in ("p1", "p2", "p3")] == [
+        "dead_letter",
+        "uploaded",
+        "dead_letter",
+    ]
+    (notice,) = scene.notices()
+    assert (notice.level, notice.fields["entity_id"]) == ("error", "p2")
+
+
+async def test_a_pipeline_whose_store_fails_holds_up_no_other_and_what_was_heard_is_not_forgotten(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    first, second = protocols(), Pipeline("order", first="placed", stages=stages(("packing", "unpacked")), last="sent")
+    scene = await opened(first, second)
+    events = new_id(), new_id()
+    await scene.put(first, "p1", "uploaded", Phase.RUNNING, events[0])
+    await scene.put(second, "o1", "placed", Phase.RUNNING, events[1])
+    await scene.keeper.run_once()  # both are given up by the walk; the next is due in ten seconds
+    for pipeline, name, event in ((first, "p2", events[0]), (second, "o2", events[1])):
+        await scene.put(pipeline, name, pipeline.plan.first, Phase.RUNNING, event)
+    for walk in scene.keeper._walks:
+        walk.heard += events
+    expecting = scene.store.expecting
+
+    async def away(org_id: UUID, pipeline: str, event_ids: Sequence[UUID]) -> Any:
+        if pipeline == "protocol":
+            raise StoreUnavailable("away")
+        return await expecting(org_id, pipeline, event_ids)
+
+    with monkeypatch.context() as patched:
+        patched.setattr(scene.store, "expecting", away)
+        with pytest.raises(StoreUnavailable):
+            await scene.keeper.run_once()
+    assert [await scene.status(first, "p2"), await scene.status(second, "o2")] == ["uploaded", "dead_letter"]
+    await scene.keeper.run_once()
+    assert await scene.status(first, "p2") == "dead_letter"
+
+
+# -- kept for so long --------------------------------------------------------------------------------------
+
+
+async def test_what_has_been_complete_or_archived_for_a_year_is_removed_and_nothing_else() -> None:
+    pipeline = protocols()
+    scene = await opened(pipeline)
+    await scene.put(pipeline, "complete", "complete", Phase.RESTING, None)
+    await scene.put(pipeline, "archived", "archived", Phase.ARCHIVED, None)
+    await scene.put(pipeline, "gate", "pending_review", Phase.RESTING, None)
+    scene.clock.advance(364 * DAY / 1_000_000)
+    await scene.keeper.run_once()
+    assert await scene.status(pipeline, "complete") == "complete"
+    scene.clock.advance(2 * DAY / 1_000_000)
+    await scene.keeper.run_once()
+    for gone in ("complete", "archived"):
+        with pytest.raises(NotFound):
+            await scene.status(pipeline, gone)
+    assert await scene.status(pipeline, "gate") == "pending_review"
+    assert [one.fields["status"] for one in scene.notices()] == ["complete", "archived"]

@@ -1,0 +1,129 @@
+"""What a program declares: checked where it stands, under names that nobody else has, before it is opened."""
+
+from __future__ import annotations
+
+import asyncio
+import functools
+
+import pytest
+
+from doorstep.app import Doorstep
+from doorstep.bootstrap import DEFAULT_ORG
+from doorstep.config import Settings
+from doorstep.errors import ConfigError
+from doorstep.model.org import Org
+from doorstep.stores.memory import MemoryStore
+from doorstep.wire.received import Handler, Received
+from tests.builders import NOW, new_id
+
+A, B = new_id(), new_id()
+
+
+@pytest.fixture
+async def ds() -> Doorstep:
+    store = MemoryStore()
+    for number, org_id in enumerate((A, B)):
+        await store.put_org(Org(org_id=org_id, name=f"org {number}", created_at=NOW))
+    return Doorstep(Settings(database_url="memory://", admin_key="an-admin-key"), store=store)
+
+
+def take(_: Received) -> None: ...
+
+
+async def until_delivered(ds: Doorstep, *seen: list[Received]) -> None:
+    async with asyncio.timeout(10):
+        while not all(seen):
+            await asyncio.sleep(0.001)
+
+
+# -- names -------------------------------------------------------------------------------------------------------------
+
+
+async def test_a_name_that_is_taken_is_refused_in_any_organization_unless_it_is_the_same_function(
+    ds: Doorstep,
+) -> None:
+    ds.handler("pay", name="ship", org_id=A)(take)
+    with pytest.raises(ConfigError, match="two handlers are named 'ship'; give one of them another name="):
+        ds.handler("pay", name="ship", org_id=B)(lambda _: None)
+    with pytest.raises(ConfigError, match="two handlers are named 'ship'"):
+        ds.register("ship", lambda _: None, org_id=B)
+    ds.handler("pay", name="ship", org_id=B)(take)
+    assert ds.handler_orgs == {"ship": {A, B}}
+
+
+async def test_a_later_registration_replaces_an_earlier_one_of_the_same_organization(ds: Doorstep) -> None:
+    ds.register("ship", lambda _: None)
+    ds.register("ship", take)
+    assert ds.handlers == {"ship": take} and ds.handler_orgs == {"ship": {DEFAULT_ORG}}
+
+
+@pytest.mark.parametrize(
+    "function", [lambda _: None, functools.partial(take), type("Callee", (), {"__call__": take})()]
+)
+def test_what_has_no_name_of_its_own_must_be_given_one(function: Handler) -> None:
+    ds = Doorstep("memory://")
+    with pytest.raises(ConfigError, match="has no name; give it one with name="):
+        ds.handler("order.*")(function)
+    ds.handler("order.*", name="ship")(function)
+
+
+# -- organizations -----------------------------------------------------------------------------------------------------
+
+
+async def test_an_endpoint_of_another_organization_cannot_feed_a_handler_by_naming_it(ds: Doorstep) -> None:
+    seen: list[Received] = []
+    ds.handler("pay", name="ship")(seen.append)
+    async with ds:
+        await ds.create_endpoint(name="thief", org_id=A, handler="ship", event_types=["*"])
+        stolen = await ds.send("pay", {}, org_id=A)
+        await ds.send("pay", {})
+        await until_delivered(ds, seen)
+        (delivery,) = await ds.deliveries(A, stolen.event_id)
+        # It is left to a worker whose program has that handler for them.
+        assert not await ds.attempts(A, delivery.delivery_id)
+    assert [received.org_id for received in seen] == [DEFAULT_ORG]
+
+
+async def test_a_handler_of_two_organizations_is_told_which_one_it_works_for(ds: Doorstep) -> None:
+    seen: list[Received] = []
+    for org_id in (A, B):
+        ds.handler("pay", name="ship", org_id=org_id)(seen.append)
+    async with ds:
+        for org_id in (A, B):
+            await ds.send("pay", {}, org_id=org_id)
+        async with asyncio.timeout(10):
+            while len(seen) < 2:
+                await asyncio.sleep(0.001)
+    assert {received.org_id for received in seen} == {A, B}
+
+
+# -- checked where it stands -------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    ("fields", "sentence"),
+    [
+        ({"timeout_seconds": 120}, "handler 'ship': timeout_seconds: must be from 0.1 to "),
+        ({"concurrency_max": 0}, "handler 'ship': concurrency_max: must be from 1 to 10000, got 0"),
+        ({"policy": "no such"}, "handler 'ship': policy: "),
+        ({"policy_by_event_type": {"a": [-1]}}, "handler 'ship': policy: delays must be"),
+        ({"timeout": 3}, "handler 'ship': timeout: is not known"),
+        ({"memory_mb_max": 64}, "memory_mb_max of handler 'ship' needs a process"),
+    ],
+)
+def test_a_declaration_that_cannot_work_is_refused_at_once_with_the_handlers_name(
+    fields: dict[str, object], sentence: str
+) -> None:
+    ds = Doorstep("memory://")
+    with pytest.raises(ConfigError) as refused:
+        ds.handler("order.*", name="ship", **fields)(take)  # type: ignore[arg-type]
+    assert str(refused.value).startswith(sentence)
+    assert not ds.declarations and not ds.handlers
+
+
+async def test_a_handler_that_is_declared_on_an_open_doorstep_comes_too_late_and_is_told_so(ds: Doorstep) -> None:
+    sentence = "handler 'take' comes too late: this Doorstep is open; declare handlers before it is opened"
+    async with ds:
+        with pytest.raises(ConfigError, match=sentence):
+            ds.handler("order.*")(take)
+    ds.handler("order.*")(take)

@@ -1,0 +1,205 @@
+"""Where a Doorstep lives: it is opened once, by whoever comes first, and moves only when nobody is disturbed."""
+
+from __future__ import annotations
+
+import asyncio
+import threading
+from collections.abc import Callable, Coroutine
+from typing import Any
+
+import pytest
+
+from doorstep.app import Doorstep
+from doorstep.bootstrap import DEFAULT_ORG
+from doorstep.config import Settings
+from doorstep.errors import Conflict, StoreUnavailable
+from doorstep.stores.memory import MemoryStore
+
+
+@pytest.fixture
+def ds() -> Doorstep:
+    return Doorstep("memory://", store=MemoryStore())
+
+
+async def elsewhere(work: Callable[[], Coroutine[Any, Any, object]]) -> object:
+    """In an event loop of another thread."""
+    return await asyncio.to_thread(lambda: asyncio.run(work()))
+
+
+# -- before it is open -------------------------------------------------------------------------------------------------
+
+
+async def test_what_needs_an_open_store_says_so_instead_of_failing_somehow(ds: Doorstep) -> None:
+    asked = (
+        ds.create_endpoint(name="x", url="https://example.com"),
+        ds.endpoints(),
+        ds.event(DEFAULT_ORG, DEFAULT_ORG),
+        ds.authenticate("x"),
+        ds.send_many([]),
+    )
+    for asking in asked:
+        with pytest.raises(Conflict, match="this Doorstep is not open; open it first"):
+            await asking
+    with pytest.raises(Conflict, match="open it first"):
+        ds.start()
+
+
+async def test_the_first_event_opens_it_in_an_event_loop_of_our_own_and_everything_can_be_asked_from_others(
+    ds: Doorstep,
+) -> None:
+    receipt = await ds.send("x", {})
+    assert ds._living_home() is ds._thread.loop()
+    assert (await ds.event(DEFAULT_ORG, receipt.event_id)).event.event_type == "x"
+    assert await elsewhere(ds.endpoints) == []
+    await ds.close()
+    assert not ds.is_open()
+
+
+async def test_only_who_asks_for_one_is_given_a_new_admin_key(ds: Doorstep) -> None:
+    await ds.send("x", {})
+    assert ds.generated_admin_key is None
+    async with ds:
+        assert ds.generated_admin_key is None and not await ds.store.keys(DEFAULT_ORG)
+    await ds.open(admin_key=True)
+    assert ds.generated_admin_key and await ds.authenticate(ds.generated_admin_key)
+    await ds.close()
+
+
+# -- opening and closing -----------------------------------------------------------------------------------------------
+
+
+class Stumbling(MemoryStore):
+    """Fails to be read when it is opened for the first time."""
+
+    stumbles = True
+    closed = 0
+
+    async def orgs(self) -> Any:
+        if self.stumbles:
+            raise StoreUnavailable("it is away")
+        return await super().orgs()
+
+    async def close(self) -> None:
+        self.closed += 1
+        await super().close()
+
+
+async def test_a_store_that_fails_half_way_is_closed_and_can_be_opened_later() -> None:
+    store = Stumbling()
+    ds = Doorstep("memory://", store=store)
+    with pytest.raises(StoreUnavailable, match="it is away"):
+        await ds.open()
+    assert store.closed == 1 and not ds.is_open()
+    store.stumbles = False
+    await ds.send("x", {})
+    await ds.close()
+
+
+async def test_all_who_want_it_open_at_once_find_one_opening(ds: Doorstep, monkeypatch: pytest.MonkeyPatch) -> None:
+    under_way, most = 0, 0
+    migrate = ds.store.migrate
+
+    async def counted() -> None:
+        nonlocal under_way, most
+        under_way += 1
+        most = max(most, under_way)
+        await asyncio.sleep(0)
+        await migrate()
+        under_way -= 1
+
+    monkeypatch.setattr(ds.store, "migrate", counted)
+    await asyncio.gather(
+        ds.open(),
+        *(ds.send("n", number) for number in range(5)),
+        *(elsewhere(lambda: ds.send("n", 5)) for _ in range(3)),
+        *(asyncio.to_thread(ds.send_sync, "n", 6) for _ in range(3)),
+    )
+    assert most == 1 and ds._living_home() is asyncio.get_running_loop()
+    await ds.close()
+
+
+async def test_it_does_not_move_away_from_a_worker(ds: Doorstep) -> None:
+    async with ds:
+        with pytest.raises(Conflict, match="delivers in another event loop; close it there first"):
+            await elsewhere(ds.open)
+        assert ds._living_home() is asyncio.get_running_loop()
+        await elsewhere(lambda: ds.send("x", {}))
+
+
+async def test_a_second_start_is_refused_and_the_first_goes_on(ds: Doorstep) -> None:
+    async with ds:
+        worker = ds._worker
+        for start in (ds.__aenter__, _as_async(ds.start)):
+            with pytest.raises(Conflict, match="this Doorstep delivers already"):
+                await start()
+        assert ds._worker is worker and ds.is_open()
+
+
+def _as_async(function: Callable[[], object]) -> Callable[[], Coroutine[Any, Any, object]]:
+    async def asynchronous() -> object:
+        return function()
+
+    return asynchronous
+
+
+async def test_a_store_that_is_started_again_and_again_calls_each_of_us_once(
+    ds: Doorstep, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    called: list[object] = []
+    monkeypatch.setattr(ds.store, "on_wakeup", called.append)
+    monkeypatch.setattr(ds.store, "on_posted", called.append)
+    for _ in range(3):
+        async with ds:
+            pass
+    assert len(called) == 2
+
+
+async def test_closing_waits_for_who_is_still_at_it(ds: Doorstep) -> None:
+    begun, go_on = asyncio.Event(), asyncio.Event()
+
+    async def work() -> bool:
+        begun.set()
+        await go_on.wait()
+        return bool(await ds.store.orgs())
+
+    await ds.open()
+    working = asyncio.create_task(ds.at_home(work))
+    await begun.wait()
+    closing = asyncio.create_task(ds.close())
+    await asyncio.sleep(0)
+    go_on.set()
+    await closing
+    assert working.done() and working.result()
+
+
+async def test_the_store_is_closed_whatever_happens_to_the_last_words(
+    ds: Doorstep, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    async def broken(*_: object) -> None:
+        raise ValueError("a bug")
+
+    await ds.open()
+    ds.start()
+    monkeypatch.setattr(ds._herald, "farewell", broken)
+    with pytest.raises(ValueError, match="a bug"):
+        await ds.close()
+    assert not ds.is_open() and ds._worker is None
+
+
+# -- threads -----------------------------------------------------------------------------------------------------------
+
+
+def test_run_says_that_it_belongs_into_the_main_thread() -> None:
+    ds = Doorstep(Settings(database_url="memory://", log_level="error"))
+    said: list[str] = []
+
+    def run() -> None:
+        try:
+            ds.run()
+        except RuntimeError as error:
+            said.append(str(error))
+
+    thread = threading.Thread(target=run)
+    thread.start()
+    thread.join()
+    assert said[0].startswith("this runs until a signal comes, and only the main thread is told of signals")
