@@ -37,10 +37,12 @@ def data_path(settings: Settings) -> Path | None:
 
 def pinned(settings: Settings) -> Settings:
     """With the place of an embedded database written in full: the program may change its folder later."""
-    path = sqlite_path(settings.database_url)
-    if path is None or path.startswith("/"):
-        return settings
-    return settings.model_copy(update={"database_url": f"sqlite:///{quote(str(Path(path).absolute()))}"})
+    return settings.model_copy(update={"database_url": pinned_url(settings.database_url)})
+
+
+def pinned_url(url: str) -> str:
+    path = sqlite_path(url)
+    return url if path is None or path.startswith("/") else f"sqlite:///{quote(str(Path(path).absolute()))}"
 
 
 def make_folder(settings: Settings) -> None:

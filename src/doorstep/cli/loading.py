@@ -10,6 +10,7 @@ from collections.abc import Mapping
 from types import ModuleType
 
 from doorstep.app import Doorstep
+from doorstep.bootstrap import pinned_url
 from doorstep.cli.running import shown_url
 from doorstep.config import PREFIX, Settings
 from doorstep.errors import ConfigError
@@ -36,7 +37,8 @@ def load(app: str, said: Mapping[str, object], *, isolate: bool = False) -> Door
     doorstep = _made(app, _found(app, _imported(app, module_name), name))
     if not isinstance(doorstep, Doorstep):
         raise ConfigError(f"--app must name a Doorstep, got {type(doorstep).__name__} for {app}")
-    _check_database(app, doorstep, said.get("database_url"))
+    if (wanted := said.get("database_url")) is not None:
+        _check_database(app, doorstep, str(wanted))
     doorstep.loaded_from = app
     doorstep.isolate_all = isolate
     return doorstep
@@ -49,9 +51,9 @@ def _hand_on(said: Mapping[str, object]) -> None:
             os.environ[f"{PREFIX}{setting.upper()}"] = str(value)
 
 
-def _check_database(app: str, doorstep: Doorstep, wanted: object) -> None:
+def _check_database(app: str, doorstep: Doorstep, wanted: str) -> None:
     """Rather none than another database than the one that was asked for."""
-    if wanted is not None and doorstep.settings.database_url != wanted:
+    if doorstep.settings.database_url != pinned_url(wanted):
         raise ConfigError(
             f"--database cannot be used with --app {app}, which has {shown_url(doorstep.settings)} in its code; leave "
             "--database out, or let the program make its Doorstep() without a URL"

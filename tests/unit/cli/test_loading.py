@@ -48,7 +48,7 @@ def test_what_was_typed_goes_to_the_program(folder: Path) -> None:
     (folder / "shop_typed.py").write_text(LIKE_DOTENV)
     said = {"database_url": "sqlite:///typed.db", "workers": 3}
     settings = load("shop_typed:ds", said).settings
-    assert (settings.database_url, settings.workers) == ("sqlite:///typed.db", 3)
+    assert (settings.database_url, settings.workers) == (f"sqlite:///{folder}/typed.db", 3)
 
 
 def test_a_database_that_was_typed_is_never_another_one_than_that_of_the_program(folder: Path) -> None:
