@@ -11,7 +11,6 @@ import os
 import pwd
 import shutil
 import signal
-import socket
 import subprocess
 import sys
 import tempfile
@@ -22,6 +21,8 @@ from importlib.util import find_spec
 from pathlib import Path
 
 import psutil
+
+from tests.ports import free_port
 
 OWNER = "doorstep"
 """The role that owns the databases. Not a superuser: those bypass row-level security."""
@@ -43,7 +44,7 @@ class PostgresServer:
         self._options = [*_options(durable), *options]
         self._copying = "wal_log" if durable else "file_copy"
         self._process: subprocess.Popen[bytes] | None = None
-        self.port = _free_port()
+        self.port = free_port()
 
     # -- life ----------------------------------------------------------------------------------------------
 
@@ -219,12 +220,6 @@ def _reachable(binaries: Path, folder: Path, user: pwd.struct_passwd | None) -> 
         return binaries
     folder.chmod(0o755)
     return Path(shutil.copytree(binaries.parent, folder / "install", symlinks=True)) / "bin"
-
-
-def _free_port() -> int:
-    with socket.socket() as probe:
-        probe.bind(("127.0.0.1", 0))
-        return int(probe.getsockname()[1])
 
 
 def _end_with_starter() -> None:

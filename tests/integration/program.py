@@ -7,7 +7,6 @@ import json
 import os
 import re
 import signal
-import socket
 import subprocess
 import sys
 import threading
@@ -159,13 +158,6 @@ def wait_for(
             return found
         time.sleep(0.02)
     raise AssertionError(complaint())
-
-
-def free_port() -> int:
-    """A port that nobody listened at a moment ago."""
-    with socket.create_server(("127.0.0.1", 0)) as taken:
-        port: int = taken.getsockname()[1]
-        return port
 
 
 def clean_environment() -> dict[str, str]:

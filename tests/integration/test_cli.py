@@ -11,8 +11,9 @@ from typing import Any
 import pytest
 
 from tests.integration.commands import Remote, doorstep
-from tests.integration.program import ADMIN_KEY, Program, free_port, running, wait_for
+from tests.integration.program import ADMIN_KEY, Program, running, wait_for
 from tests.integration.receiver import Receiver
+from tests.ports import free_port
 
 numbers = itertools.count()
 

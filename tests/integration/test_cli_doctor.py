@@ -13,8 +13,9 @@ from typing import Any
 import pytest
 
 from tests.integration.commands import Remote, doorstep
-from tests.integration.program import ADMIN_KEY, free_port, serving
+from tests.integration.program import ADMIN_KEY, serving
 from tests.integration.receiver import Receiver
+from tests.ports import free_port
 
 ALLOWED = {"DOORSTEP_ALLOW_ADDRESSES": "127.0.0.0/8", "DOORSTEP_ADMIN_KEY": ADMIN_KEY}
 

@@ -143,7 +143,7 @@ def _fitting(schema: dict[str, Any], call: Call[Any]) -> Iterator[dict[str, Any]
     sent = msgspec.json.decode(call.content) if call.content else {}
     for form in forms:
         title = form.get("$ref", "").rpartition("/")[2]
-        if ("Preview" in title) == ("preview" in sent) and ("Batch" in title) == ("events" in sent):
+        if ("Preview" in title) == ("preview" in sent) and ("Receipts" in title) == ("events" in sent):
             yield form
 
 

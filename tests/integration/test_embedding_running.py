@@ -11,7 +11,8 @@ from pathlib import Path
 import pytest
 
 from tests.integration.embedding import event_types, run, started, states, write
-from tests.integration.program import free_port, wait_for
+from tests.integration.program import wait_for
+from tests.ports import free_port
 
 DS = """
 import os, time

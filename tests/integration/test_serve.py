@@ -16,8 +16,9 @@ from typing import Any
 import psutil
 import pytest
 
-from tests.integration.program import ADMIN_KEY, Program, clean_environment, free_port, running, serving, wait_for
+from tests.integration.program import ADMIN_KEY, Program, clean_environment, running, serving, wait_for
 from tests.integration.receiver import Receiver
+from tests.ports import free_port
 
 
 def send(program: Program, key: str | None = ADMIN_KEY) -> str:

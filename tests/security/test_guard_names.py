@@ -11,7 +11,8 @@ from pathlib import Path
 import pytest
 
 from tests.integration.commands import doorstep
-from tests.integration.program import ADMIN_KEY, Program, free_port, serving, wait_for
+from tests.integration.program import ADMIN_KEY, Program, serving, wait_for
+from tests.ports import free_port
 from tests.security.listening import Listener, listening
 
 RESOLVER = Path(__file__).parent / "own_resolver"

@@ -23,8 +23,9 @@ from doorstep.api.access import ROUTES
 from doorstep.sealing import new_secret_key
 from tests.integration.commands import doorstep
 from tests.integration.keys import add_org
-from tests.integration.program import Program, free_port, serving, wait_for
+from tests.integration.program import Program, serving, wait_for
 from tests.integration.receiver import receiving
+from tests.ports import free_port
 from tests.postgres_server import PostgresServer
 from tests.security.conftest import STORES
 

@@ -1324,10 +1324,52 @@ export interface components {
         };
         /**
          * BatchOut
-         * @description One receipt for each event, in the order sent.
+         * @description A batch: PENDING, then CONFIRMED or FAILED. Its id is that of its event.
          */
         BatchOut: {
-            events: components["schemas"]["ReceiptOut"][];
+            /** Attempts */
+            attempts: number;
+            /**
+             * Batch Id
+             * Format: uuid
+             */
+            batch_id: string;
+            /**
+             * Created At
+             * Format: date-time
+             */
+            created_at: string;
+            /**
+             * Delivery Id
+             * Format: uuid
+             */
+            delivery_id: string;
+            /**
+             * Endpoint Id
+             * Format: uuid
+             */
+            endpoint_id: string;
+            /** Error Code */
+            error_code: string | null;
+            /** Error Reason */
+            error_reason: string | null;
+            /** Event Type */
+            event_type: string;
+            /** Last Attempt At */
+            last_attempt_at: string | null;
+            /** Next Retry At */
+            next_retry_at: string | null;
+            /** Retries Max */
+            retries_max: number;
+            /** Retry Attempts */
+            retry_attempts: number;
+            /** Settled At */
+            settled_at: string | null;
+            /**
+             * Status
+             * @enum {string}
+             */
+            status: "PENDING" | "CONFIRMED" | "FAILED";
         };
         /** BatchesOut */
         BatchesOut: {
@@ -2652,6 +2694,13 @@ export interface components {
             verdict: "accepted" | "conflict" | "repeated";
         };
         /**
+         * ReceiptsOut
+         * @description One receipt for each event, in the order sent.
+         */
+        ReceiptsOut: {
+            events: components["schemas"]["ReceiptOut"][];
+        };
+        /**
          * RefusedOut
          * @description A delivery that was left alone, and the state that did not allow it.
          */
@@ -3767,7 +3816,7 @@ export interface operations {
                     [name: string]: unknown;
                 };
                 content: {
-                    "application/json": components["schemas"]["ReceiptOut"] | components["schemas"]["BatchOut"];
+                    "application/json": components["schemas"]["ReceiptOut"] | components["schemas"]["ReceiptsOut"];
                 };
             };
             /** @description Stored, but for those with the verdict `conflict`: their idempotency key was used before */
@@ -3776,7 +3825,7 @@ export interface operations {
                     [name: string]: unknown;
                 };
                 content: {
-                    "application/json": components["schemas"]["BatchOut"];
+                    "application/json": components["schemas"]["ReceiptsOut"];
                 };
             };
         };
@@ -3800,7 +3849,7 @@ export interface operations {
                     [name: string]: unknown;
                 };
                 content: {
-                    "application/json": components["schemas"]["BatchOut"];
+                    "application/json": components["schemas"]["ReceiptsOut"];
                 };
             };
             /** @description Stored, but for those with the verdict `conflict`: their idempotency key was used before */
@@ -3809,7 +3858,7 @@ export interface operations {
                     [name: string]: unknown;
                 };
                 content: {
-                    "application/json": components["schemas"]["BatchOut"];
+                    "application/json": components["schemas"]["ReceiptsOut"];
                 };
             };
         };

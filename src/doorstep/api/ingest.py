@@ -69,7 +69,7 @@ class ReceiptOut(msgspec.Struct, gc=False):
     """`repeated`: the idempotency key was used for the same event before. `conflict`: for another one."""
 
 
-class BatchOut(msgspec.Struct):
+class ReceiptsOut(msgspec.Struct):
     """One receipt for each event, in the order sent."""
 
     events: list[ReceiptOut]
@@ -109,7 +109,7 @@ class Ingest:
             raise invalid(FieldError("Idempotency-Key", message))
         receipts = await self._store(request, key, events)
         conflict = any(receipt.verdict is Verdict.CONFLICT for receipt in receipts)
-        return _answer(BatchOut([receipt_out(receipt) for receipt in receipts]), status=207 if conflict else 202)
+        return _answer(ReceiptsOut([receipt_out(receipt) for receipt in receipts]), status=207 if conflict else 202)
 
     async def _store(
         self, request: Request, key: ApiKey, events: list[EventIn], idempotency_key: str | None = None
@@ -167,7 +167,7 @@ RECEIPT: dict[int | str, dict[str, Any]] = {
 """The same for the OpenAPI document."""
 
 
-def _answer(content: ReceiptOut | BatchOut, status: int = 202) -> Response:
+def _answer(content: ReceiptOut | ReceiptsOut, status: int = 202) -> Response:
     return Response(_encoder.encode(content), status, media_type="application/json")
 
 

@@ -14,8 +14,8 @@ from doorstep.api.access import ROUTES
 from doorstep.api.problems import Problem, Refusal, respond
 
 _ANY = "*"
-_ID_PLACE = 3
-"""In `/v1/events/{event_id}/status`, split at its slashes."""
+_ID_PLACES = (3, 5)
+"""In `/v1/events/{event_id}/status` and `/v1/pipelines/{pipeline}/entities/{entity_id}`, split at their slashes."""
 
 
 class Methods:
@@ -41,9 +41,13 @@ def methods_of(path: str) -> tuple[str, ...]:
     if path in _METHODS:
         return _METHODS[path]
     parts = path.split("/")
-    if not parts[_ID_PLACE : _ID_PLACE + 1] or not parts[_ID_PLACE]:
-        return ()
-    return _METHODS.get("/".join((*parts[:_ID_PLACE], _ANY, *parts[_ID_PLACE + 1 :])), ())
+    for place in _ID_PLACES:
+        if not parts[place : place + 1] or not parts[place]:
+            return ()
+        parts[place] = _ANY
+        if found := _METHODS.get("/".join(parts)):
+            return found
+    return ()
 
 
 def _by_path() -> dict[str, tuple[str, ...]]:

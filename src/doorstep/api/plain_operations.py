@@ -8,7 +8,7 @@ from typing import Any, NamedTuple, get_args
 import msgspec
 
 from doorstep.api.event_items import EventsOut, EventStatusOut, InboxOut
-from doorstep.api.ingest import BatchIn, BatchOut, EventIn, Events, ReceiptOut
+from doorstep.api.ingest import BatchIn, EventIn, Events, ReceiptOut, ReceiptsOut
 from doorstep.api.limits import KEY_RULES
 from doorstep.api.polling import EventsQuery, InboxQuery
 
@@ -33,14 +33,14 @@ PLAIN: dict[str, Plain] = {
         "send_event",
         "Send an event, or a list of up to 1,000. A 202 means that it is on stable storage with one delivery for each "
         "matching endpoint. With the header `Idempotency-Key` a repeated request is answered like the first one.",
-        ReceiptOut | BatchOut,
+        ReceiptOut | ReceiptsOut,
         202,
         EventIn | Events,
     ),
     "POST /v1/events/batch": Plain(
         "send_batch",
         "Send up to 1,000 events in one transaction; one receipt each, in the order sent.",
-        BatchOut,
+        ReceiptsOut,
         202,
         BatchIn | Events,
     ),
@@ -102,7 +102,8 @@ def _schema(kind: Any, schemas: Json) -> Json:
     if isinstance(kind, UnionType):
         return {"anyOf": [_schema(one, schemas) for one in get_args(kind)]}
     (schema,), components = msgspec.json.schema_components((kind,), ref_template=REFERENCE)
-    schemas.update(components)
+    for name, shape in components.items():
+        assert schemas.setdefault(name, shape) == shape, f"two shapes of the API are named {name}"
     return schema
 
 
@@ -122,7 +123,7 @@ def _in_query(query: type[msgspec.Struct] | None) -> list[Json]:
 def _add_mixed(operation: Json, schemas: Json) -> None:
     operation["responses"]["207"] = {
         "description": "Stored, but for those with the verdict `conflict`: their idempotency key was used before",
-        "content": _json(BatchOut, schemas),
+        "content": _json(ReceiptsOut, schemas),
     }
 
 

@@ -5,7 +5,6 @@ from __future__ import annotations
 import http.client
 import json
 import os
-import socket
 import sys
 import time
 from collections.abc import Callable, Mapping, Sequence
@@ -18,6 +17,7 @@ from tests.faults.harness.databases import Database
 from tests.faults.harness.evidence import ROUTES
 from tests.faults.harness.processes import Keeper, KeptProcess
 from tests.faults.harness.receiver import PERSONALITIES
+from tests.ports import free_port
 
 ADMIN_KEY = "dk_the_harness_0123456789"
 LEASE_SECONDS = 2.0
@@ -179,12 +179,6 @@ def await_condition(condition: Callable[[], object], what: str, seconds_max: flo
         assert time.monotonic() - started < seconds_max, f"waited {seconds_max} s in vain for {what}"
         time.sleep(0.02)
     return time.monotonic() - started
-
-
-def free_port() -> int:
-    with socket.socket() as probe:
-        probe.bind(("127.0.0.1", 0))
-        return int(probe.getsockname()[1])
 
 
 def _environment(database: Database) -> dict[str, str]:
