@@ -112,7 +112,7 @@ def _miscounted(evidence: BulkEvidence) -> Iterator[str]:
         "refused": 0,
         "succeeded": results[True],
         "failed": results[False],
-        "in_flight": 0,
+        "in_flight": results[None] if evidence.bulk["state"] == "cancelled" else 0,  # those are not waited for
     }
     for name, count in counted.items():
         if evidence.bulk[name] != count:
