@@ -6,29 +6,22 @@ does can only add to a round.
 
 from __future__ import annotations
 
-import asyncio
-import os
-import tempfile
 from collections.abc import Iterator
 
 import uvloop
 
 from bench.bare_client import Cost, post_all
 from bench.databases import StoreName
-from bench.delivered import Delivered
 from bench.figures import Figure, at_most
 from bench.setting import PAYLOAD, Setting, settings_for
 from bench.stock import Wanted, stock
-from bench.timing import Stopwatch, in_own_process
+from bench.timing import in_own_process
+from bench.working_off import work_off
 from doorstep.app import Doorstep
-from doorstep.cli.running import spare_collector
-from doorstep.log_writer import open_log
 from doorstep.path.tuning import Tuning
-from doorstep.telemetry import Telemetry
 
 TARGET = at_most(2.0)
 _CONNECTIONS = Tuning().connections_per_endpoint
-_SECONDS_MAX = 120
 
 
 def measure(setting: Setting) -> Iterator[Figure]:
@@ -64,22 +57,4 @@ def _round(setting: Setting, store: StoreName, count: int) -> tuple[Cost, float]
 
 def deliver_all(url: str, count: int) -> Cost:
     """Deliver what waits in this database, as a worker process would, its log written to a file."""
-    return uvloop.run(_deliver_all(url, count))
-
-
-async def _deliver_all(url: str, count: int) -> Cost:
-    with tempfile.TemporaryFile() as file:
-        log = open_log("info", "json", file.fileno())
-        delivered = Delivered(count)
-        doorstep = Doorstep(settings_for(url), telemetry=Telemetry(log, delivered))
-        await doorstep.open(migrate=False)
-        spare_collector()
-        watch = Stopwatch()
-        doorstep.start()
-        await asyncio.wait_for(delivered.complete.wait(), _SECONDS_MAX)
-        elapsed = watch.wall_seconds
-        log.close()
-        cost = Cost(1e6 * watch.cpu_seconds / count, count / elapsed)
-        assert os.fstat(file.fileno()).st_size > 4 * 100 * count, "every delivery has four lines in the log"
-        await doorstep.close()
-    return cost
+    return uvloop.run(work_off(lambda telemetry: Doorstep(settings_for(url), telemetry=telemetry), count))

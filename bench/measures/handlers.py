@@ -7,23 +7,20 @@ is the bare HTTP client of `dispatch`: a handler needs no client, so the whole p
 from __future__ import annotations
 
 import asyncio
-import os
-import tempfile
 from collections.abc import Iterator
 from dataclasses import dataclass
+from functools import partial
 
 import uvloop
 
 from bench.bare_client import Cost, post_all
 from bench.databases import Database, StoreName
-from bench.delivered import Delivered
 from bench.figures import Figure, at_most
 from bench.setting import PAYLOAD, Setting, settings_for
-from bench.timing import Stopwatch, in_own_process
+from bench.timing import in_own_process
+from bench.working_off import work_off
 from doorstep.app import Doorstep
 from doorstep.bootstrap import DEFAULT_ORG
-from doorstep.cli.running import spare_collector
-from doorstep.log_writer import open_log
 from doorstep.path.accept import Draft
 from doorstep.path.tuning import Tuning
 from doorstep.telemetry import Telemetry
@@ -34,7 +31,6 @@ JOB = b'{"text": "%s"}' % (b"x" * 488)
 """500 bytes of JSON, as for the rivals."""
 _CONNECTIONS = Tuning().connections_per_endpoint
 _BATCH = 1_000
-_SECONDS_MAX = 120
 
 
 async def take_async(event: Received) -> None:
@@ -102,25 +98,7 @@ async def _send_all(database: Database, kind: str, count: int) -> None:
 
 def take_all(url: str, kind: str, count: int) -> Cost:
     """Take what waits in this database, as a worker process would, its log written to a file."""
-    return uvloop.run(_take_all(url, kind, count))
-
-
-async def _take_all(url: str, kind: str, count: int) -> Cost:
-    with tempfile.TemporaryFile() as file:
-        log = open_log("info", "json", file.fileno())
-        delivered = Delivered(count)
-        doorstep = _doorstep(url, kind, Telemetry(log, delivered))
-        await doorstep.open(migrate=False)
-        spare_collector()
-        watch = Stopwatch()
-        doorstep.start()
-        await asyncio.wait_for(delivered.complete.wait(), _SECONDS_MAX)
-        elapsed = watch.wall_seconds
-        log.close()
-        cost = Cost(1e6 * watch.cpu_seconds / count, count / elapsed)
-        assert os.fstat(file.fileno()).st_size > 4 * 100 * count, "every delivery has four lines in the log"
-        await doorstep.close()
-    return cost
+    return uvloop.run(work_off(partial(_doorstep, url, kind), count))
 
 
 def _doorstep(url: str, kind: str, telemetry: Telemetry | None = None) -> Doorstep:

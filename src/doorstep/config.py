@@ -68,7 +68,7 @@ class Settings(BaseSettings):
     admin_key: SecretStr | None = _setting(
         None,
         "8 to 200 visible ASCII characters",
-        "The bootstrap key of the default organization. Without it one is made on the first start and shown once. Once "
+        "The bootstrap key of the default organization. Without it one is made on the first start of `serve` or `worker`, and shown once. Once "
         "revoked it stays so: a start says that it is, and goes on.",
         min_length=8,
         max_length=200,

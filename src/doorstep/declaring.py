@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from abc import abstractmethod
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from functools import partial
@@ -13,7 +14,7 @@ from doorstep.config import Settings
 from doorstep.errors import ConfigError, InvalidInput
 from doorstep.path.batches import check_declarable
 from doorstep.path.declare import Declaration, check_form
-from doorstep.path.describing import HandlerFields, check_event_types, form_from
+from doorstep.path.describing import DeclaredFields, HandlerFields, check_event_types, form_from
 from doorstep.path.host import Host
 from doorstep.pipelines.pipeline import Pipeline
 from doorstep.pipelines.plan import Stage
@@ -53,9 +54,9 @@ class Declaring(Host):
         self._wishes: dict[str, Wish] = {}
         self._mourners: list[Mourner] = []
 
+    @abstractmethod
     def is_open(self) -> bool:
         """Whether the store is open."""
-        raise NotImplementedError
 
     def handler(
         self,
@@ -90,24 +91,14 @@ class Declaring(Host):
 
         return declare_handler
 
-    def batch(
-        self,
-        *event_types: str,
-        name: str | None = None,
-        org_id: UUID = DEFAULT_ORG,
-        isolated: bool = False,
-        memory_mb_max: int | None = None,
-        **fields: Unpack[HandlerFields],
-    ) -> Callable[[H], H]:
+    def batch(self, *event_types: str, **fields: Unpack[DeclaredFields]) -> Callable[[H], H]:
         """Declare that a function submits the batches of these event types, which it names in full.
 
-        A handler like any other, with the policy `carrier` unless another is given. What it submits can be found by
-        status, and resubmitted: see `doorstep.batches`.
+        A handler like any other, declared like one, with the policy `carrier` unless another is given. What it submits
+        can be found by status, and resubmitted: see `doorstep.batches`.
         """
-        described: HandlerFields = {"policy": "carrier", **fields, "batch": True}
-        return self.handler(
-            *event_types, name=name, org_id=org_id, isolated=isolated, memory_mb_max=memory_mb_max, **described
-        )
+        described: DeclaredFields = {"policy": "carrier", **fields, "batch": True}
+        return self.handler(*event_types, **described)
 
     def on_dead_letter(self, function: M) -> M:
         """Have a plain or async function called with each `DeadLetter` that this process makes, once; best effort.

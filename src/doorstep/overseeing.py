@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from abc import abstractmethod
 from collections.abc import Callable, Coroutine, Sequence
 from typing import Any, TypeVar, Unpack
 from uuid import UUID
@@ -33,9 +34,9 @@ class Overseeing(Residence):
     registrar: Registrar
     reading: Reader
 
+    @abstractmethod
     def wake_dispatcher(self) -> None:
         """There may be something due."""
-        raise NotImplementedError
 
     # -- events --------------------------------------------------------------------------------------------
 

@@ -9,6 +9,7 @@ from __future__ import annotations
 import asyncio
 import os
 import threading
+from abc import ABC, abstractmethod
 from collections.abc import Callable, Coroutine
 from concurrent.futures import Future
 from typing import Any, TypeVar
@@ -28,7 +29,7 @@ _LAST_VISITS_SECONDS = 2.0
 _LOOK_SECONDS = 0.005
 
 
-class Residence:
+class Residence(ABC):
     """A part of class Doorstep."""
 
     store: Store
@@ -51,13 +52,13 @@ class Residence:
         self._thread = LoopThread()
         self._worker = None
 
+    @abstractmethod
     async def _open(self, *, migrate: bool, admin_key: bool) -> None:
         """Open the store in this event loop, and make it our home."""
-        raise NotImplementedError
 
+    @abstractmethod
     async def _close(self) -> None:
         """Stop what runs, and leave home."""
-        raise NotImplementedError
 
     # -- asking --------------------------------------------------------------------------------------------
 

@@ -6,8 +6,8 @@ from typing import Annotated, Literal
 
 import typer
 
+from doorstep.cli.columns import BATCHES, SUBMISSIONS
 from doorstep.cli.options import EventType, Reason
-from doorstep.cli.output import Column
 from doorstep.cli.pages import Paging, gather
 from doorstep.cli.remote import Session, remote
 
@@ -15,25 +15,6 @@ app = typer.Typer(no_args_is_help=True, help="Find batches by status, read their
 
 BatchId = Annotated[str, typer.Argument(help="The batch's id, which is that of its event.")]
 Status = Annotated[Literal["PENDING", "CONFIRMED", "FAILED"] | None, typer.Option("--status", help="Only these.")]
-
-_BATCHES = (
-    Column("batch", "batch_id", whole=True),
-    Column("type", "event_type"),
-    Column("status", "status"),
-    Column("attempts", "attempts"),
-    Column("error", "error_code"),
-    Column("next retry", "next_retry_at", whole=True),
-    Column("created", "created_at", whole=True, spare=True),
-    Column("reason", "error_reason", spare=True),
-)
-_SUBMISSIONS = (
-    Column("no", "number"),
-    Column("at", "at", whole=True),
-    Column("error", "error_code"),
-    Column("reason", lambda one: (one.error_reason or "") + (" (late: it changed nothing)" if one.late else "")),
-    Column("carrier", "carrier_response"),
-    Column("next retry", "next_retry_at", whole=True, spare=True),
-)
 
 
 @remote(app, "list")
@@ -43,7 +24,7 @@ def list_batches(session: Session, paging: Paging, status: Status = None, event_
     Example: `doorstep batches list --status FAILED`
     """
     rows = gather(session.client.batches.page, paging, status=status, event_type=event_type)
-    rows.show(session.output, "batches", _BATCHES, "There are no such batches.")
+    rows.show(session.output, "batches", BATCHES, "There are no such batches.")
 
 
 @remote(app)
@@ -57,7 +38,7 @@ def attempts(session: Session, batch_id: BatchId) -> None:
     """Show its carrier log: every submission, with what the carrier said."""
     page = session.client.batches.attempts(batch_id)
     whole = {"attempts": page.items, "pagination": page.pagination}
-    session.output.listing(whole, page, _SUBMISSIONS, "It has not been submitted yet.")
+    session.output.listing(whole, page, SUBMISSIONS, "It has not been submitted yet.")
 
 
 @remote(app)

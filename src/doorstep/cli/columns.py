@@ -91,6 +91,24 @@ BULKS = (
     Column("begun", "created_at", whole=True, spare=True),
     Column("note", "note", spare=True),
 )
+BATCHES = (
+    Column("batch", "batch_id", whole=True),
+    Column("type", "event_type"),
+    Column("status", "status"),
+    Column("attempts", "attempts"),
+    Column("error", "error_code"),
+    Column("next retry", "next_retry_at", whole=True),
+    Column("created", "created_at", whole=True, spare=True),
+    Column("reason", "error_reason", spare=True),
+)
+SUBMISSIONS = (
+    Column("no", "number"),
+    Column("at", "at", whole=True),
+    Column("error", "error_code"),
+    Column("reason", lambda one: (one.error_reason or "") + (" (late: it changed nothing)" if one.late else "")),
+    Column("carrier", "carrier_response"),
+    Column("next retry", "next_retry_at", whole=True, spare=True),
+)
 PIPELINES = (
     Column("pipeline", "name", whole=True),
     Column("statuses", "statuses"),

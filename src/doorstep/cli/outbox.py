@@ -87,7 +87,7 @@ def discard(
     _end(database, as_json, command)
 
 
-class _Keeper:
+class _StoreAlone:
     """An opened store, and nothing around it: no key is made, no handler declared."""
 
     def __init__(self, store: Store, clock: Clock) -> None:
@@ -119,7 +119,7 @@ async def _with_outbox(
     try:
         clock = AnchoredClock()
         clock.follow(await doorstep.store.time())
-        await command(Outbox(_Keeper(doorstep.store, clock), DEFAULT_ORG), output)
+        await command(Outbox(_StoreAlone(doorstep.store, clock), DEFAULT_ORG), output)
     finally:
         await doorstep.store.close()
 

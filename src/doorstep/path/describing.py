@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from typing import Any, TypedDict
+from uuid import UUID
 
 from doorstep.errors import InvalidInput
 from doorstep.model.endpoint import CircuitRules
@@ -26,6 +27,15 @@ class HandlerFields(TypedDict, total=False):
     circuit: CircuitRules | None
     batch: bool
     """What it takes are batches; see `Doorstep.batch`."""
+
+
+class DeclaredFields(HandlerFields, total=False):
+    """What may be said beyond that where an endpoint is declared with its handler; see `Doorstep.handler`."""
+
+    name: str | None
+    org_id: UUID
+    isolated: bool
+    memory_mb_max: int | None
 
 
 class EndpointFields(HandlerFields, total=False):

@@ -1,4 +1,4 @@
-"""What pipelines and batches need of the Doorstep that they belong to."""
+"""What pipelines, batches and the outbox need of the Doorstep that they belong to."""
 
 from __future__ import annotations
 
@@ -26,29 +26,34 @@ class Stay(Protocol):
         """The same for who has no event loop."""
 
 
-class Host(Protocol):
-    """A Doorstep. Asked anew each time: its store is another one in a process that was forked."""
+class StoreHost(Protocol):
+    """A store, and the event loop to use it in. Asked anew each time: it is another one in a forked process."""
 
     store: Store
-    directory: Directory
     clock: Clock
-    tuning: Tuning
-    telemetry: Telemetry
 
     def wake(self) -> None:
         """There may be something in the outbox."""
 
-    def wake_dispatcher(self) -> None:
-        """There may be something due."""
-
-    def send(self, event_type: str, payload: object, *, connection: Any = None, **options: Unpack[Options]) -> Any:
-        """Accept an event; with a `connection` post it in the transaction that this is in."""
-
     async def at_home(self, work: Work[T]) -> T:
         """Run something on the open store, which is opened if it was not, in the event loop that it was opened in."""
 
+
+class Host(StoreHost, Protocol):
+    """A Doorstep."""
+
+    directory: Directory
+    tuning: Tuning
+    telemetry: Telemetry
+
+    def wake_dispatcher(self) -> None:
+        """There may be something due."""
+
+    def send(self, event_type: str, payload: object, *, connection: Any = ..., **options: Unpack[Options]) -> Any:
+        """Accept an event; with a `connection` post it in the transaction that this is in."""
+
     def wait(self, work: Work[T]) -> T:
-        """The same for who has no event loop."""
+        """`at_home` for who has no event loop."""
 
     def stay(self) -> Stay:
         """The present home, for who began something there and may end it when it is gone."""

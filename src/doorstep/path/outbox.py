@@ -3,40 +3,24 @@
 from __future__ import annotations
 
 from collections import defaultdict
-from collections.abc import Callable, Coroutine, Sequence
-from typing import Any, Protocol, TypeVar
+from collections.abc import Sequence
 from uuid import UUID
 
-from doorstep.clock import Clock
 from doorstep.errors import InvalidInput
 from doorstep.model.act import AuditLine
 from doorstep.model.posting import Posting
-from doorstep.stores.store import Store
+from doorstep.path.host import StoreHost
 from doorstep.stores.text import check_storable
 
-T = TypeVar("T")
 RETRY, DISCARD = "outbox.retry", "outbox.discard"
 """What the audit calls them."""
 _AT_ONCE_MAX = 1_000
 
 
-class Keeper(Protocol):
-    """What is needed of a Doorstep. Asked anew each time: its store is another one in a process that was forked."""
-
-    store: Store
-    clock: Clock
-
-    def wake(self) -> None:
-        """There may be something in the outbox."""
-
-    async def at_home(self, work: Callable[[], Coroutine[Any, Any, T]]) -> T:
-        """Run something on the open store, which is opened if it was not."""
-
-
 class Outbox:
     """`doorstep.outbox`. Rows of every organization: who is allowed here has the database itself."""
 
-    def __init__(self, host: Keeper, default_org: UUID) -> None:
+    def __init__(self, host: StoreHost, default_org: UUID) -> None:
         self._host = host
         self._default_org = default_org
 

@@ -115,13 +115,10 @@ class HandlerTransport:
 
     def _begin(self, call: _Call, function: Handler) -> None:
         if call.transmission.target in self._isolated:
-            self._begin_in_process(call)
-        elif _is_async(function):
-            self._limit(call, call.transmission.timeout_seconds, self._time_out)
-            self._begin_task(call, function)
-        else:
-            self._limit(call, call.transmission.timeout_seconds, self._time_out)
-            self._begin_in_thread(call, function)
+            return self._begin_in_process(call)
+        self._limit(call, call.transmission.timeout_seconds, self._time_out)
+        begin = self._begin_task if _is_async(function) else self._begin_in_thread
+        begin(call, function)
 
     def _limit(self, call: _Call, seconds: float, over: Callable[[_Call], None]) -> None:
         if call.timer is not None:

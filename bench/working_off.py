@@ -1,0 +1,37 @@
+"""One worker, as a process of its own would be, that delivers all that waits in a database: what it costs."""
+
+from __future__ import annotations
+
+import asyncio
+import os
+import tempfile
+from collections.abc import Callable
+
+from bench.bare_client import Cost
+from bench.delivered import Delivered
+from bench.timing import Stopwatch
+from doorstep.app import Doorstep
+from doorstep.cli.running import spare_collector
+from doorstep.log_writer import open_log
+from doorstep.telemetry import Telemetry
+
+_SECONDS_MAX = 120
+
+
+async def work_off(doorstep_with: Callable[[Telemetry], Doorstep], count: int) -> Cost:
+    """Deliver `count` events that wait, with the log written to a file."""
+    with tempfile.TemporaryFile() as file:
+        log = open_log("info", "json", file.fileno())
+        delivered = Delivered(count)
+        doorstep = doorstep_with(Telemetry(log, delivered))
+        await doorstep.open(migrate=False)
+        spare_collector()
+        watch = Stopwatch()
+        doorstep.start()
+        await asyncio.wait_for(delivered.complete.wait(), _SECONDS_MAX)
+        elapsed = watch.wall_seconds
+        log.close()
+        cost = Cost(1e6 * watch.cpu_seconds / count, count / elapsed)
+        assert os.fstat(file.fileno()).st_size > 4 * 100 * count, "every delivery has four lines in the log"
+        await doorstep.close()
+    return cost
