@@ -30,9 +30,9 @@ install: $(VENV)/.installed-run
 run: install
 	$(BIN)/doorstep serve
 
-# One more than the cores of a small machine, because many tests wait for a program; whoever is done takes tests of
-# another, because the long ones are in few files.
-WORKERS := 3
+# Twice the cores of a small machine, because many tests wait for a program; whoever is done takes tests of another,
+# because the long ones are in few files.
+WORKERS := 4
 
 test: $(VENV)/.installed-dev
 	$(PYTEST) -q -n $(WORKERS) --dist worksteal tests

@@ -25,6 +25,8 @@ from bench.measures import (
     reads,
     reschedule,
     retries,
+    stats,
+    telemetry,
 )
 from bench.receiver import Receiver
 from bench.rivals import measure as rivals
@@ -33,12 +35,14 @@ from bench.setting import Setting
 MEASURES: dict[str, Callable[[Setting], Iterator[Figure]]] = {
     "dispatch": dispatch.measure,
     "handlers": handlers.measure,
+    "telemetry": telemetry.measure,
     "accept": accept.measure,
     "latency": latency.measure,
     "fairness": fairness.measure,
     "retries": retries.measure,
     "reschedule": reschedule.measure,
     "reads": reads.measure,
+    "stats": stats.measure,
     "bulk": bulk.measure,
     "claim": claim.measure,
     "idle": idle.measure,

@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Sequence
 
-from doorstep.telemetry import DeliveryTransition, Fact
+from doorstep.telemetry.facts import DeliveryTransition, Fact
 
 
 class Delivered:

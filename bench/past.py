@@ -8,18 +8,25 @@ from __future__ import annotations
 from bench.databases import Database
 from doorstep.clock import Instant
 
+_FIRST_ENDPOINT = "(SELECT min(id) FROM doorstep_endpoints)"
 
-def add_finished(database: Database, count: int, settled_at: Instant) -> None:
-    """`count` delivered deliveries of the first endpoint, each with its event, its attempt and its history."""
-    _add_settled(database, count, settled_at, _DELIVERED)
+
+def add_finished(database: Database, count: int, settled_at: Instant | str, endpoint: str = _FIRST_ENDPOINT) -> None:
+    """`count` delivered deliveries, each with its event, its attempt and its history.
+
+    The instant and the endpoint may be expressions of `i`, the row's id.
+    """
+    _add_settled(database, count, settled_at, _DELIVERED | {"endpoint": endpoint})
 
 
 def add_dead(database: Database, count: int, died_at: Instant) -> range:
     """`count` dead letters of the first endpoint, each the end of a failed event; returns their row ids."""
-    return _add_settled(database, count, died_at, _DEAD | {"ended": died_at, "failed": died_at})
+    return _add_settled(
+        database, count, died_at, _DEAD | {"ended": died_at, "failed": died_at, "endpoint": _FIRST_ENDPOINT}
+    )
 
 
-def _add_settled(database: Database, count: int, at: Instant, bits: dict[str, object]) -> range:
+def _add_settled(database: Database, count: int, at: Instant | str, bits: dict[str, object]) -> range:
     first = _next_id(database)
     numbers = _numbers(first, count)
     bits = bits | _bits(database) | {"at": at}
@@ -71,7 +78,7 @@ SELECT i, {uid}, (SELECT min(org_id) FROM doorstep_endpoints), 'bench', '{status
 _SETTLED = """
 INSERT INTO doorstep_deliveries (id, uid, org_id, event_id, endpoint_id, state, created_at, token, attempt, retries_max,
     moves, first_failed_at, last_attempt_at, settled_at, response_code, category, code, reason, cause)
-SELECT i, {uid}, (SELECT min(org_id) FROM doorstep_endpoints), i, (SELECT min(id) FROM doorstep_endpoints), '{state}',
+SELECT i, {uid}, (SELECT min(org_id) FROM doorstep_endpoints), i, {endpoint}, '{state}',
     {at}, 1, 1, 3, 2, {failed}, {at}, {at}, {answer}, {error} FROM numbers
 """
 

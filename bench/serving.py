@@ -11,6 +11,7 @@ import subprocess
 import sys
 import tempfile
 import time
+from collections.abc import Mapping
 from pathlib import Path
 from typing import Any, Self
 
@@ -27,10 +28,13 @@ _LISTENS = re.compile(rb"listens at http://127\.0\.0\.1:(\d+)")
 class Serving:
     """Starts it, waits until it listens, and stops it. `one_commit_each` serves without group commit, to compare."""
 
-    def __init__(self, database: Database, *, workers: int = 0, one_commit_each: bool = False) -> None:
+    def __init__(
+        self, database: Database, *, workers: int = 0, one_commit_each: bool = False, more: Mapping[str, str] = {}
+    ) -> None:
+        """`more` are further variables of its environment."""
         program = "bench.one_commit_each" if one_commit_each else "doorstep"
         self._command = [sys.executable, "-m", program, "serve", "--port", "0", "--workers", str(workers)]
-        self._variables = variables(database)
+        self._variables = variables(database) | dict(more)
 
     def __enter__(self) -> Self:
         self._folder = tempfile.TemporaryDirectory(prefix="doorstep-serving-")

@@ -12,8 +12,8 @@ from bench.delivered import Delivered
 from bench.timing import Stopwatch
 from doorstep.app import Doorstep
 from doorstep.cli.running import spare_collector
-from doorstep.log_writer import open_log
-from doorstep.telemetry import Telemetry
+from doorstep.telemetry.facts import Telemetry
+from doorstep.telemetry.log_writer import open_log
 
 _SECONDS_MAX = 120
 

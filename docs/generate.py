@@ -1,6 +1,6 @@
 """Writes the pages that are generated from the code, so that they cannot say anything else.
 
-python docs/generate.py           writes docs/states.md, settings.md, commands.md and api.md
+python docs/generate.py           writes docs/states.md, settings.md, commands.md, api.md and metrics.md
 python docs/generate.py --check   fails if they are not up to date
 """
 
@@ -22,6 +22,9 @@ from doorstep.cli.main import app as cli
 from doorstep.config import setting_rows
 from doorstep.model.delivery import TRANSITION_TABLE, DeliveryState
 from doorstep.model.event import EVENT_TRANSITIONS, EventStatus
+from doorstep.model.rollup import TTD_SECONDS
+from doorstep.path.measures import MEASURES, RETRY_BOUNDS
+from doorstep.telemetry.metrics import PROCESS
 
 DOCS = Path(__file__).parent
 
@@ -173,7 +176,46 @@ def _code(text: str) -> str:
     return f"`{text}`" if text else ""
 
 
-PAGES = {"states.md": states_page, "settings.md": settings_page, "commands.md": commands_page, "api.md": api_page}
+def metrics_page() -> str:
+    lines = [
+        "# Metrics",
+        "",
+        "This page is generated from the table in `path/measures.py`. What they mean together, and how to add them up over",
+        "processes, is in [observability.md](observability.md#metrics).",
+        "",
+        "## Of the whole installation",
+        "",
+        "| metric | kind | labels | meaning |",
+        "| --- | --- | --- | --- |",
+        *(_metric(one.name, one.kind, one.labels, one.about) for one in MEASURES),
+        "",
+        f"Time to delivery has buckets up to {_bounds(TTD_SECONDS)} seconds; retries up to {_bounds(RETRY_BOUNDS)}.",
+        "",
+        "## Of one process",
+        "",
+        "| metric | kind | labels | meaning |",
+        "| --- | --- | --- | --- |",
+        *(_metric(name, kind, (), about) for name, (kind, about) in PROCESS.items()),
+        "",
+    ]
+    return "\n".join(lines)
+
+
+def _metric(name: str, kind: str, labels: Sequence[str], about: str) -> str:
+    return f"| `{name}` | {kind} | {', '.join(f'`{label}`' for label in labels)} | {about} |"
+
+
+def _bounds(bounds: Sequence[float]) -> str:
+    return ", ".join(f"{bound:,g}" for bound in bounds)
+
+
+PAGES = {
+    "states.md": states_page,
+    "settings.md": settings_page,
+    "commands.md": commands_page,
+    "api.md": api_page,
+    "metrics.md": metrics_page,
+}
 
 
 def main() -> int:

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import AsyncIterator, Awaitable, Callable
-from contextlib import AsyncExitStack, asynccontextmanager
+from contextlib import AbstractAsyncContextManager, AsyncExitStack, asynccontextmanager
 from datetime import UTC, datetime
 from pathlib import Path
 from tempfile import TemporaryDirectory
@@ -29,6 +29,8 @@ NOON = from_datetime(datetime(2026, 6, 1, 12, tzinfo=UTC))
 Story = Callable[["Theatre"], Awaitable[None]]
 Prepare = Callable[[Doorstep], None]
 """Registers the handlers of an example, before Doorstep is opened."""
+Served = Callable[[Doorstep], AbstractAsyncContextManager[str]]
+"""Serves the HTTP API and says where."""
 
 
 class Theatre:
@@ -79,7 +81,12 @@ async def _play(database_url: str, story: Story, prepare: Prepare) -> None:
 
 @asynccontextmanager
 async def staged(
-    database_url: str, prepare: Prepare = lambda _: None, say: Callable[[str], object] = print, *, migrate: bool = True
+    database_url: str,
+    prepare: Prepare = lambda _: None,
+    say: Callable[[str], object] = print,
+    *,
+    migrate: bool = True,
+    served: Served | None = None,
 ) -> AsyncIterator[Theatre]:
     """A theatre on this database, with everything opened."""
     clock = FakeClock(NOON)
@@ -93,7 +100,7 @@ async def staged(
         drainer = Drainer(doorstep, clock, HttpTransport(doorstep.guard, clock))
         drainer.open()
         opened.push_async_callback(drainer.close)
-        url = await opened.enter_async_context(_served(doorstep))
+        url = await opened.enter_async_context((served or _served)(doorstep))
         yield Theatre(doorstep, clock, receiver, drainer, url, say)
 
 

@@ -11,6 +11,7 @@ from itertools import count
 from uuid import UUID
 
 from doorstep.clock import MILLISECOND, SECOND, Instant
+from doorstep.model.claim import Claim
 from doorstep.model.delivery import NewDelivery
 from doorstep.model.endpoint import Endpoint
 from doorstep.model.event import Event
@@ -61,6 +62,33 @@ def a_submission(
     made = an_event(org_id, **event)
     owed = tuple(NewDelivery(new_id(), endpoint_id, due_at, retries_max) for endpoint_id in endpoint_ids)
     return Submission(made, owed, key, hashlib.sha256(made.payload).digest())
+
+
+def a_claim(**changes: object) -> Claim:
+    """A first try, taken by `w1` for a minute."""
+    claim = Claim(
+        key=1,
+        event_key=1,
+        token=1,
+        delivery_id=new_id(),
+        event_id=new_id(),
+        endpoint_id=new_id(),
+        org_id=new_id(),
+        event_type="order.paid",
+        payload=b"{}",
+        correlation_id="c",
+        accepted_at=NOW,
+        expires_at=None,
+        attempt=1,
+        retry_attempts=0,
+        retries_max=3,
+        first_failed_at=None,
+        claimed_at=NOW,
+        lease_until=NOW + 60 * SECOND,
+        worker="w1",
+        picked_up=True,
+    )
+    return claim._replace(**changes)  # type: ignore[arg-type]
 
 
 def a_reply(at: Instant, **changes: object) -> Reply:

@@ -1,5 +1,6 @@
 """Fixtures that every test may ask for."""
 
+import gc
 import signal
 
 pytest_plugins = ["tests.fixtures_postgres"]
@@ -7,3 +8,10 @@ pytest_plugins = ["tests.fixtures_postgres"]
 if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:
     # A shell's background job ignores Ctrl-C, and so would every program that the tests start and stop with it.
     signal.signal(signal.SIGINT, signal.default_int_handler)
+
+
+def pytest_collection_finish() -> None:
+    """What was collected stays until the end: looked at again for garbage, it takes a tenth of the CPU of all tests."""
+    gc.collect()
+    gc.freeze()
+    gc.set_threshold(20_000, 20, 20)

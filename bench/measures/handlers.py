@@ -23,7 +23,7 @@ from doorstep.app import Doorstep
 from doorstep.bootstrap import DEFAULT_ORG
 from doorstep.path.accept import Draft
 from doorstep.path.tuning import Tuning
-from doorstep.telemetry import Telemetry
+from doorstep.telemetry.facts import Telemetry
 from doorstep.wire.received import Handler, Received
 
 TARGET = at_most(2.0)

@@ -19,10 +19,10 @@ from bench.setting import Setting, settings_for
 from bench.stock import Wanted, drafts, stock
 from bench.timing import in_own_process, slope
 from doorstep.app import Doorstep
-from doorstep.log_writer import open_log
 from doorstep.services.cleaner import Cleaner
 from doorstep.services.running import keep_running
-from doorstep.telemetry import Telemetry
+from doorstep.telemetry.facts import Telemetry
+from doorstep.telemetry.log_writer import open_log
 
 MIB = 1024 * 1024
 TARGET = at_most(10.0)

@@ -19,7 +19,7 @@ from bench.timing import in_own_process, percentile
 from doorstep.app import Doorstep
 from doorstep.bootstrap import DEFAULT_ORG
 from doorstep.clock import MILLISECOND, Clock, Instant
-from doorstep.telemetry import DeliveryFailure, Fact, Telemetry
+from doorstep.telemetry.facts import DeliveryFailure, Fact, Telemetry
 
 TARGET = at_most(1_000.0)
 _FAILURES = 1_000

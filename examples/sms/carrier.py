@@ -18,7 +18,7 @@ _NUMBER = re.compile(r"\+[1-9]\d{6,14}")
 
 class Answer(NamedTuple):
     status: int
-    body: dict[str, object]
+    body: dict[str, object] | str
     retry_after_seconds: int | None = None
 
 
@@ -30,6 +30,7 @@ WRONG_KEY = refusal(401, "AUTH-01", "unknown API key")
 TOO_MANY = refusal(429, "RATE-02", "too many batches", 120)
 BUSY = refusal(503, "BUSY-03", "all lines are busy")
 NO_NUMBER = refusal(422, "NUM-04", "a recipient is no phone number")
+PROXY_ALONE = Answer(502, "<h1>Bad Gateway</h1>")
 REJECTED = refusal(409, "REJ-05", "the batch was rejected")
 
 
@@ -75,7 +76,8 @@ def carrying() -> Iterator[Carrier]:
             if answer.retry_after_seconds is not None:
                 self.send_header("retry-after", str(answer.retry_after_seconds))
             self.end_headers()
-            self.wfile.write(json.dumps(answer.body).encode())
+            said = answer.body if isinstance(answer.body, str) else json.dumps(answer.body)
+            self.wfile.write(said.encode())
 
         def log_message(self, *_: object) -> None:
             """Not on the story's screen."""

@@ -14,7 +14,6 @@ from __future__ import annotations
 import json
 from collections.abc import Callable
 from http.client import HTTPException
-from typing import Any
 from urllib.error import HTTPError
 from urllib.request import ProxyHandler, Request, build_opener
 
@@ -73,8 +72,14 @@ class Sms:
 def _failure(refusal: HTTPError) -> Transient:
     """The carrier's own code decides, by the code map, whether that is worth another try."""
     said = refusal.read()
-    code: Any = json.loads(said)["code"]
-    retry_after = refusal.headers.get("retry-after")
-    return Transient(
-        code, f"The carrier answered {code}.", None if retry_after is None else float(retry_after), response=said
-    )
+    code = _code_in(said) or "BAD_RESPONSE"
+    pause = refusal.headers.get("retry-after", "")
+    return Transient(code, f"The carrier answered {code}.", float(pause) if pause.isdigit() else None, response=said)
+
+
+def _code_in(said: bytes) -> str | None:
+    """None where it was not the carrier that answered, but a proxy before it."""
+    try:
+        return str(json.loads(said)["code"])
+    except (ValueError, KeyError, TypeError):
+        return None

@@ -3,68 +3,44 @@
 from __future__ import annotations
 
 import asyncio
-import os
 import random
 from collections.abc import AsyncIterator, Coroutine, Mapping, Sequence
 from contextlib import asynccontextmanager, suppress
-from enum import Enum
-from pathlib import Path
 from typing import Any, Self, Unpack, overload
 
 from doorstep import bootstrap
+from doorstep.assembly import Ground, Hints, assembled
 from doorstep.bootstrap import DEFAULT_ORG, tuning_of
 from doorstep.clock import AnchoredClock, Clock
-from doorstep.config import Settings
+from doorstep.config import Settings, secrets_of
 from doorstep.declaring import Declaring
 from doorstep.errors import Conflict, InvalidInput, StoreError
-from doorstep.log_writer import open_log
+from doorstep.exporting import begin_tracing, end_tracing, meters
 from doorstep.model.posting import Posted
 from doorstep.model.submission import Receipt, Verdict
 from doorstep.overseeing import Overseeing
-from doorstep.path.accept import KEY_CONFLICT, Accepter, Draft
+from doorstep.path.accept import KEY_CONFLICT, Draft
 from doorstep.path.batches import Batches
-from doorstep.path.bulk import BulkDesk
-from doorstep.path.bulk_selection import Chooser
-from doorstep.path.bulk_steps import BulkStepper
 from doorstep.path.declare import declare
 from doorstep.path.directory import Directory
 from doorstep.path.drafting import Options, draft_of
-from doorstep.path.enrol import Terms
-from doorstep.path.forward import Forward
-from doorstep.path.keyring import Keyring
-from doorstep.path.operate import Operator
 from doorstep.path.outbox import Outbox
 from doorstep.path.post import post
-from doorstep.path.reading import Reader
-from doorstep.path.registrar import Registrar
-from doorstep.path.replay import Replayer
-from doorstep.path.steward import Steward
 from doorstep.policy.retry import Random
-from doorstep.services.bulk_runner import BulkRunner
-from doorstep.services.forwarder import Forwarder
-from doorstep.services.herald import Herald
-from doorstep.services.pipeline_keeper import PipelineKeeper
+from doorstep.sealing import Sealer
 from doorstep.services.worker import Worker, worker_name
 from doorstep.stopping import run_until_stopped
-from doorstep.stores.foreign import AsyncConnection
+from doorstep.stores.foreign import AsyncConnection, Omitted
 from doorstep.stores.opening import store_from_url
 from doorstep.stores.store import Store
-from doorstep.telemetry import Notice, Telemetry
+from doorstep.telemetry.facts import Notice, Telemetry
+from doorstep.telemetry.log_writer import log_of_a_guest
 from doorstep.wire.address_guard import AddressGuard
 from doorstep.wire.handler_transport import HandlerTransport
 from doorstep.wire.http_transport import HttpTransport
 from doorstep.wire.isolation.pool import Isolation
+from doorstep.wire.span_exporter import SpanExporter
 from doorstep.wire.transport import Transport
-
-_TELL_SECONDS = 0.01
-"""How often other processes are told at most that something was posted here."""
-
-
-class _Given(Enum):
-    """What stands for a connection that was left out. Not None: so looks a session that was forgotten to be made."""
-
-    NOTHING = "nothing"
-
 
 _DELIVERS = "this Doorstep delivers already; it is started once, by the outermost `async with` or `start`"
 
@@ -107,26 +83,30 @@ class Doorstep(Overseeing, Declaring):
         self.generated_admin_key: str | None = None
         """The bootstrap key, only where `open` was asked for one and had to make it: shown once, never kept."""
         self._listened_to: Store | None = None
+        self._exporter: SpanExporter | None = None
+        self._watch_hears = False
 
     # -- life ----------------------------------------------------------------------------------------------
 
     async def _open(self, *, migrate: bool, admin_key: bool) -> None:
         try:
+            sealer = bootstrap.sealer_for(self.settings)
             await self._open_store(migrate)
             now = self.clock.now()
             self.generated_admin_key = await bootstrap.prepare(self.store, self.settings, now, new_key=admin_key)
-            self.directory = Directory(self.store, self._sealer, self.tuning)
+            self.directory = Directory(self.store, sealer, self.tuning)
             await self.directory.reload()
-            self._assemble()
-            await declare(self.store, self.directory, self.clock, self._terms(), self.declarations)
+            ground = self._ground(sealer)
+            self._assemble(ground)
+            await declare(self.store, self.directory, self.clock, ground.terms, self.declarations)
         except BaseException:
             with suppress(Exception):  # what went wrong first is what counts
                 await self.store.close()
             raise
+        self._exporter = begin_tracing(self.telemetry, self._warn) or self._exporter  # in a fork, our parent's goes on
         self._settle_in()
 
     async def _open_store(self, migrate: bool) -> None:
-        self._sealer = bootstrap.sealer_for(self.settings)
         if migrate:
             bootstrap.make_folder(self.settings)
             await self.store.migrate()
@@ -134,42 +114,18 @@ class Doorstep(Overseeing, Declaring):
         if self.store.capabilities.many_machines and isinstance(self.clock, AnchoredClock):
             self.clock.follow(await self.store.time())
 
-    def _begin_anew(self) -> None:
-        super()._begin_anew()
-        self._telling: asyncio.TimerHandle | None = None
-
-    def _assemble(self) -> None:
-        """Everything that works on an open store."""
-        shared = (self.store, self.directory, self.clock, self.tuning, self.telemetry)
-        self._accepter = Accepter(*shared, wake=self.wake_dispatcher)
-        self.operator = Operator(*shared)
-        self.keyring = Keyring(self.store, self.clock)
-        self.registrar = Registrar(self.store, self.directory, self.clock, self._terms())
-        replayer = Replayer(self.store, self._accepter)
-        chooser = Chooser(self.store, self.clock, self.tuning)
-        self.bulk = BulkDesk(self.store, chooser, self.clock, self._wake_bulk_runner)
-        stepper = BulkStepper(self.store, chooser, replayer, self.clock, self.telemetry, self.wake_dispatcher)
-        self._herald = Herald(self._mourners, self.store, self.directory, self.clock, self.telemetry)
-        self._bulk_runner = BulkRunner(self.store, stepper, self.clock)
-        self._forward = Forward(self.store, self._accepter, self.clock, self.telemetry, worker_name())
-        self._forwarder = Forwarder(self._forward, noticed=self.store.capabilities.notices_postings)
-        self.steward = Steward(
-            self.store,
-            self.clock,
-            self._accepter,
-            self.operator,
-            replayer,
-            self.telemetry,
-            self.wake_dispatcher,
-        )
-        self.reading = Reader(self.store, self.directory, self.clock, self.tuning)
-        self._keeper = PipelineKeeper(
-            list(self.pipelines.values()), self.store, self.clock, self.tuning, self.telemetry
+    def _ground(self, sealer: Sealer) -> Ground:
+        return Ground(
+            self.settings, self.store, self.directory, self.clock, self.tuning, self.telemetry, sealer, self.guard
         )
 
-    def _terms(self) -> Terms:
-        settings = self.settings
-        return Terms(self._sealer, self.guard, settings.timeout_seconds_max, self.tuning.policy, settings.endpoints_max)
+    def _assemble(self, ground: Ground) -> None:
+        """Everything that works on an open store; what callers use of it has a name here."""
+        hints = Hints(due=self.wake_dispatcher, posted=self._hint_forwarder, bulk=self._wake_bulk_runner)
+        self._parts = parts = assembled(ground, hints, self._mourners, list(self.pipelines.values()))
+        self.operator, self.keyring, self.registrar = parts.operator, parts.keyring, parts.registrar
+        self.bulk, self.steward, self.alerting = parts.bulk, parts.steward, parts.alerting
+        self.reading, self.reporting, self.sampler = parts.reading, parts.reporting, parts.sampler
 
     def start(self) -> None:
         """Start delivering, in this event loop; it must have been opened here."""
@@ -178,33 +134,31 @@ class Doorstep(Overseeing, Declaring):
             raise Conflict(_DELIVERS)
         http = HttpTransport(self.guard, self.clock, connections_max=self.tuning.places)
         self._worker = self.make_worker(http, random.random, self._isolations())
+        self._meters = meters(self.store, self.sampler, self.clock, self._warn)
+        self._worker.services.extend(self._meters)
         if self._listened_to is not self.store:  # it keeps whom it is to call, also when it is closed
             self._listened_to = self.store
             self.store.on_wakeup(self.wake_dispatcher)
             self.store.on_posted(self._hint_forwarder)
+        if self.telemetry.heard and not self._watch_hears:  # facts that nobody else wants are not made for a hint
+            self._watch_hears = True
+            self.telemetry.subscribe(lambda facts: self.alerting.watch.hear(facts))
         self._worker.start()
 
     def make_worker(self, http: Transport, chance: Random, isolated: Mapping[str, Isolation] = {}) -> Worker:
         """A worker of an opened Doorstep, not started: for whoever drives it by himself, as the sandbox does."""
-        return Worker(
-            self.store,
-            self.directory,
-            http,
-            HandlerTransport(
-                self.clock,
-                self.handlers,
-                threads_max=self.tuning.places,
-                isolated=isolated,
-                orgs=self.handler_orgs,
-                warn=self._warn,
-                settle_slack_seconds=self.tuning.settle_slack_seconds,
-            ),
+        handlers = HandlerTransport(
             self.clock,
-            chance,
-            self.tuning,
-            self.telemetry,
-            worker_name(),
-            also=(self._herald, self._bulk_runner, self._forwarder, *([self._keeper] if self.pipelines else [])),
+            self.alerting.handlers(self.handlers),
+            threads_max=self.tuning.places,
+            isolated=isolated,
+            orgs=self.alerting.orgs(self.handler_orgs),
+            warn=self._warn,
+            settle_slack_seconds=self.tuning.settle_slack_seconds,
+        )
+        name, also = worker_name(), self._parts.services
+        return Worker(
+            self.store, self.directory, http, handlers, self.clock, chance, self.tuning, self.telemetry, name, also
         )
 
     def _warn(self, message: str) -> None:
@@ -214,15 +168,24 @@ class Doorstep(Overseeing, Declaring):
         try:
             if self._worker is not None:
                 await self._worker.stop()
-                await self._herald.farewell()
+                await self._parts.herald.farewell()
                 with suppress(StoreError):  # it is only a right that ends by itself
-                    await self._forward.leave()
+                    await self._parts.forward.leave()
+                    await self.alerting.watch.leave()
+                    for meter in self._meters:
+                        await meter.leave()
         finally:
             self._worker = None
+            self._end_tracing()
             await self._leave_home()
 
+    def _end_tracing(self) -> None:
+        exporter, self._exporter = self._exporter, None
+        if exporter is not None:
+            end_tracing(self.telemetry, exporter)
+
     async def __aenter__(self) -> Self:
-        if self._worker is not None:
+        if self._delivers():
             raise Conflict(_DELIVERS)
         await self.open()
         try:
@@ -236,13 +199,16 @@ class Doorstep(Overseeing, Declaring):
         await self.close()
 
     def run(self) -> None:
-        """Deliver until the program is told to stop, by Ctrl-C or SIGTERM; writes the log that `doorstep worker` does."""
-        log = open_log(self.settings.log_level, self.settings.log_format)
-        self.telemetry.subscribe(log)
-        try:
-            run_until_stopped(self._run_until)
-        finally:
-            log.close()
+        """Deliver until the program is told to stop, by Ctrl-C or SIGTERM; writes the log that `doorstep worker` does.
+
+        What your program has set up of the standard library's logging stays as it is.
+        """
+        with log_of_a_guest(self.settings.log_level, self.settings.log_format, secrets_of(self.settings)) as log:
+            self.telemetry.subscribe(log)
+            try:
+                run_until_stopped(self._run_until)
+            finally:
+                self.telemetry.unsubscribe(log)
 
     async def _run_until(self, stop: asyncio.Event) -> None:
         async with self:
@@ -254,45 +220,11 @@ class Doorstep(Overseeing, Declaring):
         async with self:
             yield
 
-    def wake_dispatcher(self) -> None:
-        """There may be something due: a hint, in this event loop."""
-        if self._worker is not None:
-            self._worker.wake()
-
-    def wake(self) -> None:
-        """There may be something in the outbox: a hint, from any thread. Without it, it is found a little later."""
-        home = self._home  # read once: another thread may be closing
-        if home is not None and home[0] == os.getpid():
-            with suppress(RuntimeError):  # the event loop has been closed meanwhile
-                home[1].call_soon_threadsafe(self._hint)
-
-    def _hint(self) -> None:
-        """To our own forwarder; if none is running here, to those of other processes, once for all of a moment."""
-        loop = asyncio.get_running_loop()
-        if self._worker is not None:
-            self._hint_forwarder()
-        elif self._telling is None or self._telling.when() <= loop.time():
-            self._telling = loop.call_later(_TELL_SECONDS, self.store.tell_posted)
-
-    def _hint_forwarder(self) -> None:
-        if self._worker is not None:
-            self._forwarder.hint()
-
-    def _wake_bulk_runner(self) -> None:
-        """A bulk operation was begun, or has its orders."""
-        if self._worker is not None:
-            self._bulk_runner.wake.set()
-
-    @property
-    def data_path(self) -> Path | None:
-        """The folder of an embedded database; None where the data is elsewhere."""
-        return bootstrap.data_path(self.settings)
-
     # -- events --------------------------------------------------------------------------------------------
 
     @overload
     def send(  # type: ignore[overload-overlap]  # every connection is an object, and so is none
-        self, event_type: str, payload: object, *, connection: _Given = ..., **options: Unpack[Options]
+        self, event_type: str, payload: object, *, connection: Omitted = ..., **options: Unpack[Options]
     ) -> Coroutine[Any, Any, Receipt]: ...
     @overload
     def send(  # type: ignore[overload-overlap]  # every connection is an object, the asyncio ones come first
@@ -302,7 +234,7 @@ class Doorstep(Overseeing, Declaring):
     def send(self, event_type: str, payload: object, *, connection: object, **options: Unpack[Options]) -> Posted: ...
 
     def send(
-        self, event_type: str, payload: object, *, connection: object = _Given.NOTHING, **options: Unpack[Options]
+        self, event_type: str, payload: object, *, connection: object = Omitted.CONNECTION, **options: Unpack[Options]
     ) -> Coroutine[Any, Any, Receipt] | Coroutine[Any, Any, Posted] | Posted:
         """Accept one event. When it has been awaited, it is on stable storage with one delivery per matching endpoint.
 
@@ -312,14 +244,14 @@ class Doorstep(Overseeing, Declaring):
         Bytes must be JSON and are delivered as they are; anything else is encoded as JSON once, now. A Doorstep that
         is not open is opened by the first event.
         """
-        if connection is _Given.NOTHING:
+        if connection is Omitted.CONNECTION:
             return self._send(event_type, payload, options)
         draft = draft_of(event_type, payload, DEFAULT_ORG, options)
         return post(draft, connection, self.store, self.clock.now(), self.tuning.payload_bytes_max, self.wake)
 
     async def _send(self, event_type: str, payload: object, options: Options) -> Receipt:
         draft = draft_of(event_type, payload, DEFAULT_ORG, options)
-        (receipt,) = await self.at_home(lambda: self._accepter.accept([draft]))
+        (receipt,) = await self.at_home(lambda: self._parts.accepter.accept([draft]))
         if receipt.verdict is Verdict.CONFLICT:
             raise Conflict(KEY_CONFLICT)
         return receipt
@@ -337,7 +269,7 @@ class Doorstep(Overseeing, Declaring):
 
     async def send_many(self, drafts: Sequence[Draft]) -> list[Receipt]:
         """Accept a batch in one transaction; see Accepter.accept."""
-        return await self.inside(lambda: self._accepter.accept(drafts))
+        return await self.inside(lambda: self._parts.accepter.accept(drafts))
 
 
 def _settings(database_url: str | None) -> Settings:

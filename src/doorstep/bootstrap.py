@@ -169,4 +169,6 @@ def tuning_of(settings: Settings) -> Tuning:
         inbox_retention_days=settings.inbox_retention_days,
         audit_retention_days=settings.audit_retention_days,
         entity_retention_days=settings.entity_retention_days,
+        minutes_retention_days=settings.minutes_retention_days,
+        hours_retention_days=settings.hours_retention_days,
     )

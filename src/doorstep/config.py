@@ -7,17 +7,14 @@ silently ignored is found out months later, by whoever relied on it.
 
 from __future__ import annotations
 
-import difflib
-import os
 import re
 import tomllib
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator
 from ipaddress import IPv4Network, IPv6Network
 from typing import Annotated, Any, Literal, NamedTuple
 
 from pydantic import Field, SecretStr, ValidationError, field_validator
 from pydantic.fields import FieldInfo
-from pydantic_core import ErrorDetails
 from pydantic_settings import (
     BaseSettings,
     NoDecode,
@@ -27,12 +24,13 @@ from pydantic_settings import (
 )
 
 from doorstep.errors import ConfigError
+from doorstep.refusals import PREFIX, TOML_FILE, rule, sentence, unknown_variable, variable
+from doorstep.telemetry.scrubbing import Secrets, password_in
 
-PREFIX = "DOORSTEP_"
-TOML_FILE = "doorstep.toml"
 LEASE_SLACK_SECONDS = 1.0
 """What a lease must leave after the last moment of an attempt, for the result to be written."""
 
+_MAIL_URL = re.compile(r"smtps?://([^\s/@]*@)?[^\s/@:?#]+(:[0-9]{1,5})?/?")
 _SEALING_KEY = re.compile(r"[A-Za-z0-9+/_-]{43}=")
 KIB = 1024
 MIB = 1024 * KIB
@@ -149,8 +147,23 @@ class Settings(BaseSettings):
     entity_retention_days: float = _setting(
         365.0,
         "a number from 0.01 to 36500",
-        "Entities of pipelines that have been complete, or archived, for this long are removed with their history.",
+        "Entities of pipelines that have been complete, or archived, for this long are removed with their history; "
+        "so are all of a pipeline that no worker has declared for as long, and for 30 days at least.",
         ge=0.01,
+        le=36_500,
+    )
+    minutes_retention_days: float = _setting(
+        2.0,
+        "a number from 1.1 to 400",
+        "For how long statistics are kept minute by minute: those of up to a day are made of them.",
+        ge=1.1,
+        le=400,
+    )
+    hours_retention_days: float = _setting(
+        400.0,
+        "a number from 31 to 36500",
+        "For how long statistics are kept hour by hour; sums since ever are always kept.",
+        ge=31,
         le=36_500,
     )
     payload_bytes_max: int = _setting(
@@ -185,6 +198,40 @@ class Settings(BaseSettings):
         ge=1,
         le=1_000_000,
     )
+    metrics_endpoints: int = _setting(
+        0,
+        "a whole number from 0 to 1000",
+        "For how many endpoints, the busiest ones, `/metrics` has figures of their own, under their names. Everyone who "
+        "can reach it can read those.",
+        ge=0,
+        le=1000,
+    )
+    alert_retention_days: float = _setting(
+        90.0,
+        "a number from 0.01 to 36500",
+        "Alerts that are over, and silences that have ended, are removed after this.",
+        ge=0.01,
+        le=36_500,
+    )
+    public_url: str = _setting(
+        "",
+        "a URL that begins with http:// or https://",
+        "Where people reach this installation with a browser: links in alerts lead there. Without it, to `host` and "
+        "`port`.",
+        pattern=r"^(https?://[^/?#\s]+(/[^?#\s]*)?)?$",
+    )
+    smtp_url: SecretStr | None = _setting(
+        None,
+        "a URL such as smtp://user:password@mail.example:587 or smtps://mail.example",
+        "The mail server for alerts by e-mail. `smtp` changes to TLS where the server offers it, `smtps` begins with it; "
+        "a password is only sent over TLS. The server's address must be one that deliveries may go to.",
+    )
+    smtp_from: str = _setting(
+        "doorstep@localhost",
+        "an e-mail address",
+        "Who alerts by e-mail are from.",
+        pattern=r"^[!-?A-~]+@[A-Za-z0-9.-]+$",
+    )
     log_level: Literal["debug", "info", "warning", "error"] = _setting(
         "info", "one of debug, info, warning, error", "Lines below this level are left out."
     )
@@ -206,11 +253,12 @@ class Settings(BaseSettings):
     )
 
     def __init__(self, **arguments: Any) -> None:
-        _refuse_unknown_variables()
+        if (stranger := unknown_variable(Settings.model_fields)) is not None:
+            raise ConfigError(stranger)
         try:
             super().__init__(**arguments)
         except ValidationError as error:
-            raise ConfigError(_sentence(error.errors(include_url=False)[0], arguments)) from None
+            raise ConfigError(sentence(error.errors(include_url=False)[0], Settings.model_fields, arguments)) from None
         except (tomllib.TOMLDecodeError, UnicodeDecodeError, OSError) as error:
             raise ConfigError(f"{TOML_FILE} cannot be read: {error}; correct or remove it") from None
         _check_lease(self)
@@ -247,6 +295,13 @@ class Settings(BaseSettings):
             raise ValueError
         return value
 
+    @field_validator("smtp_url")
+    @classmethod
+    def _mail_url(cls, value: SecretStr | None) -> SecretStr | None:
+        if value is not None and not _MAIL_URL.fullmatch(value.get_secret_value()):
+            raise ValueError
+        return value
+
     @field_validator("secret_key")
     @classmethod
     def _sealing_key(cls, value: SecretStr | None) -> SecretStr | None:
@@ -265,6 +320,14 @@ class Settings(BaseSettings):
         return self.lease_seconds - LEASE_SLACK_SECONDS
 
 
+def secrets_of(settings: Settings) -> Secrets:
+    """What this process was given and nobody may read in its log."""
+    values = (getattr(settings, name) for name in Settings.model_fields)
+    given = [value.get_secret_value() for value in values if isinstance(value, SecretStr)]
+    mail = None if settings.smtp_url is None else password_in(settings.smtp_url.get_secret_value())
+    return Secrets([*given, password_in(settings.database_url), mail])
+
+
 class SettingRow(NamedTuple):
     """One line of the table of settings, for help texts and documents."""
 
@@ -278,7 +341,7 @@ class SettingRow(NamedTuple):
 def setting_rows() -> Iterator[SettingRow]:
     """The table, in the order of the class."""
     for name, field in Settings.model_fields.items():
-        yield SettingRow(name, _variable(name), _shown_default(field), _rule(name), field.description or "")
+        yield SettingRow(name, variable(name), _shown_default(field), rule(field), field.description or "")
 
 
 def setting_row(name: str) -> SettingRow:
@@ -291,59 +354,6 @@ def _check_lease(settings: Settings) -> None:
             f"lease_seconds must be greater than timeout_seconds by {LEASE_SLACK_SECONDS:g} or more, "
             f"got {settings.lease_seconds:g} and {settings.timeout_seconds:g}; raise the lease or lower the timeout"
         )
-
-
-def _refuse_unknown_variables() -> None:
-    known = {_variable(name) for name in Settings.model_fields}
-    for variable in sorted(_environment()):
-        if variable not in known:
-            raise ConfigError(_unknown(variable, known, "unset it"))
-
-
-def _sentence(error: ErrorDetails, arguments: Mapping[str, Any]) -> str:
-    """The first thing wrong: which setting, its rule, what was seen, and where to change it."""
-    name = str(error["loc"][0])
-    if name not in Settings.model_fields:
-        return _unknown(name, set(Settings.model_fields), f"remove {_origin(name, arguments)}")
-    seen = _shown(name, _given(name, arguments, error["input"]))
-    return f"{name} must be {_rule(name)}, got {seen}; change {_origin(name, arguments)}"
-
-
-def _unknown(name: str, known: set[str], remedy: str) -> str:
-    close = difflib.get_close_matches(name, sorted(known), n=1)
-    return f"{name} is not a setting; {f'did you mean {close[0]}? Otherwise ' if close else ''}{remedy}"
-
-
-def _given(name: str, arguments: Mapping[str, Any], seen: object) -> object:
-    """The whole value as the user wrote it, rather than the part of it that pydantic stumbled over."""
-    return arguments[name] if name in arguments else _environment().get(_variable(name)) or seen
-
-
-def _shown(name: str, value: object) -> str:
-    """Secrets are never shown, nor the password inside a database URL."""
-    if Settings.model_fields[name].annotation == SecretStr | None:
-        return "something else"
-    return re.sub(r"//[^/]*@", "//…@", repr(value))
-
-
-def _origin(name: str, arguments: Mapping[str, Any]) -> str:
-    if name in arguments:
-        return f"the argument {name}"
-    return _variable(name) if _environment().get(_variable(name)) else f"the line {name} in {TOML_FILE}"
-
-
-def _environment() -> dict[str, str]:
-    """The variables that speak to us. Their case is ignored, as pydantic-settings does."""
-    return {name.upper(): value for name, value in os.environ.items() if name.upper().startswith(PREFIX)}
-
-
-def _variable(name: str) -> str:
-    return PREFIX + name.upper()
-
-
-def _rule(name: str) -> str:
-    extra = Settings.model_fields[name].json_schema_extra
-    return str(extra["rule"]) if isinstance(extra, dict) else ""
 
 
 def _shown_default(field: FieldInfo) -> str:

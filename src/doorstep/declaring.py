@@ -9,18 +9,18 @@ from functools import partial
 from typing import TypeVar, Unpack
 from uuid import UUID
 
+from doorstep.assembly import Parts
 from doorstep.bootstrap import DEFAULT_ORG
 from doorstep.config import Settings
 from doorstep.errors import ConfigError, InvalidInput
 from doorstep.path.batches import check_declarable
 from doorstep.path.declare import Declaration, check_form
-from doorstep.path.describing import DeclaredFields, HandlerFields, check_event_types, form_from
+from doorstep.path.describing import DeclaredFields, HandlerFields, check_event_types, check_function, form_from
 from doorstep.path.host import Host
 from doorstep.pipelines.pipeline import Pipeline
 from doorstep.pipelines.plan import Stage
-from doorstep.services.herald import Herald, Mourner
-from doorstep.services.pipeline_keeper import PipelineKeeper
-from doorstep.telemetry import Fact, Telemetry
+from doorstep.services.herald import Mourner
+from doorstep.telemetry.facts import Fact, Telemetry
 from doorstep.wire.isolation.pool import Isolation
 from doorstep.wire.isolation.wishes import Wish, isolations, wish_of
 from doorstep.wire.received import Handler
@@ -36,8 +36,7 @@ class Declaring(Host):
 
     settings: Settings
     telemetry: Telemetry
-    _herald: Herald
-    _keeper: PipelineKeeper
+    _parts: Parts
 
     def __init__(self) -> None:
         self.handlers: dict[str, Handler] = {}
@@ -78,6 +77,7 @@ class Declaring(Host):
 
         def declare_handler(function: H) -> H:
             endpoint = name or _name_of(function)
+            check_function(f"handler {endpoint!r}", function)
             if self.handlers.get(endpoint, function) != function:  # methods are equal, but never the same object
                 raise ConfigError(_taken(endpoint))
             described = {"handler": endpoint, "event_types": event_types, **fields}
@@ -105,8 +105,9 @@ class Declaring(Host):
 
         A process that ends first has told nobody. What the function raises is logged and harms nobody.
         """
+        check_function(f"on_dead_letter: {function!r}", function)
         if not self._mourners:
-            self.telemetry.subscribe(lambda facts: self._herald.hear(facts))
+            self.telemetry.subscribe(lambda facts: self._parts.herald.hear(facts))
         self._mourners.append(function)
         return function
 
@@ -129,6 +130,7 @@ class Declaring(Host):
 
         A later one replaces it, unless another organization has it too.
         """
+        check_function(f"handler {name!r}", handler)
         orgs = self.handler_orgs.get(name, frozenset()) - {org_id}
         if orgs and self.handlers[name] != handler:
             raise ConfigError(_taken(name))
@@ -157,7 +159,7 @@ class Declaring(Host):
             self._wishes |= {} if wish is None else {name: wish}
 
     def _tell_keeper(self, facts: Sequence[Fact]) -> None:
-        self._keeper.hear(facts)
+        self._parts.keeper.hear(facts)
 
 
 def _name_of(function: object) -> str:

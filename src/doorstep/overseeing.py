@@ -2,13 +2,15 @@
 
 from __future__ import annotations
 
-from abc import abstractmethod
 from collections.abc import Callable, Coroutine, Sequence
+from pathlib import Path
 from typing import Any, TypeVar, Unpack
 from uuid import UUID
 
+from doorstep import bootstrap
 from doorstep.bootstrap import DEFAULT_ORG
 from doorstep.clock import Instant
+from doorstep.config import Settings
 from doorstep.model.act import ActKind, ActResult
 from doorstep.model.attempt import Attempt
 from doorstep.model.circuit import Circuit, CircuitChange
@@ -21,22 +23,20 @@ from doorstep.path.keyring import Keyring
 from doorstep.path.operate import Operator
 from doorstep.path.reading import Reader
 from doorstep.path.registrar import Registrar
-from doorstep.residence import Residence
+from doorstep.path.sampling import Load
+from doorstep.waking import Waking
 
 T = TypeVar("T")
 
 
-class Overseeing(Residence):
+class Overseeing(Waking):
     """A part of class Doorstep. It may be called from any event loop; Conflict while the store is not open."""
 
+    settings: Settings
     operator: Operator
     keyring: Keyring
     registrar: Registrar
     reading: Reader
-
-    @abstractmethod
-    def wake_dispatcher(self) -> None:
-        """There may be something due."""
 
     # -- events --------------------------------------------------------------------------------------------
 
@@ -137,6 +137,19 @@ class Overseeing(Residence):
     async def authenticate(self, key: str) -> ApiKey | None:
         """The key's record if it is good; None for one that is unknown, revoked or expired."""
         return await self.inside(lambda: self.keyring.authenticate(key))
+
+    # -- this process --------------------------------------------------------------------------------------
+
+    def load(self) -> Load:
+        """What this process has in its hands."""
+        worker = self._worker
+        busy = 0 if worker is None else sum(count for _, count in worker.deliverer.hand.busy_endpoints())
+        return Load(accepts_waiting=self._parts.accepter.waiting, places_in_use=busy)
+
+    @property
+    def data_path(self) -> Path | None:
+        """The folder of an embedded database; None where the data is elsewhere."""
+        return bootstrap.data_path(self.settings)
 
     async def _done(self, act: Callable[[], Coroutine[Any, Any, T]]) -> T:
         """Of what may make deliveries due at once."""

@@ -41,6 +41,8 @@ class Residence(ABC):
         """Those of our parents: were they collected here, connections that are not ours would be closed."""
         self._home: Home | None = None
         """The process and the event loop in which the store was opened."""
+        self._opened_by: int | None = None
+        """The process that began to open the store, whether it came to an end or not."""
         self._worker: Worker | None = None
         self._begin_anew()
         _residences.add(self)
@@ -96,6 +98,10 @@ class Residence(ABC):
         home = self._living_home()
         if home is None or (here and home is not asyncio.get_running_loop()):
             raise Conflict(_NOT_OPEN)
+
+    def _delivers(self) -> bool:
+        """Whether a worker runs in this process; one whose event loop was ended without closing does not."""
+        return self._worker is not None and self.is_open()
 
     def is_open(self) -> bool:
         """Whether the store is open in this process, in whichever event loop."""
@@ -155,9 +161,10 @@ class Residence(ABC):
 
     def _leave_lost_store(self) -> None:
         """We were forked, and its connections are our parent's; or its event loop was ended without closing it."""
-        if self._home is not None:
+        if self._home is not None or self._opened_by not in (None, os.getpid()):
             self._left_behind.append(self.store)
-            self.store, self._home = self._new_store(), None
+            self.store, self._home, self._worker = self._new_store(), None, None
+        self._opened_by = os.getpid()
 
     def _settle_in(self) -> None:
         self._home = os.getpid(), asyncio.get_running_loop()

@@ -3,13 +3,12 @@
 from __future__ import annotations
 
 import asyncio
-import http.client
-import json
 import socket
-from collections.abc import AsyncIterator, Iterator, Mapping
+from collections.abc import AsyncIterator, Iterator
 from contextlib import asynccontextmanager, contextmanager
-from typing import Any, NamedTuple
+from typing import Any
 
+import pytest
 import uvicorn
 from fastapi import FastAPI
 
@@ -17,16 +16,10 @@ from doorstep.api.application import create_application
 from doorstep.bootstrap import DEFAULT_ORG
 from doorstep.model.org import Role
 from tests.acceptance.scene import Scene, until
+from tests.http_calls import Answer, call
 
-
-class Answer(NamedTuple):
-    status: int
-    headers: Mapping[str, str]
-    body: bytes
-
-    @property
-    def json(self) -> Any:
-        return json.loads(self.body)
+lasting = pytest.mark.asyncio(loop_scope="module")
+"""For tests that share the API of their file."""
 
 
 class Api:
@@ -56,16 +49,8 @@ class Api:
         return await self.request("DELETE", path)
 
     def _request(self, method: str, path: str, body: Any, headers: dict[str, str]) -> Answer:
-        content = body if body is None or isinstance(body, bytes) else json.dumps(body).encode()
         given = {"X-API-Key": self.key} | {name.replace("_", "-"): value for name, value in headers.items()}
-        connection = http.client.HTTPConnection("127.0.0.1", self._port, timeout=20)
-        try:
-            connection.request(method, path, content, given)
-            response = connection.getresponse()
-            lowered = {name.lower(): value for name, value in response.getheaders()}
-            return Answer(response.status, lowered, response.read())
-        finally:
-            connection.close()
+        return call(f"http://127.0.0.1:{self._port}", method, path, body, given)
 
     # -- what most tests need ------------------------------------------------------------------------------
 
@@ -88,7 +73,7 @@ class Api:
         async def reached() -> bool:
             return (await self.status(event_id))["status"] == status
 
-        await until(reached, f"an event that is {status}", 10)
+        await until(reached, f"an event that is {status}")
         return await self.status(event_id)
 
     async def delivery_of(self, event_id: str) -> dict[str, Any]:
@@ -100,7 +85,7 @@ class Api:
         async def reached() -> bool:
             return (await self.delivery_of(event_id)).items() >= fields.items()
 
-        await until(reached, f"a delivery with {fields}", 10)
+        await until(reached, f"a delivery with {fields}")
         return await self.delivery_of(event_id)
 
     async def pages(self, path: str, plural: str, limit: int) -> AsyncIterator[list[Any]]:
@@ -136,12 +121,29 @@ async def listening(application: FastAPI) -> AsyncIterator[int]:
         try:
             yield listener.getsockname()[1]
         finally:
-            server.should_exit = True
+            server.over.set()
             await task
 
 
 class _Server(uvicorn.Server):
+    """Ends when it is told to. Uvicorn's own looks for that ten times a second, which is 0.2 s a test."""
+
+    def __init__(self, config: uvicorn.Config) -> None:
+        super().__init__(config)
+        self.over = asyncio.Event()
+
     @contextmanager
     def capture_signals(self) -> Iterator[None]:
         """The signals belong to pytest."""
         yield
+
+    async def main_loop(self) -> None:
+        await self.on_tick(0)
+        await self.over.wait()
+
+    async def shutdown(self, sockets: list[socket.socket] | None = None) -> None:
+        for server in self.servers:
+            server.close()
+        for connection in list(self.server_state.connections):
+            connection.shutdown()
+        await until(lambda: not self.server_state.tasks, "its last requests")

@@ -2,18 +2,18 @@
 
 from __future__ import annotations
 
-import asyncio
-import shutil
-from collections.abc import AsyncIterator
-from concurrent.futures import ThreadPoolExecutor
+from collections.abc import AsyncIterator, Iterator
 from pathlib import Path
 
 import pytest
+import pytest_asyncio
 
-from doorstep.stores.opening import store_from_url
 from tests.acceptance.api import Api, serving
 from tests.acceptance.receiver import Receiver, receiving
 from tests.acceptance.scene import Scene
+from tests.fixtures_postgres import TEMPLATE
+from tests.migrated_file import copy_migrated
+from tests.postgres_server import PostgresServer
 
 
 @pytest.fixture(params=["sqlite", "postgres"])
@@ -23,17 +23,8 @@ def database_url(request: pytest.FixtureRequest) -> str:
 
 
 @pytest.fixture
-def sqlite_url(migrated_file: Path, tmp_path: Path) -> str:
-    return f"sqlite:///{shutil.copy(migrated_file, tmp_path / 'doorstep.db')}"
-
-
-@pytest.fixture(scope="session")
-def migrated_file(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """What fresh files are copied from: 1 ms a copy, against a quarter of a second of migrating."""
-    path = tmp_path_factory.mktemp("template") / "doorstep.db"
-    with ThreadPoolExecutor(1) as thread:  # a loop may already run in this one
-        thread.submit(asyncio.run, store_from_url(f"sqlite:///{path}").migrate()).result()
-    return path
+def sqlite_url(tmp_path: Path) -> str:
+    return f"sqlite:///{copy_migrated(tmp_path / 'doorstep.db')}"
 
 
 @pytest.fixture
@@ -56,4 +47,36 @@ async def scene(database_url: str, receiver: Receiver) -> AsyncIterator[Scene]:
 async def api(scene: Scene) -> AsyncIterator[Api]:
     """The HTTP API of the scene, on a real socket, for an admin of the default organization."""
     async with serving(scene) as it:
+        yield it
+
+
+# -- one for all tests of a file, for those that leave nothing behind which another one would notice ----------------------
+
+
+@pytest.fixture(scope="module")
+def lasting_sqlite_url(tmp_path_factory: pytest.TempPathFactory) -> str:
+    return f"sqlite:///{copy_migrated(tmp_path_factory.mktemp('lasting') / 'doorstep.db')}"
+
+
+@pytest.fixture(scope="module")
+def lasting_postgres_url(postgres_server: PostgresServer) -> Iterator[str]:
+    postgres_server.create_database("lasting", template=TEMPLATE)
+    yield postgres_server.url("lasting")
+    postgres_server.drop_database("lasting")
+
+
+@pytest_asyncio.fixture(scope="module", loop_scope="module", params=["sqlite", "postgres"])
+async def lasting_scene(request: pytest.FixtureRequest) -> AsyncIterator[Scene]:
+    """As `scene`. Tests that take it are marked with `lasting`, because they run in its event loop."""
+    async with receiving() as receiver:
+        made = Scene(str(request.getfixturevalue(f"lasting_{request.param}_url")), receiver)
+        await made.open()
+        yield made
+        await made.close()
+
+
+@pytest_asyncio.fixture(scope="module", loop_scope="module")
+async def lasting_api(lasting_scene: Scene) -> AsyncIterator[Api]:
+    """As `api`: to open one takes ten times as long as to ask it."""
+    async with serving(lasting_scene) as it:
         yield it

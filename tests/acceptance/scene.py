@@ -19,7 +19,6 @@ from doorstep.app import Doorstep
 from doorstep.bootstrap import DEFAULT_ORG
 from doorstep.clock import Instant
 from doorstep.config import Settings
-from doorstep.logs import json_lines
 from doorstep.model.act import ActKind, ActResult
 from doorstep.model.attempt import Attempt
 from doorstep.model.delivery import Delivery, DeliveryState, HistoryLine
@@ -28,7 +27,8 @@ from doorstep.model.event import EventStatus
 from doorstep.model.submission import Receipt
 from doorstep.path.accept import Draft
 from doorstep.sealing import new_secret_key
-from doorstep.telemetry import Fact, Telemetry
+from doorstep.telemetry.facts import Fact, Telemetry
+from doorstep.telemetry.logs import json_lines
 from tests.acceptance.leaping_clock import LeapingClock
 from tests.acceptance.receiver import Receiver
 
@@ -185,8 +185,8 @@ class Scene:
         await until(lambda: len(self.receiver.requests) >= count, f"{count} requests")
 
 
-async def until(reached: Callable[[], bool | Awaitable[bool]], what: str = "", seconds_max: float = 5.0) -> None:
-    """Wait for it; a test that waits in vain says what for."""
+async def until(reached: Callable[[], bool | Awaitable[bool]], what: str = "", seconds_max: float = 30.0) -> None:
+    """Wait for it; a test that waits in vain says what for. Long enough for a machine that is busy with other things."""
     give_up_at = time.monotonic() + seconds_max
     while True:
         answer = reached()

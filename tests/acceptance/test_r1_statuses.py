@@ -10,7 +10,7 @@ from doorstep.errors import Conflict
 from doorstep.model.act import ActKind
 from doorstep.model.delivery import Delivery, DeliveryState
 from doorstep.model.event import EventStatus
-from doorstep.telemetry import DeliveryTransition
+from doorstep.telemetry.facts import DeliveryTransition
 from tests.acceptance.receiver import Answer
 from tests.acceptance.scene import Scene, until
 

@@ -12,10 +12,10 @@ import pytest
 
 from doorstep.clock import SECOND
 from doorstep.errors import Permanent, Transient
-from doorstep.logs import level_of
 from doorstep.model.delivery import Delivery, DeliveryState
 from doorstep.model.endpoint import EndpointState
-from doorstep.telemetry import DeliveryFailure, EndpointDisabled
+from doorstep.telemetry.facts import DeliveryFailure, EndpointDisabled
+from doorstep.telemetry.logs import level_of
 from doorstep.wire.received import Received
 from tests.acceptance.receiver import Answer
 from tests.acceptance.scene import Scene

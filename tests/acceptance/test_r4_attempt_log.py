@@ -8,7 +8,7 @@ from doorstep.errors import NotFound
 from doorstep.model.act import ActKind
 from doorstep.model.delivery import Delivery, DeliveryState
 from doorstep.path.accept import Draft
-from doorstep.telemetry import Notice
+from doorstep.telemetry.facts import Notice
 from doorstep.wire.received import Received
 from tests.acceptance.receiver import Answer
 from tests.acceptance.scene import Scene, until
@@ -151,9 +151,9 @@ async def test_cleaning_goes_in_small_batches_and_logs_how_many_it_removed(scene
     scene.doorstep.register("take", lambda _: None)
     await scene.endpoint(handler="take")
     await scene.doorstep.send_many([Draft(org_id=DEFAULT_ORG, event_type="order.paid", payload=b"{}")] * 700)
-    await until(lambda: _count_is(scene, _S.DELIVERED, 700), "700 deliveries", 20)
+    await until(lambda: _count_is(scene, _S.DELIVERED, 700), "700 deliveries")
     await _days_later(scene, 7.1)
-    await until(lambda: _count_is(scene, _S.DELIVERED, 0), "an empty table", 20)
+    await until(lambda: _count_is(scene, _S.DELIVERED, 0), "an empty table")
     counts = [_removed(fact) for fact in scene.heard(Notice) if fact.message == "cleaned"]
     assert sum(deliveries for deliveries, _ in counts) == sum(attempts for _, attempts in counts) == 700
     assert max(deliveries for deliveries, _ in counts) <= 500

@@ -21,7 +21,7 @@ from doorstep.model.endpoint import Endpoint
 from doorstep.model.org import Org
 from doorstep.path.accept import Draft
 from doorstep.stores.opening import store_from_url
-from doorstep.telemetry import LateSettle
+from doorstep.telemetry.facts import LateSettle
 from tests.acceptance.scene import Scene, until
 
 _S = DeliveryState
@@ -138,7 +138,7 @@ async def test_several_workers_share_one_store_and_no_event_is_sent_twice(scene:
     endpoints = [await scene.endpoint(f"/{n}") for n in range(3)]
     for sender in scene.doorsteps:
         await sender.send_many([Draft(org_id=DEFAULT_ORG, event_type="order.paid", payload=b"{}")] * 60)
-    await until(lambda: _settled(scene, 3 * 3 * 60), "every delivery", 15)
+    await until(lambda: _settled(scene, 3 * 3 * 60), "every delivery")
     arrived = Counter((request.event_id, request.path) for request in scene.receiver.requests)
     assert len(arrived) == 3 * 60 * len(endpoints)
     assert set(arrived.values()) == {1}
@@ -164,7 +164,7 @@ async def test_an_endpoints_concurrency_limit_holds_over_all_workers(scene: Scen
     await scene.open()
     scene.receiver.pause_seconds = 0.01
     await scene.send_to(await scene.endpoint(concurrency_max=3), 60)
-    await until(lambda: _settled(scene, 60), "every delivery", 15)
+    await until(lambda: _settled(scene, 60), "every delivery")
     assert scene.receiver.in_flight_max <= 3
 
 
@@ -178,7 +178,7 @@ async def test_without_a_limit_more_go_at_once(scene: Scene) -> None:
 async def test_an_endpoints_rate_limit_holds_over_all_workers(scene: Scene) -> None:
     await scene.open()
     await scene.send_to(await scene.endpoint(rate_per_second=20), 30)
-    await until(lambda: _settled(scene, 30), "every delivery", 15)
+    await until(lambda: _settled(scene, 30), "every delivery")
     times = [request.at for request in scene.receiver.requests]
     assert times[-1] - times[0] > (30 - 2 - 1) / 20 - 0.2, "a burst is a tenth of a second's worth: two"
 

@@ -12,7 +12,7 @@ from doorstep.model.delivery import Delivery, DeliveryState
 from doorstep.model.endpoint import CircuitRules, Endpoint, EndpointState
 from doorstep.path.accept import Draft
 from doorstep.path.tuning import Tuning
-from doorstep.telemetry import CircuitTransition, EndpointDisabled
+from doorstep.telemetry.facts import CircuitTransition, EndpointDisabled
 from tests.acceptance.scene import Scene, until
 
 _S = DeliveryState
@@ -151,7 +151,7 @@ async def test_a_probe_that_succeeds_closes_the_circuit_and_the_rest_is_ramped_u
         scene.leap_to(closed_at + (second + 1) * SECOND)
     assert widths == [1, 2, 4]
     scene.leap(20)
-    await until(lambda: _none_waits(scene), "the rest", 15)
+    await until(lambda: _none_waits(scene), "the rest")
 
 
 async def test_the_history_of_a_circuit_can_be_read_and_every_change_was_told(scene: Scene) -> None:

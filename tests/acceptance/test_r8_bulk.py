@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from tests.acceptance.api import Api
+from tests.acceptance.api import Api, lasting
 from tests.acceptance.receiver import Answer
 from tests.acceptance.scene import Scene, until
 
@@ -112,15 +112,17 @@ async def test_a_bulk_operation_is_paused_resumed_and_cancelled(scene: Scene, ap
     assert {"bulk.retry.start", "bulk.retry.pause", "bulk.retry.resume", "bulk.retry.cancel"} <= actions
 
 
+@lasting
 @pytest.mark.parametrize("path", STARTS)
 @pytest.mark.parametrize("body", [{}, {"filter": {}}, {"reason": "all of them"}, {"delivery_ids": [], "all": True}])
-async def test_emptiness_is_refused_with_the_explicit_form(api: Api, path: str, body: dict[str, Any]) -> None:
-    answer = await api.post(path, body)
+async def test_emptiness_is_refused_with_the_explicit_form(lasting_api: Api, path: str, body: dict[str, Any]) -> None:
+    answer = await lasting_api.post(path, body)
     assert answer.status == 422
     if "delivery_ids" not in body:
         assert '"all": true' in answer.json["detail"]
 
 
+@lasting
 @pytest.mark.parametrize(
     ("body", "field"),
     [
@@ -134,8 +136,10 @@ async def test_emptiness_is_refused_with_the_explicit_form(api: Api, path: str, 
         ({"all": True, "canary": "yes"}, "canary"),
     ],
 )
-async def test_a_bulk_operation_that_cannot_work_names_the_field(api: Api, body: dict[str, Any], field: str) -> None:
-    answer = await api.post("/v1/dead-letters/bulk-retry", body)
+async def test_a_bulk_operation_that_cannot_work_names_the_field(
+    lasting_api: Api, body: dict[str, Any], field: str
+) -> None:
+    answer = await lasting_api.post("/v1/dead-letters/bulk-retry", body)
     assert (answer.status, answer.json["errors"][0]["field"]) == (422, field), answer.body
 
 
@@ -172,5 +176,5 @@ async def _until_finished(api: Api, bulk_id: str) -> dict[str, Any]:
     async def finished() -> bool:
         return bool((await api.get(f"/v1/bulk/{bulk_id}")).json["state"] == "finished")
 
-    await until(finished, "the end of a bulk operation", 15)
+    await until(finished, "the end of a bulk operation")
     return (await api.get(f"/v1/bulk/{bulk_id}")).json

@@ -11,7 +11,7 @@ import pytest
 from standardwebhooks import Webhook, WebhookVerificationError
 
 from doorstep.wire.signature import verify
-from tests.acceptance.api import Api
+from tests.acceptance.api import Api, lasting
 from tests.acceptance.receiver import Request
 from tests.acceptance.scene import Scene, until
 
@@ -61,6 +61,7 @@ async def test_a_url_can_be_changed_into_a_handler_and_back(scene: Scene, api: A
     assert (await api.patch(path, {"handler": None, "url": scene.receiver.url("/new")})).json["handler"] is None
 
 
+@lasting
 @pytest.mark.parametrize(
     ("body", "field"),
     [
@@ -78,13 +79,13 @@ async def test_a_url_can_be_changed_into_a_handler_and_back(scene: Scene, api: A
     ],
 )
 async def test_a_change_that_cannot_work_is_refused_and_changes_nothing(
-    scene: Scene, api: Api, body: dict[str, Any], field: str
+    lasting_scene: Scene, lasting_api: Api, body: dict[str, Any], field: str
 ) -> None:
-    endpoint = await api.endpoint(scene.receiver.url())
+    endpoint = await lasting_api.endpoint(lasting_scene.receiver.url())
     path = f"/v1/endpoints/{endpoint['endpoint_id']}"
-    answer = await api.patch(path, body)
+    answer = await lasting_api.patch(path, body)
     assert (answer.status, answer.json["errors"][0]["field"]) == (422, field)
-    assert (await api.get(path)).json["version"] == 1
+    assert (await lasting_api.get(path)).json["version"] == 1
 
 
 async def test_of_two_changes_made_for_the_same_version_one_is_refused(scene: Scene, api: Api) -> None:

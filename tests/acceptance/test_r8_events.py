@@ -9,7 +9,7 @@ from uuid import uuid4
 
 import pytest
 
-from tests.acceptance.api import Api
+from tests.acceptance.api import Api, lasting
 from tests.acceptance.scene import Scene, until
 
 TIME = re.compile(r"\d{4}-\d\d-\d\dT\d\d:\d\d:\d\d\.\d{6}Z")
@@ -46,6 +46,7 @@ async def test_events_are_found_by_status_by_type_and_by_time(scene: Scene, api:
     assert await _ids(api, f"/v1/events?created_from={middle}") == [waiting, failed]
 
 
+@lasting
 @pytest.mark.parametrize(
     ("query", "field"),
     [
@@ -60,8 +61,8 @@ async def test_events_are_found_by_status_by_type_and_by_time(scene: Scene, api:
         ("limit=5&limit=6", "limit"),
     ],
 )
-async def test_a_list_that_is_asked_for_wrongly_names_the_parameter(api: Api, query: str, field: str) -> None:
-    answer = await api.get(f"/v1/events?{query}")
+async def test_a_list_that_is_asked_for_wrongly_names_the_parameter(lasting_api: Api, query: str, field: str) -> None:
+    answer = await lasting_api.get(f"/v1/events?{query}")
     assert (answer.status, answer.headers["content-type"]) == (422, "application/problem+json")
     assert [error["field"] for error in answer.json["errors"]] == [field]
 
@@ -235,9 +236,10 @@ async def test_the_inbox_gives_failed_events_with_the_same_paging(scene: Scene, 
     assert [event["event_id"] for event in rest.json["events"]] == ids[2:]
 
 
+@lasting
 @pytest.mark.parametrize("status", ["queued", "delivered", "FAILED", ""])
-async def test_the_inbox_has_no_other_status(api: Api, status: str) -> None:
-    answer = await api.get(f"/v1/inbox?status={status}")
+async def test_the_inbox_has_no_other_status(lasting_api: Api, status: str) -> None:
+    answer = await lasting_api.get(f"/v1/inbox?status={status}")
     assert (answer.status, answer.json["errors"]) == (
         422,
         [{"field": "status", "message": "must be one of received, failed"}],

@@ -9,8 +9,9 @@ from urllib.parse import quote
 import pytest
 
 from doorstep.api.access import ROUTES
-from tests.acceptance.api import Answer, Api
+from tests.acceptance.api import Api, lasting
 from tests.acceptance.scene import Scene
+from tests.http_calls import Answer
 
 TEXTS = [
     "",
@@ -43,22 +44,25 @@ NUMBERS = ["-1", "0", "1e400", "nan", "inf", "9" * 40, "0x10", "1_0", "١", "1.5
 TIMES = ["1969-12-31T23:59:59Z", "0001-01-01T00:00:00Z", "9999-12-31T23:59:59Z", "2026-02-30T00:00:00Z", "1", "now"]
 
 
+@lasting
 @pytest.mark.parametrize("path", LISTS)
-async def test_no_value_of_a_query_makes_a_list_fail(api: Api, path: str) -> None:
+async def test_no_value_of_a_query_makes_a_list_fail(lasting_api: Api, path: str) -> None:
     for name in LISTS[path]:
         for value in (*TEXTS, *NUMBERS, *TIMES):
-            answer = await api.get(f"{path}?{name}={quote(value, errors='surrogatepass')}")
+            answer = await lasting_api.get(f"{path}?{name}={quote(value, errors='surrogatepass')}")
             _check(answer, (name, value))
             if answer.status == 422:
                 assert [error["field"] for error in answer.json["errors"]] == [name]
 
 
+@lasting
 @pytest.mark.parametrize("text", TEXTS)
-async def test_no_text_in_a_body_makes_a_route_fail(scene: Scene, api: Api, text: str) -> None:
-    scene.receiver.says(400)
-    endpoint = await api.endpoint(scene.receiver.url())
+async def test_no_text_in_a_body_makes_a_route_fail(lasting_scene: Scene, lasting_api: Api, text: str) -> None:
+    lasting_scene.receiver.says(400)
+    own_type = f"hostile.{TEXTS.index(text)}"
+    endpoint = await lasting_api.endpoint(lasting_scene.receiver.url(), event_types=[own_type])
     path = f"/v1/endpoints/{endpoint['endpoint_id']}"
-    dead = await api.until_delivery(await api.send(), state="dead")
+    dead = await lasting_api.until_delivery(await lasting_api.send(own_type), state="dead")
     letter = f"/v1/dead-letters/{dead['delivery_id']}"
     for method, where, body in (
         ("POST", "/v1/keys", {"name": text, "role": "viewer"}),
@@ -70,7 +74,7 @@ async def test_no_text_in_a_body_makes_a_route_fail(scene: Scene, api: Api, text
         ("PATCH", path, {"policy": {"delays": [1], "name": text}}),
         ("PATCH", path, {"url": text}),
         ("PATCH", path, {"handler": text, "url": None}),
-        ("PATCH", path, {"url": scene.receiver.url(), "handler": None}),
+        ("PATCH", path, {"url": lasting_scene.receiver.url(), "handler": None}),
         ("POST", f"{path}/pause", {"reason": text}),
         ("POST", f"{path}/resume", {}),
         ("POST", f"{path}/test", {"event_type": text}),
@@ -88,22 +92,25 @@ async def test_no_text_in_a_body_makes_a_route_fail(scene: Scene, api: Api, text
         ("POST", "/v1/events", {"event_type": "a", "payload": 1, "ordering_key": text}),
         ("POST", "/v1/events", {"event_type": "a", "payload": 1, "idempotency_key": text}),
     ):
-        _check(await api.request(method, where, body), (method, where, body))
+        _check(await lasting_api.request(method, where, body), (method, where, body))
 
 
+@lasting
 @pytest.mark.parametrize("body", [b"", b"null", b"[]", b"1", b'"a"', b"{", b"\xff\xfe", b"{}" * 2, b"[" * 5_000])
-async def test_no_body_makes_a_route_fail(api: Api, body: bytes) -> None:
+async def test_no_body_makes_a_route_fail(lasting_api: Api, body: bytes) -> None:
     nobody = "0198a4f2-6c1e-7b52-8a0d-5f1b7b6c9d01"
     for line in ROUTES:
         method, path = line.split(" ")
         if method in ("POST", "PATCH"):
             names = {part[1:-1]: nobody for part in path.split("/") if part.startswith("{")}
-            _check(await api.request(method, path.format(**names), body), (line, body))
+            _check(await lasting_api.request(method, path.format(**names), body), (line, body))
 
 
+@lasting
 @pytest.mark.parametrize("number", [-1, 0, 1.5, 10**40, 1e308, True, None, "5", [], {}])
-async def test_no_number_in_a_body_makes_a_route_fail(scene: Scene, api: Api, number: Any) -> None:
-    path = f"/v1/endpoints/{(await api.endpoint(scene.receiver.url()))['endpoint_id']}"
+async def test_no_number_in_a_body_makes_a_route_fail(lasting_scene: Scene, lasting_api: Api, number: Any) -> None:
+    endpoint = await lasting_api.endpoint(lasting_scene.receiver.url(), event_types=["numbers"])
+    path = f"/v1/endpoints/{endpoint['endpoint_id']}"
     numbers = ("timeout_seconds", "concurrency_max", "rate_per_second", "version")
     bodies: list[tuple[str, str, Any]] = [("PATCH", path, {name: number}) for name in numbers]
     bodies += [
@@ -118,7 +125,7 @@ async def test_no_number_in_a_body_makes_a_route_fail(scene: Scene, api: Api, nu
         ("POST", "/v1/retry-queue/bulk-retry", {"filter": {"older_than_seconds": number}, "preview": True}),
     ]
     for method, where, body in bodies:
-        _check(await api.request(method, where, body), (where, body))
+        _check(await lasting_api.request(method, where, body), (where, body))
 
 
 def _check(answer: Answer, asked: object) -> None:

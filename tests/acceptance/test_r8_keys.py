@@ -10,7 +10,7 @@ from doorstep.bootstrap import DEFAULT_ORG
 from doorstep.clock import DAY, seconds, to_iso
 from doorstep.model.org import Role
 from doorstep.path.keyring import REMEMBERED_SECONDS
-from tests.acceptance.api import Api
+from tests.acceptance.api import Api, lasting
 from tests.acceptance.scene import Scene
 
 
@@ -70,6 +70,7 @@ async def test_the_last_admin_key_cannot_be_revoked(scene: Scene, api: Api) -> N
     assert (await theirs.delete(path)).status == 204
 
 
+@lasting
 @pytest.mark.parametrize(
     ("body", "field"),
     [
@@ -85,8 +86,8 @@ async def test_the_last_admin_key_cannot_be_revoked(scene: Scene, api: Api) -> N
         ({"name": "a", "role": "viewer", "key": "mine"}, "key"),
     ],
 )
-async def test_a_key_that_cannot_be_made_names_the_field(api: Api, body: dict[str, str], field: str) -> None:
-    answer = await api.post("/v1/keys", body)
+async def test_a_key_that_cannot_be_made_names_the_field(lasting_api: Api, body: dict[str, str], field: str) -> None:
+    answer = await lasting_api.post("/v1/keys", body)
     assert (answer.status, answer.json["errors"][0]["field"]) == (422, field)
 
 

@@ -4,10 +4,11 @@ from __future__ import annotations
 
 import json
 from typing import Any
+from uuid import uuid4
 
 import pytest
 
-from tests.acceptance.api import Api
+from tests.acceptance.api import Api, lasting
 from tests.acceptance.receiver import Answer
 from tests.acceptance.scene import Scene, until
 
@@ -50,6 +51,7 @@ async def test_the_retry_queue_is_filtered_by_status_type_endpoint_and_age(scene
     assert sorted(await _queued(api, "?status=pending")) == sorted([early, late])
 
 
+@lasting
 @pytest.mark.parametrize(
     ("query", "field"),
     [
@@ -62,8 +64,8 @@ async def test_the_retry_queue_is_filtered_by_status_type_endpoint_and_age(scene
         ("state=pending", "state"),
     ],
 )
-async def test_a_wrong_filter_of_the_retry_queue_names_the_parameter(api: Api, query: str, field: str) -> None:
-    answer = await api.get(f"/v1/retry-queue?{query}")
+async def test_a_wrong_filter_of_the_retry_queue_names_the_parameter(lasting_api: Api, query: str, field: str) -> None:
+    answer = await lasting_api.get(f"/v1/retry-queue?{query}")
     assert (answer.status, answer.json["errors"][0]["field"]) == (422, field)
 
 
@@ -155,6 +157,7 @@ async def test_dead_letters_are_filtered_by_type_and_time_of_death(scene: Scene,
     assert await _dead(api, f"?died_before={died}") == [first]
 
 
+@lasting
 @pytest.mark.parametrize(
     ("query", "field"),
     [
@@ -164,9 +167,9 @@ async def test_dead_letters_are_filtered_by_type_and_time_of_death(scene: Scene,
         ("died_from=1", "died_from"),
     ],
 )
-async def test_a_wrong_filter_of_the_dead_letters_names_the_parameter(api: Api, query: str, field: str) -> None:
+async def test_a_wrong_filter_of_the_dead_letters_names_the_parameter(lasting_api: Api, query: str, field: str) -> None:
     for path in ("/v1/dead-letters", "/v1/dead-letters/groups"):
-        answer = await api.get(f"{path}?{query}")
+        answer = await lasting_api.get(f"{path}?{query}")
         assert (answer.status, answer.json["errors"][0]["field"]) == (422, field)
 
 
@@ -205,6 +208,7 @@ async def test_a_dead_letter_can_be_retried_with_another_payload_which_is_delive
     assert (await api.get(f"/v1/events/{event_id}")).json["payload"] == {"total": None}
 
 
+@lasting
 @pytest.mark.parametrize(
     ("body", "status"),
     [
@@ -219,11 +223,14 @@ async def test_a_dead_letter_can_be_retried_with_another_payload_which_is_delive
         (b"\xff", 400),
     ],
 )
-async def test_an_edited_payload_is_checked_like_a_new_one(scene: Scene, api: Api, body: bytes, status: int) -> None:
-    scene.receiver.says(400)
-    await api.endpoint(scene.receiver.url())
-    dead = await api.until_delivery(await api.send(), state="dead")
-    assert (await api.post(f"/v1/dead-letters/{dead['delivery_id']}/retry", body)).status == status
+async def test_an_edited_payload_is_checked_like_a_new_one(
+    lasting_scene: Scene, lasting_api: Api, body: bytes, status: int
+) -> None:
+    lasting_scene.receiver.says(400)
+    own_type = f"edited.{uuid4().hex}"
+    await lasting_api.endpoint(lasting_scene.receiver.url(), event_types=[own_type])
+    dead = await lasting_api.until_delivery(await lasting_api.send(own_type), state="dead")
+    assert (await lasting_api.post(f"/v1/dead-letters/{dead['delivery_id']}/retry", body)).status == status
 
 
 async def test_a_resolved_dead_letter_needs_no_delivery_and_its_event_counts_as_delivered(
@@ -360,7 +367,7 @@ async def test_figures_of_now_are_told_by_the_stats(scene: Scene, api: Api) -> N
     async def settled() -> bool:
         return bool((await _stats(api))["deliveries"] == {"retrying": 1, "dead": 2, "archived": 0})
 
-    await until(settled, "the figures", 10)
+    await until(settled, "the figures")
     stats = await _stats(api)
     assert stats["events"] == {"inbox": 1, "failed": 2}
     assert (stats["floors"], stats["oldest_due_at"]) == ([], None)

@@ -15,8 +15,8 @@ from doorstep.clock import Instant, seconds
 from doorstep.errors import ConfigError
 from doorstep.model.endpoint import CircuitRules
 from doorstep.model.org import Role
-from doorstep.telemetry import DeliveryTransition, StatusTransition
-from tests.acceptance.api import Api, serving
+from doorstep.telemetry.facts import DeliveryTransition, StatusTransition
+from tests.acceptance.api import Api, lasting, serving
 from tests.acceptance.receiver import Receiver
 from tests.acceptance.scene import Scene, until
 
@@ -81,7 +81,7 @@ async def until_batch(api: Api, batch_id: str, **fields: object) -> dict[str, An
     async def reached() -> bool:
         return (await read(api, batch_id)).items() >= fields.items()
 
-    await until(reached, f"a batch with {fields}", 10)
+    await until(reached, f"a batch with {fields}")
     return await read(api, batch_id)
 
 
@@ -249,9 +249,10 @@ async def test_batches_are_found_by_status_and_by_type_page_by_page(api: Api, ca
     assert await api.all("/v1/batches?event_type=mms.*", "batches") == []
 
 
+@lasting
 @pytest.mark.parametrize("query", ["status=failed", "status=DONE", "state=FAILED", "limit=0", "cursor=x"])
-async def test_a_question_that_makes_no_sense_is_a_422_that_names_the_parameter(api: Api, query: str) -> None:
-    answer = await api.get(f"/v1/batches?{query}")
+async def test_a_question_that_makes_no_sense_is_a_422_that_names_the_parameter(lasting_api: Api, query: str) -> None:
+    answer = await lasting_api.get(f"/v1/batches?{query}")
     assert answer.status == 422
     assert query.partition("=")[0] in str(answer.json)
 

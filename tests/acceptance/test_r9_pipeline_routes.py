@@ -103,7 +103,9 @@ async def test_a_review_is_decided_once(protocols: Protocols, api: Api) -> None:
     for name in ("p1", "p2"):
         await protocols.start(name)
         await protocols.until("pending_review", entity_id=name)
-    assert (await api.post(f"{ENTITIES}/p1/approve")).json["status"] == "complete"
+    for act in ("approve", "reject"):
+        assert (await api.post(f"{ENTITIES}/p1/{act}", {"gate": "second_review"})).status == 409
+    assert (await api.post(f"{ENTITIES}/p1/approve", {"gate": "pending_review"})).json["status"] == "complete"
     rejected = (await api.post(f"{ENTITIES}/p2/reject", {"reason": "unreadable"})).json
     assert (rejected["status"], rejected["error_reason"].endswith(": unreadable")) == ("dead_letter", True)
     for path in ("p1/approve", "p1/reject", "p2/approve"):
@@ -187,6 +189,7 @@ async def mounted(protocols: Protocols) -> AsyncIterator[Api]:
 
 
 SIGNED_IN = {"authorization": "Bearer of-the-application"}
+JSON = {"content_type": "application/json"}
 
 
 async def test_an_application_has_the_routes_behind_its_own_sign_in(protocols: Protocols, mounted: Api) -> None:
@@ -212,6 +215,8 @@ async def test_a_mounted_retry_is_a_400_where_the_state_is_not_retryable_and_a_4
     assert refused.status == 400 and "is pending_review" in refused.json["detail"]
     assert (await mounted.request("POST", "/protocols/unknown/retry", **SIGNED_IN)).status == 404
     assert (await mounted.request("GET", "/protocols/unknown", **SIGNED_IN)).status == 404
+    elsewhere = await mounted.request("POST", "/protocols/p1/approve", {"gate": "second_review"}, **SIGNED_IN, **JSON)
+    assert elsewhere.status == 409
     assert (await mounted.request("POST", "/protocols/p1/approve", **SIGNED_IN)).json["status"] == "complete"
     assert (await mounted.request("POST", "/protocols/p1/reject", **SIGNED_IN)).status == 409
     senseless = await mounted.request("GET", "/protocols/?limit=0", **SIGNED_IN)

@@ -18,7 +18,7 @@ from doorstep.model.act import ActKind
 from doorstep.model.delivery import DeliveryState
 from doorstep.model.entity import Entity, Phase
 from doorstep.sealing import new_secret_key
-from doorstep.telemetry import EntityTransition
+from doorstep.telemetry.facts import EntityTransition
 from tests.acceptance.protocols import Held, Protocols, failing
 from tests.acceptance.scene import Scene, until
 
@@ -209,6 +209,27 @@ async def test_a_stage_out_of_time_is_tried_again_and_then_a_dead_letter(scene: 
     assert [stage for stage, _ in protocols.seen] == ["extracting"] * 3
 
 
+async def test_a_stage_out_of_time_has_failed_until_it_is_tried_again_and_what_it_returns_then_is_late(
+    scene: Scene,
+) -> None:
+    protocols = Protocols(scene, timeout_seconds=0.2, policy=[300])
+    await protocols.open()
+    slow = Held(lambda _: {"from": "beyond"})
+    protocols.does["extracting"] = slow
+    await protocols.start()
+    failed = await protocols.until("extraction_failed")
+    assert (failed.metadata["error"]["code"], failed.metadata["error"]["attempt_count"]) == ("TIMEOUT", 1)
+    assert failed.error_reason
+    slow.go.set()
+    await until(slow.done.is_set)
+    await asyncio.sleep(0.2)
+    assert await protocols.pipeline.entity("p1") == failed
+    protocols.does["extracting"] = lambda _: {"from": "the second try"}
+    scene.leap(331)
+    done = await protocols.until("pending_review")
+    assert (done.data, done.error_reason) == ({"from": "the second try"}, None)
+
+
 async def test_an_entity_whose_delivery_an_operator_skips_is_a_dead_letter(protocols: Protocols) -> None:
     (endpoint,) = [one for one in await protocols.doorstep.endpoints() if one.handler == "protocol.extracting"]
     await protocols.doorstep.pause_endpoint(DEFAULT_ORG, endpoint.endpoint_id, "ops")
@@ -239,7 +260,7 @@ async def test_an_entity_whose_stage_was_deleted_is_a_dead_letter(protocols: Pro
     async def swept() -> bool:
         """The walk through the running entities comes by every ten seconds."""
         protocols.scene.leap(10)
-        protocols.doorstep._keeper.wake.set()
+        protocols.doorstep._parts.keeper.wake.set()
         return (await protocols.pipeline.entity("p1")).status == "dead_letter"
 
     await until(swept, "a dead letter")
@@ -369,7 +390,7 @@ async def test_a_dead_letter_that_nobody_touched_for_a_week_is_archived_and_can_
     assert (await protocols.pipeline.entity("p1")).status == "dead_letter"
     protocols.scene.leap(120)
     assert (await protocols.pipeline.entity("p1")).status == "archived", "seen so before the keeper has come by"
-    protocols.doorstep._keeper.wake.set()
+    protocols.doorstep._parts.keeper.wake.set()
 
     async def kept() -> bool:
         return (await protocols.doorstep.store.entity(DEFAULT_ORG, "protocol", "p1")).status == "archived"

@@ -14,6 +14,7 @@ from doorstep.model.claim import Claim, Lane
 from doorstep.model.delivery import Delivery
 from doorstep.model.move import Moved
 from doorstep.model.noun import Noun
+from doorstep.model.rollup import Span
 from doorstep.model.settlement import Settled, StatusChange
 from doorstep.stores.store import Cleaned, Store
 
@@ -51,7 +52,10 @@ async def dump(store: Store, events: Sequence[tuple[UUID, UUID]]) -> dict[str, A
         "endpoints": routing.endpoints,
         "circuits": [await store.circuit(one.endpoint_id) for one in routing.endpoints],
         "circuit history": [await store.circuit_history(one.endpoint_id) for one in routing.endpoints],
+        "incidents": sorted(repr(replace(one, key=0)) for one in await store.incidents(10_000)),
         "tally": await store.tally(),
+        "figures": [await _figures(store, None, None), *[await _figures(store, org.org_id, None) for org in orgs]],
+        "figures of endpoints": [await _figures(store, one.org_id, one.endpoint_id) for one in routing.endpoints],
         "lanes": shown(await store.lanes(0)),
         "claims": shown(await store.expired(FOR_EVER, 1_000)),
     }
@@ -68,6 +72,10 @@ def differences(one: Any, other: Any, path: str = "") -> list[str]:
     if isinstance(one, list | tuple) and isinstance(other, list | tuple) and len(one) == len(other):
         return [line for n in range(len(one)) for line in differences(one[n], other[n], f"{path}[{n}]")]
     return [f"{path}: {one!r} is not {other!r}"]
+
+
+async def _figures(store: Store, org_id: UUID | None, endpoint_id: UUID | None) -> list[Any]:
+    return [await store.series(org_id, endpoint_id, span, 0, FOR_EVER) for span in Span]
 
 
 async def _event(store: Store, org_id: UUID, event_id: UUID) -> Any:

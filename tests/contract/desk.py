@@ -21,7 +21,7 @@ from doorstep.path.replay import Replayer
 from doorstep.path.tuning import Tuning
 from doorstep.sealing import Sealer
 from doorstep.stores.store import Store
-from doorstep.telemetry import Telemetry
+from doorstep.telemetry.facts import Telemetry
 from tests.builders import refusal
 from tests.contract.scene import Scene
 

@@ -19,9 +19,10 @@ from uuid import UUID
 from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, rule
 from msgspec.structs import replace
 
-from doorstep.clock import SECOND, Instant
+from doorstep.clock import DAY, SECOND, Instant
 from doorstep.errors import DoorstepError
 from doorstep.model.act import Act, ActKind, AuditLine
+from doorstep.model.batch import BatchFilter
 from doorstep.model.circuit import Circuit, CircuitState
 from doorstep.model.claim import Claim, Quota
 from doorstep.model.delivery import NewDelivery
@@ -35,9 +36,12 @@ from doorstep.stores.memory import MemoryStore
 from doorstep.stores.store import Store
 from tests.builders import NOW, an_endpoint, an_event, an_org, failure, id_maker, refusal, success
 from tests.contract.comparing import differences, dump, shown
+from tests.contract.counted import Counted
+from tests.contract.lockstep_outbox import OutboxSteps, outbox_of
 from tests.contract.places import Place
 from tests.contract.steps import STEPS
 from tests.contract.wanted import pages_of
+from tests.recounting import LEVELS, differing, recount
 
 T = TypeVar("T")
 Handle = tuple[UUID, int]
@@ -56,7 +60,7 @@ class Side:
         return list(claims)
 
 
-class Lockstep(RuleBasedStateMachine):
+class Lockstep(OutboxSteps, RuleBasedStateMachine):
     """The verbs, one step each. Time passes only by `wait`."""
 
     def __init__(self, opening: Opening) -> None:
@@ -71,6 +75,7 @@ class Lockstep(RuleBasedStateMachine):
         self._handles: list[Handle] = []
         """Claims in the order in which they were first seen; also those settled long ago."""
         self.now: Instant = NOW
+        self._counted = Counted()
 
     def teardown(self) -> None:
         try:
@@ -103,9 +108,12 @@ class Lockstep(RuleBasedStateMachine):
         self.now += span
 
     def accept(self, events: list[Any], org: int) -> None:
-        submissions = [self._submission(self.orgs[org].org_id, *event) for event in events]
+        self.take_in([self._submission(self.orgs[org].org_id, *event) for event in events])
+
+    def take_in(self, submissions: list[Submission]) -> None:
         self.both(lambda side: self._accept(side, submissions))
-        self._events += [(one.event.org_id, one.event.event_id) for one in submissions]
+        named = ((one.event.org_id, one.event.event_id) for one in submissions)
+        self._events += [event for event in named if event not in self._events]
         self._deliveries += [owed.delivery_id for one in submissions for owed in one.deliveries]
 
     def accept_from_old_endpoints(self, events: list[Any]) -> None:
@@ -132,6 +140,7 @@ class Lockstep(RuleBasedStateMachine):
             return [self._settlement(side.claims[handle], end, span, retries_max) for handle, end in results]
 
         self.both(lambda side: side.store.settle(settlements(side), self.now))
+        self._counted.tried += len(results)
 
     def release(self, picks: list[int]) -> None:
         handles = _picked(self._handles, picks)
@@ -184,12 +193,12 @@ class Lockstep(RuleBasedStateMachine):
         self.both(lambda side: side.store.act(act))
 
     def delete_event(self, pick: int, org: int) -> None:
-        event_id = next((event_id for _, event_id in _picked(self._events, [pick])), self._new_id())
+        event_id = next((event_id for _, event_id in _picked([*self.posted, *self._events], [pick])), self._new_id())
         self.both(lambda side: side.store.delete_event(self.orgs[org].org_id, event_id, "ops", self.now))
 
     def acknowledge(self, pick: int, org: int) -> None:
         """Most events have deliveries or belong to the other organization: those are refused."""
-        event_id = next((event_id for _, event_id in _picked(self._events, [pick])), self._new_id())
+        event_id = next((event_id for _, event_id in _picked([*self.posted, *self._events], [pick])), self._new_id())
         self.both(lambda side: side.store.acknowledge(self.orgs[org].org_id, event_id, self.now))
 
     # -- keeping house -------------------------------------------------------------------------------------
@@ -204,6 +213,29 @@ class Lockstep(RuleBasedStateMachine):
     def clean(self, age: Instant, limit: int, inbox_age: Instant, audit_age: Instant) -> None:
         ages = {"inbox_before": self.now - inbox_age, "audit_before": self.now - audit_age}
         self.both(lambda side: side.store.clean(self.now - age, self.now, limit, **ages))
+
+    # -- figures -------------------------------------------------------------------------------------------
+
+    def fold(self, minutes: Instant, hours: Instant) -> None:
+        """Everything, and how many ticks that were is not compared: connections to PostgreSQL have their own."""
+        before = {"minutes_before": self.now - DAY - minutes, "hours_before": self.now - 2 * DAY - hours}
+        for side in self._sides:
+            self._await(side.store.fold(self.now, 10_000, **before))
+
+    def figures(self, org: int, since: Instant, until: Instant) -> None:
+        org_id, endpoint_ids = self.orgs[org].org_id, [one.endpoint_id for one in self.endpoints]
+        self.both(lambda side: side.store.figures(org_id, endpoint_ids, self.now - since, self.now + until))
+        self.both(lambda side: side.store.circuit_counts(org_id))
+
+    def _check_figures(self) -> None:
+        """They are those of the answers that were given, and the levels those of the rows."""
+        store = self._sides[1].store
+        self._counted.check(self._await(store.totals()))
+        for org in self.orgs:
+            of_org = [event_id for org_id, event_id in self._events if org_id == org.org_id]
+            counted = self._await(recount(store, org.org_id, of_org))[None]
+            differences = differing(self._await(store.totals(org.org_id)), counted)
+            assert not [one for one in differences if one[0] in LEVELS], differences
 
     # -- lists ---------------------------------------------------------------------------------------------
 
@@ -226,6 +258,9 @@ class Lockstep(RuleBasedStateMachine):
         self._list("cause_groups", org, wanted, limit=limit)
         self._list("dead_letters", org, wanted, limit=limit)
         self.both(lambda side: side.store.count_dead_letters(self.orgs[org].org_id, wanted))
+
+    def list_batches(self, wanted: BatchFilter, org: int, limit: int) -> None:
+        self._list("list_batches", org, wanted, limit=limit)
 
     def list_endpoints(self, state: EndpointState | None, org: int, limit: int) -> None:
         self._list("list_endpoints", org, state, limit=limit)
@@ -251,13 +286,16 @@ class Lockstep(RuleBasedStateMachine):
         self.both(lambda side: side.store.tally())
 
     def compare_everything(self) -> None:
-        kept = [self._await(dump(side.store, self._events)) for side in self._sides]
+        kept = [self._await(dump(side.store, [*self._events, *self.posted])) for side in self._sides]
         _agree(*kept)
+        _agree(*[self._await(outbox_of(side.store)) for side in self._sides])
+        self._check_figures()
 
     def both(self, call: Callable[[Side], Awaitable[Any]]) -> Any:
         """The model's answer, which the other store must give too: a value, or the same kind of error."""
         answers = [self._await(_answer(call(side))) for side in self._sides]
         _agree(*map(shown, answers))
+        self._counted.add(answers[0])
         return answers[0]
 
     # -- making arguments ----------------------------------------------------------------------------------
@@ -284,10 +322,11 @@ class Lockstep(RuleBasedStateMachine):
         expires: Instant | None,
         ordering_key: str | None,
         delay: Instant | None,
+        batch: bool,
     ) -> Submission:
         event = an_event(
             org_id,
-            event_id=UUID(int=earliest_id(self.now).int | self._new_id().int & 2**64 - 1),
+            event_id=self.new_event_id(),
             event_type="order.paid" if other_body else "user.created",
             payload=b"%d" % other_body,
             created_at=self.now,
@@ -296,10 +335,15 @@ class Lockstep(RuleBasedStateMachine):
             deliver_at=None if delay is None else self.now + delay,
         )
         own = [endpoint.endpoint_id for endpoint in self.endpoints if endpoint.org_id == org_id]
-        deliveries = (
-            NewDelivery(self._new_id(), own[n], self.now + span, retries) for n, span, retries in owed if n < len(own)
-        )
+        due = [(own[n], self.now + span, retries) for n, span, retries in owed if n < len(own)]
+        deliveries = (NewDelivery(self._new_id(), *one, batch=batch and one is due[0]) for one in due)
         return Submission(event, tuple(deliveries), key, event.payload)
+
+    def new_event_id(self) -> UUID:
+        return UUID(int=earliest_id(self.now).int | self._new_id().int & 2**64 - 1)
+
+    def new_delivery_id(self) -> UUID:
+        return self._new_id()
 
     def _claim(self, take: Callable[[Store], Awaitable[list[Claim]]]) -> None:
         async def claim(side: Side) -> list[Claim]:

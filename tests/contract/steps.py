@@ -14,6 +14,7 @@ from doorstep.model.act import ActKind
 from doorstep.model.circuit import CircuitState
 from doorstep.model.endpoint import EndpointState
 from doorstep.model.event import EventStatus
+from doorstep.model.posting import PostingOptions
 from tests.builders import NOW
 from tests.contract import wanted
 
@@ -37,9 +38,18 @@ EVENTS = st.tuples(
     st.sampled_from([None, None, SECOND, 30 * SECOND]),
     st.sampled_from([None, None, "a", "b"]),
     st.sampled_from([None, None, SECOND, 60 * SECOND]),
+    st.booleans(),
 )
-"""What is owed, the idempotency key, which of two bodies, after how long it expires, the ordering key, and for how long
-it is to be kept back."""
+"""What is owed, the idempotency key, which of two bodies, after how long it expires, the ordering key, for how long it is
+to be kept back, and whether the first that is owed is a batch."""
+POSTINGS = st.builds(
+    PostingOptions,
+    correlation_id=st.sampled_from(["", "request-7"]),
+    deliver_at=st.sampled_from([None, None, NOW + SECOND]),
+    expires_at=st.sampled_from([None, None, NOW + DAY]),
+    metadata=st.sampled_from([None, ' {"a": "\\u0000 é"} ']),
+    ordering_key=st.sampled_from([None, None, "a"]),
+)
 QUOTAS = st.lists(
     st.tuples(
         ENDPOINTS, st.integers(0, 4), st.sampled_from([None, None, 1, 2]), st.sampled_from([None, None, 0.5, 20.0])
@@ -112,12 +122,22 @@ VERBS: dict[str, Verb] = {
     "archive": Verb(1, {"age": SPANS, "limit": LIMITS}),
     "expire": Verb(2, {"since": SPANS, "limit": LIMITS}),
     "clean": Verb(1, {"age": SPANS, "limit": LIMITS, "inbox_age": SPANS, "audit_age": SPANS}),
+    "post": Verb(3, {"options": st.lists(POSTINGS, min_size=1, max_size=3), "org": ORGS}),
+    "forward": Verb(2, {"limit": LIMITS, "cleared": st.sampled_from([True, True, False])}),
+    "clear_outbox": Verb(1, {"picks": PICKS}),
+    "set_aside": Verb(2, {"picks": PICKS, "why": st.sampled_from(["no such endpoint", "too long"])}),
+    "put_back": Verb(1, {"picks": PICKS}),
+    "discard": Verb(1, {"picks": PICKS}),
+    "read_outbox": Verb(1, {"limit": LIMITS}),
+    "fold": Verb(2, {"minutes": SPANS, "hours": SPANS}),
+    "figures": Verb(1, {"org": ORGS, "since": WAITS, "until": SPANS}),
     "list_events": Verb(1, {"wanted": wanted.EVENT_FILTERS, **_LIST}),
     "inbox": Verb(1, {"status": st.sampled_from([EventStatus.RECEIVED, EventStatus.FAILED]), **_LIST}),
     "retry_queue": Verb(1, {"wanted": wanted.QUEUES, "endpoint": st.none() | ENDPOINTS, **_LIST}),
     "dead_letters": Verb(
         1, {"wanted": wanted.LETTERS, "endpoint": st.none() | ENDPOINTS, "cause": st.integers(0, 5), **_LIST}
     ),
+    "list_batches": Verb(1, {"wanted": wanted.BATCHES, **_LIST}),
     "list_endpoints": Verb(1, {"state": wanted.STATES, **_LIST}),
     "list_audit": Verb(1, {"actor": _WORDS, "action": _WORDS, **_LIST}),
     "compare_everything": Verb(1, {}),

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+from collections.abc import Collection
 from typing import Any
 from uuid import UUID
 
@@ -14,7 +15,7 @@ from doorstep.errors import InvalidInput, NotFound
 from doorstep.model.act import ActKind, AuditLine
 from doorstep.model.delivery import DeliveryState
 from doorstep.model.endpoint import Endpoint
-from doorstep.model.entity import Entity, EntityChange, EntityFilter, Phase
+from doorstep.model.entity import ENDED, Entity, EntityChange, EntityFilter, Phase
 from doorstep.model.posting import Posting, PostingOptions
 from doorstep.stores.store import Store
 from tests.builders import NOW, an_org, new_id
@@ -308,6 +309,12 @@ async def test_what_was_computed_from_a_deleted_entity_is_not_written_over_a_lat
     assert await scene.store.entity_history(scene.org_id, PIPELINE, "p1") == []
 
 
+async def clean(
+    scene: Scene, status: str, cursor: str | None = None, phases: Collection[Phase] = ENDED
+) -> tuple[int, str | None]:
+    return await scene.store.clean_entities(scene.org_id, PIPELINE, status, phases, NOW + SECOND, cursor, 2)
+
+
 async def test_only_what_had_its_status_for_so_long_is_cleaned_away_a_window_at_a_time(scene: Scene) -> None:
     old = [
         an_entity(scene.org_id, f"p{n}", status="complete", phase=Phase.RESTING, changed_at=NOW + (n % 2) * DAY)
@@ -321,13 +328,39 @@ async def test_only_what_had_its_status_for_so_long_is_cleaned_away_a_window_at_
     await keep(scene, replace(old[0], pipeline="other"))
     removed, cursor, rounds = 0, None, 0
     while True:
-        count, cursor = await scene.store.clean_entities(scene.org_id, PIPELINE, "complete", NOW + SECOND, cursor, 2)
+        count, cursor = await clean(scene, "complete", cursor)
         removed, rounds = removed + count, rounds + 1
         if cursor is None:
             break
     assert (removed, rounds) == (3, 4)
     assert await ids(scene) == ["young", "gate", "p5", "p3", "p1"]
     assert (await scene.store.entity(scene.org_id, "other", "p0")).status == "complete"
+
+
+async def test_only_what_is_in_one_of_the_phases_is_cleaned_away_whatever_its_status_is_called(scene: Scene) -> None:
+    running = an_entity(scene.org_id, "running", status="complete")
+    await keep(scene, running, an_entity(scene.org_id, "resting", status="complete", phase=Phase.RESTING))
+    assert (await clean(scene, "complete"))[0] == 1
+    assert await ids(scene) == ["running"]
+    assert (await clean(scene, "complete", phases=frozenset(Phase)))[0] == 1
+    assert await ids(scene) == []
+
+
+async def test_the_statuses_of_a_pipeline_are_those_that_its_entities_have(scene: Scene) -> None:
+    statuses = ["complete", "uploaded", "complete", "archived"]
+    await keep(scene, *(an_entity(scene.org_id, f"p{n}", status=status) for n, status in enumerate(statuses)))
+    await keep(scene, an_entity(scene.org_id, "p1", pipeline="other", status="elsewhere"))
+    assert await scene.store.entity_statuses(scene.org_id, PIPELINE) == ["archived", "complete", "uploaded"]
+    assert await scene.store.entity_statuses(new_id(), PIPELINE) == []
+
+
+async def test_a_store_knows_when_each_pipeline_was_last_declared(scene: Scene, other_store: Store) -> None:
+    first, second = (scene.org_id, "protocol"), (new_id(), "pro_tocol")
+    assert await scene.store.declared_pipelines() == {}
+    await scene.store.declare_pipelines([first, second], NOW)
+    at_once = (store.declare_pipelines([first], NOW + SECOND) for store in (scene.store, other_store))
+    await asyncio.gather(*at_once)
+    assert await scene.store.declared_pipelines() == {first: NOW + SECOND, second: NOW}
 
 
 async def test_a_key_is_not_given_again_to_another_entity_in_the_middle_of_a_list(scene: Scene) -> None:

@@ -16,20 +16,22 @@ from msgspec.structs import replace
 
 from doorstep.clock import Instant
 from doorstep.model.act import Act, AuditLine
+from doorstep.model.batch import BatchFilter
 from doorstep.model.claim import Claim, Quota
-from doorstep.model.delivery import DeliveryState
+from doorstep.model.delivery import Delivery, DeliveryState
 from doorstep.model.endpoint import Endpoint
-from doorstep.model.listing import Letters
+from doorstep.model.listing import Letters, Page
 from doorstep.model.move import Move, Moved
-from doorstep.model.submission import Receipt, Submission
+from doorstep.model.posting import Posting
+from doorstep.model.submission import Receipt, Submission, Verdict
 from doorstep.stores.memory import MemoryStore
 from doorstep.stores.memory.projections import claim_of
 from doorstep.stores.memory.tables import DeliveryRow, EventRow
 from doorstep.stores.store import Store
+from doorstep.stores.tally import Tally
 from tests.contract.lockstep import Lockstep, Opening
 from tests.contract.places import Place, PostgresPlace, SqlitePlace
-from tests.fixtures_postgres import EMPTIED, empty
-from tests.postgres_server import PostgresServer
+from tests.fixtures_postgres import EmptiedDatabase
 
 TORTURE = bool(os.environ.get("TORTURE"))
 """Longer and from a new seed each time, instead of the same short run; and a failure is made as small as possible,
@@ -59,13 +61,11 @@ def test_sqlite_answers_and_keeps_what_the_memory_model_does() -> None:
     walk(opening, PROFILE)
 
 
-def test_postgres_answers_and_keeps_what_the_memory_model_does(
-    postgres_server: PostgresServer, emptied_database: str
-) -> None:
+def test_postgres_answers_and_keeps_what_the_memory_model_does(emptied_database: EmptiedDatabase) -> None:
     @contextmanager
     def opening() -> Iterator[Place]:
-        yield PostgresPlace(emptied_database)
-        empty(postgres_server, EMPTIED)
+        yield PostgresPlace(emptied_database.url)
+        emptied_database.empty()
 
     walk(opening, SLOWER)
 
@@ -155,6 +155,28 @@ class LosesLateResults(MemoryStore):
             super()._log_attempt(settlement, late)  # type: ignore[arg-type]
 
 
+class CountsRepetitions(MemoryStore):
+    def _accept(self, submission: Submission, now: Instant) -> Receipt:
+        receipt = super()._accept(submission, now)
+        tally = Tally()
+        tally.accepted(submission.event.org_id, int(receipt.verdict is not Verdict.ACCEPTED))
+        self._tables.ticks.add(tally, now)
+        return receipt
+
+
+class KeepsCountingWhatWasDeleted(MemoryStore):
+    def __init__(self) -> None:
+        super().__init__()
+        self._tables._count_leaving = lambda event, at: None  # type: ignore[method-assign]
+
+
+class LosesFoldedTicks(MemoryStore):
+    async def fold(self, now: Instant, limit: int, *, minutes_before: Instant = 0, hours_before: Instant = 0) -> int:
+        moved = await super().fold(now, limit, minutes_before=minutes_before, hours_before=hours_before)
+        self._tables.ticks._rollups.clear()
+        return moved
+
+
 class LetsOthersAct(MemoryStore):
     def _find(self, org_id: UUID, delivery_id: UUID) -> DeliveryRow | None:
         return self._tables.deliveries.get(delivery_id)
@@ -175,6 +197,23 @@ class SendsWhatWasAcceptedInsteadOfWhatWasEdited(MemoryStore):
         moves = super()._do(act, row)
         row.own_payload = None
         return moves
+
+
+class ForwardsTheNewestFirst(MemoryStore):
+    async def outbox(self, limit: int) -> list[Posting]:
+        return (await super().outbox(1_000))[::-1][:limit]
+
+
+class ForgetsWhyItWasSetAside(MemoryStore):
+    async def set_aside(self, event_id: UUID, refusal: str, now: Instant) -> None:
+        self._tables.outbox.pop(event_id, None)
+
+
+class ListsEveryDeliveryAsABatch(MemoryStore):
+    async def list_batches(
+        self, org_id: UUID, wanted: BatchFilter, cursor: str | None = None, limit: int = 50
+    ) -> Page[Delivery]:
+        return Page(tuple(row.delivery for row in self._deliveries_of(org_id))[:limit], None)
 
 
 BROKEN = [store for store in MemoryStore.__subclasses__() if store.__module__ == __name__]

@@ -8,15 +8,13 @@ from uuid import UUID
 
 import pytest
 
-from doorstep.clock import SECOND
 from doorstep.errors import NotFound
+from doorstep.model.act import AuditLine
 from doorstep.model.event import EventStatus
 from doorstep.model.posting import Posting, PostingOptions, event_of
 from doorstep.stores.bounds import OUTBOX_BYTES_MAX
-from doorstep.stores.sql.postgres import PostgresStore
 from doorstep.stores.store import Store
-from tests.builders import NOW, a_submission, an_endpoint, new_id
-from tests.contract.places import Place
+from tests.builders import NOW, a_submission, an_endpoint, an_org, new_id
 from tests.contract.scene import Scene
 
 ALL_OPTIONS = PostingOptions(
@@ -32,6 +30,10 @@ ALL_OPTIONS = PostingOptions(
 def a_posting(org_id: UUID, **changes: object) -> Posting:
     fields: dict[str, object] = {"event_id": new_id(), "org_id": org_id, "event_type": "order.paid"}
     return Posting(**fields | {"payload": b'{"n": 1}', "created_at": NOW} | changes)  # type: ignore[arg-type]
+
+
+def a_line(org_id: UUID) -> AuditLine:
+    return AuditLine(at=NOW, org_id=org_id, actor="ops", action="outbox.retry", subjects=(), result="")
 
 
 async def ids_in_outbox(store: Store, limit: int = 1_000) -> list[UUID]:
@@ -153,13 +155,32 @@ async def test_what_was_set_aside_can_be_put_back_or_removed_and_nothing_else(sc
     for one in (back, gone):
         await scene.store.set_aside(one.event_id, "no endpoint 7", NOW)
     named = [back.event_id, back.event_id, waiting.event_id, new_id()]
-    (found,) = await scene.store.put_back(named)
+    (found,) = await scene.store.put_back(named, a_line(scene.org_id))
     assert (found.event_id, found.refusal) == (back.event_id, "no endpoint 7")
-    assert await scene.store.put_back(named) == []
-    (removed,) = await scene.store.discard([gone.event_id, waiting.event_id])
+    assert await scene.store.put_back(named, a_line(scene.org_id)) == []
+    (removed,) = await scene.store.discard([gone.event_id, waiting.event_id], a_line(scene.org_id))
     assert removed.event_id == gone.event_id
     assert await scene.store.refused(10) == []
     assert await scene.store.outbox(10) == [back, waiting]
+
+
+@pytest.mark.parametrize("verb", ["put_back", "discard"])
+async def test_who_put_back_or_removed_what_is_audited_with_it_or_nothing_is_done(scene: Scene, verb: str) -> None:
+    neighbour = an_org()
+    own, other, nobodys = made = [a_posting(org_id) for org_id in (scene.org_id, neighbour.org_id, new_id())]
+    await scene.store.put_org(neighbour)
+    await scene.store.post(made)
+    for one in made:
+        await scene.store.set_aside(one.event_id, "no endpoint 7", NOW)
+    do, ids = getattr(scene.store, verb), [one.event_id for one in made]
+    with pytest.raises(NotFound):
+        await do(ids, a_line(new_id()))
+    assert len(await scene.store.refused(10)) == 3
+    assert len(await do(ids, a_line(scene.org_id))) == 3
+    for org_id, named in ((scene.org_id, {own.event_id, nobodys.event_id}), (other.org_id, {other.event_id})):
+        (line,) = (await scene.store.list_audit(org_id, action="outbox.retry")).items
+        assert (line.actor, set(line.subjects)) == ("ops", set(map(str, named)))
+        assert line.result == f"{len(named)} done"
 
 
 @pytest.mark.parametrize(
@@ -190,40 +211,6 @@ async def test_a_posting_can_be_accepted_for_an_endpoint_that_was_deleted_meanwh
     assert receipt.deliveries == 1
     buried = await scene.store.bury(endpoint.endpoint_id, "ENDPOINT_DELETED", "gone", NOW, 10)
     assert len(buried.moves) == 1
-
-
-async def test_of_two_who_want_to_forward_one_holds_the_outbox_until_he_leaves(place: Place) -> None:
-    first, second = await place.open(), await place.open()
-    await _until_connected(first, second)
-    assert await first.hold_outbox("a", NOW, NOW + SECOND)
-    assert await first.hold_outbox("a", NOW + 1, NOW + 2 * SECOND), "who holds it may go on"
-    assert not await second.hold_outbox("b", NOW + SECOND, NOW + 3 * SECOND)
-    await second.leave_outbox("b")
-    assert not await second.hold_outbox("b", NOW + SECOND, NOW + 3 * SECOND)
-    await first.leave_outbox("a")
-    assert await second.hold_outbox("b", NOW + SECOND, NOW + 3 * SECOND)
-    assert not await first.hold_outbox("a", NOW + SECOND, NOW + 4 * SECOND)
-    await first.close()
-    await second.close()
-
-
-async def test_whoever_held_the_outbox_and_is_gone_holds_up_nobody_for_long(place: Place) -> None:
-    first, second = await place.open(), await place.open()
-    await _until_connected(first, second)
-    assert await first.hold_outbox("a", NOW, NOW + SECOND)
-    await first.close()
-    async with asyncio.timeout(10):
-        while not await second.hold_outbox("b", NOW + SECOND, NOW + 2 * SECOND):  # a server notices it soon
-            await asyncio.sleep(0)
-    await second.close()
-
-
-async def _until_connected(*stores: Store) -> None:
-    """The listening connection of PostgreSQL, which holds the outbox there, is made in the background."""
-    async with asyncio.timeout(10):
-        for store in stores:
-            while isinstance(store, PostgresStore) and store._wakeups._connection is None:
-                await asyncio.sleep(0.001)
 
 
 async def test_posting_wakes_who_wants_to_know(scene: Scene, other_store: Store) -> None:

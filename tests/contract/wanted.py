@@ -8,6 +8,7 @@ from typing import TypeVar
 from hypothesis import strategies as st
 
 from doorstep.clock import DAY, SECOND
+from doorstep.model.batch import BatchFilter, BatchStatus
 from doorstep.model.endpoint import EndpointState
 from doorstep.model.event import EventStatus
 from doorstep.model.listing import EventFilter, Letters, Page, Queue
@@ -37,6 +38,7 @@ LETTERS = st.builds(
     died_from=INSTANTS,
     died_before=INSTANTS,
 )
+BATCHES = st.builds(BatchFilter, status=st.sampled_from([None, *BatchStatus]), event_type=TYPES)
 STATES = st.sampled_from([None, *EndpointState])
 
 

@@ -13,7 +13,8 @@ from typing import NamedTuple
 from tests.docs.pages import ROOT
 from tests.docs.sample import Samples
 from tests.docs.terminal import Terminal, terminal
-from tests.integration.program import PATIENCE_SECONDS, wait_for
+from tests.http_calls import PATIENCE_SECONDS
+from tests.integration.program import wait_for
 from tests.ports import free_port
 
 _STAYS = re.compile(r"make .*run|doorstep (serve|worker)\b")

@@ -12,7 +12,8 @@ from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from pathlib import Path
 
-from tests.integration.program import PATIENCE_SECONDS, clean_environment
+from tests.http_calls import PATIENCE_SECONDS
+from tests.integration.program import clean_environment
 
 _COLUMNS = 120
 _STYLES = re.compile(r"\x1b\[[0-9;?]*[A-Za-z]")

@@ -18,6 +18,7 @@ REQUIREMENTS = [
     *(f"R7.{number}" for number in range(1, 7)),
     *(f"R8.{number}" for number in range(1, 8)),
     *(f"R9.{number}" for number in range(1, 5)),
+    *(f"R10.{number}" for number in range(1, 5)),
     *("R11.1", "R11.2"),
     *("R13.1", "R13.2", "R13.3"),
 ]

@@ -3,13 +3,17 @@
 from __future__ import annotations
 
 from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
 
 import pytest
 
+from doorstep.api.application import create_application
+from doorstep.app import Doorstep
 from examples.theatre import Prepare, Theatre, staged
-from tests.acceptance.conftest import database_url, migrated_file, sqlite_url
+from tests.acceptance.api import listening
+from tests.acceptance.conftest import database_url, sqlite_url
 
-__all__ = ["database_url", "migrated_file", "sqlite_url"]
+__all__ = ["database_url", "sqlite_url"]
 
 
 @pytest.fixture
@@ -26,5 +30,12 @@ def told() -> list[str]:
 
 @pytest.fixture
 async def stage(database_url: str, prepare: Prepare, told: list[str]) -> AsyncIterator[Theatre]:
-    async with staged(database_url, prepare, say=told.append, migrate=False) as it:
+    async with staged(database_url, prepare, say=told.append, migrate=False, served=_served) as it:
         yield it
+
+
+@asynccontextmanager
+async def _served(doorstep: Doorstep) -> AsyncIterator[str]:
+    """By a server that ends at once."""
+    async with listening(create_application(doorstep)) as port:
+        yield f"http://127.0.0.1:{port}"

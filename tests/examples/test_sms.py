@@ -14,7 +14,18 @@ from doorstep.client.answers.batches import Batch, Submission
 from doorstep.model.delivery import DeliveryState
 from doorstep.testing import status
 from examples.sms.__main__ import MISPRINT, REMINDERS, Story, run_doorstep
-from examples.sms.carrier import BUSY, NO_NUMBER, REJECTED, TOO_MANY, WRONG_KEY, Answer, Carrier, carrying, refusal
+from examples.sms.carrier import (
+    BUSY,
+    NO_NUMBER,
+    PROXY_ALONE,
+    REJECTED,
+    TOO_MANY,
+    WRONG_KEY,
+    Answer,
+    Carrier,
+    carrying,
+    refusal,
+)
 from examples.sms.profile import CARRIER_CODES
 from examples.theatre import Prepare, Theatre
 from tests.examples.looking import PROFILES, delivery_of, since_noon, status_of, story_in
@@ -198,6 +209,17 @@ async def test_r3_1_a_carrier_that_cannot_be_reached_is_tried_again(stage: Theat
     story.sms._url = url
     await stage.pass_time(300)
     assert (await read(stage, batch_id)).status == "CONFIRMED"
+
+
+async def test_r3_1_an_answer_that_is_not_the_carriers_is_logged_and_the_batch_tried_again(
+    stage: Theatre, carrier: Carrier
+) -> None:
+    carrier.script = [PROXY_ALONE]
+    batch_id = await submit(stage)
+    await stage.pass_time(300)
+    first, second = await log_of(stage, batch_id)
+    assert (first.error_code, first.carrier_response) == ("BAD_RESPONSE", "<h1>Bad Gateway</h1>")
+    assert second.error_code is None
 
 
 async def test_a_batch_that_the_carrier_has_twice_is_sent_once(stage: Theatre, carrier: Carrier) -> None:

@@ -18,15 +18,17 @@ import msgspec
 from doorstep.cli.main import run
 from doorstep.clock import Clock, Instant
 from doorstep.model.act import Act, AuditLine
+from doorstep.model.alert import Telling
 from doorstep.model.bulk import Bulk
 from doorstep.model.settlement import Settled, Settlement
 from doorstep.model.submission import Receipt, Submission, Verdict
 from doorstep.path.accept import Accepter
 from doorstep.path.bulk_steps import BulkStepper
 from doorstep.services import worker
-from doorstep.stores.sql.sqlite import accepting
+from doorstep.stores.sql.sqlite import accepting, ticking
 from doorstep.stores.sql.sqlite.store import SqliteStore
 from doorstep.stores.store import Store
+from doorstep.stores.tally import Tally
 
 _COMMIT_SECONDS = 0.3
 ACT_SECONDS = 2.0
@@ -98,6 +100,39 @@ def progress_apart_from_act() -> None:
     _put(BulkStepper, "_write", careless)
 
 
+def count_apart() -> None:
+    """What happened is counted in a transaction of its own, a moment later."""
+    uncounted: list[tuple[Tally, Instant]] = []
+    tick, settle = ticking.tick, SqliteStore.settle
+
+    def note(connection: sqlite3.Connection, tally: Tally, at: Instant) -> None:
+        uncounted.append((tally, at))
+
+    async def settle_then_count(store: SqliteStore, settlements: Sequence[Settlement], now: Instant) -> Settled:
+        settled = await settle(store, settlements, now)
+        await asyncio.sleep(_COMMIT_SECONDS)
+        counts, uncounted[:] = uncounted[:], []
+        await store._opened_writer().run(lambda connection: [tick(connection, *one) for one in counts])
+        return settled
+
+    _put(ticking, "tick", note)
+    _put(SqliteStore, "settle", settle_then_count)
+
+
+def tell_apart() -> None:
+    """Incidents are removed first, and what they mean is written a moment later."""
+    tell = SqliteStore.tell
+
+    async def careless(store: SqliteStore, telling: Telling) -> bool:
+        removal = Telling(org_id=telling.org_id, incident_keys=telling.incident_keys)
+        if telling.incident_keys and not await tell(store, removal):
+            return False
+        await asyncio.sleep(ACT_SECONDS)
+        return await tell(store, msgspec.structs.replace(telling, incident_keys=()))
+
+    _put(SqliteStore, "tell", careless)
+
+
 def forget_the_order() -> None:
     """Nobody waits for those that were accepted before it."""
     _put(accepting, "BLOCK", "SELECT ?")
@@ -122,6 +157,8 @@ BREAKS: dict[str, Callable[[], None]] = {
     "settle-without-token": settle_without_token,
     "count-attempts-at-settle": count_attempts_at_settle,
     "progress-apart-from-act": progress_apart_from_act,
+    "count-apart": count_apart,
+    "tell-apart": tell_apart,
     "forget-the-order": forget_the_order,
     "commit-without-sync": commit_without_sync,
 }

@@ -1,12 +1,14 @@
 """A program with a pipeline, which dies at the worst moments: `python -m tests.faults.pipeline_app`.
 
-With a chance given in the environment it kills itself in the middle of a stage, or between the write of the entity and
-the settle of its delivery; until there is a file named `peace`. Each stage leaves a line in `effects`.
+With a chance given in the environment it kills itself in the middle of a stage, between the write of the entity and the
+settle of its delivery, or as it decides at a gate; until there is a file named `peace`. Each stage leaves a line in
+`effects`. Every worker has a reviewer, so that at each gate several decide about the same entity at once.
 """
 
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import os
 import random
 import signal
@@ -14,25 +16,34 @@ import time
 from pathlib import Path
 from typing import Any
 
-from doorstep import Doorstep, Entity, Gate, Pipeline, Stage
+from msgspec.structs import replace
+
+from doorstep import Doorstep, Entity, Gate, Pipeline, Stage, Transient
+from doorstep.errors import Conflict, StoreError
 from doorstep.pipelines import writing
 from doorstep.pipelines.moves import Turn
 from doorstep.pipelines.stage_handler import StageRun
 from doorstep.stores.store import Store
-from doorstep.telemetry import Telemetry
+from doorstep.telemetry.facts import Telemetry
 
 _POLICY = [0.05] * 20
 """More tries than a test has deaths: what it is about is what comes of them, not that they are counted."""
+_CHANCE_OF_FAILURE = 0.03
+_CHANCE_OF_REJECTION = 0.05
+_LOOK_SECONDS = 0.05
+_SEEN_AT_ONCE = 20
 
 
 def make(url: str | None = None) -> tuple[Doorstep, Pipeline]:
     """The program as it is meant to be."""
     doorstep = Doorstep(url)
-    stages = [
+    stages: list[Stage | Gate] = [
         Stage("extracting", failed="extraction_failed", policy=_POLICY, concurrency_max=4),
+        Gate("first_review"),
         Stage("grounding", failed="grounding_failed", policy=_POLICY, concurrency_max=4),
+        Gate("second_review"),
     ]
-    pipeline = Pipeline("protocol", first="uploaded", stages=[*stages, Gate("pending_review")], last="complete")
+    pipeline = Pipeline("protocol", first="uploaded", stages=stages, last="complete")
     doorstep.add(pipeline)
     return doorstep, pipeline
 
@@ -42,13 +53,37 @@ def die_sometimes(chance: float) -> None:
         os.kill(os.getpid(), signal.SIGKILL)
 
 
+# -- what it does ------------------------------------------------------------------------------------------
+
+
 def work(stage: str, entity: Entity) -> dict[str, Any]:
     die_sometimes(_CHANCE / 2)
+    if random.random() < _CHANCE_OF_FAILURE:
+        raise Transient("SHAKY", "Its hand was not steady.")
     log = os.open("effects", os.O_WRONLY | os.O_APPEND | os.O_CREAT)
     os.write(log, f"{stage} {entity.entity_id}\n".encode())
     os.close(log)
     die_sometimes(_CHANCE / 2)
     return {"did": [*entity.data.get("did", ()), stage]}
+
+
+async def review(pipeline: Pipeline) -> None:
+    """Decide about whatever waits, as everybody else does at the same time."""
+    while True:
+        for gate in sorted(pipeline.plan.gates):
+            with contextlib.suppress(StoreError):
+                for entity in (await pipeline.list(gate, limit=_SEEN_AT_ONCE)).items:
+                    await decide(pipeline, entity)
+        await asyncio.sleep(_LOOK_SECONDS)
+
+
+async def decide(pipeline: Pipeline, entity: Entity) -> None:
+    with contextlib.suppress(Conflict):  # another reviewer was faster
+        if random.random() < _CHANCE_OF_REJECTION:
+            await pipeline.reject(entity.entity_id, "reviewer", "once more", gate=entity.status)
+        else:
+            await pipeline.approve(entity.entity_id, "reviewer", gate=entity.status)
+        die_sometimes(_CHANCE / 4)
 
 
 def die_between_the_writes() -> None:
@@ -62,23 +97,43 @@ def die_between_the_writes() -> None:
     StageRun.finish = finish_and_die  # type: ignore[method-assign]
 
 
+# -- builds that are broken --------------------------------------------------------------------------------
+
+
 def send_outside_of_the_transaction() -> None:
-    """The broken build: the entity goes on in one transaction, and its next event is sent in another."""
+    """The entity goes on in one transaction, and its next event is sent in another."""
     keep = writing.keep
 
     async def careless(store: Store, telemetry: Telemetry, turn: Turn) -> Entity | None:
         written = await keep(store, telemetry, turn._replace(posted=()))
         if written and turn.posted:
-            die_sometimes(3 * _CHANCE)
+            die_sometimes(0.9)
             await store.post(turn.posted)
         return written
 
     writing.keep = careless
 
 
+def write_over_whatever_is_there() -> None:
+    """What was computed from an older version of an entity is written all the same."""
+    keep = writing.keep
+
+    async def gullible(store: Store, telemetry: Telemetry, turn: Turn) -> Entity | None:
+        entity = turn.entity
+        if entity.version:
+            await asyncio.sleep(_LOOK_SECONDS)  # time enough for another to be faster
+            present = await store.entity(entity.org_id, entity.pipeline, entity.entity_id)
+            turn = turn._replace(entity=replace(entity, version=present.version))
+        return await keep(store, telemetry, turn)
+
+    writing.keep = gullible
+
+
+BREAKS = {"send-outside": send_outside_of_the_transaction, "write-over": write_over_whatever_is_there}
 _CHANCE = float(os.environ.get("CHANCE_OF_DEATH", "0"))
 
-if __name__ == "__main__":
+
+async def main() -> None:
     doorstep, protocols = make()
 
     @protocols.stage("extracting")
@@ -91,7 +146,12 @@ if __name__ == "__main__":
         await asyncio.sleep(random.uniform(0.05, 0.3))
         return work("grounding", entity)
 
+    async with doorstep:
+        await review(protocols)
+
+
+if __name__ == "__main__":
     die_between_the_writes()
-    if os.environ.get("SEND_OUTSIDE"):
-        send_outside_of_the_transaction()
-    doorstep.run()
+    if name := os.environ.get("BROKEN"):
+        BREAKS[name]()
+    asyncio.run(main())

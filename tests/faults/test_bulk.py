@@ -22,7 +22,7 @@ _FEW = 600
 _VERY_FEW = 50
 _RATE = 200
 _WATCHED_SECONDS = 1.0
-_FREEZES_MAX = 5
+_FREEZES_MAX = 15
 _IN_FLIGHT_MAX = 100
 """What one operation has under way at one endpoint at most, 25 waiting and 64 being tried: what a kill can catch."""
 _WORKERS = "SELECT count(DISTINCT worker) FROM doorstep_attempts WHERE number = 2"

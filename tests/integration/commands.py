@@ -12,7 +12,8 @@ from typing import Any, NamedTuple
 from typer.testing import CliRunner
 
 from doorstep.cli.main import app
-from tests.integration.program import ADMIN_KEY, PATIENCE_SECONDS, Program, clean_environment
+from tests.http_calls import PATIENCE_SECONDS
+from tests.integration.program import ADMIN_KEY, Program, clean_environment
 
 
 class Ended(NamedTuple):

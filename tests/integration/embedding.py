@@ -11,7 +11,8 @@ from contextlib import closing, contextmanager
 from pathlib import Path
 from typing import Any
 
-from tests.integration.program import PATIENCE_SECONDS, clean_environment
+from tests.http_calls import PATIENCE_SECONDS
+from tests.integration.program import clean_environment
 
 DATABASE = "app.db"
 

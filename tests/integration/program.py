@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import http.client
 import json
 import os
 import re
@@ -14,22 +13,12 @@ import time
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from pathlib import Path
-from typing import Any, NamedTuple, TypeVar
-from urllib.parse import urlsplit
+from typing import Any, TypeVar
+
+from tests.http_calls import PATIENCE_SECONDS, Answer, call
 
 ADMIN_KEY = "an-admin-key-for-tests"
-PATIENCE_SECONDS = 20.0
 T = TypeVar("T")
-
-
-class Answer(NamedTuple):
-    status: int
-    headers: Mapping[str, str]
-    body: bytes
-
-    @property
-    def json(self) -> Any:
-        return json.loads(self.body)
 
 
 class Program:
@@ -96,17 +85,8 @@ class Program:
         self, method: str, path: str, body: Any = None, *, key: str | None = ADMIN_KEY, headers: Mapping[str, str] = {}
     ) -> Answer:
         """One request. A body that is not bytes is sent as JSON."""
-        content = body if body is None or isinstance(body, bytes) else json.dumps(body).encode()
         given = {"Content-Type": "application/json"} | ({"X-API-Key": key} if key else {}) | dict(headers)
-        place = urlsplit(self.url)
-        connection = http.client.HTTPConnection(place.hostname or "", place.port, timeout=PATIENCE_SECONDS)
-        try:
-            connection.request(method, path, content, given)
-            response = connection.getresponse()
-            lowered = {name.lower(): value for name, value in response.getheaders()}
-            return Answer(response.status, lowered, response.read())
-        finally:
-            connection.close()
+        return call(self.url, method, path, body, given)
 
     def get(self, path: str, **options: Any) -> Answer:
         return self.request("GET", path, **options)
@@ -161,7 +141,12 @@ def wait_for(
 
 
 def clean_environment() -> dict[str, str]:
-    return {name: value for name, value in os.environ.items() if not name.upper().startswith("DOORSTEP_")}
+    """Without what would set up the program, or send its metrics elsewhere: a collector's variables, and proxies."""
+    return {name: value for name, value in os.environ.items() if not _sets_up(name.upper())}
+
+
+def _sets_up(name: str) -> bool:
+    return name.startswith(("DOORSTEP_", "OTEL_")) or name.endswith("_PROXY")
 
 
 def _collect(stream: Any, lines: list[str]) -> None:

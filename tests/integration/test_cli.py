@@ -167,6 +167,25 @@ def test_an_endpoint_is_changed_in_what_is_given_only(remote: Remote, shop: dict
     assert remote.json("endpoints", "update", shop["name"], "--reset", "policy")["policy"] is None
 
 
+def test_an_endpoint_is_made_to_take_batches_and_no_longer(remote: Remote, receiver: Receiver, event_type: str) -> None:
+    code = "409=BATCH_REJECTED"
+    made = remote.json("endpoints", "create", event_type, receiver.url, "--type", event_type, "--batch", "--code", code)
+    assert (made["batch"], made["code_map"]) == (True, {"409": "BATCH_REJECTED"})
+    batch_id = remote.json("send", event_type, "{}")["event_id"]
+    wait_for(lambda: remote.json("batches", "show", batch_id)["status"] == "CONFIRMED")
+    assert remote.json("endpoints", "update", event_type, "--no-batch")["batch"] is False
+    no_batch = remote.json("send", event_type, "{}")["event_id"]
+    assert remote("batches", "show", no_batch).code == 3
+    assert remote.json("endpoints", "update", event_type, "--batch")["batch"] is True
+    assert remote.json("endpoints", "update", event_type, "--reset", "batch")["batch"] is False
+
+
+def test_what_is_no_translation_of_a_code_is_refused(remote: Remote) -> None:
+    refused = remote("endpoints", "create", "x", "https://shop.example", "--code", "BUSY")
+    assert refused.code == 2
+    assert "THEIRS=OURS" in refused.err
+
+
 def test_a_paused_endpoint_receives_nothing_until_it_is_resumed(
     remote: Remote, receiver: Receiver, shop: dict[str, Any], event_type: str
 ) -> None:

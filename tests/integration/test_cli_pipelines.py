@@ -75,7 +75,9 @@ def test_a_dead_one_is_retried_and_its_history_tells_of_it(remote: Remote) -> No
 
 
 def test_a_review_is_decided_and_what_cannot_be_done_has_an_exit_code(remote: Remote) -> None:
-    assert "complete" in remote("pipelines", "approve", "protocol", "good").out
+    elsewhere = remote("pipelines", "approve", "protocol", "good", "--gate", "second_review")
+    assert (elsewhere.code, "is pending_review, not second_review" in elsewhere.err) == (4, True)
+    assert "complete" in remote("pipelines", "approve", "protocol", "good", "--gate", "pending_review").out
     assert "dead_letter" in remote("pipelines", "reject", "protocol", "poor", "--reason", "unsigned").out
     assert remote("pipelines", "approve", "protocol", "good").code == 4
     refused = remote("pipelines", "retry", "protocol", "good")

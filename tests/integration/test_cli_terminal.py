@@ -14,8 +14,9 @@ from contextlib import contextmanager
 
 import pytest
 
+from tests.http_calls import PATIENCE_SECONDS
 from tests.integration.commands import Remote
-from tests.integration.program import PATIENCE_SECONDS, Program, clean_environment
+from tests.integration.program import Program, clean_environment
 from tests.integration.receiver import Receiver
 
 

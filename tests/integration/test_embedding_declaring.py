@@ -17,8 +17,9 @@ from doorstep.config import Settings
 from doorstep.model.endpoint import Endpoint, EndpointState
 from doorstep.sealing import new_secret_key
 from doorstep.wire.received import Received
+from tests.http_calls import PATIENCE_SECONDS
 from tests.integration.embedding import write
-from tests.integration.program import PATIENCE_SECONDS, clean_environment
+from tests.integration.program import clean_environment
 
 STARTS = 4
 

@@ -96,6 +96,28 @@ if __name__ == "__main__":
 )
 
 
+def test_run_leaves_the_logging_of_the_program_as_it_is_and_may_be_called_again(tmp_path: Path) -> None:
+    code = """
+import logging, signal, sys
+from doorstep.telemetry.log_writer import LogWriter
+logging.basicConfig(stream=sys.stdout, level=logging.INFO, format="mine: %(message)s")
+before = logging.getLogger().handlers[:]
+
+@ds.handler("said")
+def say(event):
+    logging.getLogger("shop").info(event.json())
+    os.kill(os.getpid(), signal.SIGTERM)
+
+for word in ("first", "second"):
+    ds.send_sync("said", word)
+    ds.run()
+logs = [one for one in ds.telemetry._subscribers if isinstance(one, LogWriter)]
+print(logging.getLogger().handlers == before, logging.getLogger().level == logging.INFO, logs)
+"""
+    lines = run(tmp_path, "-c", DS + code).splitlines()
+    assert {"mine: first", "mine: second"} <= set(lines) and lines[-1] == "True True []"
+
+
 def test_a_fastapi_program_sends_from_both_kinds_of_views_and_delivers_while_it_lives(tmp_path: Path) -> None:
     write(tmp_path, "shop", FASTAPI)
     port = free_port()

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from pathlib import Path
 
 from tests.integration.embedding import event_types, run, states, write
@@ -58,6 +59,55 @@ ds.send_sync("parent", 2)
 """
     assert run(tmp_path, "-c", DS + code) == "[0, 0, 0, 0]\n"
     assert sorted(event_types(tmp_path)) == ["child"] * 20 + ["parent"] * 3
+
+
+def test_what_a_forked_process_has_sent_is_not_lost_when_its_parent_closes(tmp_path: Path) -> None:
+    """SQLite removes the log when a process closes its last connection, unless another really has locked the file."""
+    code = """
+import os
+ds.send_sync("parent", 0)
+sent, closed = os.pipe(), os.pipe()
+if not (child := os.fork()):
+    ds.send_sync("child", 0)
+    os.write(sent[1], b"!")
+    os.read(closed[0], 1)
+    for n in range(200):
+        ds.send_sync("child", n)
+    os._exit(0)
+os.read(sent[0], 1)
+ds.close_sync()
+os.write(closed[1], b"!")
+for n in range(200):
+    ds.send_sync("parent", n)
+print(os.waitpid(child, 0)[1])
+"""
+    assert run(tmp_path, "-c", DS + code) == "0\n"
+    assert Counter(event_types(tmp_path)) == {"child": 201, "parent": 201}
+
+
+def test_processes_may_be_forked_in_the_middle_of_whatever_threads_do_with_the_file(tmp_path: Path) -> None:
+    code = """
+import os, threading
+ends = threading.Event()
+def send():
+    while not ends.is_set():
+        ds.send_sync("parent", "x" * 5_000)
+senders = [threading.Thread(target=send) for _ in range(2)]
+for sender in senders:
+    sender.start()
+codes = []
+for n in range(6):
+    if not (child := os.fork()):
+        ds.send_sync("child", n)
+        os._exit(0)
+    codes.append(os.waitpid(child, 0)[1])
+ends.set()
+for sender in senders:
+    sender.join()
+print(set(codes))
+"""
+    assert run(tmp_path, "-c", DS + code) == "{0}\n"
+    assert event_types(tmp_path).count("child") == 6
 
 
 def test_the_blocking_call_is_refused_inside_an_event_loop_with_what_to_do(tmp_path: Path) -> None:

@@ -9,20 +9,22 @@ import sys
 
 from doorstep.clock import SECOND
 from doorstep.stores.opening import store_from_url
+from doorstep.stores.store import Task
 
 _HOLDER = """
 import asyncio, sys
 from doorstep.stores.opening import store_from_url
+from doorstep.stores.store import Task
 
 async def hold():
     store = store_from_url(sys.argv[1])
     await store.open()
-    while store._wakeups._connection is None or not await store.hold_outbox("frozen", 0, 300_000):
+    while store._wakeups._connection is None or not await store.hold(Task.OUTBOX, "frozen", 0, 300_000):
         await asyncio.sleep(0.01)
     print("held", flush=True)
     while True:
         await asyncio.sleep(0.05)
-        await store.hold_outbox("frozen", 0, 300_000)
+        await store.hold(Task.OUTBOX, "frozen", 0, 300_000)
 
 asyncio.run(hold())
 """
@@ -45,15 +47,15 @@ async def test_a_frozen_process_loses_the_outbox_when_its_time_is_over_and_a_liv
     try:
         assert await asyncio.wait_for(holder.stdout.readline(), 30) == b"held\n"
         for _ in range(12):
-            assert not await store.hold_outbox("other", 0, _SPAN), "he renews it again and again"
+            assert not await store.hold(Task.OUTBOX, "other", 0, _SPAN), "he renews it again and again"
             await asyncio.sleep(0.1)
         os.kill(holder.pid, signal.SIGSTOP)
         async with asyncio.timeout(10):
-            while not await store.hold_outbox("other", 0, _SPAN):
+            while not await store.hold(Task.OUTBOX, "other", 0, _SPAN):
                 await asyncio.sleep(0.02)
         os.kill(holder.pid, signal.SIGCONT)
         async with asyncio.timeout(10):
-            while not await store.hold_outbox("other", 0, _SPAN):
+            while not await store.hold(Task.OUTBOX, "other", 0, _SPAN):
                 await asyncio.sleep(0.02)
     finally:
         holder.kill()

@@ -18,6 +18,7 @@ from doorstep.clock import SECOND
 from doorstep.services import forwarder
 from doorstep.stores.opening import store_from_url
 from doorstep.stores.sql.postgres import PostgresStore
+from doorstep.stores.store import Task
 from tests.integration import outbox_shop as shop
 
 NEVER_SECONDS = 3_600.0
@@ -34,9 +35,24 @@ async def until_asleep(ds: Doorstep) -> None:
     async with asyncio.timeout(10):
         while isinstance(ds.store, PostgresStore) and ds.store._wakeups._connection is None:
             await asyncio.sleep(0.01)
-    ds._forwarder._pause_seconds = NEVER_SECONDS
-    ds._forwarder.wake.set()
-    await asyncio.sleep(0.05)
+        await has_looked(ds)
+        ds._parts.forwarder._pause_seconds = NEVER_SECONDS
+        await has_looked(ds)
+
+
+async def has_looked(ds: Doorstep) -> None:
+    """Until its forwarder has been woken, has looked to the end, and has decided how long to sleep."""
+    looked, run_once = asyncio.Event(), ds._parts.forwarder.run_once
+
+    async def noted() -> float | None:
+        delay = await run_once()
+        looked.set()
+        return delay
+
+    ds._parts.forwarder.run_once = noted  # type: ignore[method-assign]
+    ds._parts.forwarder.wake.set()
+    await looked.wait()
+    ds._parts.forwarder.run_once = run_once  # type: ignore[method-assign]
 
 
 async def test_a_process_that_only_sends_tells_the_worker_in_another(postgres_url: str) -> None:
@@ -104,12 +120,12 @@ async def test_a_worker_that_is_closed_leaves_the_outbox_to_the_others_at_once(t
     url = f"sqlite:///{tmp_path / 'shop.db'}"
     async with shop.running(url) as (ds, _):
         await until_asleep(ds)
-        assert await ds._forward._hold()
+        assert await ds._parts.forward._hold()
         other = store_from_url(url)
         await other.open()
         now = ds.clock.now()
-        assert not await other.hold_outbox("other", now, now + SECOND)
-    assert await other.hold_outbox("other", now, now + SECOND)
+        assert not await other.hold(Task.OUTBOX, "other", now, now + SECOND)
+    assert await other.hold(Task.OUTBOX, "other", now, now + SECOND)
     await other.close()
 
 

@@ -8,7 +8,8 @@ from urllib.parse import urlsplit
 
 import pytest
 
-from tests.integration.program import ADMIN_KEY, PATIENCE_SECONDS, Program
+from tests.http_calls import PATIENCE_SECONDS
+from tests.integration.program import ADMIN_KEY, Program
 
 EVENT = b'{"event_type": "a", "payload": %s}'
 

@@ -7,7 +7,8 @@ from pathlib import Path
 
 import pytest
 
-from tests.integration.program import Answer, Program, serving, wait_for
+from tests.http_calls import Answer
+from tests.integration.program import Program, serving, wait_for
 from tests.integration.receiver import Receiver
 from tests.postgres_server import PostgresServer
 

@@ -11,6 +11,7 @@ import json
 import os
 import re
 import zlib
+from datetime import UTC, datetime, timedelta
 from typing import Any
 
 import schemathesis
@@ -30,6 +31,8 @@ BEYOND_A_SCHEMA = (
     r"^endpoint_ids?: (there is no endpoint|endpoint .* was deleted)",
     r"^(events\[\d+\]\.)?endpoint_ids: there is no endpoint",
     r"^timeout_seconds: must be from 0.1 to 59, got ",  # the upper end is a setting
+    r"^threshold: (must be from|is for) ",  # other bounds for each rule, and none for some
+    r"^(window_seconds|minimum): is for failure_rate alone$",
     r"^\S+: must be between the years 1970 and 9000, got ",
     r"^\S+: must be (later than|in the future)",
     r"^\S+: must not contain NUL or lone surrogates",
@@ -46,7 +49,8 @@ def before_call(context: HookContext, case: Case, kwargs: dict[str, Any]) -> Non
     if OWN_KEY_ID in (case.path_parameters or {}).values():
         case.path_parameters = dict.fromkeys(case.path_parameters, NOBODY)
     if isinstance(case.body, dict):
-        case.body = _pointed_here(_sensible(case.body) if _fits(case) else case.body)
+        body = _mended(case.operation.label, case.body) if _fits(case) else case.body
+        case.body = _pointed_here(body)
 
 
 @schemathesis.check
@@ -73,13 +77,18 @@ def _fits(case: Case) -> bool:
     return case.meta is not None and case.meta.generation.mode.is_positive
 
 
-def _sensible(body: dict[str, Any]) -> dict[str, Any]:
-    """With one of those fields of which exactly one is wanted."""
-    if {"delivery_ids", "all", "filter"} & body.keys():
-        return _with_one_of(body, ("delivery_ids", "filter", "all"))
-    if "name" in body and "role" not in body and len(body) > 1:
-        return _with_one_of({"url": RECEIVERS[0], **body}, ("url", "handler"))
-    return body
+def _mended(route: str, body: dict[str, Any]) -> dict[str, Any]:
+    """With what this route wants beyond its schema."""
+    match route:
+        case "POST /v1/endpoints":
+            return _with_one_of({"url": RECEIVERS[0], **body}, ("url", "handler"))
+        case "POST /v1/channels":
+            return _within_reach(body)
+        case "POST /v1/alert-rules":
+            return _of_its_rule(body)
+        case "POST /v1/silences" if body.get("from_at") is None:
+            return body | {"until_at": (datetime.now(UTC) + timedelta(days=1)).isoformat()}
+    return _with_one_of(body, ("delivery_ids", "filter", "all"))
 
 
 def _with_one_of(body: dict[str, Any], names: tuple[str, ...]) -> dict[str, Any]:
@@ -87,14 +96,36 @@ def _with_one_of(body: dict[str, Any], names: tuple[str, ...]) -> dict[str, Any]
     return {name: value for name, value in body.items() if name not in names or name == kept}
 
 
+def _within_reach(channel: dict[str, Any]) -> dict[str, Any]:
+    """A target on this machine, and a rule that does not fire here: else each dead letter would be told to hundreds."""
+    receiver = RECEIVERS[_chance(channel) % len(RECEIVERS)]
+    targets = {"email": "ops@shop.example", "apprise": receiver.replace("http:", "json:")}
+    return channel | {"target": targets.get(channel["kind"], receiver), "rules": ["oldest_due"]}
+
+
+def _of_its_rule(body: dict[str, Any]) -> dict[str, Any]:
+    """Without the terms that only other rules have."""
+    strange = {
+        "failure_rate": set(),
+        "dead_letters": {"window_seconds", "minimum"},
+        "oldest_due": {"window_seconds", "minimum"},
+    }.get(body["rule"], {"window_seconds", "minimum", "threshold"})
+    return {name: value for name, value in body.items() if name not in strange}
+
+
 def _pointed_here(body: dict[str, Any]) -> dict[str, Any]:
     """To one of the receivers, and for events that few others take: else each event would go to hundreds."""
     url = body.get("url")
     if not isinstance(url, str) or not url.lower().startswith("http"):
         return body
-    chance = zlib.crc32(repr(body).encode())
+    chance = _chance(body)
     taken = {"event_types": [f"fuzz.{chance}"]} if _is_list_of_text(body.get("event_types", [])) else {}
     return body | {"url": RECEIVERS[chance % len(RECEIVERS)]} | taken
+
+
+def _chance(body: dict[str, Any]) -> int:
+    """By which requests differ, the same each time."""
+    return zlib.crc32(repr(body).encode())
 
 
 def _is_list_of_text(value: object) -> bool:

@@ -5,7 +5,8 @@ from __future__ import annotations
 from typing import Any
 from uuid import uuid4
 
-from tests.integration.program import Answer, Program
+from tests.http_calls import Answer
+from tests.integration.program import Program
 
 _SPAN = {"created_from": "2020-01-01T00:00:00Z", "created_before": "2020-01-02T00:00:00Z"}
 _EVERYTHING = {"all": True, "preview": True}
@@ -22,12 +23,17 @@ BODIES: dict[str, Any] = {
     "POST /v1/dead-letters/bulk-retry": _EVERYTHING,
     "POST /v1/dead-letters/bulk-resolve": _EVERYTHING,
     "POST /v1/dead-letters/bulk-delete": _EVERYTHING,
+    "POST /v1/alert-rules": {"rule": "dead_letters", "threshold": 10},
+    "POST /v1/silences": {"until_at": "2020-01-01T00:00:00Z"},
+    "POST /v1/channels": {"name": "matrix", "kind": "webhook", "target": "https://192.0.2.1/hook"},
     "POST /v1/keys": {"name": "matrix", "role": "viewer"},
     "POST /v1/orgs": {"name": "matrix"},
 }
 """The routes that need a body; the others are asked without."""
 
-NOUNS = ("event", "batch", "delivery", "endpoint", "bulk", "key", "entity")
+NOUNS = (
+    "event", "batch", "delivery", "endpoint", "bulk", "key", "entity", "alert", "alert_rule", "silence", "channel",
+)  # fmt: skip
 
 
 def ask(program: Program, line: str, key: str | None, ids: dict[str, str]) -> Answer:

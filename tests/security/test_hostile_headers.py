@@ -11,7 +11,8 @@ from uuid import uuid4
 
 import pytest
 
-from tests.integration.program import ADMIN_KEY, PATIENCE_SECONDS, Program, wait_for
+from tests.http_calls import PATIENCE_SECONDS
+from tests.integration.program import ADMIN_KEY, Program, wait_for
 from tests.integration.receiver import Receiver, receiving
 from tests.security.verdicts import same_verdict
 

@@ -10,7 +10,8 @@ from urllib.parse import urlsplit
 
 import pytest
 
-from tests.integration.program import ADMIN_KEY, PATIENCE_SECONDS, Program
+from tests.http_calls import PATIENCE_SECONDS
+from tests.integration.program import ADMIN_KEY, Program
 from tests.security.verdicts import same_verdict
 
 PAYLOAD_MAX = 256 * 1024

@@ -7,8 +7,9 @@ from typing import Any
 import pytest
 
 from doorstep.api.access import ROUTES
+from tests.http_calls import Answer
 from tests.integration.keys import add_org
-from tests.integration.program import Answer, Program
+from tests.integration.program import Program
 from tests.integration.receiver import receiving
 from tests.security.requests import BODIES, ask, unknown_ids
 from tests.security.things import Owner, furnish
@@ -18,7 +19,7 @@ WITH_ID = [line for line in ROUTES if "{" in line and "{pipeline}" not in line]
 LISTS = [
     "/v1/events", "/v1/inbox", "/v1/inbox?status=failed", "/v1/endpoints", "/v1/retry-queue", "/v1/dead-letters",
     "/v1/dead-letters?status=archived", "/v1/dead-letters/groups", "/v1/bulk", "/v1/batches", "/v1/audit", "/v1/keys",
-    "/v1/stats",
+    "/v1/stats", "/v1/alerts", "/v1/alert-rules", "/v1/silences", "/v1/channels",
 ]  # fmt: skip
 
 

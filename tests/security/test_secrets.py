@@ -1,7 +1,7 @@
 """What is secret is shown once and kept sealed or hashed: not in an answer, not in the log, not in the database.
 
-The canaries: the signing secrets (as text, and as the bytes they stand for), the values of an endpoint's headers, the
-API keys, and the key that seals all of it.
+The canaries: the signing secrets of endpoints and channels (as text, and as the bytes they stand for), the values of an
+endpoint's headers, the Apprise URL of a channel, the API keys, and the key that seals all of it.
 """
 
 from __future__ import annotations
@@ -32,6 +32,10 @@ from tests.security.conftest import STORES
 ADMIN = "c4n4ry-admin-key-0123456789"
 HEADER = "Bearer c4n4ry-header-value"
 CHANGED_HEADER = "c4n4ry-changed-header-value"
+APPRISE_TOKEN = "c4n4ry-apprise-token"
+WEBHOOK_CHANNEL = {"name": "ours", "kind": "webhook", "target": "http://127.0.0.1:9/", "rules": ["oldest_due"]}
+APPRISE_CHANNEL = WEBHOOK_CHANNEL | {"kind": "apprise", "target": f"json://user:{APPRISE_TOKEN}@127.0.0.1:9/"}
+"""For a rule that does not fire here, so that nothing is sent."""
 VISIBLE = "a-visible-canary"
 """A name that is no secret: where not even this is found, nothing was searched."""
 
@@ -88,16 +92,23 @@ def use_everything(program: Program) -> tuple[dict[str, bytes], list[str], dict[
         post(f"{path}/pause", {"reason": "to see it in the log"})
         post(f"{path}/resume")
     refuse_everything(program, shape)
+    wait_for(lambda: program.get("/v1/alerts", key=ADMIN).json["alerts"])
+    (alert,) = program.get("/v1/alerts", key=ADMIN).json["alerts"]
+    channel, told = post("/v1/channels", WEBHOOK_CHANNEL), post("/v1/channels", APPRISE_CHANNEL)
+    assert APPRISE_TOKEN not in str(told)
     key = post("/v1/keys", {"name": "made", "role": "operator"})
     bulk = post("/v1/dead-letters/bulk-resolve", {"all": True})
     api_keys = [ADMIN, key["key"], post("/v1/orgs", {"name": "made"})["admin_key"]["key"]]
     secrets = {"a header": HEADER.encode(), "a changed header": CHANGED_HEADER.encode()}
-    for name, secret in (("the secret", endpoint["secret"]), ("the rotated secret", rotated["secret"])):
+    secrets["an Apprise URL"] = APPRISE_TOKEN.encode()
+    made = {"the secret": endpoint, "the rotated secret": rotated, "the channel's secret": channel}
+    for name, secret in ((name, one["secret"]) for name, one in made.items()):
         secrets[name] = secret.encode()
         secrets[f"{name}'s bytes"] = base64.b64decode(secret.removeprefix("whsec_"))
     for number, api_key in enumerate(api_keys):
         secrets[f"API key {number}"] = api_key.encode()
     ids = {"event_id": event_id, "delivery_id": delivery["delivery_id"], "endpoint_id": endpoint["endpoint_id"]}
+    ids |= {"alert_id": alert["alert_id"], "channel_id": told["channel_id"]}
     return secrets, api_keys, ids | {"batch_id": event_id, "bulk_id": bulk["bulk_id"], "key_id": key["key_id"]}
 
 

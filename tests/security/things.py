@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+from datetime import UTC, datetime, timedelta
 from typing import NamedTuple
 from uuid import uuid4
 
-from tests.integration.program import Answer, Program, wait_for
+from tests.http_calls import Answer
+from tests.integration.program import Program, wait_for
 from tests.integration.receiver import Receiver
 
 
@@ -17,15 +19,17 @@ class Owner(NamedTuple):
 
 
 def furnish(program: Program, key: str, receiver: Receiver) -> Owner:
-    """An endpoint, an event that is a batch, its delivery (a dead letter), a bulk operation and a key."""
+    """An endpoint, an event that is a batch, its delivery (a dead letter, so an alert), a bulk operation, a key, and
+    what can be arranged about alerts."""
 
     def post(path: str, body: object) -> Answer:
         answer = program.post(path, body, key=key)
-        assert answer.status in (201, 202), answer.body
+        assert answer.status in (200, 201, 202), answer.body
         return answer
 
     receiver.status = 400
     event_type = f"of.{uuid4().hex}"
+    told_by = {"name": "theirs", "kind": "webhook", "target": receiver.url, "rules": ["oldest_due"]}
     takes_batches = {"name": "theirs", "url": receiver.url, "event_types": [event_type], "batch": True}
     endpoint = post("/v1/endpoints", takes_batches).json
     event = post("/v1/events", {"event_type": event_type, "payload": {"private": True}}).json
@@ -34,6 +38,7 @@ def furnish(program: Program, key: str, receiver: Receiver) -> Owner:
     (delivery,) = program.get(path, key=key).json["deliveries"]
     bulk = post("/v1/dead-letters/bulk-resolve", {"delivery_ids": [str(uuid4())]}).json
     wait_for(lambda: program.get(f"/v1/bulk/{bulk['bulk_id']}", key=key).json["state"] == "finished")
+    wait_for(lambda: program.get("/v1/alerts", key=key).json["alerts"])
     return Owner(
         key,
         {
@@ -42,6 +47,14 @@ def furnish(program: Program, key: str, receiver: Receiver) -> Owner:
             "delivery_id": delivery["delivery_id"],
             "endpoint_id": endpoint["endpoint_id"],
             "bulk_id": bulk["bulk_id"],
+            "alert_id": program.get("/v1/alerts", key=key).json["alerts"][0]["alert_id"],
+            "alert_rule_id": post("/v1/alert-rules", {"rule": "oldest_due", "threshold": 60}).json["alert_rule_id"],
+            "silence_id": post("/v1/silences", {"until_at": _soon(), "rule": "oldest_due"}).json["silence_id"],
+            "channel_id": post("/v1/channels", told_by).json["channel_id"],
             "key_id": post("/v1/keys", {"name": "theirs", "role": "viewer"}).json["key_id"],
         },
     )
+
+
+def _soon() -> str:
+    return (datetime.now(UTC) + timedelta(hours=1)).isoformat()

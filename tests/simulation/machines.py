@@ -18,7 +18,7 @@ from doorstep.path.operate import Operator
 from doorstep.sealing import Sealer
 from doorstep.services.worker import Worker
 from doorstep.stores.store import Store
-from doorstep.telemetry import Fact, ServiceTrouble, Telemetry
+from doorstep.telemetry.facts import Fact, ServiceTrouble, Telemetry
 from doorstep.testing.fake_clock import BEGINNING
 from tests.simulation.network import Line, Network
 from tests.simulation.scenario import TUNING

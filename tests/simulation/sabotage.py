@@ -9,7 +9,7 @@ from doorstep.clock import Instant
 from doorstep.errors import StoreUnavailable
 from doorstep.model.claim import Claim
 from doorstep.model.delivery import DeliveryState
-from doorstep.model.settlement import Settlement
+from doorstep.model.settlement import Settled, Settlement
 from doorstep.model.submission import Receipt, Submission, Verdict
 from doorstep.path.deliver import Deliverer
 from doorstep.path.directory import Profile
@@ -17,6 +17,7 @@ from doorstep.path.settle import Settler
 from doorstep.services.worker import Worker
 from doorstep.stores.memory import MemoryStore
 from doorstep.stores.memory.tables import DeliveryRow
+from doorstep.stores.tally import Tally
 
 
 class SettlesWithoutToken(MemoryStore):
@@ -119,6 +120,16 @@ class RetriesHoldUpNobody(MemoryStore):
             self._tables.lines.remove(row.line, row.key)
             self._tables._unblock_first(row.line, now)
             self._tables.lines.add(row.line, row.key)
+
+
+class CountsLateResultsAsSuccesses(MemoryStore):
+    async def settle(self, settlements: Sequence[Settlement], now: Instant) -> Settled:
+        settled = await super().settle(settlements, now)
+        tally = Tally()
+        for claim in settled.late:
+            tally.add((claim.org_id, claim.endpoint_id), "succeeded")
+        self._tables.ticks.add(tally, now)
+        return settled
 
 
 class LeavesTheBlockedBehind(MemoryStore):

@@ -24,7 +24,7 @@ from tests.simulation.virtual_loop import Process, VirtualLoop
 
 _ANNOUNCED = frozenset({"accept", "act"})
 _READS = frozenset(
-    {"lanes", "expired", "routing_version", "routing", "orgs", "circuit", "endpoint", "archive", "clean"}
+    {"lanes", "expired", "routing_version", "routing", "orgs", "circuit", "endpoint", "archive", "clean", "fold"}
 )
 """Told neither in the trace nor answered in a second step: they change nothing, or nothing in an hour."""
 

@@ -58,6 +58,8 @@ class Story(NamedTuple):
     """When, whose, and which call the store failed."""
     troubles: list[str]
     """What went wrong inside our own code and was not the store's fault."""
+    miscounted: list[str]
+    """Figures that the rows do not add up to."""
     healed_at: Instant
     ended_at: Instant
     trace: Trace

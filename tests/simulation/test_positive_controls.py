@@ -30,6 +30,7 @@ BROKEN_STORES: dict[type[MemoryStore], tuple[str, str]] = {
     sabotage.ForgetsTheOrder: ("the_order_is_kept", "had not ended"),
     sabotage.RetriesHoldUpNobody: ("the_order_is_kept", "had not ended"),
     sabotage.LeavesTheBlockedBehind: ("everything_ends", "is still pending"),
+    sabotage.CountsLateResultsAsSuccesses: ("figures_agree_with_the_rows", "succeeded of org"),
 }
 
 BROKEN_WORKERS: dict[Callable[..., Worker], tuple[str, str]] = {

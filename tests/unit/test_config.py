@@ -7,8 +7,9 @@ from pathlib import Path
 
 import pytest
 
-from doorstep.config import PREFIX, Settings, setting_rows
+from doorstep.config import Settings, setting_rows
 from doorstep.errors import ConfigError
+from doorstep.refusals import PREFIX
 
 
 @pytest.fixture(autouse=True)

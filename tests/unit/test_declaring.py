@@ -4,6 +4,9 @@ from __future__ import annotations
 
 import asyncio
 import functools
+from collections.abc import AsyncIterator, Callable, Iterator
+from typing import Any
+from unittest.mock import Mock
 
 import pytest
 
@@ -12,6 +15,8 @@ from doorstep.bootstrap import DEFAULT_ORG
 from doorstep.config import Settings
 from doorstep.errors import ConfigError
 from doorstep.model.org import Org
+from doorstep.pipelines.pipeline import Pipeline
+from doorstep.pipelines.plan import Stage
 from doorstep.stores.memory import MemoryStore
 from doorstep.wire.received import Handler, Received
 from tests.builders import NOW, new_id
@@ -36,6 +41,57 @@ async def until_delivered(ds: Doorstep, *seen: list[Received]) -> None:
             await asyncio.sleep(0.001)
 
 
+# -- functions ---------------------------------------------------------------------------------------------------------
+
+
+def _plain_generator(_: Received) -> Iterator[None]:
+    yield
+
+
+async def _async_generator(_: Received) -> AsyncIterator[None]:
+    yield
+
+
+class _Generating:
+    def __call__(self, _: Received) -> Iterator[None]:
+        yield
+
+
+NEVER_RUNS = [_plain_generator, _async_generator, _Generating(), functools.partial(_plain_generator)]
+
+
+@pytest.mark.parametrize("function", NEVER_RUNS, ids=["plain", "async", "object", "partial"])
+def test_a_function_that_would_seem_to_succeed_and_never_run_is_refused_where_it_stands(
+    ds: Doorstep, function: Handler
+) -> None:
+    for declare in (ds.handler("pay", name="ship"), partial_register(ds, "ship"), ds.on_dead_letter, a_stage()):
+        with pytest.raises(ConfigError, match="has a yield in it"):
+            declare(function)
+
+
+@pytest.mark.parametrize("function", [lambda: None, lambda one, two: None, "ship"], ids=["none", "two", "text"])
+def test_a_function_that_could_only_fail_at_each_call_is_refused_where_it_stands(
+    ds: Doorstep, function: Handler
+) -> None:
+    for declare in (ds.handler("pay", name="ship"), partial_register(ds, "ship"), ds.on_dead_letter, a_stage()):
+        with pytest.raises(ConfigError, match="must take one argument|must be a function"):
+            declare(function)
+
+
+def test_whatever_can_be_called_with_one_argument_may_be_a_handler(ds: Doorstep) -> None:
+    for number, function in enumerate((print, take, Mock(), functools.partial(lambda one, two: None, 1), [].append)):
+        ds.handler("pay", name=f"ship {number}")(function)
+
+
+def partial_register(ds: Doorstep, name: str) -> Callable[[Any], object]:
+    return functools.partial(ds.register, name)
+
+
+def a_stage() -> Callable[[Any], object]:
+    pipeline = Pipeline("parcel", first="packed", stages=[Stage("sending", failed="unsent")], last="sent")
+    return pipeline.stage("sending")
+
+
 # -- names -------------------------------------------------------------------------------------------------------------
 
 
@@ -58,7 +114,7 @@ async def test_a_later_registration_replaces_an_earlier_one_of_the_same_organiza
 
 
 @pytest.mark.parametrize(
-    "function", [lambda _: None, functools.partial(take), type("Callee", (), {"__call__": take})()]
+    "function", [lambda _: None, functools.partial(take), type("Callee", (), {"__call__": lambda self, _: None})()]
 )
 def test_what_has_no_name_of_its_own_must_be_given_one(function: Handler) -> None:
     ds = Doorstep("memory://")

@@ -180,7 +180,7 @@ async def test_the_store_is_closed_whatever_happens_to_the_last_words(
 
     await ds.open()
     ds.start()
-    monkeypatch.setattr(ds._herald, "farewell", broken)
+    monkeypatch.setattr(ds._parts.herald, "farewell", broken)
     with pytest.raises(ValueError, match="a bug"):
         await ds.close()
     assert not ds.is_open() and ds._worker is None
@@ -203,3 +203,18 @@ def test_run_says_that_it_belongs_into_the_main_thread() -> None:
     thread.start()
     thread.join()
     assert said[0].startswith("this runs until a signal comes, and only the main thread is told of signals")
+
+
+def test_a_doorstep_whose_event_loop_was_ended_without_closing_it_delivers_again_in_another() -> None:
+    ds = Doorstep("memory://")
+
+    async def forget_to_close() -> None:
+        await ds.open()
+        ds.start()
+
+    async def deliver() -> None:
+        async with ds:
+            await ds.send("order.paid", {})
+
+    asyncio.run(forget_to_close())
+    asyncio.run(deliver())

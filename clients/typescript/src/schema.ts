@@ -33,7 +33,9 @@ export interface paths {
         };
         /**
          * Read Metrics
-         * @description Counters and gauges of this process in the text format of Prometheus.
+         * @description Counters, gauges and histograms of the whole installation in the text format of Prometheus.
+         *
+         *     Read from the store at most once a second. While that does not answer, they are as they were.
          */
         get: operations["read_metrics"];
         put?: never;
@@ -58,6 +60,110 @@ export interface paths {
         get: operations["ready"];
         put?: never;
         post?: never;
+        delete?: never;
+        options?: never;
+        head?: never;
+        patch?: never;
+        trace?: never;
+    };
+    "/v1/alert-rules": {
+        parameters: {
+            query?: never;
+            header?: never;
+            path?: never;
+            cookie?: never;
+        };
+        /**
+         * List Alert Rules
+         * @description The rules that hold: the built-in ones, unless you changed them, and those of single endpoints.
+         */
+        get: operations["list_alert_rules"];
+        put?: never;
+        /**
+         * Set Alert Rule
+         * @description Change a rule for your organization, or for one endpoint.
+         */
+        post: operations["set_alert_rule"];
+        delete?: never;
+        options?: never;
+        head?: never;
+        patch?: never;
+        trace?: never;
+    };
+    "/v1/alert-rules/{alert_rule_id}": {
+        parameters: {
+            query?: never;
+            header?: never;
+            path?: never;
+            cookie?: never;
+        };
+        get?: never;
+        put?: never;
+        post?: never;
+        /**
+         * Reset Alert Rule
+         * @description Undo what was changed: the organization's rule, or the built-in one, holds again.
+         */
+        delete: operations["reset_alert_rule"];
+        options?: never;
+        head?: never;
+        patch?: never;
+        trace?: never;
+    };
+    "/v1/alerts": {
+        parameters: {
+            query?: never;
+            header?: never;
+            path?: never;
+            cookie?: never;
+        };
+        /**
+         * List Alerts
+         * @description Alerts, newest first: those that are open, and those that are over.
+         */
+        get: operations["list_alerts"];
+        put?: never;
+        post?: never;
+        delete?: never;
+        options?: never;
+        head?: never;
+        patch?: never;
+        trace?: never;
+    };
+    "/v1/alerts/{alert_id}": {
+        parameters: {
+            query?: never;
+            header?: never;
+            path?: never;
+            cookie?: never;
+        };
+        /**
+         * Read Alert
+         * @description One alert as it stands.
+         */
+        get: operations["read_alert"];
+        put?: never;
+        post?: never;
+        delete?: never;
+        options?: never;
+        head?: never;
+        patch?: never;
+        trace?: never;
+    };
+    "/v1/alerts/{alert_id}/acknowledge": {
+        parameters: {
+            query?: never;
+            header?: never;
+            path?: never;
+            cookie?: never;
+        };
+        get?: never;
+        put?: never;
+        /**
+         * Acknowledge Alert
+         * @description Say that you have seen it and see to it. The first who does so stays; nothing else changes.
+         */
+        post: operations["acknowledge_alert"];
         delete?: never;
         options?: never;
         head?: never;
@@ -278,6 +384,74 @@ export interface paths {
          * @description Go on where it was paused.
          */
         post: operations["resume_bulk"];
+        delete?: never;
+        options?: never;
+        head?: never;
+        patch?: never;
+        trace?: never;
+    };
+    "/v1/channels": {
+        parameters: {
+            query?: never;
+            header?: never;
+            path?: never;
+            cookie?: never;
+        };
+        /**
+         * List Channels
+         * @description The channels of your organization in the order of their creation.
+         */
+        get: operations["list_channels"];
+        put?: never;
+        /**
+         * Create Channel
+         * @description Create a channel. For a webhook the answer holds the signing secret, which cannot be seen again.
+         */
+        post: operations["create_channel"];
+        delete?: never;
+        options?: never;
+        head?: never;
+        patch?: never;
+        trace?: never;
+    };
+    "/v1/channels/{channel_id}": {
+        parameters: {
+            query?: never;
+            header?: never;
+            path?: never;
+            cookie?: never;
+        };
+        /**
+         * Read Channel
+         * @description One channel, and how it fares.
+         */
+        get: operations["read_channel"];
+        put?: never;
+        post?: never;
+        /**
+         * Delete Channel
+         * @description Delete a channel; what still waits for it is dropped.
+         */
+        delete: operations["delete_channel"];
+        options?: never;
+        head?: never;
+        patch?: never;
+        trace?: never;
+    };
+    "/v1/channels/{channel_id}/test": {
+        parameters: {
+            query?: never;
+            header?: never;
+            path?: never;
+            cookie?: never;
+        };
+        get?: never;
+        put?: never;
+        /**
+         * Test Channel
+         * @description Send a message that says that it is a test.
+         */
+        post: operations["test_channel"];
         delete?: never;
         options?: never;
         head?: never;
@@ -1196,6 +1370,94 @@ export interface paths {
         patch?: never;
         trace?: never;
     };
+    "/v1/silences": {
+        parameters: {
+            query?: never;
+            header?: never;
+            path?: never;
+            cookie?: never;
+        };
+        /**
+         * List Silences
+         * @description Silences in the order of their creation, those that have ended lately too.
+         */
+        get: operations["list_silences"];
+        put?: never;
+        /**
+         * Create Silence
+         * @description Tell nobody of alerts for a while. What is still on when it ends is told then.
+         */
+        post: operations["create_silence"];
+        delete?: never;
+        options?: never;
+        head?: never;
+        patch?: never;
+        trace?: never;
+    };
+    "/v1/silences/{silence_id}": {
+        parameters: {
+            query?: never;
+            header?: never;
+            path?: never;
+            cookie?: never;
+        };
+        get?: never;
+        put?: never;
+        post?: never;
+        /**
+         * End Silence
+         * @description End a silence now.
+         */
+        delete: operations["end_silence"];
+        options?: never;
+        head?: never;
+        patch?: never;
+        trace?: never;
+    };
+    "/v1/slo": {
+        parameters: {
+            query?: never;
+            header?: never;
+            path?: never;
+            cookie?: never;
+        };
+        /**
+         * List Slo
+         * @description Each endpoint against its target over 30 days, what is left of its error budget, and how quickly that burns.
+         */
+        get: operations["list_slo"];
+        put?: never;
+        post?: never;
+        delete?: never;
+        options?: never;
+        head?: never;
+        patch?: never;
+        trace?: never;
+    };
+    "/v1/slo/default": {
+        parameters: {
+            query?: never;
+            header?: never;
+            path?: never;
+            cookie?: never;
+        };
+        /**
+         * Read Default Slo
+         * @description The target that counts for endpoints without one of their own.
+         */
+        get: operations["read_default_slo"];
+        /**
+         * Change Default Slo
+         * @description Set the target that counts for endpoints without one of their own.
+         */
+        put: operations["change_default_slo"];
+        post?: never;
+        delete?: never;
+        options?: never;
+        head?: never;
+        patch?: never;
+        trace?: never;
+    };
     "/v1/stats": {
         parameters: {
             query?: never;
@@ -1205,9 +1467,29 @@ export interface paths {
         };
         /**
          * Read Stats
-         * @description How much waits for a retry, lies dead or waits in the inbox, and since when the oldest is due.
+         * @description How much waits for a retry or in the inbox, or lies dead; with `range`, or an endpoint (24h), what happened then.
          */
         get: operations["read_stats"];
+        put?: never;
+        post?: never;
+        delete?: never;
+        options?: never;
+        head?: never;
+        patch?: never;
+        trace?: never;
+    };
+    "/v1/stats/endpoints": {
+        parameters: {
+            query?: never;
+            header?: never;
+            path?: never;
+            cookie?: never;
+        };
+        /**
+         * List Health
+         * @description How each endpoint fares: success rate, time to delivery, what waits, its circuit.
+         */
+        get: operations["list_health"];
         put?: never;
         post?: never;
         delete?: never;
@@ -1232,6 +1514,137 @@ export interface components {
              * @constant
              */
             status: "delivered";
+        };
+        /**
+         * AlertOut
+         * @description Something that is, or was, the matter.
+         */
+        AlertOut: {
+            /** Acknowledged At */
+            acknowledged_at: string | null;
+            /** Acknowledged By */
+            acknowledged_by: string | null;
+            /**
+             * Alert Id
+             * Format: uuid
+             */
+            alert_id: string;
+            /** Count */
+            count: number;
+            /** Delivery Id */
+            delivery_id: string | null;
+            /** Ended At */
+            ended_at: string | null;
+            /** Endpoint Id */
+            endpoint_id: string | null;
+            /** Endpoint Name */
+            endpoint_name: string;
+            /** Error Code */
+            error_code: string;
+            /** Error Reason */
+            error_reason: string;
+            /** Event Id */
+            event_id: string | null;
+            /** Event Type */
+            event_type: string;
+            /**
+             * Last Seen At
+             * Format: date-time
+             */
+            last_seen_at: string;
+            /** Link */
+            link: string;
+            /**
+             * Opened At
+             * Format: date-time
+             */
+            opened_at: string;
+            /**
+             * Rule
+             * @enum {string}
+             */
+            rule: "dead_letter" | "failure_rate" | "dead_letters" | "circuit_opened" | "endpoint_disabled" | "oldest_due";
+            /**
+             * State
+             * @enum {string}
+             */
+            state: "open" | "recovered";
+            /** Threshold */
+            threshold: number | null;
+            /** Title */
+            title: string;
+            /** Told At */
+            told_at: string | null;
+            /** Value */
+            value: number | null;
+        };
+        /**
+         * AlertRuleIn
+         * @description What is to change; what is left out stays. Without an endpoint it is for all that have no rule of their own.
+         *
+         *     `threshold` is for `failure_rate` (0 to 100 percent), `dead_letters` (how many) and `oldest_due` (10 to 2,592,000
+         *     seconds); `window_seconds` and `minimum` are for `failure_rate`.
+         */
+        AlertRuleIn: {
+            /** Cooldown Seconds */
+            cooldown_seconds?: number | null;
+            /** Enabled */
+            enabled?: boolean | null;
+            /** Endpoint Id */
+            endpoint_id?: string | null;
+            /** Minimum */
+            minimum?: number | null;
+            /**
+             * Rule
+             * @enum {string}
+             */
+            rule: "dead_letter" | "failure_rate" | "dead_letters" | "circuit_opened" | "endpoint_disabled" | "oldest_due";
+            /** Threshold */
+            threshold?: number | null;
+            /** Window Seconds */
+            window_seconds?: number | null;
+        };
+        /**
+         * AlertRuleOut
+         * @description `alert_rule_id` is null for a rule that is built in, and was not changed.
+         */
+        AlertRuleOut: {
+            /** Alert Rule Id */
+            alert_rule_id: string | null;
+            /** Cooldown Seconds */
+            cooldown_seconds: number;
+            /** Enabled */
+            enabled: boolean;
+            /** Endpoint Id */
+            endpoint_id: string | null;
+            /** Minimum */
+            minimum: number | null;
+            /**
+             * Rule
+             * @enum {string}
+             */
+            rule: "dead_letter" | "failure_rate" | "dead_letters" | "circuit_opened" | "endpoint_disabled" | "oldest_due";
+            /** Threshold */
+            threshold: number | null;
+            /** Window Seconds */
+            window_seconds: number | null;
+        };
+        /** AlertRulesOut */
+        AlertRulesOut: {
+            /** Alert Rules */
+            alert_rules: components["schemas"]["AlertRuleOut"][];
+            pagination: components["schemas"]["CountedPagination"];
+        };
+        /** AlertsOut */
+        AlertsOut: {
+            /** Alerts */
+            alerts: components["schemas"]["AlertOut"][];
+            pagination: components["schemas"]["Pagination"];
+        };
+        /** ApprovalIn */
+        ApprovalIn: {
+            /** Gate */
+            gate?: string | null;
         };
         /**
          * AttemptOut
@@ -1287,6 +1700,27 @@ export interface components {
             tls_ms: number;
             /** Worker */
             worker: string;
+        };
+        /**
+         * AttemptSeries
+         * @description Attempts by what they came to.
+         */
+        AttemptSeries: {
+            /** Dead */
+            dead: number[];
+            /** Retry */
+            retry: number[];
+            /** Succeeded */
+            succeeded: number[];
+        };
+        /** AttemptSum */
+        AttemptSum: {
+            /** Dead */
+            dead: number;
+            /** Retry */
+            retry: number;
+            /** Succeeded */
+            succeeded: number;
         };
         /** AttemptsOut */
         AttemptsOut: {
@@ -1376,6 +1810,16 @@ export interface components {
             /** Batches */
             batches: components["schemas"]["BatchOut"][];
             pagination: components["schemas"]["Pagination"];
+        };
+        /**
+         * BucketOut
+         * @description How many deliveries took at most so long, and longer than the bucket before allows.
+         */
+        BucketOut: {
+            /** Deliveries */
+            deliveries: number;
+            /** Seconds */
+            seconds: number | null;
         };
         /**
          * BulkLettersIn
@@ -1517,6 +1961,19 @@ export interface components {
             bulk: components["schemas"]["BulkOut"][];
             pagination: components["schemas"]["Pagination"];
         };
+        /**
+         * BurnOut
+         * @description How many times quicker than allowed deliveries were lost lately: at 1 the budget lasts exactly 30 days. Null where
+         *     none came to its end.
+         */
+        BurnOut: {
+            /** One Hour */
+            one_hour: number | null;
+            /** Six Hours */
+            six_hours: number | null;
+            /** Three Days */
+            three_days: number | null;
+        };
         /** CanaryOut */
         CanaryOut: {
             /** Cause */
@@ -1540,6 +1997,84 @@ export interface components {
             event_id: string;
             /** Refused */
             refused: components["schemas"]["RefusedOut"][];
+        };
+        /**
+         * ChannelIn
+         * @description Where to tell it. `email` needs a mail server and `apprise` an extra, which the operator sets up.
+         */
+        ChannelIn: {
+            /**
+             * Endpoint Ids
+             * @default []
+             */
+            endpoint_ids?: string[];
+            /**
+             * Kind
+             * @enum {string}
+             */
+            kind: "webhook" | "slack" | "email" | "apprise";
+            /** Name */
+            name: string;
+            /**
+             * Recoveries
+             * @default true
+             */
+            recoveries?: boolean;
+            /**
+             * Rules
+             * @default []
+             */
+            rules?: ("dead_letter" | "failure_rate" | "dead_letters" | "circuit_opened" | "endpoint_disabled" | "oldest_due")[];
+            /** Target */
+            target: string;
+        };
+        /**
+         * ChannelOut
+         * @description A channel. Of where it goes only as much is shown as lets nobody in.
+         */
+        ChannelOut: {
+            /**
+             * Channel Id
+             * Format: uuid
+             */
+            channel_id: string;
+            /**
+             * Created At
+             * Format: date-time
+             */
+            created_at: string;
+            /** Endpoint Ids */
+            endpoint_ids: string[];
+            /** Failures */
+            failures: number;
+            /**
+             * Kind
+             * @enum {string}
+             */
+            kind: "webhook" | "slack" | "email" | "apprise";
+            /** Last Error */
+            last_error: string | null;
+            /** Last Failed At */
+            last_failed_at: string | null;
+            /** Name */
+            name: string;
+            /** Recoveries */
+            recoveries: boolean;
+            /** Rules */
+            rules: ("dead_letter" | "failure_rate" | "dead_letters" | "circuit_opened" | "endpoint_disabled" | "oldest_due")[];
+            /**
+             * State
+             * @enum {string}
+             */
+            state: "active" | "disabled";
+            /** Target */
+            target: string;
+        };
+        /** ChannelsOut */
+        ChannelsOut: {
+            /** Channels */
+            channels: components["schemas"]["ChannelOut"][];
+            pagination: components["schemas"]["CountedPagination"];
         };
         /** CircuitChangeOut */
         CircuitChangeOut: {
@@ -1830,6 +2365,15 @@ export interface components {
              */
             state: "pending" | "in_progress" | "delivered" | "dead" | "resolved" | "archived" | "cancelled";
         };
+        /** DeliverySeries */
+        DeliverySeries: {
+            /** Created */
+            created: number[];
+            /** Dead */
+            dead: number[];
+            /** Delivered */
+            delivered: number[];
+        };
         /** DeliveryStats */
         DeliveryStats: {
             /** Archived */
@@ -1838,6 +2382,15 @@ export interface components {
             dead: number;
             /** Retrying */
             retrying: number;
+        };
+        /** DeliverySum */
+        DeliverySum: {
+            /** Created */
+            created: number;
+            /** Dead */
+            dead: number;
+            /** Delivered */
+            delivered: number;
         };
         /**
          * EndpointIn
@@ -1916,6 +2469,7 @@ export interface components {
              * @enum {string}
              */
             signing?: "v1" | "v1a";
+            slo?: components["schemas"]["SloShape"] | null;
             /** Timeout Seconds */
             timeout_seconds?: number | null;
             /** Url */
@@ -1971,6 +2525,7 @@ export interface components {
              * @enum {string}
              */
             signing: "v1" | "v1a";
+            slo: components["schemas"]["SloShape"] | null;
             /**
              * State
              * @enum {string}
@@ -2031,6 +2586,7 @@ export interface components {
             rate_per_second?: number | null;
             /** Retry On */
             retry_on?: string[] | null;
+            slo?: components["schemas"]["SloShape"] | null;
             /** Timeout Seconds */
             timeout_seconds?: number | null;
             /** Url */
@@ -2207,6 +2763,18 @@ export interface components {
              */
             status: "received" | "queued" | "delivered" | "failed";
         };
+        /**
+         * EventSeries
+         * @description Events by what became of them in each step.
+         */
+        EventSeries: {
+            /** Created */
+            created: number[];
+            /** Delivered */
+            delivered: number[];
+            /** Failed */
+            failed: number[];
+        };
         /** EventStats */
         EventStats: {
             /** Failed */
@@ -2227,6 +2795,15 @@ export interface components {
             retry_attempts: number;
             /** @enum {unknown} */
             status: "delivered" | "failed" | "queued" | "received";
+        };
+        /** EventSum */
+        EventSum: {
+            /** Created */
+            created: number;
+            /** Delivered */
+            delivered: number;
+            /** Failed */
+            failed: number;
         };
         /** EventsOut */
         EventsOut: {
@@ -2284,6 +2861,49 @@ export interface components {
              * @constant
              */
             status: "ok";
+        };
+        /**
+         * HealthOut
+         * @description How an endpoint fared in the range that was asked for, and how it stands now.
+         */
+        HealthOut: {
+            attempts: components["schemas"]["AttemptSum"];
+            /**
+             * Circuit
+             * @enum {string}
+             */
+            circuit: "closed" | "open" | "half_open";
+            /** Dead */
+            dead: number;
+            /** Dead Letters */
+            dead_letters: number;
+            /** Delivered */
+            delivered: number;
+            /**
+             * Endpoint Id
+             * Format: uuid
+             */
+            endpoint_id: string;
+            /** Name */
+            name: string;
+            /** Queue Depth */
+            queue_depth: number;
+            /**
+             * State
+             * @enum {string}
+             */
+            state: "active" | "paused" | "disabled" | "deleted";
+            /** Success Rate */
+            success_rate: number | null;
+            time_to_delivery: components["schemas"]["TimeSum"];
+            /** Waiting Since */
+            waiting_since: string | null;
+        };
+        /** HealthsOut */
+        HealthsOut: {
+            /** Endpoints */
+            endpoints: components["schemas"]["HealthOut"][];
+            pagination: components["schemas"]["Pagination"];
         };
         /**
          * HistoryLineOut
@@ -2423,6 +3043,50 @@ export interface components {
             status?: "dead" | "archived";
         };
         /**
+         * NewChannelOut
+         * @description The answer to its creation: the only one that holds a webhook's signing secret.
+         */
+        NewChannelOut: {
+            /**
+             * Channel Id
+             * Format: uuid
+             */
+            channel_id: string;
+            /**
+             * Created At
+             * Format: date-time
+             */
+            created_at: string;
+            /** Endpoint Ids */
+            endpoint_ids: string[];
+            /** Failures */
+            failures: number;
+            /**
+             * Kind
+             * @enum {string}
+             */
+            kind: "webhook" | "slack" | "email" | "apprise";
+            /** Last Error */
+            last_error: string | null;
+            /** Last Failed At */
+            last_failed_at: string | null;
+            /** Name */
+            name: string;
+            /** Recoveries */
+            recoveries: boolean;
+            /** Rules */
+            rules: ("dead_letter" | "failure_rate" | "dead_letters" | "circuit_opened" | "endpoint_disabled" | "oldest_due")[];
+            /** Secret */
+            secret: string | null;
+            /**
+             * State
+             * @enum {string}
+             */
+            state: "active" | "disabled";
+            /** Target */
+            target: string;
+        };
+        /**
          * NewEndpointOut
          * @description The answer to its creation: the only one that holds the signing secret (with `v1a`, the public key).
          */
@@ -2474,6 +3138,7 @@ export interface components {
              * @enum {string}
              */
             signing: "v1" | "v1a";
+            slo: components["schemas"]["SloShape"] | null;
             /**
              * State
              * @enum {string}
@@ -2670,6 +3335,28 @@ export interface components {
             deliveries: components["schemas"]["DeliveryItem"][];
             pagination: components["schemas"]["CountedPagination"];
         };
+        /**
+         * RangeSum
+         * @description The whole range.
+         */
+        RangeSum: {
+            attempts: components["schemas"]["AttemptSum"];
+            /** Blocked Addresses */
+            blocked_addresses: number;
+            deliveries: components["schemas"]["DeliverySum"];
+            events: components["schemas"]["EventSum"] | null;
+            /** Failed Rate */
+            failed_rate: number | null;
+            /** Late Settles */
+            late_settles: number;
+            /** Retry Attempts */
+            retry_attempts: components["schemas"]["RetriesOut"][];
+            /** Success Rate */
+            success_rate: number | null;
+            time_to_delivery: components["schemas"]["TimeSum"];
+            /** Time To Delivery Buckets */
+            time_to_delivery_buckets: components["schemas"]["BucketOut"][];
+        };
         /** ReasonIn */
         ReasonIn: {
             /**
@@ -2713,6 +3400,16 @@ export interface components {
             /** State */
             state: ("pending" | "in_progress" | "delivered" | "dead" | "resolved" | "archived" | "cancelled") | null;
         };
+        /** RejectionIn */
+        RejectionIn: {
+            /** Gate */
+            gate?: string | null;
+            /**
+             * Reason
+             * @default
+             */
+            reason?: string;
+        };
         /** ReplayEventIn */
         ReplayEventIn: {
             /**
@@ -2754,6 +3451,31 @@ export interface components {
             status?: ("received" | "queued" | "delivered" | "failed") | null;
         };
         /**
+         * ReportOut
+         * @description A range of time, on a regular axis: the first step begins at `since`, the last one is still going on.
+         */
+        ReportOut: {
+            /**
+             * Range
+             * @enum {string}
+             */
+            range: "1h" | "6h" | "24h" | "7d" | "30d";
+            series: components["schemas"]["SeriesOut"];
+            /**
+             * Since
+             * Format: date-time
+             */
+            since: string;
+            /** Step Seconds */
+            step_seconds: number;
+            sum: components["schemas"]["RangeSum"];
+            /**
+             * Until
+             * Format: date-time
+             */
+            until: string;
+        };
+        /**
          * ResumeIn
          * @description How what has waited meanwhile is to go: at once, at a rate, or without what is too old.
          */
@@ -2774,6 +3496,16 @@ export interface components {
             refused: components["schemas"]["RefusedOut"][];
             /** Retried */
             retried: string[];
+        };
+        /**
+         * RetriesOut
+         * @description How many deliveries had used so many retries when a try ended them.
+         */
+        RetriesOut: {
+            /** Deliveries */
+            deliveries: number;
+            /** Retries */
+            retries: number;
         };
         /** RotateIn */
         RotateIn: {
@@ -2801,8 +3533,130 @@ export interface components {
             secret: string;
         };
         /**
+         * SeriesOut
+         * @description One number for each step, the oldest first. With `endpoint_id`, `events` and `statuses` are null: an event may be
+         *     for several endpoints.
+         */
+        SeriesOut: {
+            attempts: components["schemas"]["AttemptSeries"];
+            /** Dead Letters */
+            dead_letters: number[];
+            deliveries: components["schemas"]["DeliverySeries"];
+            events: components["schemas"]["EventSeries"] | null;
+            /** Failed Rate */
+            failed_rate: (number | null)[] | null;
+            /** Queue Depth */
+            queue_depth: number[];
+            statuses: components["schemas"]["StatusSeries"] | null;
+            /** Success Rate */
+            success_rate: (number | null)[];
+            time_to_delivery: components["schemas"]["TimeSeries"];
+        };
+        /**
+         * SilenceIn
+         * @description A time in which alerts are listed and told to nobody. It ends later than now and than `from_at`, and within 366
+         *     days.
+         */
+        SilenceIn: {
+            /** Endpoint Id */
+            endpoint_id?: string | null;
+            /** From At */
+            from_at?: string | null;
+            /**
+             * Reason
+             * @default
+             */
+            reason?: string;
+            /** Rule */
+            rule?: ("dead_letter" | "failure_rate" | "dead_letters" | "circuit_opened" | "endpoint_disabled" | "oldest_due") | null;
+            /**
+             * Until At
+             * Format: date-time
+             */
+            until_at: string;
+        };
+        /** SilenceOut */
+        SilenceOut: {
+            /** Actor */
+            actor: string;
+            /** Endpoint Id */
+            endpoint_id: string | null;
+            /**
+             * From At
+             * Format: date-time
+             */
+            from_at: string;
+            /** Reason */
+            reason: string;
+            /** Rule */
+            rule: ("dead_letter" | "failure_rate" | "dead_letters" | "circuit_opened" | "endpoint_disabled" | "oldest_due") | null;
+            /**
+             * Silence Id
+             * Format: uuid
+             */
+            silence_id: string;
+            /**
+             * Until At
+             * Format: date-time
+             */
+            until_at: string;
+        };
+        /** SilencesOut */
+        SilencesOut: {
+            pagination: components["schemas"]["CountedPagination"];
+            /** Silences */
+            silences: components["schemas"]["SilenceOut"][];
+        };
+        /**
+         * SloOut
+         * @description An endpoint against its target, over 30 days.
+         */
+        SloOut: {
+            /** Budget Left */
+            budget_left: number | null;
+            burn: components["schemas"]["BurnOut"];
+            /**
+             * Endpoint Id
+             * Format: uuid
+             */
+            endpoint_id: string;
+            /** Met */
+            met: boolean;
+            /** Name */
+            name: string;
+            /** P95 Seconds */
+            p95_seconds: number | null;
+            /** Success Rate */
+            success_rate: number | null;
+            target: components["schemas"]["SloShape"];
+            /** Waiting Since */
+            waiting_since: string | null;
+        };
+        /**
+         * SloShape
+         * @description What share of the deliveries is to arrive, and how soon 95 % of those are to have done so.
+         */
+        SloShape: {
+            /**
+             * P95 Seconds
+             * @default 60
+             */
+            p95_seconds?: number;
+            /**
+             * Success
+             * @default 0.99
+             */
+            success?: number;
+        };
+        /** SlosOut */
+        SlosOut: {
+            /** Endpoints */
+            endpoints: components["schemas"]["SloOut"][];
+            pagination: components["schemas"]["Pagination"];
+        };
+        /**
          * StatsOut
-         * @description Counting stops at 10,000: what is named in `floors` is at least so much.
+         * @description How much there is now. Counting stops at 10,000: what is named in `floors` is at least so much.
          */
         StatsOut: {
             deliveries: components["schemas"]["DeliveryStats"];
@@ -2811,6 +3665,21 @@ export interface components {
             floors: string[];
             /** Oldest Due At */
             oldest_due_at: string | null;
+            report?: components["schemas"]["ReportOut"] | null;
+        };
+        /**
+         * StatusSeries
+         * @description How many stored events had each status at the end of each step.
+         */
+        StatusSeries: {
+            /** Delivered */
+            delivered: number[];
+            /** Failed */
+            failed: number[];
+            /** Queued */
+            queued: number[];
+            /** Received */
+            received: number[];
         };
         /**
          * SubmissionOut
@@ -2840,6 +3709,48 @@ export interface components {
             /** Attempts */
             attempts: components["schemas"]["SubmissionOut"][];
             pagination: components["schemas"]["CountedPagination"];
+        };
+        /**
+         * TestSentOut
+         * @description Look at the channel in a moment: `last_error` and `failures` say whether it arrived.
+         */
+        TestSentOut: {
+            /**
+             * Channel Id
+             * Format: uuid
+             */
+            channel_id: string;
+            /**
+             * Message Id
+             * Format: uuid
+             */
+            message_id: string;
+        };
+        /**
+         * TimeSeries
+         * @description In seconds; null where nothing was delivered.
+         */
+        TimeSeries: {
+            /** P50 */
+            p50: (number | null)[];
+            /** P95 */
+            p95: (number | null)[];
+            /** P99 */
+            p99: (number | null)[];
+        };
+        /**
+         * TimeSum
+         * @description In seconds; null if nothing was delivered.
+         */
+        TimeSum: {
+            /** Mean */
+            mean: number | null;
+            /** P50 */
+            p50: number | null;
+            /** P95 */
+            p95: number | null;
+            /** P99 */
+            p99: number | null;
         };
     };
     responses: never;
@@ -2906,6 +3817,144 @@ export interface operations {
                 };
                 content: {
                     "application/json": components["schemas"]["Health"];
+                };
+            };
+        };
+    };
+    list_alert_rules: {
+        parameters: {
+            query?: never;
+            header?: never;
+            path?: never;
+            cookie?: never;
+        };
+        requestBody?: never;
+        responses: {
+            /** @description Successful Response */
+            200: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["AlertRulesOut"];
+                };
+            };
+        };
+    };
+    set_alert_rule: {
+        parameters: {
+            query?: never;
+            header?: never;
+            path?: never;
+            cookie?: never;
+        };
+        requestBody: {
+            content: {
+                "application/json": components["schemas"]["AlertRuleIn"];
+            };
+        };
+        responses: {
+            /** @description Successful Response */
+            200: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["AlertRuleOut"];
+                };
+            };
+        };
+    };
+    reset_alert_rule: {
+        parameters: {
+            query?: never;
+            header?: never;
+            path: {
+                alert_rule_id: string;
+            };
+            cookie?: never;
+        };
+        requestBody?: never;
+        responses: {
+            /** @description Successful Response */
+            204: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content?: never;
+            };
+        };
+    };
+    list_alerts: {
+        parameters: {
+            query?: {
+                limit?: number;
+                cursor?: string;
+                state?: "open" | "recovered";
+                rule?: "dead_letter" | "failure_rate" | "dead_letters" | "circuit_opened" | "endpoint_disabled" | "oldest_due";
+                endpoint_id?: string;
+            };
+            header?: never;
+            path?: never;
+            cookie?: never;
+        };
+        requestBody?: never;
+        responses: {
+            /** @description Successful Response */
+            200: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["AlertsOut"];
+                };
+            };
+        };
+    };
+    read_alert: {
+        parameters: {
+            query?: never;
+            header?: never;
+            path: {
+                alert_id: string;
+            };
+            cookie?: never;
+        };
+        requestBody?: never;
+        responses: {
+            /** @description Successful Response */
+            200: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["AlertOut"];
+                };
+            };
+        };
+    };
+    acknowledge_alert: {
+        parameters: {
+            query?: never;
+            header?: never;
+            path: {
+                alert_id: string;
+            };
+            cookie?: never;
+        };
+        requestBody?: {
+            content: {
+                "application/json": components["schemas"]["ReasonIn"];
+            };
+        };
+        responses: {
+            /** @description Successful Response */
+            200: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["AlertOut"];
                 };
             };
         };
@@ -3162,6 +4211,114 @@ export interface operations {
                 };
                 content: {
                     "application/json": components["schemas"]["BulkOut"];
+                };
+            };
+        };
+    };
+    list_channels: {
+        parameters: {
+            query?: never;
+            header?: never;
+            path?: never;
+            cookie?: never;
+        };
+        requestBody?: never;
+        responses: {
+            /** @description Successful Response */
+            200: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["ChannelsOut"];
+                };
+            };
+        };
+    };
+    create_channel: {
+        parameters: {
+            query?: never;
+            header?: never;
+            path?: never;
+            cookie?: never;
+        };
+        requestBody: {
+            content: {
+                "application/json": components["schemas"]["ChannelIn"];
+            };
+        };
+        responses: {
+            /** @description Successful Response */
+            201: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["NewChannelOut"];
+                };
+            };
+        };
+    };
+    read_channel: {
+        parameters: {
+            query?: never;
+            header?: never;
+            path: {
+                channel_id: string;
+            };
+            cookie?: never;
+        };
+        requestBody?: never;
+        responses: {
+            /** @description Successful Response */
+            200: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["ChannelOut"];
+                };
+            };
+        };
+    };
+    delete_channel: {
+        parameters: {
+            query?: never;
+            header?: never;
+            path: {
+                channel_id: string;
+            };
+            cookie?: never;
+        };
+        requestBody?: never;
+        responses: {
+            /** @description Successful Response */
+            204: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content?: never;
+            };
+        };
+    };
+    test_channel: {
+        parameters: {
+            query?: never;
+            header?: never;
+            path: {
+                channel_id: string;
+            };
+            cookie?: never;
+        };
+        requestBody?: never;
+        responses: {
+            /** @description Successful Response */
+            202: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["TestSentOut"];
                 };
             };
         };
@@ -4266,7 +5423,11 @@ export interface operations {
             };
             cookie?: never;
         };
-        requestBody?: never;
+        requestBody?: {
+            content: {
+                "application/json": components["schemas"]["ApprovalIn"];
+            };
+        };
         responses: {
             /** @description Successful Response */
             200: {
@@ -4314,7 +5475,7 @@ export interface operations {
         };
         requestBody?: {
             content: {
-                "application/json": components["schemas"]["ReasonIn"];
+                "application/json": components["schemas"]["RejectionIn"];
             };
         };
         responses: {
@@ -4503,7 +5664,7 @@ export interface operations {
             };
         };
     };
-    read_stats: {
+    list_silences: {
         parameters: {
             query?: never;
             header?: never;
@@ -4518,7 +5679,165 @@ export interface operations {
                     [name: string]: unknown;
                 };
                 content: {
+                    "application/json": components["schemas"]["SilencesOut"];
+                };
+            };
+        };
+    };
+    create_silence: {
+        parameters: {
+            query?: never;
+            header?: never;
+            path?: never;
+            cookie?: never;
+        };
+        requestBody: {
+            content: {
+                "application/json": components["schemas"]["SilenceIn"];
+            };
+        };
+        responses: {
+            /** @description Successful Response */
+            201: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["SilenceOut"];
+                };
+            };
+        };
+    };
+    end_silence: {
+        parameters: {
+            query?: never;
+            header?: never;
+            path: {
+                silence_id: string;
+            };
+            cookie?: never;
+        };
+        requestBody?: never;
+        responses: {
+            /** @description Successful Response */
+            204: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content?: never;
+            };
+        };
+    };
+    list_slo: {
+        parameters: {
+            query?: {
+                limit?: number;
+                cursor?: string;
+            };
+            header?: never;
+            path?: never;
+            cookie?: never;
+        };
+        requestBody?: never;
+        responses: {
+            /** @description Successful Response */
+            200: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["SlosOut"];
+                };
+            };
+        };
+    };
+    read_default_slo: {
+        parameters: {
+            query?: never;
+            header?: never;
+            path?: never;
+            cookie?: never;
+        };
+        requestBody?: never;
+        responses: {
+            /** @description Successful Response */
+            200: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["SloShape"];
+                };
+            };
+        };
+    };
+    change_default_slo: {
+        parameters: {
+            query?: never;
+            header?: never;
+            path?: never;
+            cookie?: never;
+        };
+        requestBody: {
+            content: {
+                "application/json": components["schemas"]["SloShape"];
+            };
+        };
+        responses: {
+            /** @description Successful Response */
+            200: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["SloShape"];
+                };
+            };
+        };
+    };
+    read_stats: {
+        parameters: {
+            query?: {
+                range?: "1h" | "6h" | "24h" | "7d" | "30d";
+                endpoint_id?: string;
+            };
+            header?: never;
+            path?: never;
+            cookie?: never;
+        };
+        requestBody?: never;
+        responses: {
+            /** @description Successful Response */
+            200: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
                     "application/json": components["schemas"]["StatsOut"];
+                };
+            };
+        };
+    };
+    list_health: {
+        parameters: {
+            query?: {
+                limit?: number;
+                cursor?: string;
+                range?: "1h" | "6h" | "24h" | "7d" | "30d";
+            };
+            header?: never;
+            path?: never;
+            cookie?: never;
+        };
+        requestBody?: never;
+        responses: {
+            /** @description Successful Response */
+            200: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["HealthsOut"];
                 };
             };
         };

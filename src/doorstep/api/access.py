@@ -38,10 +38,11 @@ ALLOWED: dict[Role, frozenset[Permission]] = {
 
 
 class Access(NamedTuple):
-    """What a route asks of its caller, and whether its answer can be a 409."""
+    """What a route asks of its caller, and whether its answer can be a 409, or a 404 though its path names nothing."""
 
     permission: Permission
     conflict: bool = False
+    not_found: bool = False
     default_org: bool = False
     """Only for keys of the default organization, which looks after the others."""
 
@@ -104,8 +105,26 @@ ROUTES: dict[str, Access] = {
     "POST /v1/pipelines/{pipeline}/entities/{entity_id}/approve": Access(_P.ACT, conflict=True),
     "POST /v1/pipelines/{pipeline}/entities/{entity_id}/reject": Access(_P.ACT, conflict=True),
     "DELETE /v1/pipelines/{pipeline}/entities/{entity_id}": Access(_P.ACT, conflict=True),
+    "GET /v1/alerts": Access(_P.LOOK),
+    "GET /v1/alerts/{alert_id}": Access(_P.LOOK),
+    "POST /v1/alerts/{alert_id}/acknowledge": Access(_P.ACT, conflict=True),
+    "GET /v1/alert-rules": Access(_P.LOOK),
+    "POST /v1/alert-rules": Access(_P.ACT, conflict=True),
+    "DELETE /v1/alert-rules/{alert_rule_id}": Access(_P.ACT),
+    "POST /v1/silences": Access(_P.ACT, conflict=True),
+    "GET /v1/silences": Access(_P.LOOK),
+    "DELETE /v1/silences/{silence_id}": Access(_P.ACT),
+    "POST /v1/channels": Access(_P.ACT, conflict=True),
+    "GET /v1/channels": Access(_P.LOOK),
+    "GET /v1/channels/{channel_id}": Access(_P.LOOK),
+    "POST /v1/channels/{channel_id}/test": Access(_P.ACT),
+    "DELETE /v1/channels/{channel_id}": Access(_P.ACT, conflict=True),
     "GET /v1/audit": Access(_P.LOOK),
-    "GET /v1/stats": Access(_P.LOOK),
+    "GET /v1/stats": Access(_P.LOOK, not_found=True),
+    "GET /v1/stats/endpoints": Access(_P.LOOK),
+    "GET /v1/slo": Access(_P.LOOK),
+    "GET /v1/slo/default": Access(_P.LOOK),
+    "PUT /v1/slo/default": Access(_P.ACT),
     "POST /v1/keys": Access(_P.ADMINISTER, conflict=True),
     "GET /v1/keys": Access(_P.ADMINISTER),
     "DELETE /v1/keys/{key_id}": Access(_P.ADMINISTER, conflict=True),

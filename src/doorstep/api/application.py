@@ -10,10 +10,12 @@ from fastapi.routing import APIRoute
 
 from doorstep import __version__
 from doorstep.api import problems
+from doorstep.api.alerts import alert_routes, alert_rule_routes, silence_routes
 from doorstep.api.audit import audit_routes
 from doorstep.api.auth import OVER_RATE, TOO_MANY_FAILURES, Authentication
 from doorstep.api.batches import batch_routes
 from doorstep.api.bulk import bulk_routes, bulk_start_routes
+from doorstep.api.channels import channel_routes
 from doorstep.api.dead_letters import dead_letter_routes
 from doorstep.api.deliveries import delivery_routes
 from doorstep.api.docs_page import add_docs
@@ -29,7 +31,8 @@ from doorstep.api.pipelines import pipeline_routes
 from doorstep.api.polling import EventsQuery, InboxQuery, Polling
 from doorstep.api.retry_queue import retry_queue_routes
 from doorstep.api.routing import add_plain
-from doorstep.api.stats import metrics_routes, stats_routes
+from doorstep.api.scraping import metrics_routes
+from doorstep.api.stats import stats_routes
 from doorstep.api.throttle import Throttle
 from doorstep.app import Doorstep
 from doorstep.model.ids import uuid7
@@ -45,6 +48,10 @@ _GROUPS = (
     batch_routes,
     pipeline_routes,
     stats_routes,
+    alert_routes,
+    alert_rule_routes,
+    silence_routes,
+    channel_routes,
     audit_routes,
     key_routes,
     health_routes,

@@ -23,6 +23,7 @@ from doorstep.api.limits import (
 )
 from doorstep.api.policy_schemas import Policies, PolicyIn, PolicyShape, policy_form
 from doorstep.api.schemas import Asked, Moment, Pagination, Shape, Timestamp
+from doorstep.api.slo_schemas import SloShape
 from doorstep.clock import to_iso
 from doorstep.errors import InvalidInput
 from doorstep.model.endpoint import CircuitRules, Endpoint
@@ -67,6 +68,8 @@ class EndpointIn(Shape):
     give_up_on: list[Code] = Field(default=[], max_length=100)
     code_map: CodeMap = Field(default={}, max_length=1_000)
     circuit: CircuitShape = CircuitShape()
+    slo: SloShape | None = None
+    """Its own target; without one that of the organization counts, see `PUT /v1/slo/default`."""
     envelope: bool = False
     """Deliver `{"type", "timestamp", "data"}` with the payload as data, instead of the payload alone."""
     batch: bool = False
@@ -97,6 +100,7 @@ class EndpointPatch(Shape):
     give_up_on: list[Code] | None = Field(default=None, max_length=100)
     code_map: CodeMap | None = Field(default=None, max_length=1_000)
     circuit: CircuitShape | None = None
+    slo: SloShape | None = None
     envelope: bool | None = None
     batch: bool | None = None
     version: int | None = None
@@ -124,6 +128,8 @@ def _as_form(name: str, value: Any) -> Any:
             return {pattern: policy_form(policy) for pattern, policy in value.items()}
         case "circuit":
             return CircuitRules(**value.model_dump())
+        case "slo":
+            return None if value is None else value.slo()
     return tuple(value) if isinstance(value, list) else value
 
 
@@ -144,6 +150,7 @@ class EndpointOut(Shape):
     give_up_on: list[str]
     code_map: dict[str, str]
     circuit: CircuitShape
+    slo: SloShape | None
     envelope: bool
     batch: bool
     signing: Signing
@@ -219,6 +226,7 @@ def _endpoint_fields(endpoint: Endpoint) -> dict[str, Any]:
         "give_up_on": list(endpoint.give_up_on),
         "code_map": endpoint.code_map,
         "circuit": CircuitShape.of(endpoint.circuit),
+        "slo": None if endpoint.slo is None else SloShape.of(endpoint.slo),
         "envelope": endpoint.envelope,
         "batch": endpoint.batch,
         "signing": "v1" if signing is None else signing.scheme,

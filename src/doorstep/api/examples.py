@@ -86,6 +86,11 @@ _IDS = {
     "bulk_id": "0198a4f2-6c1e-7b52-8a0d-5f1b7b6c9d04",
     "key_id": "0198a4f2-6c1e-7b52-8a0d-5f1b7b6c9d05",
     "org_id": "0198a4f2-6c1e-7b52-8a0d-5f1b7b6c9d06",
+    "alert_id": "0198a4f2-6c1e-7b52-8a0d-5f1b7b6c9d07",
+    "alert_rule_id": "0198a4f2-6c1e-7b52-8a0d-5f1b7b6c9d08",
+    "silence_id": "0198a4f2-6c1e-7b52-8a0d-5f1b7b6c9d09",
+    "channel_id": "0198a4f2-6c1e-7b52-8a0d-5f1b7b6c9d0a",
+    "message_id": "0198a4f2-6c1e-7b52-8a0d-5f1b7b6c9d01",
 }
 _TIME = "2026-01-31T12:00:00.000000Z"
 _PLAIN = {"string": "text", "integer": 0, "number": 1.0, "boolean": False, "null": None}
@@ -94,6 +99,8 @@ REQUESTS: Json = {
     "EventIn": {"event_type": "order.paid", "payload": FIELDS["payload"]},
     "EndpointIn": {"name": "shop", "url": FIELDS["url"], "event_types": ["order.*"], "policy": "standard"},
     "EndpointPatch": {"timeout_seconds": 10, "policy": [5, 30, 300], "rate_per_second": None},
+    "ApprovalIn": {"gate": "pending_review"},
+    "RejectionIn": {"gate": "pending_review", "reason": "it names no sources"},
     "ReasonIn": {"reason": FIELDS["reason"]},
     "ResumeIn": {"drain_per_second": 20},
     "RotateIn": {"overlap_seconds": 3600},
@@ -102,6 +109,9 @@ REQUESTS: Json = {
     "BulkQueueIn": {"filter": {"event_type": "order.*"}, "rate_per_second": 50, "reason": FIELDS["reason"]},
     "BulkLettersIn": {"filter": {"cause": FIELDS["cause"]}, "reason": FIELDS["reason"]},
     "BulkRetryIn": {"filter": {"cause": FIELDS["cause"]}, "canary": True, "reason": FIELDS["reason"]},
+    "AlertRuleIn": {"rule": "failure_rate", "threshold": 2.5, "window_seconds": 600},
+    "SilenceIn": {"until_at": "2026-01-31T14:00:00Z", "reason": "planned work at the shop"},
+    "ChannelIn": {"name": "operators", "kind": "email", "target": "ops@shop.example"},
     "ReplayIn": {"created_from": "2026-01-31T12:00:00Z", "created_before": "2026-01-31T13:00:00Z"},
 }
 """Bodies whose required fields alone would make no telling example."""

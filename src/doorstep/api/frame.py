@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import logging
 import re
+import time
 from collections.abc import Callable
 from uuid import UUID
 
@@ -13,6 +14,7 @@ from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
 from doorstep.api.problems import Refusal, invalid, refusal_for, respond
 from doorstep.api.wording import FieldError
+from doorstep.telemetry.tracing.context import incoming
 
 HEADER = "x-correlation-id"
 _ACCEPTABLE = re.compile(r"[!-~]{1,128}")
@@ -36,10 +38,13 @@ class Frame:
         acceptable = given is not None and _ACCEPTABLE.fullmatch(given)
         scope["correlation_id"] = given if acceptable else str(self._new_id())
         answer = _Answer(send, scope["correlation_id"])
+        began = time.perf_counter()
         if given is not None and not acceptable:
             await respond(_bad_header())(scope, receive, answer)
-            return
-        await self._guarded(scope, receive, answer)
+        else:
+            await self._guarded(scope, receive, answer)
+        if _log.isEnabledFor(logging.DEBUG):
+            _log.debug("a request was answered", extra=_told(scope, answer, time.perf_counter() - began))
 
     async def _guarded(self, scope: Scope, receive: Receive, answer: _Answer) -> None:
         try:
@@ -47,7 +52,7 @@ class Frame:
         except Exception as error:  # noqa: BLE001  whatever a route did not foresee
             refusal = refusal_for(error)
             if refusal.status_code == 500:
-                _log.exception("a request failed", extra={"correlation_id": scope["correlation_id"]})
+                _log.error("a request failed", extra={"correlation_id": scope["correlation_id"]}, exc_info=error)
             if not answer.started:
                 await respond(refusal)(scope, receive, answer)
 
@@ -57,6 +62,12 @@ def correlation_id(request: Request) -> str:
     return str(request.scope["correlation_id"])
 
 
+def trace_of(request: Request) -> str | None:
+    """The trace that this request is part of. What is malformed is ignored, as the W3C wants it."""
+    given = request.headers.get("traceparent")
+    return None if given is None else incoming(given, request.headers.get("tracestate"))
+
+
 class _Answer:
     """Sends, adds the correlation id, and remembers whether the answer has begun."""
 
@@ -64,13 +75,26 @@ class _Answer:
         self._send = send
         self._correlation_id = correlation_id
         self.started = False
+        self.status = 0
 
     async def __call__(self, message: Message) -> None:
         if message["type"] == "http.response.start":
             self.started = True
+            self.status = message["status"]
             own = (HEADER.encode(), self._correlation_id.encode())
             message["headers"] = [*message.get("headers", ()), own, *_ALWAYS]
         await self._send(message)
+
+
+def _told(scope: Scope, answer: _Answer, seconds: float) -> dict[str, object]:
+    """What the log says of a request, at the level debug: its route, never its path and query, which may hold anything."""
+    fields = {
+        "method": scope["method"],
+        "route": getattr(scope.get("route"), "path", None),
+        "status": answer.status,
+        "milliseconds": round(seconds * 1_000, 3),
+    }
+    return {"correlation_id": scope["correlation_id"], "fields": fields}
 
 
 def _bad_header() -> Refusal:

@@ -15,7 +15,7 @@ from starlette.responses import Response
 from doorstep.api.auth import api_key
 from doorstep.api.bodies import OVERHEAD_BYTES, decode, read_body
 from doorstep.api.event_items import Time
-from doorstep.api.frame import correlation_id
+from doorstep.api.frame import correlation_id, trace_of
 from doorstep.api.limits import EndpointIds, EventType, IdempotencyKey, Moment, RawObject
 from doorstep.api.problems import Problem, Refusal, invalid
 from doorstep.api.schemas import instant_from
@@ -114,15 +114,19 @@ class Ingest:
     async def _store(
         self, request: Request, key: ApiKey, events: list[EventIn], idempotency_key: str | None = None
     ) -> list[Receipt]:
-        correlation = correlation_id(request)
+        correlation, trace = correlation_id(request), trace_of(request)
         single = len(events) == 1
         drafts = [
-            self._draft(event, key.org_id, correlation, idempotency_key, "" if single else f"events[{position}].")
+            self._draft(
+                event, key.org_id, correlation, idempotency_key, "" if single else f"events[{position}].", trace
+            )
             for position, event in enumerate(events)
         ]
         return await self._doorstep.send_many(drafts)
 
-    def _draft(self, event: EventIn, org_id: UUID, correlation: str, idempotency_key: str | None, where: str) -> Draft:
+    def _draft(
+        self, event: EventIn, org_id: UUID, correlation: str, idempotency_key: str | None, where: str, trace: str | None
+    ) -> Draft:
         return Draft(
             org_id=org_id,
             event_type=event.event_type,
@@ -134,6 +138,7 @@ class Ingest:
             metadata=bytes(event.metadata),
             ordering_key=event.ordering_key,
             idempotency_key=event.idempotency_key if idempotency_key is None else idempotency_key,
+            trace=trace,
         )
 
 

@@ -60,6 +60,13 @@ OpenSeconds = Annotated[float, _between(1, 86_400)]
 DisableAfterSeconds = Annotated[float, _between(60, 31_536_000)]
 OverlapSeconds = Annotated[float, _between(0, 2_592_000)]
 
+# -- alert rules -------------------------------------------------------------------------------------------------
+
+Threshold = Annotated[float, _between(0, 1_000_000_000)]
+WindowSeconds = Annotated[float, _between(60, 86_400)]
+DeliveriesMin = Annotated[int, _between(1, 1_000_000)]
+CooldownSeconds = Annotated[float, _between(0, 2_592_000)]
+
 # -- bulk operations ---------------------------------------------------------------------------------------------
 
 BulkRate = Annotated[float, _between(0.01, 100_000)]

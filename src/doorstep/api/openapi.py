@@ -90,7 +90,7 @@ def _problems(line: str, operation: dict[str, Any]) -> Iterator[Problem]:
     yield from (Problem.UNAUTHENTICATED, Problem.OVERLOADED, Problem.STORE_UNAVAILABLE)
     if access.default_org or len(roles_with(access.permission)) < len(Role):
         yield Problem.FORBIDDEN
-    if "{" in line:
+    if "{" in line or access.not_found:
         yield Problem.NOT_FOUND
     if line.endswith("{entity_id}/retry"):
         yield Problem.NOT_RETRYABLE

@@ -11,7 +11,14 @@ from fastapi.routing import APIRoute
 from starlette.responses import Response
 
 from doorstep.api.event_schemas import ReasonIn
-from doorstep.api.pipeline_schemas import EntitiesAsked, EntityChangeOut, EntityOut, retry_queued
+from doorstep.api.pipeline_schemas import (
+    ApprovalIn,
+    EntitiesAsked,
+    EntityChangeOut,
+    EntityOut,
+    RejectionIn,
+    retry_queued,
+)
 from doorstep.api.problems import refusal_for, respond
 from doorstep.api.schemas import CountedPagination, Pagination
 from doorstep.errors import DoorstepError
@@ -20,7 +27,7 @@ from doorstep.pipelines.pipeline import Pipeline
 
 Actor = Callable[[Request], str]
 """Who is acting, for the audit log: found by the application in its own request."""
-_NO_REASON = ReasonIn()
+_NO_REASON, _AT_ITS_GATE, _REJECTED = ReasonIn(), ApprovalIn(), RejectionIn()
 
 
 class _ProblemRoute(APIRoute):
@@ -75,14 +82,14 @@ def router(pipeline: Pipeline, *, actor: Actor = lambda _: "application") -> API
         return retry_queued(await pipeline.retry(entity_id, actor(request), body.reason))
 
     @routes.post("/{entity_id}/approve", name=f"approve_{pipeline.name}")
-    async def approve_entity(entity_id: str, request: Request) -> dict[str, Any]:
-        """Through the gate that it waits at; 409 if it waits at none."""
-        return shown(await pipeline.approve(entity_id, actor(request)))
+    async def approve_entity(entity_id: str, request: Request, body: ApprovalIn = _AT_ITS_GATE) -> dict[str, Any]:
+        """Through the gate that it waits at; 409 if it waits at none, or not at the one that is named."""
+        return shown(await pipeline.approve(entity_id, actor(request), gate=body.gate))
 
     @routes.post("/{entity_id}/reject", name=f"reject_{pipeline.name}")
-    async def reject_entity(entity_id: str, request: Request, body: ReasonIn = _NO_REASON) -> dict[str, Any]:
-        """From the gate that it waits at to the dead letters; 409 if it waits at none."""
-        return shown(await pipeline.reject(entity_id, actor(request), body.reason))
+    async def reject_entity(entity_id: str, request: Request, body: RejectionIn = _REJECTED) -> dict[str, Any]:
+        """From the gate that it waits at to the dead letters; 409 if it waits at none, or not at the one that is named."""
+        return shown(await pipeline.reject(entity_id, actor(request), body.reason, gate=body.gate))
 
     @routes.delete("/{entity_id}", name=f"delete_{pipeline.name}", status_code=204)
     async def delete_entity(entity_id: str, request: Request) -> None:

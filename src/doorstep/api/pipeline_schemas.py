@@ -5,7 +5,9 @@ from __future__ import annotations
 from typing import Any
 from uuid import UUID
 
-from doorstep.api.schemas import Asked, CountedPagination, Pagination, Shape, Timestamp
+from pydantic import Field
+
+from doorstep.api.schemas import Asked, CountedPagination, Pagination, Reason, Shape, Timestamp
 from doorstep.clock import to_iso
 from doorstep.model.entity import Entity, EntityChange
 from doorstep.pipelines.pipeline import Pipeline
@@ -16,6 +18,15 @@ class EntitiesAsked(Asked):
     """Only those with this status; `archived` (or whatever the pipeline calls it) gives the archived ones."""
     archived: bool = False
     """The archived ones too."""
+
+
+class ApprovalIn(Shape):
+    gate: str | None = Field(default=None, max_length=64)
+    """The gate that is decided about. Without it, the decision is about that at which the entity waits by then."""
+
+
+class RejectionIn(ApprovalIn):
+    reason: Reason = ""
 
 
 class PipelineOut(Shape):

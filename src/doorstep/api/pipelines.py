@@ -9,6 +9,7 @@ from fastapi import APIRouter, Query
 from doorstep.api.auth import Caller
 from doorstep.api.event_schemas import ReasonIn
 from doorstep.api.pipeline_schemas import (
+    ApprovalIn,
     EntitiesAsked,
     EntitiesOut,
     EntityChangeOut,
@@ -16,6 +17,7 @@ from doorstep.api.pipeline_schemas import (
     EntityOut,
     PipelineOut,
     PipelinesOut,
+    RejectionIn,
     retry_queued,
 )
 from doorstep.api.routing import StrictRoute
@@ -25,7 +27,7 @@ from doorstep.errors import NotFound
 from doorstep.model.org import ApiKey
 from doorstep.pipelines.pipeline import Pipeline
 
-_NO_REASON = ReasonIn()
+_NO_REASON, _AT_ITS_GATE, _REJECTED = ReasonIn(), ApprovalIn(), RejectionIn()
 
 
 def pipeline_routes(doorstep: Doorstep) -> APIRouter:
@@ -71,14 +73,17 @@ def pipeline_routes(doorstep: Doorstep) -> APIRouter:
         return retry_queued(await named(pipeline, caller).retry(entity_id, caller.prefix, body.reason))
 
     @router.post("/{pipeline}/entities/{entity_id}/approve")
-    async def approve_entity(pipeline: str, entity_id: str, caller: Caller) -> EntityOut:
+    async def approve_entity(
+        pipeline: str, entity_id: str, caller: Caller, body: ApprovalIn = _AT_ITS_GATE
+    ) -> EntityOut:
         """Let an entity through the gate that it waits at."""
-        return EntityOut.of(await named(pipeline, caller).approve(entity_id, caller.prefix))
+        return EntityOut.of(await named(pipeline, caller).approve(entity_id, caller.prefix, gate=body.gate))
 
     @router.post("/{pipeline}/entities/{entity_id}/reject")
-    async def reject_entity(pipeline: str, entity_id: str, caller: Caller, body: ReasonIn = _NO_REASON) -> EntityOut:
+    async def reject_entity(pipeline: str, entity_id: str, caller: Caller, body: RejectionIn = _REJECTED) -> EntityOut:
         """Send an entity from the gate that it waits at to the dead letters."""
-        return EntityOut.of(await named(pipeline, caller).reject(entity_id, caller.prefix, body.reason))
+        rejected = await named(pipeline, caller).reject(entity_id, caller.prefix, body.reason, gate=body.gate)
+        return EntityOut.of(rejected)
 
     @router.delete("/{pipeline}/entities/{entity_id}", status_code=204)
     async def delete_entity(pipeline: str, entity_id: str, caller: Caller) -> None:

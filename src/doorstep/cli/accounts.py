@@ -1,4 +1,4 @@
-"""`doorstep keys`, `orgs`, `audit` and `stats`: who may do what, who did what, and how much stands where."""
+"""`doorstep keys`, `orgs` and `audit`: who may do what, and who did what."""
 
 from __future__ import annotations
 
@@ -87,15 +87,3 @@ def audit(
     """Show who did what, when, to which things, with what result; newest first."""
     rows = gather(session.client.audit.page, paging, actor=actor, action=action)
     rows.show(session.output, "audit", columns.AUDIT, "Nobody has done anything yet.")
-
-
-@remote(looking, rich_help_panel=REMOTE_PANEL)
-def stats(session: Session) -> None:
-    """Show how much waits for a retry, is dead, is in the inbox, has failed; and since when the oldest is due."""
-    found = session.client.stats()
-    if session.output.as_json:
-        session.output.json(found)
-        return
-    counts = {**found.deliveries, **found.events}
-    shown: dict[str, object] = {name: f"at least {n}" if name in found.floors else n for name, n in counts.items()}
-    session.output.answer(shown | {"oldest due": found.oldest_due_at})

@@ -5,9 +5,6 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping
 from typing import TYPE_CHECKING, NamedTuple
 
-from rich.console import Console
-from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeElapsedColumn
-
 from doorstep.cli.asking import confirm
 from doorstep.cli.exits import ExitCode
 from doorstep.cli.options import All, Ids, NoWait, PreviewOnly, Rate, Reason, Yes
@@ -18,7 +15,6 @@ if TYPE_CHECKING:
     from doorstep.client import Selection
     from doorstep.client.answers.bulk import Bulk, Preview
 
-_FOR_EVER_SECONDS = 10 * 365 * 86_400.0
 _IDS_MAX = 1_000
 
 
@@ -106,27 +102,15 @@ def begin(session: Session, name: str, preview: Callable[[], Preview], start: Ca
 
 def watch(session: Session, bulk_id: str) -> int:
     """Show its progress until it ends; the exit code is 1 if something failed or it was cancelled."""
+    from doorstep.cli.progress import watched  # here, because the bar takes long to load
+
     try:
-        ended = _watched(session, bulk_id)
+        ended = watched(session, bulk_id)
     except KeyboardInterrupt:
         session.output.note(f"It goes on; see `doorstep bulk watch {bulk_id}` or `doorstep bulk cancel {bulk_id}`")
         raise
     session.output.line(ended, words(ended))
     return ExitCode.OK if ended.state == "finished" and not ended.failed else ExitCode.FAILED
-
-
-def _watched(session: Session, bulk_id: str) -> Bulk:
-    """With a bar on standard error, which is left out where nobody looks."""
-    console = Console(stderr=True, quiet=session.output.as_json)
-    with Progress(*_PARTS, console=console, transient=not console.is_terminal) as progress:
-        task = progress.add_task("starting", total=None)
-
-        def show(seen: Bulk) -> None:
-            words = f"{seen.kind} {seen.state}: {seen.progress}"
-            done = seen.refused + seen.succeeded + seen.failed
-            progress.update(task, description=words, total=seen.total, completed=done)
-
-        return session.client.bulk.wait(bulk_id, _FOR_EVER_SECONDS, on_progress=show)
 
 
 def words(bulk: Bulk) -> str:
@@ -142,11 +126,3 @@ def _summary(about: Preview) -> str:
 
 def _count(about: Preview) -> str:
     return f"{'more than ' if about.count_is_floor else ''}{about.count}"
-
-
-_PARTS = (
-    TextColumn("{task.description}", markup=False),
-    BarColumn(),
-    MofNCompleteColumn(),
-    TimeElapsedColumn(),
-)

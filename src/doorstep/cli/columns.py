@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 from doorstep.cli.output import Column
+from doorstep.cli.spans import shown_span
 
 EVENTS = (
     Column("event", "event_id", whole=True),
@@ -47,6 +48,30 @@ ENDPOINTS = (
     Column("to", lambda one: one.url or one.handler),
     Column("event types", "event_types", spare=True),
     Column("policy", lambda one: policy_words(one.policy), spare=True),
+)
+HEALTH = (
+    Column("endpoint", "name"),
+    Column("state", "state"),
+    Column("circuit", "circuit"),
+    Column("success", lambda one: percent(one.success_rate)),
+    Column("delivered", "delivered"),
+    Column("dead", "dead"),
+    Column("p50", lambda one: span(one.time_to_delivery["p50"]), spare=True),
+    Column("p95", lambda one: span(one.time_to_delivery["p95"])),
+    Column("waiting", "queue_depth"),
+    Column("since", "waiting_since", whole=True, spare=True),
+    Column("dead letters", "dead_letters"),
+)
+SLO = (
+    Column("endpoint", "name"),
+    Column("met", "met"),
+    Column("success", lambda one: f"{percent(one.success_rate)} of {percent(one.target.success)}"),
+    Column("p95", lambda one: f"{span(one.p95_seconds)} of {span(one.target.p95_seconds)}"),
+    Column("budget left", lambda one: percent(one.budget_left)),
+    Column("burn 1h", lambda one: rounded(one.burn["one_hour"])),
+    Column("6h", lambda one: rounded(one.burn["six_hours"])),
+    Column("3d", lambda one: rounded(one.burn["three_days"])),
+    Column("waits since", "waiting_since", whole=True, spare=True),
 )
 CIRCUIT_HISTORY = (
     Column("at", "at", whole=True),
@@ -128,6 +153,45 @@ ENTITY_HISTORY = (
     Column("reason", "reason"),
     Column("event", "event_id", whole=True, spare=True),
 )
+ALERTS = (
+    Column("alert", "alert_id", whole=True),
+    Column("state", "state"),
+    Column("what", "title"),
+    Column("error", "error_code"),
+    Column("count", "count"),
+    Column("since", "opened_at", whole=True),
+    Column("until", "ended_at", whole=True, spare=True),
+    Column("seen by", "acknowledged_by", spare=True),
+    Column("reason", "error_reason", spare=True),
+)
+ALERT_RULES = (
+    Column("rule", "rule"),
+    Column("endpoint", "endpoint_id", whole=True),
+    Column("on", "enabled"),
+    Column("threshold", "threshold"),
+    Column("window", lambda one: span(one.window_seconds)),
+    Column("minimum", "minimum"),
+    Column("cooldown", lambda one: span(one.cooldown_seconds)),
+    Column("id", "alert_rule_id", whole=True, spare=True),
+)
+SILENCES = (
+    Column("silence", "silence_id", whole=True),
+    Column("from", "from_at", whole=True),
+    Column("until", "until_at", whole=True),
+    Column("rule", "rule"),
+    Column("endpoint", "endpoint_id", whole=True, spare=True),
+    Column("by", "actor", spare=True),
+    Column("reason", "reason"),
+)
+CHANNELS = (
+    Column("channel", "channel_id", whole=True),
+    Column("name", "name"),
+    Column("kind", "kind"),
+    Column("to", "target"),
+    Column("state", "state"),
+    Column("failures", "failures"),
+    Column("last error", "last_error", spare=True),
+)
 KEYS = (
     Column("key", "key_id", whole=True),
     Column("name", "name"),
@@ -146,6 +210,19 @@ AUDIT = (
     Column("reason", "reason", spare=True),
     Column("subjects", "subjects", spare=True),
 )
+
+
+def percent(share: float | None) -> str:
+    """A share as people read it."""
+    return "–" if share is None else f"{100 * share:.4g} %"
+
+
+def span(seconds: float | None) -> str:
+    return "–" if seconds is None else shown_span(seconds)
+
+
+def rounded(number: float | None) -> str:
+    return "–" if number is None else f"{number:.0f}" if number >= 10 else f"{number:.2g}"
 
 
 def policy_words(policy: Any) -> str | None:

@@ -10,7 +10,7 @@ from typing import Annotated, Any, NamedTuple
 import typer
 
 from doorstep.cli.naming import complete_endpoint
-from doorstep.cli.spans import parsed_by, span_seconds
+from doorstep.cli.spans import parsed_by, share, span_seconds
 from doorstep.errors import ConfigError
 from doorstep.policy.retry import BUILT_IN
 
@@ -28,6 +28,22 @@ def header(text: str) -> tuple[str, str]:
     return name.strip(), value.strip()
 
 
+def translation(text: str) -> tuple[str, str]:
+    """`THEIRS=OURS`."""
+    theirs, equals, ours = text.partition("=")
+    if not equals or not theirs.strip() or not ours.strip():
+        raise ValueError(f"a code is translated as 'THEIRS=OURS', got {text!r}")
+    return theirs.strip(), ours.strip()
+
+
+def target(text: str) -> dict[str, float]:
+    """`99.9%,30s`: what is to arrive, and how soon 95 % of it."""
+    success, comma, p95 = text.partition(",")
+    if not comma:
+        raise ValueError(f"a target is a share and a span, such as 99.9%,30s, got {text!r}")
+    return {"success": share(success), "p95_seconds": span_seconds(p95)}
+
+
 class Resettable(StrEnum):
     """Fields that can be put back to their defaults."""
 
@@ -42,7 +58,9 @@ class Resettable(StrEnum):
     GIVE_UP_ON = "give_up_on"
     CODE_MAP = "code_map"
     CIRCUIT = "circuit"
+    SLO = "slo"
     ENVELOPE = "envelope"
+    BATCH = "batch"
 
 
 _Span = parsed_by(span_seconds)
@@ -85,6 +103,15 @@ GiveUpOn = Annotated[
     list[str] | None,
     typer.Option("--give-up-on", metavar="CODE", help="Do not retry this code or status although it is transient."),
 ]
+CodeMap = Annotated[
+    list[Any] | None,
+    typer.Option(
+        "--code",
+        metavar="THEIRS=OURS",
+        parser=parsed_by(translation),
+        help="What a code of the receiver's own stands for; repeatable.",
+    ),
+]
 Failures = Annotated[
     int | None,
     typer.Option("--circuit-failures", metavar="N", min=1, help="Open its circuit after so many failures in a row."),
@@ -92,8 +119,20 @@ Failures = Annotated[
 OpenFor = Annotated[
     float | None, typer.Option("--circuit-open", metavar="SPAN", parser=_Span, help="Keep it open so long: 5m")
 ]
+Slo = Annotated[
+    Any,
+    typer.Option(
+        "--slo",
+        metavar="SHARE,SPAN",
+        parser=parsed_by(target),
+        help="Its target: what is to arrive, and how soon 95 % of it: 99.9%,30s",
+    ),
+]
 Envelope = Annotated[
     bool | None, typer.Option("--envelope/--no-envelope", help="Wrap payloads as {type, timestamp, data}.")
+]
+Batch = Annotated[
+    bool | None, typer.Option("--batch/--no-batch", help="What it takes are batches; its types are named in full.")
 ]
 
 
@@ -108,15 +147,19 @@ class Form(NamedTuple):
     headers: Headers = None
     retry_on: RetryOn = None
     give_up_on: GiveUpOn = None
+    code_map: CodeMap = None
     circuit_failures: Failures = None
     circuit_open: OpenFor = None
+    slo: Slo = None
     envelope: Envelope = None
+    batch: Batch = None
 
     def fields(self, circuit_now: Mapping[str, Any] = MappingProxyType({}), **more: object) -> dict[str, Any]:
         """What was given, by the names of the API. A circuit is set as a whole: `circuit_now` fills in the rest."""
         rules = _given({"failures_max": self.circuit_failures, "open_seconds": self.circuit_open})
         plain = {name: value for name, value in self._asdict().items() if not name.startswith("circuit_")}
         plain["headers"] = dict(self.headers) if self.headers else None
+        plain["code_map"] = dict(self.code_map) if self.code_map else None
         plain["circuit"] = {**circuit_now, **rules} if rules else None
         return _given(plain | more)
 

@@ -32,6 +32,17 @@ def list_endpoints(session: Session, paging: Paging, state: State = None) -> Non
 
 
 @remote(app)
+def health(
+    session: Session,
+    paging: Paging,
+    range: Annotated[Literal["1h", "6h", "24h", "7d", "30d"], typer.Option("--range", help="Over this time.")] = "24h",
+) -> None:
+    """Show how each endpoint fares: success rate, time to delivery, what waits, its circuit."""
+    rows = gather(session.client.endpoints.health, paging, range=range)
+    rows.show(session.output, "endpoints", columns.HEALTH, "There are no endpoints.")
+
+
+@remote(app)
 def create(
     session: Session,
     form: Form,

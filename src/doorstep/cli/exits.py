@@ -9,12 +9,12 @@ from __future__ import annotations
 import os
 import signal
 import sys
-import traceback
 from collections.abc import Callable
 from enum import IntEnum
 
 from doorstep.cli.output import visible
 from doorstep.errors import ConfigError, Conflict, DoorstepError, InvalidInput, NotFound, StoreUnavailable
+from doorstep.telemetry.scrubbing import said_by, traceback_of
 
 
 class ExitCode(IntEnum):
@@ -55,9 +55,9 @@ def exit_code_of(run: Run) -> int:
         complain(str(error))
         return code_of(error)
     except Exception as error:  # noqa: BLE001  people get a sentence, whatever it was
-        complain(f"stopped by an unforeseen error, {type(error).__name__}: {error}; {_HOW_TO_SEE_MORE}")
+        complain(f"stopped by an unforeseen error, {said_by(error)}; {_HOW_TO_SEE_MORE}")
         if os.environ.get("DOORSTEP_LOG_LEVEL", "").lower() == "debug":
-            traceback.print_exc()
+            print(traceback_of(error), file=sys.stderr)
         return ExitCode.FAILED
 
 

@@ -8,9 +8,8 @@ from typing import NamedTuple
 
 from rich.text import Text
 
-from doorstep.cli.output import Output, visible
+from doorstep.cli.output import Output, say, visible
 from doorstep.cli.receiver import Arrival, Behaviour, Receiver
-from doorstep.cli.running import say
 from doorstep.cli.web_server import WebServer, address, listener
 from doorstep.clock import AnchoredClock, to_iso
 from doorstep.errors import ConfigError, InvalidInput

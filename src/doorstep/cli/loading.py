@@ -12,8 +12,9 @@ from types import ModuleType
 from doorstep.app import Doorstep
 from doorstep.bootstrap import pinned_url
 from doorstep.cli.running import shown_url
-from doorstep.config import PREFIX, Settings
+from doorstep.config import Settings
 from doorstep.errors import ConfigError
+from doorstep.refusals import PREFIX
 
 _EXAMPLE = "for example --app shop.events:doorstep"
 

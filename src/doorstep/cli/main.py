@@ -13,6 +13,7 @@ import typer
 from doorstep import __version__
 from doorstep.cli import (
     accounts,
+    alerts,
     batches,
     bulks,
     dead_letters,
@@ -22,6 +23,7 @@ from doorstep.cli import (
     outbox,
     pipelines,
     policies,
+    reports,
     retry_queue,
     sending,
     tailing,
@@ -236,11 +238,17 @@ for name, group in {
     "bulk": bulks.app,
     "pipelines": pipelines.app,
     "batches": batches.app,
+    "slo": reports.slo,
+    "alerts": alerts.alerts,
+    "alert-rules": alerts.rules,
+    "silences": alerts.silences,
+    "channels": alerts.channels,
     "keys": accounts.keys,
     "orgs": accounts.orgs,
 }.items():
     app.add_typer(group, name=name, rich_help_panel=REMOTE_PANEL)
 app.add_typer(accounts.looking)
+app.add_typer(reports.looking)
 
 
 def run() -> None:

@@ -5,10 +5,10 @@ from __future__ import annotations
 import asyncio
 
 from doorstep.app import Doorstep
-from doorstep.cli.output import Output
-from doorstep.cli.running import naming_database, place_of_data, run_command, say
+from doorstep.cli.output import Output, say
+from doorstep.cli.running import naming_database, place_of_data, run_command
 from doorstep.config import Settings
-from doorstep.telemetry import Telemetry
+from doorstep.telemetry.facts import Telemetry
 
 
 def migrate(settings: Settings, output: Output) -> int:

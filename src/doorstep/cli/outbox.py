@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 import getpass
 from collections.abc import Awaitable, Callable, Coroutine, Sequence
-from typing import Annotated, Any, TypeVar
+from typing import TYPE_CHECKING, Annotated, Any, TypeVar
 from uuid import UUID
 
 import typer
@@ -17,9 +17,11 @@ from doorstep.cli.output import Column, Output
 from doorstep.clock import AnchoredClock, Clock, to_iso
 from doorstep.config import Settings
 from doorstep.errors import ConfigError, NotFound
-from doorstep.model.posting import Posting
-from doorstep.path.outbox import Outbox
-from doorstep.stores.store import Store
+
+if TYPE_CHECKING:
+    from doorstep.model.posting import Posting
+    from doorstep.path.outbox import Outbox
+    from doorstep.stores.store import Store
 
 T = TypeVar("T")
 app = typer.Typer(no_args_is_help=True, help="See, put back or remove what was set aside in the outbox.")
@@ -112,6 +114,7 @@ async def _with_outbox(
     from doorstep.app import Doorstep  # here, so that help and completion are quick
     from doorstep.bootstrap import DEFAULT_ORG
     from doorstep.cli.running import naming_database
+    from doorstep.path.outbox import Outbox
 
     doorstep = Doorstep(settings)
     with naming_database(settings):

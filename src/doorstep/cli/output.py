@@ -9,24 +9,17 @@ from __future__ import annotations
 import sys
 from collections.abc import Callable, Iterable, Sequence
 from datetime import UTC, datetime
-from typing import Any, NamedTuple
+from functools import cached_property
+from typing import TYPE_CHECKING, Any, NamedTuple
 from uuid import UUID
 
 import msgspec
-from rich import box
-from rich.console import Console
-from rich.table import Table
-from rich.text import Text
+
+if TYPE_CHECKING:
+    from rich.console import Console
+    from rich.text import Text
 
 _WIDTH_FOR_ALL = 130
-_WIDTH_IN_A_PIPE = 250
-"""Wide enough that no id is cut in what is piped into grep or a file."""
-_STYLES = {
-    **dict.fromkeys(("delivered", "active", "ok", "closed", "finished", "succeeded", "resolved"), "green"),
-    **dict.fromkeys(("failed", "dead", "disabled", "problem", "open", "refused", "revoked", "wrong"), "red"),
-    **dict.fromkeys(("queued", "pending", "in_progress", "paused", "running", "half_open", "warning"), "yellow"),
-    **dict.fromkeys(("archived", "cancelled", "deleted"), "dim"),
-}
 
 
 class Column(NamedTuple):
@@ -45,32 +38,35 @@ class Output:
 
     def __init__(self, *, as_json: bool = False, console: Console | None = None) -> None:
         self.as_json = as_json
-        self.console = console or _console()
+        self._given = console
+
+    @cached_property
+    def console(self) -> Console:
+        """Where people read."""
+        from doorstep.cli.drawing import new_console
+
+        return self._given or new_console()
 
     def answer(self, value: object, columns: Sequence[Column] = ()) -> None:
         """One thing: the whole of it as JSON, or its fields one a line (those of `columns`, if given)."""
         if self.as_json:
             self.json(value)
             return
-        shown = columns or [Column(name, name) for name in _fields(value)]
-        grid = Table.grid(padding=(0, 2))
-        grid.add_column(style="bold", no_wrap=True)
-        grid.add_column(overflow="fold")
-        for column in shown:
-            grid.add_row(column.title, cell(_value(value, column)))
-        self.console.print(grid)
+        from doorstep.cli.drawing import grid
+
+        self.console.print(grid(value, columns or [Column(name, name) for name in _fields(value)]))
 
     def listing(self, whole: object, rows: Iterable[object], columns: Sequence[Column], empty: str) -> None:
         """A list: `whole` as JSON, or the rows as a table; `empty` is said to people when there are none."""
         if self.as_json:
             self.json(whole)
             return
+        from doorstep.cli.drawing import table
+
         fitting = [column for column in columns if not column.spare or self.console.width >= _WIDTH_FOR_ALL]
-        table = _table(fitting)
-        for row in rows:
-            table.add_row(*(cell(_value(row, column)) for column in fitting))
-        if table.row_count:
-            self.console.print(table)
+        drawn = table(rows, fitting)
+        if drawn.row_count:
+            self.console.print(drawn)
         else:
             self.note(empty)
 
@@ -79,12 +75,13 @@ class Output:
         if self.as_json:
             self.json(value)
         else:
-            self.console.print(words if isinstance(words, Text) else visible(words), soft_wrap=True)
+            self.console.print(visible(words) if isinstance(words, str) else words, soft_wrap=True)
 
     def json(self, value: object) -> None:
         """One line of JSON."""
-        self.console.file.write(msgspec.json.encode(value).decode() + "\n")
-        self.console.file.flush()
+        file = sys.stdout if self._given is None else self._given.file
+        file.write(msgspec.json.encode(value).decode() + "\n")
+        file.flush()
 
     def text(self, sentence: str) -> None:
         """A sentence that belongs to the answer, for people."""
@@ -97,19 +94,6 @@ class Output:
             print(visible(sentence), file=sys.stderr, flush=True)
 
 
-def _table(columns: Sequence[Column]) -> Table:
-    table = Table(box=box.SIMPLE_HEAD, header_style="bold", pad_edge=False, show_edge=False)
-    for column in columns:
-        table.add_column(column.title, no_wrap=column.whole, overflow="fold" if column.whole else "ellipsis")
-    return table
-
-
-def cell(value: object) -> Text:
-    """A value as people read it in a table."""
-    words = visible(_words(value))
-    return Text(words, style=_STYLES.get(words, ""))
-
-
 def visible(text: str) -> str:
     """The text with control characters as `\\x1b`, so that a terminal shows them instead of obeying them."""
     if text.isprintable():
@@ -117,7 +101,8 @@ def visible(text: str) -> str:
     return "".join(one if one.isprintable() or one in "\n\t" else one.encode("unicode_escape").decode() for one in text)
 
 
-def _words(value: object) -> str:
+def words_for(value: object) -> str:
+    """A value as people read it."""
     match value:
         case None | "":
             return "–"
@@ -130,13 +115,14 @@ def _words(value: object) -> str:
         case float():
             return f"{value:g}"
         case list() | tuple():
-            return ", ".join(_words(one) for one in value) or "–"
+            return ", ".join(words_for(one) for one in value) or "–"
         case int():
             return str(value)
     return msgspec.json.encode(value).decode()
 
 
-def _value(row: object, column: Column) -> object:
+def value_in(row: object, column: Column) -> object:
+    """What a row has in a column."""
     if callable(column.value):
         return column.value(row)
     return row.get(column.value) if isinstance(row, dict) else getattr(row, column.value)
@@ -146,12 +132,9 @@ def _fields(value: object) -> Iterable[str]:
     return value if isinstance(value, dict) else getattr(value, "__struct_fields__", ())
 
 
-class _Console(Console):
-    def on_broken_pipe(self) -> None:
-        """Rich would end the program with a failure; whether it is one is for exits.py to say."""
-        raise BrokenPipeError
-
-
-def _console() -> Console:
-    terminal = sys.stdout.isatty()
-    return _Console(highlight=False, markup=False, emoji=False, width=None if terminal else _WIDTH_IN_A_PIPE)
+def say(*lines: str) -> None:
+    """Words for whoever started the program. On standard error, so that the log on standard output stays clean."""
+    try:
+        print(*lines, sep="\n", file=sys.stderr, flush=True)
+    except OSError:
+        pass  # nobody reads them

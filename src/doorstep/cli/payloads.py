@@ -7,7 +7,7 @@ from pathlib import Path
 
 import msgspec
 
-from doorstep.cli.running import say
+from doorstep.cli.output import say
 from doorstep.errors import ConfigError
 
 

@@ -17,6 +17,9 @@ app = typer.Typer(no_args_is_help=True, help="See, retry, approve, reject and de
 Pipeline = Annotated[str, typer.Argument(help="The pipeline's name.")]
 EntityId = Annotated[str, typer.Argument(help="The entity's id.")]
 Status = Annotated[str | None, typer.Option("--status", metavar="STATUS", help="Only those with this status.")]
+Gate = Annotated[
+    str | None, typer.Option("--gate", metavar="GATE", help="Only if it waits at this gate; else whichever it is.")
+]
 Archived = Annotated[bool, typer.Option("--archived", help="The archived ones too.")]
 
 
@@ -63,16 +66,16 @@ def retry(session: Session, pipeline: Pipeline, entity_id: EntityId, reason: Rea
 
 
 @remote(app)
-def approve(session: Session, pipeline: Pipeline, entity_id: EntityId) -> None:
+def approve(session: Session, pipeline: Pipeline, entity_id: EntityId, gate: Gate = None) -> None:
     """Let one through the gate that it waits at."""
-    done = session.client.pipelines.approve(pipeline, entity_id)
+    done = session.client.pipelines.approve(pipeline, entity_id, gate=gate)
     session.output.line(done, f"{entity_id}  {done.status}")
 
 
 @remote(app)
-def reject(session: Session, pipeline: Pipeline, entity_id: EntityId, reason: Reason = None) -> None:
+def reject(session: Session, pipeline: Pipeline, entity_id: EntityId, reason: Reason = None, gate: Gate = None) -> None:
     """Send one from the gate that it waits at to the dead letters."""
-    done = session.client.pipelines.reject(pipeline, entity_id, reason=reason)
+    done = session.client.pipelines.reject(pipeline, entity_id, reason=reason, gate=gate)
     session.output.line(done, f"{entity_id}  {done.status}")
 
 

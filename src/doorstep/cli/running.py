@@ -6,23 +6,24 @@ import asyncio
 import gc
 import logging
 import resource
-import sys
 from collections.abc import Awaitable, Callable, Iterator
 from contextlib import contextmanager
 
 from doorstep.app import Doorstep
-from doorstep.config import Settings
+from doorstep.cli.output import say
+from doorstep.config import Settings, secrets_of
 from doorstep.errors import ConfigError, DoorstepError, StoreUnavailable
-from doorstep.log_writer import open_log
 from doorstep.stopping import run_until_stopped
-from doorstep.telemetry import Telemetry
+from doorstep.telemetry.facts import Telemetry
+from doorstep.telemetry.log_writer import open_log
+from doorstep.telemetry.scrubbing import said_by
 
 Command = Callable[[Telemetry, asyncio.Event], Awaitable[None]]
 
 
 def run_command(settings: Settings, command: Command, log_to: int = 1) -> int:
     """Run until the command ends or a signal asks it to; the exit code tells how it went. `log_to` is a file handle."""
-    log = open_log(settings.log_level, settings.log_format, log_to)
+    log = open_log(settings.log_level, settings.log_format, log_to, secrets_of(settings))
     raise_file_limit()
     try:
         run_until_stopped(lambda stop: command(Telemetry(log), stop))
@@ -34,7 +35,7 @@ def run_command(settings: Settings, command: Command, log_to: int = 1) -> int:
         return 1
     except Exception as error:  # people get a sentence, the log gets the traceback
         logging.getLogger("doorstep").exception("stopped by an unforeseen error")
-        say(f"doorstep: stopped by an unforeseen error, {type(error).__name__}: {error}; the log has the details")
+        say(f"doorstep: stopped by an unforeseen error, {said_by(error)}; the log has the details")
         return 1
     finally:
         log.close()
@@ -60,7 +61,7 @@ def naming_database(settings: Settings) -> Iterator[None]:
         raise
     except Exception as error:
         logging.getLogger("doorstep").debug("the database could not be opened", exc_info=True)
-        what = str(error).partition("\n")[0]
+        what = said_by(error).partition("\n")[0]
         raise DoorstepError(
             f"the database {shown_url(settings)} cannot be opened: {what}; check the URL and what is there"
         ) from None
@@ -90,11 +91,3 @@ def spare_collector() -> None:
     """
     gc.collect()
     gc.freeze()
-
-
-def say(*lines: str) -> None:
-    """Words for whoever started the program. On standard error, so that the log on standard output stays clean."""
-    try:
-        print(*lines, sep="\n", file=sys.stderr, flush=True)
-    except OSError:
-        pass  # nobody reads them

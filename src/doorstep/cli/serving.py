@@ -12,12 +12,13 @@ from doorstep import __version__
 from doorstep.api.application import create_application
 from doorstep.app import Doorstep
 from doorstep.cli.loading import doorstep_for
-from doorstep.cli.running import key_line, naming_database, place_of_data, run_command, say, spare_collector
+from doorstep.cli.output import say
+from doorstep.cli.running import key_line, naming_database, place_of_data, run_command, spare_collector
 from doorstep.cli.web_server import WebServer, address, listener
 from doorstep.config import Settings
 from doorstep.services.running import keep_running
 from doorstep.services.supervisor import Supervisor, spawn
-from doorstep.telemetry import Telemetry
+from doorstep.telemetry.facts import Telemetry
 
 
 def serve(settings: Settings, app: str | None = None, *, isolate: bool = False, said: Mapping[str, object] = {}) -> int:

@@ -16,18 +16,18 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import msgspec
 import typer
-from rich.text import Text
 
 from doorstep.cli.naming import endpoint_id_of
 from doorstep.cli.options import EventType, OfEndpoint
-from doorstep.cli.output import Output, cell, visible
+from doorstep.cli.output import Output, say, visible
 from doorstep.cli.pages import PAGE_MAX
 from doorstep.cli.remote import REMOTE_PANEL, Session, remote
-from doorstep.cli.running import say
 from doorstep.cli.spans import parsed_by, span_seconds
 from doorstep.cli.watching import Change, Watcher
 
 if TYPE_CHECKING:
+    from rich.text import Text
+
     from doorstep.client.answers.events import EventItem
 
 app = typer.Typer()
@@ -114,6 +114,10 @@ class _Lists:
 
 def words(change: Change, seen_at: datetime) -> Text:
     """One line: when it was seen, what it is, and how it stands."""
+    from rich.text import Text
+
+    from doorstep.cli.drawing import cell
+
     thing: Any = change.thing
     text = Text()
     text.append(_clock(seen_at), style="dim")

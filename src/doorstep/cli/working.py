@@ -7,9 +7,10 @@ import os
 from collections.abc import Mapping
 
 from doorstep.cli.loading import doorstep_for
-from doorstep.cli.running import key_line, naming_database, place_of_data, run_command, say, spare_collector
+from doorstep.cli.output import say
+from doorstep.cli.running import key_line, naming_database, place_of_data, run_command, spare_collector
 from doorstep.config import Settings
-from doorstep.telemetry import Telemetry
+from doorstep.telemetry.facts import Telemetry
 
 
 def work(

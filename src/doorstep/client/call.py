@@ -103,6 +103,11 @@ def post(reader: Reader[T], route: str, *ids: Id, body: Mapping[str, object] | N
     return Call("POST", route, _texts(ids), reader, headers=JSON, content=encoded(given(body)))
 
 
+def put(reader: Reader[T], route: str, *ids: Id, body: Mapping[str, object]) -> Call[T]:
+    """Set something as a whole; the second time it changes nothing, so it may be repeated."""
+    return Call("PUT", route, _texts(ids), reader, headers=JSON, content=encoded(given(body)), repeatable=True)
+
+
 def patch(reader: Reader[T], route: str, *ids: Id, body: Mapping[str, object]) -> Call[T]:
     """Change some fields. Here None is a value: it resets a field to its default."""
     return Call("PATCH", route, _texts(ids), reader, headers=JSON, content=encoded(body))

@@ -11,6 +11,7 @@ import httpx2
 
 from doorstep import __version__
 from doorstep.client.accounts import Audit, Keys, Orgs
+from doorstep.client.alerts import AlertRules, Alerts, Channels, Silences
 from doorstep.client.batches import Batches
 from doorstep.client.bulk import BulkOperations
 from doorstep.client.call import Call, Page
@@ -20,6 +21,7 @@ from doorstep.client.pipelines import Pipelines
 from doorstep.client.queues import DeadLetters, Deliveries, RetryQueue
 from doorstep.client.retrying import USUAL, Retrying, perform
 from doorstep.client.sending import Sending
+from doorstep.client.slo import Slos
 from doorstep.client.steps import Answer, Pause, Reply, Request, Silence, Step, Steps
 from doorstep.client.verbs import R_co
 from doorstep.errors import InvalidInput
@@ -45,6 +47,11 @@ class Everything(Sending[R_co]):
         self.keys = Keys(runner)
         self.orgs = Orgs(runner)
         self.audit = Audit(runner)
+        self.alerts = Alerts(runner)
+        self.alert_rules = AlertRules(runner)
+        self.silences = Silences(runner)
+        self.channels = Channels(runner)
+        self.slo = Slos(runner)
 
 
 class Blocking:

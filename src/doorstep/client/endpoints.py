@@ -9,6 +9,7 @@ from typing import Any, Literal, Required, TypeAlias, TypedDict, Unpack
 from doorstep.client.answers.bulk import Bulk, Preview
 from doorstep.client.answers.endpoints import Circuit, Endpoint, NewEndpoint, RotatedSecret
 from doorstep.client.answers.events import Receipt
+from doorstep.client.answers.stats import EndpointHealth
 from doorstep.client.call import Call, Id, Page, delete, get, given, json_of, one, paged, patch, post
 from doorstep.client.verbs import Group, R_co, each_of, verb
 
@@ -32,6 +33,7 @@ class EndpointFields(TypedDict, total=False):
     give_up_on: Sequence[str] | None
     code_map: Mapping[str, str] | None
     circuit: Mapping[str, Any] | None
+    slo: Mapping[str, float] | None
     envelope: bool | None
     batch: bool | None
 
@@ -72,6 +74,16 @@ class Endpoints(Group[R_co]):
         return get(paged("endpoints", Endpoint), "/v1/endpoints", query=query)
 
     each = each_of(page)
+
+    @verb
+    def health(
+        self, *, range: str | None = None, limit: int | None = None, cursor: str | None = None
+    ) -> Call[Page[EndpointHealth]]:
+        """One page of the endpoints with how they fared: over 24 hours, or a `range` as `client.stats` takes it."""
+        query = {"range": range, "limit": limit, "cursor": cursor}
+        return get(paged("endpoints", EndpointHealth), "/v1/stats/endpoints", query=query)
+
+    each_health = each_of(health)
 
     @verb
     def change(self, endpoint_id: Id, **fields: Unpack[ChangedFields]) -> Call[Endpoint]:

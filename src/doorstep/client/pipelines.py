@@ -50,14 +50,16 @@ class Pipelines(Group[R_co]):
         return post(one(dict[str, str]), f"{_ENTITY}/retry", pipeline, entity_id, body={"reason": reason})
 
     @verb
-    def approve(self, pipeline: str, entity_id: str) -> Call[Entity]:
-        """Let it through the gate that it waits at."""
-        return post(one(Entity), f"{_ENTITY}/approve", pipeline, entity_id)
+    def approve(self, pipeline: str, entity_id: str, *, gate: str | None = None) -> Call[Entity]:
+        """Let it through the gate that it waits at; refused if that is not the one that is named."""
+        return post(one(Entity), f"{_ENTITY}/approve", pipeline, entity_id, body={"gate": gate})
 
     @verb
-    def reject(self, pipeline: str, entity_id: str, *, reason: str | None = None) -> Call[Entity]:
-        """Send it from the gate that it waits at to the dead letters."""
-        return post(one(Entity), f"{_ENTITY}/reject", pipeline, entity_id, body={"reason": reason})
+    def reject(
+        self, pipeline: str, entity_id: str, *, reason: str | None = None, gate: str | None = None
+    ) -> Call[Entity]:
+        """Send it from the gate that it waits at to the dead letters; refused if that is not the one that is named."""
+        return post(one(Entity), f"{_ENTITY}/reject", pipeline, entity_id, body={"reason": reason, "gate": gate})
 
     @verb
     def delete(self, pipeline: str, entity_id: str) -> Call[None]:

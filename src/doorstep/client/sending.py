@@ -5,11 +5,12 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field, replace
 from datetime import datetime
-from typing import Any, TypeVar
+from typing import Any, Literal, TypeAlias, TypeVar
 from uuid import uuid4
 
-from doorstep.client.answers.accounts import Health, Stats
+from doorstep.client.answers.accounts import Health
 from doorstep.client.answers.events import EventStatus, Receipt, Receipts
+from doorstep.client.answers.stats import Stats
 from doorstep.client.call import JSON, Call, Id, Reader, encoded, get, given, json_of, one, text
 from doorstep.client.errors import DeliveryFailed
 from doorstep.client.steps import Steps
@@ -17,6 +18,7 @@ from doorstep.client.verbs import Group, R_co, flow, verb
 from doorstep.client.waiting import until
 
 T = TypeVar("T")
+Range: TypeAlias = Literal["1h", "6h", "24h", "7d", "30d"]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -105,9 +107,12 @@ class Sending(Group[R_co]):
         return seen
 
     @verb
-    def stats(self) -> Call[Stats]:
-        """How much stands where, now."""
-        return get(one(Stats), "/v1/stats")
+    def stats(self, range: Range | None = None, *, endpoint_id: Id | None = None) -> Call[Stats]:
+        """How much stands where, now; with a `range`, what happened in that time, if wanted to one endpoint alone.
+
+        An endpoint without a range is told of the last 24 hours.
+        """
+        return get(one(Stats), "/v1/stats", query={"range": range, "endpoint_id": endpoint_id})
 
     @verb
     def health(self) -> Call[Health]:

@@ -64,3 +64,5 @@ class Claim(NamedTuple):
     """Others may wait for this one to end."""
     metadata: bytes = b"{}"
     """What the sender said about the event, as JSON; handlers are given it."""
+    trace: str | None = None
+    """The trace that the event is part of; see Event."""

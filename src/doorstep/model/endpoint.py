@@ -8,6 +8,7 @@ from uuid import UUID
 from doorstep.clock import Instant
 from doorstep.model.noun import Noun
 from doorstep.model.retry_policy import RetryPolicy
+from doorstep.model.slo import Slo
 
 
 class EndpointState(StrEnum):
@@ -69,6 +70,8 @@ class Endpoint(Noun, frozen=True, kw_only=True):
     code_map: dict[str, str] = {}
     """Translates a carrier's own codes into ours."""
     circuit: CircuitRules = CircuitRules()
+    slo: Slo | None = None
+    """Its own target, if it has one; else that of its organization counts."""
     envelope: bool = False
     """Deliver `{"type", "timestamp", "data"}` with the payload as data, instead of the payload alone."""
     batch: bool = False

@@ -23,6 +23,10 @@ class Phase(StrEnum):
     """Dead, and nobody touched it for a while: hidden from lists unless asked for."""
 
 
+ENDED = frozenset({Phase.RESTING, Phase.ARCHIVED})
+"""Nothing is owed to what is in one of these; a gate is among them, and is told from the end by its status."""
+
+
 class Entity(Noun, frozen=True, kw_only=True):
     """One thing on its way through a pipeline, as it stands."""
 

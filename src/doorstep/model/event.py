@@ -49,6 +49,8 @@ class Event(Noun, frozen=True, kw_only=True):
     """A small JSON object of the sender's own, kept as given."""
     ordering_key: str | None = None
     """Events of one organization that share it are delivered to each endpoint in the order of their acceptance."""
+    trace: str | None = None
+    """The trace that it is part of, if its sender said so: a W3C `traceparent`, perhaps a blank and a `tracestate`."""
 
 
 class EventView(Noun, frozen=True, kw_only=True):

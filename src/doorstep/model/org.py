@@ -9,6 +9,7 @@ from uuid import UUID
 from doorstep.clock import Instant
 from doorstep.model.noun import Noun
 from doorstep.model.retry_policy import RetryPolicy
+from doorstep.model.slo import Slo
 
 
 class Org(Noun, frozen=True, kw_only=True):
@@ -17,6 +18,7 @@ class Org(Noun, frozen=True, kw_only=True):
     created_at: Instant
     policy: RetryPolicy | None = None
     policy_by_event_type: dict[str, RetryPolicy] = {}
+    slo: Slo | None = None
 
 
 class Role(StrEnum):

@@ -20,6 +20,7 @@ class PostingOptions(Noun, frozen=True, kw_only=True, omit_defaults=True):
     metadata: str | None = None
     """As text, so that it is kept to the last blank; None for an empty object."""
     ordering_key: str | None = None
+    trace: str | None = None
 
 
 class Posting(Noun, frozen=True, kw_only=True):
@@ -65,6 +66,7 @@ def said_in(posting: Posting) -> dict[str, Any]:
         "expires_at": options.expires_at,
         "metadata": b"{}" if options.metadata is None else options.metadata.encode(),
         "ordering_key": options.ordering_key,
+        "trace": options.trace,
     }
 
 

@@ -14,14 +14,14 @@ from doorstep.model.event import Event
 from doorstep.model.ids import uuid7
 from doorstep.model.noun import Noun
 from doorstep.model.submission import Receipt, Submission
-from doorstep.path import facts
+from doorstep.path import facts, spans
 from doorstep.path.coalesce import Coalescer, Weight
 from doorstep.path.directory import Directory
 from doorstep.path.fan_out import fan_out
 from doorstep.path.tuning import Tuning
 from doorstep.policy.payload import check_payload
-from doorstep.stores.store import Store
-from doorstep.telemetry import Telemetry
+from doorstep.stores.protocol.path import PathStore
+from doorstep.telemetry.facts import Telemetry
 
 _BATCH_MAX = Weight(1_000, 16 * 1024 * 1024)
 """What is committed together. Sixteen MiB keep a disk busy for a tenth of a second, in which nobody else can write."""
@@ -51,6 +51,8 @@ class Draft(Noun, frozen=True, kw_only=True):
     metadata: bytes = b"{}"
     ordering_key: str | None = None
     """Events that share it are delivered to each endpoint in the order of their acceptance."""
+    trace: str | None = None
+    """The trace that it is part of, as `tracing.context.incoming` gives it."""
     idempotency_key: str | None = None
     event_id: UUID | None = None
     """For one from the outbox: the id that its sender has been told."""
@@ -66,7 +68,7 @@ class Accepter:
 
     def __init__(
         self,
-        store: Store,
+        store: PathStore,
         directory: Directory,
         clock: Clock,
         tuning: Tuning,
@@ -87,6 +89,11 @@ class Accepter:
             batch_max=_BATCH_MAX,
             queue_max=Weight(tuning.accept_queue_max, tuning.accept_queue_bytes_max),
         )
+
+    @property
+    def waiting(self) -> int:
+        """How many events wait to be stored."""
+        return self._coalescer.waiting.events
 
     async def accept(self, drafts: Sequence[Draft]) -> list[Receipt]:
         """Keep all of these, in one transaction, or none of them; one receipt each.
@@ -122,6 +129,8 @@ class Accepter:
         receipts = await self._store.accept(submissions, self._directory.version, now)
         if self._telemetry.heard:
             self._telemetry.emit_all(facts.accepted(submissions, receipts))
+        if tracing := self._telemetry.tracing:
+            tracing.record(spans.accepted(submissions, receipts, self._clock.now(), tracing))
         self._wake()
         return receipts
 
@@ -136,8 +145,9 @@ class Accepter:
         return submissions
 
     def _submission(self, draft: Draft, now: Instant) -> Submission:
+        event_id, tracing = draft.event_id or self._new_id(now), self._telemetry.tracing
         event = Event(
-            event_id=draft.event_id or self._new_id(now),
+            event_id=event_id,
             org_id=draft.org_id,
             event_type=draft.event_type,
             payload=draft.payload,
@@ -147,6 +157,7 @@ class Accepter:
             expires_at=draft.expires_at,
             metadata=draft.metadata,
             ordering_key=draft.ordering_key,
+            trace=tracing.begin(event_id) if tracing and draft.trace is None else draft.trace,
         )
         deliveries = fan_out(event, draft.endpoint_ids, draft.departed, self._directory, partial(self._new_id, now))
         if draft.idempotency_key is None:

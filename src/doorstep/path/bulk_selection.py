@@ -11,7 +11,7 @@ from doorstep.model.bulk import Bulk, Selection
 from doorstep.model.delivery import Delivery
 from doorstep.model.listing import Count, EventFilter, Letters, Page, Queue
 from doorstep.path.tuning import Tuning
-from doorstep.stores.store import Store
+from doorstep.stores.protocol.lists import ListStore
 
 _PAGE = 1_000
 _PAGES_MAX = 100
@@ -21,7 +21,7 @@ _PAGES_MAX = 100
 class Chooser:
     """Finds what is selected, as it stands now."""
 
-    def __init__(self, store: Store, clock: Clock, tuning: Tuning) -> None:
+    def __init__(self, store: ListStore, clock: Clock, tuning: Tuning) -> None:
         self._store = store
         self._clock = clock
         self._archive_after = round(tuning.archive_after_days * DAY)

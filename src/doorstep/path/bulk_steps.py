@@ -27,7 +27,7 @@ from doorstep.path.bulk_selection import Chooser, before_start
 from doorstep.path.bulk_walk import Walker
 from doorstep.path.replay import Replayer
 from doorstep.stores.store import Store
-from doorstep.telemetry import Telemetry
+from doorstep.telemetry.facts import Telemetry
 
 _STEP_MAX = 25
 """How many deliveries one transaction acts upon. A fresh event waits twice for SQLite's only writer, to be kept and to

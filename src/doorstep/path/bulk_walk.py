@@ -18,7 +18,7 @@ from doorstep.model.delivery import Delivery, DeliveryState
 from doorstep.model.listing import Page
 from doorstep.path.bulk_places import Places
 from doorstep.path.bulk_selection import Chooser, before_start
-from doorstep.stores.store import Store
+from doorstep.stores.protocol.bulk import BulkStore
 
 _SEARCH_PAGES = (200, 200)
 """How far one step looks for a delivery that has a place, past those of endpoints that have enough."""
@@ -27,7 +27,7 @@ Chosen = tuple[UUID, ...]
 
 
 class Walker:
-    def __init__(self, store: Store, chooser: Chooser) -> None:
+    def __init__(self, store: BulkStore, chooser: Chooser) -> None:
         self._store = store
         self._chooser = chooser
         self._places: dict[UUID, Places] = {}

@@ -16,7 +16,7 @@ from doorstep.model.act import AuditLine
 from doorstep.model.circuit import Circuit
 from doorstep.model.endpoint import Endpoint, EndpointState
 from doorstep.stores.store import Store
-from doorstep.telemetry import CircuitTransition, Telemetry
+from doorstep.telemetry.facts import CircuitTransition, Telemetry
 
 RACES_MAX = 10
 """Each lost race means that somebody else got on; more than this in a row would be a bug."""

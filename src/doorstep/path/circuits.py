@@ -23,7 +23,7 @@ from doorstep.path.directory import Directory
 from doorstep.path.tuning import Tuning
 from doorstep.policy import circuit as rules
 from doorstep.stores.store import Store
-from doorstep.telemetry import EndpointDisabled, Telemetry
+from doorstep.telemetry.facts import EndpointDisabled, Telemetry
 
 _PROBE_SLACK_SECONDS = 5
 _ACTOR = "doorstep"

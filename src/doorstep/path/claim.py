@@ -23,7 +23,7 @@ from doorstep.policy.circuit import allowance, probing
 from doorstep.policy.classification import DELETED_WHILE_WAITING
 from doorstep.policy.fairness import Demand, byte_shares, shares
 from doorstep.stores.store import Store
-from doorstep.telemetry import Telemetry
+from doorstep.telemetry.facts import Telemetry
 
 _FORCED_MAX = 64
 _BURY_BATCH = 1_000

@@ -60,6 +60,11 @@ class Coalescer(Generic[T, R]):
         self._queued = _NOTHING
         self._task: asyncio.Task[None] | None = None
 
+    @property
+    def waiting(self) -> Weight:
+        """What has come and is in no batch yet."""
+        return self._queued
+
     async def submit(self, item: T) -> R:
         """The result for this item, once the batch that holds it has been written."""
         weight = self._weigh(item)

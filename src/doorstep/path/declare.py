@@ -91,7 +91,10 @@ def _marked(endpoint: Endpoint, form: EndpointForm, terms: Terms) -> Endpoint:
 
 def _digest(form: EndpointForm, standard: RetryPolicy) -> str:
     """The same for the same declaration, in every process; another one if a policy that it names has changed."""
-    content = msgspec.json.encode(_with_policies(form, standard), order="sorted")
+    said = msgspec.to_builtins(_with_policies(form, standard))
+    if form.slo is None:
+        del said["slo"]  # so that what was declared before there were targets is still the same
+    content = msgspec.json.encode(said, order="sorted")
     return hashlib.sha256(content).hexdigest()[:_DIGEST_CHARS]
 
 

@@ -37,7 +37,8 @@ from doorstep.policy.classification import (
 )
 from doorstep.policy.retry import Random, settlement_for
 from doorstep.stores.store import Store
-from doorstep.telemetry import Notice, Telemetry
+from doorstep.telemetry.facts import Notice, Telemetry
+from doorstep.telemetry.scrubbing import said_by
 from doorstep.wire.transport import Transmission, Transport
 
 _UNSETTLED_MAX = 5_000
@@ -99,7 +100,7 @@ class Deliverer:
             self._begin(claims)
 
     def _begin(self, claims: Sequence[Claim]) -> None:
-        now = self._clock.now()
+        now, tracing = self._clock.now(), self._telemetry.tracing
         to_urls: list[Transmission] = []
         to_handlers: list[Transmission] = []
         for claim in claims:
@@ -109,7 +110,7 @@ class Deliverer:
                 self.hand.let_go([claim])
             else:
                 self.under_way[claim.key, claim.token] = claim
-                (to_urls if profile.endpoint.url else to_handlers).append(prepare(claim, profile, now))
+                (to_urls if profile.endpoint.url else to_handlers).append(prepare(claim, profile, now, tracing))
         if to_urls:
             self._http.start(to_urls)
         if to_handlers:
@@ -170,7 +171,7 @@ class Deliverer:
         try:
             return [self._decide(claim, reply)]
         except Exception as error:  # noqa: BLE001  the other replies of the batch must not be lost with it
-            message = f"a reply could not be judged: {type(error).__name__}: {error}"
+            message = f"a reply could not be judged: {said_by(error)}"
             fields: dict[str, object] = {"delivery_id": str(claim.delivery_id)}
             self._telemetry.emit(Notice(at=reply.finished_at, level="error", message=message, fields=fields))
             return []

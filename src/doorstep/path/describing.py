@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+import inspect
 from collections.abc import Mapping, Sequence
 from typing import Any, TypedDict
 from uuid import UUID
 
-from doorstep.errors import InvalidInput
+from doorstep.errors import ConfigError, InvalidInput
 from doorstep.model.endpoint import CircuitRules
+from doorstep.model.slo import Slo
 from doorstep.path.enrol import EndpointForm, PolicyForm
 
 
@@ -25,6 +27,8 @@ class HandlerFields(TypedDict, total=False):
     code_map: Mapping[str, str] | None
     """Translates a carrier's own codes into ours."""
     circuit: CircuitRules | None
+    slo: Slo | None
+    """What share of its deliveries is to arrive, and how soon."""
     batch: bool
     """What it takes are batches; see `Doorstep.batch`."""
 
@@ -62,6 +66,26 @@ def check_event_types(event_types: Sequence[object]) -> None:
     for event_type in event_types:
         if not isinstance(event_type, str):
             raise InvalidInput("event_types", f"must be text such as 'order.*', got {event_type!r}")
+
+
+def check_function(what: str, function: Any) -> None:
+    """ConfigError for what could only fail at each call, or would seem to succeed and have done nothing."""
+    if not callable(function):
+        raise ConfigError(f"{what} must be a function, got {function!r:.100}")
+    if any(map(_is_generator, (function, getattr(type(function), "__call__", None)))):  # noqa: B004
+        raise ConfigError(f"{what} has a yield in it, so that a call would run nothing of it; return instead")
+    try:
+        signature = inspect.signature(function)
+    except ValueError:  # some that are written in C have none
+        return
+    try:
+        signature.bind(None)
+    except TypeError:
+        raise ConfigError(f"{what} must take one argument, got {signature}") from None
+
+
+def _is_generator(function: object) -> bool:
+    return inspect.isgeneratorfunction(function) or inspect.isasyncgenfunction(function)
 
 
 def _kept(value: object) -> Any:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Collection
 from uuid import UUID
 
 import msgspec
@@ -77,6 +78,14 @@ class Directory:
 
     def endpoint(self, endpoint_id: UUID) -> Endpoint | None:
         return self._endpoints.get(endpoint_id)
+
+    @property
+    def endpoints(self) -> Collection[Endpoint]:
+        """All that are not deleted."""
+        return self._endpoints.values()
+
+    def org(self, org_id: UUID) -> Org | None:
+        return self._orgs.get(org_id)
 
     def profile(self, endpoint_id: UUID, now: Instant) -> Profile | None:
         profile = self._profiles.get(endpoint_id)

@@ -13,6 +13,8 @@ import msgspec
 from doorstep.clock import Instant, from_datetime
 from doorstep.errors import InvalidInput
 from doorstep.path.accept import Draft
+from doorstep.telemetry.tracing.context import incoming
+from doorstep.telemetry.tracing.program import current
 
 When = datetime | Instant
 """A datetime with a time zone, or an instant."""
@@ -32,6 +34,9 @@ class Options(TypedDict, total=False):
     """Events that share it are delivered to each endpoint in the order of their acceptance."""
     idempotency_key: str | None
     correlation_id: str | None
+    traceparent: str | None
+    """The W3C trace context that the event belongs to; left out, the current one of OpenTelemetry, if there is one."""
+    tracestate: str | None
 
 
 def draft_of(event_type: str, payload: object, default_org: UUID, options: Options) -> Draft:
@@ -48,11 +53,24 @@ def draft_of(event_type: str, payload: object, default_org: UUID, options: Optio
         metadata=_json("metadata", options.get("metadata", b"{}")),
         ordering_key=options.get("ordering_key"),
         idempotency_key=options.get("idempotency_key"),
+        trace=_trace(options),
     )
 
 
 def new_correlation_id() -> str:
     return secrets.token_hex(16)
+
+
+def _trace(options: Options) -> str | None:
+    given = options.get("traceparent")
+    if given is None:
+        return current()
+    trace = incoming(given, options.get("tracestate"))
+    if trace is None:
+        raise InvalidInput(
+            "traceparent", "must be a W3C traceparent: 00-<32 hex digits>-<16 hex digits>-<2 hex digits>"
+        )
+    return trace
 
 
 def _json(field: str, value: object) -> bytes:

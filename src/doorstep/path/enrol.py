@@ -14,6 +14,7 @@ from doorstep.errors import InvalidInput
 from doorstep.model.endpoint import CircuitRules, Endpoint, SigningSecret
 from doorstep.model.noun import Noun
 from doorstep.model.retry_policy import RetryPolicy
+from doorstep.model.slo import Slo
 from doorstep.path.directory import seal_headers, seal_secret, unseal_headers
 from doorstep.policy.retry import BUILT_IN, named
 from doorstep.sealing import Sealer
@@ -64,6 +65,8 @@ class EndpointForm(Noun, frozen=True, kw_only=True):
     give_up_on: tuple[str, ...] = ()
     code_map: Mapping[str, str] = {}
     circuit: CircuitRules = CircuitRules()
+    slo: Slo | None = None
+    """Its own target (model/slo.py); without one that of its organization counts."""
     envelope: bool = False
     """Deliver `{"type", "timestamp", "data"}` with the payload as data, instead of the payload alone."""
     batch: bool = False
@@ -145,6 +148,7 @@ def _described(form: EndpointForm, endpoint_id: UUID, terms: Terms) -> dict[str,
         "give_up_on": form.give_up_on,
         "code_map": dict(form.code_map),
         "circuit": form.circuit,
+        "slo": form.slo,
         "envelope": form.envelope,
         "batch": form.batch,
     }
@@ -252,6 +256,14 @@ def _check_numbers(form: EndpointForm, timeout_seconds_max: float) -> None:
     _bounded("circuit.failures_max", form.circuit.failures_max, 1, 1_000_000)
     _bounded("circuit.open_seconds", form.circuit.open_seconds, 1, 86_400)
     _bounded("circuit.disable_after_seconds", form.circuit.disable_after_seconds, 60, 365 * 86_400)
+    if form.slo is not None:
+        check_slo(form.slo, "slo.")
+
+
+def check_slo(slo: Slo, where: str = "") -> None:
+    """Refuse a target that leaves no budget at all, or that nothing could miss."""
+    _bounded(f"{where}success", slo.success, 0.5, 0.99999)
+    _bounded(f"{where}p95_seconds", slo.p95_seconds, 0.001, 259_200)
 
 
 def _bounded(field: str, value: float | None, low: float, high: float) -> None:

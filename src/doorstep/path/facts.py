@@ -11,7 +11,7 @@ from doorstep.model.event import EventStatus
 from doorstep.model.move import Moved
 from doorstep.model.settlement import Settled, Settlement, StatusChange
 from doorstep.model.submission import Receipt, Submission, Verdict
-from doorstep.telemetry import DeliveryFailure, DeliveryTransition, Fact, LateSettle, StatusTransition
+from doorstep.telemetry.facts import DeliveryFailure, DeliveryTransition, Fact, LateSettle, StatusTransition
 
 
 def accepted(submissions: Sequence[Submission], receipts: Sequence[Receipt]) -> Iterator[Fact]:

@@ -16,9 +16,10 @@ from doorstep.errors import DoorstepError, InvalidInput, Overloaded, StoreError
 from doorstep.model.endpoint import EndpointState
 from doorstep.model.posting import Posting, said_in
 from doorstep.path.accept import Accepter, Draft
-from doorstep.stores.store import Store
+from doorstep.stores.store import Store, Task
 from doorstep.stores.text import storable
-from doorstep.telemetry import Notice, Telemetry
+from doorstep.telemetry.facts import Notice, Telemetry
+from doorstep.telemetry.scrubbing import said_by
 
 _BATCH_MAX = 500
 HOLD_SECONDS = 3.0
@@ -67,7 +68,7 @@ class Forward:
         """Let the others forward, if it has been us."""
         if self._held_until:
             self._held_until = 0
-            await self._store.leave_outbox(self._name)
+            await self._store.leave(Task.OUTBOX, self._name)
 
     # -- one at a time -------------------------------------------------------------------------------------
 
@@ -81,7 +82,7 @@ class Forward:
         now = self._clock.now()
         if self._held_until - now < seconds(HOLD_SECONDS / 2):
             until = now + seconds(HOLD_SECONDS)
-            self._held_until = until if await self._store.hold_outbox(self._name, now, until) else 0
+            self._held_until = until if await self._store.hold(Task.OUTBOX, self._name, now, until) else 0
         return bool(self._held_until)
 
     # -- accepting -----------------------------------------------------------------------------------------
@@ -126,7 +127,7 @@ class Forward:
 
     async def _set_aside(self, posting: Posting, error: Exception) -> None:
         now = self._clock.now()
-        reason = str(error) if isinstance(error, DoorstepError) else f"{type(error).__name__}: {error}"
+        reason = str(error) if isinstance(error, DoorstepError) else said_by(error)
         await self._store.set_aside(posting.event_id, storable(reason), now)
         fields: dict[str, object] = {"event_id": posting.event_id, "org_id": posting.org_id, "reason": reason}
         message = "an event in the outbox can never be accepted and was set aside"

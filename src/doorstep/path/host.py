@@ -10,7 +10,7 @@ from doorstep.path.directory import Directory
 from doorstep.path.drafting import Options
 from doorstep.path.tuning import Tuning
 from doorstep.stores.store import Store
-from doorstep.telemetry import Telemetry
+from doorstep.telemetry.facts import Telemetry
 
 T = TypeVar("T")
 Work = Callable[[], Coroutine[Any, Any, T]]

@@ -10,6 +10,7 @@ from doorstep import keys
 from doorstep.clock import Clock, Instant, seconds
 from doorstep.errors import Conflict, InvalidInput, Overloaded
 from doorstep.model.act import AuditLine
+from doorstep.model.channel import OPERATIONS_ORG
 from doorstep.model.ids import uuid7
 from doorstep.model.org import ApiKey, Org, Role
 from doorstep.stores.revoking import named_key
@@ -91,7 +92,8 @@ class Keyring:
         return await self._store.keys(org_id)
 
     async def orgs(self) -> list[Org]:
-        return await self._store.orgs()
+        """All but the reserved one, which is nobody's."""
+        return [org for org in await self._store.orgs() if org.org_id != OPERATIONS_ORG]
 
     # -- changing ------------------------------------------------------------------------------------------
 

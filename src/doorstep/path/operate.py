@@ -21,7 +21,7 @@ from doorstep.policy.classification import DELETED_WHILE_WAITING
 from doorstep.policy.payload import check_payload
 from doorstep.stores.store import Store
 from doorstep.stores.text import check_storable
-from doorstep.telemetry import Telemetry
+from doorstep.telemetry.facts import Telemetry
 
 _BURY_BATCH = 1_000
 _DRAIN_MIN, _DRAIN_MAX = 0.001, 100_000.0

@@ -11,13 +11,13 @@ from doorstep.errors import InvalidInput
 from doorstep.model.ids import uuid7
 from doorstep.model.posting import Posted, Posting, PostingOptions
 from doorstep.path.accept import Draft, check
-from doorstep.stores.store import Store
+from doorstep.stores.protocol.outbox import OutboxStore
 
 
 def post(
     draft: Draft,
     connection: object,
-    store: Store,
+    store: OutboxStore,
     now: Instant,
     payload_bytes_max: int,
     wake: Callable[[], None],
@@ -49,6 +49,7 @@ def posting_of(draft: Draft, event_id: UUID, now: Instant) -> Posting:
             expires_at=draft.expires_at,
             metadata=None if draft.metadata == b"{}" else draft.metadata.decode(),
             ordering_key=draft.ordering_key,
+            trace=draft.trace,
         ),
     )
 

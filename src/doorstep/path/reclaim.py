@@ -15,12 +15,12 @@ from doorstep.path.directory import Directory
 from doorstep.path.settle import Settler
 from doorstep.policy.classification import lost_worker, without_try
 from doorstep.policy.retry import Random, settlement_for
-from doorstep.stores.store import Store
+from doorstep.stores.protocol.path import PathStore
 
 _BATCH_MAX = 500
 
 
-async def reclaim(store: Store, directory: Directory, settler: Settler, clock: Clock, random: Random) -> int:
+async def reclaim(store: PathStore, directory: Directory, settler: Settler, clock: Clock, random: Random) -> int:
     """Settle claims whose lease has ended, on behalf of their workers; returns how many there were."""
     now = clock.now()
     claims = await store.expired(now, _BATCH_MAX)

@@ -9,14 +9,16 @@ import asyncio
 from collections.abc import Callable, Sequence
 from uuid import UUID
 
-from doorstep.clock import Clock
+from msgspec.structs import replace
+
+from doorstep.clock import Clock, Instant
 from doorstep.errors import StoreError
 from doorstep.model.claim import Claim
 from doorstep.model.settlement import Settlement
-from doorstep.path import facts
+from doorstep.path import facts, spans
 from doorstep.path.circuits import CircuitKeeper
-from doorstep.stores.store import Store
-from doorstep.telemetry import Telemetry
+from doorstep.stores.protocol.path import PathStore
+from doorstep.telemetry.facts import Telemetry
 
 _BATCH_MAX = 1_000
 
@@ -28,7 +30,7 @@ class Settler:
 
     def __init__(
         self,
-        store: Store,
+        store: PathStore,
         circuits: CircuitKeeper,
         clock: Clock,
         telemetry: Telemetry,
@@ -106,9 +108,12 @@ class Settler:
     async def _write(self, batch: Sequence[Settlement]) -> Sequence[Settlement]:
         """Settle; returns those that were not too late."""
         now = self._clock.now()
+        batch = [_due_from(one, now) for one in batch]
         result = await self._store.settle(batch, now)
         if self._telemetry.heard:
             self._telemetry.emit_all(facts.settled(batch, result, now))
+        if tracing := self._telemetry.tracing:
+            tracing.record(spans.settled(batch, result, tracing))
         if any(one.due_at is not None or one.claim.ordering_key is not None for one in batch):
             self._wake_dispatcher()  # a retry, or the next with this key, may be due sooner than it would look again
         late = {(claim.delivery_id, claim.token) for claim in result.late}
@@ -127,3 +132,11 @@ class Settler:
         self._telemetry.emit_all(facts.released(released, now))
         if released:
             self._wake_dispatcher()  # they are due, and whoever looked a moment ago did not see them
+
+
+def _due_from(settlement: Settlement, now: Instant) -> Settlement:
+    """Due at the earliest when it is written: a round of claiming that began before that would find it due, and its
+    line in the history would tell an earlier time than this one."""
+    if settlement.due_at is None or settlement.due_at >= now:
+        return settlement
+    return replace(settlement, due_at=now)

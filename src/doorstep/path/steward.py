@@ -19,7 +19,7 @@ from doorstep.path.change import living
 from doorstep.path.operate import Operator
 from doorstep.path.replay import Replayer
 from doorstep.stores.store import Store
-from doorstep.telemetry import Telemetry
+from doorstep.telemetry.facts import Telemetry
 
 T = TypeVar("T")
 TEST_EVENT = "doorstep.test"

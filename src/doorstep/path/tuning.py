@@ -38,6 +38,8 @@ class Tuning(Noun, frozen=True, kw_only=True):
     inbox_retention_days: float = 30
     audit_retention_days: float = 365
     entity_retention_days: float = 365
+    minutes_retention_days: float = 2
+    hours_retention_days: float = 400
     archive_after_days: float = 7
     revive_after_seconds: float = 5
     """An operator's retry of a dead letter is due this much later."""

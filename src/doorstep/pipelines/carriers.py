@@ -45,6 +45,12 @@ class Carriers:
             return Trouble(_LOST, "permanent", "LOST", 0)
         return _trouble(next((one for one in carrying if one.state in DEAD_STATES), carrying[-1]))
 
+    async def setback_of(self, entity: Entity) -> Trouble | None:
+        """Why the last try of its stage failed, while it waits for the next; None if none failed, or one has begun."""
+        carrying = await self._deliveries_of(entity)
+        waiting = (one for one in carrying if one.state is DeliveryState.PENDING and one.code is not None)
+        return next(map(_trouble_of, waiting), None)
+
     async def _deliveries_of(self, entity: Entity) -> list[Delivery]:
         if entity.event_id is None:
             return []
@@ -59,7 +65,11 @@ def _is_of(pipeline: str, endpoint: Endpoint) -> bool:
 
 def _trouble(delivery: Delivery) -> Trouble:
     if delivery.state in DEAD_STATES:
-        reason = delivery.reason or delivery.code or _LOST
-        return Trouble(reason, delivery.category, delivery.code, delivery.attempt)
+        return _trouble_of(delivery)
     words = _WORDS.get(delivery.state, _LOST)
     return Trouble(words, "permanent", delivery.state.value.upper(), delivery.attempt)
+
+
+def _trouble_of(delivery: Delivery) -> Trouble:
+    """What the delivery itself says about its last failure."""
+    return Trouble(delivery.reason or delivery.code or _LOST, delivery.category, delivery.code, delivery.attempt)

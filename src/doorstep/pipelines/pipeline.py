@@ -8,7 +8,7 @@ from uuid import UUID
 
 from doorstep.clock import DAY
 from doorstep.errors import ConfigError
-from doorstep.path.describing import HandlerFields, form_from
+from doorstep.path.describing import HandlerFields, check_function, form_from
 from doorstep.path.enrol import EndpointForm, PolicyForm
 from doorstep.path.host import Host
 from doorstep.pipelines.plan import NEVER_OPENS, Gate, Plan, Stage
@@ -78,6 +78,7 @@ class Pipeline(Verbs, Starting):
         stage = self.plan.stage(name)
 
         def declare_stage(function: F) -> F:
+            check_function(f"stage {name!r} of pipeline {self.name!r}", function)
             if name in self._functions:
                 raise ConfigError(f"stage {name!r} of pipeline {self.name!r} has two functions; it needs one")
             self._functions[name] = function

@@ -21,13 +21,14 @@ from msgspec.structs import replace
 from doorstep.errors import InvalidInput, NotFound, Permanent, StoreError, StoreUnavailable, Transient
 from doorstep.model.entity import Entity
 from doorstep.model.ids import uuid7
-from doorstep.model.outcome import Category
+from doorstep.model.outcome import Failure, Reply
 from doorstep.path.host import Host, Stay
 from doorstep.pipelines import moves
 from doorstep.pipelines.moves import Trouble
 from doorstep.pipelines.plan import Plan, Stage
 from doorstep.pipelines.quotations import quotations
 from doorstep.pipelines.writing import write
+from doorstep.policy.classification import classify
 from doorstep.policy.payload import check_payload
 from doorstep.wire.handler_replies import failure_of, hide
 from doorstep.wire.received import Handler, Received
@@ -144,10 +145,17 @@ class StageRun:
 
     async def fail(self, entity: Entity, received: Received, error: BaseException) -> None:
         """Say on the entity what went wrong. If that cannot be written, the try has failed all the same."""
-        failure = failure_of(error, received.payload)
-        category = failure.category or Category.TRANSIENT
-        trouble = Trouble(failure.message or failure.code, category.value, failure.code, received.attempt)
+        trouble = self._trouble(failure_of(error, received.payload), received)
         await write(self.host, moves.failed(self._plan, entity, self._stage, trouble, self.host.clock.now()))
+
+    def _trouble(self, failure: Failure, received: Received) -> Trouble:
+        """As the delivery will have it: its endpoint translates codes, and may have wishes of its own."""
+        endpoint = self.host.directory.endpoint(received.endpoint_id)
+        if endpoint is None:
+            return Trouble(failure.message or failure.code, failure.category, failure.code, received.attempt)
+        now = self.host.clock.now()
+        outcome = classify(Reply(started_at=now, finished_at=now, failure=failure), endpoint)
+        return Trouble(outcome.reason, outcome.category, outcome.code, received.attempt)
 
     def copy(self, entity: Entity) -> Entity:
         """For the function to keep: what it does to the data must not get into what is written if it fails."""

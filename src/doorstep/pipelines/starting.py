@@ -19,6 +19,7 @@ from doorstep.pipelines import moves
 from doorstep.pipelines.attached import Attached
 from doorstep.pipelines.moves import Turn
 from doorstep.pipelines.stage_handler import checked_data, waiting_for_the_store
+from doorstep.stores.foreign import Omitted
 from doorstep.wire.received import Received
 
 _ENTITY_ID = re.compile(r"[A-Za-z0-9][A-Za-z0-9._:~@-]{0,127}")
@@ -38,7 +39,7 @@ class Starting(Attached):
     """A part of class Pipeline."""
 
     async def start(
-        self, data: Mapping[str, Any], entity_id: str | UUID | None = None, *, connection: Any = None
+        self, data: Mapping[str, Any], entity_id: str | UUID | None = None, *, connection: object = Omitted.CONNECTION
     ) -> Entity:
         """A new entity. When this returns, it is on stable storage, and its first stage is on its way.
 
@@ -46,10 +47,10 @@ class Starting(Attached):
 
         With a `connection` (or session) of the program's own it exists if and only if that transaction commits, and
         can be read a moment later; its event is the one that brings it. Whether its id is free is seen only then: if it
-        is not, that event is a dead letter with the code CONFLICT.
+        is not, that event is a dead letter with the code CONFLICT. None is no connection, and refused.
         """
         turn = self._started(data, entity_id)
-        if connection is not None:
+        if connection is not Omitted.CONNECTION:
             posted = self._post_on(connection, turn.entity)
             return _brought_by(turn, await posted if inspect.isawaitable(posted) else posted)
         if (entity := await self._write(turn)) is None:
@@ -57,10 +58,10 @@ class Starting(Attached):
         return entity
 
     def start_sync(
-        self, data: Mapping[str, Any], entity_id: str | UUID | None = None, *, connection: Any = None
+        self, data: Mapping[str, Any], entity_id: str | UUID | None = None, *, connection: object = Omitted.CONNECTION
     ) -> Entity:
         """`start` for programs without an event loop; with a blocking connection it only inserts a row there."""
-        if connection is None:
+        if connection is Omitted.CONNECTION:
             return self._opened.wait(lambda: self.start(data, entity_id))
         turn = self._started(data, entity_id)
         posted = self._post_on(connection, turn.entity)
@@ -97,7 +98,7 @@ class Starting(Attached):
         kept = checked_data(data, self._opened.tuning.payload_bytes_max)
         return moves.started(self.plan, self._org_id, given, kept, now, uuid7(now), arrival)
 
-    def _post_on(self, connection: Any, entity: Entity) -> Any:
+    def _post_on(self, connection: object, entity: Entity) -> Any:
         payload = {"entity_id": entity.entity_id, "data": entity.data}
         return self._opened.send(self.arrival, payload, org_id=self._org_id, connection=connection)
 

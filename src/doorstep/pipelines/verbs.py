@@ -49,20 +49,25 @@ class Verbs(Attached):
 
     # -- what people do ------------------------------------------------------------------------------------
 
-    async def approve(self, entity_id: EntityId, actor: str) -> Entity:
-        """Let it through its gate; audited. Conflict if it does not wait at one."""
+    async def approve(self, entity_id: EntityId, actor: str, *, gate: str | None = None) -> Entity:
+        """Let it through its gate; audited. Conflict if it does not wait at one, or not at this.
+
+        A decision is about one gate: that which is named, else that at which the entity is when this is called.
+        """
+        gate = gate or (await self._kept(entity_id)).status
 
         def approved(entity: Entity, now: Instant) -> Turn:
-            self._check_gate(entity)
+            self._check_gate(entity, gate)
             return moves.approved(self.plan, entity, actor, now, uuid7(now))
 
         return await self._change(entity_id, approved)
 
-    async def reject(self, entity_id: EntityId, actor: str, reason: str = "") -> Entity:
-        """Send it from its gate to the dead letters; audited. Conflict if it does not wait at one."""
+    async def reject(self, entity_id: EntityId, actor: str, reason: str = "", *, gate: str | None = None) -> Entity:
+        """Send it from its gate to the dead letters; audited. Conflict if it does not wait at one, or not at this."""
+        gate = gate or (await self._kept(entity_id)).status
 
         def rejected(entity: Entity, now: Instant) -> Turn:
-            self._check_gate(entity)
+            self._check_gate(entity, gate)
             return moves.rejected(self.plan, entity, actor, reason, now)
 
         return await self._change(entity_id, rejected)
@@ -117,10 +122,13 @@ class Verbs(Attached):
         host, name = self._opened, _text(entity_id)
         return await host.at_home(lambda: host.store.entity(self._org_id, self.name, name))
 
-    def _check_gate(self, entity: Entity) -> None:
+    def _check_gate(self, entity: Entity, gate: str) -> None:
+        """Of two who decide at once, the second must not decide about a gate further on, which he never saw."""
         if entity.status not in self.plan.gates:
             gates = ", ".join(sorted(self.plan.gates)) or "a gate, and this pipeline has none"
             raise Conflict(f"{self.name} {entity.entity_id} is {entity.status}; a decision is possible only at {gates}")
+        if entity.status != gate:
+            raise Conflict(f"{self.name} {entity.entity_id} is {entity.status}, not {gate}; look at it again")
 
     def _filter(self, status: str | None, archived: bool) -> EntityFilter:
         dead_before = self.dead_before(self._opened.clock.now())

@@ -7,8 +7,8 @@ from msgspec.structs import replace
 from doorstep.model.entity import Entity
 from doorstep.path.host import Host
 from doorstep.pipelines.moves import Turn
-from doorstep.stores.store import Store
-from doorstep.telemetry import EntityTransition, Telemetry
+from doorstep.stores.protocol.entities import EntityStore
+from doorstep.telemetry.facts import EntityTransition, Telemetry
 
 
 async def write(host: Host, turn: Turn) -> Entity | None:
@@ -19,7 +19,7 @@ async def write(host: Host, turn: Turn) -> Entity | None:
     return written
 
 
-async def keep(store: Store, telemetry: Telemetry, turn: Turn) -> Entity | None:
+async def keep(store: EntityStore, telemetry: Telemetry, turn: Turn) -> Entity | None:
     """The entity as it is kept now, all of its turn in one transaction; None if somebody else was faster."""
     entity, change, posted, line = turn
     if not await store.put_entity(entity, entity.version, change, posted, line):

@@ -20,6 +20,11 @@ def most_specific(patterns: Iterable[str], event_type: str) -> str | None:
     return max(fitting, key=lambda pattern: (not pattern.endswith("*"), len(pattern)), default=None)
 
 
+def subscribes(endpoint: Endpoint, event_type: str) -> bool:
+    """Whether it asked for this type by name or by a pattern that says something; a bare `*` does not."""
+    return any(pattern != "*" and matches(pattern, event_type) for pattern in endpoint.event_types)
+
+
 class RouteTable:
     """The answers of `matches` for one picture of the endpoints, remembered: senders repeat their event types.
 

@@ -8,7 +8,7 @@ from uuid import UUID
 from doorstep.clock import SECOND, Clock, Instant, seconds
 from doorstep.model.bulk import Bulk, BulkState
 from doorstep.path.bulk_steps import BulkStepper
-from doorstep.stores.store import Store
+from doorstep.stores.protocol.bulk import BulkStore
 
 _IDLE_SECONDS = 1.0
 """How long an operation that another process was asked for may wait to be seen by this one."""
@@ -20,7 +20,7 @@ _Turn = tuple[Instant, BulkState]
 class BulkRunner:
     name = "bulk runner"
 
-    def __init__(self, store: Store, stepper: BulkStepper, clock: Clock) -> None:
+    def __init__(self, store: BulkStore, stepper: BulkStepper, clock: Clock) -> None:
         self._store = store
         self._stepper = stepper
         self._clock = clock

@@ -12,8 +12,8 @@ from doorstep.model.outcome import Code
 from doorstep.path import facts
 from doorstep.path.tuning import Tuning
 from doorstep.policy.classification import EXPIRED_WHILE_WAITING
-from doorstep.stores.store import Cleaned, Store
-from doorstep.telemetry import Notice, Telemetry
+from doorstep.stores.protocol.house import Cleaned, HouseStore
+from doorstep.telemetry.facts import Notice, Telemetry
 
 _EVERY_SECONDS = 60.0
 _BATCH_MAX = 500
@@ -27,7 +27,7 @@ In between only what expired since the last look is, because what was delivered 
 class Cleaner:
     name = "cleaner"
 
-    def __init__(self, store: Store, clock: Clock, tuning: Tuning, telemetry: Telemetry) -> None:
+    def __init__(self, store: HouseStore, clock: Clock, tuning: Tuning, telemetry: Telemetry) -> None:
         self._store = store
         self._clock = clock
         self._tuning = tuning

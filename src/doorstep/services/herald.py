@@ -17,7 +17,7 @@ from doorstep.model.dead_letter import DeadLetter
 from doorstep.model.delivery import DeliveryState
 from doorstep.path.directory import Directory
 from doorstep.stores.store import Store
-from doorstep.telemetry import DeliveryTransition, Fact, Notice, Telemetry
+from doorstep.telemetry.facts import DeliveryTransition, Fact, Notice, Telemetry
 from doorstep.wire.daemon_threads import DaemonThreads
 
 Mourner = Callable[[DeadLetter], object] | Callable[[DeadLetter], Awaitable[object]]
@@ -113,7 +113,7 @@ class Herald:
             else:
                 await self._in_thread(lambda: mourner(letter))
         except BaseException as error:  # noqa: BLE001
-            return f"{type(error).__name__}: {error}"
+            return f"it raised {type(error).__name__}"  # its text may quote the dead letter
         return None
 
     async def _in_thread(self, call: Callable[[], object]) -> None:

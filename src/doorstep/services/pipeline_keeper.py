@@ -1,7 +1,7 @@
-"""The PipelineKeeper: ends entities whose stage nobody will try any more, archives those that nobody touched, and
-removes those that were complete or archived for as long as they are kept.
+"""The PipelineKeeper: ends entities whose stage nobody will try any more, says of others that their stage failed where
+that could not say so itself, and archives those that nobody touched.
 
-It is told at once what dies in its own process. What dies elsewhere, or while nobody listened, it finds by going
+It is told at once what fails and dies in its own process. What dies elsewhere, or while nobody listened, it finds by going
 through the running entities, a window at a time, over and over.
 """
 
@@ -10,19 +10,23 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
+from typing import TypeGuard
 from uuid import UUID
 
-from doorstep.clock import DAY, SECOND, Clock, Instant, seconds
+from doorstep.clock import SECOND, Clock, Instant, seconds
 from doorstep.errors import StoreError
 from doorstep.model.delivery import DeliveryState
 from doorstep.model.entity import Entity
-from doorstep.path.tuning import Tuning
+from doorstep.model.outcome import Code
 from doorstep.pipelines import moves
 from doorstep.pipelines.carriers import Carriers
+from doorstep.pipelines.moves import Turn
 from doorstep.pipelines.pipeline import Pipeline
+from doorstep.pipelines.plan import Plan
 from doorstep.pipelines.writing import keep
 from doorstep.stores.store import Store
-from doorstep.telemetry import DeliveryTransition, Fact, Notice, Telemetry
+from doorstep.telemetry.facts import DeliveryFailure, DeliveryTransition, Fact, Notice, Telemetry
+from doorstep.telemetry.scrubbing import said_by
 
 _SWEEP_EVERY_SECONDS = 10.0
 """Between two walks through the running entities of a pipeline."""
@@ -31,29 +35,28 @@ _WINDOW_PAUSE_SECONDS = 0.1
 _HEARD_MAX = 10_000
 """More deaths than this at once are left to the walk."""
 _ENDED = frozenset({DeliveryState.DEAD.value, DeliveryState.CANCELLED.value})
+_UNTOLD = frozenset({Code.TIMEOUT, Code.HANDLER_CRASHED, Code.WORKER_LOST})
+"""Failures that a stage cannot write on its entity itself. To look for every failure would cost each a read."""
 
 
 class PipelineKeeper:
     name = "pipeline keeper"
 
-    def __init__(
-        self, pipelines: Sequence[Pipeline], store: Store, clock: Clock, tuning: Tuning, telemetry: Telemetry
-    ) -> None:
+    def __init__(self, pipelines: Sequence[Pipeline], store: Store, clock: Clock, telemetry: Telemetry) -> None:
         self._store = store
         self._clock = clock
         self._telemetry = telemetry
-        self._retention: Instant = round(tuning.entity_retention_days * DAY)
         self._carriers = Carriers(store)
         self._walks = [_Walk(pipeline) for pipeline in pipelines]
         self._begun = False
         self.wake = asyncio.Event()
 
     def hear(self, facts: Sequence[Fact]) -> None:
-        """A delivery ended without success: look whether an entity waits for it."""
-        ended = [one.event_id for one in facts if isinstance(one, DeliveryTransition) and one.new_state in _ENDED]
-        if ended:
+        """A delivery ended without success, or a try of it in silence: look whether an entity waits for it."""
+        told = [one.event_id for one in facts if _is_of_interest(one)]
+        if told:
             for walk in self._walks:
-                walk.heard += ended[: _HEARD_MAX - len(walk.heard)]
+                walk.heard += told[: _HEARD_MAX - len(walk.heard)]
             self.wake.set()
 
     async def run_once(self) -> float | None:
@@ -77,25 +80,36 @@ class PipelineKeeper:
     async def _look_after(self, walk: _Walk) -> None:
         pipeline = walk.pipeline
         if heard := list(walk.heard):
-            await self._give_up(pipeline, await self._store.expecting(pipeline.org_id, pipeline.name, heard))
+            await self._look_into(pipeline, await self._store.expecting(pipeline.org_id, pipeline.name, heard))
             del walk.heard[: len(heard)]
         if self._clock.now() < walk.due_at:
             return
-        more_to_do = await self._archive(pipeline) | await self._clean(walk)
+        more_to_do = await self._archive(pipeline)
         endpoint_ids = await self._carriers.endpoints_of(pipeline.org_id, pipeline.name)
         page = await self._store.adrift(pipeline.org_id, pipeline.name, endpoint_ids, walk.cursor, _WINDOW)
-        await self._give_up(pipeline, page.items)
+        await self._look_into(pipeline, page.items)
         soon = more_to_do or page.next is not None
         walk.cursor = page.next
         walk.due_at = self._clock.now() + seconds(_WINDOW_PAUSE_SECONDS if soon else _SWEEP_EVERY_SECONDS)
 
-    async def _give_up(self, pipeline: Pipeline, entities: Sequence[Entity]) -> None:
+    async def _look_into(self, pipeline: Pipeline, entities: Sequence[Entity]) -> None:
         """If someone else was faster, the next look sees what is left to do."""
         for entity in entities:
             with self._telling(entity):
-                if trouble := await self._carriers.trouble_of(entity):
-                    turn = moves.given_up(pipeline.plan, entity, trouble, self._clock.now())
+                if turn := await self._turn_of(pipeline.plan, entity):
                     await keep(self._store, self._telemetry, turn)
+
+    async def _turn_of(self, plan: Plan, entity: Entity) -> Turn | None:
+        """What has become of it, if its stage could not say so: given up, or failed and to be tried again.
+
+        The entity was read before its delivery: a try that begins from here on changes it, and is not written over.
+        """
+        if trouble := await self._carriers.trouble_of(entity):
+            return moves.given_up(plan, entity, trouble, self._clock.now())
+        stage = next((one for one in plan.stages if one.name == entity.status), None)
+        if stage is not None and (setback := await self._carriers.setback_of(entity)):
+            return moves.failed(plan, entity, stage, setback, self._clock.now())
+        return None
 
     async def _archive(self, pipeline: Pipeline) -> bool:
         now = self._clock.now()
@@ -104,17 +118,6 @@ class PipelineKeeper:
             with self._telling(entity):
                 await keep(self._store, self._telemetry, moves.archived(pipeline.plan, entity, now))
         return len(found) == _WINDOW
-
-    async def _clean(self, walk: _Walk) -> bool:
-        """One window of the complete and one of the archived ones; whether there is more of either."""
-        pipeline, before = walk.pipeline, self._clock.now() - self._retention
-        for status, cursor in walk.cleaned_to.items():
-            removed, walk.cleaned_to[status] = await self._store.clean_entities(
-                pipeline.org_id, pipeline.name, status, before, cursor, _WINDOW
-            )
-            if removed:
-                self._notice("info", "entities were removed", pipeline, status=status, entities=removed)
-        return any(walk.cleaned_to.values())
 
     @contextmanager
     def _telling(self, entity: Entity) -> Iterator[None]:
@@ -128,7 +131,7 @@ class PipelineKeeper:
                 "pipeline": entity.pipeline,
                 "entity_id": entity.entity_id,
                 "status": entity.status,
-                "error": f"{type(error).__name__}: {error}",
+                "error": said_by(error),
             }
             message = "an entity could not be moved on"
             self._telemetry.emit(Notice(at=self._clock.now(), level="error", message=message, fields=fields))
@@ -138,11 +141,14 @@ class PipelineKeeper:
         for walk in self._walks:
             if missing := list(walk.pipeline.missing):
                 message = "a pipeline has stages without a function in this process; other workers must have them"
-                self._notice("warning", message, walk.pipeline, stages=missing)
+                fields: dict[str, object] = {"pipeline": walk.pipeline.name, "stages": missing}
+                self._telemetry.emit(Notice(at=self._clock.now(), level="warning", message=message, fields=fields))
 
-    def _notice(self, level: str, message: str, pipeline: Pipeline, **fields: object) -> None:
-        named: dict[str, object] = {"pipeline": pipeline.name, **fields}
-        self._telemetry.emit(Notice(at=self._clock.now(), level=level, message=message, fields=named))
+
+def _is_of_interest(fact: Fact) -> TypeGuard[DeliveryTransition | DeliveryFailure]:
+    if isinstance(fact, DeliveryTransition):
+        return fact.new_state in _ENDED
+    return isinstance(fact, DeliveryFailure) and fact.next_retry_at is not None and fact.error["code"] in _UNTOLD
 
 
 class _Walk:
@@ -152,5 +158,4 @@ class _Walk:
         self.pipeline = pipeline
         self.heard: list[UUID] = []
         self.cursor: str | None = None
-        self.cleaned_to: dict[str, str | None] = {pipeline.plan.last: None, pipeline.plan.archived: None}
         self.due_at: Instant = 0

@@ -6,7 +6,8 @@ import asyncio
 from typing import Protocol
 
 from doorstep.clock import Clock
-from doorstep.telemetry import ServiceTrouble, Telemetry
+from doorstep.telemetry.facts import ServiceTrouble, Telemetry
+from doorstep.telemetry.scrubbing import said_by
 
 _BACKOFF_MIN_SECONDS = 0.05
 _BACKOFF_MAX_SECONDS = 1.0
@@ -41,7 +42,7 @@ async def keep_running(
                 ServiceTrouble(
                     at=clock.now(),
                     service=service.name,
-                    error=f"{type(error).__name__}: {error}",
+                    error=said_by(error),
                     retry_in_seconds=backoff,
                 )
             )

@@ -13,7 +13,7 @@ from collections.abc import Callable, Mapping, Sequence
 from typing import Protocol
 
 from doorstep.clock import SECOND, Clock, Instant, seconds
-from doorstep.telemetry import Notice, Telemetry
+from doorstep.telemetry.facts import Notice, Telemetry
 
 _LOOK_EVERY_SECONDS = 0.2
 _BACKOFF_MIN_SECONDS = 0.5

@@ -6,7 +6,7 @@ import asyncio
 
 from doorstep.clock import SECOND, AnchoredClock
 from doorstep.stores.store import Store
-from doorstep.telemetry import Notice, Telemetry
+from doorstep.telemetry.facts import Notice, Telemetry
 
 _EVERY_SECONDS = 30.0
 _WORTH_TELLING = SECOND

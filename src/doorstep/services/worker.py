@@ -17,10 +17,11 @@ from doorstep.policy.retry import Random
 from doorstep.services.cleaner import Cleaner
 from doorstep.services.dispatcher import Dispatcher
 from doorstep.services.reclaimer import Reclaimer
+from doorstep.services.roller import Roller
 from doorstep.services.running import Service, keep_running
 from doorstep.services.timekeeper import Timekeeper
 from doorstep.stores.store import Store
-from doorstep.telemetry import Telemetry
+from doorstep.telemetry.facts import Telemetry
 from doorstep.wire.transport import Transport
 
 
@@ -57,6 +58,7 @@ class Worker:
             settler,
             Reclaimer(lambda: reclaim(store, directory, settler, clock, random), self.wake),
             Cleaner(store, clock, tuning, telemetry),
+            Roller(store, clock, tuning, name),
             *also,
         ]
         if isinstance(clock, AnchoredClock):

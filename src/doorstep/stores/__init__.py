@@ -1,1 +1,1 @@
-"""Where everything that matters is kept. `store.py` is the protocol; the other modules implement it."""
+"""Where everything that matters is kept. `store.py` is the protocol: read it first; the other modules implement it."""

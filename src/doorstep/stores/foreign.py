@@ -6,9 +6,16 @@ Nothing is imported to find out, so a program needs no library that it does not 
 from __future__ import annotations
 
 from collections.abc import Awaitable, Callable
+from enum import Enum
 from typing import Any, NamedTuple, Protocol
 
 from doorstep.errors import InvalidInput
+
+
+class Omitted(Enum):
+    """What stands for a connection that was left out. Not None: so looks a session that was forgotten to be made."""
+
+    CONNECTION = "connection"
 
 
 class AsyncConnection(Protocol):

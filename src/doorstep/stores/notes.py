@@ -2,11 +2,16 @@
 
 from __future__ import annotations
 
+from collections import defaultdict
+from collections.abc import Collection, Sequence
 from uuid import UUID
+
+from msgspec.structs import replace
 
 from doorstep.clock import Instant
 from doorstep.model.act import Act, ActKind, ActResult, AuditLine
 from doorstep.model.delivery import DeliveryState
+from doorstep.model.posting import Posting
 from doorstep.model.settlement import Settlement
 
 ACCEPTED = "accepted"
@@ -15,6 +20,14 @@ ARCHIVED = "archived: untouched"
 
 def too_many_endpoints(living_max: int) -> str:
     return f"an organization has at most {living_max} endpoints; delete some first, or raise endpoints_max"
+
+
+def too_many_arrangements(most: int) -> str:
+    return f"an organization has at most {most} alert rules, channels and silences; remove some first"
+
+
+def no_alert(alert_id: UUID) -> str:
+    return f"no alert {alert_id}"
 
 
 def claimed(worker: str) -> str:
@@ -67,6 +80,16 @@ def act_line(act: Act, done: ActResult) -> AuditLine:
         result=result(done),
         reason=act.reason,
     )
+
+
+def outbox_lines(line: AuditLine, done: Sequence[Posting], known: Collection[UUID]) -> list[AuditLine]:
+    """`line` for each of the `known` organizations that the postings are of; its own one stands for the unknown."""
+    subjects: dict[UUID, list[str]] = defaultdict(list)
+    for posting in done:
+        subjects[posting.org_id if posting.org_id in known else line.org_id].append(str(posting.event_id))
+    return [
+        replace(line, org_id=org_id, subjects=tuple(ids), result=f"{len(ids)} done") for org_id, ids in subjects.items()
+    ]
 
 
 def no_entity(pipeline: str, entity_id: str) -> str:

@@ -11,7 +11,7 @@ from doorstep.app import Doorstep
 from doorstep.clock import Instant, seconds
 from doorstep.services.bulk_runner import BulkRunner
 from doorstep.services.running import Service, pause
-from doorstep.telemetry import Fact
+from doorstep.telemetry.facts import Fact
 from doorstep.testing.fake_clock import FakeClock
 from doorstep.wire.transport import Transport
 

@@ -16,7 +16,7 @@ from doorstep.model.event import Event, EventStatus, EventView
 from doorstep.model.posting import Posting, event_of
 from doorstep.policy.routing import matches
 from doorstep.stores.memory import MemoryStore
-from doorstep.telemetry import Fact, StatusTransition
+from doorstep.telemetry.facts import Fact, StatusTransition
 
 T = TypeVar("T")
 

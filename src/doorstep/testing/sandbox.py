@@ -20,7 +20,7 @@ from msgspec.structs import replace
 
 from doorstep.app import Doorstep
 from doorstep.stores.memory import MemoryStore
-from doorstep.telemetry import Telemetry
+from doorstep.telemetry.facts import Telemetry
 from doorstep.testing.drainer import Drainer
 from doorstep.testing.fake_clock import FakeClock
 from doorstep.testing.home import SandboxHome

@@ -37,6 +37,16 @@ class AddressGuard:
         for *_, address in socket.getaddrinfo(host, port, type=socket.SOCK_STREAM):
             self._own.add((ip_address(address[0]), port))
 
+    @property
+    def allowed(self) -> list[str]:
+        """The ranges that the operator opened, as text: for a process that judges by itself."""
+        return [str(network) for network in self._allow]
+
+    @property
+    def own(self) -> list[tuple[str, int]]:
+        """The addresses that this service listens at."""
+        return [(str(address), port) for address, port in self._own]
+
     def judge(self, address: str | Address, port: int, *, plain: bool = False) -> str | None:
         """Why a connection to this address is refused, or None if it may be made. `plain`: without TLS."""
         ip = _unwrapped(ip_address(address))

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import inspect
 import traceback
-from collections.abc import Awaitable, Callable, Sequence
+from collections.abc import Awaitable, Callable, Iterator, Sequence
 from contextlib import suppress
 from types import TracebackType
 from typing import NamedTuple
@@ -13,11 +13,15 @@ import msgspec
 
 from doorstep.errors import HandlerFailure, Transient, seconds_from
 from doorstep.model.outcome import Category, Code, Failure
+from doorstep.telemetry.scrubbing import scrubbed
+from doorstep.telemetry.tracing.program import within
+from doorstep.wire.quotations import spellings
 from doorstep.wire.received import Received
 
 _DETAIL_CHARS_MAX = 8_000
-_MASKED_CHARS_MIN = 4
-"""A shorter payload is found in any text by chance."""
+_MESSAGE_CHARS_MAX = 2_000
+_CODE_CHARS_MAX = 100
+"""They are shown in lists, so a whole page of an upstream's HTML must not become either."""
 _HIDDEN = "__doorstep_hidden__"
 
 
@@ -34,7 +38,8 @@ def ending_of(function: Callable[[Received], object], given: Received, bytes_max
     It never raises: whoever waits for the ending of an attempt would wait for ever.
     """
     try:
-        result = function(given)
+        with within(given.traceparent, given.tracestate):
+            result = function(given)
     except BaseException as error:  # noqa: BLE001  SystemExit too: it costs the attempt, not the process
         return _raised(error, given, bytes_max)
     return result if inspect.isawaitable(result) else Ending(body_of(result, bytes_max))
@@ -43,7 +48,8 @@ def ending_of(function: Callable[[Received], object], given: Received, bytes_max
 async def awaited(result: Awaitable[object], given: Received, bytes_max: int) -> Ending:
     """The same of what is to be awaited."""
     try:
-        return Ending(body_of(await result, bytes_max))
+        with within(given.traceparent, given.tracestate):
+            return Ending(body_of(await result, bytes_max))
     except BaseException as error:  # noqa: BLE001  as above; a cancellation is how a timeout ends it
         return _raised(error, given, bytes_max)
 
@@ -77,7 +83,7 @@ def response_of(error: BaseException | None) -> object:
 def failure_of(error: BaseException, payload: bytes) -> Failure:
     """What a handler raised. Only its own words for people (`Transient`, `Permanent`) become the message."""
     try:
-        return _failure_of(error, payload)
+        return _kept(_failure_of(error, payload))
     except Exception:  # noqa: BLE001  a foreign class whose attributes are not what ours are
         message = f"The handler raised {type(error).__name__}, which cannot be described."
         return Failure(Code.HANDLER_ERROR, message, Category.TRANSIENT)
@@ -85,35 +91,68 @@ def failure_of(error: BaseException, payload: bytes) -> Failure:
 
 def _failure_of(error: BaseException, payload: bytes) -> Failure:
     unsaid = f"The handler raised {type(error).__name__}."
+    unspeakable = (*getattr(error, _HIDDEN, ()), *spellings(payload))
+    detail = _detail(error, unspeakable)
     if not isinstance(error, HandlerFailure):
-        return Failure(Code.HANDLER_ERROR, unsaid, Category.TRANSIENT, detail=_detail(error, payload))
+        return Failure(Code.HANDLER_ERROR, unsaid, Category.TRANSIENT, detail=detail)
     category = Category.TRANSIENT if isinstance(error, Transient) else Category.PERMANENT
-    code, message = str(error.code), _masked(str(error.message), payload, error)
+    code, message = str(error.code), _masked(str(error.message), unspeakable)
     if not message and code == Code.HANDLER_ERROR:
         message = unsaid
-    return Failure(code, message, category, seconds_from(error.retry_after), _detail(error, payload))
+    return Failure(code, message, category, seconds_from(error.retry_after), detail)
+
+
+def _kept(failure: Failure) -> Failure:
+    """As much of it as is kept, in text that can be written: names of files have lone surrogates in them."""
+    return msgspec.structs.replace(
+        failure,
+        code=_written(failure.code[:_CODE_CHARS_MAX]),
+        message=_written(failure.message[:_MESSAGE_CHARS_MAX]),
+        detail=_written(failure.detail),
+    )
+
+
+def _written(text: str) -> str:
+    return text if text.isascii() else text.encode("utf-8", "replace").decode()
 
 
 def hide(error: BaseException, quotations: Sequence[str]) -> None:
-    """Have these texts left out of what is kept of an error, as the payload is."""
+    """Have these texts left out of what is kept of an error and of what led to it, as the payload is."""
     with suppress(Exception):  # a foreign class may refuse attributes
         setattr(error, _HIDDEN, quotations)
 
 
-def _detail(error: BaseException, payload: bytes) -> str:
-    """The traceback from the handler on, its end if it is long, and without the payload."""
-    text = "".join(traceback.format_exception(type(error), error, _below_ours(error.__traceback__)))
-    return _masked(text, payload, error)[-_DETAIL_CHARS_MAX:]
+def _detail(error: BaseException, unspeakable: Sequence[str]) -> str:
+    """The traceback from the handler on, its end if it is long: lines of the program, and what the errors say of it."""
+    return "".join(_told(error, _below_ours(error.__traceback__), unspeakable, set()))[-_DETAIL_CHARS_MAX:]
+
+
+def _told(
+    error: BaseException, frames: TracebackType | None, unspeakable: Sequence[str], seen: set[int]
+) -> Iterator[str]:
+    """Of an error and what led to it. Its frames show source lines, never values; its own words may quote anything."""
+    seen.add(id(error))
+    earlier = error.__cause__ or (None if error.__suppress_context__ else error.__context__)
+    if earlier is not None and id(earlier) not in seen:
+        yield from _told(earlier, earlier.__traceback__, unspeakable, seen)
+        yield "\nwhich led to:\n\n"
+    if frames is not None:
+        yield "Traceback (most recent call last):\n"
+        yield from traceback.format_tb(frames)
+    yield _masked("".join(traceback.format_exception_only(error)), unspeakable)
+    for one in error.exceptions if isinstance(error, BaseExceptionGroup) else ():
+        if id(one) not in seen:
+            yield "\nin it:\n\n"
+            yield from _told(one, one.__traceback__, unspeakable, seen)
 
 
 def _below_ours(frames: TracebackType | None) -> TracebackType | None:
     return frames.tb_next if frames is not None else None
 
 
-def _masked(text: str, payload: bytes, error: BaseException) -> str:
-    """Tracebacks print source lines, not values; but an exception's own text may quote what it was given."""
-    plain = payload.decode("utf-8", "replace")
-    for spelling in (plain, repr(payload)[2:-1], repr(plain)[1:-1], *getattr(error, _HIDDEN, ())):
-        if len(spelling) >= _MASKED_CHARS_MIN:
+def _masked(text: str, unspeakable: Sequence[str]) -> str:
+    """An error's words without the payload and without whatever the payload holds, as far as they quote it unchanged."""
+    for spelling in unspeakable:
+        if spelling in text:
             text = text.replace(spelling, "[payload]")
-    return text
+    return scrubbed(text)

@@ -130,7 +130,7 @@ class HandlerTransport:
         call.give_up, call.begun = call.task.cancel, True
 
     async def _run_in_task(self, call: _Call, function: Callable[[Received], object]) -> None:
-        given = received(call.transmission.claim)
+        given = received(call.transmission.claim, call.transmission.headers)
         begun = ending_of(function, given, self._body_bytes_max)
         self._end(call, begun if isinstance(begun, Ending) else await awaited(begun, given, self._body_bytes_max))
 
@@ -142,7 +142,9 @@ class HandlerTransport:
             if call.ended:
                 return Ending()
             call.started_at = self._clock.now()
-            return ending_of(function, received(call.transmission.claim), self._body_bytes_max)
+            return ending_of(
+                function, received(call.transmission.claim, call.transmission.headers), self._body_bytes_max
+            )
 
         job = self._threads.call(run, lambda begun: self._returned(call, begun), self._loop, call.transmission.target)
         call.give_up = lambda: self._threads.give_up(job)
@@ -159,7 +161,7 @@ class HandlerTransport:
     def _begin_in_process(self, call: _Call) -> None:
         """Its time runs from when a process takes it: to start one may take as long as the program takes to import."""
         pool = self._pool(call.transmission.target)
-        content = msgspec.msgpack.encode(received(call.transmission.claim))
+        content = msgspec.msgpack.encode(received(call.transmission.claim, call.transmission.headers))
         job = Job(content, lambda: self._taken(call), lambda report: self._reported(call, report))
         call.give_up = lambda: pool.give_up(job)
         self._limit(call, self._patience_seconds(call), self._no_process)

@@ -19,6 +19,7 @@ import pycurl
 from doorstep.clock import Clock, Instant
 from doorstep.errors import ConfigError, InvalidInput
 from doorstep.model.outcome import Code, Failure, Reply
+from doorstep.telemetry.scrubbing import said_by
 from doorstep.wire.address_guard import AddressGuard
 from doorstep.wire.curl_failures import dns_failure, timeout_failure
 from doorstep.wire.curl_loop import CurlLoop
@@ -107,7 +108,7 @@ class HttpTransport:
         try:
             self._drive(ready)
         except Exception as error:  # noqa: BLE001  whatever it was, each try must end in a reply
-            self._curl.trouble = f"{type(error).__name__}: {error}"
+            self._curl.trouble = said_by(error)
         if self._curl.trouble:
             self._start_over()
         self._curl.set_timer()

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Awaitable, Callable, Mapping
+from collections.abc import Awaitable, Callable, Mapping, Sequence
 from typing import Any, TypeVar, overload
 from uuid import UUID
 
@@ -34,6 +34,10 @@ class Received(Noun, frozen=True, kw_only=True):
     org_id: UUID = UUID(int=0)
     retries_max: int = 0
     metadata_bytes: bytes = b"{}"
+    traceparent: str | None = None
+    """The W3C trace context of this attempt, to be passed on with whatever the handler asks of others. Programs that use
+    OpenTelemetry need not: the handler runs within it."""
+    tracestate: str | None = None
 
     @overload
     def json(self) -> Any: ...
@@ -60,8 +64,9 @@ Handler = Callable[[Received], object] | Callable[[Received], Awaitable[object]]
 """A plain or async function of one argument. To return is success; see `Transient` and `Permanent` for the rest."""
 
 
-def received(claim: Claim) -> Received:
-    """What the handler is given of a claim."""
+def received(claim: Claim, headers: Sequence[str] = ()) -> Received:
+    """What the handler is given of a claim, and of the headers that a receiver would be sent."""
+    said = dict(line.split(": ", 1) for line in headers) if len(headers) > 1 else {}
     return Received(
         event_id=claim.event_id,
         delivery_id=claim.delivery_id,
@@ -75,6 +80,8 @@ def received(claim: Claim) -> Received:
         org_id=claim.org_id,
         retries_max=claim.retries_max,
         metadata_bytes=claim.metadata,
+        traceparent=said.get("traceparent"),
+        tracestate=said.get("tracestate"),
     )
 
 

@@ -20,7 +20,7 @@ class Transmission(NamedTuple):
     target: str
     """The URL, or the name of the registered handler."""
     headers: tuple[str, ...]
-    """`Name: value` lines as they are sent, the signature included."""
+    """`Name: value` lines as they are sent, the signature included. A handler is given what they say of the trace."""
     logged_headers: bytes
     """The same for the attempt log, one a line, with the values of secret ones masked."""
     timeout_seconds: float

@@ -25,7 +25,9 @@ CONCURRENCY = 64
 CALM = {"DOORSTEP_LEASE_SECONDS": "12", "DOORSTEP_TIMEOUT_SECONDS": "8"}
 """For trials without lost workers: generous enough that a busy machine causes no timeouts of its own."""
 _ROOT = Path(__file__).parents[3]
-_READY_SECONDS_MAX = 30.0
+_STARTED = "A Doorstep worker delivers"
+_READY_SECONDS_MAX = 90.0
+"""A start takes a second of CPU; on a machine that is busy with other things that can be half a minute."""
 
 _PATIENT = [0.2, 0.3, 0.5, 0.5, 1.0, 1.0, 1.0, 1.0, 1.0, 1.0, 1.0, 1.0]
 _SHORT = [0.2, 0.3]
@@ -92,7 +94,7 @@ class Installation:
         command = [*self.program, "worker", *arguments]
         worker = KeptProcess(name, command, self.environment | self.engine_environment, self.folder)
         self.workers.append(self.keeper.keep(worker))
-        await_condition(lambda: "A Doorstep worker delivers" in self.output(worker), f"{name} to start")
+        await_condition(lambda: _STARTED in worker.said, f"{name} to start", said=self._said)
         return worker
 
     def receive(self, *names: str) -> KeptProcess:
@@ -138,7 +140,7 @@ class Installation:
 
     def await_ready(self, seconds_max: float = _READY_SECONDS_MAX) -> float:
         """Wait until the server and its store answer; returns how long that took."""
-        return await_condition(self._ready, "doorstep serve to be ready", seconds_max)
+        return await_condition(self._ready, "doorstep serve to be ready", seconds_max, said=self._said)
 
     def _ready(self) -> bool:
         try:
@@ -146,9 +148,9 @@ class Installation:
         except (OSError, http.client.HTTPException, ValueError):
             return False
 
-    @staticmethod
-    def output(process: KeptProcess) -> str:
-        return process.output.read_text(errors="replace")[-3_000:]
+    def _said(self) -> str:
+        """The last words of everybody, for whoever waited in vain."""
+        return "\n".join(f"{process.name}: {process.said[-3_000:]}" for process in self.keeper.processes)
 
     # -- ending --------------------------------------------------------------------------------------------
 
@@ -172,11 +174,17 @@ class Installation:
         self.database.heal()
 
 
-def await_condition(condition: Callable[[], object], what: str, seconds_max: float = _READY_SECONDS_MAX) -> float:
-    """Wait until it holds; returns how long that took."""
+def await_condition(
+    condition: Callable[[], object],
+    what: str,
+    seconds_max: float = _READY_SECONDS_MAX,
+    *,
+    said: Callable[[], str] = str,
+) -> float:
+    """Wait until it holds; returns how long that took. In vain, it tells what was `said` meanwhile."""
     started = time.monotonic()
     while not condition():
-        assert time.monotonic() - started < seconds_max, f"waited {seconds_max} s in vain for {what}"
+        assert time.monotonic() - started < seconds_max, f"waited {seconds_max} s in vain for {what}\n{said()}"
         time.sleep(0.02)
     return time.monotonic() - started
 

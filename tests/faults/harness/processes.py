@@ -55,6 +55,11 @@ class KeptProcess:
     def output(self) -> Path:
         return self._folder / f"{self.name}.log"
 
+    @property
+    def said(self) -> str:
+        """All that it has written so far, over all of its lives."""
+        return self.output.read_text(errors="replace")
+
     def start(self) -> None:
         with self._lock:
             self._wanted = True
@@ -125,23 +130,23 @@ class Keeper:
     """Watches over kept processes until it is closed, and then ends all of them."""
 
     def __init__(self) -> None:
-        self._processes: list[KeptProcess] = []
+        self.processes: list[KeptProcess] = []
         self._closing = threading.Event()
         self._thread = threading.Thread(target=self._watch, daemon=True)
         self._thread.start()
 
     def keep(self, process: KeptProcess) -> KeptProcess:
         process.start()
-        self._processes.append(process)
+        self.processes.append(process)
         return process
 
     def close(self) -> None:
         self._closing.set()
         self._thread.join()
-        for process in self._processes:
+        for process in self.processes:
             process.end()
 
     def _watch(self) -> None:
         while not self._closing.wait(_LOOK_SECONDS):
-            for process in list(self._processes):
+            for process in list(self.processes):
                 process.revive()

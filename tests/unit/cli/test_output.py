@@ -10,7 +10,8 @@ from uuid import UUID
 import pytest
 from rich.console import Console
 
-from doorstep.cli.output import Column, Output, cell, visible
+from doorstep.cli.drawing import cell
+from doorstep.cli.output import Column, Output, visible
 from doorstep.model.noun import Noun
 
 

@@ -16,7 +16,7 @@ from doorstep.path.tuning import Tuning
 from doorstep.sealing import Sealer
 from doorstep.stores.memory import MemoryStore
 from doorstep.stores.store import Store
-from doorstep.telemetry import Fact, Telemetry
+from doorstep.telemetry.facts import Fact, Telemetry
 from doorstep.testing import FakeClock, FakeTransport
 from tests.builders import a_submission, an_endpoint, an_org
 

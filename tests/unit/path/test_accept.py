@@ -15,7 +15,7 @@ from doorstep.model.endpoint import EndpointState
 from doorstep.model.retry_policy import RetryPolicy
 from doorstep.model.submission import Verdict
 from doorstep.path.accept import Accepter, Draft, fingerprint
-from doorstep.telemetry import StatusTransition
+from doorstep.telemetry.facts import StatusTransition
 from tests.builders import NOW, an_endpoint, new_id
 from tests.unit.path.scene import PLAIN, Bench
 

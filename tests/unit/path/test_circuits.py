@@ -9,7 +9,7 @@ from doorstep.clock import DAY, SECOND
 from doorstep.model.circuit import Circuit, CircuitState
 from doorstep.model.delivery import DeliveryState
 from doorstep.model.endpoint import CircuitRules, Endpoint, EndpointState
-from doorstep.telemetry import CircuitTransition, EndpointDisabled
+from doorstep.telemetry.facts import CircuitTransition, EndpointDisabled
 from doorstep.testing import FakeTransport
 from tests.builders import new_id
 from tests.unit.path.scene import PLAIN, Bench

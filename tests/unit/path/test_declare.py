@@ -11,6 +11,7 @@ from doorstep.app import Doorstep
 from doorstep.errors import Conflict, InvalidInput, NotFound
 from doorstep.model.endpoint import Endpoint, EndpointState
 from doorstep.model.retry_policy import RetryPolicy
+from doorstep.model.slo import Slo
 from doorstep.path.declare import Declaration, declare
 from doorstep.path.describing import form_from
 from doorstep.path.directory import Directory
@@ -143,6 +144,14 @@ async def test_what_cannot_work_is_refused_with_its_field_and_an_unknown_organiz
     with pytest.raises((NotFound, Conflict)):
         await program.start(new_id())
     assert not (await program.store.routing()).endpoints
+
+
+async def test_what_was_declared_before_there_were_targets_is_left_as_operators_changed_it(program: Program) -> None:
+    """The mark is the one that 0.1.0 wrote for this declaration."""
+    (made,) = await program.start(policy="quick", retry_on=("404",))
+    assert made.declared == "5cdb0d49cf1bb66c"
+    (targeted,) = await program.start(policy="quick", retry_on=("404",), slo=Slo(success=0.9))
+    assert targeted.declared != made.declared and targeted.slo == Slo(success=0.9)
 
 
 def test_what_is_not_known_of_an_endpoint_is_refused_with_what_is() -> None:

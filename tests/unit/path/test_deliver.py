@@ -16,7 +16,7 @@ from doorstep.model.endpoint import CircuitRules, EndpointState, SigningSecret
 from doorstep.model.outcome import Code, Failure
 from doorstep.model.retry_policy import RetryPolicy
 from doorstep.path.reclaim import reclaim
-from doorstep.telemetry import DeliveryFailure, DeliveryTransition
+from doorstep.telemetry.facts import DeliveryFailure, DeliveryTransition
 from tests.unit.path.scene import PLAIN, Bench
 
 D = DeliveryState

@@ -8,8 +8,7 @@ from hypothesis import strategies as st
 from doorstep.clock import MILLISECOND
 from doorstep.model.claim import Claim
 from doorstep.path.hand import Hand
-from tests.builders import NOW, new_id
-from tests.unit.policy.claims import a_claim
+from tests.builders import NOW, a_claim, new_id
 
 ENDPOINT = new_id()
 

@@ -17,7 +17,7 @@ from doorstep.model.endpoint import CircuitRules, EndpointState
 from doorstep.model.outcome import Code
 from doorstep.path.change import create_endpoint
 from doorstep.path.operate import Operator
-from doorstep.telemetry import CircuitTransition, EndpointDisabled, StatusTransition
+from doorstep.telemetry.facts import CircuitTransition, EndpointDisabled, StatusTransition
 from tests.builders import NOW, an_endpoint, new_id
 from tests.unit.path.scene import PLAIN, Bench
 

@@ -6,8 +6,10 @@ import contextlib
 from collections.abc import Sequence
 from uuid import UUID
 
-from doorstep.clock import Instant
+from doorstep.clock import SECOND, Instant
+from doorstep.model.claim import Quota
 from doorstep.model.delivery import DeliveryState
+from doorstep.model.retry_policy import RetryPolicy
 from doorstep.model.settlement import Settled, Settlement
 from tests.unit.path.scene import Bench
 
@@ -40,3 +42,21 @@ def _break_for(bench: Bench, delivery_id: UUID) -> None:
         return await settle(settlements, now)
 
     bench.failing.kept.settle = broken  # type: ignore[method-assign]
+
+
+async def test_a_retry_without_delay_is_not_due_for_a_round_that_began_before_it_was_written() -> None:
+    """Otherwise that round's line in the history would tell an earlier time than the line of the failure before it."""
+    bench = Bench()
+    (endpoint,) = await bench.prepare(policy=RetryPolicy((0.0,)))
+    (delivery_id,) = await bench.accept(endpoint, 1)
+    await bench.deliverer.round()
+    bench.http.answer(503)
+    began_at = bench.clock.advance(0.1)
+    written_at = bench.clock.advance(0.1)
+    await bench.deliverer.settler.run_once()
+    store, quotas = bench.store, [Quota(endpoint.endpoint_id, 1)]
+    assert await store.claim_due(quotas, began_at, began_at + SECOND, "w") == []
+    (claim,) = await store.claim_due(quotas, written_at, written_at + SECOND, "w")
+    (attempt,) = await store.attempts(endpoint.org_id, delivery_id)
+    assert attempt.next_retry_at == written_at
+    assert claim.delivery_id == delivery_id

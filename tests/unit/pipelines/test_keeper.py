@@ -1,4 +1,4 @@
-"""The keeper of pipelines: it goes by the facts, one bad entity holds up no other, and nothing is kept for ever."""
+"""The keeper of pipelines: it goes by the facts, and one bad entity holds up no other."""
 
 from __future__ import annotations
 
@@ -11,15 +11,13 @@ from msgspec.structs import replace
 
 from doorstep import Doorstep, Entity, Pipeline, Received, Stage, Transient
 from doorstep.bootstrap import DEFAULT_ORG
-from doorstep.clock import DAY
-from doorstep.errors import NotFound, StoreUnavailable
+from doorstep.errors import StoreUnavailable
 from doorstep.model.entity import Phase
-from doorstep.path.tuning import Tuning
 from doorstep.pipelines import moves
 from doorstep.pipelines.carriers import Carriers
 from doorstep.services.pipeline_keeper import PipelineKeeper
 from doorstep.stores.memory import MemoryStore
-from doorstep.telemetry import Fact, Notice, Telemetry
+from doorstep.telemetry.facts import Fact, Notice, Telemetry
 from doorstep.testing import FakeClock, sandbox
 from tests.builders import an_org, new_id
 from tests.unit.pipelines.declared import protocols
@@ -140,7 +138,7 @@ class Scene:
         for pipeline in pipelines:
             pipeline._org_id = self.org.org_id
         telemetry = Telemetry(self.heard.extend)
-        self.keeper = PipelineKeeper(pipelines, self.store, self.clock, Tuning(), telemetry)
+        self.keeper = PipelineKeeper(pipelines, self.store, self.clock, telemetry)
 
     async def put(self, pipeline: Pipeline, entity_id: str, status: str, phase: Phase, event: UUID | None) -> Entity:
         now = self.clock.now()
@@ -226,24 +224,3 @@ async def test_a_pipeline_whose_store_fails_holds_up_no_other_and_what_was_heard
     assert [await scene.status(first, "p2"), await scene.status(second, "o2")] == ["uploaded", "dead_letter"]
     await scene.keeper.run_once()
     assert await scene.status(first, "p2") == "dead_letter"
-
-
-# -- kept for so long --------------------------------------------------------------------------------------
-
-
-async def test_what_has_been_complete_or_archived_for_a_year_is_removed_and_nothing_else() -> None:
-    pipeline = protocols()
-    scene = await opened(pipeline)
-    await scene.put(pipeline, "complete", "complete", Phase.RESTING, None)
-    await scene.put(pipeline, "archived", "archived", Phase.ARCHIVED, None)
-    await scene.put(pipeline, "gate", "pending_review", Phase.RESTING, None)
-    scene.clock.advance(364 * DAY / 1_000_000)
-    await scene.keeper.run_once()
-    assert await scene.status(pipeline, "complete") == "complete"
-    scene.clock.advance(2 * DAY / 1_000_000)
-    await scene.keeper.run_once()
-    for gone in ("complete", "archived"):
-        with pytest.raises(NotFound):
-            await scene.status(pipeline, gone)
-    assert await scene.status(pipeline, "gate") == "pending_review"
-    assert [one.fields["status"] for one in scene.notices()] == ["complete", "archived"]

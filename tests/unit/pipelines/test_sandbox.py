@@ -10,7 +10,7 @@ import pytest
 from doorstep import Doorstep, Entity, Permanent, Pipeline
 from doorstep.bootstrap import DEFAULT_ORG
 from doorstep.errors import ConfigError
-from doorstep.telemetry import Notice
+from doorstep.telemetry.facts import Notice
 from doorstep.testing import Sandbox, sandbox
 from tests.unit.pipelines.declared import protocols
 

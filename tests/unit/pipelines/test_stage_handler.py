@@ -9,13 +9,14 @@ from uuid import UUID
 
 import pytest
 
-from doorstep import Doorstep, Entity, Permanent, Pipeline, Received
+from doorstep import Doorstep, Entity, Gate, Permanent, Pipeline, Received, Stage
 from doorstep.bootstrap import DEFAULT_ORG
-from doorstep.errors import InvalidInput, NotFound, StoreUnavailable
+from doorstep.errors import Conflict, InvalidInput, NotFound, StoreUnavailable
 from doorstep.model.attempt import Attempt
 from doorstep.testing import Sandbox, sandbox
 from tests.unit.pipelines.declared import protocols
 
+TRANSLATED = Stage("extracting", failed="unread", policy=[300], code_map={"OCR-7": "SERVICE_UNAVAILABLE"})
 SECRET = {"iban": "XX00 TEST 0000", "text": "Dear Sir, " * 10, "quote": 'a "quoted" text, ' * 5}
 
 
@@ -175,6 +176,52 @@ async def test_what_a_verb_returns_is_the_entity_as_it_is_kept(opened: tuple[San
     await pipeline.start({}, "p2")
     await box.drain()
     assert await pipeline.approve("p2", "mary") == await pipeline.entity("p2")
+
+
+async def test_of_two_who_approve_at_once_the_second_does_not_open_the_next_gate(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    doorstep = Doorstep("memory://")
+    stages: list[Stage | Gate] = [Stage("reading", failed="unread"), Gate("first_review"), Gate("second_review")]
+    pipeline = Pipeline("protocol", first="uploaded", stages=stages, last="complete")
+    doorstep.add(pipeline)
+    pipeline.stage("reading")(lambda _: None)
+    async with sandbox(doorstep) as box:
+        await pipeline.start({}, "p1")
+        await box.drain()
+        store = box.doorstep.store
+        put_entity = store.put_entity
+
+        async def after_mary(*turn: Any) -> bool:
+            monkeypatch.setattr(store, "put_entity", put_entity)
+            await pipeline.approve("p1", "mary")
+            return await put_entity(*turn)
+
+        monkeypatch.setattr(store, "put_entity", after_mary)
+        with pytest.raises(Conflict, match="is second_review, not first_review; look at it again"):
+            await pipeline.approve("p1", "john")
+        for decide in (pipeline.approve, pipeline.reject):
+            with pytest.raises(Conflict, match="is second_review, not first_review; look at it again"):
+                await decide("p1", "mary", gate="first_review")
+        assert (await pipeline.approve("p1", "mary", gate="second_review")).status == "complete"
+
+
+async def test_an_entity_has_the_code_that_its_delivery_has() -> None:
+    doorstep, pipeline = Doorstep("memory://"), protocols(stages=[TRANSLATED])
+    doorstep.add(pipeline)
+
+    @pipeline.stage("extracting")
+    def extract(_: Entity) -> None:
+        raise Permanent("OCR-7", "The reader is busy.")
+
+    async with sandbox(doorstep) as box:
+        started = await pipeline.start({}, "p1")
+        await box.drain()
+        failed = await pipeline.entity("p1")
+        (attempt,) = await attempts_of(doorstep, started)
+    assert (attempt.code, attempt.category) == ("SERVICE_UNAVAILABLE", "transient")
+    error = failed.metadata["error"]
+    assert (failed.status, error["code"], error["category"]) == ("unread", attempt.code, attempt.category)
 
 
 async def test_an_id_is_a_text_or_a_uuid(opened: tuple[Sandbox, Pipeline]) -> None:

@@ -10,7 +10,7 @@ from doorstep.clock import Clock
 from doorstep.model.dead_letter import DeadLetter
 from doorstep.services import herald as heralding
 from doorstep.services.herald import Herald, Mourner
-from doorstep.telemetry import Notice
+from doorstep.telemetry.facts import Notice
 from tests.unit.path.scene import Bench
 
 
@@ -74,7 +74,7 @@ async def test_what_a_function_raises_is_logged_and_the_others_are_told_all_the_
     await wake.herald.run_once()
     assert len(told) == 1
     name = type(error).__name__
-    assert [f"failed: {name}" in complaint for complaint in wake.complaints] == [True, True]
+    assert [f"failed: it raised {name}" in complaint for complaint in wake.complaints] == [True, True]
 
 
 async def test_a_function_that_hangs_is_left_behind(monkeypatch: pytest.MonkeyPatch) -> None:

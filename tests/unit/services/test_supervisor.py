@@ -6,7 +6,7 @@ import pytest
 
 from doorstep.clock import SECOND, Instant
 from doorstep.services.supervisor import Supervisor
-from doorstep.telemetry import Fact, Notice, Telemetry
+from doorstep.telemetry.facts import Fact, Notice, Telemetry
 
 
 class FakeClock:

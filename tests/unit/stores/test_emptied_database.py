@@ -7,7 +7,7 @@ import pytest
 
 from doorstep.stores.sql.postgres import PostgresStore
 from tests.contract.scene import Scene
-from tests.fixtures_postgres import EMPTIED, empty
+from tests.fixtures_postgres import EmptiedDatabase
 from tests.postgres_server import PostgresServer
 
 _TABLES = "SELECT tablename FROM pg_tables WHERE schemaname = 'public'"
@@ -15,22 +15,20 @@ _NUMBERS = "SELECT sequencename, last_value FROM pg_sequences ORDER BY sequencen
 
 
 async def test_an_emptied_database_holds_exactly_what_a_fresh_one_does(
-    postgres_server: PostgresServer, emptied_database: str, postgres_url: str
+    postgres_server: PostgresServer, emptied_database: EmptiedDatabase, postgres_url: str
 ) -> None:
-    await _use(emptied_database)
-    used = _contents(postgres_server, emptied_database)
-    empty(postgres_server, EMPTIED)
+    await _use(emptied_database.url)
+    used = _contents(postgres_server, emptied_database.url)
+    emptied_database.empty()
     fresh = _contents(postgres_server, postgres_url)
     assert used != fresh, "otherwise there was nothing to empty"
-    assert _contents(postgres_server, emptied_database) == fresh
+    assert _contents(postgres_server, emptied_database.url) == fresh
 
 
-async def test_a_session_that_a_test_left_behind_is_ended(
-    postgres_server: PostgresServer, emptied_database: str
-) -> None:
-    left = await asyncpg.connect(emptied_database)
+async def test_a_session_that_a_test_left_behind_is_ended(emptied_database: EmptiedDatabase) -> None:
+    left = await asyncpg.connect(emptied_database.url)
     await left.execute("BEGIN; LOCK TABLE doorstep_deliveries")
-    empty(postgres_server, EMPTIED)
+    emptied_database.empty()
     with pytest.raises((asyncpg.PostgresError, asyncpg.InterfaceError, ConnectionError)):
         await left.execute("COMMIT")
 

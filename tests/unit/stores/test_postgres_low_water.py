@@ -10,19 +10,10 @@ from doorstep.model.claim import Quota
 from doorstep.stores.sql.postgres import PostgresStore, claiming
 from doorstep.stores.sql.postgres.low_water import SLACK, SLOW_SWEEPS, SWEEP_PAUSE_SECONDS, LowWater
 from tests.builders import NOW, a_submission, an_endpoint, an_org
+from tests.unit.stores.elapsed import Elapsed
 from tests.unit.stores.explaining import buffers
 
 SLOW, FAST = 0.5, 0.001
-
-
-class Elapsed:
-    """A monotonic clock that a test moves."""
-
-    def __init__(self) -> None:
-        self.seconds = 0.0
-
-    def __call__(self) -> float:
-        return self.seconds
 
 
 @pytest.fixture

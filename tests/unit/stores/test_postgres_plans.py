@@ -9,7 +9,8 @@ import pytest
 
 from doorstep.clock import SECOND
 from doorstep.model.claim import Quota
-from doorstep.stores.sql.postgres import PostgresStore, accepting, claiming, settling
+from doorstep.model.rollup import FIGURES
+from doorstep.stores.sql.postgres import PostgresStore, accepting, claiming, settling, ticking
 from doorstep.stores.sql.postgres.connections import Connection
 from tests.builders import NOW, a_submission, an_endpoint, an_org
 from tests.unit.stores.explaining import buffers, nodes, plan_of
@@ -28,12 +29,12 @@ FILL = (
     """INSERT INTO doorstep_idempotency (org_id, key, fingerprint, event_uid, event_created_at, delivery_count, created_at)
        SELECT 1, n::text, '', gen_random_uuid(), n, 1, n FROM generate_series(1, $1::int) n""",
 )
-_OFFER = ([1], [UUID(int=1)], [UUID(int=2)], [10], [None], [0], [1_000_000], [])
+_OFFER = ([1], [UUID(int=1)], [UUID(int=2)], [10], [None], [0], [1_000_000], [], 0)
 _CLAIM = (NOW, NOW + SECOND, "w", "claimed", 5)
-_NO_EVENTS = [[] for _ in range(19)]
+_NO_EVENTS = (*([] for _ in range(20)), NOW, 0)
 
 HOT: dict[str, tuple[str, tuple[object, ...]]] = {
-    "accept": (accepting.ACCEPT, tuple(_NO_EVENTS)),
+    "accept": (accepting.ACCEPT, _NO_EVENTS),
     "take keys": (accepting.TAKE_KEYS, ([], [], [], [], [], [], NOW, NOW)),
     "read keys": (accepting.READ_KEYS, ([1], ["k"])),
     "read events": (accepting.READ_EVENTS, ([1], [UUID(int=1)])),
@@ -45,6 +46,7 @@ HOT: dict[str, tuple[str, tuple[object, ...]]] = {
     "settle": (settling.SETTLE, (NOW, *([] for _ in range(22)))),
     "settle events": (settling.SETTLE_EVENTS, (NOW, [1], [1], [0])),
     "release": (settling.RELEASE, (NOW, [1], [1], ["n"])),
+    "tick": (ticking.ADD, (NOW, 0, [1], [1], *([1] for _ in FIGURES))),
 }
 
 
@@ -83,7 +85,7 @@ async def test_claiming_and_sweeping_touch_as_many_pages_after_50000_finished_de
     postgres_store: PostgresStore,
 ) -> None:
     endpoint_id = await _with_waiting(postgres_store)
-    offer = ([1], [endpoint_id], [endpoint_id], [10], [None], [0], [1_000_000], [])
+    offer = ([1], [endpoint_id], [endpoint_id], [10], [None], [0], [1_000_000], [], 0)
     async with postgres_store._hot.connection() as connection:
         before = [
             await buffers(connection, claiming.SWEEP),

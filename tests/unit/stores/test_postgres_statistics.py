@@ -18,8 +18,7 @@ from doorstep.clock import DAY, SECOND, Instant
 from doorstep.model.settlement import Settlement
 from doorstep.stores.sql.postgres import PostgresStore, accepting, claiming, settling
 from doorstep.stores.sql.postgres.connections import Connection
-from tests.builders import NOW, an_endpoint, an_org, success
-from tests.unit.policy.claims import a_claim
+from tests.builders import NOW, a_claim, an_endpoint, an_org, success
 
 T = TypeVar("T")
 
@@ -89,9 +88,9 @@ _CLAIM = (NOW, NOW + SECOND, "w", "claimed", BATCH, [2], [UUID(int=1)], [UUID(in
 _SETTLE = settling._settle_arrays([Settlement.delivered(a_claim(key=key), success(NOW)) for key in _KEYS])
 
 HOT: dict[str, tuple[str, tuple[object, ...], int]] = {
-    "claim": (claiming.CLAIM, (*_CLAIM, [None], [0], [1_000_000], []), 2 * BATCH),
-    "claim within limits": (claiming.CLAIM, (*_CLAIM, [5], [0], [1_000_000], []), BATCH + 5),
-    "claim of nothing": (claiming.CLAIM, (*_CLAIM[:4], 0, [], [], [], [], [], [], [], []), 0),
+    "claim": (claiming.CLAIM, (*_CLAIM, [None], [0], [1_000_000], [], 0), 2 * BATCH),
+    "claim within limits": (claiming.CLAIM, (*_CLAIM, [5], [0], [1_000_000], [], 0), BATCH + 5),
+    "claim of nothing": (claiming.CLAIM, (*_CLAIM[:4], 0, [], [], [], [], [], [], [], [], 0), 0),
     "sweep": (claiming.SWEEP, (), 2),
     "look": (claiming.LOOK, ([1, 2], [0, 0]), 2),
     "expired": (claiming.EXPIRED, (NOW, BATCH), BATCH),

@@ -98,3 +98,27 @@ async def test_a_store_is_not_woken_by_its_own_notifications(sleeper: Sleeper) -
     await connection.execute("NOTIFY doorstep_work")
     await connection.execute("SELECT 1")
     assert not sleeper.was_woken
+
+
+def test_a_store_that_was_opened_in_another_event_loop_before_listens_and_tells_in_this_one(postgres_url: str) -> None:
+    """What the first event opens lives in an event loop of ours, and moves when the program opens it in its own."""
+    store = PostgresStore(postgres_url)
+
+    async def listen_twice() -> list[object]:
+        woken = asyncio.Event()
+        store.on_wakeup(woken.set)
+        await store.open()
+        async with asyncio.timeout(PATIENCE_SECONDS):
+            await woken.wait()
+        waited = asyncio.create_task(store._wakeups._stay())
+        asked = await asyncio.gather(*(store._wakeups._ask("SELECT 1") for _ in range(3)))
+        waited.cancel()
+        await asyncio.gather(waited, return_exceptions=True)
+        connection = store._wakeups._connection
+        await asyncio.sleep(0)
+        assert store._wakeups._listening is not None and store._wakeups._connection is connection
+        await store.close()
+        return asked
+
+    for _ in range(2):
+        assert asyncio.run(listen_twice()) == [1, 1, 1]

@@ -9,11 +9,13 @@ from pathlib import Path
 import pytest
 from alembic.autogenerate import compare_metadata
 from alembic.runtime.migration import MigrationContext
+from alembic.script import ScriptDirectory
 from sqlalchemy import create_engine
 
 from doorstep.errors import ConfigError, StoreUnavailable
+from doorstep.stores.sql import migrations
 from doorstep.stores.sql.migrations import VERSION_TABLE, head
-from doorstep.stores.sql.schema import MARKS, metadata, trigger_ddl
+from doorstep.stores.sql.schema import MARKS, metadata, outbox_ddl, trigger_ddl
 from doorstep.stores.sql.sqlite.store import SqliteStore
 
 
@@ -43,7 +45,7 @@ async def test_the_migrated_schema_is_exactly_the_one_that_the_code_describes(pa
     engine = create_engine(f"sqlite:///{described}")
     with engine.begin() as connection:
         metadata.create_all(connection)
-        for statement in trigger_ddl("sqlite"):
+        for statement in [*trigger_ddl("sqlite"), *outbox_ddl("sqlite")]:
             connection.exec_driver_sql(statement)
     engine.dispose()
     assert definitions(path) == definitions(described)
@@ -130,3 +132,9 @@ async def _at_revision(path: str, revision: str) -> None:
     connection.execute(f"UPDATE {VERSION_TABLE} SET version_num = ?", (revision,))
     connection.commit()
     connection.close()
+
+
+def test_the_revisions_that_are_known_by_the_names_of_their_files_are_those_that_alembic_knows() -> None:
+    scripts = ScriptDirectory(str(Path(migrations.__file__).parent))
+    assert [script.revision for script in scripts.walk_revisions()] == list(reversed(migrations.revisions()))
+    assert scripts.get_current_head() == head()

@@ -11,6 +11,7 @@ import pytest
 from sqlalchemy.dialects import sqlite
 from sqlalchemy.sql.base import Executable
 
+from doorstep.model.rollup import FIGURES
 from doorstep.stores.sql.cold import (
     audit,
     bulk,
@@ -23,18 +24,22 @@ from doorstep.stores.sql.cold import (
     orgs,
     reading,
     registry,
+    rollups,
 )
 from doorstep.stores.sql.cold.script import Step, prepare
-from doorstep.stores.sql.sqlite import accepting, claiming, settling
+from doorstep.stores.sql.sqlite import accepting, claiming, settling, ticking
 from doorstep.stores.sql.sqlite.migrating import migrate
 
-SMALL_INDEXES = ("doorstep_deliveries_pending", "doorstep_deliveries_in_progress", "doorstep_bulks_live")
+SMALL_INDEXES = (
+    *("doorstep_deliveries_pending", "doorstep_deliveries_in_progress"),
+    *("doorstep_bulks_live", "doorstep_circuits_troubled"),
+)
 """May be read from their beginning: lanes stop at the first row, what is in progress is as much as workers hold, and
-bulk operations that go on are few."""
-SMALL_TABLES = ("doorstep_marks", "doorstep_orgs", "doorstep_endpoints")
-WIDTHS = {"ADD_EVENTS": 14, "ADD_PAYLOADS": 3, "ADD_DELIVERIES": 10, "KEEP_KEYS": 7, "ADD_ATTEMPTS": 21}
-WIDTHS |= {"ADD_RELEASED_HISTORY": 8}
-LEFT_OUT = ("_TALLY", "_TURNS", "_ITS_TURNS", "_THEIR_TURNS")
+bulk operations that go on and circuits that are not closed are few."""
+SMALL_TABLES = ("doorstep_marks", "doorstep_orgs", "doorstep_endpoints", "doorstep_ticks")
+WIDTHS = {"ADD_EVENTS": 15, "ADD_PAYLOADS": 3, "ADD_DELIVERIES": 10, "KEEP_KEYS": 7, "ADD_ATTEMPTS": 21}
+WIDTHS |= {"ADD_RELEASED_HISTORY": 8, "ADD_INCIDENTS": 2, "ADD": 4 + len(FIGURES)}
+LEFT_OUT = ("_TALLY", "_TURNS", "_ITS_TURNS", "_THEIR_TURNS", "_PLAN_ANEW")
 """What is meant to count every row, and what only PostgreSQL runs."""
 
 
@@ -51,12 +56,12 @@ def _filled(name: str, statement: str) -> str:
     return statement.format(rows=f"{row}, {row}")
 
 
-HOT = [pair for module in (accepting, claiming, settling) for pair in statements_of(module)]
+HOT = [pair for module in (accepting, claiming, settling, ticking) for pair in statements_of(module)]
 
 
 def cold_statements() -> Iterator[tuple[str, str]]:
     """The finished statements of the scripts: the private constants. Public ones are parts, to be completed."""
-    for module in (audit, bulk, cleaning, deleting, house, lines, moves, operators, orgs, reading, registry):
+    for module in (audit, bulk, cleaning, deleting, house, lines, moves, operators, orgs, reading, registry, rollups):
         for name, value in vars(module).items():
             statement = value.statement if isinstance(value, moves.Effect) else value
             if isinstance(statement, Executable) and name.startswith("_") and not name.startswith(LEFT_OUT):

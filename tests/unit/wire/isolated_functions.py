@@ -43,6 +43,15 @@ def _quote(received: Received) -> None:
     raise ValueError(f"cannot use {received.payload!r}")
 
 
+def _rant(_: Received) -> None:
+    raise Permanent("CARRIER_" + "9" * 1_000_000, "no such number " * 100_000)
+
+
+def _mumble(_: Received) -> None:
+    """As with the name of a file that is no UTF-8."""
+    raise Permanent("CARRIER_\udc80", os.fsdecode(b"no such file: \xe9"))
+
+
 def _hang(_: Received) -> None:
     time.sleep(60)
 
@@ -94,6 +103,8 @@ def _close_output(_: Received) -> str:
 _DEEDS = {
     "report": _report,
     "refuse": _refuse,
+    "rant": _rant,
+    "mumble": _mumble,
     "quote": _quote,
     "hang": _hang,
     "hang with child": _hang_with_child,

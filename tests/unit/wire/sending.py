@@ -14,36 +14,18 @@ from doorstep.model.outcome import Reply
 from doorstep.wire.address_guard import AddressGuard
 from doorstep.wire.http_transport import HttpTransport
 from doorstep.wire.transport import Transmission, Transport
-from tests.builders import NOW, new_id
+from tests import builders
+from tests.builders import NOW
 
 LOOPBACK = (ip_network("127.0.0.0/8"),)
 ENDS_WITHIN_SECONDS = 10
 
 
 def a_claim(payload: bytes = b'{"n": 1}', **changes: object) -> Claim:
-    claim = Claim(
-        key=1,
-        event_key=1,
-        token=1,
-        delivery_id=new_id(),
-        event_id=new_id(),
-        endpoint_id=new_id(),
-        org_id=new_id(),
-        event_type="user.created",
-        payload=payload,
-        correlation_id="request-1",
-        accepted_at=NOW,
-        expires_at=None,
-        attempt=2,
-        retry_attempts=1,
-        retries_max=3,
-        first_failed_at=None,
-        claimed_at=NOW,
-        lease_until=NOW,
-        worker="w",
-        picked_up=False,
-    )
-    return claim._replace(**changes)  # type: ignore[arg-type]
+    """A second try."""
+    again: dict[str, object] = {"event_type": "user.created", "correlation_id": "request-1", "worker": "w"}
+    again |= {"attempt": 2, "retry_attempts": 1, "lease_until": NOW, "picked_up": False}
+    return builders.a_claim(payload=payload, **again | changes)
 
 
 def a_transmission(

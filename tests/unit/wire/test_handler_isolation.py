@@ -53,6 +53,22 @@ async def test_what_a_handler_raises_is_told_as_if_it_ran_in_the_worker_and_its_
 
 
 @pytest.mark.parametrize(
+    ("deed", "code", "sentence"),
+    [("rant", "CARRIER_99", "no such number"), ("mumble", "CARRIER_?", "no such file: ?")],
+)
+async def test_what_a_handler_says_is_kept_as_far_as_it_can_be_and_does_not_end_its_process(
+    deed: str, code: str, sentence: str
+) -> None:
+    async with isolating() as sending:
+        before = result_of(await sending.one(an_attempt("report")))["pid"]
+        failure = (await sending.one(an_attempt(deed))).failure
+        assert failure is not None and failure.category is Category.PERMANENT
+        assert failure.code.startswith(code) and len(failure.code) <= 100
+        assert failure.message.startswith(sentence) and len(failure.message) <= 2_000
+        assert result_of(await sending.one(an_attempt("report")))["pid"] == before
+
+
+@pytest.mark.parametrize(
     ("deed", "sentence"),
     [
         ("exit", "The handler's process ended itself with exit code 3."),

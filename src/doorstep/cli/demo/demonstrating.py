@@ -15,10 +15,10 @@ from doorstep import keys
 from doorstep.app import Doorstep
 from doorstep.cli.demo.samples import SAMPLES
 from doorstep.cli.demo.stage import Stage
-from doorstep.cli.output import Output
-from doorstep.cli.running import run_command, say
+from doorstep.cli.output import Output, say
+from doorstep.cli.running import run_command
 from doorstep.config import Settings
-from doorstep.telemetry import Telemetry
+from doorstep.telemetry.facts import Telemetry
 
 KEPT_FOLDER = "doorstep-demo"
 _LOG_FILE = "doorstep.log"

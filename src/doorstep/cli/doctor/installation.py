@@ -13,13 +13,15 @@ from doorstep.app import Doorstep
 from doorstep.cli.doctor.finding import Finding, ok, problem
 from doorstep.cli.running import naming_database, shown_url
 from doorstep.clock import SECOND
-from doorstep.config import TOML_FILE, Settings, setting_rows
+from doorstep.config import Settings, setting_rows
 from doorstep.errors import ConfigError, DoorstepError
 from doorstep.model.endpoint import Endpoint
 from doorstep.path.directory import unseal_secret
+from doorstep.refusals import TOML_FILE
 from doorstep.sealing import UnsealError
 from doorstep.stores.opening import sqlite_path
 from doorstep.stores.store import Store
+from doorstep.telemetry.scrubbing import scrubbed
 from doorstep.wire.address_guard import AddressGuard
 from doorstep.wire.reachability import why_unreachable
 
@@ -114,8 +116,8 @@ async def reachability(endpoint: Endpoint, guard: AddressGuard) -> Finding:
         return ok(check, f"{endpoint.name}: the handler {endpoint.handler}, called by workers that have it")
     why = await asyncio.to_thread(why_unreachable, endpoint.url, guard, _CONNECT_SECONDS)
     if why is None:
-        return ok(check, f"{endpoint.name}: {endpoint.url} accepts connections")
-    return problem(check, f"{endpoint.name}: {endpoint.url}: {why}", _remedy(why))
+        return ok(check, f"{endpoint.name}: {scrubbed(endpoint.url)} accepts connections")
+    return problem(check, f"{endpoint.name}: {scrubbed(endpoint.url)}: {why}", _remedy(why))
 
 
 def _remedy(why: str) -> str:

@@ -1,4 +1,4 @@
-"""Keys, organizations, the audit log, numbers and health."""
+"""Keys, organizations, the audit log and health."""
 
 from __future__ import annotations
 
@@ -52,16 +52,6 @@ class AuditEntry(Answered, frozen=True, kw_only=True):
     subjects: tuple[str, ...]
     result: str
     reason: str
-
-
-class Stats(Answered, frozen=True, kw_only=True):
-    """How much stands where, now."""
-
-    deliveries: dict[str, int]
-    events: dict[str, int]
-    floors: tuple[str, ...]
-    """The numbers that are counted only so far: there are at least so many."""
-    oldest_due_at: datetime | None
 
 
 class Health(Answered, frozen=True, kw_only=True):

@@ -7,6 +7,7 @@ from typing import Literal
 from uuid import UUID
 
 from doorstep.client.answers.answer import Answered
+from doorstep.client.answers.stats import Slo
 
 
 class Policy(Answered, frozen=True, kw_only=True):
@@ -43,6 +44,8 @@ class Endpoint(Answered, frozen=True, kw_only=True):
     give_up_on: tuple[str, ...]
     code_map: dict[str, str]
     circuit: CircuitRules
+    slo: Slo | None = None
+    """Its own target; without one that of its organization counts."""
     envelope: bool
     batch: bool
     signing: Literal["v1", "v1a"]

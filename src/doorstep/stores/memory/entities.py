@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Collection, Iterable, Sequence
 from itertools import islice
 from uuid import UUID
 
@@ -96,18 +96,34 @@ class EntityVerbs(OutboxVerbs):
         oldest_first = sorted(((at, key, one) for at, key, one in dead if at < dead_before), key=lambda row: row[:2])
         return [one for _, _, one in islice(oldest_first, limit)]
 
+    async def entity_statuses(self, org_id: UUID, pipeline: str) -> list[str]:
+        return sorted({one.status for _, one in self._entities(org_id, pipeline)})
+
     async def clean_entities(
-        self, org_id: UUID, pipeline: str, status: str, before: Instant, cursor: str | None, limit: int
+        self,
+        org_id: UUID,
+        pipeline: str,
+        status: str,
+        phases: Collection[Phase],
+        before: Instant,
+        cursor: str | None,
+        limit: int,
     ) -> tuple[int, str | None]:
         (after,) = cursors.read(cursor, cursors.KEY_MAX) or (0,)
         window = [(key, one) for key, one in self._entities(org_id, pipeline) if key > after and one.status == status][
             :limit
         ]
-        aged = [one for _, one in window if one.changed_at < before]
+        aged = [one for _, one in window if one.changed_at < before and one.phase in phases]
         for one in aged:
             del self._tables.entities[org_id, pipeline, one.entity_id]
         more = len(window) == limit and window[-1][1].created_at < before
         return len(aged), cursors.write(window[-1][0]) if more else None
+
+    async def declare_pipelines(self, names: Sequence[tuple[UUID, str]], now: Instant) -> None:
+        self._tables.declared_pipelines |= dict.fromkeys(names, now)
+
+    async def declared_pipelines(self) -> dict[tuple[UUID, str], Instant]:
+        return dict(self._tables.declared_pipelines)
 
     def _next_entity_key(self) -> int:
         """They are kept in the order of their creation."""

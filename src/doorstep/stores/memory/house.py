@@ -48,14 +48,14 @@ class HouseVerbs:
         rows = self._before(self._tables.removable, settled_before, limit)
         events_before = len(self._tables.events)
         for row in rows:
-            self._tables.remove(row)
-        self._remove_acknowledged(settled_before, limit)
+            self._tables.remove(row, now)
+        self._remove_acknowledged(settled_before, now, limit)
         return Cleaned(
             deliveries=len(rows),
             attempts=sum(len(row.attempts) for row in rows),
             events=events_before - len(self._tables.events),
             idempotency_keys=self._remove_expired_keys(now, limit),
-            inbox_events=self._remove_unacknowledged(inbox_before, limit),
+            inbox_events=self._remove_unacknowledged(inbox_before, now, limit),
             circuit_changes=self._remove_circuit_changes(settled_before, limit),
             audit_lines=self._remove_audit_lines(audit_before, limit),
             bulk_items=self._remove_bulk_items(settled_before, limit),
@@ -65,11 +65,12 @@ class HouseVerbs:
     def _before(self, index: DueIndex, instant: Instant, limit: int) -> list[DeliveryRow]:
         return [self._tables.by_key[key] for key in islice(index.until(instant - 1), limit)]
 
-    def _remove_acknowledged(self, settled_before: Instant, limit: int) -> None:
+    def _remove_acknowledged(self, settled_before: Instant, now: Instant, limit: int) -> None:
         acknowledged = self._tables.acknowledged
         old = sorted((at, event_id) for event_id, at in acknowledged.items() if at < settled_before)
         for _, event_id in old[:limit]:
-            del acknowledged[event_id], self._tables.events[event_id]
+            del acknowledged[event_id]
+            self._tables.remove_event(event_id, now)
 
     def _remove_expired_keys(self, now: Instant, limit: int) -> int:
         kept = self._tables.idempotency
@@ -78,12 +79,12 @@ class HouseVerbs:
             del kept[slot]
         return len(expired)
 
-    def _remove_unacknowledged(self, accepted_before: Instant, limit: int) -> int:
+    def _remove_unacknowledged(self, accepted_before: Instant, now: Instant, limit: int) -> int:
         inbox = (row.event for row in self._tables.events.values() if not row.accepted_deliveries)
         waiting = (event for event in inbox if event.event_id not in self._tables.acknowledged)
         old = sorted((one for one in waiting if one.created_at < accepted_before), key=lambda one: one.created_at)
         for event in old[:limit]:
-            del self._tables.events[event.event_id]
+            self._tables.remove_event(event.event_id, now)
         return len(old[:limit])
 
     def _remove_circuit_changes(self, before: Instant, limit: int) -> int:

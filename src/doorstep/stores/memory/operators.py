@@ -63,7 +63,7 @@ class OperatorVerbs:
             raise Conflict(f"event {event_id} is delivered to endpoints; only events of the inbox are acknowledged")
         old = row.status
         if old is EventStatus.RECEIVED:
-            row.set_status(EventStatus.DELIVERED, now)
+            self._tables.set_status(row, EventStatus.DELIVERED, now)
             self._tables.acknowledged[event_id] = now
         return StatusChange(event_id, org_id, row.event.correlation_id, old, EventStatus.DELIVERED)
 

@@ -9,7 +9,9 @@ from uuid import UUID
 from msgspec.structs import replace
 
 from doorstep.clock import Instant
+from doorstep.model.act import AuditLine
 from doorstep.model.posting import Posting
+from doorstep.stores import notes
 from doorstep.stores.bounds import OUTBOX_BYTES_MAX
 from doorstep.stores.foreign import family_of
 from doorstep.stores.memory.tables import Tables
@@ -59,15 +61,17 @@ class OutboxVerbs:
     async def refused(self, limit: int) -> list[Posting]:
         return list(islice((row for row in self._tables.outbox.values() if row.refused_at is not None), limit))
 
-    async def put_back(self, event_ids: Sequence[UUID]) -> list[Posting]:
+    async def put_back(self, event_ids: Sequence[UUID], line: AuditLine) -> list[Posting]:
         found = self._refused_among(event_ids)
+        self._audit(line, found)
         for row in found:
             self._tables.outbox[row.event_id] = replace(row, refused_at=None, refusal=None)
         self._tell_posted()
         return found
 
-    async def discard(self, event_ids: Sequence[UUID]) -> list[Posting]:
+    async def discard(self, event_ids: Sequence[UUID], line: AuditLine) -> list[Posting]:
         found = self._refused_among(event_ids)
+        self._audit(line, found)
         for row in found:
             del self._tables.outbox[row.event_id]
         return found
@@ -76,16 +80,12 @@ class OutboxVerbs:
         rows = (self._tables.outbox.get(event_id) for event_id in dict.fromkeys(event_ids))
         return [row for row in rows if row is not None and row.refused_at is not None]
 
-    async def hold_outbox(self, holder: str, now: Instant, until: Instant) -> bool:
-        held_by, held_until = self._tables.outbox_held
-        if held_by != holder and held_until > now:
-            return False
-        self._tables.outbox_held = (holder, until)
-        return True
-
-    async def leave_outbox(self, holder: str) -> None:
-        if self._tables.outbox_held[0] == holder:
-            self._tables.outbox_held = ("", 0)
+    def _audit(self, line: AuditLine, done: Sequence[Posting]) -> None:
+        lines = notes.outbox_lines(line, done, self._tables.orgs)
+        for one in lines:
+            self._tables.check_org(one.org_id)
+        for one in lines:
+            self._tables.audit.append(one)
 
     def on_posted(self, wake: Callable[[], None]) -> None:
         self._tables.posted_wakes.append(wake)

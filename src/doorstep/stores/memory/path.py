@@ -18,6 +18,7 @@ from doorstep.stores import notes
 from doorstep.stores.memory.projections import attempt_of, claim_of, new_delivery
 from doorstep.stores.memory.tables import NEVER, DeliveryRow, EventRow, Tables
 from doorstep.stores.rate import admit
+from doorstep.stores.tally import Tally
 from doorstep.stores.text import check_storable, storable
 from doorstep.stores.weight import fitting
 
@@ -65,15 +66,20 @@ class PathVerbs:
             check_transition(DeliveryState.IN_PROGRESS, settlement.state)
         late: list[Claim] = []
         changed: list[DeliveryRow] = []
+        tally = Tally()
         for settlement in settlements:
+            owner = (settlement.claim.org_id, settlement.claim.endpoint_id)
             row = self._held(settlement.claim)
             if row is None:
                 self._log_attempt(settlement, late=True)
                 late.append(settlement.claim)
+                tally.add(owner, "late")
             else:
+                tally.settled([(owner, settlement)], now)
                 self._log_attempt(settlement, late=False)
                 self._settle(row, settlement, now)
                 changed.append(row)
+        self._tables.ticks.add(tally, now)
         return Settled(tuple(late), tuple(self._tables.update_statuses(changed, now)))
 
     async def release(self, claims: Sequence[Claim], now: Instant) -> list[Claim]:
@@ -108,7 +114,7 @@ class PathVerbs:
             return first
         event = submission.event
         known = self._tables.events.get(event.event_id)
-        kept = known or self._keep(submission)
+        kept = known or self._keep(submission, now)
         figures = (event.event_id, kept.event.created_at, kept.accepted_deliveries)
         receipt = Receipt(Verdict.ACCEPTED, *figures, known=known is not None)
         if submission.idempotency_key is not None:
@@ -127,11 +133,14 @@ class PathVerbs:
         verdict = Verdict.REPEATED if fingerprint == submission.fingerprint else Verdict.CONFLICT
         return Receipt(verdict, first.event_id, first.created_at, first.deliveries)
 
-    def _keep(self, submission: Submission) -> EventRow:
-        row = EventRow(submission.event)
+    def _keep(self, submission: Submission, now: Instant) -> EventRow:
+        row, org_id, tally = EventRow(submission.event), submission.event.org_id, Tally()
+        tally.accepted(org_id, 1)
         self._tables.events[submission.event.event_id] = row
         for delivery in submission.deliveries:
             self._tables.add(new_delivery(row, delivery), row)
+            tally.owed((org_id, delivery.endpoint_id), 1)
+        self._tables.ticks.add(tally, now)
         return row
 
     # -- claiming ------------------------------------------------------------------------------------------
@@ -178,7 +187,7 @@ class PathVerbs:
         )
         picked_up = row.event.status is EventStatus.RECEIVED
         if picked_up:
-            row.event.set_status(EventStatus.QUEUED, now)
+            self._tables.set_status(row.event, EventStatus.QUEUED, now)
         return claim_of(row, picked_up)
 
     # -- settling and releasing ----------------------------------------------------------------------------

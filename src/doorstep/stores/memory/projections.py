@@ -86,6 +86,7 @@ def claim_of(row: DeliveryRow, picked_up: bool) -> Claim:
         picked_up=picked_up,
         ordering_key=event.ordering_key,
         metadata=event.metadata,
+        trace=event.trace,
     )
 
 

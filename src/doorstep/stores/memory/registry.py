@@ -9,10 +9,11 @@ from msgspec.structs import replace
 from doorstep.clock import Instant
 from doorstep.errors import Conflict, NotFound
 from doorstep.model.act import AuditLine
-from doorstep.model.circuit import Circuit, CircuitChange
+from doorstep.model.circuit import Circuit, CircuitChange, CircuitState
 from doorstep.model.endpoint import Endpoint, EndpointState, Routing
 from doorstep.model.org import ApiKey, Org
 from doorstep.stores import notes
+from doorstep.stores.incidents import turn_of_circuit, turn_of_endpoint
 from doorstep.stores.memory.tables import Tables
 from doorstep.stores.revoking import check_revocable, named_key
 
@@ -45,6 +46,7 @@ class RegistryVerbs:
         if present is None:
             self._check_room(endpoint.org_id, living_max)
         self._tables.endpoints[endpoint.endpoint_id] = replace(endpoint, version=expected_version + 1)
+        self._tables.add_incident(turn_of_endpoint(present.state if present else None, endpoint))
         self._tables.routing_version += 1
         if line is not None:
             self._tables.audit.append(line)
@@ -75,10 +77,17 @@ class RegistryVerbs:
         if circuit.state is not old.state:
             change = CircuitChange(circuit.changed_at, old.state, circuit.state, reason)
             self._tables.circuit_history[circuit.endpoint_id].append(change)
+            org_id = self._tables.endpoints[circuit.endpoint_id].org_id
+            self._tables.add_incident(turn_of_circuit(old, circuit, org_id, reason))
         return True
 
     async def circuit_history(self, endpoint_id: UUID) -> list[CircuitChange]:
         return list(self._tables.circuit_history.get(endpoint_id, ()))
+
+    async def circuit_counts(self, org_id: UUID | None = None) -> dict[CircuitState, int]:
+        living = [one for one in (await self.routing()).endpoints if org_id in (None, one.org_id)]
+        states = [(await self.circuit(one.endpoint_id)).state for one in living]
+        return {state: states.count(state) for state in CircuitState}
 
     async def put_org(self, org: Org) -> None:
         self._tables.routing_version += org.org_id in self._tables.orgs

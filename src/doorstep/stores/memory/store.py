@@ -5,19 +5,34 @@ from __future__ import annotations
 from collections.abc import Callable
 
 from doorstep.clock import AnchoredClock, Clock, Instant
+from doorstep.stores.memory.alerts import AlertVerbs
 from doorstep.stores.memory.bulk import BulkVerbs
 from doorstep.stores.memory.entities import EntityVerbs
+from doorstep.stores.memory.figures import FiguresVerbs
 from doorstep.stores.memory.house import HouseVerbs
 from doorstep.stores.memory.listing import ListVerbs
 from doorstep.stores.memory.outbox import OutboxVerbs
 from doorstep.stores.memory.path import PathVerbs
 from doorstep.stores.memory.reading import ReadingVerbs
 from doorstep.stores.memory.registry import RegistryVerbs
+from doorstep.stores.memory.standing import StandingVerbs
 from doorstep.stores.memory.tables import Tables
-from doorstep.stores.store import Capabilities
+from doorstep.stores.store import Capabilities, Task
 
 
-class MemoryStore(PathVerbs, EntityVerbs, OutboxVerbs, RegistryVerbs, BulkVerbs, ReadingVerbs, ListVerbs, HouseVerbs):
+class MemoryStore(
+    PathVerbs,
+    EntityVerbs,
+    AlertVerbs,
+    OutboxVerbs,
+    RegistryVerbs,
+    BulkVerbs,
+    ReadingVerbs,
+    ListVerbs,
+    FiguresVerbs,
+    StandingVerbs,
+    HouseVerbs,
+):
     """A Store that keeps everything in this process, for tests, simulations and readers."""
 
     capabilities = Capabilities(many_machines=False, notices_postings=True)
@@ -38,6 +53,17 @@ class MemoryStore(PathVerbs, EntityVerbs, OutboxVerbs, RegistryVerbs, BulkVerbs,
 
     async def time(self) -> Instant:
         return self._clock.now()
+
+    async def hold(self, task: Task, holder: str, now: Instant, until: Instant) -> bool:
+        held_by, held_until = self._tables.held.get(task, ("", 0))
+        if held_by != holder and held_until > now:
+            return False
+        self._tables.held[task] = (holder, until)
+        return True
+
+    async def leave(self, task: Task, holder: str) -> None:
+        if self._tables.held.get(task, ("", 0))[0] == holder:
+            del self._tables.held[task]
 
     def on_wakeup(self, wake: Callable[[], None]) -> None:
         self._tables.wakes.append(wake)

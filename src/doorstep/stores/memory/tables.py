@@ -11,9 +11,11 @@ from msgspec.structs import replace
 
 from doorstep.clock import Instant
 from doorstep.errors import NotFound
+from doorstep.model.alert import Alert
 from doorstep.model.attempt import Attempt
 from doorstep.model.bulk import Bulk
 from doorstep.model.cause import cause_of
+from doorstep.model.channel import Arrangement
 from doorstep.model.circuit import Circuit, CircuitChange
 from doorstep.model.delivery import (
     DEAD_STATES,
@@ -28,15 +30,19 @@ from doorstep.model.delivery import (
 from doorstep.model.endpoint import Endpoint
 from doorstep.model.entity import EntityChange
 from doorstep.model.event import EVENT_TRANSITIONS, Event, EventStatus, status_of
+from doorstep.model.incident import Incident, IncidentKind
 from doorstep.model.move import Move
 from doorstep.model.org import ApiKey, Org
 from doorstep.model.posting import Posting
 from doorstep.model.settlement import StatusChange
 from doorstep.model.submission import Receipt
 from doorstep.stores import notes
+from doorstep.stores.incidents import cut
 from doorstep.stores.memory.audit_log import AuditLog
 from doorstep.stores.memory.due_index import DueIndex
 from doorstep.stores.memory.lines import Line, Lines
+from doorstep.stores.memory.ticks import Ticks
+from doorstep.stores.tally import Tally
 
 NEVER: Instant = 2**62
 """Where the blocked are found among those that wait: after all that have a time."""
@@ -140,6 +146,15 @@ class EntityRow:
         self.history: list[EntityChange] = []
 
 
+class AlertRow:
+    __slots__ = ("alert", "key")
+
+    def __init__(self, key: int, alert: Alert) -> None:
+        self.key = key
+        """Grows with every alert: the order of creation."""
+        self.alert = alert
+
+
 class Tables:
     """Everything that is kept. Rows are found by id; each index holds the keys of the rows it is for."""
 
@@ -157,9 +172,14 @@ class Tables:
         self.audit = AuditLog()
         self.bulks: dict[UUID, BulkRow] = {}
         self.entities: dict[tuple[UUID, str, str], EntityRow] = {}
+        self.declared_pipelines: dict[tuple[UUID, str], Instant] = {}
         self.wakes: list[Callable[[], None]] = []
         self.outbox: dict[UUID, Posting] = {}
-        self.outbox_held: tuple[str, Instant] = ("", 0)
+        self.held: dict[str, tuple[str, Instant]] = {}
+        self.ticks = Ticks()
+        self.incidents: dict[int, Incident] = {}
+        self.alerts: dict[UUID, AlertRow] = {}
+        self.arrangements: dict[UUID, Arrangement] = {}
         self.posted_wakes: list[Callable[[], None]] = []
 
         self.by_key: dict[int, DeliveryRow] = {}
@@ -173,6 +193,8 @@ class Tables:
         self.acknowledged: dict[UUID, Instant] = {}
         self._last_key = 0
         self._last_bulk_key = 0
+        self._last_incident_key = 0
+        self._last_alert_key = 0
 
     def add(self, delivery: Delivery, event: EventRow) -> None:
         self._last_key += 1
@@ -189,6 +211,18 @@ class Tables:
         self._last_bulk_key += 1
         self.bulks[bulk.bulk_id] = BulkRow(self._last_bulk_key, bulk)
 
+    def put_alert(self, alert: Alert) -> None:
+        if alert.alert_id in self.alerts:
+            self.alerts[alert.alert_id].alert = alert
+        else:
+            self._last_alert_key += 1
+            self.alerts[alert.alert_id] = AlertRow(self._last_alert_key, alert)
+
+    def add_incident(self, incident: Incident | None) -> None:
+        if incident is not None:
+            self._last_incident_key += 1
+            self.incidents[self._last_incident_key] = replace(incident, key=self._last_incident_key)
+
     def change(self, row: DeliveryRow, at: Instant, note: str, **fields: Any) -> list[Move]:
         """The gate: every change of a delivery is checked, counted, written to its history and indexed here.
 
@@ -204,6 +238,9 @@ class Tables:
         self._unindex(row)
         row.delivery = new
         self._index(row)
+        self._count_move(old, new, at)
+        if new.state is DeliveryState.DEAD and old.state is not new.state:
+            self.add_incident(_death(new, at))
         if row.line is not None and old.state in OPEN_STATES:
             self._unblock_first(row.line, at)
         return [_move(row, old.state)] if new.state is not old.state else []
@@ -217,13 +254,22 @@ class Tables:
         changes = (self._update_status(event, used, at) for event, used in retries.values())
         return [change for change in changes if change]
 
-    def remove(self, row: DeliveryRow) -> None:
+    def set_status(self, event: EventRow, status: EventStatus, at: Instant) -> None:
+        tally = Tally()
+        tally.status(event.event.org_id, event.status, status)
+        self.ticks.add(tally, at)
+        event.set_status(status, at)
+
+    def remove(self, row: DeliveryRow, at: Instant) -> None:
         """Forget a delivery, its attempts and its history, and its event when nothing is left of that."""
         self._unindex(row)
         del self.deliveries[row.delivery.delivery_id], self.by_key[row.key]
         row.event.deliveries.remove(row)
         if not row.event.deliveries:
-            del self.events[row.event.event.event_id]
+            self.remove_event(row.event.event.event_id, at)
+
+    def remove_event(self, event_id: UUID, at: Instant) -> None:
+        self._count_leaving(self.events.pop(event_id), at)
 
     def event(self, org_id: UUID, event_id: UUID) -> EventRow:
         """An event of this organization that was not deleted; NotFound otherwise."""
@@ -234,6 +280,7 @@ class Tables:
 
     def erase(self, event: EventRow, at: Instant) -> None:
         """Forget what the sender gave, but not that there was something."""
+        self._count_leaving(event, at)
         event.deleted = True
         event.event = replace(event.event, payload=b"", metadata=b"{}")
         for row in event.deliveries:
@@ -258,10 +305,26 @@ class Tables:
         old, new = event.status, event.status_now()
         if new is old:
             return None
-        event.set_status(new, at)
+        self.set_status(event, new, at)
         return StatusChange(
             event.event.event_id, event.event.org_id, event.event.correlation_id, old, new, retry_attempts
         )
+
+    def _count_move(self, old: Delivery, new: Delivery, at: Instant) -> None:
+        """Those that a try ends are counted with what it came to: see `settle`."""
+        tally = Tally()
+        if new.deleted and not old.deleted:
+            tally.moved((new.org_id, new.endpoint_id), old.state, None)
+        elif new.state is not old.state and old.state is not DeliveryState.IN_PROGRESS:
+            tally.moved((new.org_id, new.endpoint_id), old.state, new.state)
+        self.ticks.add(tally, at)
+
+    def _count_leaving(self, event: EventRow, at: Instant) -> None:
+        """An event that was deleted has left already when it is cleaned away."""
+        if not event.deleted:
+            tally = Tally()
+            tally.status(event.event.org_id, event.status, None)
+            self.ticks.add(tally, at)
 
     def _index(self, row: DeliveryRow) -> None:
         for index, at in self._places(row.delivery):
@@ -305,6 +368,22 @@ def _with_cause(delivery: Delivery) -> Delivery:
         case DeliveryState.PENDING:
             return replace(delivery, cause=None)
     return delivery
+
+
+def _death(delivery: Delivery, at: Instant) -> Incident:
+    return Incident(
+        kind=IncidentKind.DELIVERY_DEAD,
+        org_id=delivery.org_id,
+        endpoint_id=delivery.endpoint_id,
+        at=at,
+        code=delivery.code or "",
+        reason=cut(delivery.reason or ""),
+        delivery_id=delivery.delivery_id,
+        event_id=delivery.event_id,
+        event_type=delivery.event_type,
+        attempts=delivery.attempt,
+        cause=delivery.cause,
+    )
 
 
 def _move(row: DeliveryRow, old_state: DeliveryState) -> Move:

@@ -6,9 +6,12 @@ by the setting `doorstep.org`: the key of an organization, or `*` for the engine
 
 from __future__ import annotations
 
+from collections.abc import Iterable
+
 from sqlalchemy import Table
 
-from doorstep.stores.sql.schema import TENANT_TABLES, attempts, deliveries, events, history, marks, orgs, outbox
+from doorstep.stores.sql.schema import FIRST_TENANT_TABLES, attempts, deliveries, events, history, marks, orgs, outbox
+from doorstep.stores.store import Task
 
 SCOPE = "doorstep.org"
 """The setting that names the organization a transaction works for."""
@@ -17,12 +20,15 @@ ALL_ORGS = "*"
 ROUTING_LOCK = 0x646F_6F72_0001
 """The advisory lock that accepts share, and that a change of the endpoints holds alone."""
 MIGRATION_LOCK = 0x646F_6F72_0002
-OUTBOX_LOCK = "hashtextextended(current_schema(), 0)"
-"""The advisory lock of whoever forwards; each Doorstep of a database has its own."""
 TURN_LOCKS = 0x646F_6F72_1000
 TURNS = 1024
 """Locks for deliveries with ordering keys. Lines share them: one each could fill the server's table of locks, which has
 room for some 6,000. Two lines that share a lock by chance wait for each other's commit, once in a while."""
+
+
+def task_lock(task: Task) -> str:
+    """The advisory lock of whoever does a task, as an expression; each Doorstep of a database has its own."""
+    return f"hashtextextended(current_schema(), {list(Task).index(task)})"
 
 
 def turn_of(delivery: str) -> str:
@@ -38,15 +44,19 @@ _ONE_ORG = f"(SELECT CASE WHEN {_SETTING} ~ '^[0-9]+$' THEN {_SETTING}::bigint E
 
 def postgres_ddl() -> list[str]:
     """The statements, in order; they are executed once, after the tables exist."""
-    isolation = [line for table in TENANT_TABLES for line in _isolated(table, "org_id")]
     return [
-        *isolation,
+        *isolation_ddl(FIRST_TENANT_TABLES),
         *_isolated(orgs, "id"),
         *_open_to_senders(),
         *_routing_lock(),
         *map(_often_vacuumed, (events, deliveries)),
         *_logs(),
     ]
+
+
+def isolation_ddl(tables: Iterable[Table]) -> list[str]:
+    """What keeps the organizations of these tables apart, for the migration that creates them."""
+    return [line for table in tables for line in _isolated(table, "org_id")]
 
 
 def _isolated(table: Table, column: str) -> list[str]:
@@ -104,6 +114,14 @@ def _often_vacuumed(table: Table) -> str:
         f"ALTER TABLE {table.name} SET (fillfactor = 70, autovacuum_vacuum_threshold = 5000,"
         " autovacuum_vacuum_scale_factor = 0.02,"
         " autovacuum_analyze_scale_factor = 0.05, autovacuum_vacuum_cost_delay = 0)"
+    )
+
+
+def always_rewritten(table: Table) -> str:
+    """Few rows, each rewritten with every batch: room for that on its page, and no waiting for the vacuum."""
+    return (
+        f"ALTER TABLE {table.name} SET (fillfactor = 20, autovacuum_vacuum_threshold = 500,"
+        " autovacuum_vacuum_scale_factor = 0, autovacuum_vacuum_cost_delay = 0)"
     )
 
 

@@ -19,6 +19,7 @@ from typing import Any
 
 from doorstep.blocking import LoopThread
 from doorstep.model.outcome import Code, Failure
+from doorstep.telemetry.tracing.program import within
 from doorstep.wire.handler_replies import body_of, failure_of, response_of
 from doorstep.wire.isolation.frames import Orders, Report, decoded, framed, read_frame
 from doorstep.wire.isolation.places import find
@@ -80,7 +81,8 @@ class _Bench:
     def attempt(self, received: Received) -> Report:
         self.busy = True
         try:
-            body = body_of(self._call(received), self._orders.body_bytes_max)
+            with within(received.traceparent, received.tracestate):
+                body = body_of(self._call(received), self._orders.body_bytes_max)
         except MemoryError as error:
             _limit_memory(None)  # to be able to say so
             return Report(failure=self._too_much(failure_of(error, received.payload)), worn=True)

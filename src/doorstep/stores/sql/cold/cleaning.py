@@ -2,11 +2,15 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable
+
 from sqlalchemy import BindParameter, Select, bindparam, delete, func, select, text
 
 from doorstep.clock import DAY, Instant
+from doorstep.model.event import EventStatus
 from doorstep.stores.sql.cold.moves import parts
 from doorstep.stores.sql.cold.script import Row, Script, ask, each
+from doorstep.stores.sql.cold.ticks import tick
 from doorstep.stores.sql.schema import (
     ACKNOWLEDGED,
     FINISHED,
@@ -23,6 +27,7 @@ from doorstep.stores.sql.schema import (
     payloads,
 )
 from doorstep.stores.store import Cleaned
+from doorstep.stores.tally import Tally
 
 _KEYS: BindParameter[list[int]] = bindparam("keys", expanding=True)
 _D, _H, _I = deliveries.c, circuit_history.c, bulk_items.c
@@ -31,15 +36,15 @@ _D, _H, _I = deliveries.c, circuit_history.c, bulk_items.c
 def clean(
     settled_before: Instant, inbox_before: Instant, audit_before: Instant, now: Instant, limit: int
 ) -> Script[Cleaned]:
-    removed = yield from _remove_deliveries(settled_before, limit)
-    acknowledged = yield from _remove_events(_ACKNOWLEDGED_BEFORE, settled_before, limit)
+    removed = yield from _remove_deliveries(settled_before, now, limit)
+    acknowledged = yield from _remove_events(_ACKNOWLEDGED_BEFORE, settled_before, now, limit)
     ended = yield from _remove_bulks(settled_before, limit)
     return Cleaned(
         deliveries=removed.deliveries,
         attempts=removed.attempts,
         events=removed.events + acknowledged,
         idempotency_keys=(yield from _remove_expired_keys(now - DAY, limit)),
-        inbox_events=(yield from _remove_events(_UNACKNOWLEDGED_BEFORE, inbox_before, limit)),
+        inbox_events=(yield from _remove_events(_UNACKNOWLEDGED_BEFORE, inbox_before, now, limit)),
         circuit_changes=(yield from _remove_circuit_changes(settled_before, limit)),
         audit_lines=(yield from _remove_audit_lines(audit_before, limit)),
         bulk_items=ended.bulk_items,
@@ -61,15 +66,16 @@ _COUNT_ATTEMPTS = select(func.count()).where(attempts.c.delivery_id.in_(_KEYS))
 _REMOVE_ATTEMPTS = delete(attempts).where(attempts.c.delivery_id.in_(_KEYS))
 _REMOVE_HISTORY = delete(history).where(history.c.delivery_id.in_(_KEYS))
 _REMOVE_DELIVERIES = delete(deliveries).where(_D.id.in_(_KEYS))
+_LEAVING = (events.c.id, events.c.org_id, events.c.status, events.c.deleted_at)
 _REMOVE_EMPTY_EVENTS = (
     delete(events)
     .where(events.c.id.in_(_KEYS), ~select(_D.id).where(_D.event_id == events.c.id).exists())
-    .returning(events.c.id)
+    .returning(*_LEAVING)
 )
 _REMOVE_PAYLOADS = delete(payloads).where(payloads.c.event_id.in_(_KEYS))
 
 
-def _remove_deliveries(settled_before: Instant, limit: int) -> Script[Cleaned]:
+def _remove_deliveries(settled_before: Instant, now: Instant, limit: int) -> Script[Cleaned]:
     rows = yield ask(_REMOVABLE, before=settled_before, most=limit)
     event_keys = sorted({row[1] for row in rows})
     attempt_count = event_count = 0
@@ -84,8 +90,18 @@ def _remove_deliveries(settled_before: Instant, limit: int) -> Script[Cleaned]:
     for part in parts(event_keys):
         removed = yield ask(_REMOVE_EMPTY_EVENTS, keys=part)
         yield ask(_REMOVE_PAYLOADS, keys=[row[0] for row in removed])
+        yield from _count_leaving(removed, now)
         event_count += len(removed)
     return Cleaned(len(rows), attempt_count, event_count)
+
+
+def _count_leaving(removed: Iterable[Row], now: Instant) -> Script[None]:
+    """Those that were deleted have left already."""
+    tally = Tally()
+    for _, org, status, deleted_at in removed:
+        if deleted_at is None:
+            tally.status(org, EventStatus(status), None)
+    yield from tick(tally, now)
 
 
 # -- events of the inbox ---------------------------------------------------------------------------------
@@ -103,15 +119,16 @@ _UNACKNOWLEDGED_BEFORE = (
     .limit(bindparam("most"))
     .with_for_update(skip_locked=True)  # one that is being acknowledged just now stays
 )
-_REMOVE_EVENTS = delete(events).where(events.c.id.in_(_KEYS))
+_REMOVE_EVENTS = delete(events).where(events.c.id.in_(_KEYS)).returning(*_LEAVING)
 
 
-def _remove_events(chosen: Select[tuple[int]], before: Instant, limit: int) -> Script[int]:
+def _remove_events(chosen: Select[tuple[int]], before: Instant, now: Instant, limit: int) -> Script[int]:
     """Those of the inbox, which have no deliveries."""
     rows = yield ask(chosen, before=before, most=limit)
     for part in parts([row[0] for row in rows]):
-        yield ask(_REMOVE_EVENTS, keys=part)
+        removed = yield ask(_REMOVE_EVENTS, keys=part)
         yield ask(_REMOVE_PAYLOADS, keys=part)
+        yield from _count_leaving(removed, now)
     return len(rows)
 
 

@@ -9,6 +9,7 @@ from sqlalchemy import bindparam, case, delete, func, null, select, update
 from doorstep.clock import Instant
 from doorstep.errors import Conflict, NotFound
 from doorstep.model.delivery import DEAD_STATES, DeliveryState
+from doorstep.model.event import EventStatus
 from doorstep.model.move import Moved
 from doorstep.stores import notes
 from doorstep.stores.sql.cold.audit import audit_step
@@ -18,7 +19,9 @@ from doorstep.stores.sql.cold.operators import CANCEL, DELETE
 from doorstep.stores.sql.cold.orgs import org_key
 from doorstep.stores.sql.cold.rows import IN_ORG
 from doorstep.stores.sql.cold.script import Script, ask, ask_postgres
+from doorstep.stores.sql.cold.ticks import tick
 from doorstep.stores.sql.schema import deliveries, events, orgs, payloads
+from doorstep.stores.tally import Tally
 
 _ITS_DELIVERIES = MOVER.where(IN_ORG, events.c.uid == bindparam("event"), deliveries.c.deleted_at.is_(None))
 _ITS_TURNS = turns_of(_ITS_DELIVERIES)
@@ -39,6 +42,7 @@ _ERASE = (
         payload=b"",
         metadata=b"{}",
     )
+    .returning(events.c.org_id, events.c.status)
 )
 _ERASE_LONG = delete(payloads).where(payloads.c.event_id == bindparam("key"))
 _ERASE_EDITED = (
@@ -71,6 +75,9 @@ def delete_event(org_id: UUID, event_id: UUID, actor: str, now: Instant) -> Scri
 
 
 def _erase(key: int, now: Instant) -> Script[None]:
-    yield ask(_ERASE, key=key, at=now)
+    tally = Tally()
+    for org, status in (yield ask(_ERASE, key=key, at=now)):
+        tally.status(org, EventStatus(status), None)
+    yield from tick(tally, now)
     yield ask(_ERASE_LONG, key=key)
     yield ask(_ERASE_EDITED, key=key)

@@ -2,14 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Collection, Sequence
 from itertools import product
 from uuid import UUID
 
 from sqlalchemy import BindParameter, String, bindparam, delete, literal_column, or_, select, text
 
 from doorstep.clock import Instant
-from doorstep.model.entity import Entity, EntityFilter
+from doorstep.model.entity import Entity, EntityFilter, Phase
 from doorstep.model.listing import Page
 from doorstep.stores import cursor as cursors
 from doorstep.stores.sql.cold.entities import ENTITY, FORGET, OF_PIPELINE, entity_from
@@ -88,14 +88,22 @@ _ADRIFT = ENTITY.where(_E.id.in_(_KEYS), text(RUNNING)).order_by(_E.id)
 _EXPECTED = ENTITY.where(*OF_PIPELINE, text(EXPECTING), _E.event_uid.in_(bindparam("uids", expanding=True))).order_by(
     _E.id
 )
+_NEXT_STATUS = select(_E.status).where(*OF_PIPELINE, _E.status > bindparam("after")).order_by(_E.status).limit(1)
 _AGED = (
-    select(_E.id, _E.created_at, _E.changed_at)
+    select(_E.id, _E.created_at, _E.changed_at, _E.phase)
     .where(*OF_PIPELINE, _E.status == _STATUS, _E.id > bindparam("after"))
     .order_by(_E.id)
     .limit(bindparam("most"))
 )
 _REMOVE = (
-    delete(entities).where(_E.id.in_(_KEYS), _E.status == _STATUS, _E.changed_at < bindparam("before")).returning(_E.id)
+    delete(entities)
+    .where(
+        _E.id.in_(_KEYS),
+        _E.status == _STATUS,
+        _E.phase.in_(bindparam("phases", expanding=True)),
+        _E.changed_at < bindparam("before"),
+    )
+    .returning(_E.id)
 )
 _UNTOUCHED = (
     ENTITY.where(*OF_PIPELINE, text(GIVEN_UP), _E.changed_at < bindparam("before"))
@@ -149,15 +157,30 @@ def untouched(org_id: UUID, pipeline: str, dead_before: Instant, limit: int) -> 
     return [entity_from(org_id, row) for row in rows]
 
 
+def entity_statuses(org_id: UUID, pipeline: str) -> Script[list[str]]:
+    """From one to the next in their index: there are a dozen of them, however many entities."""
+    found = [""]
+    while rows := (yield ask(_NEXT_STATUS, org=org_id, pipeline=pipeline, after=found[-1])):
+        found.append(rows[0][0])
+    return found[1:]
+
+
 def clean_entities(
-    org_id: UUID, pipeline: str, status: str, before: Instant, cursor: str | None, limit: int
+    org_id: UUID,
+    pipeline: str,
+    status: str,
+    phases: Collection[Phase],
+    before: Instant,
+    cursor: str | None,
+    limit: int,
 ) -> Script[tuple[int, str | None]]:
+    names = sorted(phases)
     (after,) = cursors.read(cursor, cursors.KEY_MAX) or (0,)
     window = yield ask(_AGED, org=org_id, pipeline=pipeline, status=status, after=after, most=limit)
     removed = 0
-    for part in parts([key for key, _, changed_at in window if changed_at < before]):
+    for part in parts([key for key, _, changed_at, phase in window if changed_at < before and phase in names]):
         # Looked at again: one that was retried meanwhile stays, with its history.
-        gone = [row[0] for row in (yield ask(_REMOVE, keys=part, status=status, before=before))]
+        gone = [row[0] for row in (yield ask(_REMOVE, keys=part, status=status, phases=names, before=before))]
         if gone:
             yield ask(FORGET, keys=gone)
         removed += len(gone)

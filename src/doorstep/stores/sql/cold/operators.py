@@ -13,17 +13,22 @@ from doorstep.model.act import Act, ActKind, ActResult
 from doorstep.model.cause import cause_of
 from doorstep.model.delivery import DeliveryState
 from doorstep.model.event import EventStatus
+from doorstep.model.incident import Incident, IncidentKind
 from doorstep.model.move import Moved
 from doorstep.model.outcome import Category, Code
 from doorstep.model.settlement import StatusChange
 from doorstep.stores import notes
+from doorstep.stores.incidents import cut
 from doorstep.stores.sql.cold.audit import audit_step
+from doorstep.stores.sql.cold.incidents import incident_steps
 from doorstep.stores.sql.cold.lines import turns_of, turns_to_end, unblock_after
 from doorstep.stores.sql.cold.moves import CHANGED, MOVED, MOVER, Effect, Mover, move, parts, update_statuses
 from doorstep.stores.sql.cold.orgs import org_key
 from doorstep.stores.sql.cold.rows import IN_ORG
 from doorstep.stores.sql.cold.script import Script, ask, ask_postgres
+from doorstep.stores.sql.cold.ticks import tick
 from doorstep.stores.sql.schema import NEVER, deliveries, endpoints, events, orgs
+from doorstep.stores.tally import Tally
 
 # -- acts --------------------------------------------------------------------------------------------------
 
@@ -60,7 +65,7 @@ _BURY = Effect(
     DeliveryState.DEAD,
 )
 _RESOLVE = Effect(MOVED.values(state=DeliveryState.RESOLVED.value, settled_at=_AT), DeliveryState.RESOLVED)
-DELETE = Effect(CHANGED.values(deleted_at=_AT, settled_at=_AT), None)
+DELETE = Effect(CHANGED.values(deleted_at=_AT, settled_at=_AT), None, deletes=True)
 CANCEL = Effect(_CLOSED.values(state=DeliveryState.CANCELLED.value), DeliveryState.CANCELLED)
 
 _CHOSEN = MOVER.where(
@@ -194,12 +199,29 @@ def _bury(movers: Iterable[Mover], code: str, reason: str, at: Instant, note: st
     for endpoint_id, group in by_endpoint.items():
         cause = cause_of(endpoint_id, code, reason)
         yield from move(group, _BURY, at, note, at=at, new_code=code, new_reason=reason, new_cause=cause)
+        yield incident_steps((mover.org_key, _death(mover, code, reason, cause, at)) for mover in group)
+
+
+def _death(mover: Mover, code: str, reason: str, cause: int, at: Instant) -> Incident:
+    return Incident(
+        kind=IncidentKind.DELIVERY_DEAD,
+        org_id=mover.org_id,
+        endpoint_id=mover.endpoint_id,
+        at=at,
+        code=code,
+        reason=cut(reason),
+        delivery_id=mover.delivery_id,
+        event_id=mover.event_id,
+        event_type=mover.event_type,
+        attempts=mover.attempt,
+        cause=cause,
+    )
 
 
 # -- the inbox ---------------------------------------------------------------------------------------------
 
 _INBOX_EVENT = (
-    select(events.c.id, events.c.correlation_id, events.c.status, events.c.delivery_count)
+    select(events.c.id, events.c.org_id, events.c.correlation_id, events.c.status, events.c.delivery_count)
     .join(orgs, orgs.c.id == events.c.org_id)
     .where(IN_ORG, events.c.uid == bindparam("event"), events.c.deleted_at.is_(None))
     .with_for_update(of=events)
@@ -215,9 +237,13 @@ def acknowledge(org_id: UUID, event_id: UUID, now: Instant) -> Script[StatusChan
     rows = yield ask(_INBOX_EVENT, org=org_id, event=event_id)
     if not rows:
         raise NotFound(f"no event {event_id}")
-    key, correlation_id, status, delivery_count = rows[0]
+    key, org, correlation_id, status, delivery_count = rows[0]
     if delivery_count:
         raise Conflict(f"event {event_id} is delivered to endpoints; only events of the inbox are acknowledged")
+    change = StatusChange(event_id, org_id, correlation_id, EventStatus(status), EventStatus.DELIVERED)
     if status == EventStatus.RECEIVED:
+        tally = Tally()
+        tally.statuses([(org, change)])
         yield ask(_ACKNOWLEDGE, key=key, at=now)
-    return StatusChange(event_id, org_id, correlation_id, EventStatus(status), EventStatus.DELIVERED)
+        yield from tick(tally, now)
+    return change

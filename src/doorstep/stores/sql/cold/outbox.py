@@ -9,8 +9,11 @@ import msgspec
 from sqlalchemy import Delete, Update, bindparam, delete, exists, func, insert, null, select, text, update
 
 from doorstep.clock import Instant
+from doorstep.model.act import AuditLine
 from doorstep.model.posting import Posting, PostingOptions
+from doorstep.stores import notes
 from doorstep.stores.bounds import OUTBOX_BYTES_MAX
+from doorstep.stores.sql.cold.audit import add_audit
 from doorstep.stores.sql.cold.moves import parts
 from doorstep.stores.sql.cold.rows import IN_ORG
 from doorstep.stores.sql.cold.script import Row, Script, Values, ask, each
@@ -35,6 +38,7 @@ _OF_REFUSED = (_UIDS, _O.refused_at.is_not(None))
 _LOCK_REFUSED = _POSTING.where(*_OF_REFUSED).order_by(_O.id).with_for_update()
 _PUT_BACK = update(outbox_rows).where(*_OF_REFUSED).values(refused_at=null(), refusal=null())
 _DISCARD = delete(outbox_rows).where(*_OF_REFUSED)
+_KNOWN_ORGS = select(orgs.c.uid).where(orgs.c.uid.in_(bindparam("uids", expanding=True)))
 _ACCEPTED = exists().where(events.c.org_id == orgs.c.id, events.c.uid == _O.uid)
 _SHOWN = _POSTING.join(orgs, orgs.c.uid == _O.org_uid).where(IN_ORG, _UIDS, ~_ACCEPTED)
 
@@ -77,21 +81,30 @@ def refused(limit: int) -> Script[list[Posting]]:
     return [posting_from(row) for row in (yield ask(_REFUSED, most=limit))]
 
 
-def put_back(event_ids: Sequence[UUID]) -> Script[list[Posting]]:
-    return (yield from _change_refused(_PUT_BACK, event_ids))
+def put_back(event_ids: Sequence[UUID], line: AuditLine) -> Script[list[Posting]]:
+    return (yield from _change_refused(_PUT_BACK, event_ids, line))
 
 
-def discard(event_ids: Sequence[UUID]) -> Script[list[Posting]]:
-    return (yield from _change_refused(_DISCARD, event_ids))
+def discard(event_ids: Sequence[UUID], line: AuditLine) -> Script[list[Posting]]:
+    return (yield from _change_refused(_DISCARD, event_ids, line))
 
 
-def _change_refused(change: Update | Delete, event_ids: Sequence[UUID]) -> Script[list[Posting]]:
+def _change_refused(change: Update | Delete, event_ids: Sequence[UUID], line: AuditLine) -> Script[list[Posting]]:
     """What was changed, as it was before. Locked first: two may do this at once, and each row counts for one of them."""
     found: list[Posting] = []
     for part in parts(list(dict.fromkeys(event_ids))):
         found += [posting_from(row) for row in (yield ask(_LOCK_REFUSED, uids=part))]
         yield ask(change, uids=part)
+    yield from _audit(line, found)
     return found
+
+
+def _audit(line: AuditLine, done: Sequence[Posting]) -> Script[None]:
+    known: set[UUID] = set()
+    for part in parts(list({posting.org_id for posting in done})):
+        known |= {org_id for (org_id,) in (yield ask(_KNOWN_ORGS, uids=part))}
+    for one in notes.outbox_lines(line, done, known):
+        yield from add_audit(one)
 
 
 def shown_of(org_id: UUID, event_ids: Sequence[UUID]) -> Script[list[Posting]]:

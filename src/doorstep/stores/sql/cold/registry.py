@@ -5,14 +5,17 @@ from __future__ import annotations
 from uuid import UUID
 
 import msgspec
-from sqlalchemy import bindparam, insert, select, update
+from sqlalchemy import bindparam, func, insert, literal_column, or_, select, update
 
 from doorstep.errors import Conflict, NotFound
 from doorstep.model.act import AuditLine
 from doorstep.model.circuit import Circuit, CircuitChange, CircuitState
 from doorstep.model.endpoint import Endpoint, EndpointState, Routing
+from doorstep.model.incident import circuit_incident
 from doorstep.stores import notes
+from doorstep.stores.incidents import turn_of_circuit, turn_of_endpoint
 from doorstep.stores.sql.cold.audit import audit_step
+from doorstep.stores.sql.cold.incidents import incident_step
 from doorstep.stores.sql.cold.orgs import BUMP_VERSION, org_key
 from doorstep.stores.sql.cold.rows import CIRCUIT, IN_ORG, circuit_from, decode_endpoint
 from doorstep.stores.sql.cold.script import Script, ask
@@ -26,7 +29,7 @@ _LIVE_ENDPOINTS = (
 )
 _ENDPOINT = select(endpoints.c.document).join(orgs).where(IN_ORG, endpoints.c.uid == bindparam("endpoint"))
 _LOCK_ENDPOINT = (
-    select(endpoints.c.id, endpoints.c.org_id, endpoints.c.version)
+    select(endpoints.c.id, endpoints.c.org_id, endpoints.c.version, endpoints.c.state)
     .where(endpoints.c.uid == bindparam("endpoint"))
     .with_for_update()
 )
@@ -58,7 +61,7 @@ def put_endpoint(
     endpoint: Endpoint, expected_version: int, line: AuditLine | None, living_max: int | None
 ) -> Script[bool]:
     org = yield from org_key(endpoint.org_id)
-    key, version = yield from _lock_endpoint(org, endpoint.endpoint_id)
+    key, version, state = yield from _lock_endpoint(org, endpoint.endpoint_id)
     if version != expected_version:
         return False
     yield ask(BUMP_VERSION)
@@ -69,6 +72,7 @@ def put_endpoint(
         yield ask(_ADD_ENDPOINT, uid=new.endpoint_id, org_id=org, **fields)
     else:
         yield ask(_REPLACE_ENDPOINT, key=key, **{f"new_{name}": value for name, value in fields.items()})
+    yield incident_step(org, turn_of_endpoint(state, new))
     if line is not None:
         yield audit_step(org, line)
     return True
@@ -80,15 +84,15 @@ def _check_room(org: int, living_max: int | None) -> Script[None]:
         raise Conflict(notes.too_many_endpoints(living_max))
 
 
-def _lock_endpoint(org: int, endpoint_id: UUID) -> Script[tuple[int | None, int]]:
-    """Its key and version; None and 0 if it is yet to be created."""
+def _lock_endpoint(org: int, endpoint_id: UUID) -> Script[tuple[int | None, int, EndpointState | None]]:
+    """Its key, version and state; None and 0 if it is yet to be created."""
     present = yield ask(_LOCK_ENDPOINT, endpoint=endpoint_id)
     if not present:
-        return None, 0
-    key, owner, version = present[0]
+        return None, 0, None
+    key, owner, version, state = present[0]
     if owner != org:
         raise NotFound(f"no endpoint {endpoint_id}")
-    return key, version
+    return key, version, EndpointState(state)
 
 
 def endpoint(org_id: UUID, endpoint_id: UUID) -> Script[Endpoint]:
@@ -118,6 +122,9 @@ _CHANGES = (
 )
 
 
+_ORG_ID = select(orgs.c.uid).where(orgs.c.id == bindparam("owner"))
+
+
 def circuit(endpoint_id: UUID) -> Script[Circuit]:
     rows = yield ask(_CIRCUIT, endpoint=endpoint_id)
     return circuit_from(endpoint_id, rows[0]) if rows else Circuit(endpoint_id=endpoint_id)
@@ -127,7 +134,7 @@ def put_circuit(new: Circuit, expected_version: int, reason: str) -> Script[bool
     locked = yield ask(_LOCK_ENDPOINT, endpoint=new.endpoint_id)
     if not locked:
         raise NotFound(f"no endpoint {new.endpoint_id}")
-    key, org, _ = locked[0]
+    key, org, *_ = locked[0]
     old = yield from circuit(new.endpoint_id)
     if old.version != expected_version:
         return False
@@ -139,7 +146,41 @@ def put_circuit(new: Circuit, expected_version: int, reason: str) -> Script[bool
     if new.state is not old.state:
         change = {"at": new.changed_at, "old_state": old.state, "new_state": new.state, "reason": reason}
         yield ask(_ADD_CHANGE, endpoint_id=key, org_id=org, version=expected_version + 1, **change)
+        yield from _tell_of_circuit(org, old, new, reason)
     return True
+
+
+def _tell_of_circuit(org: int, old: Circuit, new: Circuit, reason: str) -> Script[None]:
+    if circuit_incident(old.state, new.state) is not None:
+        owner = yield ask(_ORG_ID, owner=org)
+        yield incident_step(org, turn_of_circuit(old, new, owner[0][0], reason))
+
+
+_TROUBLED_COUNTS = (
+    select(circuits.c.state, func.count())
+    .join(endpoints, endpoints.c.id == circuits.c.endpoint_id)
+    .where(
+        or_(circuits.c.state == literal_column("'open'"), circuits.c.state == literal_column("'half_open'")),
+        endpoints.c.state != literal_column("'deleted'"),
+    )
+    .group_by(circuits.c.state)
+)
+"""The words of TROUBLED and LIVING: parameters would keep their partial indexes from being used."""
+_LIVING_COUNT = select(func.count()).select_from(endpoints).where(endpoints.c.state != literal_column("'deleted'"))
+_ITS_OWN = circuits.c.org_id == select(orgs.c.id).where(IN_ORG).scalar_subquery()
+_ITS_LIVING = endpoints.c.org_id == select(orgs.c.id).where(IN_ORG).scalar_subquery()
+_TROUBLED_COUNTS_OF_ORG, _LIVING_COUNT_OF_ORG = _TROUBLED_COUNTS.where(_ITS_OWN), _LIVING_COUNT.where(_ITS_LIVING)
+
+
+def circuit_counts(org_id: UUID | None) -> Script[dict[CircuitState, int]]:
+    """Those that are not closed are few and have an index of their own; all others are."""
+    if org_id is None:
+        rows, living = (yield ask(_TROUBLED_COUNTS)), (yield ask(_LIVING_COUNT))
+    else:
+        rows, living = (yield ask(_TROUBLED_COUNTS_OF_ORG, org=org_id)), (yield ask(_LIVING_COUNT_OF_ORG, org=org_id))
+    counts = dict.fromkeys(CircuitState, 0) | {CircuitState(state): number for state, number in rows}
+    counts[CircuitState.CLOSED] = living[0][0] - sum(counts.values())
+    return counts
 
 
 def circuit_changes(endpoint_id: UUID) -> Script[list[CircuitChange]]:

@@ -51,6 +51,7 @@ EVENT = select(
     _E.expires_at,
     _E.metadata,
     _E.ordering_key,
+    _E.trace,
 ).select_from(events)
 
 
@@ -66,6 +67,7 @@ def event_from(org_id: UUID, row: Row) -> Event:
         expires_at=row[6],
         metadata=row[7],
         ordering_key=row[8],
+        trace=row[9],
     )
 
 

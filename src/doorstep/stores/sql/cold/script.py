@@ -55,9 +55,9 @@ def ask_postgres(statement: Executable, **values: object) -> Step:
     return Step(statement, (values,), "postgresql")
 
 
-def each(statement: Executable, values: Sequence[Values]) -> Step:
+def each(statement: Executable, values: Sequence[Values], dialect: str | None = None) -> Step:
     """A step that runs `statement` for every set of values; it is answered with no rows."""
-    return Step(statement, values)
+    return Step(statement, values, dialect)
 
 
 class Prepared(NamedTuple):

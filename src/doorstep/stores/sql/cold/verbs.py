@@ -7,29 +7,35 @@ that a script is about: PostgreSQL lets it see no other's rows. None sees all, f
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Collection, Sequence
 from typing import ParamSpec, TypeVar
 from uuid import UUID
 
 from doorstep.clock import Instant
 from doorstep.model.act import Act, ActResult, AuditLine
+from doorstep.model.alert import Alert, AlertFilter, Telling
 from doorstep.model.attempt import Attempt
 from doorstep.model.batch import BatchFilter
 from doorstep.model.bulk import Bulk, BulkStep, UnderWay
-from doorstep.model.circuit import Circuit, CircuitChange
+from doorstep.model.channel import Arrangement
+from doorstep.model.circuit import Circuit, CircuitChange, CircuitState
 from doorstep.model.delivery import Delivery, DeliveryState, HistoryLine
 from doorstep.model.endpoint import Endpoint, EndpointState, Routing
-from doorstep.model.entity import Entity, EntityChange, EntityFilter
+from doorstep.model.entity import Entity, EntityChange, EntityFilter, Phase
 from doorstep.model.event import EventStatus, EventSummary, EventView
+from doorstep.model.incident import Incident
 from doorstep.model.listing import CauseGroup, Count, EventFilter, Letters, Page, Queue
 from doorstep.model.move import Moved
 from doorstep.model.org import ApiKey, Org
 from doorstep.model.posting import Posting
+from doorstep.model.rollup import Figures, Point, Span
 from doorstep.model.settlement import StatusChange
 from doorstep.stores.bounds import COUNT_MAX
 from doorstep.stores.sql.cold import (
+    alerts,
     audit,
     cleaning,
+    declared,
     deleting,
     entities,
     entity_lists,
@@ -39,8 +45,12 @@ from doorstep.stores.sql.cold import (
     orgs,
     reading,
     registry,
+    rollups,
+    standing,
 )
+from doorstep.stores.sql.cold import arrangements as arrangement_scripts
 from doorstep.stores.sql.cold import bulk as bulk_scripts
+from doorstep.stores.sql.cold import incidents as incident_scripts
 from doorstep.stores.sql.cold import outbox as outbox_scripts
 from doorstep.stores.sql.cold.listing import batches, causes, letters, queue, registers
 from doorstep.stores.sql.cold.listing import events as event_lists
@@ -80,13 +90,13 @@ class ColdVerbs(ABC):
     async def refused(self, limit: int) -> list[Posting]:
         return await self._read(None, outbox_scripts.refused, limit)
 
-    async def put_back(self, event_ids: Sequence[UUID]) -> list[Posting]:
-        found = await self._write(None, outbox_scripts.put_back, event_ids)
+    async def put_back(self, event_ids: Sequence[UUID], line: AuditLine) -> list[Posting]:
+        found = await self._write(None, outbox_scripts.put_back, event_ids, line)
         self.tell_posted()
         return found
 
-    async def discard(self, event_ids: Sequence[UUID]) -> list[Posting]:
-        return await self._write(None, outbox_scripts.discard, event_ids)
+    async def discard(self, event_ids: Sequence[UUID], line: AuditLine) -> list[Posting]:
+        return await self._write(None, outbox_scripts.discard, event_ids, line)
 
     @abstractmethod
     def tell_posted(self) -> None: ...
@@ -119,6 +129,15 @@ class ColdVerbs(ABC):
 
     async def circuit_history(self, endpoint_id: UUID) -> list[CircuitChange]:
         return await self._read(None, registry.circuit_changes, endpoint_id)
+
+    async def circuits(self, org_id: UUID, endpoint_ids: Sequence[UUID]) -> dict[UUID, Circuit]:
+        return await self._read(org_id, standing.circuits, org_id, endpoint_ids)
+
+    async def waiting_since(self, org_id: UUID, endpoint_ids: Sequence[UUID]) -> dict[UUID, Instant]:
+        return await self._read(org_id, standing.waiting_since, org_id, endpoint_ids)
+
+    async def circuit_counts(self, org_id: UUID | None = None) -> dict[CircuitState, int]:
+        return await self._read(org_id, registry.circuit_counts, org_id)
 
     async def bury(
         self,
@@ -210,10 +229,69 @@ class ColdVerbs(ABC):
     async def untouched(self, org_id: UUID, pipeline: str, dead_before: Instant, limit: int) -> list[Entity]:
         return await self._read(org_id, entity_lists.untouched, org_id, pipeline, dead_before, limit)
 
+    async def entity_statuses(self, org_id: UUID, pipeline: str) -> list[str]:
+        return await self._read(org_id, entity_lists.entity_statuses, org_id, pipeline)
+
     async def clean_entities(
-        self, org_id: UUID, pipeline: str, status: str, before: Instant, cursor: str | None, limit: int
+        self,
+        org_id: UUID,
+        pipeline: str,
+        status: str,
+        phases: Collection[Phase],
+        before: Instant,
+        cursor: str | None,
+        limit: int,
     ) -> tuple[int, str | None]:
-        return await self._write(org_id, entity_lists.clean_entities, org_id, pipeline, status, before, cursor, limit)
+        return await self._write(
+            org_id, entity_lists.clean_entities, org_id, pipeline, status, phases, before, cursor, limit
+        )
+
+    async def declare_pipelines(self, names: Sequence[tuple[UUID, str]], now: Instant) -> None:
+        await self._write(None, declared.declare_pipelines, names, now)
+
+    async def declared_pipelines(self) -> dict[tuple[UUID, str], Instant]:
+        return await self._read(None, declared.declared_pipelines)
+
+    # -- alerts --------------------------------------------------------------------------------------------
+
+    async def any_incident(self) -> bool:
+        return await self._read(None, incident_scripts.any_incident)
+
+    async def incidents(self, limit: int) -> list[Incident]:
+        return await self._read(None, incident_scripts.first_incidents, limit)
+
+    async def tell(self, telling: Telling) -> bool:
+        told = await self._write(None, alerts.tell, telling)  # its messages are of the reserved organization
+        if told and telling.postings:
+            self.tell_posted()
+        return told
+
+    async def alert(self, org_id: UUID, alert_id: UUID) -> Alert:
+        return await self._read(org_id, alerts.alert, org_id, alert_id)
+
+    async def list_alerts(
+        self, org_id: UUID, wanted: AlertFilter, cursor: str | None = None, limit: int = 50
+    ) -> Page[Alert]:
+        return await self._read(org_id, alerts.list_alerts, org_id, wanted, cursor, limit)
+
+    async def live_alerts(self, org_id: UUID | None, ended_after: Instant) -> list[Alert]:
+        return await self._read(org_id, alerts.live_alerts, org_id, ended_after)
+
+    async def clean_alerts(self, ended_before: Instant, limit: int) -> int:
+        return await self._write(None, alerts.clean_alerts, ended_before, limit)
+
+    async def put_arrangement(
+        self, arrangement: Arrangement, expected_version: int, line: AuditLine, most: int
+    ) -> bool:
+        return await self._write(
+            arrangement.org_id, arrangement_scripts.put_arrangement, arrangement, expected_version, line, most
+        )
+
+    async def remove_arrangement(self, org_id: UUID, arrangement_id: UUID, line: AuditLine) -> bool:
+        return await self._write(org_id, arrangement_scripts.remove_arrangement, org_id, arrangement_id, line)
+
+    async def arrangements(self, org_id: UUID) -> list[Arrangement]:
+        return await self._read(org_id, arrangement_scripts.all_arrangements, org_id)
 
     # -- reading -------------------------------------------------------------------------------------------
 
@@ -296,6 +374,27 @@ class ColdVerbs(ABC):
         limit: int = 50,
     ) -> Page[AuditLine]:
         return await self._read(org_id, registers.list_audit, org_id, actor, action, cursor, limit)
+
+    # -- figures -------------------------------------------------------------------------------------------
+
+    async def fold(self, now: Instant, limit: int, *, minutes_before: Instant = 0, hours_before: Instant = 0) -> int:
+        return await self._write(None, rollups.fold, now, limit, minutes_before, hours_before)
+
+    async def totals(self, org_id: UUID | None = None) -> Figures:
+        return await self._read(org_id, rollups.totals, org_id)
+
+    async def series(
+        self, org_id: UUID | None, endpoint_id: UUID | None, span: Span, since: Instant, until: Instant
+    ) -> list[Point]:
+        return await self._read(org_id, rollups.series, org_id, endpoint_id, span, since, until)
+
+    async def figures(
+        self, org_id: UUID, endpoint_ids: Sequence[UUID], since: Instant, until: Instant
+    ) -> dict[UUID, Figures]:
+        return await self._read(org_id, rollups.figures, org_id, endpoint_ids, since, until)
+
+    async def levels(self, org_id: UUID, endpoint_ids: Sequence[UUID]) -> dict[UUID, Figures]:
+        return await self._read(org_id, rollups.levels, org_id, endpoint_ids)
 
     # -- keeping house -------------------------------------------------------------------------------------
 

@@ -10,6 +10,7 @@ from doorstep.clock import DAY, Instant
 from doorstep.errors import NotFound, StaleRouting
 from doorstep.model.delivery import NewDelivery
 from doorstep.model.submission import Receipt, Submission, Verdict
+from doorstep.stores.sql.postgres import ticking
 from doorstep.stores.sql.postgres.connections import Connection
 from doorstep.stores.sql.postgres.directory import Directory
 from doorstep.stores.sql.postgres_ddl import ROUTING_LOCK, turn_of
@@ -19,21 +20,21 @@ from doorstep.stores.text import check_storable
 BEGIN_ACCEPT = f"BEGIN; SELECT pg_advisory_xact_lock_shared({ROUTING_LOCK})"
 """The lock is taken before the statement that reads the version, which therefore sees every earlier change."""
 
-ACCEPT = """
+ACCEPT = f"""
 WITH event AS MATERIALIZED (
     SELECT nextval('doorstep_events_id_seq') AS id, e.*
     FROM unnest($1::uuid[], $2::bigint[], $3::text[], $4::int[], $5::bigint[], $6::bigint[], $7::bigint[], $8::text[],
-                $9::text[], $10::bytea[], $11::bytea[]) WITH ORDINALITY
+                $9::text[], $10::text[], $11::bytea[], $12::bytea[]) WITH ORDINALITY
       AS e(uid, org_id, event_type, deliveries, created_at, deliver_at, expires_at, correlation_id,
-           ordering_key, metadata, payload, n)
+           ordering_key, trace, metadata, payload, n)
 ), kept AS (
     INSERT INTO doorstep_events (id, uid, org_id, event_type, status, delivery_count, open_count, created_at,
-                                 deliver_at, expires_at, correlation_id, ordering_key, metadata, payload)
+                                 deliver_at, expires_at, correlation_id, ordering_key, trace, metadata, payload)
     SELECT id, uid, org_id, event_type, 'received', deliveries, deliveries, created_at,
-           deliver_at, expires_at, correlation_id, ordering_key, metadata, payload
+           deliver_at, expires_at, correlation_id, ordering_key, trace, metadata, payload
     FROM event
     ON CONFLICT (org_id, uid) DO NOTHING
-    RETURNING id
+    RETURNING id, org_id
 ), numbered AS (
     SELECT array_agg(CASE WHEN id IN (SELECT id FROM kept) THEN id END ORDER BY n) AS event_ids FROM event
 ), owed AS (
@@ -41,10 +42,13 @@ WITH event AS MATERIALIZED (
                                      ordering_key)
     SELECT d.uid, d.org_id, event_ids[d.n], d.endpoint_id, 'pending', d.due_at, d.created_at, d.retries_max,
            d.ordering_key
-    FROM numbered, unnest($12::int[], $13::uuid[], $14::bigint[], $15::bigint[], $16::bigint[], $17::bigint[], $18::int[],
-                          $19::text[])
+    FROM numbered, unnest($13::int[], $14::uuid[], $15::bigint[], $16::bigint[], $17::bigint[], $18::bigint[], $19::int[],
+                          $20::text[])
       AS d(n, uid, org_id, endpoint_id, due_at, created_at, retries_max, ordering_key)
     WHERE event_ids[d.n] IS NOT NULL
+    RETURNING org_id, endpoint_id
+), ticked AS (
+    {ticking.accepted("$21", "$22", "kept", "owed")}
 )
 SELECT (SELECT value FROM doorstep_marks WHERE name = 'routing'),
        ARRAY(SELECT n FROM event WHERE id NOT IN (SELECT id FROM kept))
@@ -150,7 +154,7 @@ class Intake:
         _, uids, orgs, endpoints, *_, ordering_keys = owed
         if ordering_keys:
             await connection.fetch(WAIT_FOR_TURNS, endpoints, ordering_keys)
-        rows = await connection.fetch(ACCEPT, *self._event_arrays(new), *owed)
+        rows = await connection.fetch(ACCEPT, *self._event_arrays(new), *owed, now, ticking.generation())
         version, repeated = rows[0]
         if version != routing_version:
             raise StaleRouting("endpoints changed since the routing was read; read it again and recompute")
@@ -211,6 +215,7 @@ class Intake:
             [event.expires_at for event in events],
             [event.correlation_id for event in events],
             _unless_empty([event.ordering_key for event in events]),
+            _unless_empty([event.trace for event in events]),
             [event.metadata for event in events],
             [event.payload for event in events],
         ]

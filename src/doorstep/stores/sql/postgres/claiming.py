@@ -14,11 +14,12 @@ from doorstep.model.circuit import Circuit, CircuitState
 from doorstep.model.claim import Claim, Lane
 from doorstep.stores import notes
 from doorstep.stores.rate import admit
+from doorstep.stores.sql.postgres import ticking
 from doorstep.stores.sql.postgres.connections import Connection
 from doorstep.stores.sql.postgres.directory import Address
 from doorstep.stores.sql.schema import NEVER
 
-CLAIM = """
+CLAIM = f"""
 WITH forced AS MATERIALIZED (
     SELECT d.id, d.endpoint_id, owner.endpoint_uid, owner.org_uid
     FROM doorstep_deliveries d
@@ -69,17 +70,19 @@ WITH forced AS MATERIALIZED (
     UPDATE doorstep_events e SET status = 'queued'
     FROM (SELECT DISTINCT event_id FROM claimed ORDER BY event_id) AS c
     WHERE e.id = ANY (ARRAY[c.event_id]) AND e.status = 'received'
-    RETURNING e.id
+    RETURNING e.id, e.org_id
+), ticked AS (
+    {ticking.picked_up("$1", "$14", "queued")}
 )
 SELECT c.id, c.event_id, c.token, c.uid, e.uid, c.endpoint_uid, c.org_uid, e.event_type,
        coalesce(c.payload, e.payload), e.correlation_id, e.created_at, e.expires_at, c.attempt, c.retry_attempts,
        c.retries_max, c.first_failed_at, $1::bigint, $2::bigint, $3::text, c.event_id IN (SELECT id FROM queued),
-       e.ordering_key, e.metadata, c.endpoint_id, c.was_due_at
+       e.ordering_key, e.metadata, e.trace, c.endpoint_id, c.was_due_at
 FROM claimed c JOIN doorstep_events e ON e.id = ANY (ARRAY[c.event_id])
 """
 """One statement: pick and lock, count the attempt, write history, move events on, and read what a worker needs.
 
-The first twenty-two columns are the fields of Claim in order; the last two move the low-water marks.
+The first twenty-three columns are the fields of Claim in order; the last two move the low-water marks.
 
 Operators' retries are looked for by IS NOT DISTINCT FROM, which leaves PostgreSQL only their own index. Believing
 that little waits, it once took the index of all that waits instead: 15 ms a claim beside 100,000 deliveries, not 1."""
@@ -139,7 +142,7 @@ WITH RECURSIVE busy AS (
 )
 SELECT d.id, d.event_id, d.token, d.uid, e.uid, p.uid, o.uid, e.event_type, ''::bytea, e.correlation_id, e.created_at,
        e.expires_at, d.attempt, d.retry_attempts, d.retries_max, d.first_failed_at, d.claimed_at, d.due_at, d.worker, false,
-       e.ordering_key, e.metadata
+       e.ordering_key, e.metadata, e.trace
 FROM busy
 CROSS JOIN LATERAL (
     SELECT * FROM doorstep_deliveries d
@@ -187,7 +190,7 @@ class Demand(NamedTuple):
         """Claim, in one statement."""
         note = notes.claimed(self.worker)
         heading = (self.now, self.lease_until, self.worker, note, self.forced_max)
-        return await connection.fetch(CLAIM, *heading, *_offer_arrays(self.offers), self.unserved)
+        return await connection.fetch(CLAIM, *heading, *_offer_arrays(self.offers), self.unserved, ticking.generation())
 
     async def take_within_limits(self, connection: Connection) -> list[Record]:
         """The same with the endpoints' own limits held, in a transaction around it."""
@@ -220,7 +223,7 @@ class Demand(NamedTuple):
 
 def claims_of(rows: Sequence[Record]) -> list[Claim]:
     """The claims in the order they were taken; of an event's deliveries only the first has picked it up."""
-    claims = [Claim._make(row[:22]) for row in rows]
+    claims = [Claim._make(row[:23]) for row in rows]
     picked_up = [claim.event_key for claim in claims if claim.picked_up]
     return claims if len(set(picked_up)) == len(picked_up) else _picked_up_once(claims)
 

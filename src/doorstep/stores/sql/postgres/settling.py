@@ -6,8 +6,9 @@ of the same events wait for each other and never in a circle.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
+from uuid import UUID
 
 from doorstep.clock import Instant
 from doorstep.model.claim import Claim
@@ -16,9 +17,11 @@ from doorstep.model.event import EventStatus
 from doorstep.model.settlement import Settled, Settlement, StatusChange
 from doorstep.stores import notes
 from doorstep.stores.deaths import cause_in
+from doorstep.stores.incidents import death_in, document_of
 from doorstep.stores.sql.cold.lines import turns_to_end, unblock
-from doorstep.stores.sql.postgres import scripts
+from doorstep.stores.sql.postgres import scripts, ticking
 from doorstep.stores.sql.postgres.connections import Connection
+from doorstep.stores.sql.postgres.directory import Address
 from doorstep.stores.text import storable
 
 BEGIN_RELAXED = "BEGIN; SET LOCAL synchronous_commit = off"
@@ -85,6 +88,12 @@ RETURNING e.id, e.status, e.open_count
 """
 """The rule of model/event.py, by what this call adds: an event was picked up long before it is settled."""
 
+ADD_INCIDENTS = """
+INSERT INTO doorstep_incidents (org_id, document)
+SELECT d.org_id, i.document FROM unnest($1::bigint[], $2::text[]) AS i(delivery_id, document)
+JOIN doorstep_deliveries d ON d.id = ANY (ARRAY[i.delivery_id])
+"""
+
 KEEP_LATE = """
 INSERT INTO doorstep_attempts
     (delivery_id, number, move, late, org_id, worker, started_at, finished_at, dns_us, connect_us, tls_us,
@@ -111,8 +120,10 @@ SELECT id, token FROM released
 """
 
 
-async def settle(connection: Connection, settlements: Sequence[Settlement], now: Instant) -> Settled:
-    """Write the results of claims, in the surrounding transaction."""
+async def settle(
+    connection: Connection, settlements: Sequence[Settlement], addresses: Mapping[UUID, Address], now: Instant
+) -> Settled:
+    """Write the results of claims, in the surrounding transaction; `addresses` are those of their endpoints."""
     for state in {settlement.state for settlement in settlements}:
         check_transition(DeliveryState.IN_PROGRESS, state)
     await _wait_for_turns(connection, settlements)
@@ -121,8 +132,18 @@ async def settle(connection: Connection, settlements: Sequence[Settlement], now:
     for settlement in late:
         await connection.execute(KEEP_LATE, *_late_attempt(settlement))
     changes = await _settle_events(connection, good, now)
+    await _add_incidents(connection, good, now)
+    await ticking.tick(connection, ticking.settled(addresses, good, late, changes, now), now)
     await _unblock(connection, good, now)
     return Settled(tuple(settlement.claim for settlement in late), tuple(changes))
+
+
+async def _add_incidents(connection: Connection, good: Iterable[Settlement], now: Instant) -> None:
+    """Of those that died."""
+    deaths = [(one.claim.key, death) for one in good if (death := death_in(one, now)) is not None]
+    if deaths:
+        keys, found = zip(*deaths, strict=True)
+        await connection.execute(ADD_INCIDENTS, list(keys), [document_of(death) for death in found])
 
 
 async def _wait_for_turns(connection: Connection, settlements: Iterable[Settlement]) -> None:

@@ -32,15 +32,15 @@ from doorstep.model.submission import Receipt, Submission
 from doorstep.stores.sql.cold.outbox import outbox_above
 from doorstep.stores.sql.cold.script import Script
 from doorstep.stores.sql.cold.verbs import ColdVerbs
-from doorstep.stores.sql.postgres import accepting, claiming, migrating, outbox, scripts, settling
+from doorstep.stores.sql.postgres import accepting, claiming, migrating, outbox, scripts, settling, ticking
 from doorstep.stores.sql.postgres.connections import Connection, Connections
 from doorstep.stores.sql.postgres.directory import Directory
 from doorstep.stores.sql.postgres.low_water import LowWater
 from doorstep.stores.sql.postgres.wakeups import POSTED, Wakeups
-from doorstep.stores.sql.postgres_ddl import ALL_ORGS, OUTBOX_LOCK, SCOPE
+from doorstep.stores.sql.postgres_ddl import ALL_ORGS, SCOPE, task_lock
 from doorstep.stores.sql.posting import inserting
 from doorstep.stores.sql.posting.row import POSTGRESQL, Slot
-from doorstep.stores.store import Capabilities
+from doorstep.stores.store import Capabilities, Task
 
 P = ParamSpec("P")
 T = TypeVar("T")
@@ -59,7 +59,7 @@ _INDEXES_ONLY = {
     "enable_mergejoin": "off",
 }
 _HOT = {SCOPE: ALL_ORGS, "plan_cache_mode": "force_generic_plan", **_INDEXES_ONLY}
-_OFTEN = (accepting.ACCEPT, claiming.SWEEP, claiming.CLAIM, settling.SETTLE, settling.SETTLE_EVENTS)
+_OFTEN = (accepting.ACCEPT, claiming.SWEEP, claiming.CLAIM, settling.SETTLE, settling.SETTLE_EVENTS, ticking.ADD)
 """What a connection that is ready has planned."""
 
 
@@ -158,8 +158,11 @@ class PostgresStore(ColdVerbs):
         return claiming.claims_of(rows)
 
     async def settle(self, settlements: Sequence[Settlement], now: Instant) -> Settled:
+        endpoint_ids = list({settlement.claim.endpoint_id for settlement in settlements})
+        found = await self._directory.addresses(endpoint_ids)
+        addresses = {address.endpoint_id: address for address in found if address is not None}
         return await self._hot.run(
-            lambda connection: settling.settle(connection, settlements, now), settling.BEGIN_RELAXED
+            lambda connection: settling.settle(connection, settlements, addresses, now), settling.BEGIN_RELAXED
         )
 
     async def release(self, claims: Sequence[Claim], now: Instant) -> list[Claim]:
@@ -204,6 +207,11 @@ class PostgresStore(ColdVerbs):
             self._floor.found_nothing(floor, time.monotonic() - started)
         return posted
 
+    async def any_incident(self) -> bool:
+        """Without a transaction: it is asked all the time."""
+        async with self._hot.connection() as connection:
+            return bool(await connection.fetchval("SELECT EXISTS (SELECT FROM doorstep_incidents)"))
+
     async def outbox(self, limit: int) -> list[Posting]:
         floor, started = self._floor.now(), time.monotonic()
         postings, last = await self._read(None, outbox_above, floor, limit)
@@ -215,11 +223,11 @@ class PostgresStore(ColdVerbs):
             lambda connection: connection.execute(outbox.CLEAR, list(event_ids)), settling.BEGIN_RELAXED
         )
 
-    async def hold_outbox(self, holder: str, now: Instant, until: Instant) -> bool:
-        return await self._wakeups.hold(OUTBOX_LOCK, (until - now) / SECOND)
+    async def hold(self, task: Task, holder: str, now: Instant, until: Instant) -> bool:
+        return await self._wakeups.hold(task_lock(task), (until - now) / SECOND)
 
-    async def leave_outbox(self, holder: str) -> None:
-        await self._wakeups.leave(OUTBOX_LOCK)
+    async def leave(self, task: Task, holder: str) -> None:
+        await self._wakeups.leave(task_lock(task))
 
     def on_posted(self, wake: Callable[[], None]) -> None:
         self._wakeups.add(wake, POSTED)

@@ -47,20 +47,21 @@ class Wakeups:
         self._untold: set[str] = set()
         self._held: set[str] = set()
         self._elapsed = elapsed
-        self._look_at = 0.0
+        self._look_at: dict[str, float] = {}
 
     def add(self, wake: Callable[[], None], channel: str = WORK) -> None:
         self._wakes[channel].append(wake)
 
     def start(self) -> None:
+        """In this event loop, which need not be the one of the last time: what was waited on there cannot be here."""
+        self._busy, self._lost = asyncio.Lock(), asyncio.Event()
         self._listening = asyncio.create_task(self._listen(), name="doorstep-postgres-wakeups")
 
     async def stop(self) -> None:
         for task in (self._listening, self._notifying):
             if task is not None:
                 task.cancel()
-                with suppress(asyncio.CancelledError):
-                    await task
+                await asyncio.gather(task, return_exceptions=True)
         self._listening = self._notifying = None
         self._drop()
 
@@ -90,13 +91,13 @@ class Wakeups:
 
     async def _freed(self, lock: str, span_seconds: float) -> bool:
         """Whether its holder gave no sign of life for so long; its connection is ended. Looked at once a span."""
-        if self._elapsed() < self._look_at:
+        if self._elapsed() < self._look_at.get(lock, 0.0):
             return False
-        self._look_at = self._elapsed() + span_seconds
+        self._look_at[lock] = self._elapsed() + span_seconds
         try:
             return bool(await self._ask(END_SILENT_HOLDER.format(lock=lock, seconds=span_seconds)))
         except asyncpg.InsufficientPrivilegeError:
-            return True  # it is silent, but not ours to end; two may forward
+            return True  # it is silent, but not ours to end; two may do its work
 
     async def leave(self, lock: str) -> None:
         if lock in self._held:

@@ -15,8 +15,10 @@ from doorstep.clock import DAY, Instant
 from doorstep.errors import StaleRouting
 from doorstep.model.submission import Receipt, Submission, Verdict
 from doorstep.stores.sql.schema import NEVER
+from doorstep.stores.sql.sqlite import ticking
 from doorstep.stores.sql.sqlite.batches import as_list, write_rows
 from doorstep.stores.sql.sqlite.names import Directory
+from doorstep.stores.tally import Owner
 
 MARKS = (
     "SELECT (SELECT value FROM doorstep_marks WHERE name = 'routing'),"
@@ -29,7 +31,8 @@ MOVE_MARKS = (
 )
 ADD_EVENTS = (
     "INSERT INTO doorstep_events (id, uid, org_id, event_type, status, delivery_count, open_count, created_at,"
-    " deliver_at, expires_at, correlation_id, ordering_key, metadata, payload) VALUES {rows} ON CONFLICT (org_id, uid) DO NOTHING"
+    " deliver_at, expires_at, correlation_id, ordering_key, trace, metadata, payload) VALUES {rows}"
+    " ON CONFLICT (org_id, uid) DO NOTHING"
 )
 ADD_PAYLOADS = "INSERT INTO doorstep_payloads (event_id, org_id, payload) VALUES {rows}"
 ADD_DELIVERIES = (
@@ -56,7 +59,7 @@ KEEP_KEYS = (
 )
 
 INLINE_BYTES_MAX = 500
-"""Longer payloads get a row of their own: see `payloads` in schema.py. Below, a second insert costs as much."""
+"""Longer payloads get a row of their own: see `payloads` in schema/event.py. Below, a second insert costs as much."""
 
 
 class Call(NamedTuple):
@@ -95,8 +98,10 @@ def accept(connection: sqlite3.Connection, calls: Sequence[Call], directory: Dir
     newcomers = [_Newcomer(key, one) for key, one in enumerate(unanswered, last_event + 1)]
     receipts |= _keep_events(connection, newcomers)
     _keep_long_payloads(connection, [one for one in newcomers if one.arrival.place not in receipts])
-    delivery_count = _keep_deliveries(connection, directory, newcomers, receipts, last_delivery + 1)
-    connection.execute(MOVE_MARKS, (len(newcomers), delivery_count))
+    owners = _keep_deliveries(connection, directory, newcomers, receipts, last_delivery + 1)
+    connection.execute(MOVE_MARKS, (len(newcomers), len(owners)))
+    new = [one.arrival.org_key for one in newcomers if one.arrival.place not in receipts]
+    ticking.tick(connection, ticking.accepted(new, owners), calls[-1].now)
     for newcomer in newcomers:
         receipts.setdefault(newcomer.arrival.place, _receipt(newcomer.arrival.submission))
     _keep_keys(connection, newcomers, receipts)
@@ -144,6 +149,7 @@ def _event_row(newcomer: _Newcomer) -> tuple[object, ...]:
         event.expires_at,
         event.correlation_id,
         event.ordering_key,
+        event.trace,
         event.metadata,
         event.payload if len(event.payload) <= INLINE_BYTES_MAX else None,
     )
@@ -164,8 +170,8 @@ def _keep_deliveries(
     newcomers: Iterable[_Newcomer],
     kept: dict[int, Receipt],
     first_key: int,
-) -> int:
-    """Insert the deliveries of the events that are new; returns how many."""
+) -> list[Owner]:
+    """Insert the deliveries of the events that are new; returns of whom they are."""
     endpoint_key = directory.endpoints.key_in
     owed = [
         (delivery, event_key, arrival.org_key, arrival.submission.event)
@@ -188,12 +194,12 @@ def _keep_deliveries(
         )
         for key, (delivery, event_key, org_key, event) in enumerate(owed, first_key)
     ]
-    count = write_rows(connection, ADD_DELIVERIES, rows)
+    write_rows(connection, ADD_DELIVERIES, rows)
     if ordered := [row[0] for row in rows if row[-1] is not None]:
         connection.execute(BLOCK, (as_list(ordered),))
     if batches := [key for key, (delivery, *_) in enumerate(owed, first_key) if delivery.batch]:
         connection.execute(MARK_BATCHES, (as_list(batches),))
-    return count
+    return [(row[2], row[4]) for row in rows]
 
 
 def _receipt(submission: Submission) -> Receipt:

@@ -14,6 +14,7 @@ from doorstep.model.claim import Claim, Lane, Quota
 from doorstep.stores import notes
 from doorstep.stores.rate import admit
 from doorstep.stores.sql.schema import NEVER
+from doorstep.stores.sql.sqlite import ticking
 from doorstep.stores.sql.sqlite.batches import Blobs, Column, Numbers, Texts, Uids, as_list, packed, unpacked
 from doorstep.stores.sql.sqlite.names import Directory
 from doorstep.stores.weight import fitting
@@ -97,10 +98,11 @@ _COLUMNS: tuple[Column, ...] = (
     Numbers("d.first_failed_at"),
     Numbers("e.ordering_key"),
     Blobs("e.metadata"),
+    Numbers("e.trace"),
     Numbers("e.status"),
 )
-_PAYLOAD = 8
-"""Its place among them."""
+_ORG, _PAYLOAD = 6, 8
+"""Their places among them."""
 _PAIR = "FROM doorstep_deliveries d JOIN doorstep_events e ON e.id = d.event_id"
 DUE = packed(
     _COLUMNS,
@@ -228,6 +230,7 @@ def _take(connection: sqlite3.Connection, directory: Directory, dues: Sequence[_
     picked_up = _first_of_each(event_keys, statuses)
     if any(picked_up):
         connection.execute(QUEUE_EVENTS, (as_list(compress(event_keys, picked_up)),))
+        ticking.tick(connection, ticking.picked_up(compress(due[_ORG], picked_up)), lease.now)
     return _claims(directory, due, picked_up, lease)
 
 
@@ -244,7 +247,7 @@ def _first_of_each(event_keys: Sequence[int], statuses: Sequence[str]) -> list[b
 def _claims(directory: Directory, due: _Due, picked_up: Sequence[bool], lease: Lease) -> list[Claim]:
     """Column by column, in the order of Claim's fields: half the time of making each claim by itself."""
     keys, event_keys, tokens, delivery_ids, event_ids, endpoint_keys, org_keys, *of_event = due[:12]
-    attempts, round_bases, retries_max, first_failed_at, ordering_keys, metadata, _ = due[12:]
+    attempts, round_bases, retries_max, first_failed_at, ordering_keys, metadata, traces, _ = due[12:]
     used = (min(n - base, most) for n, base, most in zip(attempts, round_bases, retries_max, strict=True))
     columns = (
         keys,
@@ -265,6 +268,7 @@ def _claims(directory: Directory, due: _Due, picked_up: Sequence[bool], lease: L
         picked_up,
         ordering_keys,
         metadata,
+        traces,
     )
     return list(map(Claim._make, zip(*columns, strict=False)))
 
@@ -274,7 +278,7 @@ def _claims(directory: Directory, due: _Due, picked_up: Sequence[bool], lease: L
 EXPIRED = f"""
 SELECT d.id, d.event_id, d.token, d.uid, e.uid, d.endpoint_id, d.org_id, e.event_type, x'', e.correlation_id,
     e.created_at, e.expires_at, d.attempt, d.retry_attempts, d.retries_max, d.first_failed_at, d.claimed_at, d.due_at,
-    d.worker, 0, e.ordering_key, e.metadata
+    d.worker, 0, e.ordering_key, e.metadata, e.trace
 {_PAIR} WHERE d.state = 'in_progress' AND d.due_at <= ? ORDER BY d.due_at, d.id LIMIT ?
 """
 

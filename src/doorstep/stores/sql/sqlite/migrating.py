@@ -14,6 +14,7 @@ from sqlalchemy.pool import NullPool
 from doorstep.errors import ConfigError
 from doorstep.stores.sql.migrations import require_current, revision_of, upgrade
 from doorstep.stores.sql.sqlite.connections import connect, unavailable
+from doorstep.stores.sql.sqlite.forking import using_sqlite
 
 
 def migrate(path: str) -> None:
@@ -38,7 +39,7 @@ def require_migrated(path: str) -> None:
 @contextmanager
 def _alembic_connection(path: str) -> Iterator[Connection]:
     """One of our connections as Alembic wants it; SQLAlchemy's wrapping of the driver's errors is undone."""
-    with unavailable(path):
+    with using_sqlite, unavailable(path):
         driver = connect(path, create=True)
         engine = create_engine("sqlite://", creator=lambda: driver, poolclass=NullPool)
         try:

@@ -10,6 +10,7 @@ from concurrent.futures import ThreadPoolExecutor
 from typing import TypeVar
 
 from doorstep.stores.sql.sqlite.connections import connect_reader, unavailable
+from doorstep.stores.sql.sqlite.forking import using_sqlite
 
 T = TypeVar("T")
 
@@ -24,17 +25,22 @@ class Readers:
         self._path = path
         self._threads = ThreadPoolExecutor(READERS, thread_name_prefix="doorstep-reader")
         self._idle: queue.SimpleQueue[sqlite3.Connection] = queue.SimpleQueue()
+        using_sqlite.owned_by(self)
 
     async def run(self, work: Callable[[sqlite3.Connection], T]) -> T:
         return await asyncio.get_running_loop().run_in_executor(self._threads, self._read, work)
 
     async def stop(self) -> None:
         await asyncio.to_thread(self._threads.shutdown)
+        with using_sqlite:
+            self.let_go()
+
+    def let_go(self) -> None:
         while not self._idle.empty():
             self._idle.get().close()
 
     def _read(self, work: Callable[[sqlite3.Connection], T]) -> T:
-        with unavailable(self._path):
+        with using_sqlite, unavailable(self._path):
             connection = self._take()
             try:
                 connection.execute("BEGIN")

@@ -13,9 +13,13 @@ from doorstep.model.event import EventStatus
 from doorstep.model.settlement import Settled, Settlement, StatusChange
 from doorstep.stores import notes
 from doorstep.stores.deaths import cause_in
+from doorstep.stores.incidents import death_in, document_of
 from doorstep.stores.sql.cold.lines import unblock
+from doorstep.stores.sql.sqlite import ticking
 from doorstep.stores.sql.sqlite.batches import Column, Numbers, as_list, packed, unpacked, write_rows
+from doorstep.stores.sql.sqlite.names import Directory
 from doorstep.stores.sql.sqlite.scripts import run_script
+from doorstep.stores.tally import Tally
 from doorstep.stores.text import storable
 
 _HELD: tuple[Column, ...] = (Numbers("id"), Numbers("token"), Numbers("moves"), Numbers("org_id"))
@@ -77,6 +81,9 @@ ENDED = packed(
 )
 
 
+ADD_INCIDENTS = "INSERT INTO doorstep_incidents (org_id, document) VALUES {rows}"
+
+
 class _Held(NamedTuple):
     """A claim that is still the newest and still running."""
 
@@ -104,7 +111,9 @@ class _Late(NamedTuple):
 # -- settle ------------------------------------------------------------------------------------------------
 
 
-def settle(connection: sqlite3.Connection, settlements: Sequence[Settlement], now: Instant) -> Settled:
+def settle(
+    connection: sqlite3.Connection, directory: Directory, settlements: Sequence[Settlement], now: Instant
+) -> Settled:
     for settlement in settlements:
         check_transition(DeliveryState.IN_PROGRESS, settlement.state)
     endings, late = _split(connection, settlements)
@@ -116,8 +125,34 @@ def settle(connection: sqlite3.Connection, settlements: Sequence[Settlement], no
         connection.execute(ADD_SETTLED_HISTORY, (now, note, as_list(keys)))
     _log_late(connection, (one.settlement for one in late if one.repeated))
     changes = _count(connection, [ending.settlement for ending in endings], now)
+    write_rows(connection, ADD_INCIDENTS, _incident_rows(endings, now))
+    ticking.tick(connection, _tally_of(directory, endings, late, changes, now), now)
     _unblock(connection, endings, now)
     return Settled(tuple(one.settlement.claim for one in late), tuple(changes))
+
+
+def _tally_of(
+    directory: Directory,
+    endings: Iterable[_Ending],
+    late: Iterable[_Late],
+    changes: Iterable[StatusChange],
+    now: Instant,
+) -> Tally:
+    org_key, endpoint_key = directory.orgs.key, directory.endpoints.key
+    tally = Tally()
+    tally.settled(
+        (((one.org_key, endpoint_key(one.settlement.claim.endpoint_id)), one.settlement) for one in endings), now
+    )
+    for claim in (one.settlement.claim for one in late):
+        tally.add((org_key(claim.org_id), endpoint_key(claim.endpoint_id)), "late")
+    tally.statuses((org_key(change.org_id), change) for change in changes)
+    return tally
+
+
+def _incident_rows(endings: Iterable[_Ending], now: Instant) -> list[tuple[object, ...]]:
+    """Of those that died."""
+    deaths = ((one.org_key, death_in(one.settlement, now)) for one in endings)
+    return [(org_key, document_of(death)) for org_key, death in deaths if death is not None]
 
 
 def _unblock(connection: sqlite3.Connection, endings: Iterable[_Ending], now: Instant) -> None:

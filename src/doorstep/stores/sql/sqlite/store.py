@@ -22,12 +22,13 @@ from doorstep.stores.sql.cold.verbs import ColdVerbs
 from doorstep.stores.sql.posting import inserting
 from doorstep.stores.sql.posting.row import SQLITE, Slot
 from doorstep.stores.sql.sqlite import accepting, claiming, outbox, settling
+from doorstep.stores.sql.sqlite.holding import Holding
 from doorstep.stores.sql.sqlite.migrating import migrate, require_migrated
 from doorstep.stores.sql.sqlite.names import Directory
 from doorstep.stores.sql.sqlite.readers import Readers
 from doorstep.stores.sql.sqlite.scripts import run_script
 from doorstep.stores.sql.sqlite.writer import Writer
-from doorstep.stores.store import Capabilities
+from doorstep.stores.store import Capabilities, Task
 from doorstep.stores.text import check_storable
 
 P = ParamSpec("P")
@@ -46,7 +47,7 @@ class SqliteStore(ColdVerbs):
         self._directory = Directory(self._path)
         self._accept_all = partial(accepting.accept, directory=self._directory)
         self._wakes: list[Callable[[], None]] = []
-        self._holding = outbox.Holding()
+        self._holding = Holding()
         self._writer: Writer | None = None
         self._readers: Readers | None = None
 
@@ -118,7 +119,7 @@ class SqliteStore(ColdVerbs):
 
     async def settle(self, settlements: Sequence[Settlement], now: Instant) -> Settled:
         return await self._opened_writer().run(
-            lambda connection: settling.settle(connection, settlements, now), durable=False
+            lambda connection: settling.settle(connection, self._directory, settlements, now), durable=False
         )
 
     async def release(self, claims: Sequence[Claim], now: Instant) -> list[Claim]:
@@ -142,20 +143,22 @@ class SqliteStore(ColdVerbs):
     async def clear_outbox(self, event_ids: Sequence[UUID]) -> None:
         await self._opened_writer().run(lambda connection: outbox.clear(connection, event_ids), durable=False)
 
-    async def hold_outbox(self, holder: str, now: Instant, until: Instant) -> bool:
-        return await self._opened_writer().run(
-            lambda connection: self._holding.take(connection, holder, now, until), durable=False
-        )
-
-    async def leave_outbox(self, holder: str) -> None:
-        await self._opened_writer().run(lambda connection: self._holding.leave(connection, holder), durable=False)
-
     def on_posted(self, wake: Callable[[], None]) -> None:
         """The writer sees that somebody else has written, whatever it was."""
         self.on_wakeup(wake)
 
     def tell_posted(self) -> None:
         """They see it by themselves."""
+
+    # -- tasks ---------------------------------------------------------------------------------------------
+
+    async def hold(self, task: Task, holder: str, now: Instant, until: Instant) -> bool:
+        return await self._opened_writer().run(
+            lambda connection: self._holding.take(connection, task, holder, now, until), durable=False
+        )
+
+    async def leave(self, task: Task, holder: str) -> None:
+        await self._opened_writer().run(lambda connection: self._holding.leave(connection, task, holder), durable=False)
 
     # -- everything else -----------------------------------------------------------------------------------
 

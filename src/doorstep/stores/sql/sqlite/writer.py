@@ -18,6 +18,7 @@ from typing import Any, NamedTuple, TypeVar
 
 from doorstep.errors import StoreUnavailable
 from doorstep.stores.sql.sqlite.connections import file_failed, unavailable
+from doorstep.stores.sql.sqlite.forking import using_sqlite
 from doorstep.stores.sql.sqlite.writing_connection import WritingConnection
 
 T = TypeVar("T")
@@ -59,6 +60,10 @@ class Writer:
         self._wake: Callable[[], None] | None = None
         self._loop = asyncio.get_running_loop()
         self._thread = threading.Thread(target=self._run, name="doorstep-writer", daemon=True)
+        using_sqlite.owned_by(self)
+
+    def let_go(self) -> None:
+        self._connection.let_go()
 
     def start(self) -> None:
         self._thread.start()
@@ -93,12 +98,14 @@ class Writer:
     def _run(self) -> None:
         while True:
             group, more = self._next_group()
-            if group:
-                self._commit(group)
-            self._keep_fit(after_group=bool(group))
+            with using_sqlite:
+                if group:
+                    self._commit(group)
+                self._keep_fit(after_group=bool(group))
             if not more:
                 break
-        self._close()
+        with using_sqlite:
+            self._close()
 
     def _keep_fit(self, after_group: bool) -> None:
         """Between groups, when all have been answered. Nothing that goes wrong here may end the thread."""

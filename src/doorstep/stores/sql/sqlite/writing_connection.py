@@ -64,6 +64,11 @@ class WritingConnection:
         """Move the log into the file if it has grown enough. If that fails the file is in doubt, which `opened` tells."""
         self._move_log(self._checkpointer.run_if_due)
 
+    def let_go(self) -> None:
+        """Close it for now. The log is moved first: SQLite would do it by itself, and say nothing if the disk failed."""
+        self._move_log(self._checkpointer.run)
+        self._discard()
+
     def close(self) -> None:
         """Move the log into the file, so that the next start finds it whole, or raise what is still in doubt."""
         self._move_log(self._checkpointer.run)

@@ -1,0 +1,101 @@
+"""`doorstep stats` and `doorstep slo`: what happened, how endpoints fare, and whether that is as it should be."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Sequence
+from typing import TYPE_CHECKING, Annotated, Literal
+
+import typer
+
+from doorstep.cli import columns
+from doorstep.cli.naming import complete_endpoint, endpoint_id_of
+from doorstep.cli.pages import Paging, gather
+from doorstep.cli.remote import REMOTE_PANEL, Session, remote
+from doorstep.cli.spans import parsed_by, share, span_seconds
+from doorstep.cli.sparklines import sparkline
+
+if TYPE_CHECKING:
+    from doorstep.client.answers.stats import Report
+
+looking = typer.Typer()
+slo = typer.Typer(no_args_is_help=True, help="Targets of endpoints: success, time to delivery, error budget and burn.")
+
+Range = Annotated[
+    Literal["1h", "6h", "24h", "7d", "30d"] | None, typer.Option("--range", help="Tell what happened in this time.")
+]
+
+
+@remote(looking, rich_help_panel=REMOTE_PANEL)
+def stats(
+    session: Session,
+    range: Range = None,
+    endpoint: Annotated[
+        str | None,
+        typer.Option("--endpoint", autocompletion=complete_endpoint, help="Only this one, by its id or its name."),
+    ] = None,
+) -> None:
+    """Show how much waits for a retry, is dead, is in the inbox; with --range also what happened, as small charts.
+
+    Example: `doorstep stats --range 24h`
+    """
+    endpoint_id = None if endpoint is None else endpoint_id_of(session.client, endpoint)
+    found = session.client.stats(range, endpoint_id=endpoint_id)
+    if session.output.as_json:
+        session.output.json(found)
+        return
+    counts = {**found.deliveries, **found.events}
+    shown: dict[str, object] = {name: f"at least {n}" if name in found.floors else n for name, n in counts.items()}
+    session.output.answer(shown | {"oldest due": found.oldest_due_at})
+    if found.report is not None:
+        session.output.text("")
+        session.output.answer(dict(_charts(found.report)))
+
+
+def _charts(report: Report) -> Iterator[tuple[str, object]]:
+    """Each series with what it comes to."""
+    summary, series = report.sum, report.series
+    yield f"last {report.range}", f"{report.since:%Y-%m-%d %H:%M} to now, UTC"
+    if series.events is not None and summary.events is not None:
+        for name, values in series.events.items():
+            yield f"events {name}", _chart(values, f"{summary.events[name]:,}", sum)
+    yield "success rate", _chart(series.success_rate, columns.percent(summary.success_rate), min)
+    for name in ("p50", "p95", "p99"):
+        yield f"time {name}", _chart(series.time_to_delivery[name], columns.span(summary.time_to_delivery[name]), max)
+    yield "queue depth", _chart(series.queue_depth, f"{series.queue_depth[-1]:,} now", max)
+    yield "dead letters", _chart(series.dead_letters, f"{series.dead_letters[-1]:,} now", max)
+    retries = [one["deliveries"] for one in summary.retry_attempts]
+    yield "retries used", f"{sparkline(retries)}  {', '.join(f'{used}: {n:,}' for used, n in enumerate(retries) if n)}"
+
+
+def _chart(values: Sequence[float | None], said: str, put_together: Callable[..., float]) -> str:
+    return f"{sparkline(values, put_together=put_together)}  {said}"
+
+
+@remote(slo, "list")
+def list_slo(session: Session, paging: Paging) -> None:
+    """Show each endpoint against its target over 30 days, and how quickly its error budget burns."""
+    rows = gather(session.client.slo.page, paging)
+    rows.show(session.output, "endpoints", columns.SLO, "There are no endpoints.")
+
+
+@remote(slo)
+def default(session: Session) -> None:
+    """Show the target that counts for endpoints without one of their own."""
+    session.output.answer(session.client.slo.default())
+
+
+@remote(slo, "set-default")
+def set_default(
+    session: Session,
+    success: Annotated[
+        float, typer.Argument(metavar="SHARE", parser=parsed_by(share), help="What is to arrive: 99.9%")
+    ],
+    p95: Annotated[
+        float, typer.Argument(metavar="SPAN", parser=parsed_by(span_seconds), help="How soon 95 % of it: 30s")
+    ],
+) -> None:
+    """Set that target.
+
+    Example: `doorstep slo set-default 99.9% 30s`
+    """
+    session.output.answer(session.client.slo.set_default(success=success, p95_seconds=p95))

@@ -1,0 +1,166 @@
+"""An alert: something that people should know of, from when it begins until it is over; and the rules for it."""
+
+from __future__ import annotations
+
+from enum import StrEnum
+from uuid import UUID, uuid5
+
+from doorstep.clock import Instant
+from doorstep.model.act import AuditLine
+from doorstep.model.noun import Noun
+from doorstep.model.posting import Posting
+
+
+class Rule(StrEnum):
+    DEAD_LETTER = "dead_letter"
+    """A delivery failed for good. Told once for an endpoint and a cause; more of it are counted."""
+    FAILURE_RATE = "failure_rate"
+    """Of the deliveries that an endpoint's tries settled lately, more than so many percent failed for good."""
+    DEAD_LETTERS = "dead_letters"
+    """More than so many dead letters lie there now."""
+    CIRCUIT_OPENED = "circuit_opened"
+    ENDPOINT_DISABLED = "endpoint_disabled"
+    OLDEST_DUE = "oldest_due"
+    """A delivery that nothing holds has been due for more than so many seconds."""
+
+
+ALERT_FIRED = "alert.fired"
+ALERT_RECOVERED = "alert.recovered"
+"""The types of the operational events about alerts."""
+
+
+class AlertRule(Noun, frozen=True, kw_only=True, tag="rule", tag_field="kind"):
+    """When a rule fires, for an organization or for one of its endpoints; a built-in one until somebody changes it."""
+
+    org_id: UUID
+    rule: Rule
+    endpoint_id: UUID | None = None
+    """None: for all endpoints that have no rule of their own."""
+    enabled: bool = True
+    threshold: float = 0.0
+    """It fires at more than this: percent, dead letters or seconds. The others have none."""
+    window_seconds: float = 0.0
+    """FAILURE_RATE: how far it looks back."""
+    minimum: int = 0
+    """FAILURE_RATE: with fewer deliveries than this in that time nothing can be said."""
+    cooldown_seconds: float = 3_600.0
+    """For so long after it was told, the same is not told again."""
+    version: int = 0
+
+    @property
+    def arrangement_id(self) -> UUID:
+        """One for each rule and endpoint, so that it can be replaced without being looked for."""
+        return rule_id(self.org_id, self.rule, self.endpoint_id)
+
+    @property
+    def ends_at(self) -> Instant | None:
+        return None
+
+
+def rule_id(org_id: UUID, rule: Rule, endpoint_id: UUID | None) -> UUID:
+    return uuid5(org_id, f"rule/{rule}/{endpoint_id or ''}")
+
+
+class Silence(Noun, frozen=True, kw_only=True, tag="silence", tag_field="kind"):
+    """A time in which alerts are listed and told to nobody. What is still on when it ends is told then."""
+
+    silence_id: UUID
+    org_id: UUID
+    from_at: Instant
+    until_at: Instant
+    endpoint_id: UUID | None = None
+    """None: those of every endpoint."""
+    rule: Rule | None = None
+    """None: those of every rule."""
+    reason: str = ""
+    actor: str = ""
+    version: int = 0
+
+    @property
+    def arrangement_id(self) -> UUID:
+        return self.silence_id
+
+    @property
+    def ends_at(self) -> Instant | None:
+        return self.until_at
+
+    def covers(self, rule: Rule, endpoint_id: UUID | None, now: Instant) -> bool:
+        return (
+            self.from_at <= now < self.until_at
+            and self.rule in (None, rule)
+            and self.endpoint_id in (None, endpoint_id)
+        )
+
+
+class Alert(Noun, frozen=True, kw_only=True):
+    """One thing that is, or was, the matter. There is at most one open alert of each subject."""
+
+    alert_id: UUID
+    org_id: UUID
+    rule: Rule
+    opened_at: Instant
+    seen_at: Instant
+    """When it was last seen to be so."""
+    endpoint_id: UUID | None = None
+    endpoint_name: str = ""
+    cause: int | None = None
+    """DEAD_LETTER: what these letters have in common; None for those of an endpoint that dies of ever new causes."""
+    count: int = 1
+    """How often it happened, or came back, while this alert was open."""
+    value: float | None = None
+    """What was measured when it was last written, and the threshold that it was above of."""
+    threshold: float | None = None
+    code: str = ""
+    reason: str = ""
+    delivery_id: UUID | None = None
+    event_id: UUID | None = None
+    event_type: str = ""
+    told: bool = False
+    """Whoever listens believes that it is on: a recovery is told only then."""
+    told_at: Instant | None = None
+    """When it was last told that it is on."""
+    ended_at: Instant | None = None
+    acknowledged_at: Instant | None = None
+    acknowledged_by: str = ""
+    version: int = 0
+    """Grows with every write; a write names the version it was computed from."""
+
+    @property
+    def is_open(self) -> bool:
+        return self.ended_at is None
+
+    @property
+    def subject(self) -> str:
+        """What it is about, as one text."""
+        return subject_of(self.rule, self.endpoint_id, self.cause)
+
+
+def subject_of(rule: Rule, endpoint_id: UUID | None, cause: int | None = None) -> str:
+    return f"{rule}/{endpoint_id or ''}/{'' if cause is None else cause}"
+
+
+class AlertFilter(Noun, frozen=True, kw_only=True):
+    """Which alerts of an organization."""
+
+    is_open: bool | None = None
+    rule: Rule | None = None
+    endpoint_id: UUID | None = None
+
+
+class AlertChange(Noun, frozen=True):
+    """An alert as it is to be written, over the version that it was computed from; 0 for a new one."""
+
+    alert: Alert
+    expected_version: int
+
+
+class Telling(Noun, frozen=True, kw_only=True):
+    """What one organization is told: written as a whole, or not at all where somebody else was faster."""
+
+    org_id: UUID
+    incident_keys: tuple[int, ...] = ()
+    """What it was made of, to be removed."""
+    changes: tuple[AlertChange, ...] = ()
+    postings: tuple[Posting, ...] = ()
+    """Messages and operational events, for the outbox."""
+    line: AuditLine | None = None

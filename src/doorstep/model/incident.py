@@ -1,0 +1,62 @@
+"""An incident: something that went wrong or right again, written by the store with the very change that it is."""
+
+from __future__ import annotations
+
+from enum import StrEnum
+from uuid import UUID
+
+from doorstep.clock import Instant
+from doorstep.model.circuit import CircuitState
+from doorstep.model.endpoint import EndpointState
+from doorstep.model.noun import Noun
+
+
+class IncidentKind(StrEnum):
+    """Also the types of the operational events that endpoints can subscribe to."""
+
+    DELIVERY_DEAD = "delivery.dead"
+    CIRCUIT_OPENED = "circuit.opened"
+    CIRCUIT_CLOSED = "circuit.closed"
+    ENDPOINT_DISABLED = "endpoint.disabled"
+    ENDPOINT_ENABLED = "endpoint.enabled"
+    ENDPOINT_DELETED = "endpoint.deleted"
+
+
+class Incident(Noun, frozen=True, kw_only=True, omit_defaults=True):
+    """Kept until somebody has turned it into alerts and messages, which removes it in the same transaction."""
+
+    kind: IncidentKind
+    org_id: UUID
+    endpoint_id: UUID
+    at: Instant
+    code: str = ""
+    reason: str = ""
+    """A sentence for people: why it died, opened or was disabled."""
+    delivery_id: UUID | None = None
+    event_id: UUID | None = None
+    event_type: str = ""
+    attempts: int = 0
+    cause: int | None = None
+    """Of a death: what it has in common with others (model/cause.py)."""
+    key: int = 0
+    """The store's own number for it, never given twice."""
+
+
+def circuit_incident(old: CircuitState, new: CircuitState) -> IncidentKind | None:
+    """What a change of a circuit means to people. A probe that failed opens nothing: it has been open all the time."""
+    if old is CircuitState.CLOSED and new is CircuitState.OPEN:
+        return IncidentKind.CIRCUIT_OPENED
+    if old is not CircuitState.CLOSED and new is CircuitState.CLOSED:
+        return IncidentKind.CIRCUIT_CLOSED
+    return None
+
+
+def endpoint_incident(old: EndpointState | None, new: EndpointState) -> IncidentKind | None:
+    """What a change of an endpoint means to people. A pause is somebody's own doing, and told to nobody."""
+    if old is None or old is new:
+        return None
+    if new is EndpointState.DELETED:
+        return IncidentKind.ENDPOINT_DELETED
+    if new is EndpointState.DISABLED:
+        return IncidentKind.ENDPOINT_DISABLED
+    return IncidentKind.ENDPOINT_ENABLED if old is EndpointState.DISABLED else None

@@ -1,0 +1,165 @@
+"""Beside the path: what happened over a range of time, how each endpoint fares, and how that compares to its target.
+
+Everything comes from roll-ups (model/rollup.py): it costs the same whether a thousand events are stored or a million.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import NamedTuple
+from uuid import UUID
+
+import msgspec
+
+from doorstep.clock import Clock, Instant
+from doorstep.errors import InvalidInput, NotFound
+from doorstep.model.act import AuditLine
+from doorstep.model.circuit import Circuit
+from doorstep.model.endpoint import Endpoint
+from doorstep.model.listing import Page
+from doorstep.model.org import Org
+from doorstep.model.rollup import HOUR, MINUTE, Figures
+from doorstep.model.slo import Slo
+from doorstep.path.directory import Directory
+from doorstep.path.enrol import check_slo
+from doorstep.policy.reporting import WINDOWS, Axis, Window, added_up, on_axis
+from doorstep.policy.slo import BUDGET_WINDOW, BURN_WINDOWS, SloReport, against, slo_of
+from doorstep.stores.store import Store
+
+
+class Report(NamedTuple):
+    """A range of time, step by step."""
+
+    axis: Axis
+    steps: list[Figures]
+    sum: Figures
+    """Of the whole range. The levels in it are by how much they changed."""
+    now: Figures
+    """Since ever, so that its levels are what there is now."""
+
+
+class Health(NamedTuple):
+    """How an endpoint fares."""
+
+    endpoint: Endpoint
+    recent: Figures
+    """Over the range that was asked for."""
+    now: Figures
+    circuit: Circuit
+    waiting_since: Instant | None
+    """Since when its oldest delivery waits; see Store.waiting_since."""
+
+
+class Standing(NamedTuple):
+    """An endpoint and its target."""
+
+    endpoint: Endpoint
+    report: SloReport
+    waiting_since: Instant | None
+
+
+class Reporter:
+    def __init__(self, store: Store, directory: Directory, clock: Clock) -> None:
+        self._store = store
+        self._directory = directory
+        self._clock = clock
+
+    async def report(self, org_id: UUID, window: Window, endpoint_id: UUID | None = None) -> Report:
+        """What happened in an organization, or to one of its endpoints; NotFound for one that it does not have."""
+        axis = window.axis(self._clock.now())
+        if endpoint_id is not None:
+            await self._store.endpoint(org_id, endpoint_id)
+        points = await self._store.series(org_id, endpoint_id, window.span, axis.since, axis.until)
+        return Report(axis, on_axis(axis, points), added_up(points), await self._now(org_id, endpoint_id))
+
+    async def _now(self, org_id: UUID, endpoint_id: UUID | None) -> Figures:
+        if endpoint_id is None:
+            return await self._store.totals(org_id)
+        return (await self._store.levels(org_id, [endpoint_id]))[endpoint_id]
+
+    async def health(self, org_id: UUID, window: Window, cursor: str | None, limit: int) -> Page[Health]:
+        """The endpoints in the order of their creation, each with how it fares."""
+        page, ids = await self._endpoints(org_id, cursor, limit)
+        recent = await self._over(org_id, ids, window.step * window.steps)
+        levels = await self._store.levels(org_id, ids)
+        circuits = await self._store.circuits(org_id, ids)
+        waiting = await self._store.waiting_since(org_id, ids)
+        return Page(
+            tuple(
+                Health(one, recent[key], levels[key], circuits.get(key) or Circuit(endpoint_id=key), waiting.get(key))
+                for one, key in zip(page.items, ids, strict=True)
+            ),
+            page.next,
+        )
+
+    async def slo(self, org_id: UUID, cursor: str | None, limit: int) -> Page[Standing]:
+        """The endpoints in the order of their creation, each against its target."""
+        await self._directory.refresh()
+        page, ids = await self._endpoints(org_id, cursor, limit)
+        window = await self._over(org_id, ids, BUDGET_WINDOW)
+        recent = {name: await self._over(org_id, ids, span) for name, span in BURN_WINDOWS.items()}
+        waiting = await self._store.waiting_since(org_id, ids)
+        org = self._directory.org(org_id)
+        return Page(
+            tuple(
+                Standing(one, _against(one, org, window, recent), waiting.get(one.endpoint_id)) for one in page.items
+            ),
+            page.next,
+        )
+
+    async def _endpoints(self, org_id: UUID, cursor: str | None, limit: int) -> tuple[Page[Endpoint], list[UUID]]:
+        page = await self._store.list_endpoints(org_id, None, cursor, limit)
+        return page, [one.endpoint_id for one in page.items]
+
+    async def _over(self, org_id: UUID, endpoint_ids: Sequence[UUID], span: Instant) -> Mapping[UUID, Figures]:
+        """The sums of the last so much, which ends with the hour that is going on (of an hour, with the minute): minutes
+        at both ends of a longer range would be most of what is read, and hardly tell."""
+        step = MINUTE if span <= HOUR else HOUR
+        now = self._clock.now()
+        until = now - now % step + step
+        return await self._store.figures(org_id, endpoint_ids, until - span, until)
+
+    # -- the organization's own target ---------------------------------------------------------------------
+
+    async def default_slo(self, org_id: UUID) -> Slo:
+        """What counts for endpoints that have no target of their own."""
+        return (await self._org(org_id)).slo or Slo()
+
+    async def set_default_slo(self, org_id: UUID, slo: Slo, actor: str) -> Slo:
+        """From now on; audited."""
+        check_slo(slo)
+        org = await self._org(org_id)
+        await self._store.put_org(msgspec.structs.replace(org, slo=slo))
+        await self._store.add_audit(
+            AuditLine(
+                at=self._clock.now(),
+                org_id=org_id,
+                actor=actor,
+                action="slo.change",
+                subjects=(str(org_id),),
+                result=f"success {slo.success:g}, p95 {slo.p95_seconds:g} s",
+            )
+        )
+        await self._directory.reload()
+        return slo
+
+    async def _org(self, org_id: UUID) -> Org:
+        await self._directory.refresh()
+        org = self._directory.org(org_id)
+        if org is None:
+            raise NotFound(f"no organization {org_id}")
+        return org
+
+
+def window_named(name: str) -> Window:
+    """A range by its name; InvalidInput for any other."""
+    if name not in WINDOWS:
+        raise InvalidInput("range", f"must be one of {', '.join(WINDOWS)}, got {name!r}")
+    return WINDOWS[name]
+
+
+def _against(
+    endpoint: Endpoint, org: Org | None, window: Mapping[UUID, Figures], recent: Mapping[str, Mapping[UUID, Figures]]
+) -> SloReport:
+    key = endpoint.endpoint_id
+    return against(slo_of(endpoint, org), window[key], {name: figures[key] for name, figures in recent.items()})

@@ -1,0 +1,61 @@
+"""How an endpoint stands against its target: what it has used of its error budget, and how quickly it uses it up.
+
+The budget is the share of deliveries that may be lost. A burn of 1 uses it up exactly at the end of the window; of 14,
+thirty days' worth in two.
+"""
+
+from __future__ import annotations
+
+from typing import NamedTuple
+
+from doorstep.clock import DAY, Instant
+from doorstep.model.endpoint import Endpoint
+from doorstep.model.org import Org
+from doorstep.model.rollup import HOUR, Figures
+from doorstep.model.slo import Slo
+from doorstep.policy.reporting import share, success_rate, time_to_delivery
+
+BUDGET_WINDOW: Instant = 30 * DAY
+BURN_WINDOWS: dict[str, Instant] = {"1h": HOUR, "6h": 6 * HOUR, "3d": 3 * DAY}
+"""Quick, slow and creeping: what is worth waking someone, what a look, and what a plan."""
+_BUILT_IN = Slo()
+
+
+class SloReport(NamedTuple):
+    """One endpoint against its target. None: nothing has come to its end in that time, so there is nothing to judge."""
+
+    target: Slo
+    success_rate: float | None
+    p95_seconds: float | None
+    budget_left: float | None
+    """The share of the error budget that is left; below zero once more was lost than the target allows."""
+    burn: dict[str, float | None]
+
+    @property
+    def met(self) -> bool:
+        """Both targets are; with nothing to judge they are."""
+        slow = self.p95_seconds is not None and self.p95_seconds > self.target.p95_seconds
+        return not slow and (self.success_rate is None or self.success_rate >= self.target.success)
+
+
+def slo_of(endpoint: Endpoint, org: Org | None) -> Slo:
+    """The most specific that was said."""
+    return endpoint.slo or (org.slo if org is not None else None) or _BUILT_IN
+
+
+def against(target: Slo, window: Figures, recent: dict[str, Figures]) -> SloReport:
+    """What the figures of the whole window and of each burn window come to."""
+    used = burn(target, window)
+    return SloReport(
+        target=target,
+        success_rate=success_rate(window),
+        p95_seconds=time_to_delivery(window, 0.95),
+        budget_left=None if used is None else 1.0 - used,
+        burn={name: burn(target, figures) for name, figures in recent.items()},
+    )
+
+
+def burn(target: Slo, figures: Figures) -> float | None:
+    """How many times quicker than allowed deliveries were lost."""
+    lost = share(figures.dead, figures.succeeded + figures.dead)
+    return None if lost is None else lost / (1.0 - target.success)

@@ -1,0 +1,53 @@
+"""The Roller: moves what was counted in minutes that have ended into roll-ups, and drops those kept long enough.
+
+Nobody waits for it, because whoever reads adds both together. It only keeps the ticks few. Of several processes one
+does it at a time, and none holds the right to it any longer than it has something to do.
+"""
+
+from __future__ import annotations
+
+import asyncio
+
+from doorstep.clock import DAY, SECOND, Clock, Instant
+from doorstep.model.rollup import MINUTE
+from doorstep.path.tuning import Tuning
+from doorstep.stores.store import Store, Task
+
+_BATCH_MAX = 100
+"""Ticks moved in one transaction: some 4 ms, for which nobody else writes to a SQLite file."""
+_BATCH_PAUSE_SECONDS = 0.05
+_AFTER_THE_TURN: Instant = SECOND
+"""How long after the turn of a minute it looks: most of what belongs to that has been committed by then."""
+_HOLD: Instant = 30 * SECOND
+
+
+class Roller:
+    name = "roller"
+
+    def __init__(self, store: Store, clock: Clock, tuning: Tuning, holder: str) -> None:
+        self._store = store
+        self._clock = clock
+        self._tuning = tuning
+        self._holder = holder
+        self.wake = asyncio.Event()
+
+    async def run_once(self) -> float | None:
+        """One batch; soon again while there is more, else after the next turn of a minute."""
+        now = self._clock.now()
+        if await self._store.hold(Task.ROLLER, self._holder, now, now + _HOLD):
+            if await self._fold(now) == _BATCH_MAX:
+                return _BATCH_PAUSE_SECONDS
+            await self._store.leave(Task.ROLLER, self._holder)
+        return _until_turn(now)
+
+    async def _fold(self, now: Instant) -> int:
+        return await self._store.fold(
+            now,
+            _BATCH_MAX,
+            minutes_before=now - round(self._tuning.minutes_retention_days * DAY),
+            hours_before=now - round(self._tuning.hours_retention_days * DAY),
+        )
+
+
+def _until_turn(now: Instant) -> float:
+    return (MINUTE - (now - _AFTER_THE_TURN) % MINUTE) / SECOND

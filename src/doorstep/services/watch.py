@@ -1,0 +1,97 @@
+"""The Watch: sees to it that somebody is told. One process at a time keeps it, whichever lives.
+
+It looks for incidents once a second, which is one question to an index; a hint of this process wakes it at once. Only
+where there is something does it take the right to tell, so an idle installation writes nothing.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Sequence
+
+from doorstep.clock import DAY, SECOND, Clock, Instant, seconds
+from doorstep.model.circuit import CircuitState
+from doorstep.model.delivery import DeliveryState
+from doorstep.path.alarms import Alarms
+from doorstep.stores.store import Store, Task
+from doorstep.telemetry.facts import CircuitTransition, DeliveryTransition, EndpointDisabled, Fact
+
+HOLD_SECONDS = 15.0
+"""For so long the others leave it to a process that was killed while it watched; on PostgreSQL they see that it is gone."""
+LOOK_SECONDS = 1.0
+REVIEW_SECONDS = 5.0
+"""How often what is open, suspected or overdue is measured again."""
+_CLEAN_EVERY: Instant = 3_600 * SECOND
+_CLEAN_BATCH = 500
+
+
+class Watch:
+    name = "watch"
+
+    def __init__(self, store: Store, alarms: Alarms, clock: Clock, holder: str, retention_days: float) -> None:
+        self._store = store
+        self._alarms = alarms
+        self._clock = clock
+        self._holder = holder
+        self._retention: Instant = round(retention_days * DAY)
+        self._held_until: Instant = 0
+        self._review_at: Instant = 0
+        self._clean_at: Instant = 0
+        self.wake = asyncio.Event()
+
+    def hear(self, facts: Sequence[Fact]) -> None:
+        """A subscriber of the telemetry: what it hears of has left an incident, and is worth a look now."""
+        if any(map(_is_incident, facts)):
+            self.wake.set()
+
+    async def run_once(self) -> float | None:
+        """One batch of incidents; more may wait behind it. Now and then a review, and what is old is removed."""
+        if await self._store.any_incident():
+            if not await self._hold():
+                return LOOK_SECONDS
+            await self._alarms.tell()
+            return 0.0
+        await self._review_if_due()
+        await self._clean_if_due()
+        return LOOK_SECONDS
+
+    async def leave(self) -> None:
+        """Let another process watch, if it has been this one."""
+        if self._held_until:
+            self._held_until = 0
+            await self._store.leave(Task.WATCH, self._holder)
+
+    async def _review_if_due(self) -> None:
+        if self._clock.now() < self._review_at:
+            return
+        self._review_at = self._clock.now() + seconds(REVIEW_SECONDS)
+        found = await self._alarms.look()
+        if not found:
+            await self.leave()
+        elif await self._hold():
+            await self._alarms.review(found)
+
+    async def _clean_if_due(self) -> None:
+        now = self._clock.now()
+        if now >= self._clean_at and await self._store.clean_alerts(now - self._retention, _CLEAN_BATCH) < _CLEAN_BATCH:
+            self._clean_at = now + _CLEAN_EVERY
+
+    async def _hold(self) -> bool:
+        """Whoever begins to watch suspects everybody: his predecessor may have been killed with a suspicion."""
+        now = self._clock.now()
+        if self._held_until - now < seconds(HOLD_SECONDS / 2):
+            lapsed, until = self._held_until <= now, now + seconds(HOLD_SECONDS)
+            self._held_until = until if await self._store.hold(Task.WATCH, self._holder, now, until) else 0
+            if not self._held_until:
+                self._alarms.suspect_nobody()
+            elif lapsed:
+                await self._alarms.suspect_all()
+        return bool(self._held_until)
+
+
+def _is_incident(fact: Fact) -> bool:
+    if isinstance(fact, DeliveryTransition):
+        return fact.new_state == DeliveryState.DEAD
+    if isinstance(fact, CircuitTransition):
+        return fact.new_state != CircuitState.HALF_OPEN
+    return isinstance(fact, EndpointDisabled)

@@ -1,0 +1,34 @@
+"""How endpoints stand: their circuits, and since when their oldest delivery waits."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from uuid import UUID
+
+from doorstep.clock import Instant
+from doorstep.model.circuit import Circuit
+from doorstep.model.delivery import OPEN_STATES
+from doorstep.stores.memory.tables import Tables
+
+
+class StandingVerbs:
+    _tables: Tables
+
+    async def circuits(self, org_id: UUID, endpoint_ids: Sequence[UUID]) -> dict[UUID, Circuit]:
+        kept = self._tables.circuits
+        return {one: kept[one] for one in self._own(org_id, endpoint_ids) if one in kept}
+
+    async def waiting_since(self, org_id: UUID, endpoint_ids: Sequence[UUID]) -> dict[UUID, Instant]:
+        """Looks at everything, as only a store of this size can."""
+        own = set(self._own(org_id, endpoint_ids))
+        found: dict[UUID, Instant] = {}
+        for row in self._tables.deliveries.values():
+            delivery = row.delivery
+            if delivery.endpoint_id in own and delivery.state in OPEN_STATES:
+                earliest = found.get(delivery.endpoint_id, delivery.created_at)
+                found[delivery.endpoint_id] = min(earliest, delivery.created_at)
+        return found
+
+    def _own(self, org_id: UUID, endpoint_ids: Sequence[UUID]) -> list[UUID]:
+        endpoints = self._tables.endpoints
+        return [one for one in endpoint_ids if one in endpoints and endpoints[one].org_id == org_id]

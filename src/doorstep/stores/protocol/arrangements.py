@@ -1,0 +1,26 @@
+"""Arrangements: what an organization said about its alerts."""
+
+from __future__ import annotations
+
+from typing import Protocol
+from uuid import UUID
+
+from doorstep.model.act import AuditLine
+from doorstep.model.channel import Arrangement
+
+
+class ArrangementStore(Protocol):
+    """Rules, silences and channels, each with a version."""
+
+    async def put_arrangement(
+        self, arrangement: Arrangement, expected_version: int, line: AuditLine, most: int
+    ) -> bool:
+        """Write a rule, silence or channel computed from `expected_version` (stored as version + 1), and `line`; False
+        if another was faster. Version 0 is that of one that does not exist yet; Conflict for a new one of an
+        organization that has `most`. NotFound for an unknown organization."""
+
+    async def remove_arrangement(self, org_id: UUID, arrangement_id: UUID, line: AuditLine) -> bool:
+        """Remove it, with `line`; False if there is none."""
+
+    async def arrangements(self, org_id: UUID) -> list[Arrangement]:
+        """All of an organization, in the order of their creation."""

@@ -1,0 +1,41 @@
+"""Figures: how much of everything happened, and how much there is."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Protocol
+from uuid import UUID
+
+from doorstep.clock import Instant
+from doorstep.model.rollup import Figures, Point, Span
+
+
+class FigureStore(Protocol):
+    """Every verb that changes something counts it in its own transaction, under the minute of its `now`, as a tick; see
+    model/rollup.py. `fold` moves ticks into roll-ups now and then. Readers add the two together in one picture, so
+    that they are exact at any moment, however late somebody folds.
+    """
+
+    async def fold(self, now: Instant, limit: int, *, minutes_before: Instant = 0, hours_before: Instant = 0) -> int:
+        """Move up to `limit` ticks of minutes that have ended into roll-ups, and drop up to `limit` of the minutes and of
+        the hours that began before these; returns how many ticks were moved, of which a store may have several for the
+        same minute and endpoint. Several may do it at once."""
+
+    async def totals(self, org_id: UUID | None = None) -> Figures:
+        """The figures since ever, of an organization or of the whole store."""
+
+    async def series(
+        self, org_id: UUID | None, endpoint_id: UUID | None, span: Span, since: Instant, until: Instant
+    ) -> list[Point]:
+        """The figures minute by minute, or hour by hour, that begin at `since` or later and before `until`, oldest first:
+        those of an endpoint, of an organization (`endpoint_id` None), or of the whole store (both None). Where nothing
+        happened, or what did is no longer kept, there is no point."""
+
+    async def figures(
+        self, org_id: UUID, endpoint_ids: Sequence[UUID], since: Instant, until: Instant
+    ) -> dict[UUID, Figures]:
+        """Sums over a range for each of these endpoints, unknown ones too. It is widened to whole minutes, and where it
+        is longer than FINE_RANGE to whole hours."""
+
+    async def levels(self, org_id: UUID, endpoint_ids: Sequence[UUID]) -> dict[UUID, Figures]:
+        """The figures since ever of each of these endpoints, unknown ones too: the levels are what there is now."""

@@ -1,0 +1,35 @@
+"""Organizations and their keys."""
+
+from __future__ import annotations
+
+from typing import Protocol
+from uuid import UUID
+
+from doorstep.clock import Instant
+from doorstep.model.act import AuditLine
+from doorstep.model.org import ApiKey, Org
+
+
+class OrgStore(Protocol):
+    """Who there is, and by which keys they are known."""
+
+    async def put_org(self, org: Org) -> None:
+        """Create an organization, or replace it and bump the routing version: its policies may have changed."""
+
+    async def orgs(self) -> list[Org]: ...
+
+    async def put_key(self, key: ApiKey, line: AuditLine | None = None) -> None:
+        """Create or replace a key, and keep `line` in the same transaction; Conflict if another one has its digest."""
+
+    async def revoke_key(self, org_id: UUID, key_id: UUID, now: Instant, line: AuditLine) -> ApiKey:
+        """The key with its end, `now`, kept together with `line`; one that was revoked before is left as it is.
+
+        Conflict if the organization would be without an admin key earlier than with it (stores/revoking.py), which is
+        looked at in the same transaction: two admins who revoke each other's keys do not both succeed.
+        """
+
+    async def keys(self, org_id: UUID) -> list[ApiKey]:
+        """The keys of an organization in the order of their creation."""
+
+    async def find_key(self, digest: bytes) -> ApiKey | None:
+        """The key with this digest, revoked and expired ones too."""

@@ -1,0 +1,183 @@
+"""Alerts: what happened is told once, because telling removes it in the same transaction."""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Sequence
+from uuid import UUID
+
+import msgspec
+from sqlalchemy import BindParameter, String, bindparam, case, delete, insert, or_, select, text, update
+
+from doorstep.clock import Instant
+from doorstep.errors import NotFound
+from doorstep.model.alert import Alert, AlertChange, AlertFilter, Telling
+from doorstep.model.listing import Page
+from doorstep.stores import cursor as cursors
+from doorstep.stores import notes
+from doorstep.stores.sql.cold.audit import audit_step
+from doorstep.stores.sql.cold.listing.walking import ORG, page_of, stretch, walk_over
+from doorstep.stores.sql.cold.moves import parts
+from doorstep.stores.sql.cold.orgs import org_key
+from doorstep.stores.sql.cold.outbox import post
+from doorstep.stores.sql.cold.rows import IN_ORG
+from doorstep.stores.sql.cold.script import Script, Step, ask
+from doorstep.stores.sql.schema import ALERT_OPEN, UID, alerts, arrangements, incidents, orgs
+
+_decode_alert = msgspec.json.Decoder(Alert).decode
+
+_I, _A = incidents.c, alerts.c
+_KEYS: BindParameter[list[int]] = bindparam("keys", expanding=True)
+
+# -- telling -----------------------------------------------------------------------------------------------
+
+_LOCK_INCIDENTS = select(_I.id).where(_I.id.in_(_KEYS)).order_by(_I.id).with_for_update()
+_REMOVE_INCIDENTS = delete(incidents).where(_I.id.in_(_KEYS))
+
+
+_OWN = (_A.org_id == bindparam("owner"), _A.uid == bindparam("alert"))
+_LOCK_ALERT = select(_A.version).where(*_OWN).with_for_update()
+_RIVALS = select(_A.uid).where(
+    text(ALERT_OPEN), _A.org_id == bindparam("owner"), _A.subject == bindparam("about"), _A.uid != bindparam("alert")
+)
+_ADD_ALERT = insert(alerts)
+_WRITE_ALERT = (
+    update(alerts).where(*_OWN).values({name: bindparam(f"new_{name}") for name in ("ended_at", "version", "document")})
+)
+
+
+def tell(telling: Telling) -> Script[bool]:
+    """Everything is looked at before anything is written. Two who open alerts of one subject at once collide on it; the
+    second is run again, and finds it."""
+    org = yield from org_key(telling.org_id)
+    if not (yield from _is_still_there(telling.incident_keys)):
+        return False
+    ending = {change.alert.alert_id for change in telling.changes if not change.alert.is_open}
+    for change in telling.changes:
+        if not (yield from _may_be_written(org, change, ending)):
+            return False
+    for change in telling.changes:
+        yield _write(org, change)
+    for part in parts(telling.incident_keys):
+        yield ask(_REMOVE_INCIDENTS, keys=part)
+    yield from post(telling.postings)
+    if telling.line is not None:
+        yield audit_step(org, telling.line)
+    return True
+
+
+def _is_still_there(keys: Sequence[int]) -> Script[bool]:
+    found = 0
+    for part in parts(sorted(keys)):
+        found += len((yield ask(_LOCK_INCIDENTS, keys=part)))
+    return found == len(keys)
+
+
+def _may_be_written(org: int, change: AlertChange, ending: Collection[UUID]) -> Script[bool]:
+    alert = change.alert
+    locked = yield ask(_LOCK_ALERT, owner=org, alert=alert.alert_id)
+    if (locked[0][0] if locked else 0) != change.expected_version:
+        return False
+    if not alert.is_open:
+        return True
+    rivals = yield ask(_RIVALS, owner=org, about=alert.subject, alert=alert.alert_id)
+    return all(row[0] in ending for row in rivals)
+
+
+def _write(org: int, change: AlertChange) -> Step:
+    alert = msgspec.structs.replace(change.alert, version=change.expected_version + 1)
+    document = msgspec.json.encode(alert).decode()
+    if change.expected_version:
+        return ask(
+            _WRITE_ALERT,
+            owner=org,
+            alert=alert.alert_id,
+            new_ended_at=alert.ended_at,
+            new_version=alert.version,
+            new_document=document,
+        )
+    return ask(
+        _ADD_ALERT,
+        uid=alert.alert_id,
+        org_id=org,
+        subject=alert.subject,
+        rule=alert.rule.value,
+        endpoint_uid=alert.endpoint_id,
+        ended_at=alert.ended_at,
+        version=alert.version,
+        document=document,
+    )
+
+
+# -- reading -----------------------------------------------------------------------------------------------
+
+_ONE = select(_A.document).join(orgs, orgs.c.id == _A.org_id).where(IN_ORG, _A.uid == bindparam("alert"))
+_OPEN = select(_A.document).where(text(ALERT_OPEN)).order_by(_A.id)
+_ENDED = select(_A.document).where(_A.ended_at.is_not(None), _A.ended_at > bindparam("after")).order_by(_A.id)
+_OPEN_OF_ORG, _ENDED_OF_ORG = _OPEN.where(_A.org_id == ORG), _ENDED.where(_A.org_id == ORG)
+_RULE, _STATE = bindparam("rule", type_=String()), bindparam("state", type_=String())
+_ENDPOINT = bindparam("endpoint", type_=UID)
+_IS = case((_A.ended_at.is_(None), "open"), else_="ended")
+_PAGE = walk_over(
+    (_A.org_id == ORG,),
+    (_A.id,),
+    select(_A.document),
+    (
+        or_(_RULE.is_(None), _A.rule == _RULE),
+        or_(_ENDPOINT.is_(None), _A.endpoint_uid == _ENDPOINT),
+        or_(_STATE.is_(None), _IS == _STATE),
+    ),
+    newest_first=True,
+)
+
+
+def alert(org_id: UUID, alert_id: UUID) -> Script[Alert]:
+    rows = yield ask(_ONE, org=org_id, alert=alert_id)
+    if not rows:
+        raise NotFound(notes.no_alert(alert_id))
+    return _decode_alert(rows[0][0])
+
+
+def list_alerts(org_id: UUID, wanted: AlertFilter, cursor: str | None, limit: int) -> Script[Page[Alert]]:
+    after = cursors.read(cursor, cursors.KEY_MAX) or (cursors.KEY_MAX,)
+    state = None if wanted.is_open is None else "open" if wanted.is_open else "ended"
+    values = {"org": org_id, "rule": wanted.rule, "endpoint": wanted.endpoint_id, "state": state}
+    found = yield from stretch(_PAGE, after, (0,), limit, values, filtered=wanted != AlertFilter())
+    return page_of(_PAGE, [found], limit, lambda row: _decode_alert(row[0]))
+
+
+def live_alerts(org_id: UUID | None, ended_after: Instant) -> Script[list[Alert]]:
+    if org_id is None:
+        rows = [*(yield ask(_OPEN)), *(yield ask(_ENDED, after=ended_after))]
+    else:
+        rows = [*(yield ask(_OPEN_OF_ORG, org=org_id)), *(yield ask(_ENDED_OF_ORG, org=org_id, after=ended_after))]
+    return [_decode_alert(row[0]) for row in rows]
+
+
+# -- keeping house -----------------------------------------------------------------------------------------
+
+_OLD_ALERTS = (
+    select(_A.id)
+    .where(_A.ended_at.is_not(None), _A.ended_at < bindparam("before"))
+    .order_by(_A.ended_at, _A.id)
+    .limit(bindparam("most"))
+)
+_OLD_ARRANGEMENTS = (
+    select(arrangements.c.id)
+    .where(arrangements.c.ends_at.is_not(None), arrangements.c.ends_at < bindparam("before"))
+    .order_by(arrangements.c.ends_at, arrangements.c.id)
+    .limit(bindparam("most"))
+)
+_CLEAN = (
+    (_OLD_ALERTS, delete(alerts).where(_A.id.in_(_KEYS))),
+    (_OLD_ARRANGEMENTS, delete(arrangements).where(arrangements.c.id.in_(_KEYS))),
+)
+
+
+def clean_alerts(ended_before: Instant, limit: int) -> Script[int]:
+    removed = 0
+    for old, remove in _CLEAN:
+        keys = [row[0] for row in (yield ask(old, before=ended_before, most=limit))]
+        for part in parts(keys):
+            yield ask(remove, keys=part)
+        removed += len(keys)
+    return removed

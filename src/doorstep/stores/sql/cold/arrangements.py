@@ -1,0 +1,77 @@
+"""What organizations arranged about their alerts: rules, channels and silences, as documents."""
+
+from __future__ import annotations
+
+from uuid import UUID
+
+import msgspec
+from sqlalchemy import bindparam, delete, insert, select, update
+
+from doorstep.errors import Conflict
+from doorstep.model.act import AuditLine
+from doorstep.model.channel import Arrangement
+from doorstep.stores import notes
+from doorstep.stores.sql.cold.audit import audit_step
+from doorstep.stores.sql.cold.listing.walking import ORG
+from doorstep.stores.sql.cold.orgs import org_key
+from doorstep.stores.sql.cold.script import Script, ask
+from doorstep.stores.sql.schema import arrangements, orgs
+
+_decode: msgspec.json.Decoder[Arrangement] = msgspec.json.Decoder(Arrangement)
+
+_R = arrangements.c
+_NAMED = (_R.org_id == bindparam("owner"), _R.uid == bindparam("arrangement"))
+_LOCK = select(_R.version).where(*_NAMED).with_for_update()
+_LOCK_ORG = select(orgs.c.id).where(orgs.c.id == bindparam("owner")).with_for_update()
+_SOME = select(_R.id).where(_R.org_id == bindparam("owner")).limit(bindparam("most"))
+_ADD = insert(arrangements)
+_WRITE = (
+    update(arrangements)
+    .where(*_NAMED)
+    .values({name: bindparam(f"new_{name}") for name in ("version", "ends_at", "document")})
+)
+_REMOVE = delete(arrangements).where(*_NAMED).returning(_R.id)
+_ALL = select(_R.document).where(_R.org_id == ORG).order_by(_R.id)
+
+
+def put_arrangement(arrangement: Arrangement, expected_version: int, line: AuditLine, most: int) -> Script[bool]:
+    org = yield from org_key(arrangement.org_id)
+    named = {"owner": org, "arrangement": arrangement.arrangement_id}
+    locked = yield ask(_LOCK, **named)
+    if (locked[0][0] if locked else 0) != expected_version:
+        return False
+    written = _columns(msgspec.structs.replace(arrangement, version=expected_version + 1))
+    if locked:
+        yield ask(_WRITE, **named, **{f"new_{name}": value for name, value in written.items()})
+    else:
+        yield from _check_room(org, most)
+        yield ask(_ADD, uid=arrangement.arrangement_id, org_id=org, **written)
+    yield audit_step(org, line)
+    return True
+
+
+def _check_room(org: int, most: int) -> Script[None]:
+    """The organization's row keeps two who add at once apart."""
+    yield ask(_LOCK_ORG, owner=org)
+    if len((yield ask(_SOME, owner=org, most=most))) >= most:
+        raise Conflict(notes.too_many_arrangements(most))
+
+
+def _columns(arrangement: Arrangement) -> dict[str, object]:
+    return {
+        "version": arrangement.version,
+        "ends_at": arrangement.ends_at,
+        "document": msgspec.json.encode(arrangement).decode(),
+    }
+
+
+def remove_arrangement(org_id: UUID, arrangement_id: UUID, line: AuditLine) -> Script[bool]:
+    org = yield from org_key(org_id)
+    if not (yield ask(_REMOVE, owner=org, arrangement=arrangement_id)):
+        return False
+    yield audit_step(org, line)
+    return True
+
+
+def all_arrangements(org_id: UUID) -> Script[list[Arrangement]]:
+    return [_decode.decode(row[0]) for row in (yield ask(_ALL, org=org_id))]

@@ -1,0 +1,138 @@
+"""Spans in the format that collectors take: OTLP, an ExportTraceServiceRequest in protobuf.
+
+Written by hand, because the message has only the fields below, and because a span then takes 2 µs against 38 in the
+OpenTelemetry SDK. What many spans have in common is written once, as a template in which each fills in its ids and
+times. The tests read it with OpenTelemetry's own decoder.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from enum import IntEnum
+from functools import lru_cache
+from struct import Struct
+from uuid import UUID
+
+from doorstep.clock import Instant
+
+_pack_times = Struct("<BQBQ").pack
+_START, _END = 7 << 3 | 1, 8 << 3 | 1
+_ERROR = b"\x18\x02"
+"""The code of a status (field 3): error."""
+_SAMPLED = b"\x85\x01" + (1).to_bytes(4, "little")
+"""The flags (field 16)."""
+
+Attributes = tuple[tuple[str, str | int], ...]
+
+
+class Kind(IntEnum):
+    CLIENT = 3
+    PRODUCER = 4
+    CONSUMER = 5
+
+
+Template = bytes
+"""What spans of one kind have in common, with a `%b` for each thing that differs: trace, span, parent, times, ids,
+correlation id, and the link to the span of the attempt before."""
+
+
+def template(
+    name: str, kind: Kind, attributes: Attributes, *, parent: bool, linked: bool, error: str = "", state: str = ""
+) -> Template:
+    """For spans with these attributes beside their ids. They hold ids, codes and numbers: nothing that anybody sent."""
+    before = b"\x0a\x10%b\x12\x08%b" + (b"\x22\x08%b" if parent else b"%b")
+    said = _text(5, name) + bytes([6 << 3, kind]) + (_text(3, state) if state else b"") + _attributes(attributes)
+    said += _field(15, _text(2, error) + _ERROR) if error else b""
+    link = b"\x6a\x1c\x0a\x10%b\x12\x08%b" if linked else b"%b%b"
+    return before + said.replace(b"%", b"%%") + _SAMPLED + b"%b%b%b%b%b%b" + link
+
+
+def written(
+    form: Template,
+    trace_id: int,
+    span_id: int,
+    parent_id: int,
+    started_at: Instant,
+    ended_at: Instant,
+    event_id: UUID,
+    delivery_id: UUID | None,
+    correlation_id: str,
+    previous_id: int = 0,
+) -> bytes:
+    """One span, ready to be put into a request."""
+    correlation = correlation_id.encode()
+    trace = trace_id.to_bytes(16, "big")
+    message = form % (
+        trace,
+        span_id.to_bytes(8, "big"),
+        parent_id.to_bytes(8, "big") if parent_id else b"",
+        _pack_times(_START, started_at * 1_000, _END, (max(started_at, ended_at)) * 1_000),
+        _EVENT_ID,
+        _dashed(event_id),
+        b"" if delivery_id is None else _DELIVERY_ID + _dashed(delivery_id),
+        _before_correlation(len(correlation)),
+        correlation,
+        trace if previous_id else b"",
+        previous_id.to_bytes(8, "big") if previous_id else b"",
+    )
+    return b"\x12" + _varint(len(message)) + message
+
+
+class Requests:
+    """The bodies of requests, for the spans of one process."""
+
+    def __init__(self, resource: Mapping[str, str], version: str) -> None:
+        self._resource = _field(1, _attributes(tuple(resource.items()), field=1))
+        self._scope = _field(1, _text(1, "doorstep") + _text(2, version))
+
+    def request(self, spans: Sequence[bytes]) -> bytes:
+        return _field(1, self._resource + _field(2, self._scope + b"".join(spans)))
+
+
+def _dashed(uid: UUID) -> bytes:
+    text = b"%032x" % uid.int
+    return b"%b-%b-%b-%b-%b" % (text[:8], text[8:12], text[12:16], text[16:20], text[20:])
+
+
+def _attributes(attributes: Attributes, field: int = 9) -> bytes:
+    return b"".join([_field(field, _text(1, name) + _field(2, _value(value))) for name, value in attributes])
+
+
+def _value(value: str | int) -> bytes:
+    return _text(1, value) if isinstance(value, str) else b"\x18" + _varint(value)
+
+
+def _text(field: int, text: str) -> bytes:
+    return _field(field, text.encode("utf-8", "replace"))
+
+
+def _field(field: int, content: bytes) -> bytes:
+    """A message, a text or bytes inside a message."""
+    return _TAGS[field] + _varint(len(content)) + content
+
+
+@lru_cache(maxsize=4_096)
+def _varint(number: int) -> bytes:
+    written = bytearray()
+    while number > 0x7F:
+        written.append(number & 0x7F | 0x80)
+        number >>= 7
+    written.append(number)
+    return bytes(written)
+
+
+_TAGS = [bytes([number << 3 | 2]) for number in range(16)]
+
+
+@lru_cache(maxsize=256)
+def _before(name: str, length: int) -> bytes:
+    """An attribute whose value is a text of this length, up to that value."""
+    value = "-" * length
+    return _attributes(((name, value),))[: -length or None]
+
+
+def _before_correlation(length: int) -> bytes:
+    return _before("doorstep.correlation_id", length)
+
+
+_EVENT_ID, _DELIVERY_ID = _before("doorstep.event_id", 36), _before("doorstep.delivery_id", 36)

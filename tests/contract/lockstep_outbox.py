@@ -1,0 +1,98 @@
+"""The outbox in lockstep: postings that wait, are forwarded, set aside, put back, removed; whatever order they come in."""
+
+from __future__ import annotations
+
+from collections.abc import Awaitable, Callable
+from typing import Any, TypeVar
+from uuid import UUID
+
+from msgspec.structs import replace
+
+from doorstep.clock import Instant
+from doorstep.model.act import AuditLine
+from doorstep.model.delivery import NewDelivery
+from doorstep.model.endpoint import Endpoint
+from doorstep.model.org import Org
+from doorstep.model.posting import Posting, PostingOptions, event_of
+from doorstep.model.submission import Submission
+from doorstep.stores.store import Store
+
+T = TypeVar("T")
+
+
+class OutboxSteps:
+    """The steps of the machine (lockstep.py) that are about postings."""
+
+    now: Instant
+    orgs: list[Org]
+    endpoints: list[Endpoint]
+    both: Callable[[Callable[[Any], Awaitable[Any]]], Any]
+    take_in: Callable[[list[Submission]], None]
+    new_event_id: Callable[[], UUID]
+    new_delivery_id: Callable[[], UUID]
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.posted: list[tuple[UUID, UUID]] = []
+        """Organization and event of all that was ever posted."""
+
+    def post(self, options: list[PostingOptions], org: int) -> None:
+        postings = [self._posting(self.orgs[org].org_id, one) for one in options]
+        self.both(lambda side: side.store.post(postings))
+        self.posted += [(one.org_id, one.event_id) for one in postings]
+
+    def forward(self, limit: int, cleared: bool) -> None:
+        """Accept what waits; one that is killed before it clears the outbox leaves it to be accepted once more."""
+        postings = self.both(lambda side: side.store.outbox(limit))
+        self.take_in([self._submission_of(one) for one in postings])
+        if cleared:
+            self.both(lambda side: side.store.clear_outbox([one.event_id for one in postings]))
+
+    def clear_outbox(self, picks: list[int]) -> None:
+        self.both(lambda side: side.store.clear_outbox(self._chosen(picks)))
+
+    def set_aside(self, picks: list[int], why: str) -> None:
+        for event_id in self._chosen(picks):
+            self.both(lambda side, event_id=event_id: side.store.set_aside(event_id, why, self.now))
+
+    def put_back(self, picks: list[int]) -> None:
+        self.both(lambda side: _in_any_order(side.store.put_back(self._chosen(picks), self._line("outbox.retry"))))
+
+    def discard(self, picks: list[int]) -> None:
+        self.both(lambda side: _in_any_order(side.store.discard(self._chosen(picks), self._line("outbox.discard"))))
+
+    def read_outbox(self, limit: int) -> None:
+        self.both(lambda side: side.store.outbox(limit))
+        self.both(lambda side: side.store.refused(limit))
+        self.both(lambda side: side.store.any_posted())
+
+    def _chosen(self, picks: list[int]) -> list[UUID]:
+        """Those of what was posted; the newest is 0."""
+        return [self.posted[-1 - pick % len(self.posted)][1] for pick in picks] if self.posted else []
+
+    def _posting(self, org_id: UUID, options: PostingOptions) -> Posting:
+        return Posting(
+            event_id=self.new_event_id(),
+            org_id=org_id,
+            event_type="order.paid",
+            payload=b'{"n":  1}',
+            created_at=self.now,
+            options=options,
+        )
+
+    def _submission_of(self, posting: Posting) -> Submission:
+        own = [endpoint for endpoint in self.endpoints if endpoint.org_id == posting.org_id]
+        owed = tuple(NewDelivery(self.new_delivery_id(), endpoint.endpoint_id, self.now, 1) for endpoint in own)
+        return Submission(replace(event_of(posting), created_at=self.now), owed, None, posting.payload)
+
+    def _line(self, action: str) -> AuditLine:
+        return AuditLine(at=self.now, org_id=self.orgs[0].org_id, actor="ops", action=action, subjects=(), result="")
+
+
+async def outbox_of(store: Store) -> dict[str, Any]:
+    """All that a store says of its outbox."""
+    return {"outbox": await store.outbox(1_000), "set aside": await store.refused(1_000)}
+
+
+async def _in_any_order(postings: Awaitable[list[Posting]]) -> list[Posting]:
+    return sorted(await postings, key=lambda one: one.event_id)

@@ -1,0 +1,315 @@
+"""R10.4: what went wrong is kept with the change that it was, and told once."""
+
+from __future__ import annotations
+
+from uuid import UUID
+
+import pytest
+from msgspec.structs import replace
+
+from doorstep.clock import SECOND
+from doorstep.errors import Conflict, NotFound
+from doorstep.model.act import ActKind, AuditLine
+from doorstep.model.alert import Alert, AlertChange, AlertFilter, AlertRule, Rule, Silence, Telling
+from doorstep.model.cause import cause_of
+from doorstep.model.channel import Channel, ChannelKind
+from doorstep.model.circuit import Circuit, CircuitState
+from doorstep.model.endpoint import EndpointState
+from doorstep.model.incident import Incident, IncidentKind
+from doorstep.model.outcome import Code
+from doorstep.model.posting import Posting
+from doorstep.stores.store import Store
+from tests.builders import an_org, new_id
+from tests.contract.scene import Scene
+
+
+async def kinds(scene: Scene) -> list[IncidentKind]:
+    return [one.kind for one in await scene.store.incidents(100)]
+
+
+def an_alert(scene: Scene, **changes: object) -> Alert:
+    fields: dict[str, object] = {"alert_id": new_id(), "org_id": scene.org_id, "rule": Rule.CIRCUIT_OPENED}
+    fields |= {"opened_at": scene.now, "seen_at": scene.now, "endpoint_id": scene.endpoint.endpoint_id}
+    return Alert(**fields | changes)  # type: ignore[arg-type]
+
+
+def a_telling(scene: Scene, *alerts: Alert, **fields: object) -> Telling:
+    changes = tuple(AlertChange(alert, alert.version) for alert in alerts)
+    return Telling(org_id=scene.org_id, changes=changes, **fields)  # type: ignore[arg-type]
+
+
+def a_line(scene: Scene) -> AuditLine:
+    return AuditLine(at=scene.now, org_id=scene.org_id, actor="ops", action="x", subjects=(), result="ok")
+
+
+def a_rule(scene: Scene, **changes: object) -> AlertRule:
+    return AlertRule(**{"org_id": scene.org_id, "rule": Rule.DEAD_LETTERS, "threshold": 7.0} | changes)  # type: ignore[arg-type]
+
+
+async def put(scene: Scene, arrangement: AlertRule | Silence | Channel, version: int = 0, most: int = 10) -> bool:
+    return await scene.store.put_arrangement(arrangement, version, a_line(scene), most)
+
+
+# -- incidents ---------------------------------------------------------------------------------------------
+
+
+async def test_a_delivery_that_fails_for_good_leaves_an_incident_with_its_error(scene: Scene) -> None:
+    (submission,) = await scene.accept()
+    await scene.kill(await scene.claim_one())
+    (incident,) = await scene.store.incidents(10)
+    cause = cause_of(scene.endpoint.endpoint_id, Code.NOT_FOUND, "no such page")
+    assert replace(incident, key=0) == Incident(
+        kind=IncidentKind.DELIVERY_DEAD,
+        org_id=scene.org_id,
+        endpoint_id=scene.endpoint.endpoint_id,
+        at=scene.now,
+        code=Code.NOT_FOUND,
+        reason="no such page",
+        delivery_id=submission.deliveries[0].delivery_id,
+        event_id=submission.event.event_id,
+        event_type=submission.event.event_type,
+        attempts=1,
+        cause=cause,
+    )
+
+
+async def test_what_is_delivered_or_tried_again_leaves_none(scene: Scene) -> None:
+    await scene.accept(2)
+    first, second = await scene.claim()
+    await scene.deliver(first)
+    await scene.fail(second)
+    assert not await scene.store.any_incident()
+    assert await scene.store.incidents(10) == []
+
+
+async def test_a_result_that_comes_too_late_leaves_none(scene: Scene) -> None:
+    await scene.accept()
+    claim = await scene.claim_one()
+    await scene.kill(claim)
+    await scene.kill(claim)
+    assert len(await scene.store.incidents(10)) == 1
+
+
+async def test_a_skipped_a_buried_and_an_expired_delivery_leave_one_each(scene: Scene) -> None:
+    (skipped,) = await scene.accept()
+    await scene.act(ActKind.SKIP, skipped.deliveries[0].delivery_id)
+    await scene.accept()
+    await scene.store.bury(scene.endpoint.endpoint_id, Code.ENDPOINT_DELETED, "deleted", scene.now, 10)
+    (expired,) = await scene.accept(expires_at=scene.now + 1)
+    scene.wait(SECOND)
+    await scene.store.expire(Code.EXPIRED, "too old", 0, scene.now, 10)
+    found = await scene.store.incidents(10)
+    assert [one.code for one in found] == [Code.SKIPPED, Code.ENDPOINT_DELETED, Code.EXPIRED]
+    assert [one.event_type for one in found] == [expired.event.event_type] * 3
+    assert all(one.cause is not None and one.kind is IncidentKind.DELIVERY_DEAD for one in found)
+
+
+async def test_a_circuit_that_opens_and_one_that_closes_leave_one_each_but_a_failed_probe_none(scene: Scene) -> None:
+    states = [CircuitState.OPEN, CircuitState.HALF_OPEN, CircuitState.OPEN, CircuitState.HALF_OPEN, CircuitState.CLOSED]
+    for version, state in enumerate(states):
+        circuit = Circuit(endpoint_id=scene.endpoint.endpoint_id, state=state, changed_at=scene.now)
+        assert await scene.store.put_circuit(circuit, version, f"reason {version}")
+    found = await scene.store.incidents(10)
+    assert [one.kind for one in found] == [IncidentKind.CIRCUIT_OPENED, IncidentKind.CIRCUIT_CLOSED]
+    assert [one.reason for one in found] == ["reason 0", "reason 4"]
+    assert {one.org_id for one in found} == {scene.org_id}
+
+
+async def test_a_circuit_that_another_wrote_first_leaves_none(scene: Scene) -> None:
+    circuit = Circuit(endpoint_id=scene.endpoint.endpoint_id, state=CircuitState.OPEN)
+    assert not await scene.store.put_circuit(circuit, 3, "stale")
+    assert not await scene.store.any_incident()
+
+
+async def test_an_endpoint_that_is_disabled_enabled_and_deleted_leaves_one_each_but_a_pause_none(scene: Scene) -> None:
+    for state in ("paused", "active", "disabled", "active", "deleted"):
+        await scene.change_endpoint(state=EndpointState(state), state_reason=f"it is {state}", updated_at=scene.now)
+    expected = [IncidentKind.ENDPOINT_DISABLED, IncidentKind.ENDPOINT_ENABLED, IncidentKind.ENDPOINT_DELETED]
+    assert await kinds(scene) == expected
+    assert (await scene.store.incidents(1))[0].reason == "it is disabled"
+
+
+# -- telling -----------------------------------------------------------------------------------------------
+
+
+async def test_telling_removes_the_incidents_and_posts_messages_with_the_alert(
+    scene: Scene, other_store: Store
+) -> None:
+    await scene.accept()
+    await scene.kill(await scene.claim_one())
+    (incident,) = await scene.store.incidents(10)
+    posting = Posting(
+        event_id=new_id(), org_id=scene.org_id, event_type="alert.fired", payload=b"{}", created_at=scene.now
+    )
+    alert = an_alert(scene)
+    telling = a_telling(scene, alert, incident_keys=(incident.key,), postings=(posting,), line=a_line(scene))
+    assert await scene.store.tell(telling)
+    assert not await other_store.any_incident()
+    assert await other_store.alert(scene.org_id, alert.alert_id) == replace(alert, version=1)
+    assert [one.event_id for one in await other_store.outbox(10)] == [posting.event_id]
+    assert len((await other_store.list_audit(scene.org_id)).items) == 1
+
+
+async def test_the_same_incident_is_told_once_and_the_second_telling_changes_nothing(scene: Scene) -> None:
+    await scene.accept()
+    await scene.kill(await scene.claim_one())
+    (incident,) = await scene.store.incidents(10)
+    first, second = an_alert(scene), an_alert(scene, rule=Rule.DEAD_LETTER)
+    assert await scene.store.tell(a_telling(scene, first, incident_keys=(incident.key,)))
+    assert not await scene.store.tell(a_telling(scene, second, incident_keys=(incident.key,)))
+    with pytest.raises(NotFound):
+        await scene.store.alert(scene.org_id, second.alert_id)
+
+
+async def test_an_incident_that_comes_later_never_has_the_number_of_one_that_was_told(scene: Scene) -> None:
+    keys = []
+    for _ in range(2):
+        await scene.accept()
+        await scene.kill(await scene.claim_one())
+        (incident,) = await scene.store.incidents(10)
+        keys.append(incident.key)
+        assert await scene.store.tell(a_telling(scene, incident_keys=(incident.key,)))
+    assert keys[0] != keys[1]
+
+
+async def test_of_two_open_alerts_of_one_subject_only_the_first_is_written(scene: Scene, other_store: Store) -> None:
+    assert await scene.store.tell(a_telling(scene, an_alert(scene)))
+    assert not await other_store.tell(a_telling(scene, an_alert(scene)))
+    assert await other_store.tell(a_telling(scene, an_alert(scene, ended_at=scene.now)))
+
+
+async def test_an_alert_computed_from_an_old_version_is_refused(scene: Scene) -> None:
+    alert = an_alert(scene)
+    await scene.store.tell(a_telling(scene, alert))
+    assert not await scene.store.tell(a_telling(scene, replace(alert, count=2)))
+    assert await scene.store.tell(a_telling(scene, replace(alert, count=2, ended_at=scene.now, version=1)))
+    assert (await scene.store.alert(scene.org_id, alert.alert_id)).count == 2
+    assert await scene.store.tell(a_telling(scene, an_alert(scene)))
+
+
+async def test_what_another_organization_has_is_unknown(scene: Scene) -> None:
+    alert, rule = an_alert(scene), a_rule(scene)
+    await scene.store.tell(a_telling(scene, alert))
+    await put(scene, rule)
+    stranger = an_org()
+    await scene.store.put_org(stranger)
+    with pytest.raises(NotFound):
+        await scene.store.alert(stranger.org_id, alert.alert_id)
+    assert not (await scene.store.list_alerts(stranger.org_id, AlertFilter())).items
+    assert await scene.store.live_alerts(stranger.org_id, 0) == []
+    assert await scene.store.arrangements(stranger.org_id) == []
+    assert not await scene.store.remove_arrangement(stranger.org_id, rule.arrangement_id, a_line(scene))
+
+
+# -- lists -------------------------------------------------------------------------------------------------
+
+
+async def test_alerts_are_listed_newest_first_page_by_page_and_by_every_filter(scene: Scene) -> None:
+    other = await scene.add_endpoint(name="other")
+    made = [
+        an_alert(scene, rule=rule, endpoint_id=endpoint, ended_at=ended)
+        for rule in (Rule.DEAD_LETTER, Rule.OLDEST_DUE)
+        for endpoint in (scene.endpoint.endpoint_id, other.endpoint_id)
+        for ended in (None, scene.now)
+    ]
+    for alert in made:
+        assert await scene.store.tell(a_telling(scene, alert))
+    assert await listed(scene, AlertFilter()) == ids(reversed(made))
+    for wanted in (
+        AlertFilter(is_open=True),
+        AlertFilter(is_open=False),
+        AlertFilter(rule=Rule.OLDEST_DUE),
+        AlertFilter(endpoint_id=other.endpoint_id),
+        AlertFilter(is_open=True, rule=Rule.DEAD_LETTER, endpoint_id=other.endpoint_id),
+    ):
+        assert await listed(scene, wanted) == ids(one for one in reversed(made) if matches(one, wanted))
+
+
+def matches(alert: Alert, wanted: AlertFilter) -> bool:
+    return (
+        wanted.is_open in (None, alert.is_open)
+        and wanted.rule in (None, alert.rule)
+        and wanted.endpoint_id in (None, alert.endpoint_id)
+    )
+
+
+def ids(alerts: object) -> list[UUID]:
+    return [one.alert_id for one in alerts]  # type: ignore[attr-defined]
+
+
+async def listed(scene: Scene, wanted: AlertFilter) -> list[UUID]:
+    found, cursor = [], None
+    while True:
+        page = await scene.store.list_alerts(scene.org_id, wanted, cursor, 3)
+        found += ids(page.items)
+        cursor = page.next
+        if cursor is None:
+            return found
+
+
+async def test_live_alerts_are_the_open_ones_and_those_that_ended_lately(scene: Scene) -> None:
+    opened = an_alert(scene)
+    recent = an_alert(scene, rule=Rule.OLDEST_DUE, ended_at=scene.now)
+    old = an_alert(scene, rule=Rule.OLDEST_DUE, ended_at=scene.now - 10)
+    await scene.store.tell(a_telling(scene, opened, recent, old))
+    for org_id in (scene.org_id, None):
+        found = await scene.store.live_alerts(org_id, scene.now - 10)
+        assert ids(found) == ids([opened, recent])
+
+
+async def test_alerts_and_silences_that_are_long_over_are_removed_and_nothing_else(scene: Scene) -> None:
+    kept = [an_alert(scene), an_alert(scene, rule=Rule.OLDEST_DUE, ended_at=scene.now)]
+    over = an_alert(scene, rule=Rule.OLDEST_DUE, ended_at=scene.now - 1)
+    await scene.store.tell(a_telling(scene, *kept, over))
+    await put(scene, a_rule(scene))
+    for until in (scene.now - 1, scene.now):
+        await put(scene, Silence(silence_id=new_id(), org_id=scene.org_id, from_at=0, until_at=until))
+    assert await scene.store.clean_alerts(scene.now, 100) == 2
+    assert await scene.store.clean_alerts(scene.now, 100) == 0
+    assert await listed(scene, AlertFilter()) == ids(reversed(kept))
+    assert [type(one) for one in await scene.store.arrangements(scene.org_id)] == [AlertRule, Silence]
+
+
+# -- arrangements ------------------------------------------------------------------------------------------
+
+
+async def test_rules_silences_and_channels_read_back_as_they_were_written(scene: Scene, other_store: Store) -> None:
+    channel = Channel(
+        channel_id=new_id(),
+        org_id=scene.org_id,
+        name="ops",
+        means=ChannelKind.SLACK,
+        shown="https://hooks.example/…",
+        rules=(Rule.DEAD_LETTER,),
+        endpoint_ids=(scene.endpoint.endpoint_id,),
+        created_at=scene.now,
+    )
+    silence = Silence(silence_id=new_id(), org_id=scene.org_id, from_at=1, until_at=2, rule=Rule.OLDEST_DUE)
+    made = [a_rule(scene, endpoint_id=scene.endpoint.endpoint_id), channel, silence]
+    for one in made:
+        assert await put(scene, one)
+    assert await other_store.arrangements(scene.org_id) == [replace(one, version=1) for one in made]
+
+
+async def test_an_arrangement_is_replaced_only_over_the_version_that_it_was_computed_from(scene: Scene) -> None:
+    assert await put(scene, a_rule(scene))
+    assert not await put(scene, a_rule(scene, threshold=9.0))
+    assert await put(scene, a_rule(scene, threshold=9.0), version=1)
+    assert await scene.store.arrangements(scene.org_id) == [a_rule(scene, threshold=9.0, version=2)]
+    assert await scene.store.remove_arrangement(scene.org_id, a_rule(scene).arrangement_id, a_line(scene))
+    assert not await scene.store.remove_arrangement(scene.org_id, a_rule(scene).arrangement_id, a_line(scene))
+
+
+async def test_an_organization_has_no_more_arrangements_than_allowed(scene: Scene) -> None:
+    assert await put(scene, a_rule(scene), most=1)
+    with pytest.raises(Conflict):
+        await put(scene, a_rule(scene, rule=Rule.OLDEST_DUE), most=1)
+    assert await put(scene, a_rule(scene), version=1, most=1)
+
+
+async def test_an_alert_that_ends_makes_room_for_its_successor_in_the_same_telling(scene: Scene) -> None:
+    first = an_alert(scene)
+    await scene.store.tell(a_telling(scene, first))
+    second = an_alert(scene)
+    assert await scene.store.tell(a_telling(scene, replace(first, ended_at=scene.now, version=1), second))
+    assert ids(await scene.store.live_alerts(scene.org_id, scene.now)) == [second.alert_id]

@@ -1,0 +1,51 @@
+"""How endpoints stand: circuits and the oldest that waits, asked for many endpoints at once."""
+
+from __future__ import annotations
+
+from doorstep.clock import SECOND
+from doorstep.model.circuit import Circuit, CircuitState
+from doorstep.stores.bounds import WAITING_EXAMINED_MAX
+from tests.builders import an_endpoint, an_org, new_id
+from tests.contract.scene import Scene
+
+
+async def test_the_stored_circuits_are_read_together_and_those_that_never_failed_are_left_out(scene: Scene) -> None:
+    other = an_endpoint(scene.org.org_id)
+    await scene.store.put_endpoint(other, 0)
+    opened = Circuit(endpoint_id=other.endpoint_id, state=CircuitState.OPEN, failures=5, changed_at=scene.now)
+    await scene.store.put_circuit(opened, 0)
+    found = await scene.store.circuits(scene.org.org_id, [scene.endpoint.endpoint_id, other.endpoint_id, new_id()])
+    assert found == {other.endpoint_id: await scene.store.circuit(other.endpoint_id)}
+
+
+async def test_the_oldest_open_delivery_tells_since_when_an_endpoint_waits(scene: Scene) -> None:
+    endpoint_id, org_id = scene.endpoint.endpoint_id, scene.org.org_id
+    assert await scene.store.waiting_since(org_id, [endpoint_id]) == {}
+    first = scene.now
+    await scene.accept(created_at=scene.now)
+    scene.now += 10 * SECOND
+    await scene.accept(created_at=scene.now)
+    assert await scene.store.waiting_since(org_id, [endpoint_id]) == {endpoint_id: first}
+    (claim, *_) = await scene.claim(1)
+    assert await scene.store.waiting_since(org_id, [endpoint_id]) == {endpoint_id: first}, "in progress is open too"
+    await scene.deliver(claim)
+    assert await scene.store.waiting_since(org_id, [endpoint_id]) == {endpoint_id: first + 10 * SECOND}
+
+
+async def test_another_organization_learns_nothing_of_either(scene: Scene) -> None:
+    stranger = an_org()
+    await scene.store.put_org(stranger)
+    await scene.accept(created_at=scene.now)
+    await scene.store.put_circuit(Circuit(endpoint_id=scene.endpoint.endpoint_id, failures=1), 0)
+    ids = [scene.endpoint.endpoint_id]
+    assert await scene.store.circuits(stranger.org_id, ids) == {}
+    assert await scene.store.waiting_since(stranger.org_id, ids) == {}
+
+
+async def test_however_many_wait_the_oldest_first_try_is_found(scene: Scene) -> None:
+    first = scene.now
+    await scene.accept(created_at=scene.now)
+    scene.now += SECOND
+    await scene.accept(WAITING_EXAMINED_MAX + 1, created_at=scene.now)
+    found = await scene.store.waiting_since(scene.org.org_id, [scene.endpoint.endpoint_id])
+    assert found == {scene.endpoint.endpoint_id: first}

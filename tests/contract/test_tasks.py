@@ -1,0 +1,61 @@
+"""Tasks that one process at a time should do: who holds one keeps the others from it, until he leaves or is gone."""
+
+from __future__ import annotations
+
+import asyncio
+
+import pytest
+
+from doorstep.clock import SECOND
+from doorstep.stores.sql.postgres import PostgresStore
+from doorstep.stores.store import Store, Task
+from tests.builders import NOW
+from tests.contract.places import Place
+
+
+@pytest.mark.parametrize("task", Task)
+async def test_of_two_who_want_to_do_it_one_holds_a_task_until_he_leaves(place: Place, task: Task) -> None:
+    first, second = await place.open(), await place.open()
+    await _until_connected(first, second)
+    assert await first.hold(task, "a", NOW, NOW + SECOND)
+    assert await first.hold(task, "a", NOW + 1, NOW + 2 * SECOND), "who holds it may go on"
+    assert not await second.hold(task, "b", NOW + SECOND, NOW + 3 * SECOND)
+    await second.leave(task, "b")
+    assert not await second.hold(task, "b", NOW + SECOND, NOW + 3 * SECOND)
+    await first.leave(task, "a")
+    assert await second.hold(task, "b", NOW + SECOND, NOW + 3 * SECOND)
+    assert not await first.hold(task, "a", NOW + SECOND, NOW + 4 * SECOND)
+    await first.close()
+    await second.close()
+
+
+@pytest.mark.parametrize("task", Task)
+async def test_whoever_held_a_task_and_is_gone_holds_up_nobody_for_long(place: Place, task: Task) -> None:
+    first, second = await place.open(), await place.open()
+    await _until_connected(first, second)
+    assert await first.hold(task, "a", NOW, NOW + SECOND)
+    await first.close()
+    async with asyncio.timeout(10):
+        while not await second.hold(task, "b", NOW + SECOND, NOW + 2 * SECOND):  # a server notices it soon
+            await asyncio.sleep(0)
+    await second.close()
+
+
+async def test_each_task_is_held_for_itself(place: Place) -> None:
+    first, second = await place.open(), await place.open()
+    await _until_connected(first, second)
+    for task in Task:
+        assert await first.hold(task, "a", NOW, NOW + SECOND)
+    await first.leave(Task.ROLLER, "a")
+    held = [await second.hold(task, "b", NOW, NOW + SECOND) for task in Task]
+    assert held == [task is Task.ROLLER for task in Task]
+    await first.close()
+    await second.close()
+
+
+async def _until_connected(*stores: Store) -> None:
+    """The listening connection of PostgreSQL, which holds the outbox there, is made in the background."""
+    async with asyncio.timeout(10):
+        for store in stores:
+            while isinstance(store, PostgresStore) and store._wakeups._connection is None:
+                await asyncio.sleep(0.001)

@@ -1,0 +1,74 @@
+"""R10.2, R10.3: the figures are exact after any number of kills, because each is counted with what it counts."""
+
+from __future__ import annotations
+
+import asyncio
+import os
+
+from doorstep.bootstrap import DEFAULT_ORG
+from doorstep.clock import DAY
+from doorstep.model.rollup import Figures
+from doorstep.stores.opening import store_from_url
+from tests.faults.broken import program
+from tests.faults.conftest import Install
+from tests.faults.harness.databases import Database, Hurt, SqliteDatabase
+from tests.faults.harness.installation import Installation
+from tests.faults.harness.nemesis import kills
+from tests.faults.harness.trial import run_trial
+from tests.recounting import all_events, differing, recount
+
+SECONDS = 60 if os.environ.get("TORTURE") else 8
+
+
+def test_the_figures_are_exact_after_every_process_was_killed_over_and_over(
+    install: Install, database: Database
+) -> None:
+    installation = install(database)
+    _furnish(installation)
+    installation.add_worker()
+    crashes = {name: hurt for name, hurt in database.faults(0.5).items() if name.startswith("kill")}
+    trial = run_trial(installation, _kills(installation) | crashes, types="plain=6,fan=3,hostile=1", seconds=SECONDS)
+    wrong, figures = asyncio.run(_miscounted(database))
+    print(f"\nfigures on {database.name}: {trial.verdict.faults} faults, {figures.created} events, wrong: {wrong}")
+    assert wrong == []
+    assert figures.created > 100 and figures.attempts > figures.created and figures.died > 0
+
+
+def test_counting_in_a_transaction_of_its_own_is_found_out(install: Install, sqlite_database: SqliteDatabase) -> None:
+    installation = install(sqlite_database, program=program("count-apart"))
+    _furnish(installation)
+    run_trial(installation, _kills(installation), types="plain=6,fan=3,hostile=1", seconds=SECONDS)
+    wrong, figures = asyncio.run(_miscounted(sqlite_database))
+    print(f"\ncounted apart: {figures.created} events, wrong: {wrong}")
+    assert wrong != []
+
+
+def _kills(installation: Installation) -> dict[str, Hurt]:
+    """Only of those who count."""
+    engines = {f"kill {process.name}" for process in installation.engines}
+    return {name: hurt for name, hurt in kills(installation).items() if name in engines}
+
+
+def _furnish(installation: Installation) -> None:
+    installation.receive("ok", "flaky", "slow")
+    installation.receive("dribble", "endless", "reset")
+    installation.serve()
+    installation.enrol("plain", "fan", "hostile")
+
+
+async def _miscounted(database: Database) -> tuple[list[tuple[str, int, int]], Figures]:
+    """Where the figures differ from the rows, before and after they are folded; and the figures."""
+    store = store_from_url(database.url)
+    await store.open()
+    try:
+        counted = await recount(store, DEFAULT_ORG, await all_events(store, DEFAULT_ORG))
+        owners = [owner for owner in counted if owner is not None]
+        wrong = []
+        for _ in range(2):
+            wrong += differing(await store.totals(DEFAULT_ORG), counted[None])
+            levels = await store.levels(DEFAULT_ORG, owners)
+            wrong += [found for owner in owners for found in differing(levels[owner], counted[owner])]
+            await store.fold(await store.time() + DAY, 10_000)
+        return wrong, await store.totals()
+    finally:
+        await store.close()

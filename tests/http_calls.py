@@ -1,0 +1,37 @@
+"""Requests to the HTTP API by a client that knows nothing of Doorstep."""
+
+from __future__ import annotations
+
+import http.client
+import json
+from collections.abc import Mapping
+from typing import Any, NamedTuple
+from urllib.parse import urlsplit
+
+PATIENCE_SECONDS = 20.0
+
+
+class Answer(NamedTuple):
+    """What came back."""
+
+    status: int
+    headers: Mapping[str, str]
+    """Names in lower case."""
+    body: bytes
+
+    @property
+    def json(self) -> Any:
+        return json.loads(self.body)
+
+
+def call(url: str, method: str, path: str, body: Any, headers: Mapping[str, str]) -> Answer:
+    """One request on a connection of its own. A body that is not bytes is sent as JSON."""
+    content = body if body is None or isinstance(body, bytes) else json.dumps(body).encode()
+    place = urlsplit(url)
+    connection = http.client.HTTPConnection(place.hostname or "", place.port, timeout=PATIENCE_SECONDS)
+    try:
+        connection.request(method, path, content, dict(headers))
+        response = connection.getresponse()
+        return Answer(response.status, {name.lower(): value for name, value in response.getheaders()}, response.read())
+    finally:
+        connection.close()

@@ -1,0 +1,142 @@
+"""The figures of model/rollup.py counted once more, from the rows themselves: events, deliveries, attempts, history.
+
+What is to be recounted must not have been cleaned away. The rules are written here a second time on purpose.
+"""
+
+from __future__ import annotations
+
+from collections import Counter, defaultdict
+from collections.abc import Iterable, Iterator, Sequence
+from itertools import accumulate, groupby
+from uuid import UUID
+
+from msgspec.structs import astuple
+
+from doorstep.clock import SECOND, Instant
+from doorstep.errors import NotFound
+from doorstep.model.delivery import Delivery, DeliveryState, HistoryLine
+from doorstep.model.event import EventStatus, status_of
+from doorstep.model.listing import EventFilter
+from doorstep.model.rollup import FIGURES, TTD_SECONDS, Figures
+from doorstep.stores.store import Store
+
+_S = DeliveryState
+_OPEN, _DEAD, _DONE = {_S.PENDING, _S.IN_PROGRESS}, {_S.DEAD, _S.ARCHIVED}, {_S.DELIVERED, _S.RESOLVED}
+
+LEVELS = (
+    *("now_received", "now_queued", "now_delivered", "now_failed"),
+    *("now_open", "now_dead", "now_archived"),
+)
+"""The figures that say how many there are; they can be recounted whatever was cleaned away."""
+
+
+async def recount(store: Store, org_id: UUID, event_ids: Iterable[UUID]) -> dict[UUID | None, Figures]:
+    """The figures of each endpoint, and under None those of the organization."""
+    found: defaultdict[UUID | None, Counter[str]] = defaultdict(Counter)
+    for event_id in event_ids:
+        deliveries = await store.deliveries(org_id, event_id)
+        histories = [await store.history(org_id, one.delivery_id) for one in deliveries]
+        counts = await _of_event(store, org_id, event_id, histories)
+        for delivery, history in zip(deliveries, histories, strict=True):
+            own = _of_delivery(delivery, history)
+            own.update(await _of_attempts(store, org_id, delivery.delivery_id))
+            own["retried"] = own.pop("attempts", 0) - own["succeeded"] - own["died"]
+            found[delivery.endpoint_id].update(own)
+            counts.update(own)
+        found[None].update(counts)
+    return {owner: Figures(**figures) for owner, figures in found.items()} | ({} if found else {None: Figures()})
+
+
+def differing(counted: Figures, right: Figures) -> list[tuple[str, int, int]]:
+    """The figures in which two differ, with both values."""
+    pairs = zip(FIGURES, astuple(counted), astuple(right), strict=True)
+    return [(name, one, other) for name, one, other in pairs if one != other]
+
+
+async def all_events(store: Store, org_id: UUID) -> list[UUID]:
+    """The ids of all events that were not deleted."""
+    ids: list[UUID] = []
+    cursor: str | None = None
+    while True:
+        page = await store.list_events(org_id, EventFilter(), cursor, 500)
+        ids += [one.event_id for one in page.items]
+        if page.next is None:
+            return ids
+        cursor = page.next
+
+
+# -- events ------------------------------------------------------------------------------------------------
+
+
+async def _of_event(
+    store: Store, org_id: UUID, event_id: UUID, histories: Sequence[Sequence[HistoryLine]]
+) -> Counter[str]:
+    try:
+        status = (await store.event(org_id, event_id)).status
+    except NotFound:
+        return Counter(created=1) + _became(histories) if histories else Counter()
+    counts = Counter({"created": 1, f"now_{status}": 1})
+    if not histories:  # of the inbox
+        counts["delivered"] = status is EventStatus.DELIVERED
+    return counts + _became(histories)
+
+
+def _became(histories: Sequence[Sequence[HistoryLine]]) -> Counter[str]:
+    """How often the event became delivered and failed: its life, told again from those of its deliveries."""
+    status, states, became = EventStatus.RECEIVED, Counter[DeliveryState](), Counter[str]()
+    lines = sorted((timed for history in histories for timed in _in_order(history)), key=lambda timed: timed[0])
+    for _, together in groupby(lines, key=lambda timed: timed[0]):
+        picked_up = status is not EventStatus.RECEIVED
+        for _, line in together:
+            if line.old_state is not None:
+                states[line.old_state] -= 1
+            states[line.new_state] += 1
+            picked_up |= line.new_state is _S.IN_PROGRESS
+        counts = {name: sum(states[one] for one in group) for name, group in _GROUPS.items()}
+        new = status_of(picked_up=picked_up, **counts)
+        if new is not status and new in (EventStatus.DELIVERED, EventStatus.FAILED):
+            became[new] += 1
+        status = new
+    return became
+
+
+def _in_order(history: Sequence[HistoryLine]) -> Iterator[tuple[Instant, HistoryLine]]:
+    """The lines with their times, none before the one above it: several machines wrote them."""
+    return zip(accumulate((line.at for line in history), max), history, strict=True)
+
+
+_GROUPS = {"open_count": _OPEN, "dead_count": _DEAD, "done_count": _DONE}
+
+
+# -- deliveries --------------------------------------------------------------------------------------------
+
+
+def _of_delivery(delivery: Delivery, history: Sequence[HistoryLine]) -> Counter[str]:
+    counts = Counter(deliveries=1)
+    base = 0
+    for line in history:
+        if line.old_state in _DEAD and line.new_state is _S.PENDING:
+            base = line.attempt  # an operator began a new round
+        counts["dead"] += line.new_state is _S.DEAD
+        if line.old_state is _S.IN_PROGRESS and line.new_state is not _S.PENDING:
+            counts["succeeded" if line.new_state is _S.DELIVERED else "died"] += 1
+            retries = max(line.attempt - 1 - base, 0)  # a store that is broken on purpose may count no attempt
+            counts[f"retries_{min(retries, delivery.retries_max, 7)}"] += 1
+        if line.new_state is _S.DELIVERED:
+            span = max(line.at - delivery.created_at, 0)
+            counts[f"ttd_{sum(span > bound * SECOND for bound in TTD_SECONDS)}"] += 1
+            counts["ttd_us"] += span
+    counts["now_open"] = delivery.state in _OPEN
+    counts["now_dead"] = delivery.state is _S.DEAD and not delivery.deleted
+    counts["now_archived"] = delivery.state is _S.ARCHIVED and not delivery.deleted
+    return counts
+
+
+async def _of_attempts(store: Store, org_id: UUID, delivery_id: UUID) -> Counter[str]:
+    attempts = await store.attempts(org_id, delivery_id)
+    on_time = [one for one in attempts if not one.late]
+    return Counter(
+        attempts=len(on_time),
+        late=len(attempts) - len(on_time),
+        blocked=sum(one.code == "BLOCKED" for one in on_time),
+    )

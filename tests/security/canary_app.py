@@ -1,0 +1,72 @@
+"""A program whose handlers are as careless with payloads as handlers are: `doorstep serve --app`.
+
+`LEAK` breaks what keeps payloads out of logs, spans and the attempt log: the tests must notice.
+"""
+
+from __future__ import annotations
+
+import logging
+import os
+
+from doorstep.app import Doorstep
+from doorstep.errors import Permanent, Transient
+from doorstep.model.dead_letter import DeadLetter
+from doorstep.model.endpoint import CircuitRules
+from doorstep.wire.received import Received
+
+doorstep = Doorstep()
+NEVER = CircuitRules(failures_max=10_000)
+
+
+@doorstep.handler("handled.quoting", policy=[0.05], circuit=NEVER)
+async def quoting(event: Received) -> None:
+    raise ValueError(f"cannot work with {event.json()}")
+
+
+@doorstep.handler("handled.value", policy=[0.05], circuit=NEVER)
+def value(event: Received) -> None:
+    """The error of before is part of the traceback, too."""
+    try:
+        {}[event.json()["kept"]]
+    except KeyError as error:
+        raise RuntimeError("value " + event.json()["kept"] + " is unknown") from error
+
+
+@doorstep.handler("handled.telling", policy=[0.05], circuit=NEVER)
+def telling(event: Received) -> None:
+    raise Transient("CARRIER", f"the carrier does not take {event.json()['kept']}")
+
+
+@doorstep.handler("handled.group", policy=[0.05], circuit=NEVER)
+async def group(event: Received) -> None:
+    first, second = ValueError(event.payload), LookupError(list(event.json()))
+    raise ExceptionGroup(f"both, {event.payload!r}", [first, second])
+
+
+@doorstep.handler("handled.isolated", policy=[0.05], circuit=NEVER, isolated=True)
+def isolated(event: Received) -> None:
+    raise Permanent("INVALID_FORMAT", f"what is {event.json()['kept']}?")
+
+
+@doorstep.on_dead_letter
+def mourn(letter: DeadLetter) -> None:
+    raise RuntimeError(f"cannot tell of {letter.reason}, nor of {letter!r}")
+
+
+if os.environ.get("LEAK"):
+    from doorstep.path import spans
+    from doorstep.telemetry.tracing.otlp import Kind, template, written
+    from doorstep.wire import handler_replies
+
+    handler_replies._masked = lambda text, *_: text  # type: ignore[assignment]
+    _settled = spans.settled
+
+    def _telling_all(settlements, result, tracing):  # type: ignore[no-untyped-def]
+        for claim in (settlement.claim for settlement in settlements):
+            logging.getLogger("doorstep").warning("settled %s", claim.payload)
+            said = (("payload", claim.payload.decode()),)
+            form = template("doorstep.attempt", Kind.CLIENT, said, parent=True, linked=False)
+            yield written(form, 1, 2, 3, 0, 0, claim.event_id, claim.delivery_id, claim.correlation_id)
+        yield from _settled(settlements, result, tracing)
+
+    spans.settled = _telling_all

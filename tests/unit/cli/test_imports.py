@@ -1,0 +1,49 @@
+"""What a command imports: help, completion and calls of the API are quick because the engine stays out of them."""
+
+from __future__ import annotations
+
+import json
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+HEAVY = (
+    "alembic",
+    "asyncpg",
+    "doorstep.app",
+    "fastapi",
+    "opentelemetry",
+    "prometheus_client",
+    "pycurl",
+    "rich.console",
+    "sqlalchemy",
+    "uvicorn",
+)
+
+
+def loaded_by(program: str, folder: Path) -> set[str]:
+    """Which of the heavy libraries a program has loaded in the end."""
+    said = f"{program}\nimport json, sys\nprint(json.dumps([name for name in {HEAVY!r} if name in sys.modules]))"
+    done = subprocess.run([sys.executable, "-c", said], cwd=folder, capture_output=True, text=True, check=True)
+    return set(json.loads(done.stdout.splitlines()[-1]))
+
+
+def test_the_command_line_itself_loads_neither_the_engine_nor_what_draws_tables(tmp_path: Path) -> None:
+    assert loaded_by("import doorstep.cli.main", tmp_path) == set()
+
+
+def test_the_engine_loads_neither_the_metrics_library_nor_opentelemetry(tmp_path: Path) -> None:
+    loaded = loaded_by("import doorstep.app", tmp_path)
+    assert "doorstep.app" in loaded
+    assert not loaded & {"opentelemetry", "prometheus_client"}
+
+
+@pytest.mark.parametrize(("starts", "loads"), [(1, True), (2, False)])
+def test_only_a_start_that_has_something_to_migrate_loads_alembic(tmp_path: Path, starts: int, loads: bool) -> None:
+    opening = "import asyncio\nfrom doorstep.stores.opening import store_from_url\n"
+    opening += "asyncio.run(store_from_url('sqlite:///doorstep.db').migrate())"
+    loaded = [loaded_by(opening, tmp_path) for _ in range(starts)][-1]
+    assert ("alembic" in loaded) == loads
+    assert "sqlalchemy" in loaded

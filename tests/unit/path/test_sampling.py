@@ -1,0 +1,90 @@
+"""Snapshots: the store is asked once a second at most, and its silence leaves what was known."""
+
+from __future__ import annotations
+
+import asyncio
+
+from doorstep.model.circuit import CircuitState
+from doorstep.path.measures import MEASURES, Distribution, Kind
+from doorstep.path.reading import Reader
+from doorstep.path.sampling import Sampler
+from tests.unit.path.scene import Bench
+
+
+def sampler(bench: Bench, endpoints_max: int = 0) -> Sampler:
+    reading = Reader(bench.store, bench.directory, bench.clock, bench.tuning)
+    return Sampler(bench.store, bench.directory, reading, bench.clock, endpoints_max)
+
+
+async def test_however_many_ask_the_store_is_asked_once_a_second() -> None:
+    bench = Bench()
+    await bench.prepare()
+    sampling = sampler(bench)
+    await asyncio.gather(*(sampling.snapshot() for _ in range(20)))
+    assert bench.failing.calls.count("totals") == 1
+    bench.clock.advance(0.9)
+    await sampling.snapshot()
+    assert bench.failing.calls.count("totals") == 1
+    bench.clock.advance(0.2)
+    await sampling.snapshot()
+    assert bench.failing.calls.count("totals") == 2
+
+
+async def test_a_store_that_does_not_answer_leaves_the_last_snapshot_which_grows_old() -> None:
+    bench = Bench()
+    (endpoint,) = await bench.prepare()
+    sampling = sampler(bench)
+    bench.failing.away = {"totals"}
+    assert await sampling.snapshot() is None, "it has never answered"
+    bench.failing.away = set()
+    bench.clock.advance(1)
+    seen = await sampling.snapshot()
+    assert seen is not None and seen.taken_at == bench.clock.now()
+    await bench.accept(endpoint)
+    for verb in ("totals", "lanes", "circuit_counts", "routing_version"):
+        bench.failing.away = {verb}
+        bench.clock.advance(1)
+        assert await sampling.snapshot() == seen
+    bench.failing.away = set()
+    bench.clock.advance(1)
+    fresh = await sampling.snapshot()
+    assert fresh is not None and fresh.totals.created == 1
+
+
+async def test_a_snapshot_tells_what_waits_since_when_and_the_state_of_circuits() -> None:
+    bench = Bench()
+    one, _ = await bench.prepare(2)
+    await bench.accept(one, 5)
+    bench.clock.advance(7)
+    seen = await sampler(bench).snapshot()
+    assert seen is not None
+    assert (seen.waiting_endpoints, seen.oldest_due_seconds, seen.totals.now_open) == (1, 7.0, 5)
+    assert seen.circuits == {CircuitState.CLOSED: 2, CircuitState.OPEN: 0, CircuitState.HALF_OPEN: 0}
+    assert seen.endpoints == (), "endpoints are told apart only if somebody asked for it"
+
+
+async def test_the_busiest_endpoints_are_told_apart_and_no_more_than_so_many() -> None:
+    bench = Bench()
+    endpoints = await bench.prepare(3)
+    for count, endpoint in enumerate(endpoints, 1):
+        await bench.accept(endpoint, count)
+    seen = await sampler(bench, endpoints_max=2).snapshot()
+    assert seen is not None
+    assert [one.endpoint.endpoint_id for one in seen.endpoints] == [one.endpoint_id for one in endpoints[:0:-1]]
+
+
+async def test_every_measure_can_be_read_and_its_labels_are_those_it_announces() -> None:
+    bench = Bench()
+    (endpoint,) = await bench.prepare()
+    await bench.accept(endpoint)
+    await bench.deliver()
+    seen = await sampler(bench, endpoints_max=5).snapshot()
+    assert seen is not None
+    for measure in MEASURES:
+        read = measure.read(seen)
+        assert isinstance(read, Distribution) == (measure.kind is Kind.HISTOGRAM)
+        assert measure.name.endswith("_total") == (measure.kind is Kind.COUNTER)
+        if isinstance(read, Distribution):
+            assert len(read.counts) == len(read.bounds) + 1
+        else:
+            assert read and all(tuple(value.labels) == measure.labels for value in read)

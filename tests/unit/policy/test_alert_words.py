@@ -1,0 +1,87 @@
+"""How alerts are worded: with the error and a link, in the shape of each channel, and nothing a receiver chose is markup."""
+
+from __future__ import annotations
+
+from typing import Any
+from uuid import UUID
+
+import msgspec
+import pytest
+from msgspec.structs import replace
+
+from doorstep.clock import SECOND
+from doorstep.model.alert import Alert, Rule
+from doorstep.model.channel import ChannelKind
+from doorstep.policy.alert_words import link_to, payload_for, title_of, words_of, words_of_test
+from doorstep.policy.alerting import News
+
+CONSOLE = "https://doorstep.example"
+SHOP, EVENT = UUID(int=2), UUID(int=3)
+LETTER = Alert(
+    alert_id=UUID(int=1),
+    org_id=UUID(int=9),
+    rule=Rule.DEAD_LETTER,
+    opened_at=SECOND,
+    seen_at=SECOND,
+    told_at=SECOND,
+    endpoint_id=SHOP,
+    endpoint_name="shop",
+    code="TIMEOUT",
+    reason="It took too long.",
+    event_id=EVENT,
+    event_type="order.paid",
+)
+
+
+def shaped(means: ChannelKind, alert: Alert = LETTER, news: News = News.FIRED) -> Any:
+    return msgspec.json.decode(payload_for(means, words_of(alert, news, CONSOLE)))
+
+
+def test_a_message_has_the_error_the_event_and_a_link() -> None:
+    assert shaped(ChannelKind.EMAIL) == {
+        "subject": "[Doorstep] shop: a delivery failed for good",
+        "text": f"Error: TIMEOUT It took too long.\nEvent: order.paid {EVENT}\n{CONSOLE}/console/events/{EVENT}",
+    }
+    assert shaped(ChannelKind.APPRISE)["type"] == "failure"
+    assert shaped(ChannelKind.WEBHOOK)["data"]["error_reason"] == "It took too long."
+
+
+def test_a_recovery_says_how_long_it_lasted() -> None:
+    over = replace(LETTER, rule=Rule.CIRCUIT_OPENED, ended_at=61 * SECOND)
+    mail = shaped(ChannelKind.EMAIL, over, News.RECOVERED)
+    assert mail["subject"] == "[Doorstep] Recovered: shop: circuit closed"
+    assert "lasted 60 s" in mail["text"]
+    assert shaped(ChannelKind.APPRISE, over, News.RECOVERED)["type"] == "success"
+    assert shaped(ChannelKind.WEBHOOK, over, News.RECOVERED)["type"] == "alert.recovered"
+
+
+def test_what_a_receiver_chose_does_not_call_everybody_in_slack() -> None:
+    hostile = replace(LETTER, reason="<!channel> <https://evil.example|click> & more")
+    text = shaped(ChannelKind.SLACK, hostile)["text"]
+    assert "<" not in text and ">" not in text
+    assert "&lt;!channel&gt;" in text
+
+
+@pytest.mark.parametrize(
+    ("rule", "endpoint_id", "value", "title", "page"),
+    [
+        (Rule.FAILURE_RATE, SHOP, 5.9405, "shop: 5.9 % of deliveries fail", f"endpoints/{SHOP}"),
+        (Rule.DEAD_LETTERS, None, 51.0, "51 dead letters", "dead-letters"),
+        (Rule.DEAD_LETTERS, SHOP, 51.0, "shop: 51 dead letters", f"dead-letters?endpoint_id={SHOP}"),
+        (Rule.CIRCUIT_OPENED, SHOP, None, "shop: circuit opened", f"endpoints/{SHOP}"),
+        (Rule.ENDPOINT_DISABLED, SHOP, None, "shop: endpoint disabled", f"endpoints/{SHOP}"),
+        (Rule.OLDEST_DUE, None, 301.2, "a delivery has been due for 301 s", "retry-queue"),
+    ],
+)
+def test_each_rule_has_a_title_and_a_page_where_one_can_do_something(
+    rule: Rule, endpoint_id: UUID | None, value: float | None, title: str, page: str
+) -> None:
+    name = "" if endpoint_id is None else "shop"
+    alert = replace(LETTER, rule=rule, endpoint_id=endpoint_id, endpoint_name=name, value=value)
+    assert title_of(alert) == title
+    assert link_to(alert, CONSOLE) == f"{CONSOLE}/console/{page}"
+
+
+def test_a_test_says_that_it_is_one() -> None:
+    for means in ChannelKind:
+        assert b"test" in payload_for(means, words_of_test("ops", SECOND, CONSOLE))

@@ -1,0 +1,184 @@
+"""When an alert begins, is told, and is over: every edge."""
+
+from __future__ import annotations
+
+from uuid import UUID
+
+import pytest
+from msgspec.structs import replace
+
+from doorstep.clock import SECOND, seconds
+from doorstep.model.alert import Alert, AlertRule, Rule, Silence
+from doorstep.policy.alerting import BUILT_IN, News, Rules, Sight, Step, after, ended, failing, is_above, reviewed
+
+ORG, SHOP, OTHER = UUID(int=1), UUID(int=2), UUID(int=3)
+NEW = UUID(int=9)
+NOW = 1_000_000 * SECOND
+HOUR = seconds(3_600)
+PLAIN = Rules(ORG)
+OPENED = Sight(rule=Rule.CIRCUIT_OPENED, on=True, endpoint_id=SHOP, endpoint_name="shop")
+CLOSED = replace(OPENED, on=False)
+LETTER = Sight(rule=Rule.DEAD_LETTER, on=True, endpoint_id=SHOP, cause=7, code="TIMEOUT", reason="slow")
+
+
+def begun(sight: Sight = OPENED, rules: Rules = PLAIN, now: int = NOW) -> Alert:
+    step = after(None, sight, rules, now, NEW)
+    assert step is not None
+    return step.alert
+
+
+def written(step: Step | None) -> Step:
+    assert step is not None
+    return step
+
+
+# -- thresholds --------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    ("value", "was_on", "on"),
+    [
+        (50, False, False),
+        (51, False, True),
+        (50.001, False, True),
+        (41, True, True),
+        (40, True, False),
+        (0, False, False),
+    ],
+)
+def test_it_fires_at_more_than_the_threshold_and_is_over_at_four_fifths_of_it(
+    value: float, was_on: bool, on: bool
+) -> None:
+    assert is_above(value, 50, was_on) is on
+
+
+@pytest.mark.parametrize("total", [20, 40, 60, 100, 140, 180, 220, 1_000, 100_000])
+def test_exactly_five_percent_never_fires_and_one_more_failure_always_does(total: int) -> None:
+    rule, failed = BUILT_IN[Rule.FAILURE_RATE], total // 20
+    assert failing(total - failed, failed, rule, False) == (False, 5.0)
+    assert failing(total - failed, failed + 1, rule, False)[0]
+
+
+@pytest.mark.parametrize(
+    ("succeeded", "failed", "was_on", "on"),
+    [
+        (0, 19, False, False),
+        (0, 20, False, True),
+        (1, 19, False, True),
+        (0, 19, True, True),
+        (3, 0, True, False),
+        (0, 0, True, False),
+        (96, 4, True, False),
+        (959, 41, True, True),
+    ],
+)
+def test_with_too_few_deliveries_it_stays_as_it_was_unless_none_failed(
+    succeeded: int, failed: int, was_on: bool, on: bool
+) -> None:
+    assert failing(succeeded, failed, BUILT_IN[Rule.FAILURE_RATE], was_on)[0] is on
+
+
+# -- told once ---------------------------------------------------------------------------------------------
+
+
+def test_what_begins_is_told_at_once() -> None:
+    step = written(after(None, OPENED, PLAIN, NOW, NEW))
+    assert step.news is News.FIRED
+    assert (step.alert.alert_id, step.alert.told, step.alert.told_at, step.alert.opened_at) == (NEW, True, NOW, NOW)
+
+
+def test_what_goes_on_is_written_no_more() -> None:
+    assert after(begun(), OPENED, PLAIN, NOW + 5, NEW) is None
+
+
+def test_what_is_over_is_told_to_those_who_were_told_that_it_began() -> None:
+    step = written(after(begun(), CLOSED, PLAIN, NOW + 5, NEW))
+    assert (step.news, step.alert.ended_at, step.alert.told) == (News.RECOVERED, NOW + 5, False)
+    assert after(step.alert, CLOSED, PLAIN, NOW + 6, NEW) is None
+    assert after(None, CLOSED, PLAIN, NOW, NEW) is None
+
+
+def test_what_comes_back_within_the_cooldown_is_the_same_alert_and_told_to_nobody() -> None:
+    over = written(after(begun(), CLOSED, PLAIN, NOW + 5, NEW)).alert
+    again = written(after(over, OPENED, PLAIN, NOW + HOUR - 1, UUID(int=10)))
+    assert (again.news, again.alert.alert_id, again.alert.count, again.alert.is_open) == (None, NEW, 2, True)
+    assert written(after(again.alert, CLOSED, PLAIN, NOW + HOUR - 1, NEW)).news is None
+
+
+def test_what_is_still_on_when_the_cooldown_ends_is_told_then_and_not_a_moment_before() -> None:
+    over = written(after(begun(), CLOSED, PLAIN, NOW + 5, NEW)).alert
+    again = written(after(over, OPENED, PLAIN, NOW + 10, NEW)).alert
+    assert reviewed(again, PLAIN, NOW + HOUR - 1) is None
+    assert written(reviewed(again, PLAIN, NOW + HOUR)).news is News.FIRED
+
+
+def test_what_comes_back_after_the_cooldown_is_a_new_alert() -> None:
+    over = written(after(begun(), CLOSED, PLAIN, NOW + 5, NEW)).alert
+    again = written(after(over, OPENED, PLAIN, NOW + HOUR, UUID(int=10)))
+    assert (again.news, again.alert.alert_id, again.alert.count) == (News.FIRED, UUID(int=10), 1)
+
+
+# -- occurrences -------------------------------------------------------------------------------------------
+
+
+def test_more_dead_letters_are_counted_and_the_words_stay_those_of_the_first() -> None:
+    step = written(after(begun(LETTER), replace(LETTER, reason="slower"), PLAIN, NOW + 5, UUID(int=10)))
+    assert (step.news, step.alert.count, step.alert.reason, step.alert.seen_at) == (None, 2, "slow", NOW + 5)
+
+
+def test_a_dead_letter_does_not_recover_but_is_over_without_a_word_when_its_cooldown_ends() -> None:
+    alert = begun(LETTER)
+    assert reviewed(alert, PLAIN, NOW + HOUR - 1) is None
+    step = written(reviewed(alert, PLAIN, NOW + HOUR))
+    assert (step.news, step.alert.is_open) == (None, False)
+    again = written(after(alert, LETTER, PLAIN, NOW + HOUR, UUID(int=10)))
+    assert (again.news, again.alert.alert_id) == (News.FIRED, UUID(int=10))
+
+
+# -- rules and silences ------------------------------------------------------------------------------------
+
+
+def test_an_endpoint_s_own_rule_comes_before_the_organization_s_and_that_before_the_built_in_one() -> None:
+    general = AlertRule(org_id=ORG, rule=Rule.DEAD_LETTERS, threshold=7)
+    own = AlertRule(org_id=ORG, rule=Rule.DEAD_LETTERS, threshold=3, endpoint_id=SHOP)
+    rules = Rules(ORG, [general, own])
+    assert [rules.of(Rule.DEAD_LETTERS, one).threshold for one in (SHOP, OTHER, None)] == [3, 7, 7]
+    assert rules.of(Rule.FAILURE_RATE).threshold == 5
+    assert rules.own_of(Rule.DEAD_LETTERS) == {SHOP}
+
+
+def test_a_rule_that_is_off_fires_nothing_and_ends_what_was_on() -> None:
+    off = Rules(ORG, [AlertRule(org_id=ORG, rule=Rule.CIRCUIT_OPENED, enabled=False)])
+    assert after(None, OPENED, off, NOW, NEW) is None
+    assert written(reviewed(begun(), off, NOW + 5)).alert.ended_at == NOW + 5
+
+
+@pytest.mark.parametrize(
+    ("silence", "quiet"),
+    [
+        ({}, True),
+        ({"rule": Rule.CIRCUIT_OPENED}, True),
+        ({"endpoint_id": SHOP}, True),
+        ({"rule": Rule.DEAD_LETTER}, False),
+        ({"endpoint_id": OTHER}, False),
+        ({"from_at": NOW + 1}, False),
+        ({"until_at": NOW}, False),
+        ({"until_at": NOW + 1}, True),
+    ],
+)
+def test_a_silence_keeps_back_what_it_is_about_while_it_lasts(silence: dict[str, object], quiet: bool) -> None:
+    fields: dict[str, object] = {"silence_id": NEW, "org_id": ORG, "from_at": NOW, "until_at": NOW + HOUR}
+    rules = Rules(ORG, silences=[Silence(**fields | silence)])  # type: ignore[arg-type]
+    step = written(after(None, OPENED, rules, NOW, NEW))
+    assert (step.news is None) is quiet
+    assert step.alert.is_open
+
+
+def test_what_is_still_on_when_a_silence_ends_is_told_then_and_what_ended_in_it_is_not() -> None:
+    rules = Rules(ORG, silences=[Silence(silence_id=NEW, org_id=ORG, from_at=NOW, until_at=NOW + 10)])
+    alert = begun(rules=rules)
+    assert not alert.told
+    assert reviewed(alert, rules, NOW + 9) is None
+    assert written(reviewed(alert, rules, NOW + 10)).news is News.FIRED
+    assert ended(alert, rules, NOW + 20).news is None
+    assert ended(begun(), rules, NOW + 5).news is None

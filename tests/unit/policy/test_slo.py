@@ -1,0 +1,52 @@
+"""Targets: what is lost counts against a budget, and lately lost counts as burn."""
+
+from __future__ import annotations
+
+import pytest
+
+from doorstep.model.rollup import Figures
+from doorstep.model.slo import Slo
+from doorstep.policy.slo import against, burn, slo_of
+from tests.builders import an_endpoint, an_org
+
+TARGET = Slo(success=0.99, p95_seconds=10)
+
+
+def test_the_most_specific_target_counts() -> None:
+    own, orgs = Slo(success=0.9), Slo(success=0.95)
+    org = an_org()
+    assert slo_of(an_endpoint(org.org_id, slo=own), an_org(slo=orgs)) == own
+    assert slo_of(an_endpoint(org.org_id), an_org(slo=orgs)) == orgs
+    assert slo_of(an_endpoint(org.org_id), org) == slo_of(an_endpoint(org.org_id), None) == Slo()
+
+
+@pytest.mark.parametrize(
+    ("lost", "left"), [(0, 1.0), (1, 0.9), (10, 0.0), (20, -1.0)], ids=["whole", "a tenth used", "used up", "overdrawn"]
+)
+def test_the_budget_is_the_share_of_deliveries_that_may_be_lost(lost: int, left: float) -> None:
+    report = against(TARGET, Figures(succeeded=1_000 - lost, dead=lost), {})
+    assert report.budget_left == pytest.approx(left)
+    assert report.met == (lost <= 10)
+
+
+def test_a_burn_of_one_loses_exactly_what_the_target_allows() -> None:
+    assert burn(TARGET, Figures(succeeded=99, dead=1)) == pytest.approx(1.0)
+    assert burn(TARGET, Figures(succeeded=86, dead=14)) == pytest.approx(14.0)
+    assert burn(TARGET, Figures(retried=5)) is None, "nothing has ended"
+
+
+def test_each_burn_window_is_judged_by_itself() -> None:
+    recent = {"1h": Figures(dead=1), "6h": Figures(succeeded=1), "3d": Figures()}
+    assert against(TARGET, Figures(), recent).burn == {"1h": pytest.approx(100.0), "6h": 0.0, "3d": None}
+
+
+def test_slow_deliveries_miss_the_target_though_all_arrive() -> None:
+    quick = against(TARGET, Figures(succeeded=100, ttd_9=100), {})
+    slow = against(TARGET, Figures(succeeded=100, ttd_9=90, ttd_13=10), {})
+    assert quick.met and not slow.met
+    assert slow.p95_seconds is not None and slow.p95_seconds > 60
+
+
+def test_an_endpoint_that_nothing_went_to_meets_its_target() -> None:
+    report = against(TARGET, Figures(), {})
+    assert report.met and report.success_rate is None and report.budget_left is None

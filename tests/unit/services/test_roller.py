@@ -1,0 +1,61 @@
+"""The Roller: folds after the turn of a minute, bit by bit, one process at a time."""
+
+from __future__ import annotations
+
+from doorstep.clock import DAY, SECOND
+from doorstep.model.rollup import HOUR, MINUTE, Span
+from doorstep.path.tuning import Tuning
+from doorstep.services import roller
+from doorstep.services.roller import Roller
+from doorstep.stores.memory import MemoryStore
+from doorstep.stores.store import Task
+from doorstep.testing.fake_clock import FakeClock
+from tests.builders import NOW, a_submission, an_org
+
+
+async def a_store(events: int) -> MemoryStore:
+    """So many organizations with an event each: a tick each."""
+    store = MemoryStore()
+    for org in [an_org() for _ in range(events)]:
+        await store.put_org(org)
+        await store.accept([a_submission(org.org_id)], 0, NOW)
+    return store
+
+
+async def test_it_folds_what_has_ended_and_sleeps_until_a_second_after_the_turn() -> None:
+    store, clock = await a_store(1), FakeClock(NOW - NOW % MINUTE + MINUTE)
+    service = Roller(store, clock, Tuning(), "a")
+    assert await service.run_once() == 1.0
+    clock.advance(1.0)
+    assert await service.run_once() == 60.0
+    assert await store.fold(clock.now() + DAY, 10) == 0, "nothing is left to fold"
+    assert (await store.totals()).created == 1
+
+
+async def test_a_backlog_is_folded_in_small_batches() -> None:
+    store = await a_store(roller._BATCH_MAX + 1)
+    service = Roller(store, FakeClock(NOW + MINUTE), Tuning(), "a")
+    assert await service.run_once() == roller._BATCH_PAUSE_SECONDS
+    assert not await store.hold(Task.ROLLER, "b", NOW + MINUTE, NOW + HOUR), "it is not done yet"
+    assert await service.run_once() > 1
+    assert await store.hold(Task.ROLLER, "b", NOW + MINUTE, NOW + HOUR), "it holds nobody up"
+    assert await store.fold(NOW + DAY, 10) == 0
+
+
+async def test_whoever_does_not_hold_the_task_folds_nothing() -> None:
+    store = await a_store(1)
+    await store.hold(Task.ROLLER, "another", NOW, NOW + DAY)
+    delay = await Roller(store, FakeClock(NOW + MINUTE), Tuning(), "a").run_once()
+    assert delay is not None and delay <= 60
+    assert await store.fold(NOW + MINUTE, 10) == 1
+
+
+async def test_minutes_and_hours_are_dropped_when_they_were_kept_long_enough() -> None:
+    store, clock = await a_store(1), FakeClock(NOW + 3 * DAY)
+    await Roller(store, clock, Tuning(), "a").run_once()
+    assert await store.series(None, None, Span.MINUTE, 0, clock.now()) == []
+    assert len(await store.series(None, None, Span.HOUR, 0, clock.now())) == 1
+    clock.advance(400 * DAY / SECOND)
+    await Roller(store, clock, Tuning(), "a").run_once()
+    assert await store.series(None, None, Span.HOUR, 0, clock.now()) == []
+    assert (await store.totals()).created == 1

@@ -1,0 +1,69 @@
+"""Rows that programs write into the outbox of a SQLite file by themselves: what nobody could read is refused there."""
+
+from __future__ import annotations
+
+import sqlite3
+from collections.abc import AsyncIterator
+from contextlib import closing
+from pathlib import Path
+from uuid import UUID
+
+import pytest
+
+from doorstep.stores.sql.sqlite.store import SqliteStore
+from tests.builders import NOW, new_id
+
+INSERT = (
+    "INSERT INTO doorstep_outbox (uid, org_uid, event_type, payload, options, created_at) VALUES (?, ?, ?, ?, ?, ?)"
+)
+COLUMNS = ("uid", "org_uid", "event_type", "payload", "options", "created_at")
+UNREADABLE: dict[str, list[object]] = {
+    "uid": [b"short", "0198c2a4-0000-7000-8000-000000000000", "sixteen letters.", 7],
+    "org_uid": [b"", "0198c2a4-0000-7000-8000-000000000000"],
+    "event_type": [b"order.paid"],
+    "payload": [7, 7.5],
+    "options": [None],
+    "created_at": ["2026-01-01", 1.5],
+}
+
+
+@pytest.fixture
+async def store(tmp_path: Path) -> AsyncIterator[SqliteStore]:
+    store = SqliteStore(str(tmp_path / "shop.db"))
+    await store.migrate()
+    await store.open()
+    yield store
+    await store.close()
+
+
+def row(event_id: UUID, **changes: object) -> list[object]:
+    fields = dict(zip(COLUMNS, (event_id.bytes, new_id().bytes, "order.paid", b"{}", "{}", NOW), strict=True))
+    return list((fields | changes).values())
+
+
+@pytest.mark.parametrize(("column", "value"), [(name, one) for name, ones in UNREADABLE.items() for one in ones])
+async def test_a_row_that_nobody_could_read_is_refused_where_it_is_written(
+    store: SqliteStore, tmp_path: Path, column: str, value: object
+) -> None:
+    first, last = new_id(), new_id()
+    with closing(sqlite3.connect(tmp_path / "shop.db", isolation_level=None)) as connection:
+        connection.execute(INSERT, row(first))
+        with pytest.raises(sqlite3.IntegrityError):
+            connection.execute(INSERT, row(new_id(), **{column: value}))
+        with pytest.raises(sqlite3.IntegrityError):
+            connection.execute(f"UPDATE doorstep_outbox SET {column} = ?", [value])
+        connection.execute(INSERT, row(last))
+    assert [posting.event_id for posting in await store.outbox(10)] == [first, last]
+
+
+@pytest.mark.parametrize(
+    "changes", [{"payload": '{"text": "é"}'}, {"options": b"{}"}, {"created_at": "1760000000000000"}]
+)
+async def test_what_can_be_read_may_be_written_by_hand(
+    store: SqliteStore, tmp_path: Path, changes: dict[str, object]
+) -> None:
+    event_id = new_id()
+    with closing(sqlite3.connect(tmp_path / "shop.db", isolation_level=None)) as connection:
+        connection.execute(INSERT, row(event_id, **changes))
+    (posting,) = await store.outbox(10)
+    assert (posting.event_id, posting.flaw) == (event_id, None)

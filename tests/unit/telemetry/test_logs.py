@@ -1,0 +1,253 @@
+"""How facts are worded, and that the log never gets in the way of the engine."""
+
+from __future__ import annotations
+
+import json
+import logging
+import os
+import threading
+import time
+from collections.abc import Iterator
+from contextlib import contextmanager
+from uuid import UUID
+
+import pytest
+
+from doorstep.clock import SECOND
+from doorstep.telemetry.facts import (
+    CircuitTransition,
+    DeliveryFailure,
+    DeliveryTransition,
+    EndpointDisabled,
+    EntityTransition,
+    Fact,
+    LateSettle,
+    Notice,
+    ServiceTrouble,
+    StatusTransition,
+)
+from doorstep.telemetry.log_writer import LogWriter, NoticeHandler
+from doorstep.telemetry.logs import json_lines, text_words
+
+AT = 1_700_000_000 * SECOND + 42
+EVENT, DELIVERY, ENDPOINT, ORG = (UUID(int=number) for number in range(1, 5))
+
+
+def transition(**changes: object) -> StatusTransition:
+    given: dict[str, object] = {
+        "at": AT, "event_id": EVENT, "old_status": "received", "new_status": "queued", "retry_attempts": 0,
+        "correlation_id": "corr-1", "org_id": ORG,
+    }  # fmt: skip
+    return StatusTransition(**given | changes)  # type: ignore[arg-type]
+
+
+def failure(next_retry_at: int | None) -> DeliveryFailure:
+    return DeliveryFailure(
+        at=AT, event_id=EVENT, delivery_id=DELIVERY, endpoint_id=ENDPOINT, retry_attempts=1,
+        error={"category": "transient", "code": "TIMEOUT", "response_code": None, "attempt_count": 2},
+        error_reason="The receiver did not answer in time", next_retry_at=next_retry_at,
+        correlation_id="corr-1", org_id=ORG,
+    )  # fmt: skip
+
+
+def lines(*facts: Fact) -> list[dict[str, object]]:
+    return [json.loads(line) for line in json_lines(facts).splitlines()]
+
+
+def test_a_status_transition_has_exactly_the_promised_fields() -> None:
+    assert lines(transition()) == [
+        {
+            "@timestamp": "2023-11-14T22:13:20.000042Z",
+            "service": "doorstep",
+            "event": "status_transition",
+            "event_id": str(EVENT),
+            "old_status": "received",
+            "new_status": "queued",
+            "retry_attempts": 0,
+            "correlation_id": "corr-1",
+            "org_id": str(ORG),
+        }
+    ]
+
+
+def test_a_failure_tells_its_error_its_count_and_when_it_is_tried_again() -> None:
+    retried, final = lines(failure(AT + 60 * SECOND), failure(None))
+    assert retried["event"] == "delivery_failure"
+    assert retried["retry_attempts"] == 1
+    assert retried["error"] == {"category": "transient", "code": "TIMEOUT", "response_code": None, "attempt_count": 2}
+    assert retried["next_retry_at"] == "2023-11-14T22:14:20.000042Z"
+    assert retried["correlation_id"] == "corr-1"
+    assert retried["level"] == "warning"
+    assert (final["next_retry_at"], final["level"]) == (None, "error")
+
+
+def test_the_part_that_is_in_trouble_does_not_hide_the_name_of_the_service() -> None:
+    (line,) = lines(ServiceTrouble(at=AT, service="cleaner", error="disk full", retry_in_seconds=1.0))
+    assert (line["service"], line["component"]) == ("doorstep", "cleaner")
+
+
+def test_the_fields_of_a_notice_cannot_replace_those_of_the_line() -> None:
+    notice = Notice(at=AT, level="info", message="cleaned", fields={"event": "forged", "service": "forged", "count": 3})
+    (line,) = lines(notice)
+    assert (line["event"], line["service"], line["message"], line["count"]) == ("notice", "doorstep", "cleaned", 3)
+
+
+EVERY_KIND: list[Fact] = [
+    transition(old_status=None, new_status="received"),
+    failure(None),
+    DeliveryTransition(
+        at=AT, delivery_id=DELIVERY, event_id=EVENT, endpoint_id=ENDPOINT, old_state="pending", new_state="in_progress",
+        attempt=1, correlation_id="c", org_id=ORG,
+    ),
+    LateSettle(at=AT, delivery_id=DELIVERY, event_id=EVENT, attempt=1, worker="w", correlation_id="c", org_id=ORG),
+    CircuitTransition(at=AT, endpoint_id=ENDPOINT, org_id=ORG, old_state="closed", new_state="open", failures=5, reason=""),
+    EntityTransition(
+        at=AT, pipeline="protocol", entity_id="p1", old_status="uploaded", new_status="extracting", reason="attempt 1",
+        event_id=EVENT, correlation_id="p1", org_id=ORG,
+    ),
+    EndpointDisabled(at=AT, endpoint_id=ENDPOINT, org_id=ORG, reason="gone"),
+    ServiceTrouble(at=AT, service="cleaner", error="x", retry_in_seconds=1.0),
+    Notice(at=AT, level="info", message="hello"),
+]  # fmt: skip
+
+
+def test_every_kind_of_fact_has_words_in_both_forms() -> None:
+    assert {type(fact) for fact in EVERY_KIND} == set(Fact.__subclasses__())
+    assert [line["@timestamp"] for line in lines(*EVERY_KIND)] == ["2023-11-14T22:13:20.000042Z"] * len(EVERY_KIND)
+    text = text_words(colour=False)(EVERY_KIND).decode().splitlines()
+    assert len(text) == len(EVERY_KIND)
+    assert text[0].startswith("22:13:20.000 info    status transition  event_id=")
+
+
+@pytest.mark.parametrize("hostile", ["a\nb", "a\x1b[2Jb", "a\rb", "a\u2028b", "a\x9bb"])
+def test_a_hostile_text_cannot_forge_a_line_or_paint_the_terminal(hostile: str) -> None:
+    written = text_words(colour=False)([transition(correlation_id=hostile)]).decode()
+    assert hostile not in written
+    assert len(written.splitlines()) == 1
+    assert lines(transition(correlation_id=hostile))[0]["correlation_id"] == hostile
+    assert json_lines([transition(correlation_id=hostile)]).count(b"\n") == 1
+
+
+def test_a_json_line_costs_little_enough_to_write_one_for_every_transition() -> None:
+    """Measured 1 µs; the bound leaves room for a slow or busy machine, and none for a logging framework (20 µs)."""
+    facts = [transition(at=AT + i // 50) for i in range(500)]
+    best = min(_timed(facts) for _ in range(30))
+    assert best / 500 < 5e-6, f"{best / 500 * 1e6:.2f} µs a line"
+
+
+def _timed(facts: list[StatusTransition]) -> float:
+    started = time.perf_counter()
+    json_lines(facts)
+    return time.perf_counter() - started
+
+
+# -- the writer ------------------------------------------------------------------------------------------------
+
+
+@contextmanager
+def pipe() -> Iterator[tuple[int, int]]:
+    reading, writing = os.pipe()
+    try:
+        yield reading, writing
+    finally:
+        for end in (reading, writing):
+            try:
+                os.close(end)
+            except OSError:
+                pass
+
+
+def read_all(reading: int) -> bytes:
+    with open(reading, "rb", closefd=False) as file:
+        return file.read()
+
+
+def test_what_was_given_before_the_close_is_written() -> None:
+    with pipe() as (reading, writing):
+        writer = LogWriter(json_lines, output=writing)
+        writer([transition()])
+        writer([failure(None), transition()])
+        writer.close()
+        os.close(writing)
+        assert [json.loads(line)["event"] for line in read_all(reading).splitlines()] == [
+            "status_transition", "delivery_failure", "status_transition",
+        ]  # fmt: skip
+
+
+def test_lines_below_the_level_are_left_out() -> None:
+    with pipe() as (reading, writing):
+        writer = LogWriter(json_lines, level="error", output=writing)
+        writer([transition(), failure(AT), failure(None)])
+        writer.close()
+        os.close(writing)
+        assert [json.loads(line)["level"] for line in read_all(reading).splitlines()] == ["error"]
+
+
+def test_a_closed_output_neither_raises_nor_stops_the_writer() -> None:
+    with pipe() as (reading, writing):
+        os.close(reading)
+        writer = LogWriter(json_lines, output=writing)
+        for _ in range(3):
+            writer([transition()])
+        writer.close()
+        assert not writer.alive
+
+
+def test_a_reader_that_does_not_read_never_blocks_the_engine_and_is_told_what_it_missed() -> None:
+    with pipe() as (reading, writing):
+        writer = LogWriter(json_lines, output=writing, waiting_max=2_000)
+        for _ in range(30):
+            writer([transition()] * 500)  # 15,000 lines of 290 bytes: far more than a pipe and the queue hold
+        collected: list[bytes] = []
+        reader = threading.Thread(target=lambda: collected.append(read_all(reading)))
+        reader.start()
+        writer.close(timeout_seconds=20)
+        os.close(writing)
+        reader.join()
+        written = [json.loads(line) for line in collected[0].splitlines()]
+        missed = sum(line["count"] for line in written if line["event"] == "notice")
+        transitions = sum(line["event"] == "status_transition" for line in written)
+        assert missed > 0
+        assert transitions + missed == 15_000
+
+
+def test_lines_of_several_workers_on_one_pipe_are_never_torn() -> None:
+    with pipe() as (reading, writing):
+        collected: list[bytes] = []
+        reader = threading.Thread(target=lambda: collected.append(read_all(reading)))
+        reader.start()
+        writers = [LogWriter(json_lines, output=writing) for _ in range(2)]
+        for _ in range(20):
+            for writer in writers:
+                writer([transition()] * 500)
+        for writer in writers:
+            writer.close(timeout_seconds=20)
+        os.close(writing)
+        reader.join()
+        assert [json.loads(line)["event"] for line in collected[0].splitlines()] == ["status_transition"] * 20_000
+
+
+def test_a_fact_that_cannot_be_worded_does_not_silence_the_ones_after_it() -> None:
+    with pipe() as (reading, writing):
+        writer = LogWriter(json_lines, output=writing)
+        writer([transition(correlation_id="\ud800")])
+        writer([transition()])
+        writer.close()
+        os.close(writing)
+        first, second = (json.loads(line) for line in read_all(reading).splitlines())
+        assert first["message"] == "cannot word this fact: StatusTransition"
+        assert second["event"] == "status_transition"
+
+
+def test_the_lines_of_other_libraries_come_out_in_the_same_form() -> None:
+    facts: list[Fact] = []
+    logger = logging.getLogger("test.uvicorn.error")
+    logger.addHandler(NoticeHandler(facts.extend))
+    try:
+        raise ValueError("boom")
+    except ValueError:
+        logger.exception("it %s", "broke")
+    (line,) = lines(*facts)
+    assert (line["service"], line["event"], line["level"]) == ("doorstep", "notice", "error")
+    assert (line["message"], line["logger"]) == ("it broke", "test.uvicorn.error")
+    assert str(line["traceback"]).endswith("ValueError\n")  # its text may quote anything

@@ -1,0 +1,76 @@
+"""What /metrics says: the snapshot in Prometheus' own words, as its own parser reads them."""
+
+from __future__ import annotations
+
+import math
+
+from prometheus_client.parser import text_string_to_metric_families
+
+from doorstep.clock import SECOND
+from doorstep.model.circuit import CircuitState
+from doorstep.model.rollup import Figures
+from doorstep.path.measures import MEASURES
+from doorstep.path.sampling import EndpointFigures, Load, Snapshot
+from doorstep.telemetry import metrics
+from tests.builders import NOW, an_endpoint, new_id
+
+LOAD = Load(accepts_waiting=3, places_in_use=2)
+FIGURES = Figures(created=5, succeeded=3, ttd_0=2, ttd_20=1, ttd_us=2 * SECOND, retries_0=1, retries_7=2, now_queued=4)
+
+
+def seen(**changes: object) -> Snapshot:
+    circuits = {CircuitState.CLOSED: 2, CircuitState.OPEN: 1, CircuitState.HALF_OPEN: 0}
+    return Snapshot(NOW, FIGURES, circuits, 1, 2.5)._replace(**changes)
+
+
+def read(snapshot: Snapshot | None) -> dict[str, float]:
+    text = metrics.text(snapshot, LOAD, NOW + 4 * SECOND).decode()
+    samples = [sample for family in text_string_to_metric_families(text) for sample in family.samples]
+    return {f"{one.name}{sorted(one.labels.items()) or ''}": one.value for one in samples}
+
+
+def test_counters_gauges_and_labels_say_what_the_snapshot_does() -> None:
+    told = read(seen())
+    assert told["doorstep_events_created_total"] == 5
+    assert told["doorstep_attempts_total[('outcome', 'succeeded')]"] == 3
+    assert told["doorstep_events[('status', 'queued')]"] == told["doorstep_events_queued"] == 4
+    assert told["doorstep_circuits[('state', 'open')]"] == 1
+    assert told["doorstep_oldest_due_seconds"] == 2.5
+
+
+def test_buckets_add_up_to_their_count() -> None:
+    told = read(seen())
+    assert told["doorstep_time_to_delivery_seconds_bucket[('le', '0.005')]"] == 2
+    assert told["doorstep_time_to_delivery_seconds_bucket[('le', '259200.0')]"] == 2
+    assert told["doorstep_time_to_delivery_seconds_bucket[('le', '+Inf')]"] == 3
+    assert told["doorstep_time_to_delivery_seconds_count"] == 3 and told["doorstep_time_to_delivery_seconds_sum"] == 2
+    assert told["doorstep_retry_attempts_bucket[('le', '6.0')]"] == 1
+    assert told["doorstep_retry_attempts_count"] == 3 and told["doorstep_retry_attempts_sum"] == 14
+
+
+def test_the_process_tells_its_load_and_how_old_its_figures_are() -> None:
+    told = read(seen())
+    assert told["doorstep_process_snapshot_age_seconds"] == 4
+    assert told["doorstep_process_accepts_waiting"] == 3 and told["doorstep_process_places_in_use"] == 2
+    assert told["doorstep_process_cpu_seconds_total"] > 0 and told["doorstep_process_resident_bytes"] > 2**20
+
+
+def test_before_the_store_has_ever_answered_there_is_only_the_process_and_an_endless_age() -> None:
+    told = read(None)
+    assert all(name.startswith("doorstep_process_") for name in told)
+    assert told["doorstep_process_snapshot_age_seconds"] == math.inf
+
+
+def test_a_hostile_endpoint_name_cannot_break_out_of_its_label() -> None:
+    hostile = 'x"} 1\ndoorstep_events_created_total 99\n# \\'
+    one = EndpointFigures(an_endpoint(new_id(), name=hostile), FIGURES, circuit_open=True)
+    told = read(seen(endpoints=(one,)))
+    assert told["doorstep_events_created_total"] == 5
+    assert any(hostile.encode("unicode_escape").decode()[:5] in name for name in told)
+
+
+def test_no_two_metrics_share_a_name_in_either_text_format() -> None:
+    names = [one.name.removesuffix("_total") for one in MEASURES] + [
+        name.removesuffix("_total") for name in metrics.PROCESS
+    ]
+    assert len(names) == len(set(names))

@@ -1,0 +1,121 @@
+"""What is said of errors and by other libraries, without what was sent and without what is secret."""
+
+from __future__ import annotations
+
+import logging
+
+import pytest
+
+from doorstep.errors import StoreUnavailable
+from doorstep.telemetry.facts import Fact, Notice
+from doorstep.telemetry.log_writer import NoticeHandler
+from doorstep.telemetry.scrubbing import Secrets, password_in, said_by, scrubbed, traceback_of
+
+
+@pytest.mark.parametrize(
+    ("text", "shown"),
+    [
+        ("cannot reach https://user:word@shop.example/a/b?token=1#x now", "cannot reach https://shop.example/a/b now"),
+        ("postgresql://doorstep:word@db:5432/x?password=1", "postgresql://db:5432/x"),
+        ("secret whsec_MfKQ9r8GKYqrTwjUPD8ILPZIo2LaLaSw", "secret whsec_***"),
+        ("the key dsk_abcdefghijklmnop is unknown", "the key dsk_*** is unknown"),
+        ("Authorization: Bearer abc.def-ghi", "Authorization: ***"),
+        ("{'x-api-key': 'abc', 'a': 1}", "{'x-api-key': ***, 'a': 1}"),
+        ("sent with Basic dXNlcjp3b3Jk", "sent with Basic ***"),
+        ("password=abc&user=me", "password=***&user=me"),
+        ("[Errno 98] address ('127.0.0.1', 8080) is in use", "[Errno 98] address ('127.0.0.1', 8080) is in use"),
+    ],
+)
+def test_keys_and_the_private_parts_of_urls_are_left_out_of_any_text(text: str, shown: str) -> None:
+    assert scrubbed(text) == shown
+
+
+def test_errors_that_speak_of_machines_keep_their_words_and_others_only_their_kind() -> None:
+    assert (
+        said_by(ConnectionRefusedError(111, "Connection refused"))
+        == "ConnectionRefusedError: [Errno 111] Connection refused"
+    )
+    assert said_by(StoreUnavailable("PostgreSQL: gone")) == "StoreUnavailable: PostgreSQL: gone"
+    assert said_by(ValueError("Invalid value 'a payload'")) == "ValueError"
+    assert said_by(KeyError("a payload")) == "KeyError"
+    assert said_by(type("DataError", (Exception,), {"sqlstate": "22000"})("$1: b'a payload'")) == "DataError (22000)"
+
+
+def test_a_traceback_shows_lines_and_kinds_over_the_whole_chain_but_no_values() -> None:
+    def read(payload: str) -> None:
+        try:
+            int(payload)
+        except ValueError as error:
+            raise RuntimeError("about " + payload) from error
+
+    with pytest.raises(RuntimeError) as caught:
+        read("c4n4" + "ry")  # not as one word, which the lines of the program may show
+    shown = traceback_of(caught.value)
+    assert shown.startswith("Traceback (most recent call last):\n  File ")
+    assert "int(payload)" in shown
+    assert shown.index("ValueError") < shown.index("which led to:") < shown.index("RuntimeError")
+    assert "c4n4ry" not in shown
+
+
+def test_an_error_that_is_its_own_cause_has_a_traceback_with_an_end() -> None:
+    error = RuntimeError()
+    error.__cause__ = ValueError()
+    error.__cause__.__cause__ = error
+    assert traceback_of(error).count("RuntimeError") == 1
+
+
+def test_the_secrets_of_the_process_are_hidden_wherever_they_come_from() -> None:
+    secrets = Secrets(["the-admin-key", 'a"quoted"one', None, "p%40ss", "abc"])
+    line = b'{"a":"the-admin-key","b":"a\\"quoted\\"one","c":"p@ss p%40ss","d":"abc"}'
+    assert secrets.hide(line) == b'{"a":"***","b":"***","c":"*** ***","d":"abc"}'
+
+
+@pytest.mark.parametrize(
+    ("url", "password"),
+    [
+        ("postgresql://u:w%40rd@db/x", "w%40rd"),
+        ("postgresql://u:w@rd@db/x", "w@rd"),
+        ("postgresql://u@db/x", None),
+        ("sqlite:///data/a.db", None),
+    ],
+)
+def test_the_password_of_a_database_is_found_in_its_url(url: str, password: str | None) -> None:
+    assert password_in(url) == password
+
+
+# -- other people's log records --------------------------------------------------------------------------------
+
+
+def told_of(logger: str, message: str, *arguments: object, error: BaseException | None = None) -> Notice:
+    facts: list[Fact] = []
+    handler = NoticeHandler(facts.extend)
+    exc_info = (type(error), error, error.__traceback__) if error else None
+    handler.emit(logging.LogRecord(logger, logging.ERROR, "", 1, message, arguments, exc_info))
+    (notice,) = facts
+    assert isinstance(notice, Notice)
+    return notice
+
+
+def test_asyncio_s_calls_and_tasks_are_named_without_their_arguments() -> None:
+    assert told_of("asyncio", "Exception in callback Shop.pay(b'c4n4ry')\nhandle: <Handle c4n4ry>").message == (
+        "Exception in callback Shop.pay"
+    )
+    assert told_of("asyncio", "Task exception was never retrieved\nfuture: <Task c4n4ry>").message == (
+        "Task exception was never retrieved"
+    )
+
+
+def test_other_libraries_are_heard_in_one_scrubbed_line() -> None:
+    notice = told_of(
+        "uvicorn.error", "cannot load %s\nc4n4ry", "https://a:c4n4ry@b/?c4n4ry", error=ValueError("c4n4ry")
+    )
+    assert notice.message == "cannot load https://b/"
+    assert notice.fields == {"logger": "uvicorn.error", "traceback": "ValueError\n"}
+
+
+def test_a_line_of_ours_about_a_request_has_its_correlation_id() -> None:
+    facts: list[Fact] = []
+    record = logging.LogRecord("doorstep.api", logging.ERROR, "", 1, "a request failed", (), None)
+    record.correlation_id = "order-17"
+    NoticeHandler(facts.extend).emit(record)
+    assert isinstance(facts[0], Notice) and facts[0].fields["correlation_id"] == "order-17"
