@@ -10,8 +10,8 @@ from tests.faults.harness.checker import Verdict
 from tests.faults.harness.databases import Database, SqliteDatabase
 from tests.faults.harness.evidence import Fault
 from tests.faults.harness.installation import LEASE_SECONDS, Installation
-from tests.faults.harness.stretching import stretched
 from tests.faults.harness.trial import drain, judge, start_ledger
+from tests.stretching import stretched
 
 _ROUNDS = 3
 _SEVERAL = 8

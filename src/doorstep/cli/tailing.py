@@ -88,13 +88,16 @@ class _Lists:
         self._looked = False
 
     def look(self) -> Iterator[Change]:
-        """What has changed since the last look, events in the order of their creation."""
+        """What has changed since the last look, events in the order of their creation.
+
+        They are told first and read last: so no failure is told of an event that was not.
+        """
+        filters: dict[str, Any] = {"event_type": self._event_type, "endpoint_id": self._endpoint_id}
+        letters = self._client.dead_letters.page(limit=PAGE_MAX, **filters)
+        queue = list(islice(self._client.retry_queue.each(limit=PAGE_MAX, **filters), _QUEUE_MAX))
         if self._events_too:
             yield from self._watcher.events(reversed(self._recent_events()))
-        filters: dict[str, Any] = {"event_type": self._event_type, "endpoint_id": self._endpoint_id}
-        queue = self._client.retry_queue.each(limit=PAGE_MAX, **filters)
-        yield from self._watcher.queue(islice(queue, _QUEUE_MAX))
-        letters = self._client.dead_letters.page(limit=PAGE_MAX, **filters)
+        yield from self._watcher.queue(queue)
         yield from self._watcher.letters(reversed(letters.items))
 
     def _recent_events(self) -> list[EventItem]:

@@ -22,6 +22,7 @@ from doorstep.path.tuning import Tuning
 from doorstep.policy.payload import check_payload
 from doorstep.stores.protocol.path import PathStore
 from doorstep.telemetry.facts import Telemetry
+from doorstep.telemetry.tracing.context import kept
 
 _BATCH_MAX = Weight(1_000, 16 * 1024 * 1024)
 """What is committed together. Sixteen MiB keep a disk busy for a tenth of a second, in which nobody else can write."""
@@ -146,6 +147,7 @@ class Accepter:
 
     def _submission(self, draft: Draft, now: Instant) -> Submission:
         event_id, tracing = draft.event_id or self._new_id(now), self._telemetry.tracing
+        trace = kept(draft.trace)
         event = Event(
             event_id=event_id,
             org_id=draft.org_id,
@@ -157,7 +159,7 @@ class Accepter:
             expires_at=draft.expires_at,
             metadata=draft.metadata,
             ordering_key=draft.ordering_key,
-            trace=tracing.begin(event_id) if tracing and draft.trace is None else draft.trace,
+            trace=tracing.begin(event_id) if tracing and trace is None else trace,
         )
         deliveries = fan_out(event, draft.endpoint_ids, draft.departed, self._directory, partial(self._new_id, now))
         if draft.idempotency_key is None:

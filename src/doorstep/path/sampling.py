@@ -76,7 +76,7 @@ class Sampler:
 
     async def _refresh(self) -> None:
         now = self._clock.now()
-        if now - self._asked_at < _SAMPLED_EVERY:
+        if 0 <= now - self._asked_at < _SAMPLED_EVERY:  # the clock follows the store's, which may be set back
             return
         self._asked_at = now
         with contextlib.suppress(StoreError, TimeoutError):

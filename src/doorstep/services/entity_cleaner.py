@@ -46,8 +46,9 @@ class EntityCleaner:
     async def run_once(self) -> float | None:
         """A window of each status that has an end; soon again while there is more."""
         declared = await self._declare()
+        cursors, self._cursors = self._cursors, {}  # one of a status that nobody has any more is of no use
         for name, phases in self._cleanable(declared):
-            await self._clean(name, phases)
+            await self._clean(name, phases, cursors)
         return _WINDOW_PAUSE_SECONDS if self._cursors else _EVERY_SECONDS
 
     async def _declare(self) -> dict[Name, Instant]:
@@ -67,14 +68,14 @@ class EntityCleaner:
             elif declared_at < long_ago:
                 yield name, frozenset(Phase)
 
-    async def _clean(self, name: Name, phases: frozenset[Phase]) -> None:
+    async def _clean(self, name: Name, phases: frozenset[Phase], cursors: dict[tuple[Name, str], str]) -> None:
         before = self._clock.now() - self._retention
         for status in await self._store.entity_statuses(*name):
             if name in self._own and not _is_end(self._own[name], status):
                 continue
             place = (name, status)
             removed, cursor = await self._store.clean_entities(
-                *name, status, phases, before, self._cursors.pop(place, None), _WINDOW
+                *name, status, phases, before, cursors.get(place), _WINDOW
             )
             if cursor is not None:
                 self._cursors[place] = cursor

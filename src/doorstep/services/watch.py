@@ -45,15 +45,14 @@ class Watch:
             self.wake.set()
 
     async def run_once(self) -> float | None:
-        """One batch of incidents; more may wait behind it. Now and then a review, and what is old is removed."""
-        if await self._store.any_incident():
-            if not await self._hold():
-                return LOOK_SECONDS
+        """One batch of incidents; more may wait behind it. Now and then a review, and what is old is removed: also while
+        incidents do not end, or one dead endpoint would keep everybody from being told of a recovery."""
+        told = await self._store.any_incident() and await self._hold()
+        if told:
             await self._alarms.tell()
-            return 0.0
         await self._review_if_due()
         await self._clean_if_due()
-        return LOOK_SECONDS
+        return 0.0 if told else LOOK_SECONDS
 
     async def leave(self) -> None:
         """Let another process watch, if it has been this one."""

@@ -2,8 +2,8 @@
 
 Apprise and what it imports are other people's code, which opens connections by itself. So it gets a process without our
 secrets and environment, where every connection is judged by the address guard at the moment it is made (an audit hook,
-which cannot be removed), and where no other program can be started nor any file but its own code be opened. Native code that calls the system by itself would
-get past that; none of Apprise's services for the network does.
+which cannot be removed), and where no other program can be started nor any file but its own code be opened. Native code
+that calls the system by itself would get past that; none of Apprise's services for the network does.
 """
 
 from __future__ import annotations

@@ -38,12 +38,14 @@ async def send_by_apprise(url: str, message: dict[str, str], guard: AddressGuard
 async def _ask(order: Order, timeout_seconds: float) -> Answer:
     process = await asyncio.create_subprocess_exec(
         sys.executable,
+        "-P",  # without the working directory among its code: our database and keys are there
         "-m",
         "doorstep.wire.apprise_child",
         stdin=asyncio.subprocess.PIPE,
         stdout=asyncio.subprocess.PIPE,
         stderr=asyncio.subprocess.DEVNULL,
         env=_ENVIRONMENT,
+        cwd="/",
         start_new_session=True,
     )
     try:

@@ -96,7 +96,7 @@ def _failure_of(error: BaseException, payload: bytes) -> Failure:
     if not isinstance(error, HandlerFailure):
         return Failure(Code.HANDLER_ERROR, unsaid, Category.TRANSIENT, detail=detail)
     category = Category.TRANSIENT if isinstance(error, Transient) else Category.PERMANENT
-    code, message = str(error.code), _masked(str(error.message), unspeakable)
+    code, message = (_masked(str(one), unspeakable) for one in (error.code, error.message))
     if not message and code == Code.HANDLER_ERROR:
         message = unsaid
     return Failure(code, message, category, seconds_from(error.retry_after), detail)

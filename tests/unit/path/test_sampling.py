@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 
 from doorstep.model.circuit import CircuitState
+from doorstep.model.endpoint import CircuitRules
 from doorstep.path.measures import MEASURES, Distribution, Kind
 from doorstep.path.reading import Reader
 from doorstep.path.sampling import Sampler
@@ -61,6 +62,18 @@ async def test_a_snapshot_tells_what_waits_since_when_and_the_state_of_circuits(
     assert (seen.waiting_endpoints, seen.oldest_due_seconds, seen.totals.now_open) == (1, 7.0, 5)
     assert seen.circuits == {CircuitState.CLOSED: 2, CircuitState.OPEN: 0, CircuitState.HALF_OPEN: 0}
     assert seen.endpoints == (), "endpoints are told apart only if somebody asked for it"
+
+
+async def test_what_an_open_circuit_holds_is_not_overdue() -> None:
+    bench = Bench()
+    (endpoint,) = await bench.prepare(circuit=CircuitRules(failures_max=1))
+    await bench.accept(endpoint, 2, retries_max=2)
+    await bench.deliver(503)
+    bench.clock.advance(100)
+    seen = await sampler(bench).snapshot()
+    assert seen is not None
+    assert seen.circuits[CircuitState.OPEN] == seen.waiting_endpoints == 1
+    assert seen.oldest_due_seconds == 0
 
 
 async def test_the_busiest_endpoints_are_told_apart_and_no_more_than_so_many() -> None:

@@ -50,6 +50,18 @@ async def test_whoever_does_not_hold_the_task_folds_nothing() -> None:
     assert await store.fold(NOW + MINUTE, 10) == 1
 
 
+async def test_a_backlog_of_what_was_kept_long_enough_is_dropped_though_nothing_is_counted_any_more() -> None:
+    store, clock = await a_store(roller._BATCH_MAX + 1), FakeClock(NOW + MINUTE)
+    service = Roller(store, clock, Tuning(), "a")
+    while await service.run_once() == roller._BATCH_PAUSE_SECONDS:
+        pass
+    clock.advance(3 * DAY / SECOND)
+    assert await service.run_once() == roller._BATCH_PAUSE_SECONDS, "there is more to drop than one batch takes"
+    while await service.run_once() == roller._BATCH_PAUSE_SECONDS:
+        pass
+    assert await store.series(None, None, Span.MINUTE, 0, clock.now()) == []
+
+
 async def test_minutes_and_hours_are_dropped_when_they_were_kept_long_enough() -> None:
     store, clock = await a_store(1), FakeClock(NOW + 3 * DAY)
     await Roller(store, clock, Tuning(), "a").run_once()

@@ -202,3 +202,17 @@ async def test_what_is_long_over_is_removed() -> None:
     tower.clock.advance(86_401)
     await tower.watch.run_once()
     assert await tower.alerts() == []
+
+
+async def test_a_review_comes_in_time_though_incidents_do_not_end() -> None:
+    """One dead endpoint must not keep the others' recoveries from being told."""
+    tower = Tower()
+    (endpoint,) = await tower.prepare()
+    await tower.kill(endpoint)
+    await tower.watch.run_once()
+    tower.failing.calls.clear()
+    for _ in range(10):
+        await tower.kill(endpoint)
+        tower.clock.advance(1.0)
+        assert await tower.watch.run_once() == 0.0
+    assert tower.failing.calls.count("live_alerts") > 10, "those of every organization, besides those of each telling"

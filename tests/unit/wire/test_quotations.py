@@ -19,7 +19,7 @@ def kept_of(raising: object) -> str:
         raising(msgspec.json.decode(PAYLOAD))  # type: ignore[operator]
     except Exception as error:  # noqa: BLE001
         failure = failure_of(error, PAYLOAD)
-        return failure.message + failure.detail
+        return failure.code + failure.message + failure.detail
     raise AssertionError("it did not raise")
 
 
@@ -65,7 +65,11 @@ def noted(given: dict[str, object]) -> None:
     raise error
 
 
-@pytest.mark.parametrize("raising", [whole, raw, single, name, spelt, told, chained, grouped, noted])
+def misplaced(given: dict[str, object]) -> None:
+    raise Permanent(f"no card {given['card']}")
+
+
+@pytest.mark.parametrize("raising", [whole, raw, single, name, spelt, told, chained, grouped, noted, misplaced])
 def test_whatever_an_error_quotes_of_the_payload_is_not_kept(raising: object) -> None:
     kept = kept_of(raising)
     for secret in ("4111-1111", "Grüße", "Neill", "40123456"):

@@ -19,11 +19,12 @@ class FiguresVerbs:
 
     async def fold(self, now: Instant, limit: int, *, minutes_before: Instant = 0, hours_before: Instant = 0) -> int:
         ticks = self._tables.ticks
-        moved = ticks.fold(Span.MINUTE.start(now), limit)
-        ticks.drop(Span.MINUTE, minutes_before, limit)
-        ticks.drop(Span.HOUR, hours_before, limit)
-        ticks.drop(Span.DAY, hours_before, limit)
-        return moved
+        return max(
+            ticks.fold(Span.MINUTE.start(now), limit),
+            ticks.drop(Span.MINUTE, minutes_before, limit),
+            ticks.drop(Span.HOUR, hours_before, limit),
+            ticks.drop(Span.DAY, hours_before, limit),
+        )
 
     async def totals(self, org_id: UUID | None = None) -> Figures:
         return self._tables.ticks.of(org_id or EVERY, EVERY, Span.EVER).get(0, Figures())

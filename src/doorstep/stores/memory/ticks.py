@@ -38,11 +38,12 @@ class Ticks:
                     self._rollups[*owner, span, span.start(minute)].update(figures)
         return len(ended[:limit])
 
-    def drop(self, span: Span, before: Instant, limit: int) -> None:
+    def drop(self, span: Span, before: Instant, limit: int) -> int:
         old = [key for key in self._rollups if key[2] is span and key[3] < before]
         old.sort(key=lambda key: (key[3], int(key[0]), int(key[1])))
         for key in old[:limit]:
             del self._rollups[key]
+        return len(old[:limit])
 
     def of(self, org: Named, endpoint: Named, span: Span) -> dict[Instant, Figures]:
         """Everything that is kept of an owner, by the beginnings of the spans, oldest first."""

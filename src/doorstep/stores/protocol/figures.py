@@ -18,8 +18,8 @@ class FigureStore(Protocol):
 
     async def fold(self, now: Instant, limit: int, *, minutes_before: Instant = 0, hours_before: Instant = 0) -> int:
         """Move up to `limit` ticks of minutes that have ended into roll-ups, and drop up to `limit` of the minutes and of
-        the hours that began before these; returns how many ticks were moved, of which a store may have several for the
-        same minute and endpoint. Several may do it at once."""
+        the hours that began before these; returns how many those were of which it was most: with `limit` there may be
+        more. Of ticks a store may have several for the same minute and endpoint. Several may do it at once."""
 
     async def totals(self, org_id: UUID | None = None) -> Figures:
         """The figures since ever, of an organization or of the whole store."""

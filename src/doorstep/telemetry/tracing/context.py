@@ -12,6 +12,7 @@ from uuid import UUID
 
 _TRACEPARENT = re.compile(r"([0-9a-f]{2})-([0-9a-f]{32})-([0-9a-f]{16})-([0-9a-f]{2})(-.*)?")
 _TRACESTATE = re.compile(r"[ -~\t]{1,512}")
+_KEPT = re.compile(r"00-[0-9a-f]{32}-[0-9a-f]{16}-0[01]( [ -~\t]{1,512})?")
 _NO_TRACE, _NO_SPAN = "0" * 32, "0" * 16
 _SAMPLED = 1
 _SPREAD = 0x9E37_79B9_7F4A_7C15
@@ -30,6 +31,11 @@ def incoming(traceparent: str | None, tracestate: str | None = None) -> str | No
     kept = f"00-{trace_id}-{span_id}-{int(flags, 16) & _SAMPLED:02x}"
     usable = isinstance(tracestate, str) and _TRACESTATE.fullmatch(tracestate := tracestate.strip())
     return f"{kept} {tracestate}" if usable else kept
+
+
+def kept(trace: object) -> str | None:
+    """What `incoming` once gave, if it still is that: it may have come by a table that others write to."""
+    return trace if isinstance(trace, str) and _KEPT.fullmatch(trace) else None
 
 
 class TraceContext(NamedTuple):

@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
+import logging
 import time
 from collections.abc import Callable, Iterable, Sequence
 from uuid import UUID
 
 from doorstep.telemetry.tracing.context import TraceContext, beginning, begun
+
+_log = logging.getLogger("doorstep.tracing")
 
 Sink = Callable[[Sequence[bytes]], None]
 """Takes spans that are over, as `otlp` writes them."""
@@ -68,6 +71,10 @@ class Tracing:
         return begun(event_id) if self.samples(beginning(event_id)) else None
 
     def record(self, spans: Iterable[bytes]) -> None:
-        batch = tuple(spans)
-        if batch:
-            self._sink(batch)
+        """It never raises: what the spans are about has been written, and must not seem to have failed."""
+        try:
+            batch = tuple(spans)
+            if batch:
+                self._sink(batch)
+        except Exception:  # noqa: BLE001  logged, with what it was
+            _log.exception("spans could not be recorded")

@@ -75,10 +75,12 @@ def fold(now: Instant, limit: int, minutes_before: Instant, hours_before: Instan
     ended = yield ask(_ENDED, before=Span.MINUTE.start(now), most=limit)
     yield each(_REMOVE_TICK, [dict(zip(("org", "endpoint", "at_minute", "of_shard"), row)) for row in ended])
     yield each(_KEPT, [_kept(key, sums) for key, sums in sorted(_sums(ended).items())])
+    most = len(ended)
     for span, before in ((Span.MINUTE, minutes_before), (Span.HOUR, hours_before), (Span.DAY, hours_before)):
         old = yield ask(_OLD, of_span=span, before=before, most=limit)
         yield each(_DROP, [{"org": org, "endpoint": one, "of_span": span, "begins_at": at} for org, one, at in old])
-    return len(ended)
+        most = max(most, len(old))
+    return most
 
 
 _Key = tuple[int, int, Span, Instant]
