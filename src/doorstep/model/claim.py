@@ -6,7 +6,7 @@ from typing import NamedTuple
 from uuid import UUID
 
 from doorstep.clock import Instant
-from doorstep.model.circuit import Circuit
+from doorstep.model.circuit import Circuit, CircuitState
 from doorstep.model.noun import Noun
 
 
@@ -17,6 +17,11 @@ class Lane(Noun, frozen=True):
     due_at: Instant
     circuit: Circuit | None = None
     """None while the circuit is closed and nothing has failed: the usual case, which has no row."""
+
+    @property
+    def is_barred(self) -> bool:
+        """Its circuit lets nothing through but a probe: nobody is late for what waits behind that."""
+        return self.circuit is not None and self.circuit.state is not CircuitState.CLOSED
 
 
 class Quota(Noun, frozen=True):

@@ -40,12 +40,17 @@ class Span(StrEnum):
     """In UTC; so that sums over a month need not add up 720 hours."""
     EVER = "ever"
 
+    @property
+    def length(self) -> Instant:
+        """Whatever there is lies in the first of that which is since ever, which begins at 0."""
+        return _LENGTHS[self]
+
     def start(self, at: Instant) -> Instant:
-        """The beginning of the span that an instant lies in; 0 for that which has none."""
-        return at - at % _LENGTHS[self] if self in _LENGTHS else 0
+        """The beginning of the span that an instant lies in."""
+        return at - at % self.length
 
 
-_LENGTHS: dict[str, Instant] = {Span.MINUTE: MINUTE, Span.HOUR: HOUR, Span.DAY: DAY}
+_LENGTHS: dict[str, Instant] = {Span.MINUTE: MINUTE, Span.HOUR: HOUR, Span.DAY: DAY, Span.EVER: 2**62}
 
 
 class Figures(Noun, frozen=True):

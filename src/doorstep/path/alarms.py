@@ -13,7 +13,6 @@ from uuid import UUID
 from doorstep.clock import SECOND, Clock, Instant, seconds
 from doorstep.model.alert import Rule, Telling
 from doorstep.model.channel import OPERATIONS_ORG
-from doorstep.model.circuit import CircuitState
 from doorstep.model.claim import Lane
 from doorstep.model.endpoint import Endpoint, EndpointState
 from doorstep.model.ids import uuid7
@@ -204,9 +203,8 @@ class Alarms:
             endpoint = self._directory.endpoint(lane.endpoint_id)
             if endpoint is None or endpoint.state is not EndpointState.ACTIVE:
                 continue
-            held = lane.circuit is not None and lane.circuit.state is not CircuitState.CLOSED
             age = (now - max(lane.due_at, _free_since(endpoint, lane))) / SECOND
-            if not held and age > OLDEST_DUE_SECONDS_MIN:
+            if not lane.is_barred and age > OLDEST_DUE_SECONDS_MIN:
                 found.setdefault(endpoint.org_id, {})[lane.endpoint_id] = age
         return found
 

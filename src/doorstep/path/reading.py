@@ -12,8 +12,7 @@ import msgspec
 from doorstep.clock import DAY, Clock, Instant
 from doorstep.errors import NotFound
 from doorstep.model.act import AuditLine
-from doorstep.model.circuit import Circuit, CircuitState
-from doorstep.model.claim import Lane
+from doorstep.model.circuit import Circuit
 from doorstep.model.delivery import Delivery, DeliveryState, as_seen
 from doorstep.model.endpoint import Endpoint, EndpointState
 from doorstep.model.event import EventStatus, EventSummary, EventView
@@ -124,7 +123,7 @@ class Reader:
         now = self._clock.now()
         lanes = await self._counts.ask("lanes", lambda: self._store.lanes(now))
         active = [lane for lane in lanes if self._active(lane.endpoint_id, org_id)]
-        due = [lane.due_at for lane in active if lane.due_at <= now and not _is_barred(lane)]
+        due = [lane.due_at for lane in active if lane.due_at <= now and not lane.is_barred]
         return Backlog(len(active), min(due, default=None))
 
     def _active(self, endpoint_id: UUID, org_id: UUID | None) -> bool:
@@ -200,8 +199,3 @@ class Described(NamedTuple):
 def _held(delivery: Delivery, endpoint: Endpoint, circuits: Mapping[UUID, Circuit]) -> str | None:
     circuit = circuits.get(endpoint.endpoint_id)
     return None if circuit is None else why_held(delivery, endpoint, circuit)
-
-
-def _is_barred(lane: Lane) -> bool:
-    """Its circuit lets nothing through but a probe: nobody is late for what waits behind that."""
-    return lane.circuit is not None and lane.circuit.state is not CircuitState.CLOSED

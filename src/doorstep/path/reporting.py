@@ -12,7 +12,7 @@ from uuid import UUID
 import msgspec
 
 from doorstep.clock import Clock, Instant
-from doorstep.errors import InvalidInput, NotFound
+from doorstep.errors import NotFound
 from doorstep.model.act import AuditLine
 from doorstep.model.circuit import Circuit
 from doorstep.model.endpoint import Endpoint
@@ -22,7 +22,7 @@ from doorstep.model.rollup import HOUR, MINUTE, Figures
 from doorstep.model.slo import Slo
 from doorstep.path.directory import Directory
 from doorstep.path.enrol import check_slo
-from doorstep.policy.reporting import WINDOWS, Axis, Window, added_up, on_axis
+from doorstep.policy.reporting import Axis, Window, added_up, on_axis
 from doorstep.policy.slo import BUDGET_WINDOW, BURN_WINDOWS, SloReport, against, slo_of
 from doorstep.stores.store import Store
 
@@ -149,13 +149,6 @@ class Reporter:
         if org is None:
             raise NotFound(f"no organization {org_id}")
         return org
-
-
-def window_named(name: str) -> Window:
-    """A range by its name; InvalidInput for any other."""
-    if name not in WINDOWS:
-        raise InvalidInput("range", f"must be one of {', '.join(WINDOWS)}, got {name!r}")
-    return WINDOWS[name]
 
 
 def _against(

@@ -18,6 +18,8 @@ from doorstep.model.settlement import Settlement, StatusChange
 
 OF_EVENTS = 0
 """The endpoint of what belongs to events."""
+EVERY = 0
+"""The organization and the endpoint of what is summed up over all of them."""
 Owner = tuple[Any, Any]
 """An organization and an endpoint."""
 

@@ -10,8 +10,8 @@ from uuid import UUID
 from doorstep.clock import Instant
 from doorstep.model.rollup import Figures, Point, Span
 from doorstep.stores.memory.tables import Tables
-from doorstep.stores.memory.ticks import EVERY
 from doorstep.stores.ranges import widened
+from doorstep.stores.tally import EVERY
 
 
 class FiguresVerbs:

@@ -8,11 +8,10 @@ from uuid import UUID
 
 from doorstep.clock import Instant
 from doorstep.model.rollup import Figures, Span
-from doorstep.stores.tally import OF_EVENTS, Tally
+from doorstep.stores.tally import EVERY, OF_EVENTS, Tally
 
 Named = UUID | int
-"""An organization or an endpoint; 0 for all of them."""
-EVERY = 0
+"""An organization or an endpoint, or EVERY."""
 
 
 class Ticks:

@@ -22,17 +22,15 @@ from sqlalchemy import (
     union_all,
 )
 
-from doorstep.clock import DAY, Instant
-from doorstep.model.rollup import FIGURES, HOUR, MINUTE, Figures, Point, Span, figures_of
+from doorstep.clock import Instant
+from doorstep.model.rollup import FIGURES, Figures, Point, Span, figures_of
 from doorstep.stores.ranges import Part, widened
 from doorstep.stores.sql.cold.moves import parts
 from doorstep.stores.sql.cold.rows import IN_ORG
 from doorstep.stores.sql.cold.script import Row, Script, ask, ask_postgres, each
 from doorstep.stores.sql.schema import endpoints, orgs, rollups, ticks
-from doorstep.stores.tally import OF_EVENTS
+from doorstep.stores.tally import EVERY, OF_EVENTS
 
-EVERY = 0
-"""The organization of what is summed up over all of them."""
 _T, _R = ticks.c, rollups.c
 
 # -- folding -----------------------------------------------------------------------------------------------
@@ -110,8 +108,6 @@ _KEYS: BindParameter[list[int]] = bindparam("keys", expanding=True)
 _SPAN: BindParameter[str] = bindparam("of_span")
 _SINCE, _UNTIL = bindparam("since", type_=BigInteger()), bindparam("until", type_=BigInteger())
 _BEGINS_AT = (_T.minute - _T.minute % bindparam("step", type_=BigInteger())).label("at")
-_STEPS = {Span.MINUTE: MINUTE, Span.HOUR: HOUR, Span.DAY: DAY, Span.EVER: 2**62}
-"""How long a span is; whatever there is lies in the first of that which is since ever, which begins at 0."""
 
 
 def _added_up(by: str, kept: Select[*tuple[Any, ...]], lately: Select[*tuple[Any, ...]]) -> Select[*tuple[Any, ...]]:
@@ -211,4 +207,4 @@ def _keys_of(org_id: UUID, endpoint_ids: Sequence[UUID]) -> Script[dict[UUID, in
 
 
 def _asked(span: Span, since: Instant, until: Instant) -> dict[str, object]:
-    return {"of_span": span, "step": _STEPS[span], "since": since, "until": until}
+    return {"of_span": span, "step": span.length, "since": since, "until": until}
