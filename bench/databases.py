@@ -13,6 +13,7 @@ from pathlib import Path
 from typing import Literal, Self
 from uuid import UUID
 
+from doorstep.model.ids import uuid7
 from tests.postgres_server import PostgresServer
 
 StoreName = Literal["sqlite", "postgres"]
@@ -34,6 +35,7 @@ class Database:
             return
         connection = sqlite3.connect(self.path, isolation_level=None)
         connection.execute("PRAGMA synchronous = OFF")
+        connection.create_function("uuid7", 1, lambda at: uuid7(at).bytes)
         for statement in statements:
             connection.execute(statement)
         connection.close()

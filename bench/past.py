@@ -19,17 +19,19 @@ def add_finished(database: Database, count: int, settled_at: Instant | str, endp
     _add_settled(database, count, settled_at, _DELIVERED | {"endpoint": endpoint})
 
 
-def add_dead(database: Database, count: int, died_at: Instant) -> range:
-    """`count` dead letters of the first endpoint, each the end of a failed event; returns their row ids."""
-    return _add_settled(
-        database, count, died_at, _DEAD | {"ended": died_at, "failed": died_at, "endpoint": _FIRST_ENDPOINT}
-    )
+def add_dead(
+    database: Database, count: int, died_at: Instant | str, endpoint: str = _FIRST_ENDPOINT, cause: str = "1"
+) -> range:
+    """`count` dead letters, each the end of a failed event; returns their row ids. The cause may be an expression, too."""
+    error = f"'permanent', 'INVALID_FORMAT', 'past', {cause}"
+    bits = {"ended": died_at, "failed": died_at, "endpoint": endpoint, "error": error}
+    return _add_settled(database, count, died_at, _DEAD | bits)
 
 
 def _add_settled(database: Database, count: int, at: Instant | str, bits: dict[str, object]) -> range:
     first = _next_id(database)
     numbers = _numbers(first, count)
-    bits = bits | _bits(database) | {"at": at}
+    bits = bits | _bits(database, at)
     database.run(
         numbers + _EVENTS.format_map(bits),
         numbers + _SETTLED.format_map(bits),
@@ -41,14 +43,17 @@ def _add_settled(database: Database, count: int, at: Instant | str, bits: dict[s
     return range(first, first + count)
 
 
-def add_retries(database: Database, count: int, due_at: Instant, spacing: Instant) -> int:
+def add_retries(
+    database: Database, count: int, due_at: Instant, spacing: Instant, failed_at: Instant | None = None
+) -> int:
     """`count` deliveries that failed once, due one after the other, dealt to all endpoints in turn.
 
     Returns the row id of the first: the delivery with the row id first + n is due at due_at + n * spacing.
     """
     first = _next_id(database)
     numbers = _numbers(first, count)
-    bits = _bits(database) | {"at": due_at, "first": first, "spacing": spacing}
+    at = due_at if failed_at is None else failed_at
+    bits = _bits(database, at) | {"due": due_at, "first": first, "spacing": spacing}
     database.run(
         numbers + _EVENTS.format_map(bits | _WAITING),
         numbers + _RETRIES.format_map(bits),
@@ -64,7 +69,7 @@ _DELIVERED: dict[str, object] = {
 }  # fmt: skip
 _DEAD: dict[str, object] = {
     "status": "failed", "open": 0, "dead": 1, "done": 0,
-    "state": "dead", "answer": 400, "error": "'permanent', 'INVALID_FORMAT', 'past', 1",
+    "state": "dead", "answer": 400,
     "said": "'permanent', 'INVALID_FORMAT', 'past'",
 }  # fmt: skip
 
@@ -87,7 +92,7 @@ INSERT INTO doorstep_deliveries (id, uid, org_id, event_id, endpoint_id, state, 
     retry_attempts, retries_max, moves, first_failed_at, last_attempt_at, response_code, category, code, reason)
 SELECT i, {uid}, (SELECT min(org_id) FROM doorstep_endpoints), i,
     (SELECT min(id) FROM doorstep_endpoints) + i % (SELECT count(*) FROM doorstep_endpoints), 'pending',
-    {at} + (i - {first}) * {spacing}, {at}, 1, 1, 0, 3, 2, {at}, {at}, 503, 'transient', 'SERVICE_UNAVAILABLE', 'past'
+    {due} + (i - {first}) * {spacing}, {at}, 1, 1, 0, 3, 2, {at}, {at}, 503, 'transient', 'SERVICE_UNAVAILABLE', 'past'
 FROM numbers
 """
 
@@ -109,10 +114,12 @@ def _history(bits: dict[str, object], move: int, old: str, new: str) -> str:
     return _HISTORY.format_map(bits | {"move": move, "old": old, "new": new})
 
 
-def _bits(database: Database) -> dict[str, object]:
+def _bits(database: Database, at: Instant | str) -> dict[str, object]:
+    """With ids that sort by creation, as those of the store do."""
     if database.store == "sqlite":
-        return {"uid": "randomblob(16)", "bytes": f"x'{_FILLING.hex()}'"}
-    return {"uid": "gen_random_uuid()", "bytes": rf"'\x{_FILLING.hex()}'::bytea"}
+        return {"at": at, "uid": f"uuid7({at})", "bytes": f"x'{_FILLING.hex()}'"}
+    uid = f"(lpad(to_hex(({at}) / 1000), 12, '0') || '7' || substr(md5(random()::text), 1, 19))::uuid"
+    return {"at": at, "uid": uid, "bytes": rf"'\x{_FILLING.hex()}'::bytea"}
 
 
 _FILLING = b'{"text": "' + b"x" * 100 + b'"}'

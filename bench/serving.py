@@ -26,14 +26,21 @@ _LISTENS = re.compile(rb"listens at http://127\.0\.0\.1:(\d+)")
 
 
 class Serving:
-    """Starts it, waits until it listens, and stops it. `one_commit_each` serves without group commit, to compare."""
+    """Starts it, waits until it listens, and stops it."""
 
     def __init__(
-        self, database: Database, *, workers: int = 0, one_commit_each: bool = False, more: Mapping[str, str] = {}
+        self,
+        database: Database,
+        *,
+        workers: int = 0,
+        program: str = "doorstep",
+        app: str | None = None,
+        more: Mapping[str, str] = {},
     ) -> None:
-        """`more` are further variables of its environment."""
-        program = "bench.one_commit_each" if one_commit_each else "doorstep"
+        """`program` may be one of the bench's that changes something in it, `app` is a program that it serves; `more` are
+        further variables of its environment."""
         self._command = [sys.executable, "-m", program, "serve", "--port", "0", "--workers", str(workers)]
+        self._command += [] if app is None else ["--app", app]
         self._variables = variables(database) | dict(more)
 
     def __enter__(self) -> Self:

@@ -124,6 +124,11 @@ class PostgresServer:
                 total += times.children_user + times.children_system if number == 0 else 0.0
         return total
 
+    @property
+    def pid(self) -> int | None:
+        """Of the process whose children all others are; None while it is stopped."""
+        return self._process.pid if self._process else None
+
     # -- inside --------------------------------------------------------------------------------------------
 
     @property

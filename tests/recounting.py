@@ -37,8 +37,9 @@ async def recount(store: Store, org_id: UUID, event_ids: Iterable[UUID]) -> dict
         deliveries = await store.deliveries(org_id, event_id)
         histories = [await store.history(org_id, one.delivery_id) for one in deliveries]
         counts = await _of_event(store, org_id, event_id, histories)
+        owed_at = await _owed_at(store, org_id, event_id)
         for delivery, history in zip(deliveries, histories, strict=True):
-            own = _of_delivery(delivery, history)
+            own = _of_delivery(delivery, history, max(delivery.created_at, owed_at))
             own.update(await _of_attempts(store, org_id, delivery.delivery_id))
             own["retried"] = own.pop("attempts", 0) - own["succeeded"] - own["died"]
             found[delivery.endpoint_id].update(own)
@@ -81,6 +82,14 @@ async def _of_event(
     return counts + _became(histories)
 
 
+async def _owed_at(store: Store, org_id: UUID, event_id: UUID) -> Instant:
+    """What the sender wanted; of a deleted event that is forgotten."""
+    try:
+        return (await store.event(org_id, event_id)).event.deliver_at or 0
+    except NotFound:
+        return 0
+
+
 def _became(histories: Sequence[Sequence[HistoryLine]]) -> Counter[str]:
     """How often the event became delivered and failed: its life, told again from those of its deliveries."""
     status, states, became = EventStatus.RECEIVED, Counter[DeliveryState](), Counter[str]()
@@ -94,8 +103,8 @@ def _became(histories: Sequence[Sequence[HistoryLine]]) -> Counter[str]:
             picked_up |= line.new_state is _S.IN_PROGRESS
         counts = {name: sum(states[one] for one in group) for name, group in _GROUPS.items()}
         new = status_of(picked_up=picked_up, **counts)
-        if new is not status and new in (EventStatus.DELIVERED, EventStatus.FAILED):
-            became[new] += 1
+        became["delivered"] += new is not status and new is EventStatus.DELIVERED
+        became["failed"] += new is not status and new is EventStatus.FAILED and counts["dead_count"] > 0
         status = new
     return became
 
@@ -111,7 +120,7 @@ _GROUPS = {"open_count": _OPEN, "dead_count": _DEAD, "done_count": _DONE}
 # -- deliveries --------------------------------------------------------------------------------------------
 
 
-def _of_delivery(delivery: Delivery, history: Sequence[HistoryLine]) -> Counter[str]:
+def _of_delivery(delivery: Delivery, history: Sequence[HistoryLine], owed_at: Instant) -> Counter[str]:
     counts = Counter(deliveries=1)
     base = 0
     for line in history:
@@ -123,9 +132,9 @@ def _of_delivery(delivery: Delivery, history: Sequence[HistoryLine]) -> Counter[
             retries = max(line.attempt - 1 - base, 0)  # a store that is broken on purpose may count no attempt
             counts[f"retries_{min(retries, delivery.retries_max, 7)}"] += 1
         if line.new_state is _S.DELIVERED:
-            span = max(line.at - delivery.created_at, 0)
+            span = max(line.at - owed_at, 0)
             counts[f"ttd_{sum(span > bound * SECOND for bound in TTD_SECONDS)}"] += 1
-            counts["ttd_us"] += span
+            counts["ttd_ms"] += (span + 500) // 1_000
     counts["now_open"] = delivery.state in _OPEN
     counts["now_dead"] = delivery.state is _S.DEAD and not delivery.deleted
     counts["now_archived"] = delivery.state is _S.ARCHIVED and not delivery.deleted

@@ -33,7 +33,7 @@ def measure(setting: Setting) -> Iterator[Figure]:
 
 
 def _measure_store(setting: Setting, store: StoreName) -> Iterator[Figure]:
-    alone = _load(setting, store, "/v1/events", _SINGLE, one_commit_each=True)
+    alone = _load(setting, store, "/v1/events", _SINGLE, program="bench.one_commit_each")
     grouped = _load(setting, store, "/v1/events", _SINGLE)
     batched = _load(setting, store, "/v1/events", _MANY, connections=8)
     yield Figure(f"{store}: one commit per request", alone.per_second, "/s", note=_note(alone))
@@ -51,11 +51,11 @@ def _load(
     path: str,
     body: bytes,
     *,
-    one_commit_each: bool = False,
+    program: str = "doorstep",
     connections: int = _CONNECTIONS,
 ) -> Load:
     seconds = setting.scaled(4, 1)
-    with _stocked(setting, store) as database, Serving(database, one_commit_each=one_commit_each) as serving:
+    with _stocked(setting, store) as database, Serving(database, program=program) as serving:
         in_own_process(post_events, serving.port, path, body, connections, 0.5)
         load = in_own_process(post_events, serving.port, path, body, connections, seconds)
     if load.refused:

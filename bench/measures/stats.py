@@ -1,4 +1,5 @@
-"""What reports cost beside a million events: every range of /v1/stats, the health of a hundred endpoints, a scrape.
+"""What reports cost beside a million events (some dead, some retrying) and live traffic: every range of /v1/stats, the
+health of a hundred endpoints, a scrape.
 
 One question after the other, each measured from its first byte out to its last byte in. What they answer is compared
 with a count of the rows themselves.
@@ -9,7 +10,7 @@ from __future__ import annotations
 import http.client
 import json
 import time
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from typing import Any
 
 from bench.databases import Database, StoreName
@@ -19,12 +20,14 @@ from bench.serving import Serving
 from bench.setting import ADMIN_KEY, Setting
 from bench.stock import Wanted, stock
 from bench.timing import percentile
+from bench.traffic import Traffic
 from doorstep.clock import DAY
 from doorstep.model.rollup import HOUR
 from doorstep.policy.reporting import WINDOWS
 
 TARGET = at_most(50.0)
 _ENDPOINTS = 100
+_EVENTS_PER_SECOND = 20
 _KEPT = {"DOORSTEP_RETENTION_DAYS": "400"}
 """Nothing is cleaned away while it is measured."""
 
@@ -40,7 +43,18 @@ def measure(setting: Setting) -> Iterator[Figure]:
 
 
 def _measure_store(setting: Setting, store: StoreName, database: Database, serving: Serving) -> Iterator[Figure]:
+    """Beside events that come in and are delivered all the while."""
     asker = _Asker(serving.port)
+    with Traffic(serving.port, [f"bench.{n}" for n in range(_ENDPOINTS)], per_second=_EVENTS_PER_SECOND):
+        yield from _measure_answers(setting, store, asker, lambda: _cpu_seconds(serving, database))
+    time.sleep(2)  # what was sent last arrives
+    for name, (told, counted) in _accounts(asker, database).items():
+        yield Figure(f"{store}: {name} that /v1/stats and the rows disagree about", abs(told - counted), "", at_most(0))
+
+
+def _measure_answers(
+    setting: Setting, store: StoreName, asker: _Asker, cpu_seconds: Callable[[], float]
+) -> Iterator[Figure]:
     times = setting.scaled(50, 5)
     endpoint_id = asker.ask("/v1/endpoints?limit=1")[1]["endpoints"][0]["endpoint_id"]
     paths = {f"stats of {name}": f"/v1/stats?range={name}" for name in WINDOWS}
@@ -51,19 +65,15 @@ def _measure_store(setting: Setting, store: StoreName, database: Database, servi
     paths["targets of 50 endpoints"] = "/v1/slo?limit=50"
     for words, path in paths.items():
         asker.ask(path)  # the first one prepares its statements
-        cpu = _cpu_seconds(serving, database)
+        before = cpu_seconds()
         taken = [asker.ask(path)[0] for _ in range(times)]
-        yield _figure(f"{store}: {words}, p95", taken, 1_000 * (_cpu_seconds(serving, database) - cpu) / times)
+        yield _figure(f"{store}: {words}, p95", taken, 1_000 * (cpu_seconds() - before) / times)
     yield _figure(f"{store}: a scrape of /metrics, p95", _scrapes(asker, setting.scaled(20, 3)))
-    told, counted = _told(asker), _counted(database)
-    yield Figure(
-        f"{store}: events of 7d that /v1/stats and the rows disagree about", abs(told - counted), "", at_most(0)
-    )
 
 
 def _figure(words: str, taken: list[float], cpu_ms: float | None = None) -> Figure:
     note = f"N={len(taken)}, median {percentile(taken, 0.5):.1f} ms, highest {max(taken):.1f} ms"
-    each = "" if cpu_ms is None else f", {cpu_ms:.1f} ms of CPU each"
+    each = "" if cpu_ms is None else f", {cpu_ms:.1f} ms of CPU each, the traffic's share included"
     return Figure(words, percentile(taken, 0.95), "ms", TARGET, note + each)
 
 
@@ -81,15 +91,20 @@ def _scrapes(asker: _Asker, times: int) -> list[float]:
     return taken
 
 
-def _told(asker: _Asker) -> int:
-    report = asker.ask("/v1/stats?range=7d")[1]["report"]
-    return sum(report["series"]["events"]["delivered"])
+def _accounts(asker: _Asker, database: Database) -> dict[str, tuple[int, int]]:
+    """What is told, and what the rows say."""
+    answer = asker.ask("/v1/stats?range=7d")[1]
+    report, now = answer["report"], time.time_ns() // 1_000
+    delivered = f"state = 'delivered' AND settled_at >= {now - now % HOUR + HOUR - 7 * DAY}"
+    return {
+        "events delivered in 7d": (sum(report["series"]["events"]["delivered"]), _rows(database, delivered)),
+        "dead letters": (answer["deliveries"]["dead"], _rows(database, "state = 'dead'")),
+        "waiting deliveries": (report["series"]["queue_depth"][-1], _rows(database, "due_at IS NOT NULL")),
+    }
 
 
-def _counted(database: Database) -> int:
-    now = time.time_ns() // 1_000
-    since = now - now % HOUR + HOUR - 7 * DAY
-    return database.ask(f"SELECT count(*) FROM doorstep_deliveries WHERE settled_at >= {since}")[0][0]
+def _rows(database: Database, condition: str) -> int:
+    return database.ask(f"SELECT count(*) FROM doorstep_deliveries WHERE {condition}")[0][0]
 
 
 class _Asker:

@@ -1,159 +1,95 @@
 """What logs, metrics and traces cost beside the delivering itself, in CPU per delivery.
 
-The same deliveries are made by a worker that says nothing, and by one that writes its log to a file, has its metrics
-scraped four times a second, and exports spans to a collector. Their rounds take turns, and the cheapest of
-each counts: whatever else the machine does can only add to a round.
+One worker delivers slice after slice: silent, or writing its log to a file, having its metrics scraped once a slice (every
+second or so; usual is every 15) and exporting spans to a collector. What a process does once, such as to load its libraries,
+is left out. In each round every mode has its turn; the figure is the median of the rounds' ratios.
+
+The store counts what happens (model/rollup.py) on both sides, because reports, targets and alerts live by it whether
+anybody asks for metrics or not. A second ratio is against a store that counts nothing, with the server's CPU in it.
 """
 
 from __future__ import annotations
 
-import asyncio
 import os
-import tempfile
-from collections.abc import Iterator, Sequence
-from contextlib import contextmanager, suppress
-from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
-from multiprocessing import get_context
+from collections.abc import Iterator, Mapping, Sequence
+from statistics import fmean, median
 
 import uvloop
 
-from bench.bare_client import Cost
+from bench.collector import collecting
 from bench.databases import Database, StoreName
 from bench.figures import Figure, at_most
-from bench.setting import Setting, settings_for
+from bench.setting import Setting
 from bench.stock import Wanted, stock
-from bench.timing import Stopwatch, in_own_process
-from doorstep.app import Doorstep
-from doorstep.cli.running import spare_collector
-from doorstep.clock import Instant
-from doorstep.model.settlement import Settled, Settlement
-from doorstep.telemetry import metrics
-from doorstep.telemetry.facts import Telemetry
-from doorstep.telemetry.log_writer import open_log
+from bench.switching import Mode, Slice, Spent, work_off_slices
+from bench.timing import in_own_process
 
 TARGET = at_most(1.10)
-_SECONDS_MAX = 120
-_SCRAPE_SECONDS = 0.25
 _USUALLY_EVERY = 40
 """At 4,000 events a second, a process begins a hundred traces: as many as it does unless told otherwise."""
+_TRACED_EVERY = {Mode.TELLING: _USUALLY_EVERY, Mode.TRACING: 1}
+
+Rounds = Mapping[Mode, Sequence[Spent]]
+"""What each mode took, round by round."""
 
 
 def measure(setting: Setting) -> Iterator[Figure]:
-    count, rounds = setting.scaled(20_000, 10_000), setting.scaled(4, 2)
-    with _collector() as url:
+    with collecting() as url:
         for store in setting.stores:
-            silent, telling, tracing = [], [], []
-            for _ in range(rounds):
-                silent.append(_round(setting, store, count, None))
-                telling.append(_round(setting, store, count, url, _USUALLY_EVERY))
-                tracing.append(_round(setting, store, count, url, 1))
-            yield from _figures(store, min(silent), min(telling), min(tracing))
+            yield from _figures(store, _rounds(setting, store, url))
 
 
-def _figures(store: StoreName, silent: float, telling: float, tracing: float) -> Iterator[Figure]:
-    yield Figure(f"{store}: CPU per delivery, nothing told", silent, "µs")
-    yield Figure(
-        f"{store}: CPU per delivery, log, metrics and traces", telling, "µs", note="traces as they are begun unasked"
-    )
-    yield Figure(f"{store}: with telemetry ÷ without", telling / silent, "×", TARGET)
-    yield Figure(f"{store}: the same with every event traced ÷ without", tracing / silent, "×")
+def _figures(store: StoreName, rounds: Rounds) -> Iterator[Figure]:
+    for mode, spent in rounds.items():
+        note = f"and the server {fmean(one.server for one in spent):.1f} µs; " if store == "postgres" else ""
+        figure = median(one.worker for one in spent)
+        yield Figure(f"{store}: CPU per delivery, {mode.name.lower()}", figure, "µs", note=note + mode.value)
+    telling, silent, uncounted = rounds[Mode.TELLING], rounds[Mode.SILENT], rounds[Mode.UNCOUNTED]
+    yield Figure(f"{store}: with telemetry ÷ without", _ratio(telling, silent), "×", TARGET)
+    yield Figure(f"{store}: with every event traced ÷ without", _ratio(rounds[Mode.TRACING], silent), "×")
+    yield Figure(f"{store}: with telemetry ÷ without, counting included", _ratio(telling, uncounted), "×")
+    if store == "postgres":
+        yield Figure(f"{store}: the same with the server's CPU", _ratio_altogether(telling, uncounted), "×")
 
 
-def _begin_traces(database: Database, every: int) -> None:
-    """As they are begun where events are accepted; these were not accepted but put there."""
-    if every:
-        uid = "lower(hex(uid))" if database.url.startswith("sqlite") else "replace(uid::text, '-', '')"
-        trace = f"'00-' || {uid} || '-0000000000000000-01'"
-        database.run(f"UPDATE doorstep_events SET trace = {trace} WHERE id % {every} = 0")
+def _ratio(more: Sequence[Spent], less: Sequence[Spent]) -> float:
+    return median(a.worker / b.worker for a, b in zip(more, less, strict=True))
 
 
-def _round(setting: Setting, store: StoreName, count: int, collector: str | None, every: int = 0) -> float:
+def _ratio_altogether(more: Sequence[Spent], less: Sequence[Spent]) -> float:
+    """Of the sums: the system tells the time of other processes in steps of 10 ms, which is much for one slice."""
+    return sum(one.worker + one.server for one in more) / sum(one.worker + one.server for one in less)
+
+
+def _rounds(setting: Setting, store: StoreName, collector: str) -> Rounds:
+    """The first round is thrown away: in it, connections are made and statements prepared."""
+    count, rounds = setting.scaled(2_500, 2_000), setting.scaled(16, 8)
+    slices = [Slice(f"slice-{number}", mode) for number, mode in enumerate(_turns(rounds + 1))]
     with setting.databases.fresh(store) as database:
-        stock(database, Wanted(setting.receiver.url("ok"), count))
-        _begin_traces(database, every)
-        return in_own_process(deliver_all, database.url, count, collector).cpu_us
+        url = setting.receiver.url("ok")
+        stock(database, *[Wanted(url, count, one.event_type, paused=True) for one in slices])
+        _begin_traces(database, slices)
+        pid = database.server.pid if database.server else None
+        spent = in_own_process(_work_off, database.url, slices, count, pid, collector)
+    kept = list(zip(slices, spent, strict=True))[len(Mode) :]
+    return {mode: [took for one, took in kept if one.mode is mode] for mode in Mode}
 
 
-def deliver_all(url: str, count: int, collector: str | None) -> Cost:
-    """Deliver what waits in this database, as a worker process would."""
-    if collector is not None:
-        os.environ["OTEL_EXPORTER_OTLP_ENDPOINT"] = collector
-    return uvloop.run(_deliver_all(url, count, telling=collector is not None))
+def _turns(rounds: int) -> Iterator[Mode]:
+    """All modes in each round, there and back again, so that none always follows the same one."""
+    for number in range(rounds):
+        yield from list(Mode) if number % 2 else reversed(Mode)
 
 
-async def _deliver_all(url: str, count: int, telling: bool) -> Cost:
-    with tempfile.TemporaryFile() as file:
-        log = open_log("info", "json", file.fileno())
-        doorstep = Doorstep(settings_for(url), telemetry=Telemetry(*([log] if telling else [])))
-        await doorstep.open(migrate=False)
-        settled = _settled(doorstep, count)
-        spare_collector()
-        watch = Stopwatch()
-        doorstep.start()
-        scraping = asyncio.create_task(_scrape(doorstep)) if telling else None
-        await asyncio.wait_for(settled.wait(), _SECONDS_MAX)
-        elapsed = watch.wall_seconds
-        if scraping is not None:
-            scraping.cancel()
-            with suppress(asyncio.CancelledError):
-                await scraping
-        log.close()
-        await doorstep.close()  # within what is measured: the last spans are sent then
-        cost = Cost(1e6 * watch.cpu_seconds / count, count / elapsed)
-        assert not telling or os.fstat(file.fileno()).st_size > 4 * 100 * count, "every delivery has four lines"
-    return cost
+def _begin_traces(database: Database, slices: Sequence[Slice]) -> None:
+    """As they are begun where events are accepted, which happened before anything was told."""
+    uid = "lower(hex(uid))" if database.store == "sqlite" else "replace(uid::text, '-', '')"
+    trace = f"'00-' || {uid} || '-0000000000000000-01'"
+    for mode, every in _TRACED_EVERY.items():
+        types = ", ".join(f"'{one.event_type}'" for one in slices if one.mode is mode)
+        database.run(f"UPDATE doorstep_events SET trace = {trace} WHERE id % {every} = 0 AND event_type IN ({types})")
 
 
-def _settled(doorstep: Doorstep, wanted: int) -> asyncio.Event:
-    """Set when all are settled. Seen at the store: to listen to facts would be to have them told."""
-    complete, settle, count = asyncio.Event(), doorstep.store.settle, 0
-
-    async def counting(settlements: Sequence[Settlement], now: Instant) -> Settled:
-        nonlocal count
-        result = await settle(settlements, now)
-        count += len(settlements)
-        if count >= wanted:
-            asyncio.get_running_loop().call_soon(complete.set)  # what follows the settling is part of the cost
-        return result
-
-    doorstep.store.settle = counting  # type: ignore[method-assign]
-    return complete
-
-
-async def _scrape(doorstep: Doorstep) -> None:
-    while True:
-        metrics.text(await doorstep.sampler.snapshot(), doorstep.load(), doorstep.clock.now())
-        await asyncio.sleep(_SCRAPE_SECONDS)
-
-
-@contextmanager
-def _collector() -> Iterator[str]:
-    """A process that takes spans and forgets them."""
-    context = get_context("spawn")
-    ours, theirs = context.Pipe()
-    process = context.Process(target=_collect, args=(theirs,), daemon=True)
-    process.start()
-    try:
-        yield ours.recv()
-    finally:
-        process.kill()
-        process.join()
-
-
-def _collect(link: object) -> None:
-    server = ThreadingHTTPServer(("127.0.0.1", 0), _Handler)
-    link.send(f"http://127.0.0.1:{server.server_address[1]}")  # type: ignore[attr-defined]
-    server.serve_forever()
-
-
-class _Handler(BaseHTTPRequestHandler):
-    protocol_version = "HTTP/1.1"
-
-    def do_POST(self) -> None:
-        self.rfile.read(int(self.headers["content-length"]))
-        self.send_response(200)
-        self.send_header("content-length", "0")
-        self.end_headers()
-
-    def log_message(self, format: str, *args: object) -> None:
-        pass
+def _work_off(url: str, slices: Sequence[Slice], count: int, server_pid: int | None, collector: str) -> list[Spent]:
+    os.environ |= {"OTEL_EXPORTER_OTLP_ENDPOINT": collector, "OTEL_BSP_SCHEDULE_DELAY": "250"}
+    return uvloop.run(work_off_slices(url, slices, count, server_pid))

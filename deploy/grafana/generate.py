@@ -1,6 +1,7 @@
 """Writes doorstep.json, the dashboard for Grafana: `python deploy/grafana/generate.py` (`--check` only compares).
 
-Every process tells the whole installation's figures, so that each query takes the maximum over them, never a sum. What
+Every process tells the whole installation's figures, so that each query takes the maximum over them, never a sum. An
+installation is a job of Prometheus, and the dashboard shows one at a time: a maximum over several would be of none. What
 begins with `doorstep_process_` is a process's own, and shown by instance.
 """
 
@@ -27,8 +28,8 @@ def labelled(**labels: str) -> str:
 
 
 def of(metric: str, labels: str = "") -> str:
-    """A metric of the job that was chosen."""
-    return f'{metric}{{job=~"$job"{", " + labels if labels else ""}}}'
+    """A metric of the installation that was chosen."""
+    return f'{metric}{{job="$job"{", " + labels if labels else ""}}}'
 
 
 def rate(metric: str, labels: str = "", span: str = RATE) -> str:
@@ -148,7 +149,8 @@ def retries() -> dict[str, Any]:
 
 
 def endpoints() -> dict[str, Any]:
-    good, dead = endpoint_attempts("succeeded"), endpoint_attempts("dead")
+    good = endpoint_attempts("succeeded")
+    dead = f"{BY_ENDPOINT} (increase({of('doorstep_endpoint_deliveries_dead_total')}[24h]))"
     columns = {
         "Success rate (24 h)": f"{good} / ({good} + {dead})",
         "Delivered (24 h)": good,
@@ -223,7 +225,7 @@ def panels() -> Iterator[dict[str, Any]]:
     )  # fmt: skip
     yield lines(
         "Events per minute",
-        "Created, delivered to all of their endpoints, failed for good.",
+        "Created, delivered, and ended with a dead letter.",
         [(f"60 * {rate(f'doorstep_events_{kind}_total')}", kind) for kind in ("created", "delivered", "failed")],
     )
     yield lines(
@@ -236,7 +238,7 @@ def panels() -> Iterator[dict[str, Any]]:
         [(SUCCESS_RATE, "success")], unit="percentunit", fixed={"max": 1},
     )  # fmt: skip
     yield lines(
-        "Time to delivery", "From acceptance to success, retries and waiting included.",
+        "Time to delivery", "Until a delivery arrived, retries and waiting included.",
         [(quantile(0.5), "p50"), (quantile(0.95), "p95"), (quantile(0.99), "p99")], unit="s",
     )  # fmt: skip
     yield retries()
@@ -312,10 +314,8 @@ def variables() -> list[dict[str, Any]]:
             "datasource": SOURCE,
             "query": {"query": "label_values(doorstep_events_created_total, job)", "refId": "job"},
             "refresh": 2,
-            "includeAll": True,
-            "allValue": ".+",
-            "multi": True,
-            "current": {"text": "All", "value": "$__all"},
+            "includeAll": False,
+            "multi": False,
         },
     ]
 

@@ -12,7 +12,7 @@ from doorstep.path.alert_desk import AlertDesk
 from doorstep.path.channels import ChannelDesk
 from doorstep.path.messengers import ORGS, Messengers
 from doorstep.services.watch import Watch
-from doorstep.wire.mail import MailServer
+from doorstep.wire.mail_session import MailServer
 from doorstep.wire.received import Handler
 
 

@@ -27,14 +27,17 @@ from doorstep.path.drafting import Options, draft_of
 from doorstep.path.outbox import Outbox
 from doorstep.path.post import post
 from doorstep.policy.retry import Random
+from doorstep.presence import Holder, Presence
 from doorstep.sealing import Sealer
+from doorstep.services.heartbeat import Heartbeat
 from doorstep.services.worker import Worker, worker_name
 from doorstep.stopping import run_until_stopped
 from doorstep.stores.foreign import AsyncConnection, Omitted
 from doorstep.stores.opening import store_from_url
-from doorstep.stores.store import Store
+from doorstep.stores.store import Store, Task
 from doorstep.telemetry.facts import Notice, Telemetry
 from doorstep.telemetry.log_writer import log_of_a_guest
+from doorstep.telemetry.logs import Level
 from doorstep.wire.address_guard import AddressGuard
 from doorstep.wire.handler_transport import HandlerTransport
 from doorstep.wire.http_transport import HttpTransport
@@ -90,12 +93,13 @@ class Doorstep(Overseeing, Declaring):
 
     async def _open(self, *, migrate: bool, admin_key: bool) -> None:
         try:
-            sealer = bootstrap.sealer_for(self.settings)
+            self.sealer = sealer = bootstrap.sealer_for(self.settings)
             await self._open_store(migrate)
             now = self.clock.now()
             self.generated_admin_key = await bootstrap.prepare(self.store, self.settings, now, new_key=admin_key)
             self.directory = Directory(self.store, sealer, self.tuning)
             await self.directory.reload()
+            self.worker_name = worker_name()
             ground = self._ground(sealer)
             self._assemble(ground)
             await declare(self.store, self.directory, self.clock, ground.terms, self.declarations)
@@ -103,7 +107,7 @@ class Doorstep(Overseeing, Declaring):
             with suppress(Exception):  # what went wrong first is what counts
                 await self.store.close()
             raise
-        self._exporter = begin_tracing(self.telemetry, self._warn) or self._exporter  # in a fork, our parent's goes on
+        self._exporter = begin_tracing(self.telemetry, self._warn) or self._exporter  # in a fork, our parent's
         self._settle_in()
 
     async def _open_store(self, migrate: bool) -> None:
@@ -115,8 +119,9 @@ class Doorstep(Overseeing, Declaring):
             self.clock.follow(await self.store.time())
 
     def _ground(self, sealer: Sealer) -> Ground:
+        store, directory, clock = self.store, self.directory, self.clock
         return Ground(
-            self.settings, self.store, self.directory, self.clock, self.tuning, self.telemetry, sealer, self.guard
+            self.settings, store, directory, clock, self.tuning, self.telemetry, sealer, self.guard, self.worker_name
         )
 
     def _assemble(self, ground: Ground) -> None:
@@ -134,8 +139,9 @@ class Doorstep(Overseeing, Declaring):
             raise Conflict(_DELIVERS)
         http = HttpTransport(self.guard, self.clock, connections_max=self.tuning.places)
         self._worker = self.make_worker(http, random.random, self._isolations())
-        self._meters = meters(self.store, self.sampler, self.clock, self._warn)
-        self._worker.services.extend(self._meters)
+        self._meters = meters(self.store, self.sampler, self.clock, self.worker_name, self._warn)
+        self._heartbeat = Heartbeat(self.store, self.clock, self._presence(self._worker))
+        self._worker.services.extend([*self._meters, self._heartbeat])
         if self._listened_to is not self.store:  # it keeps whom it is to call, also when it is closed
             self._listened_to = self.store
             self.store.on_wakeup(self.wake_dispatcher)
@@ -144,6 +150,13 @@ class Doorstep(Overseeing, Declaring):
             self._watch_hears = True
             self.telemetry.subscribe(lambda facts: self.alerting.watch.hear(facts))
         self._worker.start()
+        self._note("info", "this process delivers", worker=self.worker_name)
+
+    def _presence(self, worker: Worker) -> Presence:
+        parts = self._parts
+        holders: list[tuple[Task, Holder]] = [(Task.OUTBOX, parts.forward), (Task.WATCH, parts.alerting.watch)]
+        holders += [(Task.ROLLER, worker.roller), *((Task.METER, meter) for meter in self._meters)]
+        return Presence(self.worker_name, self.clock, self.tuning.places, self.load, self.handlers, holders)
 
     def make_worker(self, http: Transport, chance: Random, isolated: Mapping[str, Isolation] = {}) -> Worker:
         """A worker of an opened Doorstep, not started: for whoever drives it by himself, as the sandbox does."""
@@ -156,13 +169,16 @@ class Doorstep(Overseeing, Declaring):
             warn=self._warn,
             settle_slack_seconds=self.tuning.settle_slack_seconds,
         )
-        name, also = worker_name(), self._parts.services
+        name, also = self.worker_name, self._parts.services
         return Worker(
             self.store, self.directory, http, handlers, self.clock, chance, self.tuning, self.telemetry, name, also
         )
 
     def _warn(self, message: str) -> None:
-        self.telemetry.emit(Notice(at=self.clock.now(), level="warning", message=message))
+        self._note("warning", message)
+
+    def _note(self, level: Level, message: str, **fields: object) -> None:
+        self.telemetry.emit(Notice(at=self.clock.now(), level=level, message=message, fields=fields))
 
     async def _close(self) -> None:
         try:
@@ -174,15 +190,16 @@ class Doorstep(Overseeing, Declaring):
                     await self.alerting.watch.leave()
                     for meter in self._meters:
                         await meter.leave()
+                    await self._heartbeat.leave()
         finally:
             self._worker = None
-            self._end_tracing()
+            await self._end_tracing()
             await self._leave_home()
 
-    def _end_tracing(self) -> None:
+    async def _end_tracing(self) -> None:
         exporter, self._exporter = self._exporter, None
         if exporter is not None:
-            end_tracing(self.telemetry, exporter)
+            await end_tracing(self.telemetry, exporter)
 
     async def __aenter__(self) -> Self:
         if self._delivers():

@@ -14,6 +14,7 @@ from doorstep.path.alert_desk import AlertDesk
 from doorstep.path.bulk import BulkDesk
 from doorstep.path.bulk_selection import Chooser
 from doorstep.path.bulk_steps import BulkStepper
+from doorstep.path.busiest import Busiest
 from doorstep.path.channels import ChannelDesk
 from doorstep.path.directory import Directory
 from doorstep.path.enrol import Terms
@@ -34,10 +35,10 @@ from doorstep.services.bulk_runner import BulkRunner
 from doorstep.services.entity_cleaner import EntityCleaner
 from doorstep.services.forwarder import Forwarder
 from doorstep.services.herald import Herald, Mourner
+from doorstep.services.message_cleaner import MessageCleaner
 from doorstep.services.pipeline_keeper import PipelineKeeper
 from doorstep.services.running import Service
 from doorstep.services.watch import Watch
-from doorstep.services.worker import worker_name
 from doorstep.stores.store import Store
 from doorstep.telemetry.facts import Telemetry
 from doorstep.wire.address_guard import AddressGuard
@@ -76,6 +77,8 @@ class Ground(NamedTuple):
     telemetry: Telemetry
     sealer: Sealer
     guard: AddressGuard
+    worker: str
+    """The name under which this process holds deliveries and tasks."""
 
     @property
     def terms(self) -> Terms:
@@ -105,14 +108,15 @@ def assembled(ground: Ground, hints: Hints, mourners: Sequence[Mourner], pipelin
     chooser = Chooser(store, clock, tuning)
     stepper = BulkStepper(store, chooser, replayer, clock, telemetry, hints.due)
     reading = Reader(store, directory, clock, tuning)
-    alerting = _alerting(ground, hints, registrar, operator, accepter)
+    alerting = _alerting(ground, hints, operator, accepter)
     herald = Herald(mourners, store, directory, clock, telemetry)
     bulk_runner = BulkRunner(store, stepper, clock)
-    forward = Forward(store, accepter, clock, telemetry, worker_name())
+    forward = Forward(store, accepter, clock, telemetry, ground.worker)
     forwarder = Forwarder(forward, noticed=store.capabilities.notices_postings)
     keeper = PipelineKeeper(pipelines, store, clock, telemetry)
     entity_cleaner = EntityCleaner(pipelines, store, clock, tuning, telemetry)
-    services: list[Service] = [herald, bulk_runner, alerting.watch, forwarder, entity_cleaner]
+    message_cleaner = MessageCleaner(store, operator, clock, tuning)
+    services: list[Service] = [herald, bulk_runner, alerting.watch, forwarder, entity_cleaner, message_cleaner]
     return Parts(
         accepter=accepter,
         operator=operator,
@@ -123,7 +127,7 @@ def assembled(ground: Ground, hints: Hints, mourners: Sequence[Mourner], pipelin
         reading=reading,
         alerting=alerting,
         reporting=Reporter(store, directory, clock),
-        sampler=Sampler(store, directory, reading, clock, settings.metrics_endpoints),
+        sampler=Sampler(store, reading, clock, Busiest(store, directory, settings.metrics_endpoints)),
         herald=herald,
         bulk_runner=bulk_runner,
         forward=forward,
@@ -133,24 +137,23 @@ def assembled(ground: Ground, hints: Hints, mourners: Sequence[Mourner], pipelin
     )
 
 
-def _alerting(ground: Ground, hints: Hints, registrar: Registrar, operator: Operator, accepter: Accepter) -> Alerting:
+def _alerting(ground: Ground, hints: Hints, operator: Operator, accepter: Accepter) -> Alerting:
     settings, store, directory, clock, *_ = ground
     console, server = console_of(settings), mail_server(settings)
     channels = ChannelDesk(
         store,
         directory,
         clock,
-        registrar,
         operator,
         accepter,
+        ground.terms,
         console,
         has_mail=server is not None,
-        timeout_seconds_max=settings.timeout_seconds_max,
     )
     alarms = Alarms(store, directory, clock, console, hints.posted)
     return Alerting(
         AlertDesk(store, clock),
         channels,
-        Messengers(directory, ground.sealer, ground.guard, server),
-        Watch(store, alarms, clock, worker_name(), settings.alert_retention_days),
+        Messengers(store, directory, ground.sealer, ground.guard, server),
+        Watch(store, alarms, clock, ground.worker, settings.alert_retention_days),
     )

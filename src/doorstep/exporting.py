@@ -5,6 +5,7 @@ They are not ours alone: what is wrong with them is told, and stops nothing.
 
 from __future__ import annotations
 
+import asyncio
 import os
 from collections.abc import Callable
 
@@ -13,7 +14,6 @@ from doorstep.clock import Clock
 from doorstep.errors import ConfigError
 from doorstep.path.sampling import Sampler
 from doorstep.services.meter import Meter
-from doorstep.services.worker import worker_name
 from doorstep.stores.store import Store
 from doorstep.telemetry.facts import Telemetry
 from doorstep.telemetry.otel_metrics import exporter_from
@@ -38,17 +38,17 @@ def begin_tracing(telemetry: Telemetry, warn: Warn) -> SpanExporter | None:
     return exporter
 
 
-def end_tracing(telemetry: Telemetry, exporter: SpanExporter) -> None:
-    """Record no more, and send what is left."""
+async def end_tracing(telemetry: Telemetry, exporter: SpanExporter) -> None:
+    """Record no more, and send what is left; the event loop is not kept waiting for the collector."""
     telemetry.tracing = None
-    exporter.close()
+    await asyncio.to_thread(exporter.close)
 
 
-def meters(store: Store, sampler: Sampler, clock: Clock, warn: Warn) -> list[Meter]:
+def meters(store: Store, sampler: Sampler, clock: Clock, worker: str, warn: Warn) -> list[Meter]:
     """One, if metrics are wanted."""
     try:
         exporter = exporter_from(os.environ)
     except ConfigError as error:
         warn(f"no metrics are exported: {error}")
         return []
-    return [] if exporter is None else [Meter(store, sampler, exporter, clock, worker_name(), warn)]
+    return [] if exporter is None else [Meter(store, sampler, exporter, clock, worker, warn)]

@@ -9,7 +9,7 @@ from uuid import UUID
 
 from doorstep import bootstrap
 from doorstep.bootstrap import DEFAULT_ORG
-from doorstep.clock import Instant
+from doorstep.clock import Clock, Instant
 from doorstep.config import Settings
 from doorstep.model.act import ActKind, ActResult
 from doorstep.model.attempt import Attempt
@@ -18,21 +18,25 @@ from doorstep.model.delivery import Delivery, HistoryLine
 from doorstep.model.endpoint import Endpoint
 from doorstep.model.event import EventView
 from doorstep.model.org import ApiKey
+from doorstep.model.worker import WorkerEntry
 from doorstep.path.describing import EndpointFields, form_from
 from doorstep.path.keyring import Keyring
 from doorstep.path.operate import Operator
 from doorstep.path.reading import Reader
 from doorstep.path.registrar import Registrar
 from doorstep.path.sampling import Load
+from doorstep.services.heartbeat import KEPT
 from doorstep.waking import Waking
 
 T = TypeVar("T")
+_WORKERS_MAX = 1_000
 
 
 class Overseeing(Waking):
     """A part of class Doorstep. It may be called from any event loop; Conflict while the store is not open."""
 
     settings: Settings
+    clock: Clock
     operator: Operator
     keyring: Keyring
     registrar: Registrar
@@ -91,10 +95,10 @@ class Overseeing(Waking):
         await self.endpoint(org_id, endpoint_id)
         return await self.inside(lambda: self.store.circuit(endpoint_id))
 
-    async def circuit_history(self, org_id: UUID, endpoint_id: UUID) -> list[CircuitChange]:
-        """When and why the circuit opened and closed, oldest first."""
+    async def circuit_history(self, org_id: UUID, endpoint_id: UUID, limit: int | None = None) -> list[CircuitChange]:
+        """When and why the circuit opened and closed, oldest first; all that is kept, or the newest of it."""
         await self.endpoint(org_id, endpoint_id)
-        return await self.inside(lambda: self.store.circuit_history(endpoint_id))
+        return await self.inside(lambda: self.store.circuit_history(endpoint_id, limit))
 
     async def pause_endpoint(self, org_id: UUID, endpoint_id: UUID, actor: str, reason: str = "") -> Endpoint:
         """Hold its deliveries until it is resumed."""
@@ -116,9 +120,9 @@ class Overseeing(Waking):
             )
         )
 
-    async def delete_endpoint(self, org_id: UUID, endpoint_id: UUID, actor: str) -> None:
+    async def delete_endpoint(self, org_id: UUID, endpoint_id: UUID, actor: str, reason: str = "") -> None:
         """What still waits for it becomes dead letters."""
-        await self.inside(lambda: self.operator.delete(org_id, endpoint_id, actor))
+        await self.inside(lambda: self.operator.delete(org_id, endpoint_id, actor, reason))
 
     # -- operators and keys --------------------------------------------------------------------------------
 
@@ -134,6 +138,12 @@ class Overseeing(Waking):
         """Retry (a dead letter with another payload, if given), skip, resolve, delete or cancel deliveries; audited."""
         return await self._done(lambda: self.operator.act(kind, org_id, delivery_ids, actor, reason, payload))
 
+    async def act_on(
+        self, kind: ActKind, org_id: UUID, delivery_id: UUID, actor: str, reason: str = "", payload: bytes | None = None
+    ) -> None:
+        """The same to one delivery; NotFound where there is none, Conflict where its state does not allow it."""
+        await self._done(lambda: self.operator.act_on(kind, org_id, delivery_id, actor, reason, payload))
+
     async def authenticate(self, key: str) -> ApiKey | None:
         """The key's record if it is good; None for one that is unknown, revoked or expired."""
         return await self.inside(lambda: self.keyring.authenticate(key))
@@ -145,6 +155,14 @@ class Overseeing(Waking):
         worker = self._worker
         busy = 0 if worker is None else sum(count for _, count in worker.deliverer.hand.busy_endpoints())
         return Load(accepts_waiting=self._parts.accepter.waiting, places_in_use=busy)
+
+    async def workers(self) -> list[WorkerEntry]:
+        """The processes that deliver, also for others: those that live by name, then those that were lost, the latest
+        first."""
+        now = self.clock.now()
+        found = await self.inside(lambda: self.store.workers(now - KEPT, _WORKERS_MAX))
+        living = sorted((one for one in found if not one.is_lost(now)), key=lambda one: one.name)
+        return [*living, *(one for one in found if one.is_lost(now))]
 
     @property
     def data_path(self) -> Path | None:

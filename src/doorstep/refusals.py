@@ -4,13 +4,14 @@ from __future__ import annotations
 
 import difflib
 import os
-import re
 from collections.abc import Mapping
 from typing import Any
 
 from pydantic import SecretStr
 from pydantic.fields import FieldInfo
 from pydantic_core import ErrorDetails
+
+from doorstep.telemetry.scrubbing import shown_url
 
 PREFIX = "DOORSTEP_"
 TOML_FILE = "doorstep.toml"
@@ -60,8 +61,7 @@ def _shown(field: FieldInfo, value: object) -> str:
     """Secrets are never shown, nor what a URL has of a user, a password or a query."""
     if field.annotation == SecretStr | None:
         return "something else"
-    without_query = re.sub(r"(://[^?]*)\?.*(?=['\"]$)", r"\1?…", repr(value))
-    return re.sub(r"//[^/]*@", "//…@", without_query)
+    return repr(shown_url(value)) if isinstance(value, str) and "://" in value else repr(value)
 
 
 def _origin(name: str, arguments: Mapping[str, Any]) -> str:

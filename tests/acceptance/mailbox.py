@@ -27,16 +27,23 @@ class Mail(NamedTuple):
 
 
 class Mailbox:
-    """Takes every mail unless `answer` says otherwise."""
+    """Takes every mail for everybody unless `answer` and `answers` (by address) say otherwise."""
 
     def __init__(self) -> None:
         self.port = 0
         self.mails: list[Mail] = []
         self.answer: Callable[[], str] = lambda: "250 OK"
+        self.answers: dict[str, str] = {}
 
     @property
     def url(self) -> str:
         return f"smtp://127.0.0.1:{self.port}"
+
+    async def handle_RCPT(self, server: Any, session: Any, envelope: Any, address: str, options: list[str]) -> str:
+        answer = self.answers.get(address, "250 OK")
+        if answer.startswith("250"):
+            envelope.rcpt_tos.append(address)
+        return answer
 
     async def handle_DATA(self, server: Any, session: Any, envelope: Any) -> str:
         answer = self.answer()

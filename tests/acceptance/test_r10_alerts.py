@@ -425,6 +425,7 @@ async def test_the_test_button_sends_to_its_channel_alone_and_shows_what_came_of
     assert office.mailbox.mails[0].subject == "[Doorstep] Test message"
     assert office.news == []
     office.mailbox.answer = lambda: "550 we do not know you"
+    scene.leap(5)
     await api.post(f"/v1/channels/{channels['email']['channel_id']}/test")
 
     async def shown() -> bool:
@@ -532,7 +533,7 @@ async def test_where_nobody_asks_for_operational_events_none_is_made(scene: Scen
         ("/v1/alert-rules", {"rule": "oldest_due", "threshold": 1}, "threshold"),
         ("/v1/alert-rules", {"rule": "dead_letters", "minimum": 5}, "minimum"),
         ("/v1/alert-rules", {"rule": "dead_letter", "threshold": 5}, "threshold"),
-        ("/v1/alert-rules", {"rule": "dead_letter", "cooldown_seconds": -1}, "cooldown_seconds"),
+        ("/v1/alert-rules", {"rule": "dead_letter", "cooldown_seconds": 59}, "cooldown_seconds"),
         ("/v1/alert-rules", {"rule": "nonsense", "enabled": True}, "rule"),
         ("/v1/alert-rules", {"rule": "dead_letter", "enabled": True, "endpoint_id": str(NOBODY)}, "endpoint_id"),
         ("/v1/silences", {}, "until_at"),

@@ -143,6 +143,17 @@ async def test_a_bulk_operation_that_cannot_work_names_the_field(
     assert (answer.status, answer.json["errors"][0]["field"]) == (422, field), answer.body
 
 
+@lasting
+@pytest.mark.parametrize("path", STARTS[:2])
+@pytest.mark.parametrize("preview", [True, False])
+async def test_what_is_in_progress_cannot_be_acted_upon_and_stands_for_nothing_else(
+    lasting_api: Api, path: str, preview: bool
+) -> None:
+    answer = await lasting_api.post(path, {"filter": {"status": "in_progress"}, "preview": preview})
+    assert (answer.status, answer.json["errors"][0]["field"]) == (422, "status"), answer.body
+    assert "in progress cannot be acted upon" in answer.json["detail"]
+
+
 async def test_events_of_a_time_range_are_replayed_to_an_endpoint_oldest_first(scene: Scene, api: Api) -> None:
     sent = [await api.send("old.one", payload=number) for number in range(4)]
     times = [(await api.get(f"/v1/events/{event_id}")).json["created_at"] for event_id in sent]

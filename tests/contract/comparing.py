@@ -52,13 +52,17 @@ async def dump(store: Store, events: Sequence[tuple[UUID, UUID]]) -> dict[str, A
         "endpoints": routing.endpoints,
         "circuits": [await store.circuit(one.endpoint_id) for one in routing.endpoints],
         "circuit history": [await store.circuit_history(one.endpoint_id) for one in routing.endpoints],
-        "incidents": sorted(repr(replace(one, key=0)) for one in await store.incidents(10_000)),
+        "incidents": sorted([line for org in orgs for line in await _incidents(store, org.org_id)]),
         "tally": await store.tally(),
         "figures": [await _figures(store, None, None), *[await _figures(store, org.org_id, None) for org in orgs]],
         "figures of endpoints": [await _figures(store, one.org_id, one.endpoint_id) for one in routing.endpoints],
         "lanes": shown(await store.lanes(0)),
         "claims": shown(await store.expired(FOR_EVER, 1_000)),
     }
+
+
+async def _incidents(store: Store, org_id: UUID) -> list[str]:
+    return [repr(replace(one, key=0)) for one in await store.incidents(org_id, 10_000)]
 
 
 def differences(one: Any, other: Any, path: str = "") -> list[str]:

@@ -254,6 +254,7 @@ class Lockstep(OutboxSteps, RuleBasedStateMachine):
     def dead_letters(self, wanted: Letters, endpoint: int | None, cause: int, org: int, limit: int) -> None:
         wanted = replace(wanted, endpoint_id=self._endpoint_id(endpoint))
         causes = [group.cause for page in self._list("cause_groups", org, wanted, limit=limit) for group in page]
+        self.both(lambda side: side.store.deaths_by_hour(self.orgs[org].org_id, causes, NOW, 3))
         wanted = replace(wanted, cause=causes[cause] if cause < len(causes) else None)
         self._list("cause_groups", org, wanted, limit=limit)
         self._list("dead_letters", org, wanted, limit=limit)

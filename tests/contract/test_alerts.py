@@ -12,19 +12,31 @@ from doorstep.errors import Conflict, NotFound
 from doorstep.model.act import ActKind, AuditLine
 from doorstep.model.alert import Alert, AlertChange, AlertFilter, AlertRule, Rule, Silence, Telling
 from doorstep.model.cause import cause_of
-from doorstep.model.channel import Channel, ChannelKind
+from doorstep.model.channel import Arrangement, Channel, ChannelKind
 from doorstep.model.circuit import Circuit, CircuitState
 from doorstep.model.endpoint import EndpointState
 from doorstep.model.incident import Incident, IncidentKind
 from doorstep.model.outcome import Code
 from doorstep.model.posting import Posting
 from doorstep.stores.store import Store
-from tests.builders import an_org, new_id
+from tests.builders import a_submission, an_endpoint, an_org, new_id
 from tests.contract.scene import Scene
 
 
 async def kinds(scene: Scene) -> list[IncidentKind]:
-    return [one.kind for one in await scene.store.incidents(100)]
+    return [one.kind for one in await scene.store.incidents(scene.org_id, 100)]
+
+
+async def a_death_in_another_org(scene: Scene, deaths: int = 1) -> UUID:
+    """Returns that organization."""
+    org = an_org()
+    await scene.store.put_org(org)
+    endpoint = an_endpoint(org.org_id)
+    await scene.store.put_endpoint(endpoint, 0)
+    made = [a_submission(org.org_id, [endpoint.endpoint_id], created_at=scene.now) for _ in range(deaths)]
+    await scene.store.accept(made, await scene.store.routing_version(), scene.now)
+    await scene.store.bury(endpoint.endpoint_id, Code.SKIPPED, "skipped", scene.now, deaths)
+    return org.org_id
 
 
 def an_alert(scene: Scene, **changes: object) -> Alert:
@@ -56,7 +68,7 @@ async def put(scene: Scene, arrangement: AlertRule | Silence | Channel, version:
 async def test_a_delivery_that_fails_for_good_leaves_an_incident_with_its_error(scene: Scene) -> None:
     (submission,) = await scene.accept()
     await scene.kill(await scene.claim_one())
-    (incident,) = await scene.store.incidents(10)
+    (incident,) = await scene.store.incidents(scene.org_id, 10)
     cause = cause_of(scene.endpoint.endpoint_id, Code.NOT_FOUND, "no such page")
     assert replace(incident, key=0) == Incident(
         kind=IncidentKind.DELIVERY_DEAD,
@@ -79,7 +91,7 @@ async def test_what_is_delivered_or_tried_again_leaves_none(scene: Scene) -> Non
     await scene.deliver(first)
     await scene.fail(second)
     assert not await scene.store.any_incident()
-    assert await scene.store.incidents(10) == []
+    assert await scene.store.incidents(scene.org_id, 10) == []
 
 
 async def test_a_result_that_comes_too_late_leaves_none(scene: Scene) -> None:
@@ -87,7 +99,7 @@ async def test_a_result_that_comes_too_late_leaves_none(scene: Scene) -> None:
     claim = await scene.claim_one()
     await scene.kill(claim)
     await scene.kill(claim)
-    assert len(await scene.store.incidents(10)) == 1
+    assert len(await scene.store.incidents(scene.org_id, 10)) == 1
 
 
 async def test_a_skipped_a_buried_and_an_expired_delivery_leave_one_each(scene: Scene) -> None:
@@ -98,7 +110,7 @@ async def test_a_skipped_a_buried_and_an_expired_delivery_leave_one_each(scene: 
     (expired,) = await scene.accept(expires_at=scene.now + 1)
     scene.wait(SECOND)
     await scene.store.expire(Code.EXPIRED, "too old", 0, scene.now, 10)
-    found = await scene.store.incidents(10)
+    found = await scene.store.incidents(scene.org_id, 10)
     assert [one.code for one in found] == [Code.SKIPPED, Code.ENDPOINT_DELETED, Code.EXPIRED]
     assert [one.event_type for one in found] == [expired.event.event_type] * 3
     assert all(one.cause is not None and one.kind is IncidentKind.DELIVERY_DEAD for one in found)
@@ -109,7 +121,7 @@ async def test_a_circuit_that_opens_and_one_that_closes_leave_one_each_but_a_fai
     for version, state in enumerate(states):
         circuit = Circuit(endpoint_id=scene.endpoint.endpoint_id, state=state, changed_at=scene.now)
         assert await scene.store.put_circuit(circuit, version, f"reason {version}")
-    found = await scene.store.incidents(10)
+    found = await scene.store.incidents(scene.org_id, 10)
     assert [one.kind for one in found] == [IncidentKind.CIRCUIT_OPENED, IncidentKind.CIRCUIT_CLOSED]
     assert [one.reason for one in found] == ["reason 0", "reason 4"]
     assert {one.org_id for one in found} == {scene.org_id}
@@ -126,7 +138,35 @@ async def test_an_endpoint_that_is_disabled_enabled_and_deleted_leaves_one_each_
         await scene.change_endpoint(state=EndpointState(state), state_reason=f"it is {state}", updated_at=scene.now)
     expected = [IncidentKind.ENDPOINT_DISABLED, IncidentKind.ENDPOINT_ENABLED, IncidentKind.ENDPOINT_DELETED]
     assert await kinds(scene) == expected
-    assert (await scene.store.incidents(1))[0].reason == "it is disabled"
+    assert (await scene.store.incidents(scene.org_id, 1))[0].reason == "it is disabled"
+
+
+async def test_a_disabled_endpoint_that_is_paused_leaves_that_and_not_that_it_is_enabled(scene: Scene) -> None:
+    for state in ("disabled", "paused", "active"):
+        await scene.change_endpoint(state=EndpointState(state), updated_at=scene.now)
+    assert await kinds(scene) == [IncidentKind.ENDPOINT_DISABLED, IncidentKind.ENDPOINT_PAUSED]
+
+
+async def test_whatever_is_arranged_about_alerts_leaves_one(scene: Scene) -> None:
+    await put(scene, a_rule(scene))
+    await put(scene, a_rule(scene, threshold=9.0), version=1)
+    await scene.store.remove_arrangement(scene.org_id, a_rule(scene).arrangement_id, a_line(scene))
+    changed = Incident(kind=IncidentKind.RULES_CHANGED, org_id=scene.org_id, at=scene.now)
+    assert [replace(one, key=0) for one in await scene.store.incidents(scene.org_id, 10)] == [changed] * 3
+    assert not await put(scene, a_rule(scene), version=7)
+    assert len(await scene.store.incidents(scene.org_id, 10)) == 3
+
+
+async def test_each_organization_has_its_own_incidents_and_a_flood_of_one_hides_no_other(scene: Scene) -> None:
+    assert await scene.store.incident_orgs() == []
+    flooding = await a_death_in_another_org(scene, 20)
+    await scene.accept()
+    await scene.kill(await scene.claim_one())
+    assert set(await scene.store.incident_orgs()) == {flooding, scene.org_id}
+    assert [one.org_id for one in await scene.store.incidents(scene.org_id, 5)] == [scene.org_id]
+    found = await scene.store.incidents(flooding, 5)
+    assert [one.org_id for one in found] == [flooding] * 5
+    assert [one.key for one in found] == sorted(one.key for one in found)
 
 
 # -- telling -----------------------------------------------------------------------------------------------
@@ -137,7 +177,7 @@ async def test_telling_removes_the_incidents_and_posts_messages_with_the_alert(
 ) -> None:
     await scene.accept()
     await scene.kill(await scene.claim_one())
-    (incident,) = await scene.store.incidents(10)
+    (incident,) = await scene.store.incidents(scene.org_id, 10)
     posting = Posting(
         event_id=new_id(), org_id=scene.org_id, event_type="alert.fired", payload=b"{}", created_at=scene.now
     )
@@ -153,7 +193,7 @@ async def test_telling_removes_the_incidents_and_posts_messages_with_the_alert(
 async def test_the_same_incident_is_told_once_and_the_second_telling_changes_nothing(scene: Scene) -> None:
     await scene.accept()
     await scene.kill(await scene.claim_one())
-    (incident,) = await scene.store.incidents(10)
+    (incident,) = await scene.store.incidents(scene.org_id, 10)
     first, second = an_alert(scene), an_alert(scene, rule=Rule.DEAD_LETTER)
     assert await scene.store.tell(a_telling(scene, first, incident_keys=(incident.key,)))
     assert not await scene.store.tell(a_telling(scene, second, incident_keys=(incident.key,)))
@@ -166,7 +206,7 @@ async def test_an_incident_that_comes_later_never_has_the_number_of_one_that_was
     for _ in range(2):
         await scene.accept()
         await scene.kill(await scene.claim_one())
-        (incident,) = await scene.store.incidents(10)
+        (incident,) = await scene.store.incidents(scene.org_id, 10)
         keys.append(incident.key)
         assert await scene.store.tell(a_telling(scene, incident_keys=(incident.key,)))
     assert keys[0] != keys[1]
@@ -247,25 +287,39 @@ async def listed(scene: Scene, wanted: AlertFilter) -> list[UUID]:
             return found
 
 
-async def test_live_alerts_are_the_open_ones_and_those_that_ended_lately(scene: Scene) -> None:
+async def test_live_alerts_are_those_that_are_open_have_yet_to_be_told_or_may_come_back(scene: Scene) -> None:
     opened = an_alert(scene)
     recent = an_alert(scene, rule=Rule.OLDEST_DUE, ended_at=scene.now)
     old = an_alert(scene, rule=Rule.OLDEST_DUE, ended_at=scene.now - 10)
-    await scene.store.tell(a_telling(scene, opened, recent, old))
-    for org_id in (scene.org_id, None):
-        found = await scene.store.live_alerts(org_id, scene.now - 10)
-        assert ids(found) == ids([opened, recent])
+    letter = an_alert(scene, rule=Rule.DEAD_LETTER, ended_at=scene.now)
+    untold = an_alert(scene, rule=Rule.OLDEST_DUE, ended_at=scene.now - 10, review_at=scene.now)
+    await scene.store.tell(a_telling(scene, opened, recent, old, letter, untold))
+    assert ids(await scene.store.live_alerts(scene.org_id, scene.now - 10)) == ids([opened, untold, recent])
+
+
+async def test_an_organization_is_to_be_reviewed_from_the_instant_that_one_of_its_alerts_names(scene: Scene) -> None:
+    alert = an_alert(scene, review_at=scene.now)
+    await scene.store.tell(a_telling(scene, alert, an_alert(scene, rule=Rule.OLDEST_DUE, review_at=scene.now)))
+    await scene.store.tell(a_telling(scene, an_alert(scene, rule=Rule.DEAD_LETTER)))
+    assert await scene.store.orgs_to_review(scene.now - 1) == []
+    assert await scene.store.orgs_to_review(scene.now) == [scene.org_id]
+    both = await scene.store.live_alerts(scene.org_id, 0)
+    await scene.store.tell(a_telling(scene, *(replace(one, review_at=None) for one in both)))
+    assert await scene.store.orgs_to_review(scene.now) == []
 
 
 async def test_alerts_and_silences_that_are_long_over_are_removed_and_nothing_else(scene: Scene) -> None:
-    kept = [an_alert(scene), an_alert(scene, rule=Rule.OLDEST_DUE, ended_at=scene.now)]
+    untold = an_alert(scene, rule=Rule.OLDEST_DUE, ended_at=scene.now - 1, review_at=scene.now)
+    kept = [an_alert(scene), an_alert(scene, rule=Rule.OLDEST_DUE, ended_at=scene.now), untold]
     over = an_alert(scene, rule=Rule.OLDEST_DUE, ended_at=scene.now - 1)
     await scene.store.tell(a_telling(scene, *kept, over))
     await put(scene, a_rule(scene))
     for until in (scene.now - 1, scene.now):
         await put(scene, Silence(silence_id=new_id(), org_id=scene.org_id, from_at=0, until_at=until))
-    assert await scene.store.clean_alerts(scene.now, 100) == 2
-    assert await scene.store.clean_alerts(scene.now, 100) == 0
+    assert await scene.store.clean_alerts(0, 0, 100) == 0
+    assert await scene.store.clean_alerts(scene.now, 0, 100) == 1
+    assert await scene.store.clean_alerts(0, scene.now, 100) == 1
+    assert await scene.store.clean_alerts(scene.now, scene.now, 100) == 0
     assert await listed(scene, AlertFilter()) == ids(reversed(kept))
     assert [type(one) for one in await scene.store.arrangements(scene.org_id)] == [AlertRule, Silence]
 
@@ -285,7 +339,7 @@ async def test_rules_silences_and_channels_read_back_as_they_were_written(scene:
         created_at=scene.now,
     )
     silence = Silence(silence_id=new_id(), org_id=scene.org_id, from_at=1, until_at=2, rule=Rule.OLDEST_DUE)
-    made = [a_rule(scene, endpoint_id=scene.endpoint.endpoint_id), channel, silence]
+    made: list[Arrangement] = [a_rule(scene, endpoint_id=scene.endpoint.endpoint_id), channel, silence]
     for one in made:
         assert await put(scene, one)
     assert await other_store.arrangements(scene.org_id) == [replace(one, version=1) for one in made]
@@ -305,6 +359,20 @@ async def test_an_organization_has_no_more_arrangements_than_allowed(scene: Scen
     with pytest.raises(Conflict):
         await put(scene, a_rule(scene, rule=Rule.OLDEST_DUE), most=1)
     assert await put(scene, a_rule(scene), version=1, most=1)
+
+
+async def test_silences_that_are_over_take_no_room(scene: Scene) -> None:
+    over, on = (
+        Silence(silence_id=new_id(), org_id=scene.org_id, from_at=0, until_at=until)
+        for until in (scene.now, scene.now + 1)
+    )
+    assert await put(scene, on, most=2)
+    assert await put(scene, over, most=2)
+    assert len(await scene.store.arrangements(scene.org_id)) == 2
+    assert await put(scene, a_rule(scene), most=2)
+    assert await scene.store.arrangements(scene.org_id) == [replace(on, version=1), a_rule(scene, version=1)]
+    with pytest.raises(Conflict):
+        await put(scene, a_rule(scene, rule=Rule.OLDEST_DUE), most=2)
 
 
 async def test_an_alert_that_ends_makes_room_for_its_successor_in_the_same_telling(scene: Scene) -> None:

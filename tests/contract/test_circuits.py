@@ -62,6 +62,8 @@ async def test_each_change_of_state_is_in_the_history_and_nothing_else(scene: Sc
         CircuitChange(scene.now, CircuitState.CLOSED, CircuitState.OPEN, "five failures"),
         CircuitChange(scene.now + 300, CircuitState.OPEN, CircuitState.HALF_OPEN, "probe"),
     ]
+    (newest,) = await scene.store.circuit_history(scene.endpoint.endpoint_id, limit=1)
+    assert newest.reason == "probe"
 
 
 async def test_a_circuit_of_an_unknown_endpoint_is_refused(scene: Scene) -> None:

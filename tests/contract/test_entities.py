@@ -11,11 +11,13 @@ import pytest
 from msgspec.structs import replace
 
 from doorstep.clock import DAY, SECOND
-from doorstep.errors import InvalidInput, NotFound
+from doorstep.errors import Conflict, InvalidInput, NotFound
 from doorstep.model.act import ActKind, AuditLine
 from doorstep.model.delivery import DeliveryState
 from doorstep.model.endpoint import Endpoint
 from doorstep.model.entity import ENDED, Entity, EntityChange, EntityFilter, Phase
+from doorstep.model.listing import Count
+from doorstep.model.move import Moved
 from doorstep.model.posting import Posting, PostingOptions
 from doorstep.stores.store import Store
 from tests.builders import NOW, an_org, new_id
@@ -190,6 +192,35 @@ async def test_archived_ones_are_hidden_shown_or_alone_and_untouched_dead_ones_a
     assert await ids(scene, archived=None, status="dead_letter", **wanted) == ["fresh", "old"]
 
 
+async def test_each_list_is_counted_as_far_as_was_asked(scene: Scene) -> None:
+    dead = {"status": "dead_letter", "phase": Phase.DEAD}
+    await keep(
+        scene,
+        *(an_entity(scene.org_id, f"p{n}") for n in range(4)),
+        an_entity(scene.org_id, "old", **dead, changed_at=NOW - WEEK - 1),
+        an_entity(scene.org_id, "fresh", **dead),
+        an_entity(scene.org_id, "archived", status="archived", phase=Phase.ARCHIVED),
+        an_entity(scene.org_id, pipeline="other"),
+    )
+    asked: list[tuple[dict[str, Any], int]] = [
+        ({"status": "uploaded"}, 4),
+        ({"status": "dead_letter"}, 1),
+        ({"status": "dead_letter", "archived": None}, 2),
+        ({"archived": True}, 2),
+        ({"archived": None}, 7),
+        ({}, 5),
+        ({"status": "complete"}, 0),
+    ]
+    wanted = [EntityFilter(pipeline=PIPELINE, archived_before=NOW - WEEK, **fields) for fields, _ in asked]
+    counts = await scene.store.count_entities(scene.org_id, wanted)
+    assert counts == [Count(number, exact=True) for _, number in asked]
+    assert await scene.store.count_entities(scene.org_id, wanted[:1], 4) == [Count(4, exact=True)]
+    assert await scene.store.count_entities(scene.org_id, wanted[:1], 3) == [Count(3, exact=False)]
+    assert await scene.store.count_entities(new_id(), wanted[:1]) == [Count(0, exact=True)]
+    with pytest.raises(InvalidInput, match="status"):
+        await scene.store.count_entities(scene.org_id, [EntityFilter(pipeline=PIPELINE, status="a\0")])
+
+
 async def test_a_cursor_of_another_list_is_refused(scene: Scene) -> None:
     for cursor in ("zz", "1.2", "f" * 32):
         with pytest.raises(InvalidInput, match="cursor"):
@@ -295,6 +326,35 @@ async def test_an_entity_that_changed_meanwhile_is_not_deleted_over_somebodys_he
     assert await scene.store.put_entity(replace(kept, status="extracting"), 1)
     assert not await scene.store.delete_entity(kept, a_line(scene))
     assert (await scene.store.list_audit(scene.org_id)).items == ()
+
+
+async def test_with_an_entity_goes_what_its_arrival_gave_and_only_with_it(scene: Scene) -> None:
+    (arrival,) = await scene.accept()
+    event_id = arrival.event.event_id
+    (kept,) = await keep(scene, an_entity(scene.org_id))
+    assert await scene.store.put_entity(replace(kept, status="extracting"), 1)
+    assert await scene.store.delete_entity(kept, a_line(scene), event_id) is None
+    assert (await scene.store.event(scene.org_id, event_id)).event == arrival.event, "nothing was deleted"
+    present = await scene.store.entity(scene.org_id, PIPELINE, "p1")
+    claim = await scene.claim_one()
+    with pytest.raises(Conflict, match="in progress"):
+        await scene.store.delete_entity(present, a_line(scene), event_id)
+    assert await scene.store.entity(scene.org_id, PIPELINE, "p1") == present, "neither goes without the other"
+    await scene.deliver(claim)
+    for _ in range(2):
+        assert await scene.store.delete_entity(present, a_line(scene), event_id) == Moved()
+        with pytest.raises(NotFound):
+            await scene.store.event(scene.org_id, event_id)
+        (present,) = await keep(scene, an_entity(scene.org_id))  # the next time its event is gone already
+    lines = (await scene.store.list_audit(scene.org_id)).items
+    assert sorted(line.action for line in lines) == ["entity.delete", "entity.delete", "event.delete"]
+
+
+async def test_a_deleted_arrival_that_still_waited_is_told_as_cancelled(scene: Scene) -> None:
+    (arrival,) = await scene.accept()
+    (kept,) = await keep(scene, an_entity(scene.org_id))
+    moved = await scene.store.delete_entity(kept, a_line(scene), arrival.event.event_id)
+    assert moved is not None and [one.new_state for one in moved.moves] == [DeliveryState.CANCELLED]
 
 
 async def test_what_was_computed_from_a_deleted_entity_is_not_written_over_a_later_one_of_its_name(

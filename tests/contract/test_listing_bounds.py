@@ -41,6 +41,8 @@ async def test_a_rare_match_is_found_after_pages_without_any(sql_scene: Scene) -
     rare = EventFilter(event_type=RARE)
     assert [len(page) for page in await pages_of(store.list_events, scene.org_id, rare, limit=50)] == [0, 1]
     assert len(await all_of(store.list_events, scene.org_id, EventFilter(event_type=COMMON), limit=500)) == 2_500
+    assert await store.count_events(scene.org_id, EventFilter(event_type=COMMON), 2_501) == Count(2_500, exact=True)
+    assert not (await store.count_events(scene.org_id, EventFilter(event_type=COMMON), 2_400)).exact
 
     await claim_many(scene, die=False)
     queue = Queue(event_type=RARE)
@@ -51,12 +53,14 @@ async def test_a_rare_match_is_found_after_pages_without_any(sql_scene: Scene) -
     assert await store.count_retry_queue(scene.org_id, queue, 2_000) == Count(1, exact=False)
     assert await store.count_retry_queue(scene.org_id, Queue(), 2_501) == Count(2_501, exact=True)
     assert await store.count_retry_queue(scene.org_id, Queue(), 2_500) == Count(2_500, exact=False)
+    assert await store.retry_queue_by_endpoint(scene.org_id, Queue(), 2_000) == {scene.endpoint.endpoint_id: 2_000}
 
     scene.wait(SECOND)
     await claim_many(scene, die=True)
     letters = Letters(event_type=RARE)
     assert [len(page) for page in await pages_of(store.dead_letters, scene.org_id, letters, limit=50)] == [0, 1]
     assert not (await store.count_dead_letters(scene.org_id, letters, 2_000)).exact
+    assert await store.dead_letters_by_endpoint(scene.org_id, Letters(), 2_000) == {scene.endpoint.endpoint_id: 2_000}
     (group,) = await all_of(store.cause_groups, scene.org_id, Letters(), limit=50)
     assert group.count == Count(2_501, exact=True)
 

@@ -5,10 +5,11 @@ Each test goes through every combination of a filter's values, and compares with
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Iterator
 from itertools import product
 from typing import Any
-from uuid import UUID
+from uuid import UUID, uuid4
 
 import pytest
 
@@ -42,6 +43,10 @@ def is_within(span: tuple[int | None, int | None], instant: int) -> bool:
     return (begin is None or instant >= begin) and (end is None or instant < end)
 
 
+def by_endpoint(deliveries: list[Delivery]) -> dict[UUID, int]:
+    return Counter(one.endpoint_id for one in deliveries)
+
+
 # -- events ------------------------------------------------------------------------------------------------
 
 
@@ -63,6 +68,7 @@ async def test_events_are_listed_by_status_type_and_time_in_both_directions(shel
         ]
         found = await all_of(shelf.store.list_events, shelf.org_id, wanted, limit=LIMIT)
         assert found == (expected if oldest_first else expected[::-1]), wanted
+        assert await shelf.store.count_events(shelf.org_id, wanted) == Count(len(expected), exact=True), wanted
 
 
 @pytest.mark.parametrize("status", [EventStatus.RECEIVED, EventStatus.FAILED])
@@ -103,6 +109,7 @@ async def test_the_retry_queue_is_listed_and_counted_by_state_type_endpoint_and_
         found = await all_of(shelf.store.retry_queue, shelf.org_id, wanted, limit=LIMIT)
         assert found == expected, wanted
         assert await shelf.store.count_retry_queue(shelf.org_id, wanted) == Count(len(expected), exact=True), wanted
+        assert await shelf.store.retry_queue_by_endpoint(shelf.org_id, wanted) == by_endpoint(expected), wanted
 
 
 # -- dead letters ------------------------------------------------------------------------------------------
@@ -151,6 +158,7 @@ async def test_dead_letters_are_listed_and_counted_by_age_type_endpoint_cause_an
         found = await all_of(shelf.store.dead_letters, shelf.org_id, wanted, limit=LIMIT)
         assert found == expected, wanted
         assert await shelf.store.count_dead_letters(shelf.org_id, wanted) == Count(len(expected), exact=True), wanted
+        assert await shelf.store.dead_letters_by_endpoint(shelf.org_id, wanted) == by_endpoint(expected), wanted
 
 
 async def test_causes_are_grouped_with_their_counts_times_and_newest_letter(shelf: Shelf) -> None:
@@ -205,3 +213,11 @@ async def test_the_audit_is_listed_by_actor_and_action(shelf: Shelf) -> None:
         expected = [line for line in lines if actor in (None, line.actor) and action in (None, line.action)]
         found = await all_of(shelf.store.list_audit, shelf.org_id, actor, action, limit=2)
         assert found == expected
+
+
+async def test_the_audit_is_listed_by_what_it_is_about(shelf: Shelf) -> None:
+    lines = await all_of(shelf.store.list_audit, shelf.org_id, None, None, limit=2)
+    named = list(dict.fromkeys(UUID(line.subjects[0]) for line in lines))
+    for about in (named[:1], named[:3], [uuid4()], [uuid4(), *named[1:2]]):
+        expected = [line for line in lines if not {str(one) for one in about}.isdisjoint(line.subjects)]
+        assert (await shelf.store.list_audit(shelf.org_id, limit=1_000, about=about)).items == tuple(expected)

@@ -171,7 +171,9 @@ class KeepsCountingWhatWasDeleted(MemoryStore):
 
 
 class LosesFoldedTicks(MemoryStore):
-    async def fold(self, now: Instant, limit: int, *, minutes_before: Instant = 0, hours_before: Instant = 0) -> int:
+    async def fold(
+        self, now: Instant, limit: int | None = None, *, minutes_before: Instant = 0, hours_before: Instant = 0
+    ) -> int:
         moved = await super().fold(now, limit, minutes_before=minutes_before, hours_before=hours_before)
         self._tables.ticks._rollups.clear()
         return moved

@@ -163,6 +163,17 @@ async def test_a_key_of_another_organization_cannot_be_revoked(scene: Scene) -> 
     assert await scene.store.find_key(key.digest) == key
 
 
+async def test_a_change_of_an_organization_is_kept_with_the_line_about_it_or_not_at_all(scene: Scene) -> None:
+    line = AuditLine(
+        at=scene.now, org_id=scene.org_id, actor="ops", action="slo.change", subjects=("x",), result="done"
+    )
+    await scene.store.put_org(replace(scene.org, name="renamed"), line)
+    with pytest.raises(NotFound):
+        await scene.store.put_org(replace(scene.org, name="again"), replace(line, org_id=new_id()))
+    assert [one.name for one in await scene.store.orgs()] == ["renamed"]
+    assert (await scene.store.list_audit(scene.org_id)).items == (line,)
+
+
 @pytest.mark.parametrize("role", sorted(set(Role) - {Role.ADMIN}))
 async def test_keys_of_other_roles_can_all_be_revoked(scene: Scene, role: Role) -> None:
     for key in await kept_keys(scene, a_key(scene, role=role), a_key(scene, role=role)):

@@ -14,7 +14,7 @@ from doorstep.model.circuit import Circuit, CircuitState
 from doorstep.model.delivery import DeliveryState
 from doorstep.model.endpoint import EndpointState
 from doorstep.model.outcome import Code
-from doorstep.model.rollup import HOUR, MINUTE, Figures, Span
+from doorstep.model.rollup import HOUR, MINUTE, Figures, Point, Span, trend_of
 from doorstep.model.settlement import Settlement
 from doorstep.stores.store import Store
 from tests.builders import NOW, a_submission, an_endpoint, an_org, new_id, refusal
@@ -48,6 +48,23 @@ async def check_recount(scene: Scene) -> None:
 
 
 # -- what counts as what -----------------------------------------------------------------------------------
+
+
+async def test_organizations_that_deliveries_died_in_are_known_by_the_hour_folded_or_not(scene: Scene) -> None:
+    healthy = an_org()
+    await scene.store.put_org(healthy)
+    await scene.accept(2)
+    first, second = await scene.claim()
+    await scene.deliver(first)
+    hour = Span.HOUR.start(scene.now)
+    assert await scene.store.dying_orgs(hour) == [], "what was delivered did not die"
+    await scene.kill(second)
+    for _ in range(2):
+        assert await scene.store.dying_orgs(hour) == [scene.org_id]
+        assert await scene.store.dying_orgs(hour - 5 * HOUR) == [scene.org_id]
+        assert await scene.store.dying_orgs(hour + HOUR) == []
+        while await scene.store.fold(scene.now + MINUTE):
+            pass
 
 
 async def test_an_empty_store_has_counted_nothing(store: Store) -> None:
@@ -96,7 +113,7 @@ async def test_a_delivered_one_counts_with_its_time_and_its_retries(scene: Scene
     scene.wait(SOON)
     await scene.deliver(await scene.claim_one())
     assert await own(scene) == {
-        "deliveries": 1, "retried": 1, "succeeded": 1, "retries_1": 1, "ttd_12": 1, "ttd_us": SOON,
+        "deliveries": 1, "retried": 1, "succeeded": 1, "retries_1": 1, "ttd_12": 1, "ttd_ms": SOON // MILLISECOND,
     }  # fmt: skip
     figures = await scene.store.totals(scene.org_id)
     assert (figures.delivered, figures.now_delivered, figures.now_queued, figures.attempts) == (1, 1, 0, 2)
@@ -113,11 +130,42 @@ async def test_times_to_delivery_fall_into_the_bucket_whose_bound_they_do_not_ex
     await check_recount(scene)
 
 
+async def test_the_time_to_delivery_of_what_was_sent_for_later_begins_then(scene: Scene) -> None:
+    later = NOW + DAY
+    await scene.accept(deliver_at=later, due_at=later)
+    scene.now = later + 7 * MILLISECOND
+    await scene.deliver(await scene.claim_one())
+    figures = await scene.store.totals(scene.org_id)
+    assert (figures.ttd_1, figures.ttd_ms) == (1, 7)
+    await check_recount(scene)
+
+
 async def test_a_time_to_delivery_is_never_negative(scene: Scene) -> None:
     await scene.accept(created_at=NOW + SECOND)
     await scene.deliver(await scene.claim_one())
     figures = await scene.store.totals(scene.org_id)
-    assert (figures.ttd_0, figures.ttd_us) == (1, 0)
+    assert (figures.ttd_0, figures.ttd_ms) == (1, 0)
+
+
+async def test_what_an_operator_called_off_did_not_fail(scene: Scene) -> None:
+    cancelled, _ = await scene.accept(2)
+    (delivery,) = await scene.store.deliveries(scene.org_id, cancelled.event.event_id)
+    await scene.act(ActKind.CANCEL, delivery.delivery_id)
+    await check_recount(scene)
+    (gone,) = await scene.accept()
+    await scene.store.delete_event(scene.org_id, gone.event.event_id, "ops", scene.now)
+    figures = await scene.store.totals(scene.org_id)
+    assert (figures.failed, figures.dead, figures.now_failed) == (0, 0, 1)
+
+
+async def test_what_was_called_off_beside_a_dead_letter_leaves_a_failed_event(scene: Scene) -> None:
+    other = await scene.add_endpoint()
+    (submission,) = await scene.accept(1, [scene.endpoint, other])
+    await scene.kill(await scene.claim_one())
+    waiting = [one.delivery_id for one in await scene.store.deliveries(scene.org_id, submission.event.event_id)][1]
+    await scene.act(ActKind.CANCEL, waiting)
+    assert (await scene.store.totals(scene.org_id)).failed == 1
+    await check_recount(scene)
 
 
 async def test_a_death_by_a_try_is_a_dead_letter_and_a_failed_event(scene: Scene) -> None:
@@ -242,7 +290,7 @@ async def test_a_deleted_event_leaves_once(scene: Scene) -> None:
     scene.wait(WEEK)
     await scene.store.clean(scene.now, scene.now, 10)
     figures = await total(scene)
-    assert (figures["created"], figures["failed"]) == (2, 2)
+    assert (figures["created"], figures["failed"]) == (2, 1)
     assert not [name for name in figures if name.startswith("now_")]
 
 
@@ -369,6 +417,8 @@ async def test_organizations_see_only_their_own(scene: Scene) -> None:
         assert (await scene.store.totals()).created == 3
         mine = await scene.store.levels(scene.org_id, [theirs.endpoint_id])
         assert mine == {theirs.endpoint_id: Figures()}, "somebody else's is as good as unknown"
+        anywhere = await scene.store.levels(None, [scene.endpoint.endpoint_id, theirs.endpoint_id, stranger.org_id])
+        assert [one.deliveries for one in anywhere.values()] == [2, 1, 0], "the engine asks for all together"
         assert await scene.store.series(scene.org_id, theirs.endpoint_id, Span.MINUTE, 0, NOW + DAY) == []
         await scene.store.fold(scene.now + MINUTE, 100)
 
@@ -396,6 +446,29 @@ async def test_sums_are_over_whole_minutes_or_whole_hours(
     endpoint_id = scene.endpoint.endpoint_id
     sums = await scene.store.figures(scene.org_id, [endpoint_id], FIRST_MINUTE + since, FIRST_MINUTE + until)
     assert sums[endpoint_id].succeeded == delivered
+
+
+@pytest.mark.parametrize("folded", [False, True])
+async def test_trends_are_the_series_of_each_endpoint(scene: Scene, folded: bool) -> None:
+    await _some_life(scene)
+    other = await scene.add_endpoint()
+    await scene.accept(3, [other])
+    if folded:
+        await scene.store.fold(NOW + DAY, 100)
+    unknown, ids = new_id(), [scene.endpoint.endpoint_id, other.endpoint_id]
+    for asked in (
+        (Span.MINUTE, 0, NOW + DAY),
+        (Span.HOUR, 0, NOW + DAY),
+        (Span.MINUTE, FIRST_MINUTE + MINUTE, NOW + DAY),
+    ):
+        series = {one: await scene.store.series(scene.org_id, one, *asked) for one in ids}
+        expected = {
+            one: [Point(point.at, trend_of(point.figures)) for point in points] for one, points in series.items()
+        }
+        assert await scene.store.trends(scene.org_id, [*ids, unknown], *asked) == expected | {unknown: []}
+    assert expected[ids[0]], "the series are not empty"
+    assert await scene.store.trends(scene.org_id, [], *asked) == {}
+    assert await scene.store.trends(unknown, ids, *asked) == {one: [] for one in ids}, "they are somebody else's"
 
 
 async def test_unknown_endpoints_and_organizations_have_zeros(scene: Scene) -> None:

@@ -2,8 +2,12 @@
 
 from __future__ import annotations
 
+from msgspec.structs import replace
+
 from doorstep.clock import SECOND
+from doorstep.model.channel import OPERATIONS_ORG
 from doorstep.model.circuit import Circuit, CircuitState
+from doorstep.model.endpoint import EndpointState
 from doorstep.stores.bounds import WAITING_EXAMINED_MAX
 from tests.builders import an_endpoint, an_org, new_id
 from tests.contract.scene import Scene
@@ -32,6 +36,40 @@ async def test_the_oldest_open_delivery_tells_since_when_an_endpoint_waits(scene
     assert await scene.store.waiting_since(org_id, [endpoint_id]) == {endpoint_id: first + 10 * SECOND}
 
 
+async def test_what_was_sent_for_later_waits_since_then_and_a_time_before_the_acceptance_means_that(
+    scene: Scene,
+) -> None:
+    endpoint_id, org_id, now = scene.endpoint.endpoint_id, scene.org.org_id, scene.now
+    await scene.accept(created_at=now, deliver_at=now + 9 * SECOND, due_at=now + 9 * SECOND)
+    assert await scene.store.waiting_since(org_id, [endpoint_id]) == {endpoint_id: now + 9 * SECOND}
+    await scene.accept(created_at=now + SECOND, deliver_at=now - SECOND)
+    assert await scene.store.waiting_since(org_id, [endpoint_id]) == {endpoint_id: now + SECOND}
+
+
+async def test_the_busiest_endpoints_are_those_with_the_most_deliveries_folded_or_not(scene: Scene) -> None:
+    quiet, busy, gone, idle = [await scene.add_endpoint() for _ in range(4)]
+    await scene.accept(2, [busy, gone])
+    await scene.store.fold(scene.now + 60 * SECOND, 100)
+    await scene.accept(1, [busy, scene.endpoint, quiet, gone])
+    await scene.accept(1, [scene.endpoint])
+    await scene.store.put_endpoint(replace(gone, state=EndpointState.DELETED), gone.version)
+    found = [busy.endpoint_id, scene.endpoint.endpoint_id, quiet.endpoint_id]
+    assert await scene.store.busiest(10) == found, f"{idle.name} has had none"
+    assert await scene.store.busiest(2) == found[:2]
+
+
+async def test_channels_are_not_among_the_busiest_endpoints(scene: Scene) -> None:
+    reserved = Scene(scene.store)
+    reserved.org = an_org(org_id=OPERATIONS_ORG)
+    reserved.endpoint = an_endpoint(OPERATIONS_ORG)
+    await reserved.prepare()
+    await reserved.accept(3)
+    await scene.accept()
+    for _ in range(2):
+        assert await scene.store.busiest(1) == [scene.endpoint.endpoint_id]
+        await scene.store.fold(scene.now + 60 * SECOND, 100)
+
+
 async def test_another_organization_learns_nothing_of_either(scene: Scene) -> None:
     stranger = an_org()
     await scene.store.put_org(stranger)
@@ -39,6 +77,9 @@ async def test_another_organization_learns_nothing_of_either(scene: Scene) -> No
     await scene.store.put_circuit(Circuit(endpoint_id=scene.endpoint.endpoint_id, failures=1), 0)
     ids = [scene.endpoint.endpoint_id]
     assert await scene.store.circuits(stranger.org_id, ids) == {}
+    assert await scene.store.circuits(None, ids) == {ids[0]: await scene.store.circuit(ids[0])}, (
+        "the engine asks for all"
+    )
     assert await scene.store.waiting_since(stranger.org_id, ids) == {}
 
 

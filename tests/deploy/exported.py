@@ -61,10 +61,18 @@ def complaints(expression: str) -> Iterator[str]:
         own = selector.name in OF_PROMETHEUS or selector.name.startswith("doorstep_process_")
         if not own and not any(_is_maximum(node) for node in around):
             yield f"{selector.name} is not taken as a maximum over the processes"
+        if not own and not _of_one_job(selector, around):
+            yield f"{selector.name} is a maximum over several installations"
 
 
 def _by(node: Any) -> list[str]:
     return list(node.modifier.labels) if node.modifier is not None else []
+
+
+def _of_one_job(selector: Any, around: tuple[Any, ...]) -> bool:
+    """The job is named, or kept apart by every aggregation."""
+    named = any(one.name == "job" and one.op == promql.MatchOp.Equal for one in selector.matchers.matchers)
+    return named or all("job" in _by(node) for node in around if isinstance(node, promql.AggregateExpr))
 
 
 def _is_maximum(node: Any) -> bool:

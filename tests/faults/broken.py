@@ -133,6 +133,19 @@ def tell_apart() -> None:
     _put(SqliteStore, "tell", careless)
 
 
+def tell_before() -> None:
+    """What incidents mean is written first, and they are removed a moment later."""
+    tell = SqliteStore.tell
+
+    async def careless(store: SqliteStore, telling: Telling) -> bool:
+        if not await tell(store, msgspec.structs.replace(telling, incident_keys=())):
+            return False
+        await asyncio.sleep(ACT_SECONDS)
+        return await tell(store, Telling(org_id=telling.org_id, incident_keys=telling.incident_keys))
+
+    _put(SqliteStore, "tell", careless)
+
+
 def forget_the_order() -> None:
     """Nobody waits for those that were accepted before it."""
     _put(accepting, "BLOCK", "SELECT ?")
@@ -159,6 +172,7 @@ BREAKS: dict[str, Callable[[], None]] = {
     "progress-apart-from-act": progress_apart_from_act,
     "count-apart": count_apart,
     "tell-apart": tell_apart,
+    "tell-before": tell_before,
     "forget-the-order": forget_the_order,
     "commit-without-sync": commit_without_sync,
 }

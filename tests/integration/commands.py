@@ -41,6 +41,18 @@ def doorstep(
     environment: Mapping[str, str] | None = None,
     stdin: bytes = b"",
 ) -> Ended:
+    ended = ran(*arguments, folder=folder, environment=environment, stdin=stdin)
+    assert "Traceback" not in ended.out + ended.err, ended
+    return ended
+
+
+def ran(
+    *arguments: str,
+    folder: Path | None = None,
+    environment: Mapping[str, str] | None = None,
+    stdin: bytes = b"",
+) -> Ended:
+    """The same for who looks at whatever it said."""
     done = subprocess.run(
         [sys.executable, "-m", "doorstep", *arguments],
         cwd=folder,
@@ -50,9 +62,7 @@ def doorstep(
         timeout=3 * PATIENCE_SECONDS,
         check=False,
     )
-    ended = Ended(done.returncode, done.stdout.decode(), done.stderr.decode())
-    assert "Traceback" not in ended.out + ended.err, ended
-    return ended
+    return Ended(done.returncode, done.stdout.decode(), done.stderr.decode())
 
 
 class Remote:

@@ -11,7 +11,8 @@ from typing import Any
 import pytest
 from jsonschema import Draft202012Validator
 
-from doorstep.api.access import ALLOWED, ROUTES
+from doorstep.api.access import ROUTES
+from doorstep.model.permission import ALLOWED
 from tests.integration.program import Program, serving, wait_for
 from tests.integration.receiver import Receiver
 from tests.integration.test_api import create_endpoint, new_type, wait_for_status

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
+from datetime import datetime, timedelta
 
 import pytest
 
@@ -56,12 +57,26 @@ def test_a_silence_begins_and_ends(remote: Remote) -> None:
     assert "There are none" in remote("silences", "list").err
 
 
+def test_a_silence_begins_later_if_it_is_told_to(remote: Remote) -> None:
+    made = remote.json("silences", "create", "--from", "1h", "--until", "2h")
+    lasts = datetime.fromisoformat(made["until_at"]) - datetime.fromisoformat(made["from_at"])
+    assert timedelta(minutes=59) < lasts < timedelta(minutes=61)
+    assert remote("silences", "end", made["silence_id"]).code == 0
+
+
 def test_a_channel_is_made_tested_and_deleted(remote: Remote, receiver: Receiver) -> None:
     assert "nobody is told of alerts" in remote("channels", "list").err
-    made = remote.json("channels", "create", "ops", "--kind", "webhook", "--to", receiver.url, "--rule", "dead_letter")
+    only = ("--rule", "dead_letter", "--endpoint", "shop")
+    made = remote.json("channels", "create", "ops", "--kind", "webhook", "--to", receiver.url, *only)
     assert made["secret"].startswith("whsec_")
+    assert made["endpoint_ids"] == [remote.json("endpoints", "list")["endpoints"][0]["endpoint_id"]]
     assert remote("channels", "test", made["channel_id"]).code == 0
     wait_for(lambda: remote.json("channels", "list")["channels"][0]["last_error"])
+    again = remote("channels", "test", made["channel_id"])
+    assert (again.code != 0, "once in 5 seconds" in again.err) == (True, True)
+    shown = remote("channels", "show", made["channel_id"]).out
+    assert "INVALID_FORMAT" in shown and "failed" in shown
+    assert "active" in remote("channels", "resume", made["channel_id"]).out
     assert remote("channels", "delete", made["channel_id"], "--yes").code == 0
     assert remote.json("channels", "list")["channels"] == []
 

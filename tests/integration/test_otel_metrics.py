@@ -51,6 +51,9 @@ def test_a_collector_gets_the_figures_that_metrics_shows(tmp_path: Path) -> None
             wait_for(lambda: delivered(collector) == 1, said(program))
             told = received(collector)[-1]
         assert told.keys() >= {one.name.removesuffix("_total") for one in MEASURES}
+        assert {one.unit for one in told.values() if one.unit != "s" and not one.unit.startswith("{")} == set(), (
+            "a bare 1 is a ratio to a collector, which adds that to the name"
+        )
         created = told["doorstep_events_created"].sum
         assert created.is_monotonic and created.aggregation_temporality == 2, "cumulative"
         times = told["doorstep_time_to_delivery_seconds"].histogram.data_points[0]

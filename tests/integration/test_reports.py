@@ -114,6 +114,7 @@ def test_an_endpoint_is_judged_by_its_own_target_and_the_others_by_the_default(p
         with pytest.raises(Invalid, match="success"):
             client.slo.set_default(success=1.0)
         assert client.slo.default().p95_seconds == 30
+        assert client.slo.set_default(oldest_seconds=120).oldest_seconds == 120
 
 
 def test_a_terminal_shows_charts_health_and_targets(program: Program, tmp_path: Path) -> None:
@@ -124,10 +125,12 @@ def test_a_terminal_shows_charts_health_and_targets(program: Program, tmp_path: 
     assert remote("stats", "--range", "30d", "--endpoint", "bad").code == 0
     health = remote("endpoints", "health")
     assert "good" in health.out and "100 %" in health.out and "bad" in health.out
-    assert remote("endpoints", "update", "good", "--slo", "99.9%,30s").code == 0
-    assert remote.json("slo", "set-default", "99%", "5m") == {"success": 0.99, "p95_seconds": 300.0}
+    assert remote("endpoints", "update", "good", "--slo", "99.9%,30s,2h").code == 0
+    spans = {"p95_seconds": 300.0, "oldest_seconds": 600.0}
+    assert remote.json("slo", "set-default", "99%", "5m", "10m") == {"success": 0.99, **spans}
+    assert remote.json("slo", "set-default", "99%", "5m")["oldest_seconds"] == 3600.0
     targets = remote("slo", "list")
-    assert "99.9 %" in targets.out and "30 s" in targets.out
+    assert "99.9 %" in targets.out and "30 s" in targets.out and "of 2 h" in targets.out
     assert remote.json("slo", "default")["p95_seconds"] == 300.0
     assert remote("endpoints", "update", "good", "--slo", "99.9%").code == 2
     assert remote("endpoints", "update", "good", "--reset", "slo").code == 0

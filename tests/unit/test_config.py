@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from doorstep.config import Settings, setting_rows
+from doorstep.config import Settings, secrets_of, setting_rows
 from doorstep.errors import ConfigError
 from doorstep.refusals import PREFIX
 
@@ -147,6 +147,20 @@ def test_a_secret_is_not_shown_when_the_settings_are_printed() -> None:
 def test_the_password_in_a_database_url_is_not_shown(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("DOORSTEP_DATABASE_URL", "mysql://me:c4n4ry@db/doorstep")
     assert "c4n4ry" not in refusal()
+
+
+@pytest.mark.parametrize("password", ["pa/ss", "pa@ss", "pa?ss", "pa#ss", "p@a/s?s"])
+def test_no_sign_in_a_password_lets_a_part_of_it_be_shown(password: str) -> None:
+    with pytest.raises(ConfigError) as refused:
+        Settings(database_url=f"oracle://user:{password}@db/x?password={password}")
+    assert str(refused.value).partition("got ")[2].startswith("'oracle://***'")
+
+
+def test_the_log_is_kept_free_of_all_passwords_that_settings_have() -> None:
+    url = "postgresql://user:in-the-front@db/x?password=at-the-end"
+    settings = Settings(database_url=url, smtp_url="smtps://user:of-the-mail@mail.example", admin_key="an-admin-key")
+    said = "in-the-front at-the-end of-the-mail an-admin-key"
+    assert secrets_of(settings).hidden_in(said) == "*** *** *** ***"
 
 
 @pytest.mark.parametrize(("lease", "timeout"), [(10, 30), (30, 30), (30.5, 30)])

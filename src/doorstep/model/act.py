@@ -9,6 +9,9 @@ from doorstep.clock import Instant
 from doorstep.model.delivery import DEAD_STATES, DeliveryState
 from doorstep.model.noun import Noun
 
+REASON_CHARACTERS_MAX = 500
+"""Why somebody did it, for the audit."""
+
 
 class ActKind(StrEnum):
     RETRY = "retry"

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from enum import StrEnum
+from typing import Literal
 from uuid import UUID, uuid5
 
 from doorstep.clock import Instant
@@ -15,13 +16,36 @@ class Rule(StrEnum):
     DEAD_LETTER = "dead_letter"
     """A delivery failed for good. Told once for an endpoint and a cause; more of it are counted."""
     FAILURE_RATE = "failure_rate"
-    """Of the deliveries that an endpoint's tries settled lately, more than so many percent failed for good."""
+    """Of the deliveries that tries settled lately, more than so many percent failed for good: those of an endpoint, or of
+    all together that no such alert is open for."""
     DEAD_LETTERS = "dead_letters"
     """More than so many dead letters lie there now."""
     CIRCUIT_OPENED = "circuit_opened"
     ENDPOINT_DISABLED = "endpoint_disabled"
     OLDEST_DUE = "oldest_due"
     """A delivery that nothing holds has been due for more than so many seconds."""
+
+
+RuleName = Literal["dead_letter", "failure_rate", "dead_letters", "circuit_opened", "endpoint_disabled", "oldest_due"]
+"""The same for those who describe what they take: routes and commands."""
+
+
+OCCURRENCES = frozenset({Rule.DEAD_LETTER})
+"""What happens and is not afterwards: nothing recovers. An alert of it counts more of the same until its cooldown ends."""
+MEASURED = frozenset({Rule.FAILURE_RATE, Rule.DEAD_LETTERS, Rule.OLDEST_DUE})
+"""What is above a threshold or not, and has to be measured again and again while it is."""
+
+
+class Ending(StrEnum):
+    """Why an alert is over."""
+
+    RECOVERED = "recovered"
+    ELAPSED = "elapsed"
+    """The cooldown of something that just happened is over."""
+    ENDPOINT_DELETED = "endpoint_deleted"
+    ENDPOINT_PAUSED = "endpoint_paused"
+    RULE_CHANGED = "rule_changed"
+    """Its rule was turned off or reset."""
 
 
 ALERT_FIRED = "alert.fired"
@@ -100,7 +124,7 @@ class Alert(Noun, frozen=True, kw_only=True):
     rule: Rule
     opened_at: Instant
     seen_at: Instant
-    """When it was last seen to be so."""
+    """When it was last seen to be so; of what is measured and goes on, to within a minute."""
     endpoint_id: UUID | None = None
     endpoint_name: str = ""
     cause: int | None = None
@@ -116,10 +140,14 @@ class Alert(Noun, frozen=True, kw_only=True):
     event_id: UUID | None = None
     event_type: str = ""
     told: bool = False
-    """Whoever listens believes that it is on: a recovery is told only then."""
+    """Whoever listens believes that it is on: that it is over is told only then."""
     told_at: Instant | None = None
     """When it was last told that it is on."""
     ended_at: Instant | None = None
+    ended_because: Ending | None = None
+    review_at: Instant | None = None
+    """When time alone may change something: it has to be measured, or is over, or may be told, or cannot come back any
+    more. None: never."""
     acknowledged_at: Instant | None = None
     acknowledged_by: str = ""
     version: int = 0

@@ -6,7 +6,7 @@ from uuid import UUID
 
 from doorstep.clock import Instant
 from doorstep.model.noun import Noun
-from doorstep.model.outcome import Timings
+from doorstep.model.outcome import UNSEEN, Timings
 
 
 class Attempt(Noun, frozen=True, kw_only=True):
@@ -29,3 +29,8 @@ class Attempt(Noun, frozen=True, kw_only=True):
     next_retry_at: Instant | None
     late: bool
     """The lease had ended and someone else held the delivery: kept for the record, it changed nothing."""
+
+    @property
+    def was_sent(self) -> bool:
+        """Whether a request is known to have been made, or a handler called. Its row has a correlation id anyway."""
+        return b"webhook-id:" in self.request_headers or self.code not in UNSEEN

@@ -117,6 +117,11 @@ class Bulk(Noun, frozen=True, kw_only=True):
         return self.taken - self.succeeded - self.failed
 
     @property
+    def ended(self) -> int:
+        """How many of those that it was about have come to their end."""
+        return min(self.total, self.succeeded + self.failed + self.refused)
+
+    @property
     def good_causes(self) -> tuple[int, ...] | None:
         """The causes that are still to be gone through, because their canary was delivered; None without canaries."""
         if self.canaries is None:

@@ -28,6 +28,13 @@ class ChannelKind(StrEnum):
     """Whatever the library Apprise can reach; in a process of its own."""
 
 
+class ChannelTest(Noun, frozen=True):
+    """A message that somebody sent to see whether it arrives."""
+
+    message_id: UUID
+    at: Instant
+
+
 class Channel(Noun, frozen=True, kw_only=True, tag="channel", tag_field="kind"):
     channel_id: UUID
     """Also the id of its endpoint in the reserved organization."""
@@ -42,6 +49,8 @@ class Channel(Noun, frozen=True, kw_only=True, tag="channel", tag_field="kind"):
     """Only alerts about these endpoints; none named: all."""
     recoveries: bool = True
     """Tell also when it is over."""
+    tests: tuple[ChannelTest, ...] = ()
+    """The newest ones, oldest first; how many there may be counts for all processes together."""
     created_at: Instant = 0
     version: int = 0
 

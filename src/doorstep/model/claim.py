@@ -7,6 +7,7 @@ from uuid import UUID
 
 from doorstep.clock import Instant
 from doorstep.model.circuit import Circuit, CircuitState
+from doorstep.model.event import owed_since
 from doorstep.model.noun import Noun
 
 
@@ -71,3 +72,15 @@ class Claim(NamedTuple):
     """What the sender said about the event, as JSON; handlers are given it."""
     trace: str | None = None
     """The trace that the event is part of; see Event."""
+    deliver_at: Instant | None = None
+    """When its sender wanted it to be tried first, if not at once."""
+
+    @property
+    def correlation_line(self) -> str:
+        """The header that ties a try to the request that sent the event: the row of every attempt has it."""
+        return f"x-correlation-id: {self.correlation_id}"
+
+    @property
+    def owed_at(self) -> Instant:
+        """Since when its receiver has been waiting for it."""
+        return owed_since(self.accepted_at, self.deliver_at)

@@ -81,6 +81,8 @@ class Endpoint(Noun, frozen=True, kw_only=True):
     secrets: tuple[SigningSecret, ...] = ()
     state: EndpointState = EndpointState.ACTIVE
     state_reason: str = ""
+    state_since: Instant = 0
+    """When it last came into another state; 0 if it never did. Its deliveries were held before, if it is active now."""
     drain_per_second: float | None = None
     """While a backlog is drained at a given rate: that rate, until `drain_before` is reached."""
     drain_before: Instant | None = None

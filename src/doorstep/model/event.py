@@ -84,6 +84,11 @@ class EventSummary(Noun, frozen=True, kw_only=True):
     next_retry_at: Instant | None = None
 
 
+def owed_since(created_at: Instant, deliver_at: Instant | None) -> Instant:
+    """When an event is to be delivered: as soon as it is accepted, or later, if its sender said so; never before."""
+    return created_at if deliver_at is None else max(created_at, deliver_at)
+
+
 def status_of(*, open_count: int, dead_count: int, done_count: int, picked_up: bool) -> EventStatus:
     """The status that an event's deliveries add up to. Stores repeat this rule in SQL; the contract compares.
 

@@ -12,7 +12,7 @@ from doorstep.model.noun import Noun
 
 
 class IncidentKind(StrEnum):
-    """Also the types of the operational events that endpoints can subscribe to."""
+    """Most are also the types of operational events; see OPERATIONAL_KINDS."""
 
     DELIVERY_DEAD = "delivery.dead"
     CIRCUIT_OPENED = "circuit.opened"
@@ -20,6 +20,14 @@ class IncidentKind(StrEnum):
     ENDPOINT_DISABLED = "endpoint.disabled"
     ENDPOINT_ENABLED = "endpoint.enabled"
     ENDPOINT_DELETED = "endpoint.deleted"
+    ENDPOINT_PAUSED = "endpoint.paused"
+    """Only of one that was disabled: that is over, though nothing works again."""
+    RULES_CHANGED = "rules.changed"
+    """Somebody changed a rule or a silence: what is the case may mean something else now."""
+
+
+OPERATIONAL_KINDS = frozenset(IncidentKind) - {IncidentKind.ENDPOINT_PAUSED, IncidentKind.RULES_CHANGED}
+"""What endpoints can subscribe to. The others are somebody's own doing."""
 
 
 class Incident(Noun, frozen=True, kw_only=True, omit_defaults=True):
@@ -27,8 +35,9 @@ class Incident(Noun, frozen=True, kw_only=True, omit_defaults=True):
 
     kind: IncidentKind
     org_id: UUID
-    endpoint_id: UUID
     at: Instant
+    endpoint_id: UUID | None = None
+    """None where it is about the whole organization."""
     code: str = ""
     reason: str = ""
     """A sentence for people: why it died, opened or was disabled."""
@@ -52,11 +61,13 @@ def circuit_incident(old: CircuitState, new: CircuitState) -> IncidentKind | Non
 
 
 def endpoint_incident(old: EndpointState | None, new: EndpointState) -> IncidentKind | None:
-    """What a change of an endpoint means to people. A pause is somebody's own doing, and told to nobody."""
+    """What a change of an endpoint means to people. A pause is somebody's own doing: it only ends what was told."""
     if old is None or old is new:
         return None
     if new is EndpointState.DELETED:
         return IncidentKind.ENDPOINT_DELETED
     if new is EndpointState.DISABLED:
         return IncidentKind.ENDPOINT_DISABLED
-    return IncidentKind.ENDPOINT_ENABLED if old is EndpointState.DISABLED else None
+    if old is not EndpointState.DISABLED:
+        return None
+    return IncidentKind.ENDPOINT_PAUSED if new is EndpointState.PAUSED else IncidentKind.ENDPOINT_ENABLED

@@ -38,11 +38,17 @@ class Code:
     REDIRECT = "REDIRECT"
     REJECTED = "REJECTED"
     ABORTED = "ABORTED"
+    RECIPIENT_REFUSED = "RECIPIENT_REFUSED"
     EXPIRED = "EXPIRED"
     SKIPPED = "SKIPPED"
     ENDPOINT_DELETED = "ENDPOINT_DELETED"
     NO_HANDLER = "NO_HANDLER"
+    NO_PLACE = "NO_PLACE"
     UNSEALABLE = "UNSEALABLE"
+
+
+UNSEEN = frozenset({Code.WORKER_LOST, Code.EXPIRED, Code.ENDPOINT_DELETED, Code.NO_HANDLER, Code.UNSEALABLE})
+"""Of a try that came to this no request is known: none was made, or nobody is left who could tell."""
 
 
 class Timings(Noun, frozen=True):

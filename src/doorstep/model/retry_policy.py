@@ -12,5 +12,5 @@ class RetryPolicy(Noun, frozen=True):
     jitter: float = 0.1
     """Each delay is varied by up to this share, so that a recovered receiver is not stampeded."""
     deadline_seconds: float | None = None
-    """No retry starts later than this after the event was accepted."""
+    """No retry starts later than this after the event was owed: accepted, or due by its `deliver_at`."""
     name: str = ""

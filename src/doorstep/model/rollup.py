@@ -11,6 +11,7 @@ from bisect import bisect_left
 from collections.abc import Iterable
 from enum import StrEnum
 from operator import add, attrgetter
+from typing import Literal
 
 from msgspec.structs import astuple
 
@@ -59,8 +60,9 @@ class Figures(Noun, frozen=True):
     created: int = 0
     """Events that were accepted."""
     delivered: int = 0
-    """How often an event became delivered, and failed; again when an operator retried it meanwhile."""
+    """How often an event became delivered: its last delivery arrived or was resolved, or it was acknowledged."""
     failed: int = 0
+    """How often an event came to its end with a dead letter; what an operator cancelled or deleted did not fail."""
     now_received: int = 0
     """Events that exist, by their status; what was deleted or cleaned away has left."""
     now_queued: int = 0
@@ -96,7 +98,7 @@ class Figures(Noun, frozen=True):
     retries_7: int = 0
 
     ttd_0: int = 0
-    """Deliveries that were delivered, by the time since their creation: see TTD_SECONDS."""
+    """Deliveries that were delivered, by the time since they were owed (model/event.py): see TTD_SECONDS."""
     ttd_1: int = 0
     ttd_2: int = 0
     ttd_3: int = 0
@@ -117,8 +119,9 @@ class Figures(Noun, frozen=True):
     ttd_18: int = 0
     ttd_19: int = 0
     ttd_20: int = 0
-    ttd_us: int = 0
-    """The sum of those times, in microseconds."""
+    ttd_ms: int = 0
+    """The sum of those times. Not in microseconds: a million deliveries a day that each waited for a week would have
+    filled 64 bits with those in a fortnight."""
 
     @property
     def attempts(self) -> int:
@@ -148,6 +151,15 @@ TTD = tuple(f"ttd_{number}" for number in range(len(TTD_SECONDS) + 1))
 _retries, _ttd = attrgetter(*RETRIES), attrgetter(*TTD)
 
 
+RangeName = Literal["1h", "6h", "24h", "7d", "30d"]
+"""The ranges of time that can be reported, up to now."""
+
+
+TREND = ("deliveries", "succeeded", "retried", "died", "dead")
+"""The figures of a trend: what became of deliveries and attempts. With all figures, the day of 50 endpoints took 58 ms on
+SQLite, against 5."""
+
+
 class Point(Noun, frozen=True):
     """One of a series: the figures of the span that begins at `at`."""
 
@@ -158,6 +170,11 @@ class Point(Noun, frozen=True):
 def figures_of(values: Iterable[int | None]) -> Figures:
     """Figures from their values in order; nothing is 0."""
     return Figures(*[value or 0 for value in values])
+
+
+def trend_of(figures: Figures) -> Figures:
+    """Those of TREND alone."""
+    return Figures(**{name: getattr(figures, name) for name in TREND})
 
 
 def retries_figure(retry_attempts: int) -> str:

@@ -1,8 +1,13 @@
-"""A service level objective: what share of its deliveries an endpoint is to get, and how soon."""
+"""A service level objective: what share of its deliveries an endpoint is to get, how soon, and after what time at most."""
 
 from __future__ import annotations
 
 from doorstep.model.noun import Noun
+from doorstep.model.rollup import TTD_SECONDS
+
+P95_SECONDS_MAX = TTD_SECONDS[-1]
+"""A longer time could not be seen to be missed: of those beyond the last bucket nothing else is known."""
+OLDEST_SECONDS_MAX = 30 * 86_400
 
 
 class Slo(Noun, frozen=True, kw_only=True):
@@ -11,4 +16,6 @@ class Slo(Noun, frozen=True, kw_only=True):
     success: float = 0.99
     """The share of deliveries that are to arrive, rather than to end as dead letters."""
     p95_seconds: float = 60.0
-    """How soon after their acceptance 95 % of those that arrive are to have done so."""
+    """How soon 95 % of those that arrive are to have done so, from when they were owed."""
+    oldest_seconds: float = 3_600.0
+    """How long the oldest of what has not arrived yet may have been owed."""

@@ -2,37 +2,49 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable
+from collections import Counter
+from collections.abc import Iterable, Sequence
 from hashlib import blake2b
 from uuid import UUID
 
+from msgspec.structs import replace
+
 from doorstep.clock import Instant
-from doorstep.model.alert import ALERT_FIRED, ALERT_RECOVERED, Alert, AlertChange, AlertRule, Rule, Silence, Telling
-from doorstep.model.channel import OPERATIONS_ORG, Arrangement, Channel, ChannelKind
+from doorstep.model.alert import (
+    ALERT_FIRED,
+    ALERT_RECOVERED,
+    OCCURRENCES,
+    Alert,
+    AlertChange,
+    Ending,
+    Rule,
+    Telling,
+    subject_of,
+)
+from doorstep.model.channel import OPERATIONS_ORG, Channel, ChannelKind
 from doorstep.model.ids import uuid7
-from doorstep.model.incident import Incident, IncidentKind
+from doorstep.model.incident import OPERATIONAL_KINDS, Incident, IncidentKind
 from doorstep.model.outcome import Code
 from doorstep.model.posting import Posting, PostingOptions
+from doorstep.path.roster import Roster
 from doorstep.policy.alert_words import operational_payload, payload_for, words_of
-from doorstep.policy.alerting import OCCURRENCES, News, Rules, Sight, Step, after, ended, reviewed
+from doorstep.policy.alerting import News, Rules, Sight, Step, after, ended, reviewed
 
 CAUSES_MAX = 10
 """So many causes of an endpoint's dead letters are told apart; what dies of others is counted together."""
 MESSAGE = "doorstep.message"
 """The event type of what goes to channels."""
-OPERATIONAL = frozenset({*IncidentKind, ALERT_FIRED, ALERT_RECOVERED})
+OPERATIONAL = frozenset({*OPERATIONAL_KINDS, ALERT_FIRED, ALERT_RECOVERED})
 """The types of operational events. What becomes of such an event causes none itself, or they would never end."""
 
 _CONDITIONS = {
-    IncidentKind.CIRCUIT_OPENED: (Rule.CIRCUIT_OPENED, True),
-    IncidentKind.CIRCUIT_CLOSED: (Rule.CIRCUIT_OPENED, False),
-    IncidentKind.ENDPOINT_DISABLED: (Rule.ENDPOINT_DISABLED, True),
-    IncidentKind.ENDPOINT_ENABLED: (Rule.ENDPOINT_DISABLED, False),
+    IncidentKind.CIRCUIT_OPENED: (Rule.CIRCUIT_OPENED, None),
+    IncidentKind.CIRCUIT_CLOSED: (Rule.CIRCUIT_OPENED, Ending.RECOVERED),
+    IncidentKind.ENDPOINT_DISABLED: (Rule.ENDPOINT_DISABLED, None),
+    IncidentKind.ENDPOINT_ENABLED: (Rule.ENDPOINT_DISABLED, Ending.RECOVERED),
+    IncidentKind.ENDPOINT_PAUSED: (Rule.ENDPOINT_DISABLED, Ending.ENDPOINT_PAUSED),
 }
-
-Subscribers = Callable[[str, UUID | None], tuple[UUID, ...]]
-"""Which endpoints asked for operational events of a type, but for the one that it is about."""
-Names = Callable[[UUID], str]
+"""What begins with an incident, or ends with it."""
 
 
 class Book:
@@ -41,32 +53,24 @@ class Book:
     def __init__(
         self,
         org_id: UUID,
-        arranged: Iterable[Arrangement],
+        rules: Rules,
+        channels: Sequence[Channel],
         alerts: Iterable[Alert],
         now: Instant,
-        *,
-        subscribers: Subscribers,
-        names: Names,
-        new_id: Callable[[], UUID],
+        roster: Roster,
         console: str,
     ) -> None:
-        arranged = list(arranged)
         self.org_id = org_id
-        self.rules = Rules(
-            org_id,
-            (one for one in arranged if isinstance(one, AlertRule)),
-            (one for one in arranged if isinstance(one, Silence)),
-        )
-        self._channels = [one for one in arranged if isinstance(one, Channel)]
-        self._now = now
-        self._subscribers = subscribers
-        self._names = names
-        self._new_id = new_id
+        self.rules = rules
+        self.now = now
+        self._channels = channels
+        self._roster = roster
         self._console = console
         self._newest: dict[str, Alert] = {}
         for alert in sorted(alerts, key=lambda one: (one.is_open, one.opened_at)):
             self._newest[alert.subject] = alert
         self._versions = {alert.alert_id: alert.version for alert in self._newest.values()}
+        self._causes = Counter(one.endpoint_id for one in self._newest.values() if _is_open_letter(one))
         self._changed: dict[UUID, Alert] = {}
         self._postings: list[Posting] = []
         self._taken: list[int] = []
@@ -76,35 +80,49 @@ class Book:
     def take(self, incident: Incident) -> None:
         """An incident becomes an operational event, and makes or ends alerts."""
         self._taken.append(incident.key)
-        if incident.event_type not in OPERATIONAL:
+        if incident.kind in OPERATIONAL_KINDS and incident.event_type not in OPERATIONAL:
             self._post_operational(incident)
         if incident.kind is IncidentKind.DELIVERY_DEAD:
             if incident.code != Code.SKIPPED:  # whoever skipped it knows
-                self.see(self._death(incident))
+                self._see(self._death(incident))
         elif incident.kind is IncidentKind.ENDPOINT_DELETED:
-            self._end_of(incident.endpoint_id)
-        else:
-            rule, on = _CONDITIONS[incident.kind]
-            self.see(self._sight(incident, rule, on))
+            self._end_of_deleted()
+        elif incident.kind in _CONDITIONS:
+            self._turn(incident, *_CONDITIONS[incident.kind])
 
-    def see(self, sight: Sight) -> None:
-        known = self._newest.get(sight.subject)
-        if known is not None and known.is_open and known.rule in OCCURRENCES:
-            self._keep(reviewed(known, self.rules, self._now))  # its time may be over: then this is another
-        self._keep(after(self._newest.get(sight.subject), sight, self.rules, self._now, self._new_id()))
+    def see_condition(self, rule: Rule, endpoint_id: UUID, reason: str) -> None:
+        """What is the case with an endpoint now, whenever that began: to somebody who wants to know only now it is new."""
+        name = self._roster.name(endpoint_id)
+        self._see(Sight(rule=rule, on=True, endpoint_id=endpoint_id, endpoint_name=name, reason=reason))
+
+    def measure(self, rule: Rule, endpoint_id: UUID | None, on: bool, value: float) -> None:
+        """What a measure is now, and whether that is too much."""
+        name = self._roster.name(endpoint_id)
+        self._see(Sight(rule=rule, on=on, value=value, endpoint_id=endpoint_id, endpoint_name=name))
 
     def review(self) -> None:
-        """What time alone does to open alerts."""
+        """What time alone, or another rule, does to alerts."""
+        self._end_of_deleted()
         for alert in list(self._newest.values()):
-            if alert.is_open:
-                self._keep(reviewed(alert, self.rules, self._now))
-
-    def open_of(self, rule: Rule) -> dict[UUID | None, Alert]:
-        """The open alerts of a rule that measures, by their endpoint."""
-        return {one.endpoint_id: one for one in self._newest.values() if one.is_open and one.rule is rule}
+            self._keep(reviewed(alert, self.rules, self.now))
 
     def is_on(self, rule: Rule, endpoint_id: UUID | None) -> bool:
-        return endpoint_id in self.open_of(rule)
+        known = self._newest.get(subject_of(rule, endpoint_id))
+        return known is not None and known.is_open
+
+    def endpoints_with(self, rule: Rule) -> set[UUID]:
+        """Those that have an open alert of a rule that measures."""
+        found = (one.endpoint_id for one in self._newest.values() if one.is_open and one.rule is rule)
+        return {endpoint_id for endpoint_id in found if endpoint_id is not None}
+
+    def departed_with(self, rule: Rule, since: Instant) -> set[UUID]:
+        """Those whose alert of a rule ended because they were deleted, later than an instant."""
+        ended = (one for one in self._newest.values() if one.rule is rule and (one.ended_at or 0) > since)
+        found = (one.endpoint_id for one in ended if one.ended_because is Ending.ENDPOINT_DELETED)
+        return {endpoint_id for endpoint_id in found if endpoint_id is not None}
+
+    def is_deleted(self, endpoint_id: UUID | None) -> bool:
+        return endpoint_id is not None and not self._roster.is_living(endpoint_id)
 
     def telling(self) -> Telling:
         ended_first = sorted(self._changed.values(), key=lambda one: one.is_open)
@@ -118,36 +136,51 @@ class Book:
 
     # -- what becomes of it --------------------------------------------------------------------------------
 
+    def _see(self, sight: Sight) -> None:
+        """Of an endpoint that was deleted nothing begins any more but its last deaths: what ends it has been seen."""
+        if sight.on and sight.rule not in OCCURRENCES and self.is_deleted(sight.endpoint_id):
+            return
+        known = self._newest.get(sight.subject)
+        if known is not None and known.is_open and known.rule in OCCURRENCES:
+            self._keep(reviewed(known, self.rules, self.now))  # its time may be over: then this is another
+        self._keep(after(self._newest.get(sight.subject), sight, self.rules, self.now, uuid7(self.now)))
+
+    def _turn(self, incident: Incident, rule: Rule, ending: Ending | None) -> None:
+        if ending is None:
+            self._see(self._sight(incident, rule))
+            return
+        known = self._newest.get(subject_of(rule, incident.endpoint_id))
+        if known is not None and known.is_open:
+            self._keep(ended(known, ending, self.rules, self.now))
+
     def _keep(self, step: Step | None) -> None:
         if step is None:
             return
-        alert = step.alert
+        alert, before = step.alert, self._newest.get(step.alert.subject)
+        self._causes[alert.endpoint_id] += _is_open_letter(alert) - (before is not None and _is_open_letter(before))
         self._newest[alert.subject] = self._changed[alert.alert_id] = alert
         if step.news is not None:
             self._post_news(alert, step.news)
 
-    def _end_of(self, endpoint_id: UUID) -> None:
-        """An endpoint was deleted: nothing can be the matter with it any more."""
+    def _end_of_deleted(self) -> None:
+        """With an endpoint that was deleted nothing can be the matter any more."""
         for alert in list(self._newest.values()):
-            if alert.endpoint_id == endpoint_id and alert.is_open and alert.rule not in OCCURRENCES:
-                self._keep(ended(alert, self.rules, self._now))
+            if alert.is_open and alert.rule not in OCCURRENCES and self.is_deleted(alert.endpoint_id):
+                self._keep(ended(alert, Ending.ENDPOINT_DELETED, self.rules, self.now))
 
     def _death(self, incident: Incident) -> Sight:
-        sight = self._sight(incident, Rule.DEAD_LETTER, True, incident.cause)
-        return sight if self._is_told_apart(sight) else self._sight(incident, Rule.DEAD_LETTER, True)
-
-    def _is_told_apart(self, sight: Sight) -> bool:
+        sight = self._sight(incident, Rule.DEAD_LETTER, incident.cause)
         known = self._newest.get(sight.subject)
-        of_endpoint = (one for one in self._newest.values() if one.endpoint_id == sight.endpoint_id)
-        causes = sum(one.is_open and one.rule is Rule.DEAD_LETTER for one in of_endpoint)
-        return (known is not None and known.is_open) or causes < CAUSES_MAX
+        is_known = known is not None and known.is_open
+        told_apart = is_known or self._causes[incident.endpoint_id] < CAUSES_MAX
+        return sight if told_apart else replace(sight, cause=None)
 
-    def _sight(self, incident: Incident, rule: Rule, on: bool, cause: int | None = None) -> Sight:
+    def _sight(self, incident: Incident, rule: Rule, cause: int | None = None) -> Sight:
         return Sight(
             rule=rule,
-            on=on,
+            on=True,
             endpoint_id=incident.endpoint_id,
-            endpoint_name=self._names(incident.endpoint_id),
+            endpoint_name=self._roster.name(incident.endpoint_id),
             cause=cause,
             code=incident.code,
             reason=incident.reason,
@@ -178,7 +211,7 @@ class Book:
 
     def _post_to_subscribers(self, event_id: UUID, event_type: str, payload: bytes, about: UUID | None) -> None:
         """If nobody asked for it nothing is made: no inbox is littered."""
-        if wanted := self._subscribers(event_type, about):
+        if wanted := self._roster.subscribers(event_type, about):
             self._post(event_id, self.org_id, event_type, payload, wanted)
 
     def _post(
@@ -197,10 +230,14 @@ class Book:
                 org_id=org_id,
                 event_type=str(event_type),
                 payload=payload,
-                created_at=self._now,
+                created_at=self.now,
                 options=options,
             )
         )
+
+
+def _is_open_letter(alert: Alert) -> bool:
+    return alert.is_open and alert.rule is Rule.DEAD_LETTER
 
 
 def _message_id(where: UUID, alert: Alert, news: News) -> UUID:

@@ -14,9 +14,10 @@ from doorstep.model.act import AuditLine
 from doorstep.model.alert import Alert, AlertChange, AlertFilter, AlertRule, Rule, Silence, Telling, rule_id
 from doorstep.model.ids import uuid7
 from doorstep.model.listing import Page
-from doorstep.path.alarms import COOLDOWN_SECONDS_MAX, OLDEST_DUE_SECONDS_MIN, WINDOW_SECONDS_MAX
+from doorstep.path.alert_measures import OLDEST_DUE_SECONDS_MIN, WINDOW_SECONDS_MAX
 from doorstep.path.change import RACES_MAX
 from doorstep.path.channels import ARRANGEMENTS_MAX
+from doorstep.path.roster import check_living
 from doorstep.policy.alerting import BUILT_IN
 from doorstep.stores.store import Store
 from doorstep.stores.text import check_storable
@@ -27,6 +28,9 @@ _THRESHOLDS: dict[Rule, tuple[float, float]] = {
     Rule.DEAD_LETTERS: (0.0, 1e9),
     Rule.OLDEST_DUE: (OLDEST_DUE_SECONDS_MIN, 30 * 86_400.0),
 }
+_COOLDOWN_SECONDS = (60.0, 30 * 86_400.0)
+"""Without one, each dead letter would be a message of its own."""
+_WINDOW_SECONDS = (60.0, WINDOW_SECONDS_MAX)
 _ONLY_RATE = ("window_seconds", "minimum")
 
 
@@ -46,6 +50,7 @@ class AlertDesk:
 
     async def acknowledge(self, org_id: UUID, alert_id: UUID, actor: str, reason: str = "") -> Alert:
         """Somebody has seen it and sees to it; the first who says so stays. Nothing else changes."""
+        check_storable("reason", reason)
         for _ in range(RACES_MAX):
             alert = await self._store.alert(org_id, alert_id)
             if alert.acknowledged_at is not None:
@@ -72,8 +77,7 @@ class AlertDesk:
         self, org_id: UUID, rule: Rule, endpoint_id: UUID | None, changes: Mapping[str, Any], actor: str
     ) -> AlertRule:
         """Change some of its terms; the rest stays as it is, or as it is built in."""
-        if endpoint_id is not None:
-            await self._check_endpoint(org_id, endpoint_id)
+        await self._check_endpoint(org_id, endpoint_id)
         for _ in range(RACES_MAX):
             known = await self._rule(org_id, rule, endpoint_id)
             wanted = replace(known, endpoint_id=endpoint_id, **changes)
@@ -101,11 +105,9 @@ class AlertDesk:
         general = known.get(rule_id(org_id, rule, None)) or replace(BUILT_IN[rule], org_id=org_id)
         return own or replace(general, version=0)
 
-    async def _check_endpoint(self, org_id: UUID, endpoint_id: UUID) -> None:
-        try:
-            await self._store.endpoint(org_id, endpoint_id)
-        except NotFound:
-            raise InvalidInput("endpoint_id", f"there is no endpoint {endpoint_id}") from None
+    async def _check_endpoint(self, org_id: UUID, endpoint_id: UUID | None) -> None:
+        if endpoint_id is not None:
+            await check_living(self._store, org_id, [endpoint_id], "endpoint_id")
 
     # -- silences ------------------------------------------------------------------------------------------
 
@@ -129,8 +131,7 @@ class AlertDesk:
             raise InvalidInput(
                 "until_at", f"must be later than now and than from_at, and within 366 days, got {to_iso(until_at)}"
             )
-        if endpoint_id is not None:
-            await self._check_endpoint(org_id, endpoint_id)
+        await self._check_endpoint(org_id, endpoint_id)
         check_storable("reason", reason)
         silence = Silence(
             silence_id=uuid7(now),
@@ -175,9 +176,9 @@ def _check(rule: AlertRule, changes: Mapping[str, Any]) -> None:
     if given and rule.rule is not Rule.FAILURE_RATE:
         raise InvalidInput(given[0], f"is for {Rule.FAILURE_RATE} alone")
     if rule.rule is Rule.FAILURE_RATE:
-        _bounded("window_seconds", rule.window_seconds, 60.0, WINDOW_SECONDS_MAX)
+        _bounded("window_seconds", rule.window_seconds, *_WINDOW_SECONDS)
         _bounded("minimum", rule.minimum, 1, 1_000_000)
-    _bounded("cooldown_seconds", rule.cooldown_seconds, 0.0, COOLDOWN_SECONDS_MAX)
+    _bounded("cooldown_seconds", rule.cooldown_seconds, *_COOLDOWN_SECONDS)
 
 
 def _bounded(field: str, value: float, low: float, high: float) -> None:

@@ -7,7 +7,7 @@ import msgspec
 from doorstep.clock import SECOND, Instant, to_iso
 from doorstep.model.claim import Claim
 from doorstep.path.directory import Profile
-from doorstep.telemetry.tracing.context import attempt_span, context_of, outgoing
+from doorstep.telemetry.tracing.context import TraceContext, attempt_span, context_of, outgoing, passed_on
 from doorstep.telemetry.tracing.recording import Tracing
 from doorstep.wire.transport import Transmission
 
@@ -18,7 +18,7 @@ def prepare(claim: Claim, profile: Profile, now: Instant, tracing: Tracing | Non
     if profile.endpoint.url is None:
         return Transmission(claim, profile.target, told, "\n".join(told).encode(), profile.timeout_seconds)
     if profile.endpoint.envelope:
-        claim = claim._replace(payload=enveloped(claim))
+        claim = claim._replace(payload=enveloped(claim.event_type, claim.accepted_at, claim.payload))
     lines = (
         *told,
         *profile.signer.headers(str(claim.event_id), now // SECOND, claim.payload),
@@ -38,17 +38,21 @@ def _told(claim: Claim, tracing: Tracing | None) -> tuple[str, ...]:
     Where there is none, none is told: a receiver would take one that is not recorded for the order not to record its
     own part either.
     """
-    correlation = f"x-correlation-id: {claim.correlation_id}"
+    correlation = claim.correlation_line
     if claim.trace is None:
         return (correlation,)
     context = context_of(claim.trace)
-    sampled = tracing.samples(context) if tracing else context.sampled is True
-    parent = outgoing(context, attempt_span(claim.delivery_id, claim.attempt), sampled)
     state = (f"tracestate: {context.state}",) if context.state else ()
-    return correlation, f"traceparent: {parent}", *state
+    return correlation, f"traceparent: {_parent(claim, context, tracing)}", *state
 
 
-def enveloped(claim: Claim) -> bytes:
+def _parent(claim: Claim, context: TraceContext, tracing: Tracing | None) -> str:
+    if tracing and tracing.samples(context):
+        return outgoing(context, attempt_span(claim.delivery_id, claim.attempt))
+    return passed_on(context, claim.event_id)
+
+
+def enveloped(event_type: str, accepted_at: Instant, payload: bytes) -> bytes:
     """The payload's own bytes inside an envelope, which is the same for all attempts: its time is that of acceptance."""
-    head = msgspec.json.encode({"type": claim.event_type, "timestamp": to_iso(claim.accepted_at)})
-    return b'%b,"data":%b}' % (head[:-1], claim.payload)
+    head = msgspec.json.encode({"type": event_type, "timestamp": to_iso(accepted_at)})
+    return b'%b,"data":%b}' % (head[:-1], payload)

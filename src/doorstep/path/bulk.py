@@ -3,16 +3,14 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import AsyncIterator, Callable, Iterable, Sequence
-from contextlib import suppress
+from collections.abc import Callable
 from uuid import UUID
 
 from msgspec.structs import replace
 
 from doorstep.clock import Clock
-from doorstep.errors import Conflict, InvalidInput, NotFound, Overloaded
+from doorstep.errors import Conflict, InvalidInput, Overloaded
 from doorstep.model.bulk import IDS_MAX, Bulk, BulkKind, BulkState, Selection
-from doorstep.model.delivery import Delivery
 from doorstep.model.ids import uuid7
 from doorstep.model.listing import Count
 from doorstep.model.noun import Noun
@@ -27,7 +25,6 @@ _COUNTED_MAX = 100_000
 _LIVE_MAX = 100
 """Operations of one organization that go on at a time: each has its turn in every round."""
 _PREVIEWED_MAX = 10_000
-_PAGE = 200
 _RATE_MIN, _RATE_MAX = 0.01, 100_000.0
 _REPLAY_RATE = 100.0
 """A replay without a rate of its own: nobody sees when its events have arrived, so nothing else slows it down."""
@@ -52,33 +49,17 @@ class BulkDesk:
 
     async def preview(self, org_id: UUID, selection: Selection, replay_to: UUID | None = None) -> Preview:
         """Count what is selected, and tell which endpoints it is for. Nothing is changed."""
+        _check_actable(selection)
         if replay_to is not None:
             events = await self._chooser.count(org_id, selection, _PREVIEWED_MAX)
             return Preview(events, {replay_to: events.value})
         if selection.delivery_ids is not None:
-            found = [one async for one in self._named(org_id, selection.delivery_ids)]
-            return Preview(Count(len(found), exact=True), _by_endpoint(found))
+            found = await self._store.these_deliveries(org_id, selection.delivery_ids)
+            return Preview(Count(len(found), exact=True), dict(Counter(one.endpoint_id for one in found)))
         return Preview(
             await self._chooser.count(org_id, selection, _PREVIEWED_MAX),
-            _by_endpoint(await self._first(org_id, selection)),
+            await self._chooser.by_endpoint(org_id, selection, _PREVIEWED_MAX),
         )
-
-    async def _first(self, org_id: UUID, selection: Selection) -> list[Delivery]:
-        """Of a rare match only what is found among the first entries of the list: somebody waits for the answer."""
-        found: list[Delivery] = []
-        cursor: str | None = None
-        for _ in range(_PREVIEWED_MAX // _PAGE):
-            page = await self._chooser.page(org_id, selection, cursor, _PAGE)
-            found += page.items
-            if (cursor := page.next) is None:
-                break
-        return found
-
-    async def _named(self, org_id: UUID, delivery_ids: Sequence[UUID]) -> AsyncIterator[Delivery]:
-        """Those that there are: an operation refuses the others one by one, and does not fail for them."""
-        for delivery_id in dict.fromkeys(delivery_ids):
-            with suppress(NotFound):
-                yield await self._store.delivery(org_id, delivery_id)
 
     async def start(
         self,
@@ -94,6 +75,7 @@ class BulkDesk:
     ) -> Bulk:
         """Begin an operation; a service carries it out."""
         check_storable("reason", reason)
+        _check_actable(selection)
         if rate_per_second is not None and not _RATE_MIN <= rate_per_second <= _RATE_MAX:
             raise InvalidInput(
                 "rate_per_second", f"must be from {_RATE_MIN:g} to {_RATE_MAX:g}, got {rate_per_second:g}"
@@ -143,13 +125,21 @@ class BulkDesk:
         await self._check_live(org_id, besides=bulk_id)
         return await self._steer(org_id, bulk_id, actor, "resume", BulkState.RUNNING, frozenset({BulkState.PAUSED}))
 
-    async def cancel(self, org_id: UUID, bulk_id: UUID, actor: str) -> Bulk:
+    async def cancel(self, org_id: UUID, bulk_id: UUID, actor: str, reason: str = "") -> Bulk:
         """Take no more, ever. What was taken stays taken, and what comes of it is not waited for."""
+        check_storable("reason", reason)
         stoppable = frozenset({BulkState.RUNNING, BulkState.PAUSED})
-        return await self._steer(org_id, bulk_id, actor, "cancel", BulkState.CANCELLED, stoppable)
+        return await self._steer(org_id, bulk_id, actor, "cancel", BulkState.CANCELLED, stoppable, reason)
 
     async def _steer(
-        self, org_id: UUID, bulk_id: UUID, actor: str, action: str, state: BulkState, possible: frozenset[BulkState]
+        self,
+        org_id: UUID,
+        bulk_id: UUID,
+        actor: str,
+        action: str,
+        state: BulkState,
+        possible: frozenset[BulkState],
+        reason: str = "",
     ) -> Bulk:
         for _ in range(_STEER_TRIES):
             bulk = await self._store.bulk(org_id, bulk_id)
@@ -159,11 +149,19 @@ class BulkDesk:
                 raise Conflict(f"bulk operation {bulk_id} is {bulk.state} and cannot be {_DONE[action]}")
             steered = replace(bulk, state=state, note=f"{_DONE[action]} by {actor}")
             now = self._clock.now()
-            line = audit_line(bulk, now, actor, action, bulk.progress)
+            line = audit_line(bulk, now, actor, action, bulk.progress, reason)
             if step := await self._store.step_bulk(replace(steered, updated_at=now), bulk.version, line=line):
                 self._wake_runner()
                 return step.bulk
         raise Conflict(f"bulk operation {bulk_id} is being changed by others all the time; try again")
+
+
+def _check_actable(selection: Selection) -> None:
+    """Nobody who asks for what is in progress gets what waits instead."""
+    if selection.queue is not None and selection.queue.waiting is False:
+        raise InvalidInput(
+            "status", "what is in progress cannot be acted upon; choose what waits (pending), or name no status"
+        )
 
 
 def _each_once(selection: Selection) -> Selection:
@@ -173,7 +171,3 @@ def _each_once(selection: Selection) -> Selection:
     if len(chosen) > IDS_MAX:
         raise InvalidInput("delivery_ids", f"must be at most {IDS_MAX:,}, got {len(chosen):,}; use a filter for more")
     return replace(selection, delivery_ids=chosen)
-
-
-def _by_endpoint(deliveries: Iterable[Delivery]) -> dict[UUID, int]:
-    return dict(Counter(delivery.endpoint_id for delivery in deliveries))

@@ -13,9 +13,8 @@ from doorstep.model.listing import Count, EventFilter, Letters, Page, Queue
 from doorstep.path.tuning import Tuning
 from doorstep.stores.protocol.lists import ListStore
 
-_PAGE = 1_000
-_PAGES_MAX = 100
-"""Somebody waits for the count: so many pages take a second or two."""
+_EVENTS_EXAMINED = 50_000
+"""Somebody waits for the count of events, among which those that are wanted may be rare."""
 
 
 class Chooser:
@@ -38,19 +37,13 @@ class Chooser:
             return await self._store.count_retry_queue(org_id, _waiting(selection.queue), limit)
         if selection.letters is not None:
             return await self._store.count_dead_letters(org_id, self.dated(selection.letters), limit)
-        return await self._count_events(org_id, selection.events or EventFilter(), limit)
+        return await self._store.count_events(org_id, selection.events or EventFilter(), max(limit, _EVENTS_EXAMINED))
 
-    async def _count_events(self, org_id: UUID, wanted: EventFilter, limit: int) -> Count:
-        """How many events are selected, counted page by page; only a floor if that takes too many pages."""
-        cursor: str | None = None
-        found = 0
-        for _ in range(_PAGES_MAX):
-            page = await self._store.list_events(org_id, wanted, cursor, _PAGE)
-            found += len(page.items)
-            cursor = page.next
-            if cursor is None or found >= limit:
-                break
-        return Count(min(found, limit), exact=cursor is None and found <= limit)
+    async def by_endpoint(self, org_id: UUID, selection: Selection, limit: int) -> dict[UUID, int]:
+        """For which endpoints it is; of more than `limit`, of so many of them."""
+        if selection.queue is not None:
+            return await self._store.retry_queue_by_endpoint(org_id, _waiting(selection.queue), limit)
+        return await self._store.dead_letters_by_endpoint(org_id, self.dated(selection.letters), limit)
 
     def dated(self, letters: Letters | None) -> Letters:
         assert letters is not None, "a selection names deliveries, dead letters, the retry queue or events"

@@ -222,8 +222,9 @@ class BulkStepper:
         return replace(canary, succeeded=retried_well(delivery.state, delivery.attempt, canary.attempt))
 
 
-def audit_line(bulk: Bulk, at: Instant, actor: str, action: str, result: str) -> AuditLine:
-    """What is audited about an operation as a whole; each of its acts has a line of its own."""
+def audit_line(bulk: Bulk, at: Instant, actor: str, action: str, result: str, reason: str = "") -> AuditLine:
+    """What is audited about an operation as a whole; each of its acts has a line of its own. Its reason is the one that
+    it was begun with, unless this has one of its own."""
     return AuditLine(
         at=at,
         org_id=bulk.org_id,
@@ -231,7 +232,7 @@ def audit_line(bulk: Bulk, at: Instant, actor: str, action: str, result: str) ->
         action=f"bulk.{bulk.kind}.{action}",
         subjects=(str(bulk.bulk_id),),
         result=result,
-        reason=bulk.reason,
+        reason=reason or bulk.reason,
     )
 
 

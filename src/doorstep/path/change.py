@@ -49,7 +49,8 @@ async def change_endpoint(
         changed = change(endpoint)
         if changed is None:
             return None
-        changed = msgspec.structs.replace(changed, updated_at=now)
+        since = endpoint.state_since if changed.state is endpoint.state else now
+        changed = msgspec.structs.replace(changed, updated_at=now, state_since=since)
         if await store.put_endpoint(changed, endpoint.version, _line(changed, actor, action, reason)):
             return msgspec.structs.replace(changed, version=endpoint.version + 1)
     raise Conflict(f"endpoint {endpoint_id} is being changed by others all the time; try again")

@@ -15,15 +15,28 @@ from doorstep.model.noun import Noun
 from doorstep.model.retry_policy import RetryPolicy
 from doorstep.path.alert_book import MESSAGE
 from doorstep.path.enrol import EndpointForm
-from doorstep.path.messengers import APPRISE_HANDLER, EMAIL_HANDLER, TARGET
+from doorstep.path.messengers import APPRISE_HANDLER, EMAIL_HANDLER, OWNER, TARGET
 from doorstep.stores.text import check_storable
+from doorstep.wire.apprise_child import LOCAL_SCHEMES
 from doorstep.wire.apprise_process import is_installed
 
-_ADDRESS = re.compile(r"[A-Za-z0-9.!#$%&'*+/=?^_`{|}~-]{1,64}@[A-Za-z0-9-]{1,63}(\.[A-Za-z0-9-]{1,63}){0,8}")
+_ATOM = r"[A-Za-z0-9!#$%&'*+/=?^_`{|}~-]+"
+_LABEL = r"[A-Za-z0-9]([A-Za-z0-9-]{0,61}[A-Za-z0-9])?"
+_ADDRESS = re.compile(rf"(?=[^@]{{1,64}}@)(?=.{{1,254}}$){_ATOM}(\.{_ATOM})*@{_LABEL}(\.{_LABEL})*")
+"""As RFC 5321 has it, without quoted names, and without addresses instead of domains."""
+_SEVERAL = re.compile(r"\s|[,;][A-Za-z0-9]+://")
+"""Where Apprise would begin another URL."""
 _ADDRESSES_MAX = 20
 _NAME_CHARACTERS_MAX = 100
 _URL_CHARACTERS_MAX = 2_000
 _POLICY = RetryPolicy((10.0, 60.0, 300.0, 900.0, 3_600.0, 10_800.0), name="alerts")
+_PACES = {
+    ChannelKind.WEBHOOK: (8, 50.0),
+    ChannelKind.SLACK: (1, 1.0),
+    ChannelKind.EMAIL: (2, 5.0),
+    ChannelKind.APPRISE: (1, 1.0),
+}
+"""How many messages at once, and how many a second: what chats and mail servers put up with, Slack says one a second."""
 _NO_APPRISE = 'Apprise is not installed here; the operator adds it with pip install "doorstep[apprise]"'
 _NO_MAIL = "e-mail needs a mail server; the operator sets it with DOORSTEP_SMTP_URL"
 
@@ -49,15 +62,27 @@ def check(form: ChannelForm, *, has_mail: bool) -> None:
         _check_apprise(form.target)
 
 
-def endpoint_form(form: ChannelForm, timeout_seconds: float) -> EndpointForm:
-    """Where a message goes that is no HTTP is sealed with the endpoint, as its headers."""
-    common = EndpointForm(name=form.name, event_types=(MESSAGE,), policy=_POLICY, timeout_seconds=timeout_seconds)
+def endpoint_form(form: ChannelForm, owner: UUID, timeout_seconds: float) -> EndpointForm:
+    """Where a message goes that is no HTTP is sealed with the endpoint, as its headers, and whose it is."""
+    concurrency_max, rate_per_second = _PACES[form.kind]
+    common = EndpointForm(
+        name=form.name,
+        event_types=(MESSAGE,),
+        policy=_POLICY,
+        timeout_seconds=timeout_seconds,
+        concurrency_max=concurrency_max,
+        rate_per_second=rate_per_second,
+    )
     match form.kind:
         case ChannelKind.EMAIL:
-            return replace(common, handler=EMAIL_HANDLER, headers={TARGET: ",".join(_addresses(form.target))})
+            return replace(common, handler=EMAIL_HANDLER, headers=_sealed(owner, ",".join(_addresses(form.target))))
         case ChannelKind.APPRISE:
-            return replace(common, handler=APPRISE_HANDLER, headers={TARGET: form.target})
+            return replace(common, handler=APPRISE_HANDLER, headers=_sealed(owner, form.target))
     return replace(common, url=form.target)
+
+
+def _sealed(owner: UUID, target: str) -> dict[str, str]:
+    return {TARGET: target, OWNER: str(owner)}
 
 
 def shown(form: ChannelForm) -> str:
@@ -88,7 +113,14 @@ def _check_apprise(target: str) -> None:
         raise InvalidInput("kind", _NO_APPRISE)
     if "://" not in target or not target.isprintable() or not target.isascii() or len(target) > _URL_CHARACTERS_MAX:
         raise InvalidInput("target", "must be a URL that Apprise knows, such as mailtos://… or tgram://…")
+    if _SEVERAL.search(target):
+        raise InvalidInput("target", "must be one URL, without spaces; make a channel for each receiver")
+    if (scheme := target.partition("://")[0].lower()) in LOCAL_SCHEMES:
+        raise InvalidInput(
+            "target", f"must lead somewhere over the network; {scheme}:// is for the server's own machine"
+        )
 
 
 def _addresses(target: str) -> list[str]:
-    return [one.strip() for one in target.split(",") if one.strip()]
+    """Each once, or it would get the mail twice."""
+    return list(dict.fromkeys(one.strip() for one in target.split(",") if one.strip()))

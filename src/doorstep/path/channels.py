@@ -1,44 +1,47 @@
-"""Beside the path: channels are made, tested and removed. Each is an endpoint of the reserved organization."""
+"""Beside the path: channels are made, tested, resumed and removed. Each is an endpoint of the reserved organization."""
 
 from __future__ import annotations
 
-from typing import NamedTuple
+import math
+from collections.abc import Sequence
 from uuid import UUID
 
-from doorstep.clock import Clock
-from doorstep.errors import Conflict, InvalidInput, NotFound
+from msgspec.structs import replace
+
+from doorstep.clock import DAY, SECOND, Clock, Instant
+from doorstep.errors import Conflict, InvalidInput, Overloaded
 from doorstep.model.act import AuditLine
-from doorstep.model.channel import OPERATIONS_ORG, Channel
-from doorstep.model.circuit import Circuit
-from doorstep.model.delivery import Delivery
-from doorstep.model.endpoint import Endpoint
-from doorstep.model.listing import Letters
+from doorstep.model.channel import OPERATIONS_ORG, Channel, ChannelTest
+from doorstep.model.endpoint import Endpoint, EndpointState
+from doorstep.model.ids import uuid7
 from doorstep.model.org import Org
-from doorstep.model.submission import Receipt
 from doorstep.path.accept import Accepter, Draft
 from doorstep.path.alert_book import MESSAGE
+from doorstep.path.change import RACES_MAX
 from doorstep.path.channel_form import ChannelForm, check, endpoint_form, shown
+from doorstep.path.channel_views import ChannelReader
 from doorstep.path.directory import Directory
 from doorstep.path.drafting import new_correlation_id
+from doorstep.path.enrol import Terms, enrol
 from doorstep.path.messengers import TIMEOUT_SECONDS
 from doorstep.path.operate import Operator
-from doorstep.path.registrar import Registrar
+from doorstep.path.roster import check_living
 from doorstep.policy.alert_words import payload_for, words_of_test
 from doorstep.stores.store import Store
 
 ARRANGEMENTS_MAX = 1_000
 """Of one organization: rules, channels and silences together."""
-_CHANNELS_MAX = 50
-
-
-class ChannelView(NamedTuple):
-    """A channel with how it fares."""
-
-    channel: Channel
-    endpoint: Endpoint
-    circuit: Circuit
-    last_failed: Delivery | None
-    """The newest message that could not be delivered."""
+CHANNELS_MAX = 50
+"""Of one organization; a few more where several are made at the same moment."""
+_HOUR = 3_600 * SECOND
+TEST_PAUSE_SECONDS = 5
+TESTS_AN_HOUR_MAX = 20
+_TOO_MANY_TESTS = (
+    f"a channel is tested at most once in {TEST_PAUSE_SECONDS} seconds and {TESTS_AN_HOUR_MAX} times an hour; "
+    "it shows what came of the last test"
+)
+_STALE = DAY
+"""What waited longer for a channel to be resumed is not told any more: the alerts are still in their list."""
 
 
 class ChannelDesk:
@@ -47,33 +50,32 @@ class ChannelDesk:
         store: Store,
         directory: Directory,
         clock: Clock,
-        registrar: Registrar,
         operator: Operator,
         accepter: Accepter,
+        terms: Terms,
         console: str,
         *,
         has_mail: bool,
-        timeout_seconds_max: float,
     ) -> None:
         self._store = store
         self._directory = directory
         self._clock = clock
-        self._registrar = registrar
         self._operator = operator
         self._accepter = accepter
+        self._terms = terms
         self._console = console
         self._has_mail = has_mail
-        self._timeout_seconds = min(TIMEOUT_SECONDS, timeout_seconds_max)
+        self.reading = ChannelReader(store, clock)
 
-    # -- writing -------------------------------------------------------------------------------------------
+    # -- making and removing -------------------------------------------------------------------------------
 
     async def create(self, form: ChannelForm, org_id: UUID, actor: str) -> tuple[Channel, str]:
-        """A new channel, and what a webhook's receiver verifies with. Whoever dies in between leaves an endpoint that
-        nothing is sent to."""
+        """A new channel, and what a webhook's receiver verifies with."""
         check(form, has_mail=self._has_mail)
+        await check_living(self._store, org_id, form.endpoint_ids, "endpoint_ids")
         await self._check_room(org_id)
         await self._prepare_org()
-        endpoint, verifier = await self._enrol(form, actor)
+        endpoint, verifier = self._enrolled(form, org_id)
         channel = Channel(
             channel_id=endpoint.endpoint_id,
             org_id=org_id,
@@ -83,68 +85,42 @@ class ChannelDesk:
             rules=form.rules,
             endpoint_ids=form.endpoint_ids,
             recoveries=form.recoveries,
-            created_at=self._clock.now(),
-            version=1,
+            created_at=endpoint.created_at,
         )
-        await self._store.put_arrangement(channel, 0, self._line(channel, actor, "channel.create"), ARRANGEMENTS_MAX)
-        return channel, verifier
+        line = self._line(channel, actor, "channel.create")
+        created = await self._store.put_channel(channel, endpoint, line, ARRANGEMENTS_MAX)
+        assert created, "nobody else has its id"
+        await self._directory.reload()
+        return replace(channel, version=1), verifier
 
-    async def _enrol(self, form: ChannelForm, actor: str) -> tuple[Endpoint, str]:
+    def _enrolled(self, form: ChannelForm, owner: UUID) -> tuple[Endpoint, str]:
+        """To its owner, the endpoint's URL is the channel's target."""
+        now = self._clock.now()
+        described = endpoint_form(form, owner, min(TIMEOUT_SECONDS, self._terms.timeout_seconds_max))
         try:
-            return await self._registrar.create(endpoint_form(form, self._timeout_seconds), OPERATIONS_ORG, actor)
-        except InvalidInput as error:  # to its owner, the endpoint's URL is the channel's target
+            return enrol(described, self._terms, endpoint_id=uuid7(now), org_id=OPERATIONS_ORG, now=now)
+        except InvalidInput as error:
             raise InvalidInput("target" if error.field in ("url", "headers") else error.field, error.message) from None
 
     async def delete(self, org_id: UUID, channel_id: UUID, actor: str) -> None:
-        channel = await self.channel(org_id, channel_id)
-        await self._store.remove_arrangement(org_id, channel_id, self._line(channel, actor, "channel.delete"))
-        await self._operator.delete(OPERATIONS_ORG, channel_id, actor)
-
-    async def test(self, org_id: UUID, channel_id: UUID, actor: str) -> Receipt:
-        """Send a message that says it is a test; the channel shows whether it arrived."""
-        channel = await self.channel(org_id, channel_id)
-        now = self._clock.now()
-        words = words_of_test(channel.name, now, self._console)
-        draft = Draft(
-            org_id=OPERATIONS_ORG,
-            event_type=MESSAGE,
-            payload=payload_for(channel.means, words),
-            correlation_id=new_correlation_id(),
-            endpoint_ids=(channel_id,),
-        )
-        (receipt,) = await self._accepter.accept([draft])
-        await self._store.add_audit(self._line(channel, actor, "channel.test"))
-        return receipt
-
-    # -- reading -------------------------------------------------------------------------------------------
-
-    async def channels(self, org_id: UUID) -> list[ChannelView]:
-        return [await self._view(one) for one in await self._channels(org_id)]
-
-    async def view(self, org_id: UUID, channel_id: UUID) -> ChannelView:
-        return await self._view(await self.channel(org_id, channel_id))
-
-    async def channel(self, org_id: UUID, channel_id: UUID) -> Channel:
-        found = next((one for one in await self._channels(org_id) if one.channel_id == channel_id), None)
-        if found is None:
-            raise NotFound(f"no channel {channel_id}")
-        return found
-
-    async def _channels(self, org_id: UUID) -> list[Channel]:
-        return [one for one in await self._store.arrangements(org_id) if isinstance(one, Channel)]
-
-    async def _view(self, channel: Channel) -> ChannelView:
-        letters = await self._store.dead_letters(OPERATIONS_ORG, Letters(endpoint_id=channel.channel_id), None, 1)
-        return ChannelView(
-            channel,
-            await self._store.endpoint(OPERATIONS_ORG, channel.channel_id),
-            await self._store.circuit(channel.channel_id),
-            letters.items[0] if letters.items else None,
-        )
+        """Nothing is sent there any more; what still waits is dropped, by whoever would have sent it."""
+        for _ in range(RACES_MAX):
+            channel = await self.reading.channel(org_id, channel_id)
+            endpoint = await self._store.endpoint(OPERATIONS_ORG, channel_id)
+            gone = replace(
+                endpoint,
+                state=EndpointState.DELETED,
+                state_reason=f"deleted by {actor}",
+                updated_at=self._clock.now(),
+            )
+            if await self._store.remove_channel(channel, gone, self._line(channel, actor, "channel.delete")):
+                await self._directory.reload()
+                return
+        raise _busy(channel_id)
 
     async def _check_room(self, org_id: UUID) -> None:
-        if len(await self._channels(org_id)) >= _CHANNELS_MAX:
-            raise Conflict(f"an organization has at most {_CHANNELS_MAX} channels; delete some first")
+        if len(await self.reading.channels(org_id)) >= CHANNELS_MAX:
+            raise Conflict(f"an organization has at most {CHANNELS_MAX} channels; delete some first")
 
     async def _prepare_org(self) -> None:
         """The reserved organization comes to be with the first channel."""
@@ -153,6 +129,48 @@ class ChannelDesk:
         if self._directory.org(OPERATIONS_ORG) is None:
             await self._store.put_org(Org(org_id=OPERATIONS_ORG, name="doorstep", created_at=self._clock.now()))
             await self._directory.reload()
+
+    # -- testing and resuming ------------------------------------------------------------------------------
+
+    async def test(self, org_id: UUID, channel_id: UUID, actor: str) -> ChannelTest:
+        """Send a message that says it is a test; the channel shows whether it arrived. Overloaded if that is too often.
+
+        It is counted before it is sent: whoever dies in between has one test less.
+        """
+        for _ in range(RACES_MAX):
+            channel = await self.reading.channel(org_id, channel_id)
+            now = self._clock.now()
+            _check_pace(channel.tests, now)
+            test = ChannelTest(uuid7(now), now)
+            tested = replace(channel, tests=(*channel.tests, test)[-TESTS_AN_HOUR_MAX:])
+            line = self._line(channel, actor, "channel.test")
+            if await self._store.put_arrangement(tested, channel.version, line, ARRANGEMENTS_MAX):
+                await self._send(channel, test)
+                return test
+        raise _busy(channel_id)
+
+    async def _send(self, channel: Channel, test: ChannelTest) -> None:
+        words = words_of_test(channel.name, test.at, self._console)
+        draft = Draft(
+            org_id=OPERATIONS_ORG,
+            event_type=MESSAGE,
+            payload=payload_for(channel.means, words),
+            correlation_id=new_correlation_id(),
+            endpoint_ids=(channel.channel_id,),
+            event_id=test.message_id,
+        )
+        await self._accepter.accept([draft])
+
+    async def resume(self, org_id: UUID, channel_id: UUID, actor: str) -> None:
+        """Send there again, after it was disabled: what waits, but for what is stale.
+
+        It is audited before it is done, for it takes several steps: so whoever dies in between has done nothing that is
+        not in the log.
+        """
+        channel = await self.reading.channel(org_id, channel_id)
+        stale = self._clock.now() - _STALE
+        await self._store.add_audit(self._line(channel, actor, "channel.resume"))
+        await self._operator.resume(OPERATIONS_ORG, channel_id, actor, skip_older_than=stale)
 
     def _line(self, channel: Channel, actor: str, action: str) -> AuditLine:
         return AuditLine(
@@ -163,3 +181,16 @@ class ChannelDesk:
             subjects=(str(channel.channel_id),),
             result=channel.means,
         )
+
+
+def _check_pace(tests: Sequence[ChannelTest], now: Instant) -> None:
+    lately = [test.at for test in tests if test.at > now - _HOUR]
+    may_again_at = lately[-1] + TEST_PAUSE_SECONDS * SECOND if lately else now
+    if len(lately) >= TESTS_AN_HOUR_MAX:
+        may_again_at = max(may_again_at, lately[0] + _HOUR)
+    if may_again_at > now:
+        raise Overloaded(_TOO_MANY_TESTS, math.ceil((may_again_at - now) / SECOND))
+
+
+def _busy(channel_id: UUID) -> Conflict:
+    return Conflict(f"channel {channel_id} is being changed by others all the time; try again")

@@ -33,6 +33,7 @@ from doorstep.policy.classification import (
     EXPIRED_WHILE_WAITING,
     classify,
     lost_worker,
+    no_reply,
     without_try,
 )
 from doorstep.policy.retry import Random, settlement_for
@@ -121,7 +122,7 @@ class Deliverer:
         try:
             profile = self._directory.profile(claim.endpoint_id, now)
         except DoorstepError as error:  # the endpoint's secrets cannot be opened with this process's key
-            self.settler.put([self._decide(claim, _unsealed(error, now))])
+            self.settler.put([self._decide(claim, _unsealed(claim, error, now))])
             return None
         if profile is None:
             self._settle_untried(claim, Code.ENDPOINT_DELETED, DELETED_WHILE_WAITING, now)
@@ -137,7 +138,7 @@ class Deliverer:
         return None
 
     def _settle_untried(self, claim: Claim, code: str, reason: str, now: Instant) -> None:
-        self.settler.put([Settlement.dead(claim, without_try(code, reason, now))])
+        self.settler.put([Settlement.dead(claim, without_try(claim, code, reason, now))])
 
     # -- done ----------------------------------------------------------------------------------------------
 
@@ -172,7 +173,7 @@ class Deliverer:
             return [self._decide(claim, reply)]
         except Exception as error:  # noqa: BLE001  the other replies of the batch must not be lost with it
             message = f"a reply could not be judged: {said_by(error)}"
-            fields: dict[str, object] = {"delivery_id": str(claim.delivery_id)}
+            fields: dict[str, object] = {"delivery_id": claim.delivery_id, "correlation_id": claim.correlation_id}
             self._telemetry.emit(Notice(at=reply.finished_at, level="error", message=message, fields=fields))
             return []
 
@@ -213,7 +214,7 @@ class Deliverer:
         now = self._clock.now()
         for claim in claims:
             endpoint = self._directory.endpoint(claim.endpoint_id)
-            outcome = lost_worker(claim.worker, claim.claimed_at, now)
+            outcome = lost_worker(claim, now)
             settlement = endpoint and self._settlement(claim, outcome, endpoint)
             if settlement and settlement.due_at is not None:
                 self.settler.put([settlement])
@@ -229,9 +230,9 @@ async def _until(over: Callable[[], bool], seconds_max: float) -> None:
         waited += _LOOK_SECONDS
 
 
-def _unsealed(error: DoorstepError, now: Instant) -> Reply:
+def _unsealed(claim: Claim, error: DoorstepError, now: Instant) -> Reply:
     failure = Failure(Code.UNSEALABLE, "The endpoint's secrets cannot be opened on this worker.", detail=str(error))
-    return Reply(started_at=now, finished_at=now, failure=failure)
+    return no_reply(claim, now, now, failure)
 
 
 _UNKNOWN_ENDPOINT = Endpoint(endpoint_id=UUID(int=0), org_id=UUID(int=0), name="", created_at=0)

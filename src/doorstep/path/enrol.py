@@ -14,7 +14,7 @@ from doorstep.errors import InvalidInput
 from doorstep.model.endpoint import CircuitRules, Endpoint, SigningSecret
 from doorstep.model.noun import Noun
 from doorstep.model.retry_policy import RetryPolicy
-from doorstep.model.slo import Slo
+from doorstep.model.slo import OLDEST_SECONDS_MAX, P95_SECONDS_MAX, Slo
 from doorstep.path.directory import seal_headers, seal_secret, unseal_headers
 from doorstep.policy.retry import BUILT_IN, named
 from doorstep.sealing import Sealer
@@ -263,7 +263,8 @@ def _check_numbers(form: EndpointForm, timeout_seconds_max: float) -> None:
 def check_slo(slo: Slo, where: str = "") -> None:
     """Refuse a target that leaves no budget at all, or that nothing could miss."""
     _bounded(f"{where}success", slo.success, 0.5, 0.99999)
-    _bounded(f"{where}p95_seconds", slo.p95_seconds, 0.001, 259_200)
+    _bounded(f"{where}p95_seconds", slo.p95_seconds, 0.001, P95_SECONDS_MAX)
+    _bounded(f"{where}oldest_seconds", slo.oldest_seconds, 1, OLDEST_SECONDS_MAX)
 
 
 def _bounded(field: str, value: float | None, low: float, high: float) -> None:

@@ -30,11 +30,13 @@ def accepted(submissions: Sequence[Submission], receipts: Sequence[Receipt]) -> 
 
 
 def claimed(claims: Sequence[Claim]) -> Iterator[Fact]:
+    """Of claims that were taken together, and so at one moment."""
+    at = claims[0].claimed_at if claims else 0
     for claim in claims:
-        yield _transition(claim, claim.claimed_at, DeliveryState.PENDING, DeliveryState.IN_PROGRESS)
+        yield _transition(claim, at, DeliveryState.PENDING, DeliveryState.IN_PROGRESS)
         if claim.picked_up:
             yield StatusTransition(
-                at=claim.claimed_at,
+                at=at,
                 event_id=claim.event_id,
                 old_status=EventStatus.RECEIVED,
                 new_status=EventStatus.QUEUED,

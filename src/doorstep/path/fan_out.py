@@ -8,7 +8,7 @@ from uuid import UUID
 from doorstep.errors import InvalidInput
 from doorstep.model.delivery import NewDelivery
 from doorstep.model.endpoint import Endpoint
-from doorstep.model.event import Event
+from doorstep.model.event import Event, owed_since
 from doorstep.path.directory import Directory
 
 
@@ -28,7 +28,7 @@ def fan_out(
     else:
         living = [endpoint_id for endpoint_id in dict.fromkeys(only) if endpoint_id not in departed]
         endpoints = tuple(_named(endpoint_id, event.org_id, directory) for endpoint_id in living)
-    due_at = event.created_at if event.deliver_at is None else event.deliver_at
+    due_at = owed_since(event.created_at, event.deliver_at)  # a time long past would pass by all who wait
     batch_endpoint = next((endpoint for endpoint in endpoints if endpoint.batch), None)  # one status: that of the first
     owed = [
         NewDelivery(

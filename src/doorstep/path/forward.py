@@ -44,6 +44,8 @@ class Forward:
         self._telemetry = telemetry
         self._name = name
         self._held_until: Instant = 0
+        self.held_at: Instant = 0
+        """When it last had the right to forward."""
         self._batch_max = _BATCH_MAX
 
     async def __call__(self) -> int:
@@ -83,6 +85,8 @@ class Forward:
         if self._held_until - now < seconds(HOLD_SECONDS / 2):
             until = now + seconds(HOLD_SECONDS)
             self._held_until = until if await self._store.hold(Task.OUTBOX, self._name, now, until) else 0
+        if self._held_until:
+            self.held_at = now
         return bool(self._held_until)
 
     # -- accepting -----------------------------------------------------------------------------------------
@@ -130,6 +134,7 @@ class Forward:
         reason = str(error) if isinstance(error, DoorstepError) else said_by(error)
         await self._store.set_aside(posting.event_id, storable(reason), now)
         fields: dict[str, object] = {"event_id": posting.event_id, "org_id": posting.org_id, "reason": reason}
+        fields |= {"correlation_id": posting.options.correlation_id}
         message = "an event in the outbox can never be accepted and was set aside"
         self._telemetry.emit(Notice(at=now, level="error", message=message, fields=fields))
 

@@ -49,7 +49,10 @@ class Keyring:
 
     async def authenticate(self, key: str) -> ApiKey | None:
         """The key's record if it is good; None for one that is unknown, revoked or expired."""
-        digest = keys.digest(key)
+        return await self.holder(keys.digest(key))
+
+    async def holder(self, digest: bytes) -> ApiKey | None:
+        """The same by the key's hash, for those who once showed it."""
         record, until = self._known.get(digest, (None, 0))
         if until <= self._clock.now():
             found = await (self._find_stranger(digest) if record is None else self._store.find_key(digest))
@@ -122,14 +125,15 @@ class Keyring:
         self._remember(record)
         return record, key
 
-    async def revoke(self, org_id: UUID, key_id: UUID, actor: str) -> ApiKey:
+    async def revoke(self, org_id: UUID, key_id: UUID, actor: str, reason: str = "") -> ApiKey:
         """From now on it opens nothing here; on other processes within seconds. Revoking again changes nothing.
 
         Conflict for the last admin key (stores/revoking.py).
         """
+        check_storable("reason", reason)
         now = self._clock.now()
         key = named_key(key_id, await self._store.keys(org_id))
-        line = _line(key, now, actor, "key.revoke", key.prefix)
+        line = _line(key, now, actor, "key.revoke", key.prefix, reason)
         revoked = await self._store.revoke_key(org_id, key_id, now, line)
         self._remember(revoked)
         return revoked
@@ -152,8 +156,16 @@ def _keep(memory: dict[bytes, T], digest: bytes, value: T) -> None:
     memory[digest] = value
 
 
-def _line(key: ApiKey, at: Instant, actor: str, action: str, result: str) -> AuditLine:
-    return AuditLine(at=at, org_id=key.org_id, actor=actor, action=action, subjects=(str(key.key_id),), result=result)
+def _line(key: ApiKey, at: Instant, actor: str, action: str, result: str, reason: str = "") -> AuditLine:
+    return AuditLine(
+        at=at,
+        org_id=key.org_id,
+        actor=actor,
+        action=action,
+        subjects=(str(key.key_id),),
+        result=result,
+        reason=reason,
+    )
 
 
 def _org_line(org: Org, caller: ApiKey) -> AuditLine:

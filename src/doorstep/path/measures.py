@@ -10,11 +10,11 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from enum import StrEnum
 from typing import NamedTuple
 
-from doorstep.clock import SECOND
 from doorstep.model.event import EventStatus
 from doorstep.model.noun import Noun
 from doorstep.model.rollup import TTD_SECONDS, Figures
-from doorstep.path.sampling import EndpointFigures, Snapshot
+from doorstep.path.busiest import EndpointFigures
+from doorstep.path.sampling import Snapshot
 
 RETRY_BOUNDS = (0.0, 1.0, 2.0, 3.0, 4.0, 5.0, 6.0)
 
@@ -42,22 +42,23 @@ class Distribution(Noun, frozen=True):
 
 
 class Measure(NamedTuple):
-    """One metric. The name of a counter ends in `_total`."""
+    """One metric. The name of a counter ends in `_total`. Units in braces are OpenTelemetry's notes for people; a bare `1`
+    would be a ratio to it, and collectors would add that to the name."""
 
     name: str
     kind: Kind
     about: str
     read: Callable[[Snapshot], Sequence[Value] | Distribution]
     labels: tuple[str, ...] = ()
-    unit: str = "1"
+    unit: str = ""
 
 
-def _counter(name: str, figure: str, about: str) -> Measure:
-    return Measure(name, Kind.COUNTER, about, lambda seen: [Value(getattr(seen.totals, figure))])
+def _counter(name: str, figure: str, unit: str, about: str) -> Measure:
+    return Measure(name, Kind.COUNTER, about, lambda seen: [Value(getattr(seen.totals, figure))], unit=unit)
 
 
-def _gauge(name: str, figure: str, about: str) -> Measure:
-    return Measure(name, Kind.GAUGE, about, lambda seen: [Value(getattr(seen.totals, figure))])
+def _gauge(name: str, figure: str, unit: str, about: str) -> Measure:
+    return Measure(name, Kind.GAUGE, about, lambda seen: [Value(getattr(seen.totals, figure))], unit=unit)
 
 
 _OUTCOMES = {"succeeded": "succeeded", "retry": "retried", "dead": "died"}
@@ -77,7 +78,7 @@ def _circuits(seen: Snapshot) -> list[Value]:
 
 
 def _time_to_delivery(seen: Snapshot) -> Distribution:
-    return Distribution(TTD_SECONDS, seen.totals.ttd, seen.totals.ttd_us / SECOND)
+    return Distribution(TTD_SECONDS, seen.totals.ttd, seen.totals.ttd_ms / 1_000)
 
 
 def _retries(seen: Snapshot) -> Distribution:
@@ -101,13 +102,23 @@ def _endpoint_attempts(seen: Snapshot) -> list[Value]:
 _ENDPOINT = ("endpoint", "endpoint_id")
 
 MEASURES: tuple[Measure, ...] = (
-    _counter("doorstep_events_created_total", "created", "Events accepted"),
-    _counter("doorstep_events_delivered_total", "delivered", "Events whose every delivery was delivered"),
-    _counter("doorstep_events_failed_total", "failed", "Events that failed for good"),
-    Measure("doorstep_events", Kind.GAUGE, "Events that are stored, by status", _statuses, ("status",)),
-    _gauge("doorstep_events_received", "now_received", "Events that nobody has taken up yet"),
-    _gauge("doorstep_events_queued", "now_queued", "Events on their way"),
-    _gauge("doorstep_queue_depth", "now_open", "Deliveries that are waiting or in progress"),
+    _counter("doorstep_events_created_total", "created", "{event}", "Events accepted"),
+    _counter(
+        "doorstep_events_delivered_total",
+        "delivered",
+        "{event}",
+        "How often an event came to be delivered: all of it arrived or was resolved, or it was acknowledged",
+    ),
+    _counter(
+        "doorstep_events_failed_total",
+        "failed",
+        "{event}",
+        "How often an event came to its end with a dead letter; what was cancelled or deleted did not fail",
+    ),
+    Measure("doorstep_events", Kind.GAUGE, "Events that are stored, by status", _statuses, ("status",), "{event}"),
+    _gauge("doorstep_events_received", "now_received", "{event}", "Events that nobody has taken up yet"),
+    _gauge("doorstep_events_queued", "now_queued", "{event}", "Events on their way"),
+    _gauge("doorstep_queue_depth", "now_open", "{delivery}", "Deliveries that are waiting or in progress"),
     Measure(
         "doorstep_oldest_due_seconds",
         Kind.GAUGE,
@@ -120,28 +131,46 @@ MEASURES: tuple[Measure, ...] = (
         Kind.GAUGE,
         "Endpoints that have deliveries waiting",
         lambda seen: [Value(seen.waiting_endpoints)],
+        unit="{endpoint}",
     ),
-    _gauge("doorstep_dead_letters", "now_dead", "Dead letters that nobody has dealt with, archived ones not counted"),
-    _counter("doorstep_deliveries_dead_total", "dead", "Deliveries that became dead letters"),
-    Measure("doorstep_circuits", Kind.GAUGE, "Endpoints by the state of their circuit", _circuits, ("state",)),
+    _gauge(
+        "doorstep_dead_letters",
+        "now_dead",
+        "{delivery}",
+        "Dead letters that nobody has dealt with, archived ones not counted",
+    ),
+    _counter("doorstep_deliveries_dead_total", "dead", "{delivery}", "Deliveries that became dead letters"),
+    Measure(
+        "doorstep_circuits", Kind.GAUGE, "Endpoints by the state of their circuit", _circuits, ("state",), "{endpoint}"
+    ),
     Measure(
         "doorstep_attempts_total",
         Kind.COUNTER,
         "Attempts that were settled, by what they came to",
         lambda seen: _attempts(seen.totals),
         ("outcome",),
+        "{attempt}",
     ),
-    _counter("doorstep_late_settles_total", "late", "Results refused, because their lease had passed to someone else"),
-    _counter("doorstep_blocked_addresses_total", "blocked", "Attempts that the address guard refused"),
+    _counter(
+        "doorstep_late_settles_total",
+        "late",
+        "{attempt}",
+        "Results that changed nothing: their lease had ended, and their delivery was settled or claimed again",
+    ),
+    _counter("doorstep_blocked_addresses_total", "blocked", "{attempt}", "Attempts that the address guard refused"),
     Measure(
         "doorstep_time_to_delivery_seconds",
         Kind.HISTOGRAM,
-        "From the acceptance of a delivery to its success",
+        "How long it took until a delivery arrived, from its acceptance, or its `deliver_at` if that was later",
         _time_to_delivery,
         unit="s",
     ),
     Measure(
-        "doorstep_retry_attempts", Kind.HISTOGRAM, "Retries that a delivery had used when it came to its end", _retries
+        "doorstep_retry_attempts",
+        Kind.HISTOGRAM,
+        "Retries that a delivery had used when a try ended it",
+        _retries,
+        unit="{retry}",
     ),
     Measure(
         "doorstep_endpoint_attempts_total",
@@ -149,6 +178,15 @@ MEASURES: tuple[Measure, ...] = (
         "The same attempts by endpoint, for the busiest ones (`DOORSTEP_METRICS_ENDPOINTS`)",
         _endpoint_attempts,
         (*_ENDPOINT, "outcome"),
+        "{attempt}",
+    ),
+    Measure(
+        "doorstep_endpoint_deliveries_dead_total",
+        Kind.COUNTER,
+        "Deliveries that became dead letters, by endpoint",
+        _each(lambda one: one.figures.dead),
+        _ENDPOINT,
+        "{delivery}",
     ),
     Measure(
         "doorstep_endpoint_queue_depth",
@@ -156,6 +194,7 @@ MEASURES: tuple[Measure, ...] = (
         "Deliveries that are waiting or in progress, by endpoint",
         _each(lambda one: one.figures.now_open),
         _ENDPOINT,
+        "{delivery}",
     ),
     Measure(
         "doorstep_endpoint_dead_letters",
@@ -163,6 +202,7 @@ MEASURES: tuple[Measure, ...] = (
         "Dead letters by endpoint",
         _each(lambda one: one.figures.now_dead),
         _ENDPOINT,
+        "{delivery}",
     ),
     Measure(
         "doorstep_endpoint_circuit_open",
@@ -170,6 +210,7 @@ MEASURES: tuple[Measure, ...] = (
         "1 while the endpoint's circuit is not closed",
         _each(lambda one: float(one.circuit_open)),
         _ENDPOINT,
+        "{circuit}",
     ),
 )
 

@@ -5,59 +5,114 @@ Where a message goes is sealed with the channel's endpoint, as its headers; so n
 
 from __future__ import annotations
 
+import asyncio
+import time
 from collections.abc import Mapping
+from typing import NamedTuple
 
-from doorstep.errors import Permanent
+from doorstep.errors import Permanent, Transient
 from doorstep.model.channel import OPERATIONS_ORG
 from doorstep.model.outcome import Code
 from doorstep.path.directory import Directory, unseal_headers
+from doorstep.path.shared_places import SharedPlaces
 from doorstep.sealing import Sealer
+from doorstep.stores.store import Store
 from doorstep.wire.address_guard import AddressGuard
 from doorstep.wire.apprise_process import is_installed, send_by_apprise
-from doorstep.wire.mail import Mail, MailServer, send_mail
+from doorstep.wire.mail import Mail, send_mail
+from doorstep.wire.mail_session import MailServer
 from doorstep.wire.received import Handler, Received
+from doorstep.wire.recipients import Report, earlier_report
 
 EMAIL_HANDLER = "doorstep.email"
 APPRISE_HANDLER = "doorstep.apprise"
 TARGET = "target"
 """The name under which a channel's endpoint keeps where its messages go."""
+OWNER = "owner"
+"""Likewise: whose channel it is."""
 TIMEOUT_SECONDS = 20.0
-"""For one message; a process that imports Apprise takes a second of it."""
+"""For one message, where leases are long enough; a process that imports Apprise takes a second of it."""
 ORGS = frozenset({OPERATIONS_ORG})
 """The only organization whose endpoints reach these handlers."""
+_APPRISE_PROCESSES_MAX = 4
+"""At once, in one worker: each of them takes 80 MiB."""
+_APPRISE_PROCESSES_OF_ORG_MAX = 2
+_PLACE_SECONDS = 2.0
+"""For so long a message waits for one of them."""
+_CROWDED_SECONDS, _CROWDED_DOUBLINGS_MAX = 20.0, 8
+"""Who got none comes again when those that are there now are over, then after twice as long, and so on: or a crowd that
+lasts would use up its attempts."""
+_STORE_SECONDS = 5.0
+_SPARE_SECONDS = 1.0
+"""We give up before the attempt is given up: so it is known why."""
 
 
 class Messengers:
-    """What this process can send by. `server` is None where no mail server is set."""
+    """What this process can send by, from the event loop that it is made in. `server` is None where none is set."""
 
-    def __init__(self, directory: Directory, sealer: Sealer, guard: AddressGuard, server: MailServer | None) -> None:
+    def __init__(
+        self, store: Store, directory: Directory, sealer: Sealer, guard: AddressGuard, server: MailServer | None
+    ) -> None:
+        self._store = store
         self._directory = directory
         self._sealer = sealer
         self._guard = guard
         self._server = server
+        self._loop = asyncio.get_running_loop()
+        self._places = SharedPlaces(_APPRISE_PROCESSES_MAX, _APPRISE_PROCESSES_OF_ORG_MAX, _PLACE_SECONDS)
 
     @property
     def handlers(self) -> Mapping[str, Handler]:
         mail: dict[str, Handler] = {} if self._server is None else {EMAIL_HANDLER: self.email}
         return mail | ({APPRISE_HANDLER: self.apprise} if is_installed() else {})
 
-    def email(self, message: Received) -> object:
+    def email(self, message: Received) -> None:
+        """In a thread. Who has the mail from an attempt before does not get it again."""
         assert self._server is not None, "without a server it is not among the handlers"
-        said = message.json()
-        mail = Mail(
-            to=self._target(message).split(","),
-            subject=said["subject"],
-            text=said["text"],
-            mail_id=str(message.event_id),
-        )
-        refused = send_mail(self._server, self._guard, mail, TIMEOUT_SECONDS - 1)
-        return {"refused": refused} if refused else None
+        errand = self._errand(message)
+        to, said, report = errand.target.split(","), message.json(), self._earlier(message)
+        mail = Mail(to=to, subject=said["subject"], text=said["text"], mail_id=str(message.event_id))
+        if left := report.left(to):
+            report = report.then(send_mail(self._server, self._guard, mail, left, errand.seconds_left))
+        report.check()
+
+    def _earlier(self, message: Received) -> Report:
+        """From the attempt log, which the event loop reads."""
+        if message.attempt == 1:
+            return Report()
+        reading = self._store.attempts(message.org_id, message.delivery_id)
+        attempts = asyncio.run_coroutine_threadsafe(reading, self._loop).result(_STORE_SECONDS)
+        return earlier_report([attempt.response_body for attempt in attempts])
 
     async def apprise(self, message: Received) -> None:
-        await send_by_apprise(self._target(message), message.json(), self._guard, TIMEOUT_SECONDS - 1)
+        errand = self._errand(message)
+        async with self._places.place(errand.owner) as has_place:
+            if not has_place:
+                raise _crowded(message.attempt)
+            await send_by_apprise(errand.target, message.json(), self._guard, errand.seconds_left)
 
-    def _target(self, message: Received) -> str:
+    def _errand(self, message: Received) -> _Errand:
         endpoint = self._directory.endpoint(message.endpoint_id)
         if endpoint is None:
             raise Permanent(Code.ENDPOINT_DELETED, "The channel was deleted.")
-        return unseal_headers(endpoint, self._sealer)[TARGET]
+        kept, timeout_seconds = unseal_headers(endpoint, self._sealer), endpoint.timeout_seconds or TIMEOUT_SECONDS
+        ends_at = time.monotonic() + timeout_seconds - min(_SPARE_SECONDS, timeout_seconds / 2)
+        return _Errand(kept[TARGET], kept.get(OWNER, str(message.endpoint_id)), ends_at)
+
+
+class _Errand(NamedTuple):
+    """Where a message goes, whose it is, and until when."""
+
+    target: str
+    owner: str
+    ends_at: float
+
+    @property
+    def seconds_left(self) -> float:
+        return max(0.0, self.ends_at - time.monotonic())
+
+
+def _crowded(attempt: int) -> Transient:
+    again = _CROWDED_SECONDS * 2 ** min(attempt - 1, _CROWDED_DOUBLINGS_MAX)
+    words = "All places for Apprise in this worker were taken by other messages."
+    return Transient(Code.NO_PLACE, words, retry_after=again)

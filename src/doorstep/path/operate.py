@@ -8,7 +8,7 @@ from uuid import UUID
 import msgspec
 
 from doorstep.clock import Clock, Instant, seconds, to_iso
-from doorstep.errors import Conflict, InvalidInput
+from doorstep.errors import Conflict, InvalidInput, NotFound
 from doorstep.model.act import Act, ActKind, ActResult, AuditLine
 from doorstep.model.endpoint import Endpoint, EndpointState
 from doorstep.model.outcome import Code
@@ -23,6 +23,14 @@ from doorstep.stores.store import Store
 from doorstep.stores.text import check_storable
 from doorstep.telemetry.facts import Telemetry
 
+DONE = {
+    ActKind.RETRY: "retried",
+    ActKind.SKIP: "skipped",
+    ActKind.RESOLVE: "resolved",
+    ActKind.DELETE: "deleted",
+    ActKind.CANCEL: "cancelled",
+}
+"""What has become of a delivery, in a word."""
 _BURY_BATCH = 1_000
 _DRAIN_MIN, _DRAIN_MAX = 0.001, 100_000.0
 
@@ -71,6 +79,19 @@ class Operator:
         self._telemetry.emit_all(facts.moved(done, now))
         return result
 
+    async def act_on(
+        self, kind: ActKind, org_id: UUID, delivery_id: UUID, actor: str, reason: str = "", payload: bytes | None = None
+    ) -> None:
+        """Do it to one delivery, or say why not: NotFound where there is none, Conflict with the state that it is in."""
+        result = await self.act(kind, org_id, [delivery_id], actor, reason, payload)
+        if result.done:
+            return
+        state = result.refused[delivery_id]
+        if state is None:
+            raise NotFound(f"no delivery {delivery_id}")
+        how = "" if payload is None else " with another payload"
+        raise Conflict(f"delivery {delivery_id} is {state} and cannot be {DONE[kind]}{how}")
+
     async def pause(self, org_id: UUID, endpoint_id: UUID, actor: str, reason: str = "") -> Endpoint:
         """Hold an endpoint's deliveries until it is resumed."""
         check_storable("reason", reason)
@@ -112,14 +133,15 @@ class Operator:
         await self._forgive(seen)
         return await self._change(org_id, endpoint_id, resumed, actor, "endpoint.resume")
 
-    async def delete(self, org_id: UUID, endpoint_id: UUID, actor: str) -> None:
-        """Delete an endpoint; what waits for it becomes dead letters with that reason."""
+    async def delete(self, org_id: UUID, endpoint_id: UUID, actor: str, reason: str = "") -> None:
+        """Delete an endpoint; what waits for it becomes dead letters that say so. The reason is for the audit."""
+        check_storable("reason", reason)
 
         def deleted(endpoint: Endpoint) -> Endpoint:
             why = f"deleted by {actor}"
             return msgspec.structs.replace(living(endpoint), state=EndpointState.DELETED, state_reason=why)
 
-        await self._change(org_id, endpoint_id, deleted, actor, "endpoint.delete")
+        await self._change(org_id, endpoint_id, deleted, actor, "endpoint.delete", reason)
         await self._bury_all(endpoint_id, Code.ENDPOINT_DELETED, DELETED_WHILE_WAITING)
 
     async def _change(

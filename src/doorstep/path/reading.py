@@ -105,15 +105,16 @@ class Reader:
     # -- how much there is ---------------------------------------------------------------------------------
 
     async def stats(self, org_id: UUID) -> Stats:
-        """Figures that cost the same however much is stored."""
-        letters = self.dated(Letters())
+        """Figures that cost the same however much is stored. Where counting stops, the levels go on: they are exact, but
+        for what the cleaner has not archived yet."""
+        letters, levels = self.dated(Letters()), await self._store.totals(org_id)
         archived = msgspec.structs.replace(letters, archived=True)
         return Stats(
             retrying=await self._store.count_retry_queue(org_id, Queue()),
-            dead=await self._store.count_dead_letters(org_id, letters),
-            archived=await self._store.count_dead_letters(org_id, archived),
+            dead=_or_level(await self._store.count_dead_letters(org_id, letters), levels.now_dead),
+            archived=_or_level(await self._store.count_dead_letters(org_id, archived), levels.now_archived),
             inbox=await self._store.count_inbox(org_id, EventStatus.RECEIVED),
-            failed=await self._store.count_inbox(org_id, EventStatus.FAILED),
+            failed=Count(levels.now_failed, exact=True),
             oldest_due_at=(await self.backlog(org_id)).oldest_due_at,
         )
 
@@ -142,29 +143,39 @@ class Reader:
         return await self._store.list_endpoints(org_id, state, cursor, limit)
 
     async def described(self, org_id: UUID, deliveries: Sequence[Delivery]) -> list[Described]:
-        """Each with its endpoint's name and, where it is held, why; one look at each endpoint."""
-        await self._directory.refresh()
-        endpoints = {one.endpoint_id: await self._endpoint(org_id, one.endpoint_id) for one in deliveries}
+        """Each with its endpoint's name and, where it is held, why; one look at all endpoints together."""
+        endpoints = await self._endpoints(org_id, (one.endpoint_id for one in deliveries))
         waiting = {one.endpoint_id for one in deliveries if one.state is DeliveryState.PENDING}
-        circuits = {endpoint_id: await self._store.circuit(endpoint_id) for endpoint_id in waiting}
+        known = await self._store.circuits(org_id, list(waiting)) if waiting else {}
+        circuits = {one: known.get(one) or Circuit(endpoint_id=one) for one in waiting}
         return [
             Described(one, endpoints[one.endpoint_id].name, _held(one, endpoints[one.endpoint_id], circuits))
             for one in deliveries
         ]
 
     async def endpoint_names(self, org_id: UUID, endpoint_ids: Iterable[UUID]) -> dict[UUID, str]:
-        await self._directory.refresh()
-        return {endpoint_id: (await self._endpoint(org_id, endpoint_id)).name for endpoint_id in set(endpoint_ids)}
+        """Those of these that there are, deleted ones too."""
+        return {key: one.name for key, one in (await self._endpoints(org_id, endpoint_ids)).items()}
 
-    async def _endpoint(self, org_id: UUID, endpoint_id: UUID) -> Endpoint:
-        """From the picture at hand; deleted ones are not in it."""
-        return self._directory.endpoint(endpoint_id) or await self._store.endpoint(org_id, endpoint_id)
+    async def _endpoints(self, org_id: UUID, endpoint_ids: Iterable[UUID]) -> dict[UUID, Endpoint]:
+        """From the picture at hand; deleted ones are not in it, and are asked for together."""
+        await self._directory.refresh()
+        asked = {one: self._directory.endpoint(one) for one in endpoint_ids}
+        missing = [key for key, one in asked.items() if one is None]
+        others = await self._store.these_endpoints(org_id, missing) if missing else []
+        return {key: one for key, one in asked.items() if one} | {one.endpoint_id: one for one in others}
 
     async def audit(
-        self, org_id: UUID, actor: str | None, action: str | None, cursor: str | None, limit: int
+        self,
+        org_id: UUID,
+        actor: str | None,
+        action: str | None,
+        cursor: str | None,
+        limit: int,
+        about: Sequence[UUID] = (),
     ) -> Page[AuditLine]:
-        """The newest first."""
-        return await self._store.list_audit(org_id, actor, action, cursor, limit)
+        """The newest first; all of them, or those that are about one of these."""
+        return await self._store.list_audit(org_id, actor, action, cursor, limit, about)
 
 
 class Stats(NamedTuple):
@@ -194,6 +205,10 @@ class Described(NamedTuple):
     delivery: Delivery
     endpoint_name: str
     held: str | None
+
+
+def _or_level(count: Count, level: int) -> Count:
+    return count if count.exact else Count(level, exact=True)
 
 
 def _held(delivery: Delivery, endpoint: Endpoint, circuits: Mapping[UUID, Circuit]) -> str | None:

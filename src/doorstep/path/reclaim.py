@@ -33,9 +33,9 @@ async def reclaim(store: PathStore, directory: Directory, settler: Settler, cloc
 def _settlement(claim: Claim, directory: Directory, now: Instant, random: Random) -> Settlement:
     endpoint = directory.endpoint(claim.endpoint_id)
     if endpoint is None:
-        outcome = without_try(Code.ENDPOINT_DELETED, "The endpoint was deleted while this was tried.", now)
+        outcome = without_try(claim, Code.ENDPOINT_DELETED, "The endpoint was deleted while this was tried.", now)
         return Settlement.dead(claim, outcome)
-    outcome = lost_worker(claim.worker, claim.claimed_at, now)
+    outcome = lost_worker(claim, now)
     try:
         return settlement_for(claim, outcome, directory.policy(endpoint, claim.event_type), random)
     except Exception:  # noqa: BLE001  a bug of ours with one of them must not keep the others from being reclaimed

@@ -11,14 +11,13 @@ from uuid import UUID
 
 import msgspec
 
-from doorstep.clock import Clock, Instant
-from doorstep.errors import NotFound
+from doorstep.clock import SECOND, Clock, Instant
 from doorstep.model.act import AuditLine
 from doorstep.model.circuit import Circuit
 from doorstep.model.endpoint import Endpoint
 from doorstep.model.listing import Page
 from doorstep.model.org import Org
-from doorstep.model.rollup import HOUR, MINUTE, Figures
+from doorstep.model.rollup import HOUR, MINUTE, Figures, Span
 from doorstep.model.slo import Slo
 from doorstep.path.directory import Directory
 from doorstep.path.enrol import check_slo
@@ -79,37 +78,49 @@ class Reporter:
 
     async def health(self, org_id: UUID, window: Window, cursor: str | None, limit: int) -> Page[Health]:
         """The endpoints in the order of their creation, each with how it fares."""
-        page, ids = await self._endpoints(org_id, cursor, limit)
+        page = await self._store.list_endpoints(org_id, None, cursor, limit)
+        return Page(tuple(await self.health_of(org_id, window, page.items)), page.next)
+
+    async def health_of(self, org_id: UUID, window: Window, endpoints: Sequence[Endpoint]) -> list[Health]:
+        """How each of these fares."""
+        ids = [one.endpoint_id for one in endpoints]
         recent = await self._over(org_id, ids, window.step * window.steps)
         levels = await self._store.levels(org_id, ids)
         circuits = await self._store.circuits(org_id, ids)
-        waiting = await self._store.waiting_since(org_id, ids)
-        return Page(
-            tuple(
-                Health(one, recent[key], levels[key], circuits.get(key) or Circuit(endpoint_id=key), waiting.get(key))
-                for one, key in zip(page.items, ids, strict=True)
-            ),
-            page.next,
-        )
+        waiting = await self._waiting_since(org_id, ids)
+        return [
+            Health(one, recent[key], levels[key], circuits.get(key) or Circuit(endpoint_id=key), waiting.get(key))
+            for one, key in zip(endpoints, ids, strict=True)
+        ]
+
+    async def trends(self, org_id: UUID, endpoint_ids: Sequence[UUID], hours: int) -> dict[UUID, list[Figures]]:
+        """What happened to each of these endpoints hour by hour, the last of which is still going on."""
+        axis = Window(Span.HOUR, HOUR, hours).axis(self._clock.now())
+        found = await self._store.trends(org_id, endpoint_ids, Span.HOUR, axis.since, axis.until)
+        return {key: on_axis(axis, points) for key, points in found.items()}
 
     async def slo(self, org_id: UUID, cursor: str | None, limit: int) -> Page[Standing]:
         """The endpoints in the order of their creation, each against its target."""
+        page = await self._store.list_endpoints(org_id, None, cursor, limit)
+        return Page(tuple(await self.standings(org_id, page.items)), page.next)
+
+    async def standings(self, org_id: UUID, endpoints: Sequence[Endpoint]) -> list[Standing]:
+        """Each of these against its target."""
         await self._directory.refresh()
-        page, ids = await self._endpoints(org_id, cursor, limit)
+        ids = [one.endpoint_id for one in endpoints]
         window = await self._over(org_id, ids, BUDGET_WINDOW)
         recent = {name: await self._over(org_id, ids, span) for name, span in BURN_WINDOWS.items()}
-        waiting = await self._store.waiting_since(org_id, ids)
-        org = self._directory.org(org_id)
-        return Page(
-            tuple(
-                Standing(one, _against(one, org, window, recent), waiting.get(one.endpoint_id)) for one in page.items
-            ),
-            page.next,
-        )
+        waiting = await self._waiting_since(org_id, ids)
+        org, now = self._directory.org(org_id), self._clock.now()
+        ages = {key: (now - at) / SECOND for key, at in waiting.items()}
+        return [
+            Standing(one, _against(one, org, window, recent, ages), waiting.get(one.endpoint_id)) for one in endpoints
+        ]
 
-    async def _endpoints(self, org_id: UUID, cursor: str | None, limit: int) -> tuple[Page[Endpoint], list[UUID]]:
-        page = await self._store.list_endpoints(org_id, None, cursor, limit)
-        return page, [one.endpoint_id for one in page.items]
+    async def _waiting_since(self, org_id: UUID, endpoint_ids: Sequence[UUID]) -> Mapping[UUID, Instant]:
+        """Without those whose every delivery is for later."""
+        now, found = self._clock.now(), await self._store.waiting_since(org_id, endpoint_ids)
+        return {key: at for key, at in found.items() if at <= now}
 
     async def _over(self, org_id: UUID, endpoint_ids: Sequence[UUID], span: Instant) -> Mapping[UUID, Figures]:
         """The sums of the last so much, which ends with the hour that is going on (of an hour, with the minute): minutes
@@ -129,30 +140,33 @@ class Reporter:
         """From now on; audited."""
         check_slo(slo)
         org = await self._org(org_id)
-        await self._store.put_org(msgspec.structs.replace(org, slo=slo))
-        await self._store.add_audit(
-            AuditLine(
-                at=self._clock.now(),
-                org_id=org_id,
-                actor=actor,
-                action="slo.change",
-                subjects=(str(org_id),),
-                result=f"success {slo.success:g}, p95 {slo.p95_seconds:g} s",
-            )
+        line = AuditLine(
+            at=self._clock.now(),
+            org_id=org_id,
+            actor=actor,
+            action="slo.change",
+            subjects=(str(org_id),),
+            result=f"success {slo.success:g}, p95 {slo.p95_seconds:g} s, oldest {slo.oldest_seconds:g} s",
         )
+        await self._store.put_org(msgspec.structs.replace(org, slo=slo), line)
         await self._directory.reload()
         return slo
 
     async def _org(self, org_id: UUID) -> Org:
         await self._directory.refresh()
+        await self._directory.check_org(org_id)  # a new one changes no routing, so a refresh may not see it
         org = self._directory.org(org_id)
-        if org is None:
-            raise NotFound(f"no organization {org_id}")
+        assert org is not None, "it was just looked up"
         return org
 
 
 def _against(
-    endpoint: Endpoint, org: Org | None, window: Mapping[UUID, Figures], recent: Mapping[str, Mapping[UUID, Figures]]
+    endpoint: Endpoint,
+    org: Org | None,
+    window: Mapping[UUID, Figures],
+    recent: Mapping[str, Mapping[UUID, Figures]],
+    ages: Mapping[UUID, float],
 ) -> SloReport:
     key = endpoint.endpoint_id
-    return against(slo_of(endpoint, org), window[key], {name: figures[key] for name, figures in recent.items()})
+    lately = {name: figures[key] for name, figures in recent.items()}
+    return against(slo_of(endpoint, org), window[key], lately, ages.get(key))

@@ -1,5 +1,8 @@
 """The spans of each step: one for every acceptance, one below it for every attempt, linked to the attempt before.
 
+A lost worker's attempt is settled on its behalf and has its span from that. Should the worker come back, what it says is
+one more span, linked to that one.
+
 They are written down at once, in the form in which they are sent: that costs less than to keep them for later.
 """
 
@@ -10,9 +13,11 @@ from functools import lru_cache
 from uuid import UUID
 
 from doorstep.clock import Instant
+from doorstep.model.claim import Claim
+from doorstep.model.outcome import UNSEEN, Reply
 from doorstep.model.settlement import Settled, Settlement
 from doorstep.model.submission import Receipt, Submission, Verdict
-from doorstep.telemetry.tracing.context import acceptance_span, attempt_span, context_of
+from doorstep.telemetry.tracing.context import TraceContext, acceptance_span, attempt_span, context_of, late_span
 from doorstep.telemetry.tracing.otlp import Attributes, Kind, Template, template, written
 from doorstep.telemetry.tracing.recording import Tracing
 
@@ -27,9 +32,7 @@ def accepted(
         context = context_of(event.trace)
         if receipt.verdict is Verdict.ACCEPTED and not receipt.known and tracing.samples(context):
             yield written(
-                _acceptance(
-                    event.org_id, event.event_type, len(submission.deliveries), context.parent_id != 0, context.state
-                ),
+                _acceptance(event.org_id, event.event_type, len(submission.deliveries), context.parent_id != 0),
                 context.trace_id,
                 acceptance_span(event.event_id),
                 context.parent_id,
@@ -38,6 +41,7 @@ def accepted(
                 event.event_id,
                 None,
                 event.correlation_id,
+                state=context.state,
             )
 
 
@@ -49,41 +53,62 @@ def settled(settlements: Sequence[Settlement], result: Settled, tracing: Tracing
             continue
         context = context_of(claim.trace)
         if tracing.samples(context):
-            outcome, reply = settlement.outcome, settlement.outcome.reply
-            came_to = "late" if late and (claim.delivery_id, claim.token) in late else settlement.state._value_
-            yield written(
-                _attempt(
-                    claim.org_id.int,  # a UUID takes longer to be looked up
-                    claim.endpoint_id.int,
-                    claim.event_type,
-                    claim.attempt,
-                    came_to,
-                    reply.status,
-                    outcome.code,
-                    outcome.reason,
-                    b"webhook-id" in reply.request_headers,
-                    context.state,
-                ),
-                context.trace_id,
-                attempt_span(claim.delivery_id, claim.attempt),
-                acceptance_span(claim.event_id),
-                reply.started_at,
-                reply.finished_at,
-                claim.event_id,
-                claim.delivery_id,
-                claim.correlation_id,
-                attempt_span(claim.delivery_id, claim.attempt - 1) if claim.attempt > 1 else 0,
-            )
+            is_late = bool(late) and (claim.delivery_id, claim.token) in late
+            yield _attempted(settlement, context, is_late)
+
+
+def _attempted(settlement: Settlement, context: TraceContext, is_late: bool) -> bytes:
+    claim, outcome, reply = settlement.claim, settlement.outcome, settlement.outcome.reply
+    span_id, linked_id = _ids(claim, is_late)
+    return written(
+        _attempt(
+            claim.org_id.int,  # a UUID takes longer to be looked up
+            claim.endpoint_id.int,
+            claim.event_type,
+            claim.attempt,
+            "late" if is_late else settlement.state._value_,
+            reply.status,
+            outcome.code,
+            _kind(outcome.code, reply),
+            linked_id != 0,
+        ),
+        context.trace_id,
+        span_id,
+        acceptance_span(claim.event_id),
+        reply.started_at,
+        reply.finished_at,
+        claim.event_id,
+        claim.delivery_id,
+        claim.correlation_id,
+        linked_id,
+        context.state,
+        "" if outcome.code is None else outcome.reason,
+    )
+
+
+def _ids(claim: Claim, is_late: bool) -> tuple[int, int]:
+    """Of the span, and of the one that it is linked to: the attempt before, or the one that was settled in its place."""
+    own = attempt_span(claim.delivery_id, claim.attempt)
+    if is_late:
+        return late_span(claim.delivery_id, claim.token), own
+    return own, attempt_span(claim.delivery_id, claim.attempt - 1) if claim.attempt > 1 else 0
+
+
+def _kind(code: str | None, reply: Reply) -> Kind:
+    """A request, or a call of a handler; neither where none was made, or nobody is left who could tell."""
+    if code in UNSEEN:
+        return Kind.INTERNAL
+    return Kind.CLIENT if b"webhook-id" in reply.request_headers else Kind.CONSUMER
 
 
 @lru_cache(maxsize=4_096)
-def _acceptance(org_id: UUID, event_type: str, deliveries: int, parent: bool, state: str) -> Template:
+def _acceptance(org_id: UUID, event_type: str, deliveries: int, parent: bool) -> Template:
     attributes: Attributes = (
         ("doorstep.org_id", str(org_id)),
         ("doorstep.event_type", event_type),
         ("doorstep.deliveries", deliveries),
     )
-    return template("doorstep.accept", Kind.PRODUCER, attributes, parent=parent, linked=False, state=state)
+    return template("doorstep.accept", Kind.PRODUCER, attributes, parent=parent, linked=False)
 
 
 @lru_cache(maxsize=4_096)
@@ -95,9 +120,8 @@ def _attempt(
     came_to: str,
     status: int | None,
     code: str | None,
-    reason: str,
-    over_http: bool,
-    state: str,
+    kind: Kind,
+    linked: bool,
 ) -> Template:
     attributes: Attributes = (
         ("doorstep.org_id", str(UUID(int=org_id))),
@@ -108,5 +132,4 @@ def _attempt(
         *(() if status is None else (("http.response.status_code", status),)),
         *(() if code is None else (("error.type", code),)),
     )
-    kind, error = Kind.CLIENT if over_http else Kind.CONSUMER, reason if code is not None else ""
-    return template("doorstep.attempt", kind, attributes, parent=True, linked=attempt > 1, error=error, state=state)
+    return template("doorstep.attempt", kind, attributes, parent=True, linked=linked)

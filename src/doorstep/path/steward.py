@@ -19,6 +19,7 @@ from doorstep.path.change import living
 from doorstep.path.operate import Operator
 from doorstep.path.replay import Replayer
 from doorstep.stores.store import Store
+from doorstep.stores.text import check_storable
 from doorstep.telemetry.facts import Telemetry
 
 T = TypeVar("T")
@@ -96,10 +97,12 @@ class Steward:
         await self._audit(org_id, actor, "endpoint.test", (endpoint_id,), f"event {receipt.event_id}")
         return receipt
 
-    async def delete(self, org_id: UUID, event_id: UUID, actor: str) -> None:
+    async def delete(self, org_id: UUID, event_id: UUID, actor: str, reason: str = "") -> None:
         """Erase an event: what waits is cancelled, dead letters are deleted, the payload is gone; the log stays."""
+        check_storable("reason", reason)
         now = self._clock.now()
-        moved = await self._of_accepted(org_id, event_id, self._store.delete_event(org_id, event_id, actor, now))
+        act = self._store.delete_event(org_id, event_id, actor, now, reason)
+        moved = await self._of_accepted(org_id, event_id, act)
         self._telemetry.emit_all(facts.moved(moved, now))
 
     async def _of_accepted(self, org_id: UUID, event_id: UUID, act: Awaitable[T]) -> T:

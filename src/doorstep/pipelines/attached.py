@@ -31,6 +31,11 @@ class Attached:
         return self._org_id
 
     @property
+    def arrival(self) -> str:
+        """The type of the event that brings an entity begun in a program's own transaction."""
+        return self.plan.event_type(self.plan.first)
+
+    @property
     def _opened(self) -> Host:
         if self._host is None:
             raise ConfigError(f"pipeline {self.name!r} belongs to no Doorstep yet; call doorstep.add(…) with it first")

@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from typing import NamedTuple
 from uuid import UUID
 
 from doorstep.model.delivery import DEAD_STATES, OPEN_STATES, Delivery, DeliveryState
 from doorstep.model.endpoint import Endpoint
 from doorstep.model.entity import Entity
+from doorstep.model.outcome import Code
 from doorstep.pipelines.moves import Trouble
 from doorstep.stores.store import Store
 
@@ -15,7 +17,17 @@ _WORDS = {
     DeliveryState.CANCELLED: "An operator cancelled it.",
     DeliveryState.RESOLVED: "An operator said that its stage need not be tried again.",
 }
+_UNTOLD: frozenset[str] = frozenset({Code.TIMEOUT, Code.HANDLER_CRASHED, Code.WORKER_LOST})
 _LOST = "Nothing is left that would carry it on: its event was deleted, or no endpoint took it."
+
+
+class Fate(NamedTuple):
+    """What has become of the event that an entity waits for."""
+
+    trouble: Trouble | None
+    """Why nobody will try the entity's stage any more; None if somebody will."""
+    setback: Trouble | None
+    """Why the last try of its stage failed, while it waits for the next; None if none failed, or one has begun."""
 
 
 class Carriers:
@@ -28,28 +40,22 @@ class Carriers:
         self._store = store
         self._version = -1
         self._endpoints: Sequence[Endpoint] = ()
+        self.untold: frozenset[str] = _UNTOLD
+        """Codes of failures that a stage cannot write on its entity itself, and what code maps make of them."""
 
     async def endpoints_of(self, org_id: UUID, pipeline: str) -> list[UUID]:
         """Read again only when endpoints have changed."""
         if await self._store.routing_version() != self._version:
             routing = await self._store.routing()
             self._version, self._endpoints = routing.version, routing.endpoints
+            renamed = (one.code_map.get(code, code) for one in self._endpoints if _is_carrier(one) for code in _UNTOLD)
+            self.untold = _UNTOLD.union(renamed)
         return [one.endpoint_id for one in self._endpoints if one.org_id == org_id and _is_of(pipeline, one)]
 
-    async def trouble_of(self, entity: Entity) -> Trouble | None:
-        """Why nobody will try the entity's stage any more; None if somebody will."""
+    async def fate_of(self, entity: Entity) -> Fate:
+        """As its deliveries stand at one moment."""
         carrying = await self._deliveries_of(entity)
-        if any(delivery.state in OPEN_STATES for delivery in carrying):
-            return None
-        if not carrying:
-            return Trouble(_LOST, "permanent", "LOST", 0)
-        return _trouble(next((one for one in carrying if one.state in DEAD_STATES), carrying[-1]))
-
-    async def setback_of(self, entity: Entity) -> Trouble | None:
-        """Why the last try of its stage failed, while it waits for the next; None if none failed, or one has begun."""
-        carrying = await self._deliveries_of(entity)
-        waiting = (one for one in carrying if one.state is DeliveryState.PENDING and one.code is not None)
-        return next(map(_trouble_of, waiting), None)
+        return Fate(_trouble_in(carrying), _setback_in(carrying))
 
     async def _deliveries_of(self, entity: Entity) -> list[Delivery]:
         if entity.event_id is None:
@@ -60,7 +66,24 @@ class Carriers:
 
 
 def _is_of(pipeline: str, endpoint: Endpoint) -> bool:
-    return endpoint.handler in endpoint.event_types and (endpoint.handler or "").startswith(f"{pipeline}.")
+    return _is_carrier(endpoint) and (endpoint.handler or "").startswith(f"{pipeline}.")
+
+
+def _is_carrier(endpoint: Endpoint) -> bool:
+    return endpoint.handler in endpoint.event_types
+
+
+def _trouble_in(carrying: Sequence[Delivery]) -> Trouble | None:
+    if any(delivery.state in OPEN_STATES for delivery in carrying):
+        return None
+    if not carrying:
+        return Trouble(_LOST, "permanent", "LOST", 0)
+    return _trouble(next((one for one in carrying if one.state in DEAD_STATES), carrying[-1]))
+
+
+def _setback_in(carrying: Sequence[Delivery]) -> Trouble | None:
+    waiting = (one for one in carrying if one.state is DeliveryState.PENDING and one.code is not None)
+    return next(map(_trouble_of, waiting), None)
 
 
 def _trouble(delivery: Delivery) -> Trouble:

@@ -26,11 +26,10 @@ from doorstep.path.host import Host, Stay
 from doorstep.pipelines import moves
 from doorstep.pipelines.moves import Trouble
 from doorstep.pipelines.plan import Plan, Stage
-from doorstep.pipelines.quotations import quotations
 from doorstep.pipelines.writing import write
 from doorstep.policy.classification import classify
 from doorstep.policy.payload import check_payload
-from doorstep.wire.handler_replies import failure_of, hide
+from doorstep.wire.handler_replies import worded
 from doorstep.wire.received import Handler, Received
 
 StageFunction = Callable[[Entity], Mapping[str, Any] | None] | Callable[[Entity], Awaitable[Mapping[str, Any] | None]]
@@ -73,9 +72,9 @@ def _async_handler(run: StageRun, function: Callable[[Entity], Any]) -> Handler:
         except asyncio.CancelledError:  # out of time, or the worker stops: the engine says what that means
             raise
         except BaseException as error:
-            hide(error, quotations(begun.entity.data, given.data))
+            failure = await asyncio.to_thread(worded, error, received.payload, begun.entity.data, given.data)
             with contextlib.suppress(StoreError):
-                await begun.stay.at_home(partial(run.fail, begun.entity, received, error))
+                await begun.stay.at_home(partial(run.fail, begun.entity, received, failure))
             raise
         with waiting_for_the_store(received):
             return await begun.stay.at_home(partial(run.finish, begun.entity, result))
@@ -93,9 +92,9 @@ def _plain_handler(run: StageRun, function: Callable[[Entity], Any]) -> Handler:
         try:
             result = function(given)
         except BaseException as error:
-            hide(error, quotations(begun.entity.data, given.data))
+            failure = worded(error, received.payload, begun.entity.data, given.data)
             with contextlib.suppress(StoreError):
-                begun.stay.wait(partial(run.fail, begun.entity, received, error))
+                begun.stay.wait(partial(run.fail, begun.entity, received, failure))
             raise
         with waiting_for_the_store(received):
             return begun.stay.wait(partial(run.finish, begun.entity, result))
@@ -143,9 +142,9 @@ class StageRun:
             return _STALE
         return {"result": turn.entity.status}
 
-    async def fail(self, entity: Entity, received: Received, error: BaseException) -> None:
+    async def fail(self, entity: Entity, received: Received, failure: Failure) -> None:
         """Say on the entity what went wrong. If that cannot be written, the try has failed all the same."""
-        trouble = self._trouble(failure_of(error, received.payload), received)
+        trouble = self._trouble(failure, received)
         await write(self.host, moves.failed(self._plan, entity, self._stage, trouble, self.host.clock.now()))
 
     def _trouble(self, failure: Failure, received: Received) -> Trouble:

@@ -69,11 +69,6 @@ class Starting(Attached):
             raise InvalidInput("connection", "is an asynchronous one; await start() instead")
         return _brought_by(turn, posted)
 
-    @property
-    def arrival(self) -> str:
-        """The type of the event that brings an entity begun in a program's own transaction."""
-        return self.plan.event_type(self.plan.first)
-
     async def arrive(self, received: Received) -> None:
         """An entity that was begun in a program's own transaction, which has been committed."""
         given = received.json(Arrival)

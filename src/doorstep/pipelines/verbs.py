@@ -3,18 +3,23 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
+from contextlib import suppress
+from functools import partial
 from uuid import UUID
 
 from doorstep.clock import Instant
-from doorstep.errors import Conflict, InvalidInput, NotRetryable
+from doorstep.errors import Conflict, InvalidInput, NotFound, NotRetryable
+from doorstep.model.act import AuditLine
 from doorstep.model.entity import Entity, EntityChange, EntityFilter
 from doorstep.model.ids import uuid7
-from doorstep.model.listing import Page
+from doorstep.model.listing import Count, Page
+from doorstep.path import facts
 from doorstep.path.paging import checked_limit
 from doorstep.pipelines import moves
 from doorstep.pipelines.attached import Attached
 from doorstep.pipelines.moves import Turn
 from doorstep.pipelines.plan import Plan
+from doorstep.stores.bounds import COUNT_MAX
 
 EntityId = str | UUID
 _WRITE_TRIES = 5
@@ -46,6 +51,18 @@ class Verbs(Attached):
         host, wanted, most = self._opened, self._filter(status, archived), checked_limit(limit)
         page = await host.at_home(lambda: host.store.list_entities(self._org_id, wanted, cursor, most))
         return Page(tuple(self._seen(one) for one in page.items), page.next)
+
+    async def counts(self, limit: int = COUNT_MAX) -> dict[str, Count]:
+        """How many there are with each status, in the order of the declaration; for each counted up to `limit`.
+
+        A status that the declaration does not have (any more) is at the end, if there are entities that still have it.
+        """
+        host = self._opened
+        stored = await host.at_home(lambda: host.store.entity_statuses(self._org_id, self.name))
+        statuses = [*self.plan.phases, *(one for one in stored if one not in self.plan.phases)]
+        wanted = [self._filter(status, archived=False) for status in statuses]
+        counts = await host.at_home(lambda: host.store.count_entities(self._org_id, wanted, limit))
+        return dict(zip(statuses, counts, strict=True))
 
     # -- what people do ------------------------------------------------------------------------------------
 
@@ -91,17 +108,32 @@ class Verbs(Attached):
     async def delete(self, entity_id: EntityId, actor: str, reason: str = "") -> None:
         """Remove it and its history, in whatever status; audited. What a stage of it still does changes nothing.
 
-        Events and attempts stay as long as those of others; they name the entity and do not hold its data.
+        Events and attempts stay as long as those of others; they name the entity and do not hold its data. Only the
+        event of one that was begun in a program's own transaction does: that is deleted with it.
         """
         host = self._opened
         for _ in range(_WRITE_TRIES):
             entity = await self._kept(entity_id)
+            first = (await self.history(entity_id))[0]
             line = moves.deleted(entity, actor, reason, host.clock.now())
-            if await host.at_home(lambda: host.store.delete_entity(entity, line)):  # noqa: B023  awaited right here
+            if await host.at_home(partial(self._delete, entity, line, first.event_id)):
                 return
         raise self._restless(entity_id)
 
     # -- inside --------------------------------------------------------------------------------------------
+
+    async def _delete(self, entity: Entity, line: AuditLine, first: UUID | None) -> bool:
+        """With the event that its history begins with, if that is the one that brought it."""
+        arrival = first if first is not None and await self._is_arrival(first) else None
+        moved = await self._opened.store.delete_entity(entity, line, arrival)
+        if moved is not None:
+            self._opened.telemetry.emit_all(facts.moved(moved, line.at))
+        return moved is not None
+
+    async def _is_arrival(self, event_id: UUID) -> bool:
+        with suppress(NotFound):
+            return (await self._opened.store.event(self._org_id, event_id)).event.event_type == self.arrival
+        return False
 
     def dead_before(self, now: Instant) -> Instant:
         """What died before this instant is archived."""

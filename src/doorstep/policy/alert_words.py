@@ -8,11 +8,12 @@ from typing import Any
 import msgspec
 
 from doorstep.clock import to_iso
-from doorstep.model.alert import ALERT_FIRED, ALERT_RECOVERED, Alert, Rule
+from doorstep.model.alert import ALERT_FIRED, ALERT_RECOVERED, Alert, Ending, Rule
 from doorstep.model.channel import ChannelKind
 from doorstep.model.incident import Incident
 from doorstep.model.noun import Noun
 from doorstep.policy.alerting import News
+from doorstep.policy.plain_text import for_slack, one_line, without_markup
 
 _TYPES = {News.FIRED: ALERT_FIRED, News.RECOVERED: ALERT_RECOVERED}
 
@@ -32,7 +33,7 @@ class Words(Noun, frozen=True):
 def words_of(alert: Alert, news: News, console: str) -> Words:
     """What is said of an alert; `console` is the address that the console is at."""
     good = news is News.RECOVERED
-    title = f"Recovered: {_recovered(alert)}" if good else title_of(alert)
+    title = _title_of_end(alert) if good else title_of(alert)
     link = link_to(alert, console)
     at = (alert.ended_at if good else alert.told_at) or alert.seen_at
     data = data_of(alert) | {"title": title, "link": link}
@@ -42,7 +43,7 @@ def words_of(alert: Alert, news: News, console: str) -> Words:
 
 def words_of_test(name: str, at: int, console: str) -> Words:
     """What a channel's test says."""
-    title, text = "Test message", f"This is a test of the channel {name}. Alerts will arrive like this."
+    title, text = "Test message", f"This is a test of the channel {one_line(name)}. Alerts will arrive like this."
     body = {"type": "alert.test", "timestamp": to_iso(at), "data": {"title": title, "text": text, "link": console}}
     return Words(title, f"{text}\n{console}", console, body, good=True)
 
@@ -54,18 +55,19 @@ def payload_for(means: ChannelKind, words: Words) -> bytes:
         case ChannelKind.WEBHOOK:
             shape: dict[str, Any] = words.body
         case ChannelKind.SLACK:
-            shape = {"text": _escaped(f"*{subject}*\n{words.text}")}
+            shape = {"text": for_slack(f"*{subject}*\n{words.text}")}
         case ChannelKind.EMAIL:
             shape = {"subject": subject, "text": words.text}
         case ChannelKind.APPRISE:
-            shape = {"title": subject, "body": words.text, "type": "success" if words.good else "failure"}
+            kind = "success" if words.good else "failure"
+            shape = {"title": without_markup(subject), "body": without_markup(words.text), "type": kind}
     return msgspec.json.encode(shape)
 
 
 def operational_payload(incident: Incident) -> bytes:
     """An incident as an ordinary event of its organization."""
     data = {
-        "endpoint_id": str(incident.endpoint_id),
+        "endpoint_id": None if incident.endpoint_id is None else str(incident.endpoint_id),
         "error_code": incident.code,
         "error_reason": incident.reason,
         "delivery_id": None if incident.delivery_id is None else str(incident.delivery_id),
@@ -94,6 +96,7 @@ def data_of(alert: Alert) -> dict[str, Any]:
         "event_type": alert.event_type,
         "opened_at": to_iso(alert.opened_at),
         "ended_at": None if alert.ended_at is None else to_iso(alert.ended_at),
+        "ended_because": alert.ended_because,
     }
 
 
@@ -114,12 +117,15 @@ def title_of(alert: Alert) -> str:
     return _about(alert, _FIRED[alert.rule](alert.value or 0.0))
 
 
-def _recovered(alert: Alert) -> str:
-    return _about(alert, _RECOVERED[alert.rule])
+def _title_of_end(alert: Alert) -> str:
+    """Only what works again has recovered."""
+    if alert.ended_because in _ENDED:
+        return f"Ended: {title_of(alert)}"
+    return f"Recovered: {_about(alert, _RECOVERED[alert.rule])}"
 
 
 def _about(alert: Alert, words: str) -> str:
-    return f"{alert.endpoint_name}: {words}" if alert.endpoint_name else words
+    return f"{one_line(alert.endpoint_name)}: {words}" if alert.endpoint_name else words
 
 
 def _amount(value: float) -> str:
@@ -134,6 +140,11 @@ _FIRED: dict[Rule, Callable[[float], str]] = {
     Rule.ENDPOINT_DISABLED: lambda value: "endpoint disabled",
     Rule.OLDEST_DUE: lambda value: f"a delivery has been due for {value:.0f} s",
 }
+_ENDED = {
+    Ending.ENDPOINT_DELETED: "The endpoint was deleted.",
+    Ending.ENDPOINT_PAUSED: "The endpoint was paused.",
+    Ending.RULE_CHANGED: "The rule was turned off or reset.",
+}
 _RECOVERED = {
     Rule.DEAD_LETTER: "no more of these dead letters",
     Rule.FAILURE_RATE: "deliveries arrive again",
@@ -145,19 +156,15 @@ _RECOVERED = {
 
 
 def _lines(alert: Alert, news: News) -> list[str]:
-    """What happened, in sentences; of a recovery, only how long it lasted."""
+    """What happened, in sentences; of an end, only why it is one and how long it lasted."""
     if news is News.RECOVERED:
         lasted = ((alert.ended_at or alert.seen_at) - alert.opened_at) / 1_000_000
-        return [f"It had begun at {to_iso(alert.opened_at)} and lasted {lasted:.0f} s."]
-    error = " ".join(part for part in (alert.code, alert.reason) if part)
+        why = [_ENDED[alert.ended_because]] if alert.ended_because in _ENDED else []
+        return [*why, f"It had begun at {to_iso(alert.opened_at)} and lasted {lasted:.0f} s."]
+    error = one_line(" ".join(part for part in (alert.code, alert.reason) if part))
     lines = [f"Error: {error}"] if error else []
     if alert.event_type:
         lines.append(f"Event: {alert.event_type} {alert.event_id}")
     if alert.threshold is not None and alert.value is not None:
         lines.append(f"Measured {_amount(alert.value)}, threshold {_amount(alert.threshold)}.")
     return lines
-
-
-def _escaped(text: str) -> str:
-    """Slack reads these three as markup: a reason that a receiver chose must not become a link or call everybody."""
-    return text.replace("&", "&amp;").replace("<", "&lt;").replace(">", "&gt;")

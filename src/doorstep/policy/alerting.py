@@ -12,13 +12,14 @@ from uuid import UUID
 
 from msgspec.structs import replace
 
-from doorstep.clock import Instant, seconds
-from doorstep.model.alert import Alert, AlertRule, Rule, Silence, subject_of
+from doorstep.clock import SECOND, Instant, seconds
+from doorstep.model.alert import MEASURED, OCCURRENCES, Alert, AlertRule, Ending, Rule, Silence, subject_of
 from doorstep.model.noun import Noun
 
 OVER_AT = 0.8
 """What has fired is over only at this share of its threshold, so that a value at the threshold does not flap."""
 
+_OF_THE_WHOLE = frozenset({Rule.DEAD_LETTERS, Rule.OLDEST_DUE})
 _NOBODY = UUID(int=0)
 BUILT_IN: dict[Rule, AlertRule] = {
     rule.rule: rule
@@ -33,8 +34,8 @@ BUILT_IN: dict[Rule, AlertRule] = {
 }
 """What holds until an organization says otherwise."""
 
-OCCURRENCES = frozenset({Rule.DEAD_LETTER})
-"""What happens and is not afterwards: nothing recovers. An alert of it counts more of the same until its cooldown ends."""
+SEEN_EVERY: Instant = 60 * SECOND
+"""How often what goes on is written again with what it measures now: one small write a minute for each."""
 
 
 class News(StrEnum):
@@ -42,6 +43,7 @@ class News(StrEnum):
 
     FIRED = "fired"
     RECOVERED = "recovered"
+    """It is over; the alert says why."""
 
 
 class Sight(Noun, frozen=True, kw_only=True):
@@ -90,8 +92,20 @@ class Rules:
         """The endpoints that have a rule of their own."""
         return {endpoint_id for kind, endpoint_id in self._rules if kind is rule and endpoint_id is not None}
 
-    def silenced(self, rule: Rule, endpoint_id: UUID | None, now: Instant) -> bool:
-        return any(one.covers(rule, endpoint_id, now) for one in self._silences)
+    def holds_for(self, rule: Rule, endpoint_id: UUID | None) -> bool:
+        """Whether there can be such an alert: some are about the whole organization, unless an endpoint has its own."""
+        has_own = endpoint_id is None or rule not in _OF_THE_WHOLE or (rule, endpoint_id) in self._rules
+        return has_own and self.of(rule, endpoint_id).enabled
+
+    def silent_until(self, rule: Rule, endpoint_id: UUID | None, now: Instant) -> Instant:
+        """When the silence ends that it is in now; long ago if there is none."""
+        return max((one.until_at for one in self._silences if one.covers(rule, endpoint_id, now)), default=0)
+
+    @property
+    def memory_seconds(self) -> float:
+        """What ended longer ago decides nothing: it cannot come back, and is out of the window of the failure rate."""
+        cooldowns = (one.cooldown_seconds for one in (*BUILT_IN.values(), *self._rules.values()))
+        return max(*cooldowns, self.of(Rule.FAILURE_RATE).window_seconds)
 
 
 # -- measures ----------------------------------------------------------------------------------------------
@@ -122,36 +136,41 @@ def after(known: Alert | None, sight: Sight, rules: Rules, now: Instant, new_id:
     rule = rules.of(sight.rule, sight.endpoint_id)
     if sight.on and rule.enabled:
         return _told_if_due(_open(known, sight, rule, now, new_id), known, rules, now)
-    return ended(known, rules, now) if known is not None and known.is_open else None
+    if known is None or not known.is_open:
+        return None
+    return ended(known, Ending.RECOVERED if rule.enabled else Ending.RULE_CHANGED, rules, now)
 
 
-def ended(alert: Alert, rules: Rules, now: Instant) -> Step:
-    """It is over. Whoever was told of it is told so, unless it is a thing that just happened, or in a silence."""
-    over = replace(alert, ended_at=now, told=False)
-    quiet = alert.rule in OCCURRENCES or rules.silenced(alert.rule, alert.endpoint_id, now)
-    return Step(over, None if quiet or not alert.told else News.RECOVERED)
+def ended(alert: Alert, why: Ending, rules: Rules, now: Instant) -> Step:
+    """It is over. Whoever was told of it is told so, unless it is a thing that just happened."""
+    told = alert.told and alert.rule not in OCCURRENCES
+    return _end_told_if_due(replace(alert, ended_at=now, ended_because=why, told=told), rules, now)
 
 
 def reviewed(alert: Alert, rules: Rules, now: Instant) -> Step | None:
-    """What time alone does to an open alert: an occurrence is over, or what was kept back is told."""
-    rule = rules.of(alert.rule, alert.endpoint_id)
-    if not rule.enabled or (alert.rule in OCCURRENCES and _cooled(alert.opened_at, rule, now)):
-        return ended(alert, rules, now)
-    if alert.rule in OCCURRENCES:
-        return None
-    return _told_if_due(alert, alert, rules, now)
+    """What time alone, or another rule, does to an alert: it is over, or what was kept back is told."""
+    if not alert.is_open:
+        return _if_new(_end_told_if_due(alert, rules, now), alert)
+    if not rules.holds_for(alert.rule, alert.endpoint_id):
+        return ended(alert, Ending.RULE_CHANGED, rules, now)
+    if alert.rule not in OCCURRENCES:
+        return _told_if_due(alert, alert, rules, now)
+    if now >= _cooled_at(alert.opened_at, rules.of(alert.rule, alert.endpoint_id)):
+        return ended(alert, Ending.ELAPSED, rules, now)
+    return _if_new(Step(_to_be_reviewed(alert, rules, now)), alert)
 
 
 def _open(known: Alert | None, sight: Sight, rule: AlertRule, now: Instant, new_id: UUID) -> Alert:
     if known is None:
         return _new(sight, rule, now, new_id)
     if sight.rule in OCCURRENCES:
-        again = known.is_open and not _cooled(known.opened_at, rule, now)
+        again = known.is_open and now < _cooled_at(known.opened_at, rule)
         return _counted(known, sight, now) if again else _new(sight, rule, now, new_id)
     if known.is_open:
-        return known
-    if known.told_at is not None and not _cooled(known.told_at, rule, now):
-        return replace(_counted(known, sight, now), ended_at=None, threshold=rule.threshold or None)
+        return _still_seen(known, sight, rule, now)
+    if known.told or (known.told_at is not None and now < _cooled_at(known.told_at, rule)):
+        back = _counted(known, sight, now)
+        return replace(back, ended_at=None, ended_because=None, threshold=rule.threshold or None)
     return _new(sight, rule, now, new_id)
 
 
@@ -180,16 +199,61 @@ def _counted(alert: Alert, sight: Sight, now: Instant) -> Alert:
     return replace(alert, count=alert.count + 1, seen_at=now, value=sight.value)
 
 
+def _still_seen(alert: Alert, sight: Sight, rule: AlertRule, now: Instant) -> Alert:
+    if sight.rule not in MEASURED or now < alert.seen_at + SEEN_EVERY:
+        return alert
+    return replace(alert, seen_at=now, value=sight.value, threshold=rule.threshold or None)
+
+
+# -- who is told, and when it is looked at again -----------------------------------------------------------
+
+
 def _told_if_due(alert: Alert, before: Alert | None, rules: Rules, now: Instant) -> Step | None:
-    kept_back = alert.told or rules.silenced(alert.rule, alert.endpoint_id, now) or _is_cooling(alert, rules, now)
-    if not kept_back:
-        return Step(replace(alert, told=True, told_at=now), News.FIRED)
-    return None if alert == before else Step(alert)
+    news = None
+    if not alert.told and _held_until(alert, rules, now) <= now:
+        alert, news = replace(alert, told=True, told_at=now), News.FIRED
+    return _if_new(Step(_to_be_reviewed(alert, rules, now), news), before)
 
 
-def _is_cooling(alert: Alert, rules: Rules, now: Instant) -> bool:
-    return alert.told_at is not None and not _cooled(alert.told_at, rules.of(alert.rule, alert.endpoint_id), now)
+def _end_told_if_due(over: Alert, rules: Rules, now: Instant) -> Step:
+    """Whoever was told that it is on hears that it is over at the end of a silence at the latest; if it comes back in
+    that silence, they are told nothing at all."""
+    if not over.told:
+        return Step(replace(over, review_at=_may_return_until(over, rules, now)))
+    silent_until = rules.silent_until(over.rule, over.endpoint_id, now)
+    if silent_until > now:
+        return Step(replace(over, review_at=silent_until))
+    return Step(replace(over, told=False, review_at=_may_return_until(over, rules, now)), News.RECOVERED)
 
 
-def _cooled(since: Instant, rule: AlertRule, now: Instant) -> bool:
-    return now >= since + seconds(rule.cooldown_seconds)
+def _may_return_until(over: Alert, rules: Rules, now: Instant) -> Instant | None:
+    """The end of its cooldown, in which the same is not told again: what is to be reviewed is not cleaned away, so it is
+    known until then. None where that is past, or nothing can come back."""
+    if over.told_at is None or over.rule in OCCURRENCES:
+        return None
+    cooled_at = _cooled_at(over.told_at, rules.of(over.rule, over.endpoint_id))
+    return cooled_at if cooled_at > now else None
+
+
+def _to_be_reviewed(alert: Alert, rules: Rules, now: Instant) -> Alert:
+    """What is measured, always; an occurrence when it is over; what was kept back when it may be told."""
+    if alert.rule in MEASURED:
+        return replace(alert, review_at=alert.opened_at)
+    if alert.rule in OCCURRENCES:
+        return replace(alert, review_at=_cooled_at(alert.opened_at, rules.of(alert.rule, alert.endpoint_id)))
+    return replace(alert, review_at=None if alert.told else _held_until(alert, rules, now))
+
+
+def _held_until(alert: Alert, rules: Rules, now: Instant) -> Instant:
+    """Until when nobody is told that it is on: for its silence, and for the cooldown of what comes and goes."""
+    rule = rules.of(alert.rule, alert.endpoint_id)
+    cooled_at = 0 if alert.told_at is None else _cooled_at(alert.told_at, rule)
+    return max(cooled_at, rules.silent_until(alert.rule, alert.endpoint_id, now))
+
+
+def _cooled_at(since: Instant, rule: AlertRule) -> Instant:
+    return since + seconds(rule.cooldown_seconds)
+
+
+def _if_new(step: Step, before: Alert | None) -> Step | None:
+    return None if step.alert == before else step

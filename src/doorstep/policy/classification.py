@@ -7,6 +7,7 @@ from email.utils import parsedate_to_datetime
 from http import HTTPStatus
 
 from doorstep.clock import SECOND, Instant, from_datetime
+from doorstep.model.claim import Claim
 from doorstep.model.endpoint import Endpoint
 from doorstep.model.outcome import Category, Code, Failure, Outcome, Reply
 
@@ -34,15 +35,26 @@ CATEGORY: dict[str, Category] = {
     Code.REDIRECT: _PERMANENT,
     Code.REJECTED: _PERMANENT,
     Code.ABORTED: _PERMANENT,
+    Code.RECIPIENT_REFUSED: _PERMANENT,  # unless whoever tried says that it is only for now
     Code.EXPIRED: _PERMANENT,
     Code.ENDPOINT_DELETED: _PERMANENT,
     Code.NO_HANDLER: _TRANSIENT,  # a deployment in progress: another worker may have it
+    Code.NO_PLACE: _TRANSIENT,  # others' messages were in the way
     Code.UNSEALABLE: _TRANSIENT,  # this worker runs with another key than the rest
 }
 """The built-in judgement of each code; a code nobody knows is worth another try."""
 
 _BLAMELESS = frozenset(
-    {Code.INVALID_FORMAT, Code.BATCH_REJECTED, Code.WORKER_LOST, Code.ABORTED, Code.NO_HANDLER, Code.UNSEALABLE}
+    {
+        Code.INVALID_FORMAT,
+        Code.BATCH_REJECTED,
+        Code.WORKER_LOST,
+        Code.ABORTED,
+        Code.RECIPIENT_REFUSED,
+        Code.NO_HANDLER,
+        Code.NO_PLACE,
+        Code.UNSEALABLE,
+    }
 )
 """Codes that say nothing about the endpoint's health: they do not count for its circuit."""
 
@@ -92,27 +104,34 @@ def classify(reply: Reply, endpoint: Endpoint) -> Outcome:
     return _judge_status(reply, reply.status or 0, endpoint, wish)
 
 
-def lost_worker(claim_worker: str, claimed_at: Instant, now: Instant) -> Outcome:
+def lost_worker(claim: Claim, now: Instant) -> Outcome:
     """The outcome of a try whose worker never reported: killed, frozen or cut off."""
     return Outcome(
-        reply=Reply(started_at=claimed_at, finished_at=now),
+        reply=no_reply(claim, claim.claimed_at, now),
         category=_TRANSIENT,
         code=Code.WORKER_LOST,
         reason="The worker stopped before it could report a result.",
-        detail=f"worker {claim_worker} held the lease until it ended",
+        detail=f"worker {claim.worker} held the lease until it ended",
         blames_endpoint=False,
     )
 
 
-def without_try(code: str, reason: str, now: Instant) -> Outcome:
+def without_try(claim: Claim, code: str, reason: str, now: Instant) -> Outcome:
     """The outcome of a claim that was not worth trying at all: expired, or its endpoint is gone."""
     return Outcome(
-        reply=Reply(started_at=now, finished_at=now),
+        reply=no_reply(claim, now, now),
         category=_PERMANENT,
         code=code,
         reason=reason,
         blames_endpoint=False,
     )
+
+
+def no_reply(claim: Claim, started_at: Instant, now: Instant, failure: Failure | None = None) -> Reply:
+    """Of a try that nobody answered, or that was never made: all that is known of its headers is what ties it to the
+    request that sent the event."""
+    told = claim.correlation_line.encode()
+    return Reply(started_at=started_at, finished_at=now, request_headers=told, failure=failure)
 
 
 def _detail(reply: Reply) -> str:

@@ -27,15 +27,19 @@ class SloReport(NamedTuple):
     target: Slo
     success_rate: float | None
     p95_seconds: float | None
+    slow: bool
+    """More than 5 % of what arrived took longer than the target."""
+    oldest_seconds: float | None
+    """How long the oldest of what waits has done so."""
     budget_left: float | None
     """The share of the error budget that is left; below zero once more was lost than the target allows."""
     burn: dict[str, float | None]
 
     @property
     def met(self) -> bool:
-        """Both targets are; with nothing to judge they are."""
-        slow = self.p95_seconds is not None and self.p95_seconds > self.target.p95_seconds
-        return not slow and (self.success_rate is None or self.success_rate >= self.target.success)
+        """All three targets are; with nothing to judge they are."""
+        stuck = self.oldest_seconds is not None and self.oldest_seconds > self.target.oldest_seconds
+        return not self.slow and not stuck and (self.success_rate is None or self.success_rate >= self.target.success)
 
 
 def slo_of(endpoint: Endpoint, org: Org | None) -> Slo:
@@ -43,16 +47,24 @@ def slo_of(endpoint: Endpoint, org: Org | None) -> Slo:
     return endpoint.slo or (org.slo if org is not None else None) or _BUILT_IN
 
 
-def against(target: Slo, window: Figures, recent: dict[str, Figures]) -> SloReport:
-    """What the figures of the whole window and of each burn window come to."""
-    used = burn(target, window)
+def against(target: Slo, window: Figures, recent: dict[str, Figures], oldest_seconds: float | None = None) -> SloReport:
+    """What the figures of the whole window and of each burn window come to, and what still waits."""
+    used, p95 = burn(target, window), time_to_delivery(window, 0.95)
     return SloReport(
         target=target,
         success_rate=success_rate(window),
-        p95_seconds=time_to_delivery(window, 0.95),
+        p95_seconds=p95,
+        slow=p95 is not None and (p95 > target.p95_seconds or _is_beyond_measure(window)),
+        oldest_seconds=oldest_seconds,
         budget_left=None if used is None else 1.0 - used,
         burn={name: burn(target, figures) for name, figures in recent.items()},
     )
+
+
+def _is_beyond_measure(figures: Figures) -> bool:
+    """Of the times beyond the last bound only that is known, which a target may be just as well."""
+    *measured, beyond = figures.ttd
+    return beyond > 0.05 * (sum(measured) + beyond)
 
 
 def burn(target: Slo, figures: Figures) -> float | None:

@@ -6,7 +6,7 @@ import asyncio
 from collections.abc import Callable
 from typing import Protocol
 
-from doorstep.clock import Clock, seconds
+from doorstep.clock import Clock, Instant, seconds
 from doorstep.path.sampling import Sampler, Snapshot
 from doorstep.stores.protocol.tasks import Task, TaskStore
 
@@ -41,6 +41,8 @@ class Meter:
         self._holder = holder
         self._warn = warn
         self._taken = True
+        self.held_at: Instant = 0
+        """When it last had the right to send."""
         self.wake = asyncio.Event()
 
     async def run_once(self) -> float | None:
@@ -48,6 +50,7 @@ class Meter:
         now = self._clock.now()
         pause = self._exporter.interval_seconds
         if await self._store.hold(Task.METER, self._holder, now, now + 2 * seconds(pause)):
+            self.held_at = now
             seen = await self._sampler.snapshot()
             if seen is not None:
                 self._tell(await asyncio.to_thread(self._exporter.export, seen))

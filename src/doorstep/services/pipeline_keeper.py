@@ -8,7 +8,7 @@ through the running entities, a window at a time, over and over.
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Iterator, Sequence
+from collections.abc import Collection, Iterator, Sequence
 from contextlib import contextmanager
 from typing import TypeGuard
 from uuid import UUID
@@ -17,7 +17,6 @@ from doorstep.clock import SECOND, Clock, Instant, seconds
 from doorstep.errors import StoreError
 from doorstep.model.delivery import DeliveryState
 from doorstep.model.entity import Entity
-from doorstep.model.outcome import Code
 from doorstep.pipelines import moves
 from doorstep.pipelines.carriers import Carriers
 from doorstep.pipelines.moves import Turn
@@ -35,8 +34,6 @@ _WINDOW_PAUSE_SECONDS = 0.1
 _HEARD_MAX = 10_000
 """More deaths than this at once are left to the walk."""
 _ENDED = frozenset({DeliveryState.DEAD.value, DeliveryState.CANCELLED.value})
-_UNTOLD = frozenset({Code.TIMEOUT, Code.HANDLER_CRASHED, Code.WORKER_LOST})
-"""Failures that a stage cannot write on its entity itself. To look for every failure would cost each a read."""
 
 
 class PipelineKeeper:
@@ -53,7 +50,7 @@ class PipelineKeeper:
 
     def hear(self, facts: Sequence[Fact]) -> None:
         """A delivery ended without success, or a try of it in silence: look whether an entity waits for it."""
-        told = [one.event_id for one in facts if _is_of_interest(one)]
+        told = [one.event_id for one in facts if _is_of_interest(one, self._carriers.untold)]
         if told:
             for walk in self._walks:
                 walk.heard += told[: _HEARD_MAX - len(walk.heard)]
@@ -104,10 +101,11 @@ class PipelineKeeper:
 
         The entity was read before its delivery: a try that begins from here on changes it, and is not written over.
         """
-        if trouble := await self._carriers.trouble_of(entity):
+        trouble, setback = await self._carriers.fate_of(entity)
+        if trouble is not None:
             return moves.given_up(plan, entity, trouble, self._clock.now())
         stage = next((one for one in plan.stages if one.name == entity.status), None)
-        if stage is not None and (setback := await self._carriers.setback_of(entity)):
+        if stage is not None and setback is not None:
             return moves.failed(plan, entity, stage, setback, self._clock.now())
         return None
 
@@ -145,10 +143,11 @@ class PipelineKeeper:
                 self._telemetry.emit(Notice(at=self._clock.now(), level="warning", message=message, fields=fields))
 
 
-def _is_of_interest(fact: Fact) -> TypeGuard[DeliveryTransition | DeliveryFailure]:
+def _is_of_interest(fact: Fact, untold: Collection[str]) -> TypeGuard[DeliveryTransition | DeliveryFailure]:
+    """To look for every failure would cost each a read."""
     if isinstance(fact, DeliveryTransition):
         return fact.new_state in _ENDED
-    return isinstance(fact, DeliveryFailure) and fact.next_retry_at is not None and fact.error["code"] in _UNTOLD
+    return isinstance(fact, DeliveryFailure) and fact.next_retry_at is not None and fact.error["code"] in untold
 
 
 class _Walk:

@@ -13,9 +13,6 @@ from doorstep.model.rollup import MINUTE
 from doorstep.path.tuning import Tuning
 from doorstep.stores.store import Store, Task
 
-_BATCH_MAX = 100
-"""Ticks moved in one transaction: some 4 ms, for which nobody else writes to a SQLite file."""
-_BATCH_PAUSE_SECONDS = 0.05
 _AFTER_THE_TURN: Instant = SECOND
 """How long after the turn of a minute it looks: most of what belongs to that has been committed by then."""
 _HOLD: Instant = 30 * SECOND
@@ -29,21 +26,24 @@ class Roller:
         self._clock = clock
         self._tuning = tuning
         self._holder = holder
+        self.held_at: Instant = 0
+        """When it last had the right to fold."""
         self.wake = asyncio.Event()
 
     async def run_once(self) -> float | None:
-        """One batch; soon again while there is more, else after the next turn of a minute."""
+        """One batch; at once again if it was full, else after the next turn of a minute. What was left or came meanwhile
+        is for then: where clocks differ, something of an ended minute comes all the time."""
         now = self._clock.now()
         if await self._store.hold(Task.ROLLER, self._holder, now, now + _HOLD):
-            if await self._fold(now) == _BATCH_MAX:
-                return _BATCH_PAUSE_SECONDS
+            self.held_at = now
+            if await self._fold(now) >= self._store.fold_max:
+                return 0.0
             await self._store.leave(Task.ROLLER, self._holder)
         return _until_turn(now)
 
     async def _fold(self, now: Instant) -> int:
         return await self._store.fold(
             now,
-            _BATCH_MAX,
             minutes_before=now - round(self._tuning.minutes_retention_days * DAY),
             hours_before=now - round(self._tuning.hours_retention_days * DAY),
         )

@@ -52,13 +52,14 @@ class Worker:
             store, directory, http, handlers, clock, random, tuning, telemetry, name, wake=self.wake
         )
         self.dispatcher = Dispatcher(self.deliverer, directory, clock)
+        self.roller = Roller(store, clock, tuning, name)
         settler = self.deliverer.settler
         self.services: list[Service] = [
             self.dispatcher,
             settler,
             Reclaimer(lambda: reclaim(store, directory, settler, clock, random), self.wake),
             Cleaner(store, clock, tuning, telemetry),
-            Roller(store, clock, tuning, name),
+            self.roller,
             *also,
         ]
         if isinstance(clock, AnchoredClock):
@@ -108,5 +109,5 @@ _LAST_ROUND_SECONDS = 2.0
 
 
 def worker_name() -> str:
-    """Tells workers apart in logs and leases: machine, process, and a random end for containers that share both."""
-    return f"{socket.gethostname()[:40]}-{os.getpid()}-{secrets.token_hex(3)}"
+    """Tells workers apart in logs, leases and tasks: machine, process, and a random end for containers that share both."""
+    return f"{socket.gethostname()[:40]}:{os.getpid()}:{secrets.token_hex(3)}"

@@ -6,12 +6,18 @@ EXAMINED_MAX = 2_000
 """Index entries that a page is looked for in; when it has seen so many, it is given as it is, perhaps empty."""
 COUNT_MAX = 10_000
 """Index entries that a count looks at; beyond, it is only a floor."""
-WAITING_EXAMINED_MAX = 1_000
-"""Waiting deliveries of an endpoint, those that are due first, among which the oldest is looked for."""
+WAITING_EXAMINED_MAX = 500
+"""Waiting deliveries of an endpoint, those that are due first, among which the oldest is looked for. For 50 endpoints
+with so many each that takes 20 ms on SQLite, which is what their health may cost."""
 GROUPS_COUNTED_MAX = 30_000
 """Index entries that the counts of all groups of a page look at together."""
+DEATHS_COUNTED_MAX = 60_000
+"""Index entries that are looked at to tell in which hours letters died, of all causes and hours together. One that has
+more than its part of them is said to have just that many: a crowded hour is seen as such, whatever its number."""
 GROUP_DEPTH = 1_000
 """Letters of a cause that are looked at for one of the wanted event type."""
+GROUPS_TYPED_MAX = 6_000
+"""Letters that are looked at so for all groups of a page together: each means to look at its event too, several times."""
 INBOX_BYTES_MAX = 8 * 2**20
 """The payloads of one page of the inbox: it ends with the one that uses this up (stores/weight.py)."""
 OUTBOX_BYTES_MAX = 8 * 2**20

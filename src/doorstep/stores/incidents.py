@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+from typing import Protocol
 from uuid import UUID
 
 import msgspec
 
 from doorstep.clock import Instant
+from doorstep.model.channel import Arrangement, Channel
 from doorstep.model.circuit import Circuit
 from doorstep.model.delivery import DeliveryState
 from doorstep.model.endpoint import Endpoint, EndpointState
@@ -19,24 +21,47 @@ _REASON_CHARACTERS_MAX = 1_000
 """A message has room for a sentence, not for a page."""
 
 
+class Dying(Protocol):
+    """What a death needs to know of a delivery, whatever a store has in its hands: a claim, a delivery, a row."""
+
+    @property
+    def org_id(self) -> UUID: ...
+    @property
+    def endpoint_id(self) -> UUID: ...
+    @property
+    def delivery_id(self) -> UUID: ...
+    @property
+    def event_id(self) -> UUID: ...
+    @property
+    def event_type(self) -> str: ...
+    @property
+    def attempt(self) -> int: ...
+
+
+def death_of(dying: Dying, code: str, reason: str, cause: int | None, at: Instant) -> Incident:
+    """What every dead letter leaves behind, in whichever way it died."""
+    return Incident(
+        kind=IncidentKind.DELIVERY_DEAD,
+        org_id=dying.org_id,
+        endpoint_id=dying.endpoint_id,
+        at=at,
+        code=code,
+        reason=reason[:_REASON_CHARACTERS_MAX],
+        delivery_id=dying.delivery_id,
+        event_id=dying.event_id,
+        event_type=dying.event_type,
+        attempts=dying.attempt,
+        cause=cause,
+    )
+
+
 def death_in(settlement: Settlement, now: Instant) -> Incident | None:
     """What a settlement that makes a dead letter leaves behind; None where it does not."""
     if settlement.state is not DeliveryState.DEAD:
         return None
-    claim, outcome = settlement.claim, settlement.outcome
-    return Incident(
-        kind=IncidentKind.DELIVERY_DEAD,
-        org_id=claim.org_id,
-        endpoint_id=claim.endpoint_id,
-        at=now,
-        code=storable(outcome.code or ""),
-        reason=storable(outcome.reason)[:_REASON_CHARACTERS_MAX],
-        delivery_id=claim.delivery_id,
-        event_id=claim.event_id,
-        event_type=claim.event_type,
-        attempts=claim.attempt,
-        cause=cause_in(settlement),
-    )
+    outcome = settlement.outcome
+    code, reason = storable(outcome.code or ""), storable(outcome.reason)
+    return death_of(settlement.claim, code, reason, cause_in(settlement), now)
 
 
 def turn_of_circuit(old: Circuit, new: Circuit, org_id: UUID, reason: str) -> Incident | None:
@@ -54,10 +79,12 @@ def turn_of_endpoint(old: EndpointState | None, new: Endpoint) -> Incident | Non
     return Incident(kind=kind, org_id=new.org_id, endpoint_id=new.endpoint_id, at=new.updated_at, reason=reason)
 
 
+def arranged(arrangement: Arrangement, at: Instant) -> Incident | None:
+    """An organization arranged something about its alerts. Who is told of them changes nothing about what is the case."""
+    if isinstance(arrangement, Channel):
+        return None
+    return Incident(kind=IncidentKind.RULES_CHANGED, org_id=arrangement.org_id, at=at)
+
+
 def document_of(incident: Incident) -> str:
     return msgspec.json.encode(incident).decode()
-
-
-def cut(reason: str) -> str:
-    """As much of a reason as an incident keeps."""
-    return reason[:_REASON_CHARACTERS_MAX]

@@ -15,6 +15,8 @@ from doorstep.model.posting import Posting
 from doorstep.model.settlement import Settlement
 
 ACCEPTED = "accepted"
+EDITED = "payload edited by "
+"""How the note of an act begins that gave a delivery a payload of its own."""
 ARCHIVED = "archived: untouched"
 
 
@@ -57,7 +59,7 @@ def acted(act: Act) -> str:
     verb = {ActKind.SKIP: "skipped", ActKind.CANCEL: "cancelled", ActKind.RETRY: "retried"}.get(
         act.kind, f"{act.kind}d"
     )
-    done = f"{verb} by {act.actor}" if act.payload is None else f"payload edited by {act.actor}, {verb}"
+    done = f"{verb} by {act.actor}" if act.payload is None else f"{EDITED}{act.actor}, {verb}"
     return f"{done}: {act.reason}" if act.reason else done
 
 
@@ -104,9 +106,18 @@ def deleted(actor: str) -> str:
     return f"event deleted by {actor}"
 
 
-def deletion(org_id: UUID, event_id: UUID, actor: str, at: Instant, cancelled: int, letters: int) -> AuditLine:
-    result = f"{cancelled} cancelled, {letters} dead letters deleted"
-    return AuditLine(at=at, org_id=org_id, actor=actor, action="event.delete", subjects=(str(event_id),), result=result)
+def deletion(
+    org_id: UUID, event_id: UUID, actor: str, at: Instant, cancelled: int, letters: int, reason: str
+) -> AuditLine:
+    return AuditLine(
+        at=at,
+        org_id=org_id,
+        actor=actor,
+        action="event.delete",
+        subjects=(str(event_id),),
+        result=f"{cancelled} cancelled, {letters} dead letters deleted",
+        reason=reason,
+    )
 
 
 def in_progress(event_id: UUID) -> str:

@@ -42,6 +42,7 @@ from doorstep.stores.protocol.outbox import OutboxStore
 from doorstep.stores.protocol.path import PathStore
 from doorstep.stores.protocol.reading import ReadingStore
 from doorstep.stores.protocol.tasks import Task, TaskStore
+from doorstep.stores.protocol.workers import WorkerStore
 
 __all__ = ["Capabilities", "Cleaned", "Store", "Task"]
 
@@ -71,6 +72,7 @@ class Store(
     FigureStore,
     HouseStore,
     OrgStore,
+    WorkerStore,
     Protocol,
 ):
     """All verbs, and the life of the whole."""

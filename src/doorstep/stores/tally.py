@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Iterable
 from typing import Any
 
-from doorstep.clock import Instant
+from doorstep.clock import MILLISECOND, Instant
 from doorstep.model.delivery import DeliveryState
 from doorstep.model.event import EventStatus
 from doorstep.model.outcome import Code
@@ -55,17 +55,20 @@ class Tally:
         self.add(owner, "deliveries", deliveries)
         self.add(owner, "now_open", deliveries)
 
-    def status(self, org: object, old: EventStatus, new: EventStatus | None, events: int = 1) -> None:
-        """So many events that change their status; None is that of those that leave."""
+    def status(
+        self, org: object, old: EventStatus, new: EventStatus | None, events: int = 1, *, called_off: bool = False
+    ) -> None:
+        """So many events that change their status; None is that of those that leave. Those without a dead letter were
+        `called_off` by an operator: their status is failed, but nothing has failed."""
         owner = (org, OF_EVENTS)
         self.add(owner, f"now_{old}", -events)
         if new is not None:
             self.add(owner, f"now_{new}", events)
-        if new is EventStatus.DELIVERED or new is EventStatus.FAILED:
+        if new is EventStatus.DELIVERED or (new is EventStatus.FAILED and not called_off):
             self.add(owner, new.value, events)
 
     def statuses(self, changes: Iterable[tuple[object, StatusChange]]) -> None:
-        """The same for changes, each with its organization."""
+        """The same for changes that tries or acknowledgements made, each with its organization."""
         for org, change in changes:
             assert change.old_status is not None, "only an acceptance has none"
             self.status(org, change.old_status, change.new_status)
@@ -96,10 +99,10 @@ class Tally:
             used = retries_figure(min(claim.retry_attempts, settlement.retries_max))
             row[used] = row.get(used, 0) + 1
             if state is DeliveryState.DELIVERED:
-                span = max(now - claim.accepted_at, 0)
+                span = max(now - claim.owed_at, 0)
                 bucket = ttd_figure(span)
                 row[bucket] = row.get(bucket, 0) + 1
-                row["ttd_us"] = row.get("ttd_us", 0) + span
+                row["ttd_ms"] = row.get("ttd_ms", 0) + (span + MILLISECOND // 2) // MILLISECOND
             else:
                 row["dead"] = row.get("dead", 0) + 1
                 row["now_dead"] = row.get("now_dead", 0) + 1

@@ -24,6 +24,7 @@ class Fact(msgspec.Struct, frozen=True, gc=False, kw_only=True, rename={"at": "@
     """Something that happened."""
 
     at: Instant
+    """When it happened; facts of one batch share it, where they happened together."""
     program: str = PROGRAM
     level: str | UnsetType = UNSET
     """Set by the log, where it is not `info` as nearly all are."""

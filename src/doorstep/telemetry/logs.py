@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import re
 from collections.abc import Callable, Sequence
-from functools import lru_cache
 from typing import Any, Literal
 from uuid import UUID
 
@@ -12,7 +11,7 @@ import msgspec
 from msgspec import UNSET
 from msgspec.structs import astuple, replace
 
-from doorstep.clock import SECOND, Instant, to_iso
+from doorstep.clock import to_iso
 from doorstep.telemetry.facts import (
     CircuitTransition,
     DeliveryFailure,
@@ -22,6 +21,7 @@ from doorstep.telemetry.facts import (
     Notice,
     ServiceTrouble,
 )
+from doorstep.telemetry.scrubbing import Secrets
 
 Level = Literal["debug", "info", "warning", "error"]
 RANKS: dict[str, int] = {"debug": 10, "info": 20, "warning": 30, "error": 40, "critical": 50}
@@ -31,6 +31,12 @@ Words = Callable[[Sequence[Fact]], bytes]
 def level_of(fact: Fact) -> str:
     level = _LEVELS.get(type(fact), "info")
     return level if isinstance(level, str) else level(fact)
+
+
+def loud_enough(facts: Sequence[Fact], rank: int) -> list[Fact]:
+    """Those of at least this rank. Most kinds are always `info`, and are not asked one by one."""
+    usually = RANKS["info"] >= rank
+    return [fact for fact in facts if (RANKS[level_of(fact)] >= rank if type(fact) in _LEVELS else usually)]
 
 
 _LEVELS: dict[type[Fact], str | Callable[[Any], str]] = {
@@ -43,54 +49,52 @@ _LEVELS: dict[type[Fact], str | Callable[[Any], str]] = {
 }
 
 
-# -- JSON lines: 0.5 µs each at 500 to a batch -----------------------------------------------------------------
+_FREE_TEXT = frozenset({"message", "fields", "error", "error_reason", "reason"})
+"""Fields that may hold anything. The others have values of ours, which a secret that is a common word must not spoil."""
+
+
+def without(fact: Fact, secrets: Secrets) -> Fact:
+    """The fact with these hidden in its texts."""
+    texts = {name: secrets.hidden_in(getattr(fact, name)) for name in fact.__struct_fields__ if name in _FREE_TEXT}
+    return replace(fact, **texts)
+
+
+# -- JSON lines: 0.6 µs each -----------------------------------------------------------------------------------
 
 
 def json_lines(facts: Sequence[Fact]) -> bytes:
-    """One object a line. `level` is written only where it is not `info`, the level of nearly every line."""
-    return _encoder.encode_lines([_line(fact) for fact in facts])
+    """One object a line: the fact itself, which has the fields of its line.
+
+    Nearly all facts of a batch share their time, which is put into words in the written lines: to copy each fact with its
+    time in words takes 2.4 µs, this 0.2. No text in them can be taken for it, because its quotation marks are escaped.
+    """
+    shared = facts[0].at if facts else 0
+    lines = _encoder.encode_lines(
+        [fact if fact.at is shared and type(fact) not in _LEVELS else _line(fact) for fact in facts]
+    )
+    return lines.replace(b'{"@timestamp":%d,' % shared, b'{"@timestamp":"%b",' % to_iso(shared).encode())
 
 
 _encoder = msgspec.json.Encoder(enc_hook=str)
 
 
 def _line(fact: Fact) -> object:
-    """The fact itself with its time in words: a fact has the fields of its line."""
-    if type(fact) in _LEVELS:
-        return _notice_line(fact) if isinstance(fact, Notice) else _levelled(fact)
-    return replace(fact, at=_stamp(fact.at))
-
-
-def _levelled(fact: Fact) -> Fact:
+    """With its time in words, and with its level where that is not `info`, the level of nearly every line."""
     level = level_of(fact)
-    line = replace(fact, at=_stamp(fact.at), level=UNSET if level == "info" else level)
+    if isinstance(fact, Notice):
+        return _notice_line(fact, level)
+    line = replace(fact, at=to_iso(fact.at), level=UNSET if level == "info" else level)
     if isinstance(fact, DeliveryFailure) and fact.next_retry_at is not None:
-        return replace(line, next_retry_at=_written(fact.next_retry_at))
+        return replace(line, next_retry_at=to_iso(fact.next_retry_at))
     return line
 
 
-def _notice_line(notice: Notice) -> dict[str, object]:
-    line: dict[str, object] = {"@timestamp": _stamp(notice.at), "service": notice.program}
-    if (level := level_of(notice)) != "info":
+def _notice_line(notice: Notice, level: str) -> dict[str, object]:
+    line: dict[str, object] = {"@timestamp": to_iso(notice.at), "service": notice.program}
+    if level != "info":
         line["level"] = level
     line |= {"event": notice.event, "message": notice.message}
     return line | {name: value for name, value in notice.fields.items() if name not in line}
-
-
-@lru_cache(maxsize=16)
-def _stamp(at: Instant) -> str:
-    """When it happened: the facts of one batch share it, so it is worked out once."""
-    return _written(at)
-
-
-def _written(at: Instant) -> str:
-    """Like `to_iso`, which takes 1.5 µs, but the date is worked out once a second."""
-    return f"{_second(at // SECOND)}{at % SECOND:06d}Z"
-
-
-@lru_cache(maxsize=4_096)
-def _second(second: int) -> str:
-    return to_iso(second * SECOND)[:20]
 
 
 # -- text for people -------------------------------------------------------------------------------------------
@@ -122,7 +126,7 @@ def _worded(fact: Fact) -> tuple[str, dict[str, object]]:
     if isinstance(fact, Notice):
         return fact.message, fact.fields
     fields = zip(fact.__struct_encode_fields__, astuple(fact), strict=True)
-    worded = {name: _written(value) if name.endswith("_at") and value else value for name, value in fields}
+    worded = {name: to_iso(value) if name.endswith("_at") and value else value for name, value in fields}
     return fact.event.replace("_", " "), {name: value for name, value in worded.items() if name not in _HEADING}
 
 

@@ -62,7 +62,7 @@ PROCESS: Mapping[str, tuple[Kind, str]] = {
     "doorstep_process_resident_bytes": (Kind.GAUGE, "Memory that this process has"),
     "doorstep_process_accepts_waiting": (Kind.GAUGE, "Events that wait here to be stored"),
     "doorstep_process_places_in_use": (Kind.GAUGE, "Attempts under way in this process"),
-    "doorstep_process_log_lines_dropped_total": (Kind.COUNTER, "Log lines that a slow reader cost"),
+    "doorstep_process_log_lines_dropped_total": (Kind.COUNTER, "Log lines that a slow reader or a full disk cost"),
     "doorstep_process_snapshot_age_seconds": (Kind.GAUGE, "How old what it tells of the store is"),
 }
 

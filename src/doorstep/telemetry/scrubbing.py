@@ -10,8 +10,8 @@ from __future__ import annotations
 import asyncio
 import re
 import traceback
-from collections.abc import Iterable, Iterator
-from urllib.parse import unquote
+from collections.abc import Callable, Iterable, Iterator
+from urllib.parse import parse_qsl, quote, unquote
 
 import msgspec
 
@@ -19,8 +19,10 @@ from doorstep.errors import DoorstepError
 
 HIDDEN = "***"
 _TEXT_CHARS_MAX = 500
-_SECRET_CHARS_MIN = 4
-"""A shorter one is found in any text by chance."""
+_SECRET_CHARS_MIN = 8
+"""A shorter one is found in any text by chance, and to hide that would tell what it is."""
+_ERRORS_MAX = 50
+"""Of errors that led to one another, the last ones are told."""
 
 _PLAIN = (
     DoorstepError,
@@ -40,20 +42,35 @@ _PLAIN = (
 
 _TRACEBACK = "Traceback (most recent call last):\n"
 """Readers of logs look for it, people as well as programs."""
-_URL = re.compile(r"\b([a-z][a-z0-9+.-]*://)(?:[^/?#\s@'\"]*@)?([^?#\s'\"<>]*)(?:[?#][^\s'\"<>]*)?", re.IGNORECASE)
+_URL = re.compile(r"\b[a-z][a-z0-9+.-]*://[^\s'\"<>]*", re.IGNORECASE)
 _TOKENS = re.compile(r"\b(whsec_|whsk_|whpk_|dsk_)[A-Za-z0-9+/=_-]{8,}")
 _CREDENTIALS = re.compile(
     r"((?:authorization|x-api-key|api[_-]?key|password|passwd|secret|token)['\"]?\s*[:=]\s*)(?:(?:bearer|basic)\s+)?[^\s,;&]+"
     r"|\b(bearer|basic)\s+[A-Za-z0-9+/=._~-]{8,}",
     re.IGNORECASE,
 )
+_PASSWORD_BEGUN = re.compile(r"[^@\[\]:]*:(?![0-9]{0,5}[).,:;!]*$)[^@]*")
+"""A user and a password whose end was cut off; not a host and its port, at the end of a sentence or in the middle."""
+_SECRET_PARAMETERS = frozenset({"password", "passwd", "pass", "pwd", "sslpassword", "secret", "token"})
 
 
 def scrubbed(text: str) -> str:
     """Without the user, password and query of URLs, and without what looks like a key."""
-    text = _URL.sub(r"\1\2", text)
+    text = _URL.sub(lambda found: shown_url(found[0]), text)
     text = _TOKENS.sub(rf"\1{HIDDEN}", text)
     return _CREDENTIALS.sub(lambda found: f"{found[1] or found[2] + ' '}{HIDDEN}", text)
+
+
+def shown_url(url: str) -> str:
+    """Without its user, password and query. In a password may be signs that should have been escaped there: where it may
+    end later than it seems to, nothing is shown rather than a part of it."""
+    scheme, separator, rest = url.partition("://")
+    authority = re.split("[/?#]", rest, maxsplit=1)[0]
+    following = rest[len(authority) :]
+    odd = "@" in following and re.search("[:@]", authority)
+    if odd or _PASSWORD_BEGUN.fullmatch(authority):
+        return f"{scheme}{separator}{HIDDEN}"
+    return scheme + separator + authority.rpartition("@")[2] + re.split("[?#]", following, maxsplit=1)[0]
 
 
 def said_by(error: BaseException) -> str:
@@ -66,44 +83,79 @@ def said_by(error: BaseException) -> str:
     return f"{kind}: {text}" if text else kind
 
 
-def traceback_of(error: BaseException) -> str:
-    """Where it happened, and what: the lines of the program, never the values of its variables."""
-    return "\n".join(_parts(error, set())) + "\n"
+def traceback_of(error: BaseException, words: Callable[[BaseException], str] = said_by, *, inner: bool = False) -> str:
+    """Where it happened, and what, and what led to it: the lines of the program, never the values of its variables.
+
+    `words` are what is said of each error. `inner` leaves out the first frame, where it is ours that calls theirs.
+    """
+    skipped = error.__traceback__.tb_next if inner and error.__traceback__ is not None else error.__traceback__
+    return "\n".join(_parts(error, traceback.format_tb(skipped), words, set())) + "\n"
 
 
-def _parts(error: BaseException, seen: set[int]) -> Iterator[str]:
+def _parts(
+    error: BaseException, frames: list[str], words: Callable[[BaseException], str], seen: set[int]
+) -> Iterator[str]:
     seen.add(id(error))
-    cause = error.__cause__ or (None if error.__suppress_context__ else error.__context__)
-    if cause is not None and id(cause) not in seen:
-        yield from _parts(cause, seen)
-        yield "which led to:"
-    frames = traceback.format_tb(error.__traceback__)
-    yield "".join([_TRACEBACK, *frames] if frames else []) + said_by(error)
+    earlier = error.__cause__ or (None if error.__suppress_context__ else error.__context__)
+    if earlier is not None and _is_new(earlier, seen):
+        yield from _parts(earlier, traceback.format_tb(earlier.__traceback__), words, seen)
+        yield "\nwhich led to:\n"
+    yield "".join([_TRACEBACK, *frames] if frames else []) + words(error).rstrip("\n")
+    for one in error.exceptions if isinstance(error, BaseExceptionGroup) else ():
+        if _is_new(one, seen):
+            yield "\nin it:\n"
+            yield from _parts(one, traceback.format_tb(one.__traceback__), words, seen)
+
+
+def _is_new(error: BaseException, seen: set[int]) -> bool:
+    return id(error) not in seen and len(seen) < _ERRORS_MAX
 
 
 class Secrets:
-    """The secrets that this process was started with. The log leaves them out, wherever they come from."""
+    """The secrets that this process was started with. The log leaves them out of its texts, wherever they come from."""
 
     def __init__(self, secrets: Iterable[str | None] = ()) -> None:
-        spellings = {form for secret in secrets if secret for form in (secret, unquote(secret), _escaped(secret))}
-        long = (form for form in spellings if len(form) >= _SECRET_CHARS_MIN)
-        self._spellings = sorted((form.encode() for form in long), key=len, reverse=True)
+        spellings = {form for secret in secrets if secret for form in _spellings(secret)}
+        self._spellings = sorted((form for form in spellings if len(form) >= _SECRET_CHARS_MIN), key=len, reverse=True)
+        self._encoded = {form.encode() for spelling in self._spellings for form in (spelling, _escaped(spelling))}
 
-    def hide(self, line: bytes) -> bytes:
-        """The line without them. Nearly always they are not there: to look for one takes 0.05 µs a line."""
+    def found_in(self, lines: bytes) -> bool:
+        """Nearly always they are not there: to look for one takes 0.05 µs a line."""
+        return any(form in lines for form in self._encoded)
+
+    def hidden_in(self, value: object) -> object:
+        """The same without them, in all texts that it holds; what is neither text, number nor collection, as text."""
+        if isinstance(value, dict):
+            return {name: self.hidden_in(one) for name, one in value.items()}
+        if isinstance(value, list | tuple):
+            return [self.hidden_in(one) for one in value]
+        if value is None or isinstance(value, int | float):
+            return value
+        text = str(value)
         for spelling in self._spellings:
-            if spelling in line:
-                line = line.replace(spelling, HIDDEN.encode())
-        return line
+            text = text.replace(spelling, HIDDEN)
+        return text
 
 
 NONE = Secrets()
 
 
-def password_in(url: str) -> str | None:
-    """The password of a URL, as it is written there."""
-    before, at, _ = url.partition("://")[2].rpartition("@")
-    return before.partition(":")[2] or None if at else None
+def passwords_in(url: str) -> Iterator[str]:
+    """The passwords of a URL, as they are written there: before its host, and behind the question mark.
+
+    In one may be signs that should have been escaped there: where it may end later than it seems to, both readings. What
+    is too long for a password is found in no text but this URL.
+    """
+    user, _, rest = url.partition("://")[2].partition(":")
+    authority = re.split("[/?#]", rest, maxsplit=1)[0]
+    if not re.search("[@/?#]", user):
+        yield from dict.fromkeys(text.rpartition("@")[0] for text in (authority, rest) if "@" in text)
+    query = re.sub(r"\+", "%2B", url.rpartition("?")[2])
+    yield from (value for name, value in parse_qsl(query) if name.lower() in _SECRET_PARAMETERS)
+
+
+def _spellings(secret: str) -> set[str]:
+    return {secret, unquote(secret), quote(secret, safe="")}
 
 
 def _escaped(secret: str) -> str:

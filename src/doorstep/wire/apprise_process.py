@@ -14,8 +14,17 @@ from doorstep.model.outcome import Code
 from doorstep.wire.address_guard import AddressGuard
 from doorstep.wire.apprise_child import Answer, Order
 
-_ENVIRONMENT = {"PATH": "/usr/bin:/bin", "LANG": "C.UTF-8", "PYTHONNOUSERSITE": "1"}
-"""Nothing of ours: no secrets, and no proxies."""
+PYTHON = (sys.executable, "-P")
+"""Without the working directory among its code: our database and keys are there."""
+ENVIRONMENT = {
+    "PATH": "/usr/bin:/bin",
+    "LANG": "C.UTF-8",
+    "PYTHONNOUSERSITE": "1",
+    "PYTHONDONTWRITEBYTECODE": "1",
+    "NETRC": "/dev/null",
+}
+"""Nothing of ours: no secrets, no proxies, and no passwords of whoever we run as."""
+FOLDER = "/"
 
 
 def is_installed() -> bool:
@@ -37,15 +46,14 @@ async def send_by_apprise(url: str, message: dict[str, str], guard: AddressGuard
 
 async def _ask(order: Order, timeout_seconds: float) -> Answer:
     process = await asyncio.create_subprocess_exec(
-        sys.executable,
-        "-P",  # without the working directory among its code: our database and keys are there
+        *PYTHON,
         "-m",
         "doorstep.wire.apprise_child",
         stdin=asyncio.subprocess.PIPE,
         stdout=asyncio.subprocess.PIPE,
         stderr=asyncio.subprocess.DEVNULL,
-        env=_ENVIRONMENT,
-        cwd="/",
+        env=ENVIRONMENT,
+        cwd=FOLDER,
         start_new_session=True,
     )
     try:

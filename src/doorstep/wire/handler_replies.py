@@ -2,27 +2,26 @@
 
 from __future__ import annotations
 
+import asyncio
 import inspect
-import traceback
-from collections.abc import Awaitable, Callable, Iterator, Sequence
-from contextlib import suppress
-from types import TracebackType
-from typing import NamedTuple
+from collections.abc import Awaitable, Callable, Sequence
+from typing import Any, NamedTuple
 
 import msgspec
 
 from doorstep.errors import HandlerFailure, Transient, seconds_from
 from doorstep.model.outcome import Category, Code, Failure
-from doorstep.telemetry.scrubbing import scrubbed
+from doorstep.telemetry.scrubbing import scrubbed, traceback_of
 from doorstep.telemetry.tracing.program import within
-from doorstep.wire.quotations import spellings
+from doorstep.wire.quotations import Quotations
 from doorstep.wire.received import Received
 
 _DETAIL_CHARS_MAX = 8_000
 _MESSAGE_CHARS_MAX = 2_000
 _CODE_CHARS_MAX = 100
+_WORDS_CHARS_MAX = 4_000
 """They are shown in lists, so a whole page of an upstream's HTML must not become either."""
-_HIDDEN = "__doorstep_hidden__"
+_WORDED = "__doorstep_worded__"
 
 
 class Ending(NamedTuple):
@@ -46,12 +45,12 @@ def ending_of(function: Callable[[Received], object], given: Received, bytes_max
 
 
 async def awaited(result: Awaitable[object], given: Received, bytes_max: int) -> Ending:
-    """The same of what is to be awaited."""
+    """The same of what is to be awaited. What it raised is worded in a thread: with a large payload that takes long."""
     try:
         with within(given.traceparent, given.tracestate):
             return Ending(body_of(await result, bytes_max))
     except BaseException as error:  # noqa: BLE001  as above; a cancellation is how a timeout ends it
-        return _raised(error, given, bytes_max)
+        return await asyncio.to_thread(_raised, error, given, bytes_max)
 
 
 def _raised(error: BaseException, given: Received, bytes_max: int) -> Ending:
@@ -82,21 +81,34 @@ def response_of(error: BaseException | None) -> object:
 
 def failure_of(error: BaseException, payload: bytes) -> Failure:
     """What a handler raised. Only its own words for people (`Transient`, `Permanent`) become the message."""
+    known = _own(error, _WORDED)
+    return known[1] if known and known[0] is payload else _described(error, Quotations(payload))
+
+
+def worded(error: BaseException, payload: bytes, *data: object) -> Failure:
+    """The same, with what this data holds left out of it, too. It is kept on the error for whoever asks next: masking a
+    large payload takes long. By its own payload: programs raise the same error again for others."""
+    failure = _described(error, Quotations(payload, *map(_as_payload, data)))
+    BaseException.__setattr__(error, _WORDED, (payload, failure))  # their class may refuse it
+    return failure
+
+
+def _described(error: BaseException, quoted: Quotations) -> Failure:
     try:
-        return _kept(_failure_of(error, payload))
+        return _kept(_failure_of(error, quoted))
     except Exception:  # noqa: BLE001  a foreign class whose attributes are not what ours are
         message = f"The handler raised {type(error).__name__}, which cannot be described."
         return Failure(Code.HANDLER_ERROR, message, Category.TRANSIENT)
 
 
-def _failure_of(error: BaseException, payload: bytes) -> Failure:
+def _failure_of(error: BaseException, quoted: Quotations) -> Failure:
     unsaid = f"The handler raised {type(error).__name__}."
-    unspeakable = (*getattr(error, _HIDDEN, ()), *spellings(payload))
-    detail = _detail(error, unspeakable)
+    detail = traceback_of(error, lambda one: _words(one, quoted), inner=True)[-_DETAIL_CHARS_MAX:]
     if not isinstance(error, HandlerFailure):
         return Failure(Code.HANDLER_ERROR, unsaid, Category.TRANSIENT, detail=detail)
     category = Category.TRANSIENT if isinstance(error, Transient) else Category.PERMANENT
-    code, message = (_masked(str(one), unspeakable) for one in (error.code, error.message))
+    code = scrubbed(quoted.masked(str(error.code), _CODE_CHARS_MAX))
+    message = scrubbed(quoted.masked(str(error.message), _MESSAGE_CHARS_MAX))
     if not message and code == Code.HANDLER_ERROR:
         message = unsaid
     return Failure(code, message, category, seconds_from(error.retry_after), detail)
@@ -116,43 +128,28 @@ def _written(text: str) -> str:
     return text if text.isascii() else text.encode("utf-8", "replace").decode()
 
 
-def hide(error: BaseException, quotations: Sequence[str]) -> None:
-    """Have these texts left out of what is kept of an error and of what led to it, as the payload is."""
-    with suppress(Exception):  # a foreign class may refuse attributes
-        setattr(error, _HIDDEN, quotations)
+def _as_payload(data: object) -> bytes:
+    try:
+        return msgspec.json.encode(data, enc_hook=repr)
+    except Exception:  # noqa: BLE001  a failed stage may have put anything there
+        return repr(data).encode("utf-8", "replace")
 
 
-def _detail(error: BaseException, unspeakable: Sequence[str]) -> str:
-    """The traceback from the handler on, its end if it is long: lines of the program, and what the errors say of it."""
-    return "".join(_told(error, _below_ours(error.__traceback__), unspeakable, set()))[-_DETAIL_CHARS_MAX:]
+def _words(error: BaseException, quoted: Quotations) -> str:
+    """As a traceback ends with them. Python's own for it look at all errors that led to this one, each time."""
+    kind = type(error)
+    name = (
+        kind.__qualname__ if kind.__module__ in ("builtins", "__main__") else f"{kind.__module__}.{kind.__qualname__}"
+    )
+    try:
+        text = str(error)
+    except Exception:  # noqa: BLE001  whatever a foreign class does
+        text = "its words cannot be had"
+    said = "\n".join([f"{name}: {text}" if text else name, *map(str, _own(error, "__notes__"))])
+    return scrubbed(quoted.masked(said, _WORDS_CHARS_MAX))
 
 
-def _told(
-    error: BaseException, frames: TracebackType | None, unspeakable: Sequence[str], seen: set[int]
-) -> Iterator[str]:
-    """Of an error and what led to it. Its frames show source lines, never values; its own words may quote anything."""
-    seen.add(id(error))
-    earlier = error.__cause__ or (None if error.__suppress_context__ else error.__context__)
-    if earlier is not None and id(earlier) not in seen:
-        yield from _told(earlier, earlier.__traceback__, unspeakable, seen)
-        yield "\nwhich led to:\n\n"
-    if frames is not None:
-        yield "Traceback (most recent call last):\n"
-        yield from traceback.format_tb(frames)
-    yield _masked("".join(traceback.format_exception_only(error)), unspeakable)
-    for one in error.exceptions if isinstance(error, BaseExceptionGroup) else ():
-        if id(one) not in seen:
-            yield "\nin it:\n\n"
-            yield from _told(one, one.__traceback__, unspeakable, seen)
-
-
-def _below_ours(frames: TracebackType | None) -> TracebackType | None:
-    return frames.tb_next if frames is not None else None
-
-
-def _masked(text: str, unspeakable: Sequence[str]) -> str:
-    """An error's words without the payload and without whatever the payload holds, as far as they quote it unchanged."""
-    for spelling in unspeakable:
-        if spelling in text:
-            text = text.replace(spelling, "[payload]")
-    return scrubbed(text)
+def _own(error: BaseException, name: str) -> Sequence[Any]:
+    """What was put on an error, whatever its class says of attributes."""
+    found = BaseException.__getattribute__(error, "__dict__").get(name, ())
+    return found if isinstance(found, list | tuple) else ()

@@ -1,13 +1,14 @@
 """Sends spans to the operator's collector: a sink of tracing with a thread of its own.
 
 It never stands in the way: spans that find no room are dropped, and so are those that the collector does not take after
-a few tries. Both are counted, and told in the log at most once a minute. Unlike deliveries it may go to any address: it
-is the operator, not a tenant, who says where the collector is.
+a few tries. Both are counted, and told in the log at most once a minute, and at the end. Unlike deliveries it may go to
+any address: it is the operator, not a tenant, who says where the collector is.
 """
 
 from __future__ import annotations
 
 import gzip
+import os
 import threading
 import time
 from collections import deque
@@ -32,28 +33,41 @@ class SpanExporter:
         self._collector = collector
         self._requests = Requests(collector.resource, version)
         self._warn = warn
+        self._begin()
+
+    def _begin(self) -> None:
+        """Here, and in a process that was forked: no thread comes along, and what waits is for the parent to send."""
+        self._process = os.getpid()
         self._spans: deque[bytes] = deque()
         self._stopping = threading.Event()
         self._full = threading.Event()
-        self.dropped = 0
-        """How many spans did not reach the collector."""
-        self._told = -_TELL_SECONDS
+        self._without_room = self._refused = 0  # each written by one thread alone
+        self._trouble = ""
+        self._told, self._told_at = 0, -_TELL_SECONDS
         self._thread = threading.Thread(target=self._run, name="doorstep-spans", daemon=True)
         self._thread.start()
 
+    @property
+    def dropped(self) -> int:
+        """How many spans did not reach the collector."""
+        return self._without_room + self._refused
+
     def __call__(self, spans: Sequence[bytes]) -> None:
         """Take these; called from the event loop, and returns at once."""
-        room = self._collector.queue_max - len(self._spans)
-        self._spans.extend(spans[:room] if room < len(spans) else spans)
-        self.dropped += max(0, len(spans) - max(room, 0))
+        if self._process != os.getpid():
+            self._begin()
+        room = max(0, self._collector.queue_max - len(self._spans))
+        self._spans.extend(spans[:room])
+        self._without_room += max(0, len(spans) - room)
         if len(self._spans) >= self._collector.batch_max:
             self._full.set()
 
     def close(self, timeout_seconds: float = 3.0) -> None:
-        """Send what is waiting, but do not wait for a collector that does not answer."""
-        self._stopping.set()
-        self._full.set()
-        self._thread.join(timeout_seconds)
+        """Send what is waiting, but do not wait for a collector that does not answer. Blocking."""
+        if self._process == os.getpid():
+            self._stopping.set()
+            self._full.set()
+            self._thread.join(timeout_seconds)
 
     def _run(self) -> None:
         curl = self._prepared()
@@ -61,7 +75,10 @@ class SpanExporter:
             self._full.wait(self._collector.delay_seconds)
             self._full.clear()
             self._send_waiting(curl)
+            if time.monotonic() - self._told_at >= _TELL_SECONDS:
+                self._tell_dropped()
         self._send_waiting(curl)
+        self._tell_dropped()
         curl.close()
 
     def _prepared(self) -> pycurl.Curl:
@@ -84,8 +101,11 @@ class SpanExporter:
             except Exception as error:  # noqa: BLE001  a span that cannot be written must not end the thread
                 trouble = type(error).__name__
             if trouble:
-                self.dropped += len(batch)
-                self._tell(trouble)
+                self._trouble = trouble
+                self._refused += len(batch)
+                if self._stopping.is_set():  # nobody waits for it to fail once more for each batch
+                    self._refused += len(self._spans)
+                    self._spans.clear()
 
     def _send(self, curl: pycurl.Curl, body: bytes) -> str:
         """Why it was not taken; empty if it was."""
@@ -103,11 +123,12 @@ class SpanExporter:
             pause *= 2
         return trouble
 
-    def _tell(self, trouble: str) -> None:
-        now = time.monotonic()
-        if now - self._told >= _TELL_SECONDS:
-            self._told = now
-            self._warn(f"the collector of traces did not take spans ({trouble}); {self.dropped} were dropped so far")
+    def _tell_dropped(self) -> None:
+        if (dropped := self.dropped) > self._told:
+            refused = f"the collector of traces did not take spans ({self._trouble})"
+            why = refused if self._trouble else "spans are made faster than the collector of traces takes them"
+            self._told, self._told_at, self._trouble = dropped, time.monotonic(), ""
+            self._warn(f"{why}; {dropped} were dropped so far")
 
 
 def _post(curl: pycurl.Curl, content: bytes) -> tuple[str, bool]:

@@ -31,5 +31,5 @@ async def test_a_server_that_breaks_leaves_nothing_running_behind(monkeypatch: p
     monkeypatch.setattr(serving, "spawn", lambda *_: Workers())
     doorstep = Doorstep(Settings(database_url="memory://", workers=1, grace_seconds=0))
     with serving.listener("127.0.0.1", 0) as listening, pytest.raises(RuntimeError, match="the server broke"):
-        await serving.serve_until(doorstep, listening, asyncio.Event(), lambda: None)
+        await serving.serve_until(doorstep, listening, asyncio.Event(), lambda _: None)
     assert asyncio.all_tasks() == {asyncio.current_task()}

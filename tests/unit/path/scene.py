@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from typing import Any, cast
 from uuid import UUID
 
@@ -31,6 +31,7 @@ class FailingStore:
         self.clock = clock
         self.slow: dict[str, float] = {}
         self.away: set[str] = set()
+        self.refuses: Callable[[str, tuple[Any, ...]], bool] = lambda verb, args: False
         self.calls: list[str] = []
 
     def __getattr__(self, verb: str) -> Any:
@@ -38,7 +39,7 @@ class FailingStore:
 
     async def _call(self, verb: str, *args: Any, **named: Any) -> Any:
         self.calls.append(verb)
-        if verb in self.away:
+        if verb in self.away or self.refuses(verb, args):
             raise StoreUnavailable(f"{verb} is away")
         self.clock.advance(self.slow.get(verb, 0))
         return await getattr(self.kept, verb)(*args, **named)

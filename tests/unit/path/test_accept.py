@@ -57,6 +57,14 @@ async def test_a_delivery_knows_its_due_time_and_how_often_it_may_be_retried() -
     assert (delivery.due_at, delivery.retries_max) == (NOW + 9 * SECOND, 4)
 
 
+async def test_a_time_long_past_puts_a_delivery_ahead_of_nobody() -> None:
+    bench = Bench()
+    await bench.prepare()
+    (receipt,) = await accepter_of(bench).accept([a_draft(bench, deliver_at=NOW - 9 * SECOND)])
+    (delivery,) = await bench.store.deliveries(bench.org.org_id, receipt.event_id)
+    assert delivery.due_at == delivery.created_at == NOW
+
+
 async def test_an_endpoint_that_another_process_made_a_moment_ago_gets_the_event() -> None:
     bench = Bench()
     await bench.prepare()

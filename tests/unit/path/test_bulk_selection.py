@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 from typing import cast
+from uuid import UUID
+
+import pytest
 
 from doorstep.model.bulk import Selection
-from doorstep.model.event import EventSummary
-from doorstep.model.listing import Count, EventFilter, Page
+from doorstep.model.listing import Count, EventFilter
 from doorstep.path.bulk_selection import Chooser
 from doorstep.path.tuning import Tuning
 from doorstep.stores.store import Store
@@ -17,16 +19,16 @@ from tests.builders import new_id
 class Endless:
     """A list in which nothing matches and that never ends."""
 
-    def __init__(self) -> None:
-        self.pages = 0
-
-    async def list_events(self, *_: object) -> Page[EventSummary]:
-        self.pages += 1
-        return Page((), "1")
+    async def count_events(self, _org_id: UUID, _wanted: EventFilter, limit: int) -> Count:
+        self.examined = limit
+        return Count(0, exact=False)
 
 
-async def test_a_filter_that_matches_nothing_in_a_long_list_is_counted_no_further_than_somebody_waits() -> None:
+@pytest.mark.parametrize(("asked", "examined"), [(10_000, 50_000), (100_000, 100_000)])
+async def test_events_that_are_rare_are_looked_for_among_many_and_no_further_than_somebody_waits(
+    asked: int, examined: int
+) -> None:
     store = Endless()
     chooser = Chooser(cast(Store, store), FakeClock(), Tuning())
-    counted = await chooser.count(new_id(), Selection(events=EventFilter()), 1_000_000)
-    assert (counted, store.pages) == (Count(0, exact=False), 100)
+    counted = await chooser.count(new_id(), Selection(events=EventFilter()), asked)
+    assert (counted, store.examined) == (Count(0, exact=False), examined)

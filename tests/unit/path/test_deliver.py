@@ -132,13 +132,15 @@ async def test_endpoints_of_which_nothing_is_held_are_forgotten() -> None:
 async def test_what_has_expired_leaves_its_place_to_the_next_at_once() -> None:
     bench = Bench()
     (endpoint,) = await bench.prepare(concurrency_max=1)
-    stale = await bench.accept(endpoint, 1, expires_at=bench.clock.now())
+    stale = await bench.accept(endpoint, 1, expires_at=bench.clock.now(), correlation_id="order-17")
     fresh = await bench.accept(endpoint, 1)
     await bench.store.act(_retry(bench, [*stale, *fresh]))  # both are claimed together, ahead of every limit
     await bench.deliverer.round()
     assert [one.claim.delivery_id for one in bench.http.started] == fresh
     await bench.write_down()
     assert (await bench.delivery(stale[0])).code == Code.EXPIRED
+    (row,) = await bench.store.attempts(bench.org.org_id, stale[0])
+    assert row.request_headers == b"x-correlation-id: order-17"
 
 
 async def test_an_endpoint_whose_secret_cannot_be_opened_takes_no_place_and_no_neighbour_with_it() -> None:

@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 import asyncio
+from collections.abc import Awaitable, Callable
 
 from doorstep.clock import Instant
-from doorstep.model.listing import Letters
+from doorstep.model.listing import Count, Letters
 from doorstep.path.reading import Reader
 from doorstep.testing import FakeClock
 from tests.unit.path.scene import Bench
@@ -28,3 +29,22 @@ async def test_many_who_look_at_the_dead_letters_at_once_have_them_counted_once_
     looks = [reader.dead_letters(bench.org.org_id, Letters(), None, 10) for _ in range(20)]
     assert [count.value for _, count in await asyncio.gather(*looks)] == [1] * 20
     assert bench.failing.calls.count("count_dead_letters") <= 2
+
+
+async def test_where_counting_stops_the_stats_tell_the_level() -> None:
+    bench = Bench()
+    (endpoint,) = await bench.prepare()
+    await bench.accept(endpoint, 3)
+    await bench.deliver(404)
+    reader = Reader(bench.store, bench.directory, bench.clock, bench.tuning)
+    bench.failing.count_dead_letters = _no_further_than(2)  # type: ignore[attr-defined]
+    stats = await reader.stats(bench.org.org_id)
+    assert stats.dead == stats.failed == Count(3, exact=True)
+    assert stats.archived == Count(0, exact=True)
+
+
+def _no_further_than(limit: int) -> Callable[..., Awaitable[Count]]:
+    async def counted(*_: object) -> Count:
+        return Count(limit, exact=False)
+
+    return counted

@@ -32,12 +32,13 @@ async def test_nothing_is_reclaimed_before_its_lease_ends() -> None:
 async def test_a_lost_try_is_in_the_log_with_the_name_of_the_lost_worker_and_counts() -> None:
     bench = Bench()
     (endpoint,) = await bench.prepare()
-    (delivery_id,) = await bench.accept(endpoint)
+    (delivery_id,) = await bench.accept(endpoint, correlation_id="order-17")
     await bench.deliverer.round()
     bench.clock.advance(PLAIN.lease_seconds)
     await reclaimed(bench)
     (row,) = await bench.store.attempts(bench.org.org_id, delivery_id)
     assert (row.number, row.code, row.worker, row.late) == (1, Code.WORKER_LOST, "w1", False)
+    assert row.request_headers == b"x-correlation-id: order-17"
     assert (await bench.delivery(delivery_id)).attempt == 1
 
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import pytest
 
+from doorstep.clock import SECOND
 from doorstep.errors import InvalidInput, NotFound
 from doorstep.model.act import AuditLine
 from doorstep.model.circuit import CircuitState
@@ -101,10 +102,42 @@ async def test_a_new_default_is_audited_and_one_that_allows_no_loss_at_all_is_re
     await desk.set_default_slo(bench.org.org_id, Slo(success=0.95, p95_seconds=5), "ops")
     lines: tuple[AuditLine, ...] = (await bench.store.list_audit(bench.org.org_id)).items
     assert [(line.actor, line.action, line.result) for line in lines] == [
-        ("ops", "slo.change", "success 0.95, p95 5 s")
+        ("ops", "slo.change", "success 0.95, p95 5 s, oldest 3600 s")
     ]
-    for wrong in (Slo(success=1.0), Slo(success=0.2), Slo(p95_seconds=0)):
+    for wrong in (
+        Slo(success=1.0),
+        Slo(success=0.2),
+        Slo(p95_seconds=0),
+        Slo(p95_seconds=3 * 86_400 + 1),
+        Slo(oldest_seconds=0),
+    ):
         with pytest.raises(InvalidInput):
             await desk.set_default_slo(bench.org.org_id, wrong, "ops")
     with pytest.raises(NotFound):
         await desk.set_default_slo(an_org().org_id, Slo(), "ops")
+    assert "add_audit" not in bench.failing.calls, "the line is kept with the change"
+
+
+async def test_an_organization_that_was_just_made_has_a_target_too() -> None:
+    bench = Bench()
+    await bench.prepare()
+    newcomer = an_org()
+    await bench.store.put_org(newcomer)
+    assert await reporter(bench).default_slo(newcomer.org_id) == Slo()
+
+
+async def test_what_waits_longer_than_the_target_allows_misses_it_and_what_is_for_later_does_not_wait() -> None:
+    bench = Bench()
+    (endpoint,) = await bench.prepare(1, slo=Slo(oldest_seconds=60))
+    desk, later = reporter(bench), bench.clock.now() + 30 * SECOND
+    await bench.accept(endpoint, due_at=later, deliver_at=later)
+
+    async def standing() -> tuple[float | None, bool, int | None]:
+        (one,) = (await desk.slo(bench.org.org_id, None, 10)).items
+        return one.report.oldest_seconds, one.report.met, one.waiting_since
+
+    assert await standing() == (None, True, None)
+    bench.clock.advance(90)
+    assert await standing() == (60.0, True, later)
+    bench.clock.advance(1)
+    assert await standing() == (61.0, False, later)

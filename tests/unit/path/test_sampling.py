@@ -5,16 +5,18 @@ from __future__ import annotations
 import asyncio
 
 from doorstep.model.circuit import CircuitState
-from doorstep.model.endpoint import CircuitRules
+from doorstep.model.endpoint import CircuitRules, Endpoint
+from doorstep.path.busiest import Busiest
 from doorstep.path.measures import MEASURES, Distribution, Kind
 from doorstep.path.reading import Reader
 from doorstep.path.sampling import Sampler
+from tests.builders import an_org
 from tests.unit.path.scene import Bench
 
 
 def sampler(bench: Bench, endpoints_max: int = 0) -> Sampler:
     reading = Reader(bench.store, bench.directory, bench.clock, bench.tuning)
-    return Sampler(bench.store, bench.directory, reading, bench.clock, endpoints_max)
+    return Sampler(bench.store, reading, bench.clock, Busiest(bench.store, bench.directory, endpoints_max))
 
 
 async def test_however_many_ask_the_store_is_asked_once_a_second() -> None:
@@ -84,6 +86,64 @@ async def test_the_busiest_endpoints_are_told_apart_and_no_more_than_so_many() -
     seen = await sampler(bench, endpoints_max=2).snapshot()
     assert seen is not None
     assert [one.endpoint.endpoint_id for one in seen.endpoints] == [one.endpoint_id for one in endpoints[:0:-1]]
+
+
+async def test_who_is_busiest_is_asked_once_a_minute_and_how_they_fare_each_time() -> None:
+    bench = Bench()
+    one, other = await bench.prepare(2)
+    await bench.accept(one, 2)
+    sampling = sampler(bench, endpoints_max=1)
+    await sampling.snapshot()
+    await bench.accept(other, 3)
+    await bench.accept(one)
+    bench.clock.advance(59)
+    seen = await sampling.snapshot()
+    assert seen is not None
+    assert [(told.endpoint.endpoint_id, told.figures.deliveries) for told in seen.endpoints] == [(one.endpoint_id, 3)]
+    await bench.accept(other)
+    bench.clock.advance(1)
+    seen = await sampling.snapshot()
+    assert seen is not None and [told.endpoint.endpoint_id for told in seen.endpoints] == [other.endpoint_id]
+    assert bench.failing.calls.count("busiest") == 2
+
+
+async def test_endpoints_that_cannot_be_read_are_left_out_and_cost_nothing_of_what_is_told_of_the_whole() -> None:
+    bench = Bench()
+    (endpoint,) = await bench.prepare()
+    await bench.accept(endpoint)
+    sampling = sampler(bench, endpoints_max=1)
+    before = await sampling.snapshot()
+    assert before is not None and len(before.endpoints) == 1
+    await bench.accept(endpoint)
+    for verb in ("levels", "circuits", "busiest"):
+        bench.failing.away = {verb}
+        bench.clock.advance(60)
+        seen = await sampling.snapshot()
+        assert seen is not None
+        assert (seen.totals.created, seen.endpoints) == (2, ()), "what is old is not told as new"
+
+
+async def test_a_store_that_does_not_answer_is_not_asked_for_endpoints_too() -> None:
+    bench = Bench()
+    (endpoint,) = await bench.prepare()
+    await bench.accept(endpoint)
+    bench.failing.away = {"totals"}
+    assert await sampler(bench, endpoints_max=1).snapshot() is None
+    assert "busiest" not in bench.failing.calls
+
+
+async def test_the_busiest_of_all_organizations_are_read_in_one_go() -> None:
+    bench = Bench()
+    endpoints: list[Endpoint] = []
+    for _ in range(3):
+        bench.org = an_org()
+        endpoints += await bench.prepare(2)
+    for endpoint in endpoints:
+        await bench.accept(endpoint)
+    assert len({one.org_id for one in endpoints}) == 3
+    seen = await sampler(bench, endpoints_max=10).snapshot()
+    assert seen is not None and [one.figures.deliveries for one in seen.endpoints] == [1] * 6
+    assert [bench.failing.calls.count(verb) for verb in ("levels", "circuits")] == [1, 1]
 
 
 async def test_every_measure_can_be_read_and_its_labels_are_those_it_announces() -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 from collections.abc import Sequence
 from typing import Any
 from uuid import UUID
@@ -27,12 +28,30 @@ def fails(_: Entity) -> None:
     raise Transient("NO", "No.")
 
 
+async def hangs(_: Entity) -> None:
+    await asyncio.sleep(20)
+
+
 def declared(pipeline: Pipeline, function: Any = fails) -> Doorstep:
     doorstep = Doorstep("memory://")
     doorstep.add(pipeline)
     for stage in pipeline.plan.stages:
         pipeline.stage(stage.name)(function)
     return doorstep
+
+
+# -- what it hears -----------------------------------------------------------------------------------------
+
+
+async def test_a_try_that_ran_out_of_time_is_heard_of_under_whatever_name_a_code_map_gives_it() -> None:
+    stage = Stage("extracting", failed="unread", policy=[3600], timeout_seconds=0.1, code_map={"TIMEOUT": "SLOW"})
+    pipeline = Pipeline("protocol", first="uploaded", stages=[stage], last="complete")
+    doorstep = declared(pipeline, hangs)
+    async with doorstep, asyncio.timeout(8):  # sooner than the next walk through all entities
+        await pipeline.start({}, "p1")
+        while (entity := await pipeline.entity("p1")).status != "unread":
+            await asyncio.sleep(0.02)
+    assert entity.metadata["error"]["code"] == "SLOW"
 
 
 # -- who carries an entity ---------------------------------------------------------------------------------
@@ -68,6 +87,30 @@ async def test_an_entity_is_not_ended_because_a_handler_that_only_watches_it_fai
         await pipeline.start({}, "p1")
         await box.drain(until=60)
         assert (await pipeline.entity("p1")).status == "uploaded"
+
+
+async def test_what_became_of_an_entity_is_read_once(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Read twice, a try that begins in between would be taken for a failed one."""
+    stage = Stage("extracting", failed="unread", policy=[3600])
+    pipeline = Pipeline("protocol", first="uploaded", stages=[stage], last="complete")
+    async with sandbox(declared(pipeline)) as box:
+        await pipeline.start({}, "p1")
+        await box.drain(until=1)
+        silent = replace(
+            await pipeline.entity("p1"), status="extracting"
+        )  # as if the stage could not say that it failed
+        store, asked = box.doorstep.store, list[UUID]()
+        deliveries = store.deliveries
+
+        async def counting(org_id: UUID, event_id: UUID) -> Any:
+            asked.append(event_id)
+            return await deliveries(org_id, event_id)
+
+        monkeypatch.setattr(store, "deliveries", counting)
+        keeper = PipelineKeeper([pipeline], store, box.clock, Telemetry())
+        turn = await keeper._turn_of(pipeline.plan, silent)
+    assert turn is not None and turn.entity.status == "unread"
+    assert asked == [silent.event_id]
 
 
 # -- stages are not disabled -------------------------------------------------------------------------------
@@ -179,14 +222,14 @@ async def test_an_entity_that_cannot_be_looked_at_is_told_of_and_the_others_go_o
     scene = await opened(pipeline)
     for name in ("p1", "p2", "p3"):
         await scene.put(pipeline, name, "uploaded", Phase.RUNNING, new_id())
-    trouble_of = Carriers.trouble_of
+    fate_of = Carriers.fate_of
 
     async def stumbling(carriers: Carriers, entity: Entity) -> Any:
         if entity.entity_id == "p2":
             raise ValueError("a bug of ours")
-        return await trouble_of(carriers, entity)
+        return await fate_of(carriers, entity)
 
-    monkeypatch.setattr(Carriers, "trouble_of", stumbling)
+    monkeypatch.setattr(Carriers, "fate_of", stumbling)
     await scene.keeper.run_once()
     assert [await scene.status(pipeline, name) for name in ("p1", "p2", "p3")] == [
         "dead_letter",

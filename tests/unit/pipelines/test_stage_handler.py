@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 import asyncio
+import threading
 from collections.abc import Callable
-from typing import Any
+from typing import Any, ClassVar
 from uuid import UUID
 
 import pytest
@@ -49,6 +50,10 @@ def quotes_a_quote(entity: Entity) -> None:
     raise KeyError(entity.data["quote"])
 
 
+def quotes_a_short_text(entity: Entity) -> None:
+    raise ValueError(f"there is no account {entity.data['iban']}")
+
+
 def quotes_in_a_cause(entity: Entity) -> None:
     try:
         quotes_all(entity)
@@ -62,7 +67,8 @@ async def quotes_what_it_changed(entity: Entity) -> None:
 
 
 @pytest.mark.parametrize(
-    "function", [quotes_all, quotes_a_text, quotes_a_quote, quotes_in_a_cause, quotes_what_it_changed]
+    "function",
+    [quotes_all, quotes_a_text, quotes_a_short_text, quotes_a_quote, quotes_in_a_cause, quotes_what_it_changed],
 )
 async def test_the_data_of_an_entity_is_in_no_error(function: Callable[[Entity], Any]) -> None:
     doorstep, pipeline = declared(function)
@@ -76,6 +82,36 @@ async def test_the_data_of_an_entity_is_in_no_error(function: Callable[[Entity],
     told = "".join([dead.error_reason or "", str(dead.metadata), *(f"{one.detail}{one.reason}" for one in attempts)])
     for quoted in ("TEST 0000", "Dear Sir, Dear Sir", '"quoted" text'):
         assert quoted not in told.replace("\\", "")
+
+
+class Slow(Exception):
+    """One whose words take long."""
+
+    asked_in: ClassVar[list[int]] = []
+
+    def __str__(self) -> str:
+        self.asked_in.append(threading.get_ident())
+        return "at last"
+
+
+def fails(entity: Entity) -> None:
+    raise Slow
+
+
+async def fails_async(entity: Entity) -> None:
+    raise Slow
+
+
+@pytest.mark.parametrize("function", [fails, fails_async])
+async def test_what_a_stage_raised_is_worded_once_and_never_in_the_event_loop(function: Callable[..., Any]) -> None:
+    Slow.asked_in.clear()
+    doorstep, pipeline = declared(function)
+    async with sandbox(doorstep) as box:
+        started = await pipeline.start({}, "p1")
+        await box.drain()
+        attempts = await attempts_of(doorstep, started)
+    assert all(one.detail.endswith("Slow: at last\n") for one in attempts)
+    assert len(Slow.asked_in) == len(attempts) and threading.get_ident() not in Slow.asked_in
 
 
 # -- a store that is away ----------------------------------------------------------------------------------

@@ -10,7 +10,7 @@ import pytest
 from msgspec.structs import replace
 
 from doorstep.clock import SECOND
-from doorstep.model.alert import Alert, Rule
+from doorstep.model.alert import Alert, Ending, Rule
 from doorstep.model.channel import ChannelKind
 from doorstep.policy.alert_words import link_to, payload_for, title_of, words_of, words_of_test
 from doorstep.policy.alerting import News
@@ -55,11 +55,27 @@ def test_a_recovery_says_how_long_it_lasted() -> None:
     assert shaped(ChannelKind.WEBHOOK, over, News.RECOVERED)["type"] == "alert.recovered"
 
 
+@pytest.mark.parametrize(
+    ("why", "said"),
+    [
+        (Ending.ENDPOINT_DELETED, "The endpoint was deleted."),
+        (Ending.ENDPOINT_PAUSED, "The endpoint was paused."),
+        (Ending.RULE_CHANGED, "The rule was turned off or reset."),
+    ],
+)
+def test_what_ends_without_working_again_is_not_called_a_recovery(why: Ending, said: str) -> None:
+    over = replace(LETTER, rule=Rule.CIRCUIT_OPENED, ended_at=61 * SECOND, ended_because=why)
+    mail = shaped(ChannelKind.EMAIL, over, News.RECOVERED)
+    assert mail["subject"] == "[Doorstep] Ended: shop: circuit opened"
+    assert mail["text"].startswith(said)
+    assert shaped(ChannelKind.WEBHOOK, over, News.RECOVERED)["data"]["ended_because"] == why
+
+
 def test_what_a_receiver_chose_does_not_call_everybody_in_slack() -> None:
     hostile = replace(LETTER, reason="<!channel> <https://evil.example|click> & more")
     text = shaped(ChannelKind.SLACK, hostile)["text"]
     assert "<" not in text and ">" not in text
-    assert "&lt;!channel&gt;" in text
+    assert "&lt;\u200b!channel&gt;" in text
 
 
 @pytest.mark.parametrize(

@@ -8,7 +8,7 @@ import pytest
 from msgspec.structs import replace
 
 from doorstep.clock import SECOND, seconds
-from doorstep.model.alert import Alert, AlertRule, Rule, Silence
+from doorstep.model.alert import Alert, AlertRule, Ending, Rule, Silence
 from doorstep.policy.alerting import BUILT_IN, News, Rules, Sight, Step, after, ended, failing, is_above, reviewed
 
 ORG, SHOP, OTHER = UUID(int=1), UUID(int=2), UUID(int=3)
@@ -130,7 +130,7 @@ def test_a_dead_letter_does_not_recover_but_is_over_without_a_word_when_its_cool
     alert = begun(LETTER)
     assert reviewed(alert, PLAIN, NOW + HOUR - 1) is None
     step = written(reviewed(alert, PLAIN, NOW + HOUR))
-    assert (step.news, step.alert.is_open) == (None, False)
+    assert (step.news, step.alert.ended_because) == (None, Ending.ELAPSED)
     again = written(after(alert, LETTER, PLAIN, NOW + HOUR, UUID(int=10)))
     assert (again.news, again.alert.alert_id) == (News.FIRED, UUID(int=10))
 
@@ -150,7 +150,8 @@ def test_an_endpoint_s_own_rule_comes_before_the_organization_s_and_that_before_
 def test_a_rule_that_is_off_fires_nothing_and_ends_what_was_on() -> None:
     off = Rules(ORG, [AlertRule(org_id=ORG, rule=Rule.CIRCUIT_OPENED, enabled=False)])
     assert after(None, OPENED, off, NOW, NEW) is None
-    assert written(reviewed(begun(), off, NOW + 5)).alert.ended_at == NOW + 5
+    step = written(reviewed(begun(), off, NOW + 5))
+    assert (step.alert.ended_at, step.alert.ended_because) == (NOW + 5, Ending.RULE_CHANGED)
 
 
 @pytest.mark.parametrize(
@@ -174,11 +175,92 @@ def test_a_silence_keeps_back_what_it_is_about_while_it_lasts(silence: dict[str,
     assert step.alert.is_open
 
 
-def test_what_is_still_on_when_a_silence_ends_is_told_then_and_what_ended_in_it_is_not() -> None:
-    rules = Rules(ORG, silences=[Silence(silence_id=NEW, org_id=ORG, from_at=NOW, until_at=NOW + 10)])
+def silent(from_at: int, until_at: int) -> Rules:
+    return Rules(ORG, silences=[Silence(silence_id=NEW, org_id=ORG, from_at=from_at, until_at=until_at)])
+
+
+def test_what_is_still_on_when_a_silence_ends_is_told_then_and_not_a_moment_before() -> None:
+    rules = silent(NOW, NOW + 10)
     alert = begun(rules=rules)
-    assert not alert.told
+    assert (alert.told, alert.review_at) == (False, NOW + 10)
     assert reviewed(alert, rules, NOW + 9) is None
     assert written(reviewed(alert, rules, NOW + 10)).news is News.FIRED
-    assert ended(alert, rules, NOW + 20).news is None
-    assert ended(begun(), rules, NOW + 5).news is None
+
+
+def test_what_began_and_ended_in_a_silence_is_never_told() -> None:
+    rules = silent(NOW, NOW + 10)
+    step = ended(begun(rules=rules), Ending.RECOVERED, rules, NOW + 5)
+    assert (step.news, step.alert.review_at) == (None, None)
+    assert reviewed(step.alert, rules, NOW + 20) is None
+
+
+def test_a_recovery_in_a_silence_of_what_was_told_before_it_is_told_when_the_silence_ends() -> None:
+    rules = silent(NOW + 1, NOW + 10)
+    over = ended(begun(), Ending.RECOVERED, rules, NOW + 5)
+    assert (over.news, over.alert.ended_at, over.alert.review_at) == (None, NOW + 5, NOW + 10)
+    assert reviewed(over.alert, rules, NOW + 9) is None
+    step = written(reviewed(over.alert, rules, NOW + 10))
+    assert (step.news, step.alert.told, step.alert.review_at) == (News.RECOVERED, False, NOW + HOUR)
+    assert reviewed(step.alert, rules, NOW + 11) is None
+
+
+def test_what_is_over_is_kept_to_be_reviewed_until_its_cooldown_is_over_and_it_can_not_come_back() -> None:
+    over = ended(begun(), Ending.RECOVERED, PLAIN, NOW + 5).alert
+    assert over.review_at == NOW + HOUR
+    assert reviewed(over, PLAIN, NOW + HOUR - 1) is None
+    step = written(reviewed(over, PLAIN, NOW + HOUR))
+    assert (step.news, step.alert.review_at) == (None, None)
+    assert ended(begun(), Ending.RECOVERED, PLAIN, NOW + HOUR).alert.review_at is None
+    assert ended(begun(LETTER), Ending.ELAPSED, PLAIN, NOW + 5).alert.review_at is None
+
+
+def test_what_ends_and_comes_back_within_one_silence_was_on_all_the_time_for_those_who_listen() -> None:
+    """Though the cooldown is over: they believe that it is on, and it is."""
+    rules = silent(NOW + 1, NOW + 2 * HOUR)
+    over = ended(begun(), Ending.RECOVERED, rules, NOW + 5).alert
+    back = written(after(over, OPENED, rules, NOW + HOUR + 1, UUID(int=10)))
+    assert (back.news, back.alert.alert_id, back.alert.is_open, back.alert.ended_because) == (None, NEW, True, None)
+    assert reviewed(back.alert, PLAIN, NOW + 3 * HOUR) is None
+    assert written(after(back.alert, CLOSED, PLAIN, NOW + 3 * HOUR, NEW)).news is News.RECOVERED
+
+
+# -- when it is looked at again ----------------------------------------------------------------------------
+
+
+def test_what_is_measured_is_always_looked_at_and_what_is_known_by_its_incidents_never() -> None:
+    assert begun(Sight(rule=Rule.DEAD_LETTERS, on=True, value=51)).review_at == NOW
+    assert begun().review_at is None
+
+
+def test_a_dead_letter_is_looked_at_when_its_cooldown_ends_also_if_that_is_changed() -> None:
+    assert begun(LETTER).review_at == NOW + HOUR
+    quick = Rules(ORG, [AlertRule(org_id=ORG, rule=Rule.DEAD_LETTER, cooldown_seconds=60)])
+    assert written(reviewed(begun(LETTER), quick, NOW + 1)).alert.review_at == NOW + seconds(60)
+    assert quick.memory_seconds == 3_600
+    wide = Rules(ORG, [AlertRule(org_id=ORG, rule=Rule.FAILURE_RATE, window_seconds=7_200)])
+    assert wide.memory_seconds == 7_200
+
+
+def test_what_goes_on_is_written_with_what_it_measures_once_a_minute() -> None:
+    sight = Sight(rule=Rule.DEAD_LETTERS, on=True, value=51)
+    alert = begun(sight)
+    more = replace(sight, value=300)
+    assert after(alert, more, PLAIN, NOW + seconds(60) - 1, NEW) is None
+    step = written(after(alert, more, PLAIN, NOW + seconds(60), NEW))
+    assert (step.news, step.alert.value, step.alert.seen_at, step.alert.count) == (None, 300, NOW + seconds(60), 1)
+
+
+# -- rules that are changed while an alert is open ---------------------------------------------------------
+
+
+@pytest.mark.parametrize("rule", [Rule.DEAD_LETTERS, Rule.OLDEST_DUE])
+def test_an_endpoint_s_alert_ends_when_its_own_rule_is_reset(rule: Rule) -> None:
+    own = Rules(ORG, [AlertRule(org_id=ORG, rule=rule, threshold=1, endpoint_id=SHOP)])
+    alert = begun(Sight(rule=rule, on=True, value=2, endpoint_id=SHOP), own)
+    assert reviewed(alert, own, NOW + 1) is None
+    assert written(reviewed(alert, PLAIN, NOW + 1)).alert.ended_because is Ending.RULE_CHANGED
+
+
+def test_a_failure_rate_of_an_endpoint_needs_no_rule_of_its_own() -> None:
+    alert = begun(Sight(rule=Rule.FAILURE_RATE, on=True, value=9, endpoint_id=SHOP))
+    assert reviewed(alert, PLAIN, NOW + 1) is None

@@ -10,7 +10,7 @@ from doorstep.clock import SECOND
 from doorstep.model.endpoint import Endpoint
 from doorstep.model.outcome import Category, Code, Failure, Outcome, Reply
 from doorstep.policy.classification import CATEGORY, classify, header, lost_worker, retry_after, without_try
-from tests.builders import NOW, a_reply, an_endpoint, new_id
+from tests.builders import NOW, a_claim, a_reply, an_endpoint, new_id
 
 T, P = Category.TRANSIENT, Category.PERMANENT
 
@@ -79,6 +79,7 @@ def test_every_status_has_its_category_and_code(status: int, category: Category,
         (Code.SERVICE_UNAVAILABLE, T),
         (Code.HANDLER_ERROR, T),
         (Code.NO_HANDLER, T),
+        (Code.NO_PLACE, T),
         (Code.UNSEALABLE, T),
         (Code.TLS, P),
         (Code.BLOCKED, P),
@@ -117,15 +118,15 @@ def test_a_receiver_that_cannot_be_reached_is_to_blame(code: str) -> None:
     assert judged_failure(Failure(code, "")).blames_endpoint
 
 
-@pytest.mark.parametrize("code", [Code.BATCH_REJECTED, Code.NO_HANDLER, Code.UNSEALABLE])
+@pytest.mark.parametrize("code", [Code.BATCH_REJECTED, Code.NO_HANDLER, Code.NO_PLACE, Code.UNSEALABLE])
 def test_our_own_faults_do_not_blame_the_endpoint(code: str) -> None:
     assert not judged_failure(Failure(code, "")).blames_endpoint
 
 
 def test_neither_a_lost_worker_nor_an_untried_claim_blames_the_endpoint() -> None:
-    assert not lost_worker("w1", NOW, NOW).blames_endpoint
-    assert not without_try(Code.EXPIRED, "too late", NOW).blames_endpoint
-    assert without_try(Code.EXPIRED, "too late", NOW).category is P
+    assert not lost_worker(a_claim(), NOW).blames_endpoint
+    assert not without_try(a_claim(), Code.EXPIRED, "too late", NOW).blames_endpoint
+    assert without_try(a_claim(), Code.EXPIRED, "too late", NOW).category is P
 
 
 # -- what an endpoint can say otherwise --------------------------------------------------------------------

@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
+from typing import get_args
+
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from doorstep.model.rollup import HOUR, MINUTE, Figures, Point, Span
+from doorstep.client.sending import Range
+from doorstep.model.rollup import HOUR, MINUTE, Figures, Point, RangeName, Span
 from doorstep.policy.reporting import (
     WINDOWS,
     column,
@@ -20,8 +23,12 @@ from doorstep.policy.reporting import (
 from tests.builders import NOW
 
 
+def test_every_range_has_a_window_and_the_client_knows_them_all() -> None:
+    assert set(get_args(RangeName)) == set(WINDOWS) == set(get_args(Range))
+
+
 @pytest.mark.parametrize("name", WINDOWS)
-def test_an_axis_covers_its_range_and_ends_with_the_step_that_is_going_on(name: str) -> None:
+def test_an_axis_covers_its_range_and_ends_with_the_step_that_is_going_on(name: RangeName) -> None:
     window = WINDOWS[name]
     axis = window.axis(NOW)
     assert axis.until - axis.step <= NOW < axis.until

@@ -119,6 +119,17 @@ def test_jitter_never_makes_a_try_earlier_than_the_receiver_asked() -> None:
 # -- ends of patience --------------------------------------------------------------------------------------
 
 
+def test_the_deadline_of_what_was_sent_for_later_counts_from_then() -> None:
+    policy = RetryPolicy((60, 60), jitter=0, deadline_seconds=100)
+    for sent_before_seconds in (0, 7 * 86_400):
+        claim = a_claim(accepted_at=NOW - sent_before_seconds * SECOND, deliver_at=NOW)
+        for after_seconds, tried_again in ((0, True), (40, True), (41, False)):
+            outcome = failure(NOW + after_seconds * SECOND)
+            assert (next_due_at(claim, outcome, policy, half) is not None) == tried_again
+    early = a_claim(accepted_at=NOW, deliver_at=NOW - 90 * SECOND)
+    assert next_due_at(early, failure(NOW), policy, half) is not None, "it was not owed before it was accepted"
+
+
 def test_no_retry_starts_after_the_deadline_of_the_policy() -> None:
     policy = RetryPolicy((60, 60), jitter=0, deadline_seconds=100)
     assert next_due_at(a_claim(accepted_at=NOW - 40 * SECOND), failure(NOW), policy, half) == NOW + 60 * SECOND
@@ -131,7 +142,7 @@ def test_no_retry_starts_after_the_event_has_expired() -> None:
 
 
 def test_a_lost_worker_costs_an_attempt_but_next_to_no_further_pause() -> None:
-    lost = lost_worker("w1", NOW - DAY, NOW)
+    lost = lost_worker(a_claim(claimed_at=NOW - DAY), NOW)
     dues = [next_due_at(a_claim(), lost, _EXACT, always(c)) for c in (0.0, 0.999_999)]
     assert [round((due - NOW) / SECOND, 2) for due in dues if due] == [0, 0.25]
     assert next_due_at(a_claim(retry_attempts=3), lost, _EXACT, half) is None

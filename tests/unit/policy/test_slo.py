@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import pytest
 
-from doorstep.model.rollup import Figures
-from doorstep.model.slo import Slo
+from doorstep.model.rollup import TTD_SECONDS, Figures
+from doorstep.model.slo import P95_SECONDS_MAX, Slo
 from doorstep.policy.slo import against, burn, slo_of
 from tests.builders import an_endpoint, an_org
 
@@ -45,6 +45,21 @@ def test_slow_deliveries_miss_the_target_though_all_arrive() -> None:
     slow = against(TARGET, Figures(succeeded=100, ttd_9=90, ttd_13=10), {})
     assert quick.met and not slow.met
     assert slow.p95_seconds is not None and slow.p95_seconds > 60
+
+
+@pytest.mark.parametrize(("beyond", "met"), [(0, True), (5, True), (6, False), (100, False)])
+def test_the_longest_target_that_may_be_said_can_be_seen_to_be_missed(beyond: int, met: bool) -> None:
+    """It is the bound of the last bucket; of times beyond only that is known."""
+    figures = Figures(succeeded=100, ttd_19=100 - beyond, ttd_20=beyond)
+    report = against(Slo(p95_seconds=P95_SECONDS_MAX), figures, {})
+    assert P95_SECONDS_MAX == TTD_SECONDS[-1] == 3 * 86_400
+    assert report.met == met
+
+
+def test_one_that_has_waited_too_long_misses_the_target_whatever_the_others_did() -> None:
+    target = Slo(oldest_seconds=60)
+    assert against(target, Figures(succeeded=1), {}, 60.0).met
+    assert not against(target, Figures(succeeded=1), {}, 60.1).met
 
 
 def test_an_endpoint_that_nothing_went_to_meets_its_target() -> None:

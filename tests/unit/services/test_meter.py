@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from doorstep.path.busiest import Busiest
 from doorstep.path.reading import Reader
 from doorstep.path.sampling import Sampler, Snapshot
 from doorstep.services.meter import Meter
@@ -26,7 +27,7 @@ class FakeExporter:
 
 def a_meter(bench: Bench, exporter: FakeExporter, holder: str, warned: list[str]) -> Meter:
     reading = Reader(bench.store, bench.directory, bench.clock, bench.tuning)
-    sampler = Sampler(bench.store, bench.directory, reading, bench.clock)
+    sampler = Sampler(bench.store, reading, bench.clock, Busiest(bench.store, bench.directory, 0))
     return Meter(bench.store, sampler, exporter, bench.clock, holder, warned.append)
 
 

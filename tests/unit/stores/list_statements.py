@@ -8,7 +8,7 @@ from sqlalchemy.engine import Dialect
 
 from doorstep.model.delivery import DeliveryState
 from doorstep.stores.sql.cold import entity_lists
-from doorstep.stores.sql.cold.listing import batches, causes, events, letters, queue, registers
+from doorstep.stores.sql.cold.listing import batches, causes, deaths, events, letters, queue, registers
 from doorstep.stores.sql.cold.listing.walking import Statement, Walk
 from doorstep.stores.sql.cold.script import Step, prepare
 
@@ -67,14 +67,21 @@ LISTED = (
     Listed("count wanted retry queue", queue._COUNT_WANTED, RETRYING),
     *_about_letters(DeliveryState.DEAD),
     *_about_letters(DeliveryState.ARCHIVED),
+    Listed("deaths by hour", deaths._HOURLY, CAUSES),
     *_walk("batches", batches._WALK, BATCHES),
     *_walk("endpoints", registers._ENDPOINTS, "doorstep_endpoints_org"),
     *_walk("audit", registers._AUDIT, "doorstep_audit_org"),
+    *_walk("audit about two", registers._audit_about(2), "doorstep_audit_org"),
     *_walk("all entities", entity_lists._WALKS[False, None], "doorstep_entities_all"),
     *_walk("entities", entity_lists._WALKS[False, False], "doorstep_entities_all"),
     *_walk("archived entities", entity_lists._WALKS[False, True], "doorstep_entities_hidden"),
     *_walk("entities of a status", entity_lists._WALKS[True, False], "doorstep_entities_status"),
     *_walk("all entities of a status", entity_lists._WALKS[True, None], "doorstep_entities_status"),
+    Listed("count all entities", entity_lists._COUNTS[False, None], "doorstep_entities_all"),
+    Listed("count entities", entity_lists._COUNTS[False, False], "doorstep_entities_all"),
+    Listed("count archived entities", entity_lists._COUNTS[False, True], "doorstep_entities_hidden"),
+    Listed("count entities of a status", entity_lists._COUNTS[True, False], "doorstep_entities_status"),
+    Listed("count all entities of a status", entity_lists._COUNTS[True, None], "doorstep_entities_status"),
 )
 
 

@@ -16,7 +16,7 @@ from sqlalchemy import bindparam
 from sqlalchemy.dialects.postgresql.asyncpg import PGDialect_asyncpg
 
 from doorstep.model.org import Org
-from doorstep.stores.sql.cold import bulk, figures
+from doorstep.stores.sql.cold import bulk, retrying
 from doorstep.stores.sql.cold.listing import events
 from doorstep.stores.sql.cold.rows import EVENT_AS_IT_STANDS
 from doorstep.stores.sql.cold.script import Step, ask, prepare
@@ -43,7 +43,7 @@ FILL = (
 BY_ID: dict[str, Step] = {
     "events of a page": ask(events._EVENTS, keys=KEYS),
     "summaries": ask(events._THESE, org=ORG, uids=[UUID(int=key) for key in KEYS]),
-    "figures": ask(figures._FIGURES, keys=KEYS),
+    "figures": ask(retrying._RETRYING, keys=KEYS),
     "failures of a bulk operation": ask(bulk._DELIVERIES, keys=KEYS),
 }
 

@@ -80,7 +80,16 @@ async def test_every_table_with_rows_of_organizations_is_isolated_for_its_owner_
 ) -> None:
     query = "SELECT relname FROM pg_class WHERE relrowsecurity AND relforcerowsecurity"
     isolated = {row[0] for row in await connection.fetch(query)}
-    assert isolated == {table.name for table in TENANT_TABLES} | {"doorstep_orgs", "doorstep_outbox"}
+    others = {"doorstep_orgs", "doorstep_outbox", "doorstep_workers"}
+    assert isolated == {table.name for table in TENANT_TABLES} | others
+
+
+async def test_who_works_for_one_organization_sees_nothing_of_the_workers(connection: asyncpg.Connection) -> None:
+    await _act_for(connection, "*")
+    await connection.execute("INSERT INTO doorstep_workers (name, seen_at, document) VALUES ('a', 1, '{}')")
+    assert await connection.fetchval("SELECT count(*) FROM doorstep_workers") == 1
+    await _act_for(connection, "1")
+    assert await connection.fetchval("SELECT count(*) FROM doorstep_workers") == 0
 
 
 async def test_a_role_that_bypasses_row_level_security_is_warned_about(

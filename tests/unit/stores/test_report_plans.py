@@ -15,7 +15,7 @@ from sqlalchemy.dialects.postgresql.asyncpg import PGDialect_asyncpg
 from doorstep.clock import DAY
 from doorstep.model.org import Org
 from doorstep.model.rollup import HOUR, Span
-from doorstep.stores.sql.cold import reading, rollups, standing
+from doorstep.stores.sql.cold import busiest, reading, rollups, standing
 from doorstep.stores.sql.cold.script import Step, ask, prepare
 from doorstep.stores.sql.postgres import PostgresStore
 from doorstep.stores.sql.postgres.connections import Connection
@@ -35,9 +35,12 @@ STEPS: dict[str, Step] = {
     "series of an endpoint": ask(rollups._OF_ENDPOINT, org=1, endpoint=1, **_MONTH),
     "sums of endpoints": ask(rollups._OF_EACH, org=1, keys=KEYS, **_MONTH),
     "levels of endpoints": ask(rollups._OF_EACH, org=1, keys=KEYS, **rollups._asked(*rollups._EVER)),
+    "levels of endpoints anywhere": ask(rollups._OF_EACH_ANYWHERE, keys=KEYS, **rollups._asked(*rollups._EVER)),
+    "keys of endpoints anywhere": ask(rollups._KEYS_ANYWHERE, uids=ENDPOINTS),
+    "circuits anywhere": ask(standing._CIRCUITS_ANYWHERE, endpoints=ENDPOINTS),
     "circuits": ask(standing._CIRCUITS, org=ORG, endpoints=ENDPOINTS),
+    "the busiest endpoints": ask(busiest._BUSIEST, most=20, reserved=ORG),
     "the oldest that wait": ask(standing._OLDEST, org=ORG, endpoints=ENDPOINTS),
-    "when those were made": ask(standing._CREATED, keys=KEYS),
 }
 each_step = pytest.mark.parametrize("step", STEPS.values(), ids=list(STEPS))
 

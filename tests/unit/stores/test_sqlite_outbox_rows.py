@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import sqlite3
 from collections.abc import AsyncIterator
 from contextlib import closing
@@ -10,6 +11,8 @@ from uuid import UUID
 
 import pytest
 
+from doorstep import Doorstep
+from doorstep.bootstrap import DEFAULT_ORG
 from doorstep.stores.sql.sqlite.store import SqliteStore
 from tests.builders import NOW, new_id
 
@@ -67,3 +70,27 @@ async def test_what_can_be_read_may_be_written_by_hand(
         connection.execute(INSERT, row(event_id, **changes))
     (posting,) = await store.outbox(10)
     assert (posting.event_id, posting.flaw) == (event_id, None)
+
+
+@pytest.mark.parametrize("column", ["event_type", "payload", "options"])
+async def test_text_that_is_none_is_set_aside_and_holds_nobody_up(tmp_path: Path, column: str) -> None:
+    doorstep = Doorstep(f"sqlite:///{tmp_path / 'shop.db'}")
+    taken: list[object] = []
+    doorstep.handler("order.*", name="taking")(lambda event: taken.append(event.json()))
+    await doorstep.open()
+    first, odd, last = new_id(), new_id(), new_id()
+    org = DEFAULT_ORG.bytes
+    with closing(sqlite3.connect(tmp_path / "shop.db", isolation_level=None)) as connection:
+        connection.execute(INSERT, row(first, org_uid=org, payload="1"))
+        written = INSERT.replace("?, ?, ?, ?, ?, ?", ", ".join(_marks(column)))
+        connection.execute(written, row(odd, org_uid=org, **{column: b'"order.p\xffid"'}))
+        connection.execute(INSERT, row(last, org_uid=org, payload="2"))
+    async with doorstep, asyncio.timeout(10):
+        while len(taken) < 2:
+            await asyncio.sleep(0.01)
+        (refused,) = await doorstep.outbox.refused()
+    assert (taken, refused.event_id) == ([1, 2], odd)
+
+
+def _marks(column: str) -> list[str]:
+    return ["CAST(? AS TEXT)" if name == column else "?" for name in COLUMNS]

@@ -1,14 +1,10 @@
-"""How facts are worded, and that the log never gets in the way of the engine."""
+"""How facts are worded."""
 
 from __future__ import annotations
 
 import json
 import logging
-import os
-import threading
 import time
-from collections.abc import Iterator
-from contextlib import contextmanager
 from uuid import UUID
 
 import pytest
@@ -26,8 +22,8 @@ from doorstep.telemetry.facts import (
     ServiceTrouble,
     StatusTransition,
 )
-from doorstep.telemetry.log_writer import LogWriter, NoticeHandler
 from doorstep.telemetry.logs import json_lines, text_words
+from doorstep.telemetry.standard_logging import NoticeHandler
 
 AT = 1_700_000_000 * SECOND + 42
 EVENT, DELIVERY, ENDPOINT, ORG = (UUID(int=number) for number in range(1, 5))
@@ -128,6 +124,15 @@ def test_a_hostile_text_cannot_forge_a_line_or_paint_the_terminal(hostile: str) 
     assert json_lines([transition(correlation_id=hostile)]).count(b"\n") == 1
 
 
+def test_each_line_has_its_own_time_and_texts_that_look_like_one_stay_as_they_are() -> None:
+    odd = f'{{"@timestamp":{AT},'
+    facts = [transition(correlation_id=odd), transition(at=AT + 1), transition(), failure(None), transition(at=AT)]
+    written = [json.loads(line) for line in json_lines(facts).splitlines()]
+    assert [one["@timestamp"][-8:] for one in written] == [".000042Z", ".000043Z", *[".000042Z"] * 3]
+    assert written[0]["correlation_id"] == odd
+    assert json_lines([]) == b""
+
+
 def test_a_json_line_costs_little_enough_to_write_one_for_every_transition() -> None:
     """Measured 1 µs; the bound leaves room for a slow or busy machine, and none for a logging framework (20 µs)."""
     facts = [transition(at=AT + i // 50) for i in range(500)]
@@ -139,104 +144,6 @@ def _timed(facts: list[StatusTransition]) -> float:
     started = time.perf_counter()
     json_lines(facts)
     return time.perf_counter() - started
-
-
-# -- the writer ------------------------------------------------------------------------------------------------
-
-
-@contextmanager
-def pipe() -> Iterator[tuple[int, int]]:
-    reading, writing = os.pipe()
-    try:
-        yield reading, writing
-    finally:
-        for end in (reading, writing):
-            try:
-                os.close(end)
-            except OSError:
-                pass
-
-
-def read_all(reading: int) -> bytes:
-    with open(reading, "rb", closefd=False) as file:
-        return file.read()
-
-
-def test_what_was_given_before_the_close_is_written() -> None:
-    with pipe() as (reading, writing):
-        writer = LogWriter(json_lines, output=writing)
-        writer([transition()])
-        writer([failure(None), transition()])
-        writer.close()
-        os.close(writing)
-        assert [json.loads(line)["event"] for line in read_all(reading).splitlines()] == [
-            "status_transition", "delivery_failure", "status_transition",
-        ]  # fmt: skip
-
-
-def test_lines_below_the_level_are_left_out() -> None:
-    with pipe() as (reading, writing):
-        writer = LogWriter(json_lines, level="error", output=writing)
-        writer([transition(), failure(AT), failure(None)])
-        writer.close()
-        os.close(writing)
-        assert [json.loads(line)["level"] for line in read_all(reading).splitlines()] == ["error"]
-
-
-def test_a_closed_output_neither_raises_nor_stops_the_writer() -> None:
-    with pipe() as (reading, writing):
-        os.close(reading)
-        writer = LogWriter(json_lines, output=writing)
-        for _ in range(3):
-            writer([transition()])
-        writer.close()
-        assert not writer.alive
-
-
-def test_a_reader_that_does_not_read_never_blocks_the_engine_and_is_told_what_it_missed() -> None:
-    with pipe() as (reading, writing):
-        writer = LogWriter(json_lines, output=writing, waiting_max=2_000)
-        for _ in range(30):
-            writer([transition()] * 500)  # 15,000 lines of 290 bytes: far more than a pipe and the queue hold
-        collected: list[bytes] = []
-        reader = threading.Thread(target=lambda: collected.append(read_all(reading)))
-        reader.start()
-        writer.close(timeout_seconds=20)
-        os.close(writing)
-        reader.join()
-        written = [json.loads(line) for line in collected[0].splitlines()]
-        missed = sum(line["count"] for line in written if line["event"] == "notice")
-        transitions = sum(line["event"] == "status_transition" for line in written)
-        assert missed > 0
-        assert transitions + missed == 15_000
-
-
-def test_lines_of_several_workers_on_one_pipe_are_never_torn() -> None:
-    with pipe() as (reading, writing):
-        collected: list[bytes] = []
-        reader = threading.Thread(target=lambda: collected.append(read_all(reading)))
-        reader.start()
-        writers = [LogWriter(json_lines, output=writing) for _ in range(2)]
-        for _ in range(20):
-            for writer in writers:
-                writer([transition()] * 500)
-        for writer in writers:
-            writer.close(timeout_seconds=20)
-        os.close(writing)
-        reader.join()
-        assert [json.loads(line)["event"] for line in collected[0].splitlines()] == ["status_transition"] * 20_000
-
-
-def test_a_fact_that_cannot_be_worded_does_not_silence_the_ones_after_it() -> None:
-    with pipe() as (reading, writing):
-        writer = LogWriter(json_lines, output=writing)
-        writer([transition(correlation_id="\ud800")])
-        writer([transition()])
-        writer.close()
-        os.close(writing)
-        first, second = (json.loads(line) for line in read_all(reading).splitlines())
-        assert first["message"] == "cannot word this fact: StatusTransition"
-        assert second["event"] == "status_transition"
 
 
 def test_the_lines_of_other_libraries_come_out_in_the_same_form() -> None:

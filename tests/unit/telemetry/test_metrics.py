@@ -9,13 +9,14 @@ from prometheus_client.parser import text_string_to_metric_families
 from doorstep.clock import SECOND
 from doorstep.model.circuit import CircuitState
 from doorstep.model.rollup import Figures
+from doorstep.path.busiest import EndpointFigures
 from doorstep.path.measures import MEASURES
-from doorstep.path.sampling import EndpointFigures, Load, Snapshot
+from doorstep.path.sampling import Load, Snapshot
 from doorstep.telemetry import metrics
 from tests.builders import NOW, an_endpoint, new_id
 
 LOAD = Load(accepts_waiting=3, places_in_use=2)
-FIGURES = Figures(created=5, succeeded=3, ttd_0=2, ttd_20=1, ttd_us=2 * SECOND, retries_0=1, retries_7=2, now_queued=4)
+FIGURES = Figures(created=5, succeeded=3, ttd_0=2, ttd_20=1, ttd_ms=2_000, retries_0=1, retries_7=2, now_queued=4)
 
 
 def seen(**changes: object) -> Snapshot:

@@ -8,8 +8,8 @@ import pytest
 
 from doorstep.errors import StoreUnavailable
 from doorstep.telemetry.facts import Fact, Notice
-from doorstep.telemetry.log_writer import NoticeHandler
-from doorstep.telemetry.scrubbing import Secrets, password_in, said_by, scrubbed, traceback_of
+from doorstep.telemetry.scrubbing import Secrets, passwords_in, said_by, scrubbed, traceback_of
+from doorstep.telemetry.standard_logging import NoticeHandler
 
 
 @pytest.mark.parametrize(
@@ -17,6 +17,19 @@ from doorstep.telemetry.scrubbing import Secrets, password_in, said_by, scrubbed
     [
         ("cannot reach https://user:word@shop.example/a/b?token=1#x now", "cannot reach https://shop.example/a/b now"),
         ("postgresql://doorstep:word@db:5432/x?password=1", "postgresql://db:5432/x"),
+        ("postgresql://doorstep:w/o?r@d@db:5432/x?a=1", "postgresql://***"),
+        ("postgresql://doorstep:w@rd@db:5432/x", "postgresql://db:5432/x"),
+        ("postgresql://doorstep:word@db:5432/x?a=me@there", "postgresql://***"),
+        ("it was cut: postgresql://doorstep:wo", "it was cut: postgresql://***"),
+        (
+            "see http://[::1]:8080/a and http://b:80?c=1 and http://c:80",
+            "see http://[::1]:8080/a and http://b:80 and http://c:80",
+        ),
+        ("http://10.0.0.5:8080: refused", "http://10.0.0.5:8080: refused"),
+        ("(at http://b:80), at http://c:81.", "(at http://b:80), at http://c:81."),
+        ("it was cut: postgresql://doorstep:12345x", "it was cut: postgresql://***"),
+        ("see https://shop.example/@me?mail=a@b", "see https://shop.example/@me"),
+        ("GET /x?password=abc&token=def", "GET /x?password=***&token=***"),
         ("secret whsec_MfKQ9r8GKYqrTwjUPD8ILPZIo2LaLaSw", "secret whsec_***"),
         ("the key dsk_abcdefghijklmnop is unknown", "the key dsk_*** is unknown"),
         ("Authorization: Bearer abc.def-ghi", "Authorization: ***"),
@@ -64,23 +77,31 @@ def test_an_error_that_is_its_own_cause_has_a_traceback_with_an_end() -> None:
     assert traceback_of(error).count("RuntimeError") == 1
 
 
-def test_the_secrets_of_the_process_are_hidden_wherever_they_come_from() -> None:
-    secrets = Secrets(["the-admin-key", 'a"quoted"one', None, "p%40ss", "abc"])
-    line = b'{"a":"the-admin-key","b":"a\\"quoted\\"one","c":"p@ss p%40ss","d":"abc"}'
-    assert secrets.hide(line) == b'{"a":"***","b":"***","c":"*** ***","d":"abc"}'
+def test_the_secrets_of_the_process_are_hidden_in_texts_wherever_they_come_from() -> None:
+    secrets = Secrets(["the-admin-key", 'a"quoted"one', None, "p%40ssword", "7 chars"])
+    fields = {"a": "the-admin-key", "b": ['a"quoted"one', 5, None], "c": "p@ssword p%40ssword", "d": "7 chars"}
+    assert secrets.hidden_in(fields) == {"a": "***", "b": ["***", 5, None], "c": "*** ***", "d": "7 chars"}
+    assert secrets.hidden_in(ValueError("the-admin-key")) == "***"
+    assert secrets.found_in(b'{"b":"a\\"quoted\\"one"}') and not secrets.found_in(b'{"d":"7 chars"}')
 
 
 @pytest.mark.parametrize(
-    ("url", "password"),
+    ("url", "passwords"),
     [
-        ("postgresql://u:w%40rd@db/x", "w%40rd"),
-        ("postgresql://u:w@rd@db/x", "w@rd"),
-        ("postgresql://u@db/x", None),
-        ("sqlite:///data/a.db", None),
+        ("postgresql://u:w%40rd@db/x", ["w%40rd"]),
+        ("postgresql://u:w@rd@db/x", ["w@rd"]),
+        ("postgresql://u:w/o?r@d@db/x", ["w/o?r@d"]),
+        ("postgresql://db/x?user=u&password=w%26rd+1", ["w&rd+1"]),
+        ("postgresql://u:one@db/x?sslpassword=two&sslmode=require", ["one", "two"]),
+        ("postgresql://app:s3cret@db/x?application_name=a@b", ["s3cret", "s3cret@db/x?application_name=a"]),
+        ("postgresql://u@db/x", []),
+        ("postgresql://u@db:5432/x?application_name=a:b@c", []),
+        ("postgresql://db:5432/x", []),
+        ("sqlite:///data/a.db", []),
     ],
 )
-def test_the_password_of_a_database_is_found_in_its_url(url: str, password: str | None) -> None:
-    assert password_in(url) == password
+def test_the_passwords_of_a_database_are_found_in_its_url(url: str, passwords: list[str]) -> None:
+    assert list(passwords_in(url)) == passwords
 
 
 # -- other people's log records --------------------------------------------------------------------------------

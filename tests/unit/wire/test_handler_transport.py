@@ -152,12 +152,17 @@ async def test_neither_the_message_nor_the_traceback_holds_the_payload_even_if_t
     assert "canary" not in failed.message + failed.detail and "[payload]" in failed.detail
 
 
-async def test_a_long_traceback_keeps_its_end() -> None:
+async def test_a_long_traceback_keeps_its_end_and_an_error_of_many_words_their_beginning() -> None:
     def fail(_: Received) -> None:
-        raise ValueError("x" * 50_000 + "the end")
+        words = "beginning " + "x" * 50_000
+        try:
+            raise ValueError(words) from ValueError(words)
+        finally:
+            raise ValueError(words)
 
     detail = failure_in(await reply_of(fail)).detail
-    assert len(detail) == 8_000 and detail.rstrip().endswith("the end")
+    assert len(detail) == 8_000 and detail.rstrip().endswith("xxx")
+    assert detail.splitlines()[-1].startswith("ValueError: beginning xxx")
 
 
 async def test_an_unknown_name_is_told_as_such() -> None:
@@ -323,7 +328,7 @@ async def test_however_people_write_their_failures_each_try_ends_in_one_reply(
     assert (failed.code, failed.category, failed.message, failed.retry_after) == (code, category, message, None)
 
 
-async def test_what_a_plain_handler_returned_or_raised_is_worded_in_its_thread() -> None:
+async def test_what_a_handler_raised_and_what_a_plain_one_returned_is_worded_in_a_thread() -> None:
     """A long answer, or a long traceback, must not hold up the event loop."""
     threads: list[int] = []
 
@@ -342,7 +347,8 @@ async def test_what_a_plain_handler_returned_or_raised_is_worded_in_its_thread()
 
     assert (await reply_of(lambda _: Text())).body == b"ok"
     assert failure_in(await reply_of(fail)).code == "NO"
-    assert len(threads) >= 2 and threading.get_ident() not in threads
+    assert failure_in(await reply_of(as_async(fail))).code == "NO"
+    assert len(threads) >= 3 and threading.get_ident() not in threads
 
 
 async def test_a_handler_that_hangs_uses_up_its_own_threads_and_none_of_its_neighbours() -> None:

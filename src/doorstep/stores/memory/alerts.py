@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterable
+from collections.abc import Callable, Collection, Iterable
 from itertools import islice
+from typing import TypeVar
 from uuid import UUID
 
 from msgspec.structs import replace
@@ -11,13 +12,16 @@ from msgspec.structs import replace
 from doorstep.clock import Instant
 from doorstep.errors import Conflict, NotFound
 from doorstep.model.act import AuditLine
-from doorstep.model.alert import Alert, AlertChange, AlertFilter, Telling
+from doorstep.model.alert import OCCURRENCES, Alert, AlertChange, AlertFilter, Telling
 from doorstep.model.channel import Arrangement
 from doorstep.model.incident import Incident
 from doorstep.model.listing import Page
 from doorstep.stores import cursor as cursors
 from doorstep.stores import notes
+from doorstep.stores.incidents import arranged
 from doorstep.stores.memory.outbox import OutboxVerbs
+
+T = TypeVar("T")
 
 
 class AlertVerbs(OutboxVerbs):
@@ -26,8 +30,11 @@ class AlertVerbs(OutboxVerbs):
     async def any_incident(self) -> bool:
         return bool(self._tables.incidents)
 
-    async def incidents(self, limit: int) -> list[Incident]:
-        return list(islice(self._tables.incidents.values(), limit))
+    async def incident_orgs(self) -> list[UUID]:
+        return list({one.org_id: None for one in self._tables.incidents.values()})
+
+    async def incidents(self, org_id: UUID, limit: int) -> list[Incident]:
+        return list(islice((one for one in self._tables.incidents.values() if one.org_id == org_id), limit))
 
     async def tell(self, telling: Telling) -> bool:
         tables = self._tables
@@ -70,18 +77,26 @@ class AlertVerbs(OutboxVerbs):
         more = cursors.write(found[limit - 1].key) if len(found) > limit else None
         return Page(tuple(row.alert for row in found[:limit]), more)
 
-    async def live_alerts(self, org_id: UUID | None, ended_after: Instant) -> list[Alert]:
+    async def live_alerts(self, org_id: UUID, ended_after: Instant) -> list[Alert]:
         found = self._alerts_of(org_id)
-        ended = [one for one in found if one.ended_at is not None and one.ended_at > ended_after]
-        return [*(one for one in found if one.is_open), *ended]
+        pending = [one for one in found if not one.is_open and one.review_at is not None]
+        over = (one for one in found if not one.is_open and one.review_at is None and one.rule not in OCCURRENCES)
+        lately = (one for one in over if one.ended_at is not None and one.ended_at > ended_after)
+        return [*(one for one in found if one.is_open), *pending, *lately]
+
+    async def orgs_to_review(self, now: Instant) -> list[UUID]:
+        found = (one for one in self._alerts_of(None) if one.review_at is not None and one.review_at <= now)
+        return list({one.org_id: None for one in found})
 
     def _alerts_of(self, org_id: UUID | None) -> list[Alert]:
         return [row.alert for row in self._tables.alerts.values() if org_id in (None, row.alert.org_id)]
 
-    async def clean_alerts(self, ended_before: Instant, limit: int) -> int:
-        ended = (one for one in self._alerts_of(None) if _is_before(one.ended_at, ended_before))
-        over = (one for one in self._tables.arrangements.values() if _is_before(one.ends_at, ended_before))
-        alerts, arrangements = _oldest(ended, limit), _oldest_arrangements(over, limit)
+    async def clean_alerts(self, ended_before: Instant, silences_before: Instant, limit: int) -> int:
+        told = (one for one in self._alerts_of(None) if one.review_at is None)
+        ended = (one for one in told if _is_before(one.ended_at, ended_before))
+        over = (one for one in self._tables.arrangements.values() if _is_before(one.ends_at, silences_before))
+        alerts = _oldest(ended, limit, lambda one: one.ended_at)
+        arrangements = _oldest(over, limit, lambda one: one.ends_at)
         for alert in alerts:
             del self._tables.alerts[alert.alert_id]
         for arrangement in arrangements:
@@ -95,20 +110,36 @@ class AlertVerbs(OutboxVerbs):
         kept = self._tables.arrangements.get(arrangement.arrangement_id)
         if (kept.version if kept else 0) != expected_version:
             return False
-        if kept is None and len(await self.arrangements(arrangement.org_id)) >= most:
-            raise Conflict(notes.too_many_arrangements(most))
+        if kept is None:
+            await self._make_room(arrangement.org_id, most, line.at)
         new = replace(arrangement, version=expected_version + 1)
         self._tables.arrangements[arrangement.arrangement_id] = new
-        self._tables.audit.append(line)
+        self._arranged(arrangement, line)
         return True
+
+    async def _make_room(self, org_id: UUID, most: int, now: Instant) -> None:
+        """What is over makes room."""
+        present = await self.arrangements(org_id)
+        over = [one for one in present if one.ends_at is not None and one.ends_at <= now]
+        if len(present) < most:
+            return
+        if not over:
+            raise Conflict(notes.too_many_arrangements(most))
+        for one in over:
+            del self._tables.arrangements[one.arrangement_id]
 
     async def remove_arrangement(self, org_id: UUID, arrangement_id: UUID, line: AuditLine) -> bool:
         kept = self._tables.arrangements.get(arrangement_id)
         if kept is None or kept.org_id != org_id:
             return False
         del self._tables.arrangements[arrangement_id]
-        self._tables.audit.append(line)
+        self._arranged(kept, line)
         return True
+
+    def _arranged(self, arrangement: Arrangement, line: AuditLine) -> None:
+        if (incident := arranged(arrangement, line.at)) is not None:
+            self._tables.add_incident(incident)
+        self._tables.audit.append(line)
 
     async def arrangements(self, org_id: UUID) -> list[Arrangement]:
         return [one for one in self._tables.arrangements.values() if one.org_id == org_id]
@@ -126,9 +157,5 @@ def _is_before(at: Instant | None, instant: Instant) -> bool:
     return at is not None and at < instant
 
 
-def _oldest(alerts: Iterable[Alert], limit: int) -> list[Alert]:
-    return sorted(alerts, key=lambda one: one.ended_at or 0)[:limit]
-
-
-def _oldest_arrangements(arrangements: Iterable[Arrangement], limit: int) -> list[Arrangement]:
-    return sorted(arrangements, key=lambda one: one.ends_at or 0)[:limit]
+def _oldest(found: Iterable[T], limit: int, ended_at: Callable[[T], Instant | None]) -> list[T]:
+    return sorted(found, key=lambda one: ended_at(one) or 0)[:limit]

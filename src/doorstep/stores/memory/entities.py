@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Collection, Iterable, Sequence
+from contextlib import suppress
 from itertools import islice
 from uuid import UUID
 
@@ -14,10 +15,13 @@ from doorstep.errors import NotFound
 from doorstep.model.act import AuditLine
 from doorstep.model.delivery import OPEN_STATES
 from doorstep.model.entity import Entity, EntityChange, EntityFilter, Phase
-from doorstep.model.listing import Page
+from doorstep.model.listing import Count, Page
+from doorstep.model.move import Moved
 from doorstep.model.posting import Posting
 from doorstep.stores import cursor as cursors
 from doorstep.stores import notes
+from doorstep.stores.bounds import COUNT_MAX
+from doorstep.stores.memory.operators import OperatorVerbs
 from doorstep.stores.memory.outbox import OutboxVerbs
 from doorstep.stores.memory.tables import EntityRow
 from doorstep.stores.text import check_storable, storable
@@ -25,7 +29,7 @@ from doorstep.stores.text import check_storable, storable
 _decode = msgspec.json.Decoder(Entity).decode
 
 
-class EntityVerbs(OutboxVerbs):
+class EntityVerbs(OutboxVerbs, OperatorVerbs):
     async def put_entity(
         self,
         entity: Entity,
@@ -51,14 +55,18 @@ class EntityVerbs(OutboxVerbs):
             self._tables.audit.append(line)
         return True
 
-    async def delete_entity(self, entity: Entity, line: AuditLine) -> bool:
+    async def delete_entity(self, entity: Entity, line: AuditLine, arrival: UUID | None = None) -> Moved | None:
         name = (entity.org_id, entity.pipeline, entity.entity_id)
         row = self._tables.entities.get(name)
         if row is None or not _is_same(row, entity, entity.version):
-            return False
+            return None
+        moved = Moved()
+        if arrival is not None:
+            with suppress(NotFound):
+                moved = await self.delete_event(entity.org_id, arrival, line.actor, line.at)
         del self._tables.entities[name]
         self._tables.audit.append(line)
-        return True
+        return moved
 
     async def entity(self, org_id: UUID, pipeline: str, entity_id: str) -> Entity:
         return _decode(self._entity_row(org_id, pipeline, entity_id).document)
@@ -75,6 +83,12 @@ class EntityVerbs(OutboxVerbs):
         found = [(key, one) for key, one in newest_first if key < before and _is_wanted(one, wanted)]
         more = cursors.write(found[limit - 1][0]) if len(found) > limit else None
         return Page(tuple(one for _, one in found[:limit]), more)
+
+    async def count_entities(self, org_id: UUID, wanted: Sequence[EntityFilter], limit: int = COUNT_MAX) -> list[Count]:
+        for one in wanted:
+            check_storable("status", one.status)
+        found = [sum(_is_wanted(one, each) for _, one in self._entities(org_id, each.pipeline)) for each in wanted]
+        return [Count(min(number, limit), exact=number <= limit) for number in found]
 
     async def adrift(
         self, org_id: UUID, pipeline: str, endpoint_ids: Sequence[UUID], cursor: str | None, limit: int

@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable
+from collections import Counter
+from collections.abc import Callable, Iterable, Sequence
 from itertools import groupby
 from typing import TypeVar
 from uuid import UUID
 
+from doorstep.clock import Instant
 from doorstep.model.act import AuditLine
 from doorstep.model.batch import BatchFilter
 from doorstep.model.delivery import Delivery, DeliveryState
@@ -14,8 +16,9 @@ from doorstep.model.endpoint import Endpoint, EndpointState
 from doorstep.model.event import EventStatus, EventSummary, EventView
 from doorstep.model.ids import earliest_id
 from doorstep.model.listing import CauseGroup, Count, EventFilter, Letters, Page, Queue, is_of_type
+from doorstep.model.rollup import HOUR
 from doorstep.stores import cursor as cursors
-from doorstep.stores.bounds import COUNT_MAX, INBOX_BYTES_MAX
+from doorstep.stores.bounds import COUNT_MAX, DEATHS_COUNTED_MAX, INBOX_BYTES_MAX
 from doorstep.stores.memory.projections import summary_of, view_of
 from doorstep.stores.memory.tables import DeliveryRow, EventRow, Tables
 from doorstep.stores.text import check_storable
@@ -40,6 +43,10 @@ class ListVerbs:
         rows = [row for row in self._events_of(org_id) if _is_wanted_event(row, wanted)]
         page = _page(rows, _event_place, after, limit, newest_first=not wanted.oldest_first)
         return Page(tuple(map(summary_of, page.items)), page.next)
+
+    async def count_events(self, org_id: UUID, wanted: EventFilter, limit: int = COUNT_MAX) -> Count:
+        check_storable("event_type", wanted.event_type)
+        return _counted([row for row in self._events_of(org_id) if _is_wanted_event(row, wanted)], limit)
 
     async def inbox(
         self, org_id: UUID, status: EventStatus, cursor: str | None = None, limit: int = 50
@@ -68,6 +75,10 @@ class ListVerbs:
         check_storable("event_type", wanted.event_type)
         return _counted(self._queue(org_id, wanted), limit)
 
+    async def retry_queue_by_endpoint(self, org_id: UUID, wanted: Queue, limit: int = COUNT_MAX) -> dict[UUID, int]:
+        check_storable("event_type", wanted.event_type)
+        return _by_endpoint(self._queue(org_id, wanted), limit)
+
     async def dead_letters(
         self, org_id: UUID, wanted: Letters, cursor: str | None = None, limit: int = 50
     ) -> Page[Delivery]:
@@ -80,6 +91,10 @@ class ListVerbs:
         check_storable("event_type", wanted.event_type)
         return _counted(self._letters(org_id, wanted), limit)
 
+    async def dead_letters_by_endpoint(self, org_id: UUID, wanted: Letters, limit: int = COUNT_MAX) -> dict[UUID, int]:
+        check_storable("event_type", wanted.event_type)
+        return _by_endpoint(self._letters(org_id, wanted), limit)
+
     async def cause_groups(
         self, org_id: UUID, wanted: Letters, cursor: str | None = None, limit: int = 50
     ) -> Page[CauseGroup]:
@@ -90,6 +105,16 @@ class ListVerbs:
         page = _page(groups, lambda group: (group.cause,), after, limit)
         newest_first = sorted(page.items, key=lambda group: (group.last_died_at, group.cause), reverse=True)
         return Page(tuple(newest_first), page.next)
+
+    async def deaths_by_hour(
+        self, org_id: UUID, causes: Sequence[int], since: Instant, hours: int
+    ) -> dict[int, tuple[int, ...]]:
+        most = DEATHS_COUNTED_MAX // max(1, len(causes) * hours)
+        found = Counter(
+            (row.delivery.cause, ((row.delivery.settled_at or 0) - since) // HOUR)
+            for row in self._letters(org_id, Letters())
+        )
+        return {cause: tuple(min(found[cause, hour], most) for hour in range(hours)) for cause in causes}
 
     async def list_batches(
         self, org_id: UUID, wanted: BatchFilter, cursor: str | None = None, limit: int = 50
@@ -117,14 +142,17 @@ class ListVerbs:
         action: str | None = None,
         cursor: str | None = None,
         limit: int = 50,
+        about: Sequence[UUID] = (),
     ) -> Page[AuditLine]:
         check_storable("actor", actor)
         check_storable("action", action)
         after = cursors.read(cursor, cursors.KEY_MAX)
+        wanted = set(map(str, about))
         found = [
             (number, line)
             for number, line in self._tables.audit.numbered()
             if line.org_id == org_id and actor in (None, line.actor) and action in (None, line.action)
+            if not about or not wanted.isdisjoint(line.subjects)
         ]
         page = _page(found, lambda one: (one[0],), after, limit, newest_first=True)
         return Page(tuple(line for _, line in page.items), page.next)
@@ -244,6 +272,10 @@ def _in_order(
     if after is None:
         return found
     return [thing for thing in found if (place(thing) < after if newest_first else place(thing) > after)]
+
+
+def _by_endpoint(rows: list[DeliveryRow], limit: int) -> dict[UUID, int]:
+    return dict(Counter(row.delivery.endpoint_id for row in rows[:limit]))
 
 
 def _counted(things: list[T], limit: int) -> Count:

@@ -67,7 +67,7 @@ class OperatorVerbs:
             self._tables.acknowledged[event_id] = now
         return StatusChange(event_id, org_id, row.event.correlation_id, old, EventStatus.DELIVERED)
 
-    async def delete_event(self, org_id: UUID, event_id: UUID, actor: str, now: Instant) -> Moved:
+    async def delete_event(self, org_id: UUID, event_id: UUID, actor: str, now: Instant, reason: str = "") -> Moved:
         event = self._tables.event(org_id, event_id)
         if event.states[DeliveryState.IN_PROGRESS]:
             raise Conflict(notes.in_progress(event_id))
@@ -80,7 +80,7 @@ class OperatorVerbs:
             self._tables.change(row, now, "", **_deleted(now))
         changes = self._tables.update_statuses(waiting, now)
         self._tables.erase(event, now)
-        self._tables.audit.append(notes.deletion(org_id, event_id, actor, now, len(waiting), len(letters)))
+        self._tables.audit.append(notes.deletion(org_id, event_id, actor, now, len(waiting), len(letters), reason))
         return Moved(tuple(moves), tuple(changes))
 
     async def add_audit(self, line: AuditLine) -> None:

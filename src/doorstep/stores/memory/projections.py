@@ -87,6 +87,7 @@ def claim_of(row: DeliveryRow, picked_up: bool) -> Claim:
         ordering_key=event.ordering_key,
         metadata=event.metadata,
         trace=event.trace,
+        deliver_at=event.deliver_at,
     )
 
 

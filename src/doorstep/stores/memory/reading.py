@@ -39,6 +39,9 @@ class ReadingVerbs:
     async def delivery(self, org_id: UUID, delivery_id: UUID) -> Delivery:
         return self._row(org_id, delivery_id).delivery
 
+    async def these_deliveries(self, org_id: UUID, delivery_ids: Sequence[UUID]) -> list[Delivery]:
+        return [row.delivery for row in self._rows(org_id, delivery_ids)]
+
     async def attempts(self, org_id: UUID, delivery_id: UUID) -> list[Attempt]:
         return sorted(self._row(org_id, delivery_id).attempts, key=lambda attempt: attempt.number)
 
@@ -51,6 +54,10 @@ class ReadingVerbs:
             raise NotFound(notes.no_payload(delivery_id))
         return row.payload
 
+    async def payloads(self, org_id: UUID, delivery_ids: Sequence[UUID]) -> dict[UUID, bytes]:
+        rows = self._rows(org_id, delivery_ids)
+        return {row.delivery.delivery_id: row.payload for row in rows if not row.event.deleted}
+
     async def tally(self) -> dict[DeliveryState, int]:
         states = [row.delivery.state for row in self._tables.deliveries.values()]
         return {state: states.count(state) for state in DeliveryState}
@@ -60,6 +67,10 @@ class ReadingVerbs:
         posting = self._tables.outbox.get(event_id)
         shown = org_id in self._tables.orgs and event_id not in self._tables.events
         return posting if shown and posting is not None and posting.org_id == org_id else None
+
+    def _rows(self, org_id: UUID, delivery_ids: Sequence[UUID]) -> list[DeliveryRow]:
+        rows = [self._tables.deliveries.get(delivery_id) for delivery_id in dict.fromkeys(delivery_ids)]
+        return [row for row in rows if row is not None and row.delivery.org_id == org_id]
 
     def _row(self, org_id: UUID, delivery_id: UUID) -> DeliveryRow:
         row = self._tables.deliveries.get(delivery_id)

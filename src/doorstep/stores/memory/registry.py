@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from uuid import UUID
 
 from msgspec.structs import replace
@@ -64,6 +65,10 @@ class RegistryVerbs:
             raise NotFound(f"no endpoint {endpoint_id}")
         return endpoint
 
+    async def these_endpoints(self, org_id: UUID, endpoint_ids: Sequence[UUID]) -> list[Endpoint]:
+        found = [self._tables.endpoints.get(endpoint_id) for endpoint_id in dict.fromkeys(endpoint_ids)]
+        return [one for one in found if one is not None and one.org_id == org_id]
+
     async def circuit(self, endpoint_id: UUID) -> Circuit:
         return self._tables.circuits.get(endpoint_id) or Circuit(endpoint_id=endpoint_id)
 
@@ -81,17 +86,22 @@ class RegistryVerbs:
             self._tables.add_incident(turn_of_circuit(old, circuit, org_id, reason))
         return True
 
-    async def circuit_history(self, endpoint_id: UUID) -> list[CircuitChange]:
-        return list(self._tables.circuit_history.get(endpoint_id, ()))
+    async def circuit_history(self, endpoint_id: UUID, limit: int | None = None) -> list[CircuitChange]:
+        changes = self._tables.circuit_history.get(endpoint_id, [])
+        return changes[max(0, len(changes) - (len(changes) if limit is None else limit)) :]
 
     async def circuit_counts(self, org_id: UUID | None = None) -> dict[CircuitState, int]:
         living = [one for one in (await self.routing()).endpoints if org_id in (None, one.org_id)]
         states = [(await self.circuit(one.endpoint_id)).state for one in living]
         return {state: states.count(state) for state in CircuitState}
 
-    async def put_org(self, org: Org) -> None:
+    async def put_org(self, org: Org, line: AuditLine | None = None) -> None:
+        if line is not None and line.org_id != org.org_id:
+            self._tables.check_org(line.org_id)
         self._tables.routing_version += org.org_id in self._tables.orgs
         self._tables.orgs[org.org_id] = org
+        if line is not None:
+            self._tables.audit.append(line)
 
     async def orgs(self) -> list[Org]:
         return list(self._tables.orgs.values())

@@ -8,13 +8,14 @@ from uuid import UUID
 from doorstep.clock import Instant
 from doorstep.model.circuit import Circuit
 from doorstep.model.delivery import OPEN_STATES
+from doorstep.model.event import owed_since
 from doorstep.stores.memory.tables import Tables
 
 
 class StandingVerbs:
     _tables: Tables
 
-    async def circuits(self, org_id: UUID, endpoint_ids: Sequence[UUID]) -> dict[UUID, Circuit]:
+    async def circuits(self, org_id: UUID | None, endpoint_ids: Sequence[UUID]) -> dict[UUID, Circuit]:
         kept = self._tables.circuits
         return {one: kept[one] for one in self._own(org_id, endpoint_ids) if one in kept}
 
@@ -23,12 +24,12 @@ class StandingVerbs:
         own = set(self._own(org_id, endpoint_ids))
         found: dict[UUID, Instant] = {}
         for row in self._tables.deliveries.values():
-            delivery = row.delivery
+            delivery, event = row.delivery, row.event.event
             if delivery.endpoint_id in own and delivery.state in OPEN_STATES:
-                earliest = found.get(delivery.endpoint_id, delivery.created_at)
-                found[delivery.endpoint_id] = min(earliest, delivery.created_at)
+                owed_at = owed_since(event.created_at, event.deliver_at)
+                found[delivery.endpoint_id] = min(found.get(delivery.endpoint_id, owed_at), owed_at)
         return found
 
-    def _own(self, org_id: UUID, endpoint_ids: Sequence[UUID]) -> list[UUID]:
+    def _own(self, org_id: UUID | None, endpoint_ids: Sequence[UUID]) -> list[UUID]:
         endpoints = self._tables.endpoints
-        return [one for one in endpoint_ids if one in endpoints and endpoints[one].org_id == org_id]
+        return [one for one in endpoint_ids if one in endpoints and org_id in (None, endpoints[one].org_id)]

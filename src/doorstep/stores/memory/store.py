@@ -7,6 +7,7 @@ from collections.abc import Callable
 from doorstep.clock import AnchoredClock, Clock, Instant
 from doorstep.stores.memory.alerts import AlertVerbs
 from doorstep.stores.memory.bulk import BulkVerbs
+from doorstep.stores.memory.channels import ChannelVerbs
 from doorstep.stores.memory.entities import EntityVerbs
 from doorstep.stores.memory.figures import FiguresVerbs
 from doorstep.stores.memory.house import HouseVerbs
@@ -17,12 +18,14 @@ from doorstep.stores.memory.reading import ReadingVerbs
 from doorstep.stores.memory.registry import RegistryVerbs
 from doorstep.stores.memory.standing import StandingVerbs
 from doorstep.stores.memory.tables import Tables
+from doorstep.stores.memory.workers import WorkerVerbs
 from doorstep.stores.store import Capabilities, Task
 
 
 class MemoryStore(
     PathVerbs,
     EntityVerbs,
+    ChannelVerbs,
     AlertVerbs,
     OutboxVerbs,
     RegistryVerbs,
@@ -32,6 +35,7 @@ class MemoryStore(
     FiguresVerbs,
     StandingVerbs,
     HouseVerbs,
+    WorkerVerbs,
 ):
     """A Store that keeps everything in this process, for tests, simulations and readers."""
 

@@ -30,14 +30,15 @@ from doorstep.model.delivery import (
 from doorstep.model.endpoint import Endpoint
 from doorstep.model.entity import EntityChange
 from doorstep.model.event import EVENT_TRANSITIONS, Event, EventStatus, status_of
-from doorstep.model.incident import Incident, IncidentKind
+from doorstep.model.incident import Incident
 from doorstep.model.move import Move
 from doorstep.model.org import ApiKey, Org
 from doorstep.model.posting import Posting
 from doorstep.model.settlement import StatusChange
 from doorstep.model.submission import Receipt
+from doorstep.model.worker import WorkerEntry
 from doorstep.stores import notes
-from doorstep.stores.incidents import cut
+from doorstep.stores.incidents import death_of
 from doorstep.stores.memory.audit_log import AuditLog
 from doorstep.stores.memory.due_index import DueIndex
 from doorstep.stores.memory.lines import Line, Lines
@@ -66,10 +67,14 @@ class EventRow:
         """What the deliveries add up to. An event that has left `received` never returns there."""
         return status_of(
             open_count=self._count(OPEN_STATES),
-            dead_count=self._count(DEAD_STATES),
+            dead_count=self.dead_count,
             done_count=self._count(DONE_STATES),
             picked_up=self.status is not EventStatus.RECEIVED,
         )
+
+    @property
+    def dead_count(self) -> int:
+        return self._count(DEAD_STATES)
 
     def set_status(self, status: EventStatus, at: Instant) -> None:
         if (self.status, status) not in EVENT_TRANSITIONS:
@@ -175,6 +180,7 @@ class Tables:
         self.declared_pipelines: dict[tuple[UUID, str], Instant] = {}
         self.wakes: list[Callable[[], None]] = []
         self.outbox: dict[UUID, Posting] = {}
+        self.workers: dict[str, WorkerEntry] = {}
         self.held: dict[str, tuple[str, Instant]] = {}
         self.ticks = Ticks()
         self.incidents: dict[int, Incident] = {}
@@ -240,7 +246,7 @@ class Tables:
         self._index(row)
         self._count_move(old, new, at)
         if new.state is DeliveryState.DEAD and old.state is not new.state:
-            self.add_incident(_death(new, at))
+            self.add_incident(death_of(new, new.code or "", new.reason or "", new.cause, at))
         if row.line is not None and old.state in OPEN_STATES:
             self._unblock_first(row.line, at)
         return [_move(row, old.state)] if new.state is not old.state else []
@@ -256,7 +262,7 @@ class Tables:
 
     def set_status(self, event: EventRow, status: EventStatus, at: Instant) -> None:
         tally = Tally()
-        tally.status(event.event.org_id, event.status, status)
+        tally.status(event.event.org_id, event.status, status, called_off=not event.dead_count)
         self.ticks.add(tally, at)
         event.set_status(status, at)
 
@@ -368,22 +374,6 @@ def _with_cause(delivery: Delivery) -> Delivery:
         case DeliveryState.PENDING:
             return replace(delivery, cause=None)
     return delivery
-
-
-def _death(delivery: Delivery, at: Instant) -> Incident:
-    return Incident(
-        kind=IncidentKind.DELIVERY_DEAD,
-        org_id=delivery.org_id,
-        endpoint_id=delivery.endpoint_id,
-        at=at,
-        code=delivery.code or "",
-        reason=cut(delivery.reason or ""),
-        delivery_id=delivery.delivery_id,
-        event_id=delivery.event_id,
-        event_type=delivery.event_type,
-        attempts=delivery.attempt,
-        cause=delivery.cause,
-    )
 
 
 def _move(row: DeliveryRow, old_state: DeliveryState) -> Move:

@@ -6,21 +6,32 @@ from typing import Protocol
 from uuid import UUID
 
 from doorstep.model.act import AuditLine
-from doorstep.model.channel import Arrangement
+from doorstep.model.channel import Arrangement, Channel
+from doorstep.model.endpoint import Endpoint
 
 
 class ArrangementStore(Protocol):
-    """Rules, silences and channels, each with a version."""
+    """Rules, silences and channels, each with a version. Every change of a rule or a silence leaves an incident: what is
+    the case may mean something else now."""
 
     async def put_arrangement(
         self, arrangement: Arrangement, expected_version: int, line: AuditLine, most: int
     ) -> bool:
         """Write a rule, silence or channel computed from `expected_version` (stored as version + 1), and `line`; False
         if another was faster. Version 0 is that of one that does not exist yet; Conflict for a new one of an
-        organization that has `most`. NotFound for an unknown organization."""
+        organization that has `most`, not counting what is over, which makes room. NotFound for an unknown
+        organization."""
 
     async def remove_arrangement(self, org_id: UUID, arrangement_id: UUID, line: AuditLine) -> bool:
         """Remove it, with `line`; False if there is none."""
+
+    async def put_channel(self, channel: Channel, endpoint: Endpoint, line: AuditLine, most: int) -> bool:
+        """Create a channel, as `put_arrangement` does, together with its endpoint: both or neither; False if there is one
+        of them already."""
+
+    async def remove_channel(self, channel: Channel, endpoint: Endpoint, line: AuditLine) -> bool:
+        """Remove a channel, and write its endpoint as it is given (deleted), both or neither; False if that is no longer
+        of the version that it was computed from, or the channel is gone."""
 
     async def arrangements(self, org_id: UUID) -> list[Arrangement]:
         """All of an organization, in the order of their creation."""

@@ -21,11 +21,11 @@ class CircuitStore(Protocol):
         A change of state is added to the circuit's history with `reason`, at the circuit's `changed_at`.
         """
 
-    async def circuit_history(self, endpoint_id: UUID) -> list[CircuitChange]:
-        """The changes of state, oldest first."""
+    async def circuit_history(self, endpoint_id: UUID, limit: int | None = None) -> list[CircuitChange]:
+        """The changes of state, oldest first; only the newest `limit` of them, if that is given."""
 
-    async def circuits(self, org_id: UUID, endpoint_ids: Sequence[UUID]) -> dict[UUID, Circuit]:
-        """The stored circuits of those of these endpoints that have one."""
+    async def circuits(self, org_id: UUID | None, endpoint_ids: Sequence[UUID]) -> dict[UUID, Circuit]:
+        """The stored circuits of those of these endpoints that have one: of an organization, or of any."""
 
     async def circuit_counts(self, org_id: UUID | None = None) -> dict[CircuitState, int]:
         """How many endpoints that are not deleted have a circuit in each state, zeros too: of one organization, or all."""

@@ -37,8 +37,12 @@ class EndpointStore(Protocol):
     async def endpoint(self, org_id: UUID, endpoint_id: UUID) -> Endpoint:
         """One endpoint, deleted ones too; NotFound otherwise."""
 
+    async def these_endpoints(self, org_id: UUID, endpoint_ids: Sequence[UUID]) -> list[Endpoint]:
+        """Those of these endpoints that there are, deleted ones too, in any order, each once."""
+
     async def waiting_since(self, org_id: UUID, endpoint_ids: Sequence[UUID]) -> dict[UUID, Instant]:
-        """When the oldest open delivery of each of these endpoints was made; those with none are left out.
+        """Since when each of these endpoints has been owed the oldest of its open deliveries (`owed_since`), which may lie
+        ahead; those with none are left out.
 
         Looked for among the WAITING_EXAMINED_MAX that are due first: where more wait, there may be an older one whose
         next try is further off.

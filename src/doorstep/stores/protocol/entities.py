@@ -9,8 +9,10 @@ from uuid import UUID
 from doorstep.clock import Instant
 from doorstep.model.act import AuditLine
 from doorstep.model.entity import Entity, EntityChange, EntityFilter, Phase
-from doorstep.model.listing import Page
+from doorstep.model.listing import Count, Page
+from doorstep.model.move import Moved
 from doorstep.model.posting import Posting
+from doorstep.stores.bounds import COUNT_MAX
 
 
 class EntityStore(Protocol):
@@ -32,8 +34,9 @@ class EntityStore(Protocol):
         status may follow the one before was decided by whoever calls. NotFound for an unknown organization.
         """
 
-    async def delete_entity(self, entity: Entity, line: AuditLine) -> bool:
-        """Remove an entity and its history, with `line`; False if it is no longer as it was given."""
+    async def delete_entity(self, entity: Entity, line: AuditLine, arrival: UUID | None = None) -> Moved | None:
+        """Remove an entity and its history, with `line`, and what its arrival gave, if that event is still there: as
+        `delete_event` does it, by the actor of the line. None if the entity is no longer as it was given."""
 
     async def entity(self, org_id: UUID, pipeline: str, entity_id: str) -> Entity: ...
 
@@ -44,6 +47,9 @@ class EntityStore(Protocol):
         self, org_id: UUID, wanted: EntityFilter, cursor: str | None = None, limit: int = 50
     ) -> Page[Entity]:
         """In the order of their creation, the newest first; bounded as every list is."""
+
+    async def count_entities(self, org_id: UUID, wanted: Sequence[EntityFilter], limit: int = COUNT_MAX) -> list[Count]:
+        """How many each of these lists has; for each of them no more than `limit` entries are looked at."""
 
     async def adrift(
         self, org_id: UUID, pipeline: str, endpoint_ids: Sequence[UUID], cursor: str | None, limit: int

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import Protocol
+from typing import ClassVar, Protocol
 from uuid import UUID
 
 from doorstep.clock import Instant
@@ -16,10 +16,16 @@ class FigureStore(Protocol):
     that they are exact at any moment, however late somebody folds.
     """
 
-    async def fold(self, now: Instant, limit: int, *, minutes_before: Instant = 0, hours_before: Instant = 0) -> int:
+    fold_max: ClassVar[int]
+    """How many a fold moves or drops at once without holding anybody up."""
+
+    async def fold(
+        self, now: Instant, limit: int | None = None, *, minutes_before: Instant = 0, hours_before: Instant = 0
+    ) -> int:
         """Move up to `limit` ticks of minutes that have ended into roll-ups, and drop up to `limit` of the minutes and of
-        the hours that began before these; returns how many those were of which it was most: with `limit` there may be
-        more. Of ticks a store may have several for the same minute and endpoint. Several may do it at once."""
+        the hours that began before these; without a limit `fold_max`. Returns how many those were of which it was most: if
+        as many as the limit, there are more. Of ticks a store may have several for the same minute and endpoint. Several
+        may do it at once."""
 
     async def totals(self, org_id: UUID | None = None) -> Figures:
         """The figures since ever, of an organization or of the whole store."""
@@ -37,5 +43,20 @@ class FigureStore(Protocol):
         """Sums over a range for each of these endpoints, unknown ones too. It is widened to whole minutes, and where it
         is longer than FINE_RANGE to whole hours."""
 
-    async def levels(self, org_id: UUID, endpoint_ids: Sequence[UUID]) -> dict[UUID, Figures]:
-        """The figures since ever of each of these endpoints, unknown ones too: the levels are what there is now."""
+    async def trends(
+        self, org_id: UUID, endpoint_ids: Sequence[UUID], span: Span, since: Instant, until: Instant
+    ) -> dict[UUID, list[Point]]:
+        """The series of each of these endpoints, unknown ones too, in one go, with the figures of TREND alone."""
+
+    async def dying_orgs(self, since: Instant) -> list[UUID]:
+        """The organizations that a try failed for good in, in one of the hours that begin at `since` or later; in any
+        order, each once."""
+
+    async def busiest(self, limit: int) -> list[UUID]:
+        """The endpoints of all organizations that had the most deliveries since ever, the busiest first, at a cost that
+        does not grow with how many there are. Deleted ones are left out, and those of the reserved organization.
+        Whoever has had less than others until a minute ago may be missing though it has more now."""
+
+    async def levels(self, org_id: UUID | None, endpoint_ids: Sequence[UUID]) -> dict[UUID, Figures]:
+        """The figures since ever of each of these endpoints, unknown ones too: the levels are what there is now. They are
+        those of an organization, or of any."""

@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import Protocol
 from uuid import UUID
 
+from doorstep.clock import Instant
 from doorstep.model.act import AuditLine
 from doorstep.model.batch import BatchFilter
 from doorstep.model.delivery import Delivery
@@ -26,6 +28,9 @@ class ListStore(Protocol):
     ) -> Page[EventSummary]:
         """Events by their ids, that is by creation, the newest first unless asked otherwise."""
 
+    async def count_events(self, org_id: UUID, wanted: EventFilter, limit: int = COUNT_MAX) -> Count:
+        """Of those in the wanted time `limit` are looked at."""
+
     async def inbox(
         self, org_id: UUID, status: EventStatus, cursor: str | None = None, limit: int = 50
     ) -> Page[EventView]:
@@ -44,6 +49,9 @@ class ListStore(Protocol):
     async def count_retry_queue(self, org_id: UUID, wanted: Queue, limit: int = COUNT_MAX) -> Count:
         """Counts look at no more than `limit` entries; beyond, the value is only a floor."""
 
+    async def retry_queue_by_endpoint(self, org_id: UUID, wanted: Queue, limit: int = COUNT_MAX) -> dict[UUID, int]:
+        """For which endpoints they are, of as many entries as a count looks at."""
+
     async def dead_letters(
         self, org_id: UUID, wanted: Letters, cursor: str | None = None, limit: int = 50
     ) -> Page[Delivery]:
@@ -51,12 +59,23 @@ class ListStore(Protocol):
 
     async def count_dead_letters(self, org_id: UUID, wanted: Letters, limit: int = COUNT_MAX) -> Count: ...
 
+    async def dead_letters_by_endpoint(
+        self, org_id: UUID, wanted: Letters, limit: int = COUNT_MAX
+    ) -> dict[UUID, int]: ...
+
     async def cause_groups(
         self, org_id: UUID, wanted: Letters, cursor: str | None = None, limit: int = 50
     ) -> Page[CauseGroup]:
         """Dead letters by cause. Pages go through the causes in an order of their own; a page has the most recent
-        death first. With an event type only the newest letters of each cause are looked at for it (GROUP_DEPTH).
+        death first. With an event type only the newest letters of each cause are looked at for it (GROUP_DEPTH,
+        GROUPS_TYPED_MAX).
         """
+
+    async def deaths_by_hour(
+        self, org_id: UUID, causes: Sequence[int], since: Instant, hours: int
+    ) -> dict[int, tuple[int, ...]]:
+        """How many of the letters that are still dead died of each cause in each hour from `since` on, whatever their
+        type; of a crowded hour only so many as are counted (DEATHS_COUNTED_MAX)."""
 
     async def list_batches(
         self, org_id: UUID, wanted: BatchFilter, cursor: str | None = None, limit: int = 50
@@ -76,5 +95,6 @@ class ListStore(Protocol):
         action: str | None = None,
         cursor: str | None = None,
         limit: int = 50,
+        about: Sequence[UUID] = (),
     ) -> Page[AuditLine]:
-        """The lines as they were written, the newest first."""
+        """The lines as they were written, the newest first; of those `about` something, those that name one of these."""

@@ -34,8 +34,8 @@ class OperatorStore(Protocol):
 
     async def add_audit(self, line: AuditLine) -> None: ...
 
-    async def delete_event(self, org_id: UUID, event_id: UUID, actor: str, now: Instant) -> Moved:
-        """Take an event out of every list and erase what its sender gave; audited. Conflict while one of its
+    async def delete_event(self, org_id: UUID, event_id: UUID, actor: str, now: Instant, reason: str = "") -> Moved:
+        """Take an event out of every list and erase what its sender gave; audited with the reason. Conflict while one of its
         deliveries is in progress, because its worker has the payload in its hands.
 
         What waits is cancelled, dead letters are deleted as DELETE does it, the rest stays as it is. To `event`,

@@ -13,8 +13,9 @@ from doorstep.model.org import ApiKey, Org
 class OrgStore(Protocol):
     """Who there is, and by which keys they are known."""
 
-    async def put_org(self, org: Org) -> None:
-        """Create an organization, or replace it and bump the routing version: its policies may have changed."""
+    async def put_org(self, org: Org, line: AuditLine | None = None) -> None:
+        """Create an organization, or replace it and bump the routing version: its policies may have changed. `line` is
+        kept in the same transaction."""
 
     async def orgs(self) -> list[Org]: ...
 

@@ -30,6 +30,9 @@ class ReadingStore(Protocol):
 
     async def delivery(self, org_id: UUID, delivery_id: UUID) -> Delivery: ...
 
+    async def these_deliveries(self, org_id: UUID, delivery_ids: Sequence[UUID]) -> list[Delivery]:
+        """Those of the deliveries that are there, in any order, each once."""
+
     async def attempts(self, org_id: UUID, delivery_id: UUID) -> list[Attempt]:
         """The attempt log by number, rows of one number in the order of the calls that wrote them; it outlives the
         deletion of a dead letter."""
@@ -42,3 +45,6 @@ class ReadingStore(Protocol):
 
     async def payload(self, org_id: UUID, delivery_id: UUID) -> bytes:
         """What goes out for a delivery: its own payload if an operator edited it, else that of its event."""
+
+    async def payloads(self, org_id: UUID, delivery_ids: Sequence[UUID]) -> dict[UUID, bytes]:
+        """The same for those of these deliveries that are there, and whose event was not deleted."""

@@ -73,6 +73,11 @@ def _isolated(table: Table, column: str) -> list[str]:
     ]
 
 
+def engine_only_ddl(table: Table) -> list[str]:
+    """What hides a table of the whole installation from whoever works for one organization."""
+    return [*_guarded(table), f"CREATE POLICY {table.name}_of_the_engine ON {table.name} USING ({_EVERYONE})"]
+
+
 def _guarded(table: Table) -> list[str]:
     return [f"ALTER TABLE {table.name} {word} ROW LEVEL SECURITY" for word in ("ENABLE", "FORCE")]
 

@@ -72,6 +72,18 @@ def attempt_span(delivery_id: UUID, attempt: int) -> int:
     return (delivery_id.int ^ attempt * _SPREAD) & _64_BITS or 1
 
 
-def outgoing(context: TraceContext, span_id: int, sampled: bool) -> str:
-    """What a receiver is told: that its part of the trace comes below this span."""
-    return f"00-{context.trace_id:032x}-{span_id:016x}-{'01' if sampled else '00'}"
+def late_span(delivery_id: UUID, token: int) -> int:
+    """Of a result that came when its attempt had been settled without it: that has the attempt's own id already."""
+    return attempt_span(delivery_id, -token)
+
+
+def outgoing(context: TraceContext, span_id: int) -> str:
+    """What a receiver is told: that its part of the trace comes below this span, which is recorded."""
+    return f"00-{context.trace_id:032x}-{span_id:016x}-01"
+
+
+def passed_on(context: TraceContext, event_id: UUID) -> str:
+    """The same where the attempt has no span that anybody will see: its part comes below the sender's, as if we were not
+    there, or below the acceptance where the trace began with us."""
+    parent = context.parent_id or acceptance_span(event_id)
+    return f"00-{context.trace_id:032x}-{parent:016x}-{'01' if context.sampled else '00'}"

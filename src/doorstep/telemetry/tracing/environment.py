@@ -51,9 +51,9 @@ def collector_from(environment: Mapping[str, str]) -> Collector | None:
         timeout_seconds=_timeout_seconds(given),
         compressed=given.of_otlp("COMPRESSION") == "gzip",
         certificate=given.of_otlp("CERTIFICATE") or None,
-        queue_max=int(given.number("OTEL_BSP_MAX_QUEUE_SIZE", 50_000)),
-        batch_max=int(given.number("OTEL_BSP_MAX_EXPORT_BATCH_SIZE", 2_000)),
-        delay_seconds=given.number("OTEL_BSP_SCHEDULE_DELAY", 1_000) / 1_000,
+        queue_max=given.whole("OTEL_BSP_MAX_QUEUE_SIZE", 50_000),
+        batch_max=given.whole("OTEL_BSP_MAX_EXPORT_BATCH_SIZE", 2_000),
+        delay_seconds=given.whole("OTEL_BSP_SCHEDULE_DELAY", 1_000) / 1_000,
         resource=_resource(given),
         sampler=_sampler(given),
     )
@@ -79,6 +79,12 @@ class _Variables:
         if not 0 < number < 1e9:
             raise ConfigError(f"{name} must be a number greater than 0, got {text[:40]!r}")
         return number
+
+    def whole(self, name: str, default: int) -> int:
+        number = self.number(name, default)
+        if number != int(number):
+            raise ConfigError(f"{name} must be a whole number from 1, got {self.text(name)[:40]!r}")
+        return int(number)
 
 
 def _wanted(given: _Variables) -> bool:

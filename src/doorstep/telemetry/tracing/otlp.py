@@ -26,25 +26,25 @@ Attributes = tuple[tuple[str, str | int], ...]
 
 
 class Kind(IntEnum):
+    INTERNAL = 1
     CLIENT = 3
     PRODUCER = 4
     CONSUMER = 5
 
 
 Template = bytes
-"""What spans of one kind have in common, with a `%b` for each thing that differs: trace, span, parent, times, ids,
-correlation id, and the link to the span of the attempt before."""
+"""What spans of one kind have in common, with a `%b` for each thing that differs from span to span."""
 
 
-def template(
-    name: str, kind: Kind, attributes: Attributes, *, parent: bool, linked: bool, error: str = "", state: str = ""
-) -> Template:
-    """For spans with these attributes beside their ids. They hold ids, codes and numbers: nothing that anybody sent."""
+def template(name: str, kind: Kind, attributes: Attributes, *, parent: bool, linked: bool) -> Template:
+    """For spans with these attributes beside their ids. They hold ids, codes and numbers: nothing that anybody sent.
+
+    What a sender or an error says is not part of it, or hardly two spans would have the same.
+    """
     before = b"\x0a\x10%b\x12\x08%b" + (b"\x22\x08%b" if parent else b"%b")
-    said = _text(5, name) + bytes([6 << 3, kind]) + (_text(3, state) if state else b"") + _attributes(attributes)
-    said += _field(15, _text(2, error) + _ERROR) if error else b""
+    said = _text(5, name) + bytes([6 << 3, kind]) + _attributes(attributes)
     link = b"\x6a\x1c\x0a\x10%b\x12\x08%b" if linked else b"%b%b"
-    return before + said.replace(b"%", b"%%") + _SAMPLED + b"%b%b%b%b%b%b" + link
+    return before + said.replace(b"%", b"%%") + _SAMPLED + b"%b%b%b%b%b%b%b" + link
 
 
 def written(
@@ -57,7 +57,9 @@ def written(
     event_id: UUID,
     delivery_id: UUID | None,
     correlation_id: str,
-    previous_id: int = 0,
+    linked_id: int = 0,
+    state: str = "",
+    error: str = "",
 ) -> bytes:
     """One span, ready to be put into a request."""
     correlation = correlation_id.encode()
@@ -72,10 +74,16 @@ def written(
         b"" if delivery_id is None else _DELIVERY_ID + _dashed(delivery_id),
         _before_correlation(len(correlation)),
         correlation,
-        trace if previous_id else b"",
-        previous_id.to_bytes(8, "big") if previous_id else b"",
+        _said(state, error) if state or error else b"",
+        trace if linked_id else b"",
+        linked_id.to_bytes(8, "big") if linked_id else b"",
     )
     return b"\x12" + _varint(len(message)) + message
+
+
+def _said(state: str, error: str) -> bytes:
+    """The sender's tracestate, and a status that is an error."""
+    return (_text(3, state) if state else b"") + (_field(15, _text(2, error) + _ERROR) if error else b"")
 
 
 class Requests:

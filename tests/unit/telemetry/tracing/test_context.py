@@ -14,7 +14,9 @@ from doorstep.telemetry.tracing.context import (
     begun,
     context_of,
     incoming,
+    late_span,
     outgoing,
+    passed_on,
 )
 
 TRACE, SPAN = "0af7651916cd43dd8448eb211c80319c", "b7ad6b7169203331"
@@ -76,12 +78,19 @@ def test_every_attempt_has_a_span_id_of_its_own_that_every_process_knows() -> No
     deliveries = [uuid7(1_700_000_000_000_000) for _ in range(200)]
     ids = {attempt_span(delivery, attempt) for delivery in deliveries for attempt in range(1, 21)}
     ids |= {acceptance_span(delivery) for delivery in deliveries}
-    assert len(ids) == 200 * 21
+    ids |= {late_span(delivery, token) for delivery in deliveries for token in range(1, 21)}
+    assert len(ids) == 200 * 41
     assert all(0 < one < 1 << 64 for one in ids)
     assert attempt_span(EVENT, 2) == attempt_span(UUID(str(EVENT)), 2)
 
 
 def test_what_a_receiver_is_told_is_a_traceparent_below_the_attempt() -> None:
-    told = outgoing(context_of(GIVEN), attempt_span(EVENT, 1), sampled=True)
+    told = outgoing(context_of(GIVEN), attempt_span(EVENT, 1))
     assert told == f"00-{TRACE}-{attempt_span(EVENT, 1):016x}-01"
     assert incoming(told) == told
+
+
+@pytest.mark.parametrize("given", [GIVEN, f"00-{TRACE}-{SPAN}-00"])
+def test_where_no_span_is_recorded_the_senders_own_is_passed_on(given: str) -> None:
+    assert passed_on(context_of(given), EVENT) == given
+    assert passed_on(context_of(begun(EVENT)), EVENT) == f"00-{EVENT.hex}-{acceptance_span(EVENT):016x}-01"

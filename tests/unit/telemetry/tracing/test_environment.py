@@ -56,6 +56,10 @@ def test_a_timeout_may_be_meant_in_milliseconds_or_seconds(given: str, seconds: 
         ("OTEL_EXPORTER_OTLP_ENDPOINT", "collector:4317"),
         ("OTEL_EXPORTER_OTLP_TIMEOUT", "soon"),
         ("OTEL_BSP_MAX_QUEUE_SIZE", "0"),
+        ("OTEL_BSP_MAX_EXPORT_BATCH_SIZE", "0"),
+        ("OTEL_BSP_MAX_EXPORT_BATCH_SIZE", "0.5"),  # taken as 0, it would be sent for ever
+        ("OTEL_BSP_MAX_EXPORT_BATCH_SIZE", "-1"),
+        ("OTEL_BSP_SCHEDULE_DELAY", "0.001"),
         ("OTEL_TRACES_SAMPLER", "sometimes"),
         ("OTEL_TRACES_SAMPLER_ARG", "2"),
     ],

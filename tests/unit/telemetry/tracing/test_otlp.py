@@ -20,10 +20,12 @@ attribute_lists = st.lists(st.tuples(texts, texts | st.integers(0, 2**63 - 1)), 
 
 def message(attributes: Attributes = (), correlation_id: str = "order-17", **more: Any) -> bytes:
     """An attempt, linked to the one before if `linked` is given."""
-    shape: dict[str, Any] = {"parent": True, "linked": False} | more
-    form = template("doorstep.attempt", Kind.CLIENT, attributes, **shape)
-    parent, previous = PARENT if shape["parent"] else 0, PREVIOUS if shape["linked"] else 0
-    return written(form, TRACE, SPAN, parent, 1_000, 1_250, EVENT, DELIVERY, correlation_id, previous)
+    parent, linked = more.pop("parent", True), more.pop("linked", False)
+    form = template("doorstep.attempt", Kind.CLIENT, attributes, parent=parent, linked=linked)
+    ids = TRACE, SPAN, PARENT if parent else 0
+    return written(
+        form, *ids, 1_000, 1_250, EVENT, DELIVERY, correlation_id, linked_id=PREVIOUS if linked else 0, **more
+    )
 
 
 def decoded(*messages: bytes) -> ExportTraceServiceRequest:

@@ -21,7 +21,16 @@ from doorstep.stores.sql.cold.orgs import org_key
 from doorstep.stores.sql.cold.outbox import post
 from doorstep.stores.sql.cold.rows import IN_ORG
 from doorstep.stores.sql.cold.script import Script, Step, ask
-from doorstep.stores.sql.schema import ALERT_OPEN, UID, alerts, arrangements, incidents, orgs
+from doorstep.stores.sql.schema import (
+    ALERT_MAY_RETURN,
+    ALERT_OPEN,
+    ALERT_PENDING,
+    UID,
+    alerts,
+    arrangements,
+    incidents,
+    orgs,
+)
 
 _decode_alert = msgspec.json.Decoder(Alert).decode
 
@@ -40,9 +49,8 @@ _RIVALS = select(_A.uid).where(
     text(ALERT_OPEN), _A.org_id == bindparam("owner"), _A.subject == bindparam("about"), _A.uid != bindparam("alert")
 )
 _ADD_ALERT = insert(alerts)
-_WRITE_ALERT = (
-    update(alerts).where(*_OWN).values({name: bindparam(f"new_{name}") for name in ("ended_at", "version", "document")})
-)
+_WRITTEN = ("ended_at", "review_at", "version", "document")
+_WRITE_ALERT = update(alerts).where(*_OWN).values({name: bindparam(f"new_{name}") for name in _WRITTEN})
 
 
 def tell(telling: Telling) -> Script[bool]:
@@ -86,15 +94,10 @@ def _may_be_written(org: int, change: AlertChange, ending: Collection[UUID]) -> 
 def _write(org: int, change: AlertChange) -> Step:
     alert = msgspec.structs.replace(change.alert, version=change.expected_version + 1)
     document = msgspec.json.encode(alert).decode()
+    written = dict(zip(_WRITTEN, (alert.ended_at, alert.review_at, alert.version, document), strict=True))
     if change.expected_version:
-        return ask(
-            _WRITE_ALERT,
-            owner=org,
-            alert=alert.alert_id,
-            new_ended_at=alert.ended_at,
-            new_version=alert.version,
-            new_document=document,
-        )
+        changed = {f"new_{name}": value for name, value in written.items()}
+        return ask(_WRITE_ALERT, owner=org, alert=alert.alert_id, **changed)
     return ask(
         _ADD_ALERT,
         uid=alert.alert_id,
@@ -102,18 +105,21 @@ def _write(org: int, change: AlertChange) -> Step:
         subject=alert.subject,
         rule=alert.rule.value,
         endpoint_uid=alert.endpoint_id,
-        ended_at=alert.ended_at,
-        version=alert.version,
-        document=document,
+        **written,
     )
 
 
 # -- reading -----------------------------------------------------------------------------------------------
 
 _ONE = select(_A.document).join(orgs, orgs.c.id == _A.org_id).where(IN_ORG, _A.uid == bindparam("alert"))
-_OPEN = select(_A.document).where(text(ALERT_OPEN)).order_by(_A.id)
-_ENDED = select(_A.document).where(_A.ended_at.is_not(None), _A.ended_at > bindparam("after")).order_by(_A.id)
-_OPEN_OF_ORG, _ENDED_OF_ORG = _OPEN.where(_A.org_id == ORG), _ENDED.where(_A.org_id == ORG)
+_OF_ORG = select(_A.id, _A.document).where(_A.org_id == ORG)
+_OPEN = _OF_ORG.where(text(ALERT_OPEN)).order_by(_A.subject)
+_PENDING = _OF_ORG.where(text(ALERT_PENDING)).order_by(_A.review_at)
+"""Each in the order of its own index: else SQLite takes the one over all that the organization ever had."""
+_ENDED = _OF_ORG.where(text(ALERT_MAY_RETURN), _A.review_at.is_(None), _A.ended_at > bindparam("after"))
+_TO_REVIEW = select(orgs.c.uid).where(
+    orgs.c.id.in_(select(_A.org_id).where(_A.review_at.is_not(None), _A.review_at <= bindparam("now")))
+)
 _RULE, _STATE = bindparam("rule", type_=String()), bindparam("state", type_=String())
 _ENDPOINT = bindparam("endpoint", type_=UID)
 _IS = case((_A.ended_at.is_(None), "open"), else_="ended")
@@ -145,19 +151,21 @@ def list_alerts(org_id: UUID, wanted: AlertFilter, cursor: str | None, limit: in
     return page_of(_PAGE, [found], limit, lambda row: _decode_alert(row[0]))
 
 
-def live_alerts(org_id: UUID | None, ended_after: Instant) -> Script[list[Alert]]:
-    if org_id is None:
-        rows = [*(yield ask(_OPEN)), *(yield ask(_ENDED, after=ended_after))]
-    else:
-        rows = [*(yield ask(_OPEN_OF_ORG, org=org_id)), *(yield ask(_ENDED_OF_ORG, org=org_id, after=ended_after))]
-    return [_decode_alert(row[0]) for row in rows]
+def live_alerts(org_id: UUID, ended_after: Instant) -> Script[list[Alert]]:
+    rows = [*sorted((yield ask(_OPEN, org=org_id))), *sorted((yield ask(_PENDING, org=org_id)))]
+    rows += sorted((yield ask(_ENDED, org=org_id, after=ended_after)))
+    return [_decode_alert(document) for _, document in rows]
+
+
+def orgs_to_review(now: Instant) -> Script[list[UUID]]:
+    return [row[0] for row in (yield ask(_TO_REVIEW, now=now))]
 
 
 # -- keeping house -----------------------------------------------------------------------------------------
 
 _OLD_ALERTS = (
     select(_A.id)
-    .where(_A.ended_at.is_not(None), _A.ended_at < bindparam("before"))
+    .where(_A.ended_at.is_not(None), _A.ended_at < bindparam("before"), _A.review_at.is_(None))
     .order_by(_A.ended_at, _A.id)
     .limit(bindparam("most"))
 )
@@ -167,17 +175,14 @@ _OLD_ARRANGEMENTS = (
     .order_by(arrangements.c.ends_at, arrangements.c.id)
     .limit(bindparam("most"))
 )
-_CLEAN = (
-    (_OLD_ALERTS, delete(alerts).where(_A.id.in_(_KEYS))),
-    (_OLD_ARRANGEMENTS, delete(arrangements).where(arrangements.c.id.in_(_KEYS))),
-)
+_REMOVE_ALERTS = delete(alerts).where(_A.id.in_(_KEYS))
+_REMOVE_ARRANGEMENTS = delete(arrangements).where(arrangements.c.id.in_(_KEYS))
 
 
-def clean_alerts(ended_before: Instant, limit: int) -> Script[int]:
-    removed = 0
-    for old, remove in _CLEAN:
-        keys = [row[0] for row in (yield ask(old, before=ended_before, most=limit))]
-        for part in parts(keys):
+def clean_alerts(ended_before: Instant, silences_before: Instant, limit: int) -> Script[int]:
+    old_alerts = yield ask(_OLD_ALERTS, before=ended_before, most=limit)
+    old_silences = yield ask(_OLD_ARRANGEMENTS, before=silences_before, most=limit)
+    for rows, remove in ((old_alerts, _REMOVE_ALERTS), (old_silences, _REMOVE_ARRANGEMENTS)):
+        for part in parts([row[0] for row in rows]):
             yield ask(remove, keys=part)
-        removed += len(keys)
-    return removed
+    return len(old_alerts) + len(old_silences)

@@ -8,18 +8,12 @@ import msgspec
 from sqlalchemy import insert, select
 
 from doorstep.model.act import AuditLine
-from doorstep.stores.sql.cold.orgs import org_key
-from doorstep.stores.sql.cold.script import Row, Script, Step, ask
+from doorstep.stores.sql.cold.script import Row, Step, ask
 from doorstep.stores.sql.schema import audit
 
 _ADD_AUDIT = insert(audit)
 AUDIT_LINE = select(audit.c.at, audit.c.actor, audit.c.action, audit.c.subjects, audit.c.result, audit.c.reason)
 _decode_subjects = msgspec.json.Decoder(tuple[str, ...]).decode
-
-
-def add_audit(line: AuditLine) -> Script[None]:
-    org = yield from org_key(line.org_id)
-    yield audit_step(org, line)
 
 
 def audit_step(org: int, line: AuditLine) -> Step:

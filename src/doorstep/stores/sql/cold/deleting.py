@@ -17,13 +17,13 @@ from doorstep.stores.sql.cold.lines import turns_of, unblock_after
 from doorstep.stores.sql.cold.moves import MOVER, Mover, move, update_statuses
 from doorstep.stores.sql.cold.operators import CANCEL, DELETE
 from doorstep.stores.sql.cold.orgs import org_key
-from doorstep.stores.sql.cold.rows import IN_ORG
+from doorstep.stores.sql.cold.rows import EVENT_KEY, IN_ORG
 from doorstep.stores.sql.cold.script import Script, ask, ask_postgres
 from doorstep.stores.sql.cold.ticks import tick
 from doorstep.stores.sql.schema import deliveries, events, orgs, payloads
 from doorstep.stores.tally import Tally
 
-_ITS_DELIVERIES = MOVER.where(IN_ORG, events.c.uid == bindparam("event"), deliveries.c.deleted_at.is_(None))
+_ITS_DELIVERIES = MOVER.where(deliveries.c.event_id == EVENT_KEY, deliveries.c.deleted_at.is_(None))
 _ITS_TURNS = turns_of(_ITS_DELIVERIES)
 _LOCK_DELIVERIES = _ITS_DELIVERIES.order_by(deliveries.c.id).with_for_update(of=deliveries)
 _EVENT = (
@@ -52,7 +52,7 @@ _ERASE_EDITED = (
 )
 
 
-def delete_event(org_id: UUID, event_id: UUID, actor: str, now: Instant) -> Script[Moved]:
+def delete_event(org_id: UUID, event_id: UUID, actor: str, now: Instant, reason: str = "") -> Script[Moved]:
     """Deliveries are locked before their event, as everywhere: two that delete it at once wait for each other here,
     and the second then finds it gone."""
     org = yield from org_key(org_id)
@@ -69,7 +69,7 @@ def delete_event(org_id: UUID, event_id: UUID, actor: str, now: Instant) -> Scri
     yield from move(letters, DELETE, now, "", at=now)
     changes = yield from update_statuses([(mover, DeliveryState.CANCELLED) for mover in waiting], now)
     yield from _erase(found[0][0], now)
-    yield audit_step(org, notes.deletion(org_id, event_id, actor, now, len(waiting), len(letters)))
+    yield audit_step(org, notes.deletion(org_id, event_id, actor, now, len(waiting), len(letters), reason))
     yield from unblock_after(waiting, now)
     return Moved(tuple(mover.to(DeliveryState.CANCELLED) for mover in waiting), tuple(changes))
 

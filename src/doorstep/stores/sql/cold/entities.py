@@ -11,9 +11,11 @@ from sqlalchemy import BindParameter, String, bindparam, delete, insert, select,
 from doorstep.errors import NotFound
 from doorstep.model.act import AuditLine
 from doorstep.model.entity import Entity, EntityChange, Phase
+from doorstep.model.move import Moved
 from doorstep.model.posting import Posting
 from doorstep.stores import notes
 from doorstep.stores.sql.cold.audit import audit_step
+from doorstep.stores.sql.cold.deleting import delete_event
 from doorstep.stores.sql.cold.listing.walking import ORG
 from doorstep.stores.sql.cold.orgs import org_key
 from doorstep.stores.sql.cold.outbox import post
@@ -90,15 +92,25 @@ _DELETE = delete(entities).where(*_SAME, _E.version == bindparam("expected")).re
 FORGET = delete(entity_history).where(_H.entity_key.in_(bindparam("keys", expanding=True)))
 
 
-def delete_entity(entity: Entity, line: AuditLine) -> Script[bool]:
+def delete_entity(entity: Entity, line: AuditLine, arrival: UUID | None) -> Script[Moved | None]:
     org = yield from org_key(entity.org_id)
     name = _name(entity.org_id, entity.pipeline, entity.entity_id)
     rows = yield ask(_DELETE, expected=entity.version, made_at=entity.created_at, **name)
     if not rows:
-        return False
+        return None
     yield ask(FORGET, keys=[rows[0][0]])
+    moved = yield from _erase_arrival(entity.org_id, arrival, line)
     yield audit_step(org, line)
-    return True
+    return moved
+
+
+def _erase_arrival(org_id: UUID, event_id: UUID | None, line: AuditLine) -> Script[Moved]:
+    if event_id is None:
+        return Moved()
+    try:
+        return (yield from delete_event(org_id, event_id, line.actor, line.at))
+    except NotFound:  # deleted before, or cleaned away
+        return Moved()
 
 
 def _columns(entity: Entity) -> dict[str, object]:

@@ -6,14 +6,36 @@ from collections.abc import Collection, Sequence
 from itertools import product
 from uuid import UUID
 
-from sqlalchemy import BindParameter, String, bindparam, delete, literal_column, or_, select, text
+from sqlalchemy import (
+    BindParameter,
+    String,
+    and_,
+    bindparam,
+    case,
+    delete,
+    func,
+    literal_column,
+    or_,
+    select,
+    text,
+    true,
+)
 
 from doorstep.clock import Instant
 from doorstep.model.entity import Entity, EntityFilter, Phase
-from doorstep.model.listing import Page
+from doorstep.model.listing import Count, Page
 from doorstep.stores import cursor as cursors
 from doorstep.stores.sql.cold.entities import ENTITY, FORGET, OF_PIPELINE, entity_from
-from doorstep.stores.sql.cold.listing.walking import ORG, Walk, page_of, stretch, walk_over
+from doorstep.stores.sql.cold.listing.walking import (
+    ORG,
+    Condition,
+    Statement,
+    Walk,
+    count_up_to,
+    page_of,
+    stretch,
+    walk_over,
+)
 from doorstep.stores.sql.cold.moves import parts
 from doorstep.stores.sql.cold.script import Script, ask
 from doorstep.stores.sql.schema import (
@@ -40,31 +62,56 @@ _IS_ARCHIVED = or_(
 )
 
 
+def _within(of_status: bool, archived: bool | None) -> tuple[Condition, ...]:
+    """All entities or those of one status, with or without those that are archived, as far as an index tells."""
+    return (*OF_PIPELINE, *((_E.status == _STATUS,) if of_status else (text(HIDDEN),) if archived else ()))
+
+
+def _matching(archived: bool | None) -> tuple[Condition, ...]:
+    return () if archived is None else (_IS_ARCHIVED,) if archived else (~_IS_ARCHIVED,)
+
+
 def _walk(of_status: bool, archived: bool | None) -> Walk:
-    """The list of all entities or of one status, with or without those that are archived."""
-    index = (_E.status == _STATUS,) if of_status else (text(HIDDEN),) if archived else ()
-    matching = () if archived is None else (_IS_ARCHIVED,) if archived else (~_IS_ARCHIVED,)
-    return walk_over((*OF_PIPELINE, *index), (_E.id,), ENTITY, matching, newest_first=True)
+    return walk_over(_within(of_status, archived), (_E.id,), ENTITY, _matching(archived), newest_first=True)
 
 
-_WALKS = {choice: _walk(*choice) for choice in product((False, True), (None, False))} | {
-    (False, True): _walk(False, True)
-}
+_CHOICES = (*product((False, True), (None, False)), (False, True))
 """By whether a status is asked for, and which of the archived ones."""
+_WALKS = {choice: _walk(*choice) for choice in _CHOICES}
 
 
 def list_entities(org_id: UUID, wanted: EntityFilter, cursor: str | None, limit: int) -> Script[Page[Entity]]:
     check_storable("status", wanted.status)
     after = cursors.read(cursor, cursors.KEY_MAX) or (cursors.KEY_MAX,)
     walk = _WALKS[wanted.status is not None, wanted.archived]
-    values: dict[str, object] = {"org": org_id, "pipeline": storable(wanted.pipeline)}
-    if wanted.status is not None:
-        values["status"] = wanted.status
-    filtered = wanted.archived is not None
-    found = yield from stretch(
-        walk, after, (0,), limit, values | {"archived_before": wanted.archived_before}, filtered=filtered
-    )
+    values = _values(org_id, wanted) | {"archived_before": wanted.archived_before}
+    found = yield from stretch(walk, after, (0,), limit, values, filtered=wanted.archived is not None)
     return page_of(walk, [found], limit, lambda row: entity_from(org_id, row))
+
+
+def _counting(of_status: bool, archived: bool | None) -> Statement:
+    """How many entries were looked at, and how many of them match."""
+    matching = [case((and_(true(), *_matching(archived)), 1)).label("wanted")]
+    entries = select(*matching).where(*_within(of_status, archived)).order_by(_E.id).limit(bindparam("most")).subquery()
+    return select(func.count(), func.count(entries.c.wanted)).select_from(entries)
+
+
+_COUNTS = {choice: _counting(*choice) for choice in _CHOICES}
+
+
+def count_entities(org_id: UUID, wanted: Sequence[EntityFilter], limit: int) -> Script[list[Count]]:
+    counts: list[Count] = []
+    for one in wanted:
+        check_storable("status", one.status)
+        values = _values(org_id, one) | {"archived_before": one.archived_before, "most": limit + 1}
+        rows = yield ask(_COUNTS[one.status is not None, one.archived], **values)
+        counts.append(count_up_to(limit, *rows[0]))
+    return counts
+
+
+def _values(org_id: UUID, wanted: EntityFilter) -> dict[str, object]:
+    values: dict[str, object] = {"org": org_id, "pipeline": storable(wanted.pipeline)}
+    return values if wanted.status is None else values | {"status": wanted.status}
 
 
 # -- what the keeper looks for -----------------------------------------------------------------------------

@@ -3,20 +3,39 @@
 from __future__ import annotations
 
 from collections.abc import Iterable
+from typing import Any
+from uuid import UUID
 
 import msgspec
-from sqlalchemy import bindparam, insert, select
+from sqlalchemy import CTE, BigInteger, ColumnElement, ScalarSelect, bindparam, insert, literal, select
 
 from doorstep.model.incident import Incident
 from doorstep.stores.incidents import document_of
+from doorstep.stores.sql.cold.listing.walking import ORG
 from doorstep.stores.sql.cold.script import Script, Step, ask, each
-from doorstep.stores.sql.schema import incidents
+from doorstep.stores.sql.schema import incidents, orgs
 
 _decode = msgspec.json.Decoder(Incident).decode
 
+_I = incidents.c
 _ADD = insert(incidents)
-_ANY = select(incidents.c.id).limit(1)
-_FIRST = select(incidents.c.id, incidents.c.document).order_by(incidents.c.id).limit(bindparam("most"))
+_ANY = select(_I.id).limit(1)
+_FIRST = select(_I.id, _I.document).where(_I.org_id == ORG).order_by(_I.id).limit(bindparam("most"))
+
+
+def _next_org(after: ColumnElement[Any]) -> ScalarSelect[Any]:
+    found = incidents.alias("next").c
+    return select(found.org_id).where(found.org_id > after).order_by(found.org_id).limit(1).scalar_subquery()
+
+
+def _hops() -> CTE:
+    """From organization to organization over the index: one seek each, however many incidents one of them has."""
+    hop = select(_next_org(literal(0, BigInteger)).label("org")).cte("hop", recursive=True)
+    return hop.union_all(select(_next_org(hop.c.org)).where(hop.c.org.is_not(None)))
+
+
+_HOP = _hops()
+_ORGS = select(orgs.c.uid).join(_HOP, _HOP.c.org == orgs.c.id).order_by(orgs.c.id)
 
 
 def incident_step(org: int, incident: Incident | None) -> Step:
@@ -33,6 +52,10 @@ def any_incident() -> Script[bool]:
     return bool((yield ask(_ANY)))
 
 
-def first_incidents(limit: int) -> Script[list[Incident]]:
-    rows = yield ask(_FIRST, most=limit)
+def incident_orgs() -> Script[list[UUID]]:
+    return [row[0] for row in (yield ask(_ORGS))]
+
+
+def first_incidents(org_id: UUID, limit: int) -> Script[list[Incident]]:
+    rows = yield ask(_FIRST, org=org_id, most=limit)
     return [msgspec.structs.replace(_decode(document), key=key) for key, document in rows]

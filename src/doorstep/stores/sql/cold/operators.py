@@ -13,12 +13,11 @@ from doorstep.model.act import Act, ActKind, ActResult
 from doorstep.model.cause import cause_of
 from doorstep.model.delivery import DeliveryState
 from doorstep.model.event import EventStatus
-from doorstep.model.incident import Incident, IncidentKind
 from doorstep.model.move import Moved
 from doorstep.model.outcome import Category, Code
 from doorstep.model.settlement import StatusChange
 from doorstep.stores import notes
-from doorstep.stores.incidents import cut
+from doorstep.stores.incidents import death_of
 from doorstep.stores.sql.cold.audit import audit_step
 from doorstep.stores.sql.cold.incidents import incident_steps
 from doorstep.stores.sql.cold.lines import turns_of, turns_to_end, unblock_after
@@ -199,23 +198,7 @@ def _bury(movers: Iterable[Mover], code: str, reason: str, at: Instant, note: st
     for endpoint_id, group in by_endpoint.items():
         cause = cause_of(endpoint_id, code, reason)
         yield from move(group, _BURY, at, note, at=at, new_code=code, new_reason=reason, new_cause=cause)
-        yield incident_steps((mover.org_key, _death(mover, code, reason, cause, at)) for mover in group)
-
-
-def _death(mover: Mover, code: str, reason: str, cause: int, at: Instant) -> Incident:
-    return Incident(
-        kind=IncidentKind.DELIVERY_DEAD,
-        org_id=mover.org_id,
-        endpoint_id=mover.endpoint_id,
-        at=at,
-        code=code,
-        reason=cut(reason),
-        delivery_id=mover.delivery_id,
-        event_id=mover.event_id,
-        event_type=mover.event_type,
-        attempts=mover.attempt,
-        cause=cause,
-    )
+        yield incident_steps((mover.org_key, death_of(mover, code, reason, cause, at)) for mover in group)
 
 
 # -- the inbox ---------------------------------------------------------------------------------------------

@@ -8,14 +8,16 @@ import msgspec
 from sqlalchemy import bindparam, insert, select, update
 
 from doorstep.errors import NotFound
+from doorstep.model.act import AuditLine
 from doorstep.model.org import Org
+from doorstep.stores.sql.cold.audit import audit_step
 from doorstep.stores.sql.cold.rows import IN_ORG, decode_org
 from doorstep.stores.sql.cold.script import Script, ask
 from doorstep.stores.sql.schema import marks, orgs
 
 _ORG_KEY = select(orgs.c.id).where(IN_ORG)
 _ORGS = select(orgs.c.document).order_by(orgs.c.id)
-_REPLACE_ORG = update(orgs).where(IN_ORG).values(document=bindparam("new_document")).returning(orgs.c.id)
+_REPLACE_ORG = update(orgs).where(IN_ORG).values(document=bindparam("new_document"))
 _ADD_ORG = insert(orgs)
 BUMP_VERSION = update(marks).where(marks.c.name == "routing").values(value=marks.c.value + 1)
 """Its row is the lock that keeps two writers of endpoints, and every accept, apart."""
@@ -29,12 +31,21 @@ def org_key(org_id: UUID) -> Script[int]:
     return int(rows[0][0])
 
 
-def put_org(org: Org) -> Script[None]:
+def put_org(org: Org, line: AuditLine | None) -> Script[None]:
+    """The mark comes before the organization's row, as wherever both are locked."""
     document = msgspec.json.encode(org).decode()
-    if (yield ask(_REPLACE_ORG, org=org.org_id, new_document=document)):
+    if (yield ask(_ORG_KEY, org=org.org_id)):
         yield ask(BUMP_VERSION)
+        yield ask(_REPLACE_ORG, org=org.org_id, new_document=document)
     else:
         yield ask(_ADD_ORG, uid=org.org_id, document=document)
+    if line is not None:
+        yield from add_audit(line)
+
+
+def add_audit(line: AuditLine) -> Script[None]:
+    org = yield from org_key(line.org_id)
+    yield audit_step(org, line)
 
 
 def all_orgs() -> Script[list[Org]]:

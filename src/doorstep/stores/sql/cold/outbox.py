@@ -13,8 +13,8 @@ from doorstep.model.act import AuditLine
 from doorstep.model.posting import Posting, PostingOptions
 from doorstep.stores import notes
 from doorstep.stores.bounds import OUTBOX_BYTES_MAX
-from doorstep.stores.sql.cold.audit import add_audit
 from doorstep.stores.sql.cold.moves import parts
+from doorstep.stores.sql.cold.orgs import add_audit
 from doorstep.stores.sql.cold.rows import IN_ORG
 from doorstep.stores.sql.cold.script import Row, Script, Values, ask, each
 from doorstep.stores.sql.posting.row import COLUMNS, values_of

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from uuid import UUID
 
 from sqlalchemy import bindparam, func, select
@@ -12,12 +13,15 @@ from doorstep.model.delivery import Delivery, DeliveryState, HistoryLine
 from doorstep.model.event import EventView
 from doorstep.model.posting import view_of_posting
 from doorstep.stores import notes
-from doorstep.stores.sql.cold.figures import figures_of
+from doorstep.stores.sql.cold.listing.walking import ORG
+from doorstep.stores.sql.cold.moves import parts
 from doorstep.stores.sql.cold.outbox import shown_of
+from doorstep.stores.sql.cold.retrying import retrying_of
 from doorstep.stores.sql.cold.rows import (
     ATTEMPT,
     DELIVERY,
     EVENT_AS_IT_STANDS,
+    EVENT_KEY,
     HISTORY,
     IN_ORG,
     PAYLOAD,
@@ -37,7 +41,7 @@ _D = delivery_rows.c
 _EVENT = EVENT_AS_IT_STANDS.join(orgs, orgs.c.id == events.c.org_id).where(
     IN_ORG, events.c.uid == bindparam("event"), events.c.deleted_at.is_(None)
 )
-_DELIVERIES = DELIVERY.where(IN_ORG, events.c.uid == bindparam("event")).order_by(_D.id)
+_DELIVERIES = DELIVERY.where(_D.event_id == EVENT_KEY).order_by(_D.id)
 _DELIVERY = DELIVERY.where(IN_ORG, _D.uid == bindparam("delivery"))
 _PAYLOAD = (
     select(func.coalesce(_D.payload, PAYLOAD), events.c.deleted_at)
@@ -45,6 +49,14 @@ _PAYLOAD = (
     .join(events, events.c.id == _D.event_id)
     .join(orgs, orgs.c.id == _D.org_id)
     .where(IN_ORG, _D.uid == bindparam("delivery"))
+)
+_NAMED = _D.uid.in_(bindparam("uids", expanding=True))
+_THESE = DELIVERY.where(_D.org_id == ORG, _NAMED)
+_PAYLOADS = (
+    select(_D.uid, func.coalesce(_D.payload, PAYLOAD))
+    .select_from(delivery_rows)
+    .join(events, events.c.id == _D.event_id)
+    .where(_D.org_id == ORG, _NAMED, events.c.deleted_at.is_(None))
 )
 _DELIVERY_KEY = (
     select(_D.id, _D.created_at).join(orgs, orgs.c.id == _D.org_id).where(IN_ORG, _D.uid == bindparam("delivery"))
@@ -61,8 +73,8 @@ def event(org_id: UUID, event_id: UUID) -> Script[EventView]:
     if not rows:
         return (yield from _posted_event(org_id, event_id))
     key = rows[0][-4]
-    figures = yield from figures_of([key])
-    return view_from(org_id, rows[0], figures[key])
+    retrying = yield from retrying_of([key])
+    return view_from(org_id, rows[0], retrying[key])
 
 
 def _posted_event(org_id: UUID, event_id: UUID) -> Script[EventView]:
@@ -81,6 +93,13 @@ def delivery(org_id: UUID, delivery_id: UUID) -> Script[Delivery]:
     if not rows:
         raise NotFound(f"no delivery {delivery_id}")
     return delivery_from(rows[0])
+
+
+def these_deliveries(org_id: UUID, delivery_ids: Sequence[UUID]) -> Script[list[Delivery]]:
+    found: list[Delivery] = []
+    for part in parts(list(dict.fromkeys(delivery_ids))):
+        found += map(delivery_from, (yield ask(_THESE, org=org_id, uids=part)))
+    return found
 
 
 def attempts(org_id: UUID, delivery_id: UUID) -> Script[list[Attempt]]:
@@ -104,6 +123,13 @@ def payload(org_id: UUID, delivery_id: UUID) -> Script[bytes]:
     if deleted_at is not None:
         raise NotFound(notes.no_payload(delivery_id))
     return bytes(found)
+
+
+def payloads(org_id: UUID, delivery_ids: Sequence[UUID]) -> Script[dict[UUID, bytes]]:
+    found: dict[UUID, bytes] = {}
+    for part in parts(list(dict.fromkeys(delivery_ids))):
+        found |= {delivery_id: bytes(given) for delivery_id, given in (yield ask(_PAYLOADS, org=org_id, uids=part))}
+    return found
 
 
 def tally() -> Script[dict[DeliveryState, int]]:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from uuid import UUID
 
 import msgspec
@@ -16,6 +17,7 @@ from doorstep.stores import notes
 from doorstep.stores.incidents import turn_of_circuit, turn_of_endpoint
 from doorstep.stores.sql.cold.audit import audit_step
 from doorstep.stores.sql.cold.incidents import incident_step
+from doorstep.stores.sql.cold.moves import parts
 from doorstep.stores.sql.cold.orgs import BUMP_VERSION, org_key
 from doorstep.stores.sql.cold.rows import CIRCUIT, IN_ORG, circuit_from, decode_endpoint
 from doorstep.stores.sql.cold.script import Script, ask
@@ -28,6 +30,9 @@ _LIVE_ENDPOINTS = (
     select(endpoints.c.document).where(endpoints.c.state != EndpointState.DELETED.value).order_by(endpoints.c.id)
 )
 _ENDPOINT = select(endpoints.c.document).join(orgs).where(IN_ORG, endpoints.c.uid == bindparam("endpoint"))
+_THESE_ENDPOINTS = (
+    select(endpoints.c.document).join(orgs).where(IN_ORG, endpoints.c.uid.in_(bindparam("uids", expanding=True)))
+)
 _LOCK_ENDPOINT = (
     select(endpoints.c.id, endpoints.c.org_id, endpoints.c.version, endpoints.c.state)
     .where(endpoints.c.uid == bindparam("endpoint"))
@@ -61,7 +66,7 @@ def put_endpoint(
     endpoint: Endpoint, expected_version: int, line: AuditLine | None, living_max: int | None
 ) -> Script[bool]:
     org = yield from org_key(endpoint.org_id)
-    key, version, state = yield from _lock_endpoint(org, endpoint.endpoint_id)
+    key, version, state = yield from lock_endpoint(org, endpoint.endpoint_id)
     if version != expected_version:
         return False
     yield ask(BUMP_VERSION)
@@ -84,8 +89,8 @@ def _check_room(org: int, living_max: int | None) -> Script[None]:
         raise Conflict(notes.too_many_endpoints(living_max))
 
 
-def _lock_endpoint(org: int, endpoint_id: UUID) -> Script[tuple[int | None, int, EndpointState | None]]:
-    """Its key, version and state; None and 0 if it is yet to be created."""
+def lock_endpoint(org: int, endpoint_id: UUID) -> Script[tuple[int | None, int, EndpointState | None]]:
+    """Its key, version and state, which nobody else changes from now on; None and 0 if it is yet to be created."""
     present = yield ask(_LOCK_ENDPOINT, endpoint=endpoint_id)
     if not present:
         return None, 0, None
@@ -100,6 +105,13 @@ def endpoint(org_id: UUID, endpoint_id: UUID) -> Script[Endpoint]:
     if not rows:
         raise NotFound(f"no endpoint {endpoint_id}")
     return decode_endpoint(rows[0][0])
+
+
+def these_endpoints(org_id: UUID, endpoint_ids: Sequence[UUID]) -> Script[list[Endpoint]]:
+    found: list[Endpoint] = []
+    for part in parts(list(dict.fromkeys(endpoint_ids))):
+        found += [decode_endpoint(row[0]) for row in (yield ask(_THESE_ENDPOINTS, org=org_id, uids=part))]
+    return found
 
 
 # -- circuits ----------------------------------------------------------------------------------------------
@@ -118,8 +130,10 @@ _CHANGES = (
     select(circuit_history.c.at, circuit_history.c.old_state, circuit_history.c.new_state, circuit_history.c.reason)
     .join(endpoints)
     .where(_OF_ENDPOINT)
-    .order_by(circuit_history.c.version)
+    .order_by(circuit_history.c.version.desc())
+    .limit(bindparam("most"))
 )
+_ALL = 2**31 - 1
 
 
 _ORG_ID = select(orgs.c.uid).where(orgs.c.id == bindparam("owner"))
@@ -183,6 +197,6 @@ def circuit_counts(org_id: UUID | None) -> Script[dict[CircuitState, int]]:
     return counts
 
 
-def circuit_changes(endpoint_id: UUID) -> Script[list[CircuitChange]]:
-    rows = yield ask(_CHANGES, endpoint=endpoint_id)
-    return [CircuitChange(at, CircuitState(old), CircuitState(new), reason) for at, old, new, reason in rows]
+def circuit_changes(endpoint_id: UUID, limit: int | None) -> Script[list[CircuitChange]]:
+    rows = yield ask(_CHANGES, endpoint=endpoint_id, most=_ALL if limit is None else limit)
+    return [CircuitChange(at, CircuitState(old), CircuitState(new), reason) for at, old, new, reason in reversed(rows)]

@@ -1,9 +1,8 @@
-"""Roll-ups: what is kept of the ticks, and the figures that both add up to."""
+"""Figures: what ticks and the roll-ups made of them add up to."""
 
 from __future__ import annotations
 
 from collections.abc import Sequence
-from operator import add
 from typing import Any
 from uuid import UUID
 
@@ -13,9 +12,9 @@ from sqlalchemy import (
     ColumnElement,
     CompoundSelect,
     Select,
+    and_,
     bindparam,
     cast,
-    delete,
     func,
     select,
     text,
@@ -23,85 +22,15 @@ from sqlalchemy import (
 )
 
 from doorstep.clock import Instant
-from doorstep.model.rollup import FIGURES, Figures, Point, Span, figures_of
+from doorstep.model.rollup import FIGURES, TREND, Figures, Point, Span, figures_of
 from doorstep.stores.ranges import Part, widened
 from doorstep.stores.sql.cold.moves import parts
 from doorstep.stores.sql.cold.rows import IN_ORG
-from doorstep.stores.sql.cold.script import Row, Script, ask, ask_postgres, each
+from doorstep.stores.sql.cold.script import Script, ask, ask_postgres
 from doorstep.stores.sql.schema import endpoints, orgs, rollups, ticks
-from doorstep.stores.tally import EVERY, OF_EVENTS
+from doorstep.stores.tally import EVERY
 
-_T, _R = ticks.c, rollups.c
-
-# -- folding -----------------------------------------------------------------------------------------------
-
-_ENDED = (
-    select(_T.org_id, _T.endpoint_id, _T.minute, _T.shard, *(_T[name] for name in FIGURES))
-    .where(_T.minute < bindparam("before"))
-    .order_by(_T.org_id, _T.endpoint_id, _T.minute, _T.shard)
-    .limit(bindparam("most"))
-    .with_for_update(skip_locked=True)
-)
-_REMOVE_TICK = delete(ticks).where(
-    _T.org_id == bindparam("org"),
-    _T.endpoint_id == bindparam("endpoint"),
-    _T.minute == bindparam("at_minute"),
-    _T.shard == bindparam("of_shard"),
-)
-_KEPT = text(
-    f"INSERT INTO doorstep_rollups (org_id, endpoint_id, span, at, {', '.join(FIGURES)})"
-    f" VALUES (:org, :endpoint, :of_span, :begins_at, {', '.join(f':{name}' for name in FIGURES)})"
-    " ON CONFLICT (org_id, endpoint_id, span, at) DO UPDATE SET "
-    + ", ".join(f"{name} = doorstep_rollups.{name} + excluded.{name}" for name in FIGURES)
-)
-_OLD = (
-    select(_R.org_id, _R.endpoint_id, _R.at)
-    .where(_R.span == bindparam("of_span"), _R.at < bindparam("before"))
-    .order_by(_R.at, _R.org_id, _R.endpoint_id)
-    .limit(bindparam("most"))
-    .with_for_update(skip_locked=True)
-)
-_DROP = delete(rollups).where(
-    _R.org_id == bindparam("org"),
-    _R.endpoint_id == bindparam("endpoint"),
-    _R.span == bindparam("of_span"),
-    _R.at == bindparam("begins_at"),
-)
-
-
-def fold(now: Instant, limit: int, minutes_before: Instant, hours_before: Instant) -> Script[int]:
-    ended = yield ask(_ENDED, before=Span.MINUTE.start(now), most=limit)
-    yield each(_REMOVE_TICK, [dict(zip(("org", "endpoint", "at_minute", "of_shard"), row)) for row in ended])
-    yield each(_KEPT, [_kept(key, sums) for key, sums in sorted(_sums(ended).items())])
-    most = len(ended)
-    for span, before in ((Span.MINUTE, minutes_before), (Span.HOUR, hours_before), (Span.DAY, hours_before)):
-        old = yield ask(_OLD, of_span=span, before=before, most=limit)
-        yield each(_DROP, [{"org": org, "endpoint": one, "of_span": span, "begins_at": at} for org, one, at in old])
-        most = max(most, len(old))
-    return most
-
-
-_Key = tuple[int, int, Span, Instant]
-
-
-def _sums(ended: Sequence[Row]) -> dict[_Key, list[int]]:
-    """What the ticks add to each roll-up."""
-    sums: dict[_Key, list[int]] = {}
-    for org, endpoint, minute, _, *figures in ended:
-        for owner in {(org, endpoint), (org, OF_EVENTS), (EVERY, EVERY)}:
-            for span in Span:
-                key = (*owner, span, span.start(minute))
-                sums[key] = list(map(add, sums[key], figures)) if key in sums else figures
-    return sums
-
-
-def _kept(key: _Key, sums: Sequence[int]) -> dict[str, object]:
-    org, endpoint, span, at = key
-    owner = {"org": org, "endpoint": endpoint, "of_span": span, "begins_at": at}
-    return {**owner, **dict(zip(FIGURES, sums, strict=True))}
-
-
-# -- reading -----------------------------------------------------------------------------------------------
+_T, _R, _E = ticks.c, rollups.c, endpoints.c
 
 _ORG, _ENDPOINT = bindparam("org", type_=BigInteger()), bindparam("endpoint", type_=BigInteger())
 _KEYS: BindParameter[list[int]] = bindparam("keys", expanding=True)
@@ -110,14 +39,20 @@ _SINCE, _UNTIL = bindparam("since", type_=BigInteger()), bindparam("until", type
 _BEGINS_AT = (_T.minute - _T.minute % bindparam("step", type_=BigInteger())).label("at")
 
 
-def _added_up(by: str, kept: Select[*tuple[Any, ...]], lately: Select[*tuple[Any, ...]]) -> Select[*tuple[Any, ...]]:
-    """The sums of roll-ups and ticks together, for each value of one of their columns."""
+def _added_up(
+    by: Sequence[str],
+    kept: Select[*tuple[Any, ...]],
+    lately: Select[*tuple[Any, ...]],
+    figures: Sequence[str] = FIGURES,
+) -> Select[*tuple[Any, ...]]:
+    """The sums of roll-ups and ticks together, for each value of these columns."""
     both = union_all(
-        kept.add_columns(*(_R[name] for name in FIGURES)).where(_R.span == _SPAN, _R.at >= _SINCE, _R.at < _UNTIL),
-        lately.add_columns(*(_T[name] for name in FIGURES)).where(_BEGINS_AT >= _SINCE, _BEGINS_AT < _UNTIL),
+        kept.add_columns(*(_R[name] for name in figures)).where(_R.span == _SPAN, _R.at >= _SINCE, _R.at < _UNTIL),
+        lately.add_columns(*(_T[name] for name in figures)).where(_BEGINS_AT >= _SINCE, _BEGINS_AT < _UNTIL),
     ).subquery("both")
-    sums = (cast(func.sum(both.c[name]), BigInteger) for name in FIGURES)
-    return select(both.c[by], *sums).group_by(both.c[by]).order_by(both.c[by])
+    sums = (cast(func.sum(both.c[name]), BigInteger) for name in figures)
+    columns = [both.c[name] for name in by]
+    return select(*columns, *sums).group_by(*columns).order_by(*columns)
 
 
 def _side_by_side(*lately: ColumnElement[bool]) -> CompoundSelect[*tuple[Any, ...]]:
@@ -135,16 +70,29 @@ _OF_ALL = _side_by_side()
 _OF_ORG = _side_by_side(_T.org_id == _ORG)
 _OF_ENDPOINT = _side_by_side(_T.org_id == _ORG, _T.endpoint_id == _ENDPOINT)
 _OF_EACH = _added_up(
-    "endpoint_id",
+    ["endpoint_id"],
     select(_R.endpoint_id).where(_R.org_id == _ORG, _R.endpoint_id.in_(_KEYS)),
     select(_T.endpoint_id).where(_T.org_id == _ORG, _T.endpoint_id.in_(_KEYS)),
 )
-_ORG_KEY = select(orgs.c.id).where(IN_ORG)
-_ENDPOINT_KEYS = (
-    select(endpoints.c.uid, endpoints.c.id)
-    .join(orgs, orgs.c.id == endpoints.c.org_id)
-    .where(IN_ORG, endpoints.c.uid.in_(bindparam("uids", expanding=True)))
+_OF_EACH_ANYWHERE = _added_up(
+    ["endpoint_id"],
+    select(_R.endpoint_id)
+    .join(endpoints, and_(_E.id == _R.endpoint_id, _E.org_id == _R.org_id))
+    .where(_E.id.in_(_KEYS)),
+    select(_T.endpoint_id)
+    .join(endpoints, and_(_E.id == _T.endpoint_id, _E.org_id == _T.org_id))
+    .where(_E.id.in_(_KEYS)),
 )
+"""By way of the endpoints, who know their organizations: the keys of both tables begin with those."""
+_STEPS_OF_EACH = _added_up(
+    ["endpoint_id", "at"],
+    select(_R.endpoint_id, _R.at).where(_R.org_id == _ORG, _R.endpoint_id.in_(_KEYS)),
+    select(_T.endpoint_id, _BEGINS_AT).where(_T.org_id == _ORG, _T.endpoint_id.in_(_KEYS)),
+    TREND,
+)
+_ORG_KEY = select(orgs.c.id).where(IN_ORG)
+_KEYS_ANYWHERE = select(_E.uid, _E.id).where(_E.uid.in_(bindparam("uids", expanding=True)))
+_ENDPOINT_KEYS = _KEYS_ANYWHERE.join(orgs, orgs.c.id == _E.org_id).where(IN_ORG)
 _PLAN_ANEW = text("SET LOCAL plan_cache_mode = force_custom_plan")
 """A plan for any list of endpoints does not look for these, but through all that the organization has."""
 _EVER: Part = (Span.EVER, 0, 1)
@@ -174,18 +122,33 @@ def figures(org_id: UUID, endpoint_ids: Sequence[UUID], since: Instant, until: I
     return (yield from _of_each(org_id, endpoint_ids, widened(since, until)))
 
 
-def levels(org_id: UUID, endpoint_ids: Sequence[UUID]) -> Script[dict[UUID, Figures]]:
+def levels(org_id: UUID | None, endpoint_ids: Sequence[UUID]) -> Script[dict[UUID, Figures]]:
     return (yield from _of_each(org_id, endpoint_ids, [_EVER]))
 
 
-def _of_each(org_id: UUID, endpoint_ids: Sequence[UUID], ranges: Sequence[Part]) -> Script[dict[UUID, Figures]]:
+def trends(
+    org_id: UUID, endpoint_ids: Sequence[UUID], span: Span, since: Instant, until: Instant
+) -> Script[dict[UUID, list[Point]]]:
     org = yield from _key_of(org_id)
+    keys = yield from _keys_of(org_id, endpoint_ids)
+    yield ask_postgres(_PLAN_ANEW)
+    points: dict[int, list[Point]] = {key: [] for key in keys.values()}
+    for part in parts(list(keys.values())):
+        for key, at, *values in (yield ask(_STEPS_OF_EACH, org=org, keys=part, **_asked(span, since, until))):
+            points[key].append(Point(at, Figures(**dict(zip(TREND, values, strict=True)))))
+    return {one: points[keys[one]] if one in keys else [] for one in endpoint_ids}
+
+
+def _of_each(org_id: UUID | None, endpoint_ids: Sequence[UUID], ranges: Sequence[Part]) -> Script[dict[UUID, Figures]]:
+    statement, org = _OF_EACH_ANYWHERE, EVERY
+    if org_id is not None:
+        statement, org = _OF_EACH, (yield from _key_of(org_id))
     keys = yield from _keys_of(org_id, endpoint_ids)
     yield ask_postgres(_PLAN_ANEW)
     sums: dict[int, Figures] = {}
     for part in parts(list(keys.values())):
         for one in ranges:
-            for key, *values in (yield ask(_OF_EACH, org=org, keys=part, **_asked(*one))):
+            for key, *values in (yield ask(statement, org=org, keys=part, **_asked(*one))):
                 sums[key] = sums.get(key, Figures()) + figures_of(values)
     return {one: sums.get(keys.get(one, _NOBODY), Figures()) for one in endpoint_ids}
 
@@ -199,10 +162,11 @@ def _key_of(org_id: UUID) -> Script[int]:
     return rows[0][0] if rows else _NOBODY
 
 
-def _keys_of(org_id: UUID, endpoint_ids: Sequence[UUID]) -> Script[dict[UUID, int]]:
+def _keys_of(org_id: UUID | None, endpoint_ids: Sequence[UUID]) -> Script[dict[UUID, int]]:
     keys: dict[UUID, int] = {}
     for part in parts(list(dict.fromkeys(endpoint_ids))):
-        keys |= dict((yield ask(_ENDPOINT_KEYS, org=org_id, uids=part)))
+        known = _KEYS_ANYWHERE if org_id is None else _ENDPOINT_KEYS
+        keys |= dict((yield ask(known, org=org_id, uids=part)))
     return keys
 
 

@@ -14,7 +14,7 @@ from doorstep.model.endpoint import Endpoint
 from doorstep.model.event import Event, EventStatus, EventView
 from doorstep.model.org import ApiKey, Org, Role
 from doorstep.model.outcome import Timings
-from doorstep.stores.sql.cold.figures import Figures
+from doorstep.stores.sql.cold.retrying import Retrying
 from doorstep.stores.sql.cold.script import Row
 from doorstep.stores.sql.schema import (
     NEVER,
@@ -36,6 +36,16 @@ _D, _E = deliveries.c, events.c
 
 IN_ORG = orgs.c.uid == bindparam("org")
 """The condition of every statement about one organization's rows; `orgs` must be joined."""
+
+EVENT_KEY = (
+    select(_E.id)
+    .join(orgs, orgs.c.id == _E.org_id)
+    .where(IN_ORG, _E.uid == bindparam("event"))
+    .correlate(None)
+    .scalar_subquery()
+)
+"""The key of one event. What is asked of its deliveries must not join it instead: SQLite then began with the organization,
+and read all of its million deliveries to find one."""
 
 _LONG_PAYLOAD = select(payloads.c.payload).where(payloads.c.event_id == _E.id).scalar_subquery()
 PAYLOAD = func.coalesce(_E.payload, _LONG_PAYLOAD)
@@ -76,16 +86,16 @@ def event_from(org_id: UUID, row: Row) -> Event:
 EVENT_AS_IT_STANDS = EVENT.add_columns(_E.id, _E.status, _E.delivery_count, _E.ended_at)
 
 
-def view_from(org_id: UUID, row: Row, figures: Figures) -> EventView:
+def view_from(org_id: UUID, row: Row, retrying: Retrying) -> EventView:
     _, status, delivery_count, ended_at = row[-4:]
     return EventView(
         event=event_from(org_id, row),
         status=EventStatus(status),
         deliveries=delivery_count,
-        retry_attempts=figures.retry_attempts,
-        last_retry_at=figures.last_retry_at,
+        retry_attempts=retrying.retry_attempts,
+        last_retry_at=retrying.last_retry_at,
         failed_at=ended_at if status == EventStatus.FAILED else None,
-        next_retry_at=figures.next_retry_at,
+        next_retry_at=retrying.next_retry_at,
     )
 
 

@@ -55,6 +55,11 @@ def ask_postgres(statement: Executable, **values: object) -> Step:
     return Step(statement, (values,), "postgresql")
 
 
+def ask_sqlite(statement: Executable, **values: object) -> Step:
+    """Likewise what PostgreSQL does in another way."""
+    return Step(statement, (values,), "sqlite")
+
+
 def each(statement: Executable, values: Sequence[Values], dialect: str | None = None) -> Step:
     """A step that runs `statement` for every set of values; it is answered with no rows."""
     return Step(statement, values, dialect)

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from uuid import UUID
 
-from sqlalchemy import ScalarSelect, bindparam, func, select, text
+from sqlalchemy import ScalarSelect, bindparam, case, func, select, text
 
 from doorstep.clock import Instant
 from doorstep.model.circuit import Circuit
@@ -15,30 +15,32 @@ from doorstep.stores.sql.cold.moves import parts
 from doorstep.stores.sql.cold.rows import CIRCUIT, IN_ORG, circuit_from
 from doorstep.stores.sql.cold.script import Script, ask
 from doorstep.stores.sql.schema import circuits as circuit_rows
-from doorstep.stores.sql.schema import deliveries, endpoints, orgs
+from doorstep.stores.sql.schema import deliveries, endpoints, events, orgs
 
-_D = deliveries.c
+_D, _E = deliveries.c, events.c
+_OWED_AT = case((_E.deliver_at > _E.created_at, _E.deliver_at), else_=_E.created_at)
+"""The rule of owed_since (model/event.py)."""
 _NAMED = endpoints.c.uid.in_(bindparam("endpoints", expanding=True))
-_CIRCUITS = (
+_CIRCUITS_ANYWHERE = (
     CIRCUIT.add_columns(endpoints.c.uid)
     .select_from(circuit_rows)
     .join(endpoints, endpoints.c.id == circuit_rows.c.endpoint_id)
-    .join(orgs, orgs.c.id == endpoints.c.org_id)
-    .where(IN_ORG, _NAMED)
+    .where(_NAMED)
 )
+_CIRCUITS = _CIRCUITS_ANYWHERE.join(orgs, orgs.c.id == endpoints.c.org_id).where(IN_ORG)
 
 
 def _first(state: DeliveryState) -> ScalarSelect[int]:
-    """The key of the oldest of those that are due first, by index alone: keys follow the order of creation."""
+    """Since when the one that has waited longest has done so, of those that are due first."""
     due = (
-        select(_D.id)
+        select(_D.event_id)
         .where(_D.endpoint_id == endpoints.c.id, text(f"doorstep_deliveries.state = '{state}'"))
         .order_by(_D.due_at)
         .limit(WAITING_EXAMINED_MAX)
         .correlate(endpoints)
         .subquery()
     )
-    return select(func.min(due.c.id)).correlate(endpoints).scalar_subquery()
+    return select(func.min(_OWED_AT)).where(_E.id == due.c.event_id).correlate(endpoints).scalar_subquery()
 
 
 _OLDEST = (
@@ -47,23 +49,21 @@ _OLDEST = (
     .join(orgs, orgs.c.id == endpoints.c.org_id)
     .where(IN_ORG, _NAMED)
 )
-_CREATED = select(_D.id, _D.created_at).where(_D.id.in_(bindparam("keys", expanding=True)))
 
 
-def circuits(org_id: UUID, endpoint_ids: Sequence[UUID]) -> Script[dict[UUID, Circuit]]:
+def circuits(org_id: UUID | None, endpoint_ids: Sequence[UUID]) -> Script[dict[UUID, Circuit]]:
+    statement = _CIRCUITS_ANYWHERE if org_id is None else _CIRCUITS
     found: dict[UUID, Circuit] = {}
     for part in parts(endpoint_ids):
-        rows = yield ask(_CIRCUITS, org=org_id, endpoints=part)
+        rows = yield ask(statement, org=org_id, endpoints=part)
         found |= {row[-1]: circuit_from(row[-1], row) for row in rows}
     return found
 
 
 def waiting_since(org_id: UUID, endpoint_ids: Sequence[UUID]) -> Script[dict[UUID, Instant]]:
-    oldest: dict[UUID, int] = {}
+    oldest: dict[UUID, Instant] = {}
     for part in parts(endpoint_ids):
-        rows = yield ask(_OLDEST, org=org_id, endpoints=part)
-        oldest |= {uid: min(key for key in keys if key) for uid, *keys in rows if any(keys)}
-    created: dict[int, Instant] = {}
-    for keys in parts(list(oldest.values())):
-        created |= {row[0]: row[1] for row in (yield ask(_CREATED, keys=keys))}
-    return {uid: created[key] for uid, key in oldest.items() if key in created}
+        for uid, *first in (yield ask(_OLDEST, org=org_id, endpoints=part)):
+            waiting = [at for at in first if at is not None]
+            oldest |= {uid: min(waiting)} if waiting else {}
+    return oldest

@@ -11,7 +11,7 @@ from doorstep.model.rollup import FIGURES, Span
 from doorstep.stores.sql.cold.script import Script, each
 from doorstep.stores.tally import Tally
 
-_KEY = "org_id, endpoint_id, minute, shard"
+TICK_KEY = "org_id, endpoint_id, minute, shard"
 GENERATIONS = 64
 """How many shards a connection to PostgreSQL has; see postgres/ticking.py."""
 SHARD = f"pg_backend_pid() * {GENERATIONS}"
@@ -20,9 +20,7 @@ SHARD = f"pg_backend_pid() * {GENERATIONS}"
 def tick_text(source: str, figures: Sequence[str] = FIGURES) -> str:
     """Add to the ticks what `source` gives: the columns of their key, and these figures."""
     added = ", ".join(f"{name} = doorstep_ticks.{name} + excluded.{name}" for name in figures)
-    return (
-        f"INSERT INTO doorstep_ticks ({_KEY}, {', '.join(figures)}) {source} ON CONFLICT ({_KEY}) DO UPDATE SET {added}"
-    )
+    return f"INSERT INTO doorstep_ticks ({TICK_KEY}, {', '.join(figures)}) {source} ON CONFLICT ({TICK_KEY}) DO UPDATE SET {added}"
 
 
 _VALUES = f"VALUES (:org, :endpoint, :at_minute, {{shard}}, {', '.join(f':{name}' for name in FIGURES)})"

@@ -13,12 +13,12 @@ from uuid import UUID
 from doorstep.clock import Instant
 from doorstep.model.claim import Claim
 from doorstep.model.delivery import DeliveryState, check_transition
-from doorstep.model.event import EventStatus
 from doorstep.model.settlement import Settled, Settlement, StatusChange
 from doorstep.stores import notes
 from doorstep.stores.deaths import cause_in
 from doorstep.stores.incidents import death_in, document_of
 from doorstep.stores.sql.cold.lines import turns_to_end, unblock
+from doorstep.stores.sql.endings import endings_of
 from doorstep.stores.sql.postgres import scripts, ticking
 from doorstep.stores.sql.postgres.connections import Connection
 from doorstep.stores.sql.postgres.directory import Address
@@ -172,47 +172,16 @@ async def release(connection: Connection, claims: Sequence[Claim], now: Instant)
     return [claim for claim in dict.fromkeys(claims) if (claim.key, claim.token) in held]
 
 
-class _Tally:
-    """What one call adds to one event."""
-
-    __slots__ = ("claim", "dead", "done", "retry_attempts")
-
-    def __init__(self, claim: Claim) -> None:
-        self.claim = claim
-        self.done = self.dead = self.retry_attempts = 0
-
-    def add(self, settlement: Settlement) -> None:
-        if settlement.state is DeliveryState.DELIVERED:
-            self.done += 1
-        else:
-            self.dead += 1
-        used = min(settlement.claim.retry_attempts, settlement.retries_max)
-        self.retry_attempts = max(self.retry_attempts, used)
-
-    def change_to(self, status: str) -> StatusChange:
-        claim, new = self.claim, EventStatus(status)
-        return StatusChange(
-            claim.event_id, claim.org_id, claim.correlation_id, EventStatus.QUEUED, new, self.retry_attempts
-        )
-
-
 async def _settle_events(connection: Connection, good: Iterable[Settlement], now: Instant) -> list[StatusChange]:
-    """Bring the events of settled deliveries up to date; a retry leaves its event as it is."""
-    tallies: dict[object, _Tally] = {}
-    for settlement in good:
-        if settlement.state is not DeliveryState.PENDING:
-            claim = settlement.claim
-            tally = tallies.get(claim.event_key)
-            if tally is None:
-                tally = tallies[claim.event_key] = _Tally(claim)
-            tally.add(settlement)
-    if not tallies:
+    """Bring the events of settled deliveries up to date."""
+    endings = endings_of(good)
+    if not endings:
         return []
-    keys = sorted(tallies)  # type: ignore[type-var]
-    done, dead = [tallies[key].done for key in keys], [tallies[key].dead for key in keys]
+    keys = sorted(endings)  # type: ignore[type-var]
+    done, dead = [endings[key].done for key in keys], [endings[key].dead for key in keys]
     rows = await connection.fetch(SETTLE_EVENTS, now, keys, done, dead)
     closed = {key: status for key, status, open_count in rows if not open_count}
-    return [tally.change_to(closed[key]) for key, tally in tallies.items() if key in closed]
+    return [ending.change_to(closed[key]) for key, ending in endings.items() if key in closed]
 
 
 def _once_each(settlements: Sequence[Settlement]) -> list[Settlement]:

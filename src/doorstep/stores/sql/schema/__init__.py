@@ -15,11 +15,18 @@ its parent. On SQLite they would cost 2 % (measured); on PostgreSQL each check w
 
 from __future__ import annotations
 
-from doorstep.stores.sql.schema.alert import ALERT_OPEN, alerts, arrangements, incidents
+from doorstep.stores.sql.schema.alert import (
+    ALERT_MAY_RETURN,
+    ALERT_OPEN,
+    ALERT_PENDING,
+    alerts,
+    arrangements,
+    incidents,
+)
 from doorstep.stores.sql.schema.bulk import bulk_items, bulks
 from doorstep.stores.sql.schema.columns import INSTANT, UID, metadata
 from doorstep.stores.sql.schema.delivery import FINISHED, NEVER, attempts, deliveries, history
-from doorstep.stores.sql.schema.endpoint import circuit_history, circuits, endpoints
+from doorstep.stores.sql.schema.endpoint import LIVING, circuit_history, circuits, endpoints
 from doorstep.stores.sql.schema.entity import EXPECTING, GIVEN_UP, HIDDEN, RUNNING, entities, entity_history
 from doorstep.stores.sql.schema.event import (
     ACKNOWLEDGED,
@@ -34,14 +41,18 @@ from doorstep.stores.sql.schema.event import (
 from doorstep.stores.sql.schema.mark import MARKS, marks
 from doorstep.stores.sql.schema.org import audit, keys, orgs
 from doorstep.stores.sql.schema.posting import POSTED, outbox, outbox_ddl
-from doorstep.stores.sql.schema.rollup import rollups, ticks
+from doorstep.stores.sql.schema.rollup import BUSY, rollups, ticks
 from doorstep.stores.sql.schema.tenancy import ALERT_TABLES, FIGURE_TABLES, FIRST_TENANT_TABLES, TENANT_TABLES
 from doorstep.stores.sql.schema.transitions import trigger_ddl
+from doorstep.stores.sql.schema.worker import workers
 
 __all__ = [
     "ACKNOWLEDGED",
+    "ALERT_MAY_RETURN",
     "ALERT_OPEN",
+    "ALERT_PENDING",
     "ALERT_TABLES",
+    "BUSY",
     "EXPECTING",
     "EXPIRING",
     "FAILED",
@@ -52,6 +63,7 @@ __all__ = [
     "HIDDEN",
     "INBOX",
     "INSTANT",
+    "LIVING",
     "MARKS",
     "NEVER",
     "POSTED",
@@ -85,4 +97,5 @@ __all__ = [
     "rollups",
     "ticks",
     "trigger_ddl",
+    "workers",
 ]

@@ -5,7 +5,9 @@ from __future__ import annotations
 from sqlalchemy import BigInteger, Column, Index, Integer, PrimaryKeyConstraint, Table, Text, text
 
 from doorstep.model.rollup import FIGURES, Span
-from doorstep.stores.sql.schema.columns import INSTANT, KEY, metadata, one_of
+from doorstep.stores.sql.schema.columns import INSTANT, KEY, metadata, one_of, partial_index
+
+BUSY = "span = 'ever' AND endpoint_id > 0"
 
 
 def _figures() -> list[Column[int]]:
@@ -25,7 +27,8 @@ ticks = Table(
 )
 """What was counted lately; `endpoint_id` is 0 for what belongs to events. `shard` keeps two transactions from waiting for
 each other's row: on PostgreSQL it is made of the process of the server that a connection has for itself. SQLite has one
-writer, and its shard is 0. Always a few rows: they are moved into the roll-ups minute by minute."""
+writer, and its shard is 0. So there is a row for each endpoint that was busy in the last minute; on PostgreSQL one for each
+connection that counted there, and one more for every 512 times that it did. Then they are moved into the roll-ups."""
 
 rollups = Table(
     "doorstep_rollups",
@@ -38,6 +41,7 @@ rollups = Table(
     PrimaryKeyConstraint("org_id", "endpoint_id", "span", "at"),
     one_of("span", Span),
     Index("doorstep_rollups_age", "span", "at"),
+    partial_index("doorstep_rollups_busiest", ("deliveries",), BUSY),
     sqlite_with_rowid=False,
 )
 """The sums of an endpoint; of an organization, with `endpoint_id` 0; and of everything, with both 0. `at` is where the

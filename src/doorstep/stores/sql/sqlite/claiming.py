@@ -99,6 +99,7 @@ _COLUMNS: tuple[Column, ...] = (
     Numbers("e.ordering_key"),
     Blobs("e.metadata"),
     Numbers("e.trace"),
+    Numbers("e.deliver_at"),
     Numbers("e.status"),
 )
 _ORG, _PAYLOAD = 6, 8
@@ -247,7 +248,7 @@ def _first_of_each(event_keys: Sequence[int], statuses: Sequence[str]) -> list[b
 def _claims(directory: Directory, due: _Due, picked_up: Sequence[bool], lease: Lease) -> list[Claim]:
     """Column by column, in the order of Claim's fields: half the time of making each claim by itself."""
     keys, event_keys, tokens, delivery_ids, event_ids, endpoint_keys, org_keys, *of_event = due[:12]
-    attempts, round_bases, retries_max, first_failed_at, ordering_keys, metadata, traces, _ = due[12:]
+    attempts, round_bases, retries_max, first_failed_at, ordering_keys, metadata, traces, deliver_at, _ = due[12:]
     used = (min(n - base, most) for n, base, most in zip(attempts, round_bases, retries_max, strict=True))
     columns = (
         keys,
@@ -269,6 +270,7 @@ def _claims(directory: Directory, due: _Due, picked_up: Sequence[bool], lease: L
         ordering_keys,
         metadata,
         traces,
+        deliver_at,
     )
     return list(map(Claim._make, zip(*columns, strict=False)))
 
@@ -278,7 +280,7 @@ def _claims(directory: Directory, due: _Due, picked_up: Sequence[bool], lease: L
 EXPIRED = f"""
 SELECT d.id, d.event_id, d.token, d.uid, e.uid, d.endpoint_id, d.org_id, e.event_type, x'', e.correlation_id,
     e.created_at, e.expires_at, d.attempt, d.retry_attempts, d.retries_max, d.first_failed_at, d.claimed_at, d.due_at,
-    d.worker, 0, e.ordering_key, e.metadata, e.trace
+    d.worker, 0, e.ordering_key, e.metadata, e.trace, e.deliver_at
 {_PAIR} WHERE d.state = 'in_progress' AND d.due_at <= ? ORDER BY d.due_at, d.id LIMIT ?
 """
 

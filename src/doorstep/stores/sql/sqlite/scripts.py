@@ -28,11 +28,30 @@ def run_script(connection: sqlite3.Connection, script: Script[T]) -> T:
 def _rows(connection: sqlite3.Connection, step: Step) -> Rows:
     prepared = prepare(step, _DIALECT)
     if len(prepared.arguments) == 1:
-        rows = connection.execute(prepared.text, _driver_values(prepared.arguments[0])).fetchall()
+        rows = _fetched(connection, prepared.text, _driver_values(prepared.arguments[0]))
         return [_model_values(row, prepared) for row in rows] if prepared.uid_columns or prepared.bool_columns else rows
     if prepared.arguments:
         connection.executemany(prepared.text, map(_driver_values, prepared.arguments))
     return []
+
+
+def _fetched(connection: sqlite3.Connection, text: str, arguments: tuple[object, ...]) -> Rows:
+    """SQLite takes any bytes for text. A row of the outbox that somebody wrote so must not keep the others from being
+    read: it comes as text that nobody could have meant, and is set aside for that."""
+    try:
+        return connection.execute(text, arguments).fetchall()
+    except sqlite3.OperationalError as error:
+        if "decode to UTF-8" not in str(error) or not text.startswith("SELECT"):
+            raise
+    connection.text_factory = _any_text
+    try:
+        return connection.execute(text, arguments).fetchall()
+    finally:
+        connection.text_factory = str
+
+
+def _any_text(written: bytes) -> str:
+    return written.decode(errors="backslashreplace")
 
 
 def _driver_values(arguments: tuple[object, ...]) -> tuple[object, ...]:

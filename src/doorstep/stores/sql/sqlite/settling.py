@@ -9,12 +9,12 @@ from typing import NamedTuple, cast
 from doorstep.clock import Instant
 from doorstep.model.claim import Claim
 from doorstep.model.delivery import DeliveryState, check_transition
-from doorstep.model.event import EventStatus
 from doorstep.model.settlement import Settled, Settlement, StatusChange
 from doorstep.stores import notes
 from doorstep.stores.deaths import cause_in
 from doorstep.stores.incidents import death_in, document_of
 from doorstep.stores.sql.cold.lines import unblock
+from doorstep.stores.sql.endings import endings_of
 from doorstep.stores.sql.sqlite import ticking
 from doorstep.stores.sql.sqlite.batches import Column, Numbers, as_list, packed, unpacked, write_rows
 from doorstep.stores.sql.sqlite.names import Directory
@@ -232,43 +232,16 @@ def _attempt_columns(settlement: Settlement) -> tuple[object, ...]:
 # -- the status of events ----------------------------------------------------------------------------------
 
 
-class _Tally:
-    """What the settlements of one event add up to."""
-
-    __slots__ = ("claim", "dead", "done", "retry_attempts")
-
-    def __init__(self, claim: Claim) -> None:
-        self.claim = claim
-        self.dead = self.done = self.retry_attempts = 0
-
-    def add(self, settlement: Settlement) -> None:
-        self.dead += settlement.state is DeliveryState.DEAD
-        self.done += settlement.state is DeliveryState.DELIVERED
-        self.retry_attempts = max(self.retry_attempts, min(settlement.claim.retry_attempts, settlement.retries_max))
-
-    def change(self, status: str) -> StatusChange:
-        claim, new = self.claim, EventStatus(status)
-        return StatusChange(
-            claim.event_id, claim.org_id, claim.correlation_id, EventStatus.QUEUED, new, self.retry_attempts
-        )
-
-
 def _count(connection: sqlite3.Connection, settlements: Iterable[Settlement], now: Instant) -> list[StatusChange]:
     """Add to the counts of the events; events with the same sum in one statement, which is nearly always all."""
-    tallies: dict[object, _Tally] = {}
-    for settlement in settlements:
-        claim = settlement.claim
-        if claim.event_key not in tallies:
-            tallies[claim.event_key] = _Tally(claim)
-        tallies[claim.event_key].add(settlement)
+    endings = endings_of(settlements)
     alike: dict[tuple[int, int], list[object]] = {}
-    for key, tally in tallies.items():
-        alike.setdefault((tally.dead, tally.done), []).append(key)
+    for key, ending in endings.items():
+        alike.setdefault((ending.dead, ending.done), []).append(key)
     for (dead, done), keys in alike.items():
-        if dead or done:
-            connection.execute(COUNT, (dead, done, now, as_list(keys)))
-    ended = _ended(connection, tallies)
-    return [tally.change(ended[key]) for key, tally in tallies.items() if key in ended]
+        connection.execute(COUNT, (dead, done, now, as_list(keys)))
+    ended = _ended(connection, endings) if endings else {}
+    return [ending.change_to(ended[key]) for key, ending in endings.items() if key in ended]
 
 
 def _ended(connection: sqlite3.Connection, keys: Iterable[object]) -> dict[object, str]:

@@ -17,6 +17,8 @@ from doorstep.model.claim import Claim, Lane, Quota
 from doorstep.model.posting import Posting
 from doorstep.model.settlement import Settled, Settlement
 from doorstep.model.submission import Receipt, Submission
+from doorstep.model.worker import WorkerEntry
+from doorstep.stores.sql.cold import workers
 from doorstep.stores.sql.cold.script import Script
 from doorstep.stores.sql.cold.verbs import ColdVerbs
 from doorstep.stores.sql.posting import inserting
@@ -39,6 +41,8 @@ class SqliteStore(ColdVerbs):
     """A Store in a SQLite file. Writes go through one thread, which commits what has come together in one go."""
 
     capabilities = Capabilities(many_machines=False, notices_postings=True)
+    fold_max = 100
+    """5 ms, for which nobody else writes to the file: 18,000 ticks a second."""
 
     def __init__(self, path: str) -> None:
         if not path or path.startswith(":"):
@@ -159,6 +163,12 @@ class SqliteStore(ColdVerbs):
 
     async def leave(self, task: Task, holder: str) -> None:
         await self._opened_writer().run(lambda connection: self._holding.leave(connection, task, holder), durable=False)
+
+    # -- workers -------------------------------------------------------------------------------------------
+
+    async def beat(self, worker: WorkerEntry) -> None:
+        """Without waiting for the disk: an idle process must not keep it busy."""
+        await self._opened_writer().run(lambda connection: run_script(connection, workers.beat(worker)), durable=False)
 
     # -- everything else -----------------------------------------------------------------------------------
 

@@ -16,7 +16,7 @@ from sqlalchemy import CTE, BigInteger, ColumnElement, ScalarSelect, Select, bin
 from doorstep.model.delivery import DeliveryState
 from doorstep.model.listing import CauseGroup, Count, Letters, Page
 from doorstep.stores import cursor as cursors
-from doorstep.stores.bounds import COUNT_MAX, GROUP_DEPTH, GROUPS_COUNTED_MAX
+from doorstep.stores.bounds import COUNT_MAX, GROUP_DEPTH, GROUPS_COUNTED_MAX, GROUPS_TYPED_MAX
 from doorstep.stores.sql.cold.listing.filters import Columns, of_type, values_of
 from doorstep.stores.sql.cold.listing.letters import cause_of, dead_in, ranges_of
 from doorstep.stores.sql.cold.listing.walking import Column, Condition, Statement, count_up_to
@@ -70,7 +70,8 @@ def _groups_of(chosen: Sequence[int], wanted: Letters, values: dict[str, object]
         return groups
     typed = wanted.event_type is not None
     statements = _GROUPS_OF_TYPE if typed else _GROUPS
-    depth = min(GROUP_DEPTH if typed else COUNT_MAX, GROUPS_COUNTED_MAX // len(chosen))
+    most, together = (GROUP_DEPTH, GROUPS_TYPED_MAX) if typed else (COUNT_MAX, GROUPS_COUNTED_MAX)
+    depth = min(most, together // len(chosen))
     for where in ranges_of(wanted):
         asked = values | {"low": where.low, "high": where.high, "depth": depth, "beyond": depth + 1, "causes": chosen}
         rows = [row for row in (yield ask(statements[where.state], **asked)) if row[1] is not None]

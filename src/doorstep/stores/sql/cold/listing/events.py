@@ -5,7 +5,8 @@ from __future__ import annotations
 from collections.abc import Sequence
 from uuid import UUID
 
-from sqlalchemy import String, bindparam, func, or_, select, text
+import msgspec
+from sqlalchemy import String, and_, bindparam, case, func, or_, select, text
 
 from doorstep.model.event import EventStatus, EventSummary, EventView
 from doorstep.model.ids import earliest_id
@@ -13,12 +14,12 @@ from doorstep.model.listing import Count, EventFilter, Page
 from doorstep.model.posting import summary_of_posting
 from doorstep.stores import cursor as cursors
 from doorstep.stores.bounds import INBOX_BYTES_MAX
-from doorstep.stores.sql.cold.figures import Figures, figures_of
 from doorstep.stores.sql.cold.listing.filters import of_type, values_of
 from doorstep.stores.sql.cold.listing.walking import (
     ORG,
     Condition,
     Place,
+    Statement,
     Walk,
     count_up_to,
     counted_over,
@@ -28,6 +29,7 @@ from doorstep.stores.sql.cold.listing.walking import (
 )
 from doorstep.stores.sql.cold.moves import parts
 from doorstep.stores.sql.cold.outbox import shown_of
+from doorstep.stores.sql.cold.retrying import Retrying, retrying_of
 from doorstep.stores.sql.cold.rows import EVENT_AS_IT_STANDS, view_from
 from doorstep.stores.sql.cold.script import Row, Script, ask
 from doorstep.stores.sql.schema import FAILED, INBOX, events, payloads
@@ -59,8 +61,8 @@ def list_events(org_id: UUID, wanted: EventFilter, cursor: str | None, limit: in
     values = {"org": org_id, "status": wanted.status, **values_of(wanted.event_type)}
     walk = _walk_for(wanted)
     rows, onward = gathered(walk, [(yield from stretch(walk, after, until, limit, values))], limit)
-    figures = yield from figures_of([row[0] for row in rows])
-    return Page(tuple(_summary(row, figures[row[0]]) for row in rows), _cursor(onward))
+    retrying = yield from retrying_of([row[0] for row in rows])
+    return Page(tuple(_summary(row, retrying[row[0]]) for row in rows), _cursor(onward))
 
 
 def _walk_for(wanted: EventFilter) -> Walk:
@@ -88,7 +90,7 @@ def _cursor(onward: Place | None) -> str | None:
     return None if onward is None else cursors.write(onward[0].int)
 
 
-def _summary(row: Row, figures: Figures) -> EventSummary:
+def _summary(row: Row, retrying: Retrying) -> EventSummary:
     _, event_type, created_at, correlation_id, status, delivery_count, ended_at, event_id = row
     return EventSummary(
         event_id=event_id,
@@ -97,10 +99,10 @@ def _summary(row: Row, figures: Figures) -> EventSummary:
         correlation_id=correlation_id,
         status=EventStatus(status),
         deliveries=delivery_count,
-        retry_attempts=figures.retry_attempts,
-        last_retry_at=figures.last_retry_at,
+        retry_attempts=retrying.retry_attempts,
+        last_retry_at=retrying.last_retry_at,
         failed_at=ended_at if status == EventStatus.FAILED else None,
-        next_retry_at=figures.next_retry_at,
+        next_retry_at=retrying.next_retry_at,
     )
 
 
@@ -113,10 +115,10 @@ def summaries(org_id: UUID, event_ids: Sequence[UUID]) -> Script[list[EventSumma
     found: list[Row] = []
     for part in parts(list(dict.fromkeys(event_ids))):
         found += yield ask(_THESE, org=org_id, uids=part)
-    figures = yield from figures_of([row[0] for row in found])
+    retrying = yield from retrying_of([row[0] for row in found])
     missing = set(event_ids) - {row[-1] for row in found}
     posted = (yield from shown_of(org_id, list(missing))) if missing else []
-    return [_summary(row, figures[row[0]]) for row in found] + [summary_of_posting(one) for one in posted]
+    return [_summary(row, retrying[row[0]]) for row in found] + [summary_of_posting(one) for one in posted]
 
 
 # -- the inbox ---------------------------------------------------------------------------------------------
@@ -135,14 +137,41 @@ def inbox(org_id: UUID, status: EventStatus, cursor: str | None, limit: int) -> 
     found = yield from stretch(walk, (after,), (_LAST,), limit, {"org": org_id}, filtered=False)
     rows, onward = gathered(walk, [found], min(limit, fitting((row[0] for row in found.rows), INBOX_BYTES_MAX)))
     keys = [row[1] for row in rows]
-    figures = yield from figures_of(keys)
+    retrying = yield from retrying_of(keys)
     views: list[EventView] = []
     for part in parts(keys):
-        views += [view_from(org_id, row, figures[row[-4]]) for row in (yield ask(_EVENTS, keys=part))]
+        views += [view_from(org_id, row, retrying[row[-4]]) for row in (yield ask(_EVENTS, keys=part))]
     return Page(tuple(sorted(views, key=lambda view: view.event.event_id)), _cursor(onward))
 
 
 # -- counting ----------------------------------------------------------------------------------------------
+
+
+def _counted(*within: Condition) -> Statement:
+    """How many there are in the wanted time, up to `most`, and how many of them are wanted."""
+    after, until = (bindparam(edge, type_=_E.uid.type) for edge in ("after", "until"))
+    needed = (_E.event_type, _E.status, _E.deleted_at)
+    span = (_IN_ORG, *within, _E.uid >= after, _E.uid < until)
+    entries = select(*needed).where(*span).order_by(_E.uid).limit(bindparam("most")).subquery()
+    wanted = and_(
+        or_(_STATUS.is_(None), entries.c.status == _STATUS),
+        of_type(entries.c.event_type),
+        entries.c.deleted_at.is_(None),
+    )
+    return select(func.count(), func.count(case((wanted, 1)))).select_from(entries)
+
+
+_COUNT, _COUNT_FAILED = _counted(), _counted(text(FAILED))
+
+
+def count_events(org_id: UUID, wanted: EventFilter, limit: int) -> Script[Count]:
+    """Whatever their order: of more than `limit` it is a floor either way."""
+    statement = _COUNT_FAILED if wanted.status is EventStatus.FAILED else _COUNT
+    (until,), (after,) = _span(msgspec.structs.replace(wanted, oldest_first=False), None)
+    values = {"org": org_id, "status": wanted.status, **values_of(wanted.event_type)}
+    rows = yield ask(statement, after=after, until=until, most=limit + 1, **values)
+    return count_up_to(limit, *rows[0])
+
 
 _WAITING_COUNT = counted_over((_IN_ORG, text(INBOX)), _E.uid)
 _FAILED_COUNT = counted_over((_IN_ORG, text(FAILED)), _E.uid)

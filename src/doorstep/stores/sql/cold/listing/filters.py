@@ -6,7 +6,7 @@ from collections.abc import Callable, Sequence
 from typing import Any
 from uuid import UUID
 
-from sqlalchemy import ColumnElement, String, and_, bindparam, case, func, or_, select
+from sqlalchemy import ColumnElement, String, Subquery, and_, bindparam, case, func, or_, select
 from sqlalchemy.sql.base import ReadOnlyColumnCollection
 
 from doorstep.stores.sql.cold.listing.walking import Column, Condition, Statement
@@ -15,6 +15,9 @@ from doorstep.stores.text import check_storable
 
 Columns = ReadOnlyColumnCollection[str, Any]
 """The columns of a delivery, in its table or in a part of it."""
+
+Matching = Callable[[Columns], ColumnElement[bool]]
+"""What is wanted of a delivery."""
 
 _D = deliveries.c
 
@@ -49,13 +52,27 @@ def values_of(event_type: str | None, endpoint_id: UUID | None = None) -> dict[s
     }
 
 
-def counted_matches(within: Sequence[Condition], matching: Callable[[Columns], ColumnElement[bool]]) -> Statement:
+def counted_matches(within: Sequence[Condition], matching: Matching) -> Statement:
     """How many deliveries there are within an index, up to `most`, and how many of them are wanted."""
-    needed = (_D.event_id, _D.endpoint_id, _D.state, _D.first_failed_at)
-    entries = select(*needed).where(*within).limit(bindparam("most")).subquery()
+    entries = _entries(within)
     wanted = and_(matching(entries.c), of_type(events.c.event_type))
     return (
         select(func.count(), func.count(case((wanted, 1))))
         .select_from(entries)
         .join(events, events.c.id == entries.c.event_id)
     )
+
+
+def counted_by_endpoint(within: Sequence[Condition], matching: Matching | None = None) -> Statement:
+    """The same, one line for each endpoint; events are not looked at where nothing is asked that they know."""
+    entries = _entries(within)
+    found = select(endpoints.c.uid, func.count()).select_from(entries)
+    if matching is not None:
+        wanted = and_(matching(entries.c), of_type(events.c.event_type))
+        found = found.join(events, events.c.id == entries.c.event_id).where(wanted)
+    return found.join(endpoints, endpoints.c.id == entries.c.endpoint_id).group_by(endpoints.c.uid)
+
+
+def _entries(within: Sequence[Condition]) -> Subquery:
+    needed = (_D.event_id, _D.endpoint_id, _D.state, _D.first_failed_at)
+    return select(*needed).where(*within).limit(bindparam("most")).subquery()

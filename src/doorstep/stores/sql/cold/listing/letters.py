@@ -6,6 +6,7 @@ come by yet. Both are walked, and put together in the order of their deaths.
 
 from __future__ import annotations
 
+from collections import Counter
 from typing import NamedTuple
 from uuid import UUID
 
@@ -18,6 +19,7 @@ from doorstep.stores import cursor as cursors
 from doorstep.stores.sql.cold.listing.filters import (
     ENDPOINT_KEY,
     Columns,
+    counted_by_endpoint,
     counted_matches,
     of_endpoint,
     of_type,
@@ -92,6 +94,8 @@ class _Statements(NamedTuple):
     walk: Walk
     count_all: Statement
     count_wanted: Statement
+    by_endpoint: Statement
+    wanted_by_endpoint: Statement
 
 
 def _statements(state: DeliveryState, *more: Condition) -> _Statements:
@@ -101,6 +105,8 @@ def _statements(state: DeliveryState, *more: Condition) -> _Statements:
         walk_over(within, (_D.settled_at, _D.uid), DELIVERY, wanted, newest_first=True),
         counted_over((*within, *_DIED), _D.uid),
         counted_matches((*within, *_DIED), of_endpoint),
+        counted_by_endpoint((*within, *_DIED)),
+        counted_by_endpoint((*within, *_DIED), of_endpoint),
     )
 
 
@@ -129,6 +135,15 @@ def count_dead_letters(org_id: UUID, wanted: Letters, limit: int) -> Script[Coun
         examined += rows[0][0]
         matched += rows[0][-1]
     return count_up_to(limit, examined, matched)
+
+
+def dead_letters_by_endpoint(org_id: UUID, wanted: Letters, limit: int) -> Script[dict[UUID, int]]:
+    found: Counter[UUID] = Counter()
+    for state, low, high in ranges_of(wanted):
+        about = _statements_for(wanted)[state]
+        statement = about.wanted_by_endpoint if _is_filtered(wanted) else about.by_endpoint
+        found += Counter(dict((yield ask(statement, low=low, high=high, most=limit, **_values(org_id, wanted)))))
+    return dict(found)
 
 
 def _statements_for(wanted: Letters) -> dict[DeliveryState, _Statements]:

@@ -9,7 +9,14 @@ from sqlalchemy import ColumnElement, String, and_, bindparam, or_
 from doorstep.model.delivery import Delivery, DeliveryState
 from doorstep.model.listing import Count, Page, Queue
 from doorstep.stores import cursor as cursors
-from doorstep.stores.sql.cold.listing.filters import Columns, counted_matches, of_endpoint, of_type, values_of
+from doorstep.stores.sql.cold.listing.filters import (
+    Columns,
+    counted_by_endpoint,
+    counted_matches,
+    of_endpoint,
+    of_type,
+    values_of,
+)
 from doorstep.stores.sql.cold.listing.walking import (
     ORG,
     count_up_to,
@@ -40,6 +47,8 @@ _WITHIN = (_D.org_id == ORG, _D.first_failed_at.is_not(None), _D.due_at.is_not(N
 _QUEUE = walk_over(_WITHIN, (_D.due_at, _D.uid), DELIVERY, (_wanted(_D), of_type(events.c.event_type)))
 _COUNT = counted_over(_WITHIN, _D.uid)
 _COUNT_WANTED = counted_matches(_WITHIN, _wanted)
+_BY_ENDPOINT = counted_by_endpoint(_WITHIN)
+_WANTED_BY_ENDPOINT = counted_by_endpoint(_WITHIN, _wanted)
 
 
 def retry_queue(org_id: UUID, wanted: Queue, cursor: str | None, limit: int) -> Script[Page[Delivery]]:
@@ -53,6 +62,11 @@ def count_retry_queue(org_id: UUID, wanted: Queue, limit: int) -> Script[Count]:
     statement = _COUNT if wanted == Queue() else _COUNT_WANTED
     rows = yield ask(statement, most=limit + 1, **_values(org_id, wanted))
     return count_up_to(limit, *rows[0])
+
+
+def retry_queue_by_endpoint(org_id: UUID, wanted: Queue, limit: int) -> Script[dict[UUID, int]]:
+    statement = _BY_ENDPOINT if wanted == Queue() else _WANTED_BY_ENDPOINT
+    return dict((yield ask(statement, most=limit, **_values(org_id, wanted))))
 
 
 def _values(org_id: UUID, wanted: Queue) -> dict[str, object]:

@@ -1,4 +1,4 @@
-"""Figures: what the deliveries of events add up to, for many events at once."""
+"""How far the retries of events have come, for many events at once."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from doorstep.stores.sql.cold.script import Script, ask
 from doorstep.stores.sql.schema import deliveries
 
 _D = deliveries.c
-_FIGURES = (
+_RETRYING = (
     select(
         _D.event_id,
         func.max(_D.retry_attempts),
@@ -26,17 +26,17 @@ _FIGURES = (
 )
 
 
-class Figures(NamedTuple):
-    """Of an event without deliveries they are the defaults."""
+class Retrying(NamedTuple):
+    """What the deliveries of an event add up to; without any it is the default."""
 
     retry_attempts: int = 0
     last_retry_at: Instant | None = None
     next_retry_at: Instant | None = None
 
 
-def figures_of(event_keys: Sequence[int]) -> Script[dict[int, Figures]]:
-    """The figures of each event, by its key."""
-    figures = dict.fromkeys(event_keys, Figures())
+def retrying_of(event_keys: Sequence[int]) -> Script[dict[int, Retrying]]:
+    """Of each event, by its key."""
+    found = dict.fromkeys(event_keys, Retrying())
     for part in parts(event_keys):
-        figures |= {row[0]: Figures(*row[1:]) for row in (yield ask(_FIGURES, keys=part))}
-    return figures
+        found |= {row[0]: Retrying(*row[1:]) for row in (yield ask(_RETRYING, keys=part))}
+    return found

@@ -1,0 +1,31 @@
+"""Organizations and their keys."""
+
+from __future__ import annotations
+
+from uuid import UUID
+
+from doorstep.clock import Instant
+from doorstep.model.act import AuditLine
+from doorstep.model.org import ApiKey, Org
+from doorstep.stores.sql.cold import keys, orgs
+from doorstep.stores.sql.cold.verbs.scripted import Scripted
+
+
+class OrgVerbs(Scripted):
+    async def put_org(self, org: Org, line: AuditLine | None = None) -> None:
+        await self._write(None, orgs.put_org, org, line)
+
+    async def orgs(self) -> list[Org]:
+        return await self._read(None, orgs.all_orgs)
+
+    async def put_key(self, key: ApiKey, line: AuditLine | None = None) -> None:
+        await self._write(None, keys.put_key, key, line)
+
+    async def revoke_key(self, org_id: UUID, key_id: UUID, now: Instant, line: AuditLine) -> ApiKey:
+        return await self._write(org_id, keys.revoke_key, org_id, key_id, now, line)
+
+    async def keys(self, org_id: UUID) -> list[ApiKey]:
+        return await self._read(org_id, keys.keys_of, org_id)
+
+    async def find_key(self, digest: bytes) -> ApiKey | None:
+        return await self._read(None, keys.find_key, digest)

@@ -1,0 +1,85 @@
+"""What the console shows and whoever watches needs: the register of workers, when an alert has to be looked at again, the
+busiest endpoints, and times to delivery in milliseconds.
+"""
+
+from __future__ import annotations
+
+import json
+
+import sqlalchemy as sa
+from alembic.operations import Operations
+
+revision = "0003"
+down_revision = "0002"
+
+
+def upgrade(op: Operations) -> None:
+    _create_workers(op)
+    _sum_milliseconds(op)
+    _find_the_busiest(op)
+    _find_incidents_by_org(op)
+    _review_alerts(op)
+
+
+def _create_workers(op: Operations) -> None:
+    op.create_table(
+        "doorstep_workers",
+        sa.Column("name", sa.Text(), nullable=False),
+        sa.Column("seen_at", sa.BigInteger(), nullable=False),
+        sa.Column("document", sa.Text(), nullable=False),
+        sa.PrimaryKeyConstraint("name", name="doorstep_workers_pkey"),
+    )
+    op.create_index("doorstep_workers_seen", "doorstep_workers", ["seen_at"])
+    if op.get_bind().dialect.name == "postgresql":
+        from doorstep.stores.sql.postgres_ddl import engine_only_ddl
+        from doorstep.stores.sql.schema import workers
+
+        for statement in engine_only_ddl(workers):
+            op.execute(statement)
+
+
+def _partial(op: Operations, name: str, table: str, columns: list[str], where: str) -> None:
+    op.create_index(name, table, columns, sqlite_where=sa.text(where), postgresql_where=sa.text(where))
+
+
+# -- figures -----------------------------------------------------------------------------------------------
+
+
+def _sum_milliseconds(op: Operations) -> None:
+    """A sum of microseconds could have filled its 64 bits. What is below a millisecond is lost of every row."""
+    for table in ("doorstep_ticks", "doorstep_rollups"):
+        op.execute(f"ALTER TABLE {table} RENAME COLUMN ttd_us TO ttd_ms")
+        op.execute(f"UPDATE {table} SET ttd_ms = ttd_ms / 1000 WHERE ttd_ms <> 0")
+
+
+def _find_the_busiest(op: Operations) -> None:
+    _partial(op, "doorstep_rollups_busiest", "doorstep_rollups", ["deliveries"], "span = 'ever' AND endpoint_id > 0")
+
+
+# -- alerts ------------------------------------------------------------------------------------------------
+
+
+def _find_incidents_by_org(op: Operations) -> None:
+    op.create_index("doorstep_incidents_org", "doorstep_incidents", ["org_id", "id"])
+
+
+def _review_alerts(op: Operations) -> None:
+    op.add_column("doorstep_alerts", sa.Column("review_at", sa.BigInteger(), nullable=True))
+    _review_what_is_open(op.get_bind())
+    over = "ended_at IS NOT NULL AND"
+    _partial(
+        op, "doorstep_alerts_returning", "doorstep_alerts", ["org_id", "ended_at"], f"{over} rule <> 'dead_letter'"
+    )
+    _partial(op, "doorstep_alerts_pending", "doorstep_alerts", ["org_id", "review_at"], f"{over} review_at IS NOT NULL")
+    _partial(op, "doorstep_alerts_review", "doorstep_alerts", ["review_at", "org_id"], "review_at IS NOT NULL")
+
+
+def _review_what_is_open(connection: sa.Connection) -> None:
+    """At once; the review itself says when the next one is. An alert that nobody looks at would never be over.
+
+    In the document too, or the review would find nothing to write, and would be due for ever.
+    """
+    write = sa.text("UPDATE doorstep_alerts SET review_at = 0, document = :document WHERE id = :id")
+    found = connection.execute(sa.text("SELECT id, document FROM doorstep_alerts WHERE ended_at IS NULL")).all()
+    for key, document in found:
+        connection.execute(write, {"id": key, "document": json.dumps({**json.loads(document), "review_at": 0})})

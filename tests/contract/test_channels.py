@@ -1,0 +1,158 @@
+"""R10.4: a channel and its endpoint come and go together."""
+
+from __future__ import annotations
+
+import asyncio
+from uuid import UUID
+
+import pytest
+from msgspec.structs import replace
+
+from doorstep.errors import Conflict, NotFound
+from doorstep.model.act import AuditLine
+from doorstep.model.channel import OPERATIONS_ORG, Channel, ChannelKind, ChannelTest
+from doorstep.model.endpoint import Endpoint, EndpointState
+from doorstep.stores.store import Store
+from tests.builders import an_endpoint, an_org, new_id
+from tests.contract.scene import Scene
+
+
+def a_line(scene: Scene) -> AuditLine:
+    return AuditLine(at=scene.now, org_id=scene.org_id, actor="ops", action="x", subjects=(), result="ok")
+
+
+def a_channel(scene: Scene, **fields: object) -> tuple[Channel, Endpoint]:
+    endpoint = replace(an_endpoint(OPERATIONS_ORG), version=0)
+    channel = Channel(
+        channel_id=endpoint.endpoint_id, org_id=scene.org_id, name="ops", means=ChannelKind.SLACK, shown="…"
+    )
+    return replace(channel, **fields), endpoint
+
+
+@pytest.fixture
+async def reserved(scene: Scene) -> Scene:
+    await scene.store.put_org(an_org(org_id=OPERATIONS_ORG))
+    return scene
+
+
+async def there(scene: Scene) -> tuple[list[UUID], set[UUID]]:
+    endpoints = (await scene.store.routing()).endpoints
+    reserved = {one.endpoint_id for one in endpoints if one.org_id == OPERATIONS_ORG}
+    return [one.arrangement_id for one in await scene.store.arrangements(scene.org_id)], reserved
+
+
+async def audited(scene: Scene) -> int:
+    return len((await scene.store.list_audit(scene.org_id)).items)
+
+
+async def test_a_channel_is_made_with_its_endpoint_and_one_line_of_audit(reserved: Scene, other_store: Store) -> None:
+    tests = (ChannelTest(new_id(), reserved.now), ChannelTest(new_id(), reserved.now + 1))
+    channel, endpoint = a_channel(reserved, tests=tests)
+    version, lines = await reserved.store.routing_version(), await audited(reserved)
+    assert await reserved.store.put_channel(channel, endpoint, a_line(reserved), 10)
+    assert await other_store.arrangements(reserved.org_id) == [replace(channel, version=1)]
+    kept = await other_store.endpoint(OPERATIONS_ORG, channel.channel_id)
+    assert kept == replace(endpoint, version=1)
+    assert await reserved.store.routing_version() > version
+    assert await audited(reserved) == lines + 1
+
+
+async def test_where_there_is_no_room_for_a_channel_its_endpoint_is_not_made_either(reserved: Scene) -> None:
+    assert await reserved.store.put_channel(*a_channel(reserved), a_line(reserved), 1)
+    before, lines = await there(reserved), await audited(reserved)
+    with pytest.raises(Conflict):
+        await reserved.store.put_channel(*a_channel(reserved), a_line(reserved), 1)
+    assert (await there(reserved), await audited(reserved)) == (before, lines)
+
+
+async def test_for_an_unknown_organization_neither_is_made(reserved: Scene) -> None:
+    channel, endpoint = a_channel(reserved, org_id=new_id())
+    with pytest.raises(NotFound):
+        await reserved.store.put_channel(channel, endpoint, a_line(reserved), 10)
+    assert await there(reserved) == ([], set())
+
+
+async def test_an_endpoint_that_exists_is_nobodys_new_channel(reserved: Scene) -> None:
+    channel, endpoint = a_channel(reserved)
+    assert await reserved.store.put_endpoint(endpoint, 0)
+    assert not await reserved.store.put_channel(channel, endpoint, a_line(reserved), 10)
+    assert await there(reserved) == ([], {channel.channel_id})
+
+
+async def test_a_channel_that_exists_is_not_made_again_and_leaves_no_endpoint(reserved: Scene) -> None:
+    channel, endpoint = a_channel(reserved)
+    assert await reserved.store.put_arrangement(channel, 0, a_line(reserved), 10)
+    assert not await reserved.store.put_channel(channel, endpoint, a_line(reserved), 10)
+    assert await there(reserved) == ([channel.channel_id], set())
+
+
+async def test_the_endpoint_of_a_channel_that_is_gone_stays_as_it_is(reserved: Scene) -> None:
+    channel, endpoint = a_channel(reserved)
+    await reserved.store.put_channel(channel, endpoint, a_line(reserved), 10)
+    assert await reserved.store.remove_arrangement(reserved.org_id, channel.channel_id, a_line(reserved))
+    gone = replace(endpoint, version=1, state=EndpointState.DELETED)
+    assert not await reserved.store.remove_channel(channel, gone, a_line(reserved))
+    assert await there(reserved) == ([], {channel.channel_id})
+
+
+async def test_a_channel_of_others_is_not_removed(reserved: Scene) -> None:
+    channel, endpoint = a_channel(reserved)
+    await reserved.store.put_channel(channel, endpoint, a_line(reserved), 10)
+    stranger = an_org()
+    await reserved.store.put_org(stranger)
+    gone = replace(endpoint, version=1, state=EndpointState.DELETED)
+    line = replace(a_line(reserved), org_id=stranger.org_id)
+    assert not await reserved.store.remove_channel(replace(channel, org_id=stranger.org_id), gone, line)
+    assert await there(reserved) == ([channel.channel_id], {channel.channel_id})
+
+
+async def test_what_becomes_of_a_channel_says_nothing_about_what_is_the_case(reserved: Scene) -> None:
+    """It is made, tested, and removed in both ways: none of it has the organization's measures taken."""
+    channel, endpoint = a_channel(reserved)
+    await reserved.store.put_channel(channel, endpoint, a_line(reserved), 10)
+    tested = replace(channel, tests=(ChannelTest(new_id(), reserved.now),), version=1)
+    assert await reserved.store.put_arrangement(tested, 1, a_line(reserved), 10)
+    gone = replace(endpoint, version=1, state=EndpointState.DELETED)
+    assert await reserved.store.remove_channel(channel, gone, a_line(reserved))
+    other, _ = a_channel(reserved)
+    await reserved.store.put_arrangement(other, 0, a_line(reserved), 10)
+    await reserved.store.remove_arrangement(reserved.org_id, other.channel_id, a_line(reserved))
+    assert await reserved.store.incidents(reserved.org_id, 10) == []
+
+
+async def test_a_channel_goes_with_its_endpoint(reserved: Scene, other_store: Store) -> None:
+    channel, endpoint = a_channel(reserved)
+    await reserved.store.put_channel(channel, endpoint, a_line(reserved), 10)
+    gone = replace(endpoint, version=1, state=EndpointState.DELETED)
+    assert await reserved.store.remove_channel(channel, gone, a_line(reserved))
+    assert await there(reserved) == ([], set())
+    kept = await other_store.endpoint(OPERATIONS_ORG, channel.channel_id)
+    assert kept.state is EndpointState.DELETED
+    assert not await reserved.store.remove_channel(channel, gone, a_line(reserved))
+
+
+async def test_a_channel_whose_endpoint_changed_meanwhile_stays_whole(reserved: Scene) -> None:
+    channel, endpoint = a_channel(reserved)
+    await reserved.store.put_channel(channel, endpoint, a_line(reserved), 10)
+    assert await reserved.store.put_endpoint(replace(endpoint, state=EndpointState.DISABLED), 1)
+    before, lines = await there(reserved), await audited(reserved)
+    gone = replace(endpoint, version=1, state=EndpointState.DELETED)
+    assert not await reserved.store.remove_channel(channel, gone, a_line(reserved))
+    assert (await there(reserved), await audited(reserved)) == (before, lines)
+
+
+async def test_channels_made_at_once_are_each_whole_and_not_more_than_there_may_be(
+    reserved: Scene, other_store: Store
+) -> None:
+    made = await asyncio.gather(
+        *(
+            store.put_channel(*a_channel(reserved), a_line(reserved), 5)
+            for store in [reserved.store, other_store]
+            for _ in range(6)
+        ),
+        return_exceptions=True,
+    )
+    assert [one for one in made if one is not True and not isinstance(one, Conflict)] == []
+    arranged, endpoints = await there(reserved)
+    assert made.count(True) == len(arranged) == 5
+    assert set(arranged) == endpoints

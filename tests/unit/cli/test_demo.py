@@ -1,0 +1,108 @@
+"""The parts of the demo: receivers with bad times, and people whom nothing that others do can stop."""
+
+from __future__ import annotations
+
+from collections.abc import AsyncIterator
+from typing import Any
+
+import pytest
+
+from doorstep.app import Doorstep
+from doorstep.bootstrap import DEFAULT_ORG
+from doorstep.cli.demo.furnishing import furnish
+from doorstep.cli.demo.messages import declare_carrier
+from doorstep.cli.demo.people import People
+from doorstep.cli.demo.samples import CRM, SAMPLES, STOREFRONT, behaviour_at
+from doorstep.cli.demo.scans import bills
+from doorstep.cli.receiver import Behaviour, Receiver
+from doorstep.clock import SECOND
+from doorstep.config import Settings
+from doorstep.errors import DoorstepError
+from doorstep.pipelines.pipeline import Pipeline
+from doorstep.testing.fake_clock import FakeClock
+
+RECEIVERS = "http://127.0.0.1:1"
+
+
+@pytest.fixture
+def pipeline() -> Pipeline:
+    return bills()
+
+
+@pytest.fixture
+async def doorstep(pipeline: Pipeline) -> AsyncIterator[Doorstep]:
+    """Of the demo, furnished, and before anything has happened."""
+    made = Doorstep(Settings(database_url="memory://", allow_addresses="127.0.0.0/8"))
+    made.add(pipeline)
+    declare_carrier(made)
+    await made.open()
+    await furnish(made, lambda sample: RECEIVERS + sample.path, RECEIVERS)
+    yield made
+    await made.close()
+
+
+def test_a_bad_time_comes_and_goes() -> None:
+    spell = CRM.spell
+    assert spell is not None
+    begin = 1_000 * round(spell.every_seconds) * SECOND
+    within, after = begin + SECOND, begin + round(spell.lasts_seconds) * SECOND
+    assert behaviour_at(CRM.path, within).fail_share == 1.0
+    assert behaviour_at(CRM.path, after).fail_share < 0.5
+    assert behaviour_at(STOREFRONT.path, within) == behaviour_at(STOREFRONT.path, after) == STOREFRONT.behaviour
+
+
+def test_a_path_that_nobody_has_is_not_found() -> None:
+    assert behaviour_at("/nobody", 0) == Behaviour(404, fail_share=1.0)
+
+
+@pytest.mark.parametrize(("fail_share", "expected"), [(1.0, (422, b'{"error": "no"}')), (0.0, (200, b""))])
+async def test_a_receiver_gives_its_reason_to_those_that_fail_alone(
+    fail_share: float, expected: tuple[int, bytes]
+) -> None:
+    behaviour = Behaviour(422, fail_share=fail_share, body=b'{"error": "no"}')
+    sent: list[Any] = []
+
+    async def receive() -> dict[str, Any]:
+        return {"type": "http.request", "body": b"{}"}
+
+    async def send(message: Any) -> None:
+        sent.append(message)
+
+    receiver = Receiver(lambda _: behaviour, FakeClock(), lambda: 0.5)
+    await receiver({"headers": [], "path": "/", "method": "POST"}, receive, send)
+    assert (sent[0]["status"], sent[1]["body"]) == expected
+
+
+async def test_a_demo_is_furnished_once_however_often_it_is_begun(doorstep: Doorstep) -> None:
+    async def furniture() -> tuple[list[str], list[str], list[str]]:
+        keys, channels = doorstep.keyring, doorstep.alerting.channels.reading
+        return (
+            sorted(one.name for one in await doorstep.endpoints()),
+            sorted(one.name for one in await keys.keys(DEFAULT_ORG)),
+            sorted(one.name for one in await channels.channels(DEFAULT_ORG)),
+        )
+
+    before = await furniture()
+    assert {one.name for one in SAMPLES} < set(before[0])
+    await furnish(doorstep, lambda sample: RECEIVERS + sample.path, "http://127.0.0.1:2")
+    assert await furniture() == before
+
+
+async def test_people_find_nothing_to_do_where_nothing_happened_and_everything_deleted(
+    doorstep: Doorstep, pipeline: Pipeline
+) -> None:
+    people = People(doorstep, pipeline)
+    await each(people)
+    for endpoint in await doorstep.endpoints():
+        await doorstep.delete_endpoint(DEFAULT_ORG, endpoint.endpoint_id, "a visitor")
+    await each(people)
+
+
+async def each(people: People) -> None:
+    """All that they do in a day; what is impossible must be said as the demo expects it."""
+    await people.review()
+    for act in people.day():
+        try:
+            await act()
+        except DoorstepError:
+            pass

@@ -1,0 +1,53 @@
+"""A channel desk on a bench: for tests of channels and of what is sent to them."""
+
+from __future__ import annotations
+
+from typing import Any
+from uuid import UUID
+
+from msgspec.structs import replace
+
+from doorstep.model.channel import OPERATIONS_ORG, Channel, ChannelKind
+from doorstep.model.endpoint import Endpoint, EndpointState
+from doorstep.path.accept import Accepter
+from doorstep.path.change import change_endpoint
+from doorstep.path.channel_form import ChannelForm
+from doorstep.path.channels import ChannelDesk
+from doorstep.path.enrol import Terms
+from doorstep.path.operate import Operator
+from doorstep.wire.address_guard import AddressGuard
+from tests.unit.path.scene import Bench
+
+
+class Desk:
+    """A channel desk on a bench; its organization may have one endpoint."""
+
+    def __init__(self, timeout_seconds_max: float = 30.0) -> None:
+        self.bench = bench = Bench()
+        operator = Operator(bench.store, bench.directory, bench.clock, bench.tuning, bench.telemetry)
+        accepter = Accepter(bench.store, bench.directory, bench.clock, bench.tuning, bench.telemetry, wake=lambda: None)
+        terms = Terms(bench.sealer, AddressGuard(), timeout_seconds_max, endpoints_max=1)
+        self.desk = ChannelDesk(
+            bench.store, bench.directory, bench.clock, operator, accepter, terms, "https://doorstep.example",
+            has_mail=True,
+        )  # fmt: skip
+        self.org_id = bench.org.org_id
+
+    async def create(self, org_id: UUID | None = None, **fields: Any) -> Channel:
+        given: dict[str, Any] = {"name": "ops", "kind": ChannelKind.WEBHOOK, "target": "https://ops.example/hook"}
+        channel, _ = await self.desk.create(ChannelForm(**given | fields), org_id or self.org_id, "ops")
+        return channel
+
+    async def test(self, channel: Channel) -> None:
+        await self.desk.test(self.org_id, channel.channel_id, "ops")
+
+    async def disable(self, channel: Channel) -> None:
+        def disabled(endpoint: Endpoint) -> Endpoint:
+            return replace(endpoint, state=EndpointState.DISABLED, state_reason="gone")
+
+        await change_endpoint(
+            self.bench.store, OPERATIONS_ORG, channel.channel_id, disabled, actor="x", action="x", now=1
+        )
+
+    async def endpoints(self) -> int:
+        return sum(one.org_id == OPERATIONS_ORG for one in (await self.bench.store.routing()).endpoints)

@@ -1,0 +1,65 @@
+"""The Heartbeat: who delivers is in the register, until he leaves, or was unheard of for a day."""
+
+from __future__ import annotations
+
+from msgspec.structs import replace
+
+from doorstep.clock import DAY
+from doorstep.path.sampling import Load
+from doorstep.presence import Presence
+from doorstep.services.heartbeat import Heartbeat
+from doorstep.stores.store import Task
+from tests.unit.path.scene import Bench
+
+
+class Holding:
+    held_at = 0
+
+
+def a_presence(bench: Bench, name: str = "a", holding: Holding | None = None, busy: int = 0) -> Presence:
+    holders = [(Task.WATCH, holding or Holding())]
+    return Presence(name, bench.clock, 512, lambda: Load(0, busy), {"ship", "bill"}, holders)
+
+
+async def test_each_beat_tells_the_register_how_the_process_stands() -> None:
+    bench, holding = Bench(), Holding()
+    heart = Heartbeat(bench.store, bench.clock, a_presence(bench, holding=holding, busy=7))
+    assert await heart.run_once() == 10.0
+    (before,) = await bench.store.workers(0, 10)
+    assert (before.places, before.places_in_use, before.handlers, before.tasks) == (512, 7, ("bill", "ship"), ())
+    bench.clock.advance(10)
+    holding.held_at = bench.clock.now()
+    await heart.run_once()
+    (after,) = await bench.store.workers(0, 10)
+    assert after == replace(before, seen_at=before.seen_at + 10_000_000, tasks=("watch",))
+
+
+async def test_a_task_that_was_let_go_is_told_for_a_while_and_no_longer() -> None:
+    bench, holding = Bench(), Holding()
+    present = a_presence(bench, holding=holding)
+    holding.held_at = bench.clock.now()
+    bench.clock.advance(89)
+    assert present().tasks == ("watch",)
+    bench.clock.advance(2)
+    assert present().tasks == ()
+
+
+async def test_who_leaves_is_no_longer_in_the_register() -> None:
+    bench = Bench()
+    one, other = (Heartbeat(bench.store, bench.clock, a_presence(bench, name)) for name in ("a", "b"))
+    await one.run_once()
+    await other.run_once()
+    await one.leave()
+    assert [found.name for found in await bench.store.workers(0, 10)] == ["b"]
+
+
+async def test_who_was_lost_is_remembered_for_a_day() -> None:
+    bench = Bench()
+    await Heartbeat(bench.store, bench.clock, a_presence(bench, "lost")).run_once()
+    alive = Heartbeat(bench.store, bench.clock, a_presence(bench, "alive"))
+    bench.clock.advance(DAY // 1_000_000 - 1)
+    await alive.run_once()
+    assert {one.name for one in await bench.store.workers(0, 10)} == {"alive", "lost"}
+    bench.clock.advance(1_200)
+    await alive.run_once()
+    assert {one.name for one in await bench.store.workers(0, 10)} == {"alive"}

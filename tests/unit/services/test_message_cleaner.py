@@ -1,0 +1,41 @@
+"""Messages that died long ago go, though nobody can see to them; nobody else's dead letters do."""
+
+from __future__ import annotations
+
+from doorstep.clock import DAY
+from doorstep.model.channel import OPERATIONS_ORG
+from doorstep.model.listing import Letters
+from doorstep.path.operate import Operator
+from doorstep.services.message_cleaner import MessageCleaner
+from tests.builders import an_endpoint, an_org
+from tests.unit.path.scene import Bench
+
+
+async def test_messages_that_died_a_week_ago_are_deleted_and_later_cleaned_away() -> None:
+    bench = Bench()
+    (own,) = await bench.prepare(policy=None)
+    await bench.store.put_org(an_org(org_id=OPERATIONS_ORG))
+    channel = an_endpoint(OPERATIONS_ORG)
+    await bench.store.put_endpoint(channel, 0)
+    await bench.directory.reload()
+    kept = await bench.accept(own)
+    await bench.accept(channel, 3)
+    await bench.deliver(404)
+    operator = Operator(bench.store, bench.directory, bench.clock, bench.tuning, bench.telemetry)
+    cleaner = MessageCleaner(bench.store, operator, bench.clock, bench.tuning)
+
+    async def dead() -> int:
+        return sum((await bench.store.tally()).values())
+
+    bench.clock.advance(6.9 * 86_400)
+    assert await cleaner.run_once() == 3_600
+    assert (await dead(), len((await bench.store.dead_letters(OPERATIONS_ORG, Letters())).items)) == (4, 3)
+    bench.clock.advance(0.2 * 86_400)
+    pause = await cleaner.run_once()
+    assert pause is not None and pause < 1
+    assert await cleaner.run_once() == 3_600
+    bench.clock.advance(7.1 * 86_400)
+    now = bench.clock.now()
+    await bench.store.clean(now - 7 * DAY, now, 100)
+    assert await dead() == 1
+    assert (await bench.delivery(kept[0])).code == "NOT_FOUND"

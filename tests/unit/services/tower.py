@@ -1,0 +1,96 @@
+"""A bench with watches, and what they tell: for tests of alerts."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+from uuid import UUID
+
+import msgspec
+from msgspec.structs import replace
+
+from doorstep.model.act import AuditLine
+from doorstep.model.alert import Alert, AlertFilter, Rule
+from doorstep.model.channel import OPERATIONS_ORG, Arrangement, Channel, ChannelKind
+from doorstep.model.endpoint import Endpoint
+from doorstep.path.alarms import Alarms
+from doorstep.path.change import change_endpoint
+from doorstep.services.watch import REVIEW_SECONDS, Watch
+from tests.builders import an_org, new_id
+from tests.unit.path.scene import Bench
+
+
+class Tower(Bench):
+    """A bench with any number of watches."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.posted = 0
+        self.watch = self.another_watch("one")
+
+    def another_watch(self, holder: str) -> Watch:
+        alarms = Alarms(self.store, self.directory, self.clock, "https://console.example", self._posted)
+        return Watch(self.store, alarms, self.clock, holder, retention_days=1)
+
+    def _posted(self) -> None:
+        self.posted += 1
+
+    async def kill(self, endpoint: Endpoint, count: int = 1, status: int = 400) -> None:
+        await self.accept(endpoint, count)
+        while (await self.store.lanes(self.clock.now())) and await self._waits():
+            await self.deliver(status)
+
+    async def _waits(self) -> bool:
+        return any(lane.due_at <= self.clock.now() for lane in await self.store.lanes(self.clock.now()))
+
+    async def change(self, endpoint: Endpoint, **fields: Any) -> None:
+        """As an operator does it."""
+        await change_endpoint(
+            self.store,
+            endpoint.org_id,
+            endpoint.endpoint_id,
+            lambda kept: replace(kept, **fields),
+            actor="ops",
+            action="endpoint.change",
+            now=self.clock.now(),
+        )
+
+    async def arrange(self, arrangement: Arrangement) -> None:
+        await self.store.put_arrangement(arrangement, arrangement.version, self.line(), 10)
+
+    def line(self) -> AuditLine:
+        return AuditLine(at=self.clock.now(), org_id=self.org.org_id, actor="a", action="b", subjects=(), result="c")
+
+    async def review(self, seconds: float = REVIEW_SECONDS) -> None:
+        """Let so much time pass, and have it looked at."""
+        self.clock.advance(seconds)
+        await self.run()
+
+    async def told(self) -> list[tuple[str, str]]:
+        """Type and rule of each message that waits for a channel."""
+        bodies = [msgspec.json.decode(one.payload) for one in await self.store.outbox(1_000)]
+        return [(body["type"], body["data"]["rule"]) for body in bodies if "rule" in body["data"]]
+
+    async def run(self, watch: Watch | None = None) -> None:
+        while not await (watch or self.watch).run_once():
+            pass
+
+    async def alerts(self, rule: Rule | None = None) -> list[Alert]:
+        """The oldest first."""
+        found = (await self.store.list_alerts(self.org.org_id, AlertFilter(rule=rule))).items
+        return list(reversed(found))
+
+    async def messages(self) -> Sequence[UUID]:
+        return [one.event_id for one in await self.store.outbox(1_000)]
+
+    async def channel(self) -> Channel:
+        await self.store.put_org(an_org(org_id=OPERATIONS_ORG))
+        channel = Channel(
+            channel_id=new_id(),
+            org_id=self.org.org_id,
+            name="ops",
+            means=ChannelKind.WEBHOOK,
+            shown="https://ops.example",
+        )
+        await self.arrange(channel)
+        return channel

@@ -1,0 +1,41 @@
+"""Whoever locks the mark of the routing and the row of an organization takes them in one order: two could else wait for
+each other on PostgreSQL."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+
+from doorstep.model.act import AuditLine
+from doorstep.model.channel import OPERATIONS_ORG, Channel, ChannelKind
+from doorstep.stores.sql.cold import arrangements, orgs
+from doorstep.stores.sql.cold.channels import put_channel
+from doorstep.stores.sql.cold.orgs import put_org
+from doorstep.stores.sql.cold.script import Script
+from tests.builders import an_endpoint, an_org
+
+ORG, ENDPOINT = an_org(), an_endpoint(OPERATIONS_ORG)
+CHANNEL = Channel(
+    channel_id=ENDPOINT.endpoint_id, org_id=ORG.org_id, name="ops", means=ChannelKind.SLACK, shown="https://…"
+)
+LINE = AuditLine(at=1, org_id=ORG.org_id, actor="ops", action="x", subjects=(), result="ok")
+LOCKS = {orgs.BUMP_VERSION: "mark", orgs._REPLACE_ORG: "organization", arrangements._LOCK_ORG: "organization"}
+
+
+def locks_of(script: Script[Any]) -> list[str]:
+    """In the order in which they are taken, where every organization is there and nothing else is."""
+    taken = []
+    rows: list[tuple[int, ...]] | None = None
+    while True:
+        try:
+            step = script.send(rows)  # type: ignore[arg-type]
+        except StopIteration:
+            return taken
+        taken += [LOCKS[step.statement]] if step.statement in LOCKS else []
+        rows = [(1,)] if step.statement is orgs._ORG_KEY else []
+
+
+@pytest.mark.parametrize("script", [put_org(ORG, LINE), put_channel(CHANNEL, ENDPOINT, LINE, 10)])
+def test_the_mark_of_the_routing_is_locked_before_the_organization(script: Script[Any]) -> None:
+    assert locks_of(script) == ["mark", "organization"]

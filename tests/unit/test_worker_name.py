@@ -1,0 +1,57 @@
+"""A process has one name, under which it holds deliveries and tasks and is found in the log."""
+
+from __future__ import annotations
+
+import asyncio
+import os
+import re
+
+import pytest
+
+from doorstep import Doorstep, Permanent, Received
+from doorstep.bootstrap import DEFAULT_ORG
+from doorstep.clock import Instant
+from doorstep.model.posting import Posting
+from doorstep.stores.store import Task
+from doorstep.telemetry.facts import Fact, Notice, Telemetry
+from tests.builders import NOW, new_id
+
+
+async def test_deliveries_tasks_and_the_log_have_the_same_name_of_a_process(monkeypatch: pytest.MonkeyPatch) -> None:
+    facts: list[Fact] = []
+    doorstep = Doorstep("memory://", telemetry=Telemetry(facts.extend))
+    holders: dict[Task, str] = {}
+    hold = doorstep.store.hold
+
+    async def watched_hold(task: Task, holder: str, now: Instant, until: Instant) -> bool:
+        holders[task] = holder
+        return await hold(task, holder, now, until)
+
+    monkeypatch.setattr(doorstep.store, "hold", watched_hold)
+    doorstep.handler("paid", name="paid")(refuses)
+    async with doorstep, asyncio.timeout(10):
+        receipt = await doorstep.send("paid", {})
+        await doorstep.store.post([posting()])
+        doorstep.wake()
+        while not holders.keys() >= {Task.OUTBOX, Task.ROLLER, Task.WATCH}:
+            await asyncio.sleep(0.01)
+        (delivery,) = await doorstep.deliveries(DEFAULT_ORG, receipt.event_id)
+        attempts = await doorstep.attempts(DEFAULT_ORG, delivery.delivery_id)
+    (told,) = [one.fields["worker"] for one in facts if isinstance(one, Notice) and "worker" in one.fields]
+    assert {attempts[0].worker, *holders.values()} == {told}
+    assert re.fullmatch(rf"[^:]+:{os.getpid()}:[0-9a-f]{{6}}", str(told))
+
+
+def refuses(_: Received) -> None:
+    """So that somebody is to be told."""
+    raise Permanent("REJECTED", "No.")
+
+
+def posting() -> Posting:
+    return Posting(event_id=new_id(), org_id=DEFAULT_ORG, event_type="posted", payload=b"{}", created_at=NOW)
+
+
+async def test_two_that_share_a_process_are_told_apart() -> None:
+    one, other = Doorstep("memory://"), Doorstep("memory://")
+    async with one, other:
+        assert one.worker_name != other.worker_name
