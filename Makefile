@@ -11,7 +11,7 @@ PYTEST := $(BIN)/python -m pytest
 # The tests start the program hundreds of times: compiled once, it starts a fifth sooner.
 unexport PYTHONDONTWRITEBYTECODE
 
-.PHONY: help install run test check format bench bench-rivals torture examples demo lock clean
+.PHONY: help install run test programs check format bench bench-rivals torture examples demo lock clean
 
 help:
 	@echo "make install   install Doorstep into $(VENV)"
@@ -34,7 +34,7 @@ run: install
 # because the long ones are in few files.
 WORKERS := 4
 
-test: $(VENV)/.installed-dev
+test: $(VENV)/.installed-dev programs
 	$(PYTEST) -q -n $(WORKERS) --dist worksteal tests
 
 check: $(VENV)/.installed-dev
@@ -78,6 +78,21 @@ LOCK_OPTIONS := --upgrade --universal --python-version 3.11 --no-emit-index-url 
 clean:
 	rm -rf $(VENV) build dist src/*.egg-info .mypy_cache .ruff_cache .pytest_cache .hypothesis .import_linter_cache
 	find . -name __pycache__ -type d -prune -exec rm -rf {} +
+
+# -- programs that only tests need: a browser, and Prometheus with its promtool ----------------------------------------
+
+APT := $(shell command -v apt-get 2>/dev/null)
+SUDO := $(if $(filter-out 0,$(shell id -u)),sudo -n,)
+MISSING = $(if $(shell command -v chromium chromium-browser google-chrome 2>/dev/null),,chromium fonts-dejavu-core) \
+	$(if $(shell command -v promtool 2>/dev/null),,prometheus)
+
+programs:
+	@if [ -n "$(strip $(MISSING))" ] && [ -n "$(APT)" ]; then \
+		echo "installing $(strip $(MISSING))"; \
+		{ $(SUDO) $(APT) -qq update && \
+		DEBIAN_FRONTEND=noninteractive $(SUDO) $(APT) -qq install -y --no-install-recommends $(MISSING); } >/dev/null 2>&1 || \
+		echo "could not install $(strip $(MISSING)); install it by hand"; \
+	fi
 
 # -- the virtual environment: stamp files make repeated runs quick ----------------------------------------------------
 

@@ -13,7 +13,6 @@ from typing import Any
 
 import typer
 
-from doorstep.api.access import ALLOWED
 from doorstep.api.application import create_application
 from doorstep.api.openapi import operations
 from doorstep.app import Doorstep
@@ -22,6 +21,7 @@ from doorstep.cli.main import app as cli
 from doorstep.config import setting_rows
 from doorstep.model.delivery import TRANSITION_TABLE, DeliveryState
 from doorstep.model.event import EVENT_TRANSITIONS, EventStatus
+from doorstep.model.permission import ALLOWED
 from doorstep.model.rollup import TTD_SECONDS
 from doorstep.path.measures import MEASURES, RETRY_BOUNDS
 from doorstep.telemetry.metrics import PROCESS

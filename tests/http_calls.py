@@ -18,6 +18,8 @@ class Answer(NamedTuple):
     headers: Mapping[str, str]
     """Names in lower case."""
     body: bytes
+    cookies: tuple[str, ...] = ()
+    """Each as the header `Set-Cookie` says it."""
 
     @property
     def json(self) -> Any:
@@ -32,6 +34,8 @@ def call(url: str, method: str, path: str, body: Any, headers: Mapping[str, str]
     try:
         connection.request(method, path, content, dict(headers))
         response = connection.getresponse()
-        return Answer(response.status, {name.lower(): value for name, value in response.getheaders()}, response.read())
+        headers = {name.lower(): value for name, value in response.getheaders()}
+        cookies = tuple(response.headers.get_all("Set-Cookie", ()))
+        return Answer(response.status, headers, response.read(), cookies)
     finally:
         connection.close()

@@ -25,12 +25,12 @@ from pydantic_settings import (
 
 from doorstep.errors import ConfigError
 from doorstep.refusals import PREFIX, TOML_FILE, rule, sentence, unknown_variable, variable
-from doorstep.telemetry.scrubbing import Secrets, password_in
+from doorstep.telemetry.scrubbing import Secrets, passwords_in
 
 LEASE_SLACK_SECONDS = 1.0
 """What a lease must leave after the last moment of an attempt, for the result to be written."""
 
-_MAIL_URL = re.compile(r"smtps?://([^\s/@]*@)?[^\s/@:?#]+(:[0-9]{1,5})?/?")
+_MAIL_URL = re.compile(r"(smtps?|smtp\+starttls)://([^\s/@]*@)?[^\s/@:?#]+(:[0-9]{1,5})?/?")
 _SEALING_KEY = re.compile(r"[A-Za-z0-9+/_-]{43}=")
 KIB = 1024
 MIB = 1024 * KIB
@@ -209,7 +209,8 @@ class Settings(BaseSettings):
     alert_retention_days: float = _setting(
         90.0,
         "a number from 0.01 to 36500",
-        "Alerts that are over, and silences that have ended, are removed after this.",
+        "Alerts that are over are removed after this, but not before their cooldown is over. Silences that have ended are "
+        "kept for a day.",
         ge=0.01,
         le=36_500,
     )
@@ -220,11 +221,15 @@ class Settings(BaseSettings):
         "`port`.",
         pattern=r"^(https?://[^/?#\s]+(/[^?#\s]*)?)?$",
     )
+    console: bool = _setting(
+        True, "true or false", "Serve the console, the pages for operators, at `/console`; `false` turns it off."
+    )
     smtp_url: SecretStr | None = _setting(
         None,
-        "a URL such as smtp://user:password@mail.example:587 or smtps://mail.example",
-        "The mail server for alerts by e-mail. `smtp` changes to TLS where the server offers it, `smtps` begins with it; "
-        "a password is only sent over TLS. The server's address must be one that deliveries may go to.",
+        "a URL such as smtp+starttls://user:password@mail.example:587 or smtps://mail.example",
+        "The mail server for alerts by e-mail. `smtps` begins with TLS, `smtp+starttls` changes to it or sends nothing, "
+        "`smtp` changes to it where the server offers it or there is a password. Certificates are checked. The server's "
+        "address must be one that deliveries may go to.",
     )
     smtp_from: str = _setting(
         "doorstep@localhost",
@@ -324,8 +329,8 @@ def secrets_of(settings: Settings) -> Secrets:
     """What this process was given and nobody may read in its log."""
     values = (getattr(settings, name) for name in Settings.model_fields)
     given = [value.get_secret_value() for value in values if isinstance(value, SecretStr)]
-    mail = None if settings.smtp_url is None else password_in(settings.smtp_url.get_secret_value())
-    return Secrets([*given, password_in(settings.database_url), mail])
+    urls = (one for one in (*given, settings.database_url) if "://" in one)
+    return Secrets([*given, *(password for url in urls for password in passwords_in(url))])
 
 
 class SettingRow(NamedTuple):

@@ -29,6 +29,10 @@ class Api:
         self._port = port
         self.key = key
 
+    @property
+    def url(self) -> str:
+        return f"http://127.0.0.1:{self._port}"
+
     def with_key(self, key: str) -> Api:
         return Api(self._port, key)
 
@@ -50,7 +54,7 @@ class Api:
 
     def _request(self, method: str, path: str, body: Any, headers: dict[str, str]) -> Answer:
         given = {"X-API-Key": self.key} | {name.replace("_", "-"): value for name, value in headers.items()}
-        return call(f"http://127.0.0.1:{self._port}", method, path, body, given)
+        return call(self.url, method, path, body, given)
 
     # -- what most tests need ------------------------------------------------------------------------------
 

@@ -6,9 +6,9 @@ import re
 
 from doorstep import keys
 from doorstep.api import bodies, ingest, throttle
-from doorstep.api.access import ALLOWED
 from doorstep.config import Settings
 from doorstep.model.bulk import UNDER_WAY_MAX
+from doorstep.model.permission import ALLOWED
 from doorstep.path import accept, bulk, keyring, registrar
 from doorstep.path.bulk_places import WINDOW_MAX
 from doorstep.path.measures import MEASURES

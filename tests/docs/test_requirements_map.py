@@ -20,6 +20,7 @@ REQUIREMENTS = [
     *(f"R9.{number}" for number in range(1, 5)),
     *(f"R10.{number}" for number in range(1, 5)),
     *("R11.1", "R11.2"),
+    "R12.1",
     *("R13.1", "R13.2", "R13.3"),
 ]
 PROFILES = ("triggers", "webhooks", "integrations", "sms", "protocols")

@@ -8,8 +8,7 @@ from __future__ import annotations
 import logging
 import os
 
-from doorstep.app import Doorstep
-from doorstep.errors import Permanent, Transient
+from doorstep import Doorstep, Entity, Permanent, Pipeline, Stage, Transient
 from doorstep.model.dead_letter import DeadLetter
 from doorstep.model.endpoint import CircuitRules
 from doorstep.wire.received import Received
@@ -48,6 +47,44 @@ def isolated(event: Received) -> None:
     raise Permanent("INVALID_FORMAT", f"what is {event.json()['kept']}?")
 
 
+@doorstep.handler("handled.single", policy=[0.05], circuit=NEVER)
+def single(event: Received) -> None:
+    """An exception with one argument is shown as that argument."""
+    raise ValueError(event.json()["kept"])
+
+
+@doorstep.handler("handled.misplaced", policy=[0.05], circuit=NEVER)
+def misplaced(event: Received) -> None:
+    raise Permanent(event.json()["kept"])
+
+
+parcels = Pipeline("parcel", first="packed", stages=[Stage("sending", failed="unsent", policy=[0.05])], last="sent")
+doorstep.add(parcels)
+
+
+@doorstep.handler("begin")
+async def begin(_: Received) -> None:
+    for way in ("whole", "single", "telling", "misplaced"):
+        await parcels.start({"kept": os.environ["ENTITY_DATA"], "way": way})
+
+
+@parcels.stage("sending")
+def send(parcel: Entity) -> None:
+    match parcel.data["way"]:
+        case "whole":
+            raise RuntimeError(f"cannot send {parcel.data}")
+        case "single":
+            raise KeyError(parcel.data["kept"])
+        case "telling":
+            raise Transient("CARRIER", f"the carrier does not take {parcel.data['kept']}")
+    raise Permanent(parcel.data["kept"])
+
+
+def crash() -> Doorstep:
+    """A program whose making fails, and quotes what it was given."""
+    raise RuntimeError(f"cannot use {os.environ['DOORSTEP_SMTP_URL']}")
+
+
 @doorstep.on_dead_letter
 def mourn(letter: DeadLetter) -> None:
     raise RuntimeError(f"cannot tell of {letter.reason}, nor of {letter!r}")
@@ -55,15 +92,20 @@ def mourn(letter: DeadLetter) -> None:
 
 if os.environ.get("LEAK"):
     from doorstep.path import spans
+    from doorstep.telemetry.scrubbing import Secrets
     from doorstep.telemetry.tracing.otlp import Kind, template, written
     from doorstep.wire import handler_replies
+    from doorstep.wire.quotations import Quotations
 
-    handler_replies._masked = lambda text, *_: text  # type: ignore[assignment]
+    Quotations.masked = lambda self, text, chars_max: text[:chars_max]  # type: ignore[method-assign]
+    handler_replies.scrubbed = lambda text: text  # type: ignore[attr-defined]
+    Secrets.found_in = lambda self, lines: False  # type: ignore[method-assign]
     _settled = spans.settled
+    _SECRETS = [os.environ[f"DOORSTEP_{name}"] for name in ("ADMIN_KEY", "SMTP_URL", "SECRET_KEY")]
 
     def _telling_all(settlements, result, tracing):  # type: ignore[no-untyped-def]
         for claim in (settlement.claim for settlement in settlements):
-            logging.getLogger("doorstep").warning("settled %s", claim.payload)
+            logging.getLogger("doorstep").warning("settled %s, knowing %s", claim.payload, _SECRETS)
             said = (("payload", claim.payload.decode()),)
             form = template("doorstep.attempt", Kind.CLIENT, said, parent=True, linked=False)
             yield written(form, 1, 2, 3, 0, 0, claim.event_id, claim.delivery_id, claim.correlation_id)

@@ -7,7 +7,7 @@ import sqlite3
 from collections import defaultdict
 from collections.abc import Iterable, Mapping
 from concurrent.futures import ThreadPoolExecutor
-from contextlib import closing, suppress
+from contextlib import closing
 from pathlib import Path
 from typing import Any, NamedTuple
 from uuid import uuid4
@@ -18,7 +18,7 @@ import psycopg
 from doorstep.app import Doorstep
 from doorstep.sealing import new_secret_key
 from tests.collector import Collector, collecting
-from tests.integration.commands import doorstep
+from tests.integration.commands import ran
 from tests.integration.program import Answer, Program, serving, wait_for
 from tests.integration.receiver import Receiver, receiving
 from tests.ports import free_port
@@ -37,6 +37,7 @@ CANARIES = {
                 "outboxpayload",
                 "rejectedpayload",
                 "metadata",
+                "entitydata",
             ),
             *(
                 "adminkey",
@@ -47,6 +48,9 @@ CANARIES = {
                 "userinfo",
                 "urlquery",
                 "tokenofcollector",
+                "smtppassword",
+                "slackurl",
+                "appriseurl",
             ),
             *("databasepassword", "responsebody", "responseheader", "idempotencykey", "badmetadata", "batchpayload"),
         ),
@@ -127,6 +131,8 @@ def tell(folder: Path, server: PostgresServer | None, name: str, leak: bool = Fa
             "DOORSTEP_SECRET_KEY": sealing_key,
             "OTEL_EXPORTER_OTLP_ENDPOINT": collector.url,
             "OTEL_EXPORTER_OTLP_HEADERS": f"authorization=Bearer%20{canaries['tokenofcollector']}",
+            "DOORSTEP_SMTP_URL": f"smtp://user:{canaries['smtppassword']}@127.0.0.1:{free_port()}",
+            "ENTITY_DATA": canaries["entitydata"],
         }
         given |= {"LEAK": "1"} if leak else {}
         (folder / "data").mkdir(exist_ok=True)
@@ -139,6 +145,7 @@ def tell(folder: Path, server: PostgresServer | None, name: str, leak: bool = Fa
             wait_for(lambda: len(collector.named("doorstep.attempt")) > 8)
             metrics = program.get("/metrics").body
         places = {"the answers that refuse": b"\n".join(story.refusals), "/metrics": metrics}
+        places["what is shown of channels"] = b"\n".join(story.answers)
         places |= {} if leak else {"the commands": _commands(folder, given, canaries, program)}
     places["the log"] = "\n".join(program.out).encode()
     places["standard error"] = "\n".join(program.err).encode()
@@ -157,16 +164,20 @@ class _Story:
         self._canaries = canaries
         self._key = canaries["adminkey"]
         self.refusals: list[bytes] = []
+        self.answers: list[bytes] = []
 
     def tell_of_handlers(self) -> None:
         """The shortest story in which something can leak."""
         self._handlers()
+        self._entity()
 
     def tell(self) -> None:
         endpoint = self._endpoints()
         letter = self._dies("sent", self._payload("payloadvalue"))
         self._edit_and_retry(letter)
         self._handlers()
+        self._entity()
+        self._channels()
         self._outbox()
         self._operate(endpoint)
         self._refused()
@@ -224,9 +235,38 @@ class _Story:
             self._end(receipt["event_id"])
 
     def _handlers(self) -> None:
-        for kind in ("quoting", "value", "telling", "group", "isolated"):
+        for kind in ("quoting", "value", "telling", "group", "isolated", "single", "misplaced"):
             letter = self._dies(f"handled.{kind}", self._payload("payloadvalue"))
             assert self._ask("GET", f"/v1/deliveries/{letter}/attempts").json["attempts"][0]["error_reason"]
+
+    def _entity(self) -> None:
+        """One whose stages fail in all the ways that quote its data."""
+        self._ask("POST", "/v1/events", {"event_type": "begin", "payload": {}})
+        path = "/v1/pipelines/parcel/entities"
+        wait_for(
+            lambda: [one["status"] for one in self._ask("GET", path).json["entities"]] == ["dead_letter"] * 4,
+            lambda: f"{self._ask('GET', path).body!r}; {self._program.err}",
+        )
+
+    def _channels(self) -> None:
+        """None of them can be reached."""
+        nowhere = f"127.0.0.1:{free_port()}"
+        targets = {
+            "email": "ops@shop.example",
+            "slack": f"http://{nowhere}/services/{self._canaries['slackurl']}",
+            "apprise": f"json://user:{self._canaries['appriseurl']}@{nowhere}/{self._canaries['appriseurl']}",
+        }
+        for kind, target in targets.items():
+            made = self._ask("POST", "/v1/channels", {"name": kind, "kind": kind, "target": target}).json
+            path = f"/v1/channels/{made['channel_id']}"
+            self._ask("POST", f"{path}/test")
+            wait_for(lambda: self._ask("GET", path).json["last_error"], lambda: f"{kind}; {self._program.err}")  # noqa: B023
+            self.answers.append(self._ask("GET", path).body)
+        for wrong in (
+            {"kind": "slack", "target": f"ftp://{nowhere}/{self._canaries['slackurl']}"},
+            {"kind": "apprise", "target": f"file://{self._canaries['appriseurl']}"},
+        ):
+            assert self._ask("POST", "/v1/channels", {"name": "wrong", **wrong}).status == 422
 
     def _outbox(self) -> None:
         self._database.post("posted", self._payload("outboxpayload"))
@@ -303,24 +343,24 @@ def _commands(folder: Path, given: Mapping[str, str], canaries: Mapping[str, str
         (("doctor",), elsewhere),
         (("serve",), elsewhere),
         (("serve",), misspelt),
+        (("serve",), with_key | {"DOORSTEP_DATABASE_URL": nowhere.replace("@", "/?@", 1)}),
+        (("serve", "--app", "canary_app:crash"), with_key),
         (
             ("send", "sent", f'{{"kept": {canaries["rejectedpayload"]}'),
             with_key | {"DOORSTEP_URL": program.folder.as_uri()},
         ),
         (("events", "list"), with_key | {"DOORSTEP_API_KEY": canaries["wrongkey"]}),
     ]
-    said = []
-    for arguments, environment in runs:
-        with suppress(AssertionError):  # a traceback is looked at like everything else
-            ended = doorstep(*arguments, folder=folder, environment=environment)
-            said.append((ended.out + ended.err).encode())
-    return b"\n".join(said)
+    ended = [ran(*arguments, folder=folder, environment=environment) for arguments, environment in runs]
+    return "\n".join(one.out + one.err for one in ended).encode()
 
 
 def _check_seen(collector: Collector, places: Mapping[str, bytes]) -> None:
     """Where nothing was written, nothing was searched."""
     assert {span.name for span in collector.spans} == {"doorstep.accept", "doorstep.attempt"}
     assert b"correlation-1" in places["the log"] and b"correlation-1" in places["spans"]
+    assert all(kind in places["what is shown of channels"] for kind in (b"email", b"slack", b"apprise"))
+    assert b"cannot be loaded: RuntimeError" in places["the commands"]
     for words in (
         b"service_trouble",
         b"a request failed",

@@ -100,7 +100,8 @@ def _within_reach(channel: dict[str, Any]) -> dict[str, Any]:
     """A target on this machine, and a rule that does not fire here: else each dead letter would be told to hundreds."""
     receiver = RECEIVERS[_chance(channel) % len(RECEIVERS)]
     targets = {"email": "ops@shop.example", "apprise": receiver.replace("http:", "json:")}
-    return channel | {"target": targets.get(channel["kind"], receiver), "rules": ["oldest_due"]}
+    where = {"target": targets.get(channel["kind"], receiver), "endpoint_ids": []}
+    return channel | where | {"rules": ["oldest_due"]}
 
 
 def _of_its_rule(body: dict[str, Any]) -> dict[str, Any]:

@@ -7,6 +7,8 @@ import threading
 from collections.abc import Iterator
 from contextlib import contextmanager
 
+EVERYWHERE = "::"
+"""Every address of this machine, of IPv4 and of IPv6."""
 OK = b"HTTP/1.1 200 OK\r\nContent-Length: 0\r\nConnection: close\r\n\r\n"
 
 
@@ -14,7 +16,9 @@ class Listener:
     """Answers each connection with the same bytes, and closes it."""
 
     def __init__(self, host: str, port: int, answer: bytes) -> None:
-        self._socket = socket.create_server((host, port))
+        everywhere = host == EVERYWHERE
+        family = socket.AF_INET6 if everywhere else socket.AF_INET
+        self._socket = socket.create_server((host, port), family=family, dualstack_ipv6=everywhere)
         self.port: int = self._socket.getsockname()[1]
         self.answer = answer
         self.seen: list[bytes] = []

@@ -8,12 +8,15 @@ was broken on purpose shows that the search finds what it looks for.
 from __future__ import annotations
 
 import base64
-from collections.abc import Mapping
+import json
+from collections.abc import Callable, Iterator, Mapping
+from urllib.parse import quote
 
 import pytest
 
+from doorstep.sealing import new_secret_key
 from tests.postgres_server import PostgresServer
-from tests.security.canary_story import Told, tell
+from tests.security.canary_story import CANARIES, Told, tell
 from tests.security.conftest import STORES
 
 _PAYLOADS = {"payloadvalue", "payloadkey", "longpayload", "editedpayload", "outboxpayload", "batchpayload"}
@@ -26,7 +29,8 @@ MAY_HOLD: Mapping[str, set[str]] = {
     "doorstep_idempotency.key": {"idempotencykey"},
     "doorstep_attempts.response_body": {"responsebody"},
     "doorstep_attempts.response_headers": {"responseheader", "responsebody"},
-    "doorstep_endpoints.document": {"urlquery"},
+    "doorstep_endpoints.document": {"urlquery", "slackurl"},
+    "doorstep_entities.data": {"entitydata"},
 }
 """Payloads are kept to be delivered, answers of receivers for operators, and the URL of an endpoint is what its owner
 made it: only the log and the spans never show its query. Everything else is sealed, hashed or not kept at all."""
@@ -57,17 +61,64 @@ def test_tables_hold_payloads_and_answers_in_their_columns_and_no_secret_anywher
 
 def test_the_search_finds_what_a_careless_program_lets_out(tmp_path_factory: pytest.TempPathFactory) -> None:
     told = tell(tmp_path_factory.mktemp("leaking"), None, "leaking", leak=True)
-    assert "payloadvalue" in leaks(told.canaries, told.places["the log"])
-    assert "payloadvalue" in leaks(told.canaries, told.places["spans"])
-    assert "payloadvalue" in leaks(told.canaries, told.columns["doorstep_attempts.detail"])
-    assert "payloadvalue" in leaks(told.canaries, told.columns["doorstep_attempts.reason"])
+    assert {"payloadvalue", "adminkey", "smtppassword", "sealingkey"} <= set(found_in(told, told.places["the log"]))
+    assert "payloadvalue" in found_in(told, told.places["spans"])
+    for column in ("detail", "reason", "code"):
+        assert {"payloadvalue", "entitydata"} <= set(found_in(told, told.columns[f"doorstep_attempts.{column}"])), (
+            column
+        )
+    assert "entitydata" in found_in(told, told.columns["doorstep_entities.error_reason"])
+
+
+WRITTEN: Mapping[str, Callable[[str], bytes]] = {
+    "as it is": str.encode,
+    "hexadecimal": lambda text: text.encode().hex().encode(),
+    "HEXADECIMAL": lambda text: text.encode().hex().upper().encode(),
+    "base64": lambda text: base64.b64encode(text.encode()),
+    "base64 behind a user": lambda text: base64.b64encode(f"u:{text}".encode()),
+    "base64 within a text": lambda text: base64.b64encode(f"{{{text}, and so on".encode()),
+    "base64 for URLs": lambda text: base64.urlsafe_b64encode(f"user:{text}:".encode()),
+    "percent": lambda text: quote(text, safe="").encode(),
+    "percent within percent": lambda text: quote(quote(text, safe=""), safe="").encode(),
+    "JSON": lambda text: json.dumps(text).encode(),
+    "JSON with slashes": lambda text: json.dumps(text).replace("/", "\\/").encode(),
+    "JSON within JSON": lambda text: json.dumps(json.dumps(text)).encode(),
+    "Python": lambda text: repr(text).encode(),
+}
+
+
+@pytest.mark.parametrize("way", WRITTEN)
+def test_the_search_finds_every_canary_in_every_usual_encoding(way: str) -> None:
+    """Among them secrets as programs make them, with signs that are escaped somewhere."""
+    planted = dict(CANARIES) | {"sealingkey": new_secret_key(), "odd": "a/b+c=\"d'é\\%40?"}
+    for name, canary in planted.items():
+        middle = len(canary) // 2
+        another = canary[:middle] + ("x" if canary[middle] != "x" else "y") + canary[middle + 1 :]
+        for text, found in ((canary, [name]), (another, [])):
+            assert leaks({name: canary}, b"before " + WRITTEN[way](text) + b" after") == found
+
+
+def found_in(told: Told, content: bytes) -> list[str]:
+    return leaks(told.canaries, content)
 
 
 def leaks(canaries: Mapping[str, str], content: bytes) -> list[str]:
     """Which canaries are in there, as they are or in one of the usual encodings."""
-    return [
-        name
-        for name, canary in canaries.items()
-        for form in (canary.encode(), canary.encode().hex().encode(), base64.b64encode(canary.encode()))
-        if form.strip(b"=") in content
-    ]
+    return [name for name, canary in canaries.items() if any(form in content for form in _forms(canary))]
+
+
+def _forms(canary: str) -> set[bytes]:
+    escaped = {canary, quote(canary, safe=""), quote(quote(canary, safe=""), safe=""), repr(canary)[1:-1]}
+    for text in (json.dumps(canary), json.dumps(canary, ensure_ascii=False)):
+        escaped |= {text[1:-1], text[1:-1].replace("/", "\\/"), json.dumps(text[1:-1])[1:-1]}
+    plain = canary.encode()
+    encoded = {plain.hex().encode(), plain.hex().upper().encode(), *_in_base64(plain)}
+    return {text.encode() for text in escaped} | encoded
+
+
+def _in_base64(data: bytes) -> Iterator[bytes]:
+    """What is sure to be there, whatever comes before and behind it: a group is three bytes, so there are three ways."""
+    for before in range(3):
+        sure = slice((before * 8 + 5) // 6, (before + len(data)) * 8 // 6)
+        for encode in (base64.b64encode, base64.urlsafe_b64encode):
+            yield encode(bytes(before) + data)[sure]

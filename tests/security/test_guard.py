@@ -14,7 +14,7 @@ import pytest
 from tests.integration.commands import doorstep
 from tests.integration.program import ADMIN_KEY, Program, serving, wait_for
 from tests.ports import free_port
-from tests.security.listening import Listener, listening
+from tests.security.listening import EVERYWHERE, Listener, listening
 
 LOOPBACK = [
     "127.0.0.1", "127.1", "127.0.1", "2130706433", "0x7f000001", "017700000001", "0177.0.0.1", "0x7f.0.0.1", "0x7F.1",
@@ -50,7 +50,7 @@ EVERYTHING_ALLOWED = {"DOORSTEP_ALLOW_ADDRESSES": "0.0.0.0/0,::/0", "DOORSTEP_AL
 @pytest.fixture(scope="module")
 def unseen() -> Iterator[Listener]:
     """Listens on every address of this machine, and must see nobody."""
-    with listening("0.0.0.0") as listener:
+    with listening(EVERYWHERE) as listener:
         yield listener
         assert listener.seen == []
 
@@ -160,18 +160,19 @@ def test_doctor_does_not_connect_there(once_allowed: tuple[Path, dict[str, str]]
 
 
 def test_the_control_the_listener_sees_what_is_allowed(tmp_path: Path) -> None:
-    """By the same paths: event, test, doctor."""
+    """By the same paths: event, test, doctor; at both kinds of addresses."""
     environment = EVERYTHING_ALLOWED | {"DOORSTEP_PORT": str(free_port()), "DOORSTEP_ADMIN_KEY": ADMIN_KEY}
-    with listening() as listener:
+    with listening(EVERYWHERE) as listener:
         with serving(tmp_path, environment=environment) as program:
-            endpoint = {"name": "a", "url": f"http://0x7f.1:{listener.port}/", "event_types": ["a"]}
-            endpoint_id = post(program, "/v1/endpoints", endpoint)["endpoint_id"]
+            for host in ("0x7f.1", "[::1]"):
+                endpoint = {"name": host, "url": f"http://{host}:{listener.port}/", "event_types": ["a"]}
+                endpoint_id = post(program, "/v1/endpoints", endpoint)["endpoint_id"]
             post(program, "/v1/events", {"event_type": "a", "payload": 1})
-            wait_for(lambda: len(listener.seen) == 1)
-            post(program, f"/v1/endpoints/{endpoint_id}/test", None)
             wait_for(lambda: len(listener.seen) == 2)
+            post(program, f"/v1/endpoints/{endpoint_id}/test", None)
+            wait_for(lambda: len(listener.seen) == 3)
         doctor(tmp_path, environment)
-        wait_for(lambda: len(listener.seen) == 3)
+        wait_for(lambda: len(listener.seen) == 5)
 
 
 # -- being led there -------------------------------------------------------------------------------------------

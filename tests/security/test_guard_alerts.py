@@ -10,14 +10,14 @@ from collections.abc import Iterator
 import pytest
 
 from tests.integration.program import Program, serving, wait_for
-from tests.security.listening import Listener, listening
+from tests.security.listening import EVERYWHERE, Listener, listening
 from tests.security.test_guard import EVERYTHING_ALLOWED, LOOPBACK, NEVER, NOTHING_ALLOWED, PRIVATE
 
 
 @pytest.fixture(scope="module")
 def unseen() -> Iterator[Listener]:
     """Must see nobody."""
-    with listening("0.0.0.0") as listener:
+    with listening(EVERYWHERE) as listener:
         yield listener
         assert listener.seen == []
 
@@ -86,17 +86,19 @@ def test_a_redirect_of_an_allowed_receiver_leads_nowhere_else(
 
 
 def test_the_control_where_it_is_allowed_every_channel_arrives(tmp_path_factory: pytest.TempPathFactory) -> None:
-    with listening() as seen, listening(answer=b"220 hello\r\n") as mail:
+    with listening(EVERYWHERE) as seen, listening(answer=b"220 hello\r\n") as mail:
         settings = EVERYTHING_ALLOWED | {"DOORSTEP_SMTP_URL": f"smtp://127.0.0.1:{mail.port}"}
         with serving(tmp_path_factory.mktemp("open"), environment=settings) as program:
             for kind, target in (
                 ("webhook", f"http://127.0.0.1:{seen.port}/hook"),
                 ("slack", f"http://127.0.0.1:{seen.port}/slack"),
+                ("webhook", f"http://[::1]:{seen.port}/sixth"),
                 ("apprise", f"json://127.0.0.1:{seen.port}/apprise"),
+                ("apprise", f"json://[::1]:{seen.port}/sixth-apprise"),
                 ("email", "ops@shop.example"),
             ):
                 channel_id = _channel(program, kind, target)
                 assert program.post(f"/v1/channels/{channel_id}/test", None).status == 202
-            wanted = (b"POST /hook", b"POST /slack", b"POST /apprise")
+            wanted = (b"POST /hook", b"POST /slack", b"POST /apprise", b"POST /sixth ", b"POST /sixth-apprise")
             wait_for(lambda: all(any(one.startswith(begin) for one in seen.seen) for begin in wanted))
             wait_for(lambda: mail.seen)

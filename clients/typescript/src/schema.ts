@@ -438,6 +438,26 @@ export interface paths {
         patch?: never;
         trace?: never;
     };
+    "/v1/channels/{channel_id}/resume": {
+        parameters: {
+            query?: never;
+            header?: never;
+            path?: never;
+            cookie?: never;
+        };
+        get?: never;
+        put?: never;
+        /**
+         * Resume Channel
+         * @description Send there again after it was disabled: what waits too, unless it is older than a day.
+         */
+        post: operations["resume_channel"];
+        delete?: never;
+        options?: never;
+        head?: never;
+        patch?: never;
+        trace?: never;
+    };
     "/v1/channels/{channel_id}/test": {
         parameters: {
             query?: never;
@@ -449,7 +469,7 @@ export interface paths {
         put?: never;
         /**
          * Test Channel
-         * @description Send a message that says that it is a test.
+         * @description Send a message that says that it is a test: once in 5 seconds, and 20 times an hour.
          */
         post: operations["test_channel"];
         delete?: never;
@@ -1370,6 +1390,26 @@ export interface paths {
         patch?: never;
         trace?: never;
     };
+    "/v1/sign-in-links": {
+        parameters: {
+            query?: never;
+            header?: never;
+            path?: never;
+            cookie?: never;
+        };
+        get?: never;
+        put?: never;
+        /**
+         * Create Sign In Link
+         * @description Create a link that signs a browser in to the console as your key, once, within 30 minutes. Only the process that made it knows it.
+         */
+        post: operations["create_sign_in_link"];
+        delete?: never;
+        options?: never;
+        head?: never;
+        patch?: never;
+        trace?: never;
+    };
     "/v1/silences": {
         parameters: {
             query?: never;
@@ -1498,6 +1538,26 @@ export interface paths {
         patch?: never;
         trace?: never;
     };
+    "/v1/workers": {
+        parameters: {
+            query?: never;
+            header?: never;
+            path?: never;
+            cookie?: never;
+        };
+        /**
+         * List Workers
+         * @description The processes that deliver, for all organizations: those that live, and those that were lost within a day.
+         */
+        get: operations["list_workers"];
+        put?: never;
+        post?: never;
+        delete?: never;
+        options?: never;
+        head?: never;
+        patch?: never;
+        trace?: never;
+    };
 }
 export type webhooks = Record<string, never>;
 export interface components {
@@ -1535,6 +1595,8 @@ export interface components {
             delivery_id: string | null;
             /** Ended At */
             ended_at: string | null;
+            /** Ended Because */
+            ended_because: ("recovered" | "elapsed" | "endpoint_deleted" | "endpoint_paused" | "rule_changed") | null;
             /** Endpoint Id */
             endpoint_id: string | null;
             /** Endpoint Name */
@@ -2052,10 +2114,16 @@ export interface components {
              * @enum {string}
              */
             kind: "webhook" | "slack" | "email" | "apprise";
+            /** Last Delivered At */
+            last_delivered_at: string | null;
             /** Last Error */
             last_error: string | null;
             /** Last Failed At */
             last_failed_at: string | null;
+            /** Last Test */
+            last_test: ("waiting" | "delivered" | "failed") | null;
+            /** Last Test At */
+            last_test_at: string | null;
             /** Name */
             name: string;
             /** Recoveries */
@@ -2067,6 +2135,8 @@ export interface components {
              * @enum {string}
              */
             state: "active" | "disabled";
+            /** State Reason */
+            state_reason: string;
             /** Target */
             target: string;
         };
@@ -3066,10 +3136,16 @@ export interface components {
              * @enum {string}
              */
             kind: "webhook" | "slack" | "email" | "apprise";
+            /** Last Delivered At */
+            last_delivered_at: string | null;
             /** Last Error */
             last_error: string | null;
             /** Last Failed At */
             last_failed_at: string | null;
+            /** Last Test */
+            last_test: ("waiting" | "delivered" | "failed") | null;
+            /** Last Test At */
+            last_test_at: string | null;
             /** Name */
             name: string;
             /** Recoveries */
@@ -3083,6 +3159,8 @@ export interface components {
              * @enum {string}
              */
             state: "active" | "disabled";
+            /** State Reason */
+            state_reason: string;
             /** Target */
             target: string;
         };
@@ -3553,6 +3631,19 @@ export interface components {
             time_to_delivery: components["schemas"]["TimeSeries"];
         };
         /**
+         * SignInLinkOut
+         * @description A path of this very server, for one use.
+         */
+        SignInLinkOut: {
+            /**
+             * Expires At
+             * Format: date-time
+             */
+            expires_at: string;
+            /** Path */
+            path: string;
+        };
+        /**
          * SilenceIn
          * @description A time in which alerts are listed and told to nobody. It ends later than now and than `from_at`, and within 366
          *     days.
@@ -3624,6 +3715,8 @@ export interface components {
             met: boolean;
             /** Name */
             name: string;
+            /** Oldest Seconds */
+            oldest_seconds: number | null;
             /** P95 Seconds */
             p95_seconds: number | null;
             /** Success Rate */
@@ -3634,9 +3727,15 @@ export interface components {
         };
         /**
          * SloShape
-         * @description What share of the deliveries is to arrive, and how soon 95 % of those are to have done so.
+         * @description What share of the deliveries is to arrive, how soon 95 % of those are to have done so, and how long the oldest of what
+         *     still waits may have waited.
          */
         SloShape: {
+            /**
+             * Oldest Seconds
+             * @default 3600
+             */
+            oldest_seconds?: number;
             /**
              * P95 Seconds
              * @default 60
@@ -3712,7 +3811,7 @@ export interface components {
         };
         /**
          * TestSentOut
-         * @description Look at the channel in a moment: `last_error` and `failures` say whether it arrived.
+         * @description Look at the channel in a moment: `last_test` says whether it arrived, and `last_error` why not.
          */
         TestSentOut: {
             /**
@@ -3751,6 +3850,49 @@ export interface components {
             p95: number | null;
             /** P99 */
             p99: number | null;
+        };
+        /**
+         * WorkerOut
+         * @description A process that delivers, as it last said of itself; it does so every 10 seconds.
+         */
+        WorkerOut: {
+            /** Handlers */
+            handlers: string[];
+            /** Host */
+            host: string;
+            /** Name */
+            name: string;
+            /** Pid */
+            pid: number;
+            /** Places */
+            places: number;
+            /** Places In Use */
+            places_in_use: number;
+            /**
+             * Seen At
+             * Format: date-time
+             */
+            seen_at: string;
+            /**
+             * Started At
+             * Format: date-time
+             */
+            started_at: string;
+            /**
+             * State
+             * @enum {string}
+             */
+            state: "alive" | "lost";
+            /** Tasks */
+            tasks: string[];
+            /** Version */
+            version: string;
+        };
+        /** WorkersOut */
+        WorkersOut: {
+            pagination: components["schemas"]["CountedPagination"];
+            /** Workers */
+            workers: components["schemas"]["WorkerOut"][];
         };
     };
     responses: never;
@@ -4298,6 +4440,28 @@ export interface operations {
                     [name: string]: unknown;
                 };
                 content?: never;
+            };
+        };
+    };
+    resume_channel: {
+        parameters: {
+            query?: never;
+            header?: never;
+            path: {
+                channel_id: string;
+            };
+            cookie?: never;
+        };
+        requestBody?: never;
+        responses: {
+            /** @description Successful Response */
+            200: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["ChannelOut"];
+                };
             };
         };
     };
@@ -5664,6 +5828,26 @@ export interface operations {
             };
         };
     };
+    create_sign_in_link: {
+        parameters: {
+            query?: never;
+            header?: never;
+            path?: never;
+            cookie?: never;
+        };
+        requestBody?: never;
+        responses: {
+            /** @description Successful Response */
+            201: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["SignInLinkOut"];
+                };
+            };
+        };
+    };
     list_silences: {
         parameters: {
             query?: never;
@@ -5838,6 +6022,26 @@ export interface operations {
                 };
                 content: {
                     "application/json": components["schemas"]["HealthsOut"];
+                };
+            };
+        };
+    };
+    list_workers: {
+        parameters: {
+            query?: never;
+            header?: never;
+            path?: never;
+            cookie?: never;
+        };
+        requestBody?: never;
+        responses: {
+            /** @description Successful Response */
+            200: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["WorkersOut"];
                 };
             };
         };

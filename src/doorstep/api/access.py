@@ -1,4 +1,4 @@
-"""Who may do what: the roles' permissions, and every route with the permission that it needs.
+"""Who may do what: every route with the permission that it needs.
 
 `ROUTES` is the only place where that is said. Routes are enforced from it (routing.py), the OpenAPI document and
 docs/api.md show it, and the tests go through it role by role. A route that is not in it cannot be added.
@@ -6,35 +6,14 @@ docs/api.md show it, and the tests go through it role by role. A route that is n
 
 from __future__ import annotations
 
-from enum import StrEnum
 from typing import NamedTuple
 
 from doorstep.api.problems import Problem, Refusal
 from doorstep.bootstrap import DEFAULT_ORG
-from doorstep.model.org import ApiKey, Role
-
-
-class Permission(StrEnum):
-    SEND = "send"
-    """Send events."""
-    STATUS = "status"
-    """Read the status of events."""
-    LOOK = "look"
-    """Read everything else: payloads, the inbox, attempts, endpoints, lists, the audit log."""
-    ACT = "act"
-    """Change deliveries, events and endpoints; take events out of the inbox."""
-    ADMINISTER = "administer"
-    """Make and revoke keys; in the default organization also make organizations."""
-
+from doorstep.model.org import ApiKey
+from doorstep.model.permission import Permission, refusal_of
 
 _P = Permission
-
-ALLOWED: dict[Role, frozenset[Permission]] = {
-    Role.ADMIN: frozenset(Permission),
-    Role.OPERATOR: frozenset(Permission) - {_P.ADMINISTER},
-    Role.VIEWER: frozenset({_P.STATUS, _P.LOOK}),
-    Role.PUBLISHER: frozenset({_P.SEND, _P.STATUS}),
-}
 
 
 class Access(NamedTuple):
@@ -117,8 +96,10 @@ ROUTES: dict[str, Access] = {
     "POST /v1/channels": Access(_P.ACT, conflict=True),
     "GET /v1/channels": Access(_P.LOOK),
     "GET /v1/channels/{channel_id}": Access(_P.LOOK),
-    "POST /v1/channels/{channel_id}/test": Access(_P.ACT),
+    "POST /v1/channels/{channel_id}/test": Access(_P.ACT, conflict=True),
+    "POST /v1/channels/{channel_id}/resume": Access(_P.ACT, conflict=True),
     "DELETE /v1/channels/{channel_id}": Access(_P.ACT, conflict=True),
+    "GET /v1/workers": Access(_P.LOOK, default_org=True),
     "GET /v1/audit": Access(_P.LOOK),
     "GET /v1/stats": Access(_P.LOOK, not_found=True),
     "GET /v1/stats/endpoints": Access(_P.LOOK),
@@ -128,6 +109,7 @@ ROUTES: dict[str, Access] = {
     "POST /v1/keys": Access(_P.ADMINISTER, conflict=True),
     "GET /v1/keys": Access(_P.ADMINISTER),
     "DELETE /v1/keys/{key_id}": Access(_P.ADMINISTER, conflict=True),
+    "POST /v1/sign-in-links": Access(_P.LOOK, conflict=True),
     "POST /v1/orgs": Access(_P.ADMINISTER, default_org=True),
     "GET /v1/orgs": Access(_P.ADMINISTER, default_org=True),
 }
@@ -136,12 +118,7 @@ ROUTES: dict[str, Access] = {
 
 def check(key: ApiKey, access: Access) -> None:
     """Refuse a key that may not use the route."""
-    if access.permission not in ALLOWED[key.role]:
-        roles = " or ".join(roles_with(access.permission))
-        raise Refusal(Problem.FORBIDDEN, f"the role {key.role} may not do that; use a key with the role {roles}")
+    if refusal := refusal_of(key.role, access.permission):
+        raise Refusal(Problem.FORBIDDEN, refusal)
     if access.default_org and key.org_id != DEFAULT_ORG:
         raise Refusal(Problem.FORBIDDEN, "only keys of the default organization may do that")
-
-
-def roles_with(permission: Permission) -> list[str]:
-    return [role.value for role, allowed in ALLOWED.items() if permission in allowed]

@@ -9,11 +9,11 @@ from doorstep.api.limits import CooldownSeconds, DeliveriesMin, Threshold, Windo
 from doorstep.api.schemas import Asked, CountedPagination, Id, Moment, Pagination, Reason, Shape, Timestamp, iso
 from doorstep.clock import to_iso
 from doorstep.errors import InvalidInput
-from doorstep.model.alert import Alert, AlertFilter, AlertRule, Rule, Silence
+from doorstep.model.alert import Alert, AlertFilter, AlertRule, Rule, RuleName, Silence
 from doorstep.policy.alert_words import link_to, title_of
 
-RuleName = Literal["dead_letter", "failure_rate", "dead_letters", "circuit_opened", "endpoint_disabled", "oldest_due"]
 AlertState = Literal["open", "recovered"]
+EndedBecause = Literal["recovered", "elapsed", "endpoint_deleted", "endpoint_paused", "rule_changed"]
 
 
 class AlertsAsked(Asked):
@@ -41,7 +41,7 @@ class AlertOut(Shape):
     error_code: str
     error_reason: str
     value: float | None
-    """What was measured when it was last written."""
+    """What was measured when it was last seen."""
     threshold: float | None
     count: int
     """How often it happened, or came back, while it was open."""
@@ -50,7 +50,11 @@ class AlertOut(Shape):
     event_type: str
     opened_at: Timestamp
     last_seen_at: Timestamp
+    """When it was last seen to be so; of what is measured and goes on, to within a minute."""
     ended_at: Timestamp | None
+    ended_because: EndedBecause | None
+    """`recovered`: it works again; `elapsed`: it just happened, and its cooldown is over; `rule_changed`: its rule was
+    turned off or reset."""
     told_at: Timestamp | None
     """When channels were last told that it is on; null while a silence or the cooldown keeps it back."""
     acknowledged_at: Timestamp | None
@@ -185,6 +189,7 @@ def _alert_fields(alert: Alert) -> dict[str, Any]:
         "opened_at": to_iso(alert.opened_at),
         "last_seen_at": to_iso(alert.seen_at),
         "ended_at": iso(alert.ended_at),
+        "ended_because": None if alert.ended_because is None else alert.ended_because.value,
         "told_at": iso(alert.told_at),
         "acknowledged_at": iso(alert.acknowledged_at),
         "acknowledged_by": alert.acknowledged_by or None,

@@ -32,9 +32,13 @@ from doorstep.api.polling import EventsQuery, InboxQuery, Polling
 from doorstep.api.retry_queue import retry_queue_routes
 from doorstep.api.routing import add_plain
 from doorstep.api.scraping import metrics_routes
+from doorstep.api.sign_in_links import sign_in_link_routes
 from doorstep.api.stats import stats_routes
 from doorstep.api.throttle import Throttle
+from doorstep.api.workers import worker_routes
 from doorstep.app import Doorstep
+from doorstep.console.links import SignInLinks
+from doorstep.console.mounting import add_console
 from doorstep.model.ids import uuid7
 
 _GROUPS = (
@@ -52,6 +56,7 @@ _GROUPS = (
     alert_rule_routes,
     silence_routes,
     channel_routes,
+    worker_routes,
     audit_routes,
     key_routes,
     health_routes,
@@ -59,8 +64,8 @@ _GROUPS = (
 )
 
 
-def create_application(doorstep: Doorstep) -> FastAPI:
-    """The ASGI application for an opened Doorstep."""
+def create_application(doorstep: Doorstep, links: SignInLinks | None = None) -> FastAPI:
+    """The ASGI application for an opened Doorstep; `links` are those that sign people in to the console."""
     application = FastAPI(
         title="Doorstep",
         version=__version__,
@@ -74,16 +79,21 @@ def create_application(doorstep: Doorstep) -> FastAPI:
     _add_plain(application, doorstep)
     for routes in _GROUPS:
         application.include_router(routes(doorstep))
+    settings, clock = doorstep.settings, doorstep.clock
+    links = links or SignInLinks(clock)
+    application.include_router(sign_in_link_routes(doorstep, links))
     add_docs(application)
     for error in problems.HANDLED:
         application.add_exception_handler(error, problems.handle)
     application.add_middleware(Methods)
-    settings, clock = doorstep.settings, doorstep.clock
+    failures = Throttle(settings.failed_keys_per_second, clock, TOO_MANY_FAILURES)
+    if settings.console:
+        add_console(application, doorstep, links, failures)
     application.add_middleware(
         Authentication,
         authenticate=doorstep.authenticate,
         requests=Throttle(settings.requests_per_second, clock, OVER_RATE),
-        failures=Throttle(settings.failed_keys_per_second, clock, TOO_MANY_FAILURES),
+        failures=failures,
     )
     application.add_middleware(Frame, new_id=lambda: _new_id(doorstep))
     application.openapi = partial(document, application)  # type: ignore[method-assign]

@@ -8,7 +8,7 @@ from uuid import UUID
 from fastapi import APIRouter, Query
 
 from doorstep.api.auth import Caller
-from doorstep.api.deliveries import act_on, after_act
+from doorstep.api.deliveries import after_act
 from doorstep.api.delivery_items import DeadLettersOut, GroupOut, GroupsOut, LettersAsked, dead_letter_item
 from doorstep.api.event_schemas import DeliveryOut, ReasonIn
 from doorstep.api.raw_bodies import LETTER_RETRY_OPERATION, LetterRetryBody, given
@@ -57,6 +57,6 @@ def dead_letter_routes(doorstep: Doorstep) -> APIRouter:
     @router.delete("/{delivery_id}", status_code=204)
     async def delete_dead_letter(delivery_id: UUID, caller: Caller) -> None:
         """Take it off every list. Its attempt log stays."""
-        await act_on(doorstep, ActKind.DELETE, delivery_id, caller)
+        await doorstep.act_on(ActKind.DELETE, caller.org_id, delivery_id, caller.prefix)
 
     return router

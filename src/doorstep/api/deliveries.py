@@ -15,7 +15,6 @@ from doorstep.api.examples import FIELDS
 from doorstep.api.routing import StrictRoute
 from doorstep.api.schemas import CountedPagination
 from doorstep.app import Doorstep
-from doorstep.errors import Conflict, NotFound
 from doorstep.model.act import ActKind
 from doorstep.model.delivery import Delivery
 from doorstep.model.org import ApiKey
@@ -61,32 +60,9 @@ async def shown(doorstep: Doorstep, delivery: Delivery) -> DeliveryOut:
     return DeliveryOut.of(delivery, await doorstep.why_held(delivery))
 
 
-async def act_on(
-    doorstep: Doorstep, kind: ActKind, delivery_id: UUID, caller: ApiKey, reason: str = "", payload: bytes | None = None
-) -> None:
-    """Do it to one delivery, or say why not: 404 where there is none, 409 with the state that it is in."""
-    result = await doorstep.act(kind, caller.org_id, [delivery_id], caller.prefix, reason, payload)
-    if result.done:
-        return
-    state = result.refused[delivery_id]
-    if state is None:
-        raise NotFound(f"no delivery {delivery_id}")
-    how = "" if payload is None else " with another payload"
-    raise Conflict(f"delivery {delivery_id} is {state} and cannot be {_DONE[kind]}{how}")
-
-
-_DONE = {
-    ActKind.RETRY: "retried",
-    ActKind.SKIP: "skipped",
-    ActKind.RESOLVE: "resolved",
-    ActKind.DELETE: "deleted",
-    ActKind.CANCEL: "cancelled",
-}
-
-
 async def after_act(
     doorstep: Doorstep, kind: ActKind, delivery_id: UUID, caller: ApiKey, reason: str = "", payload: bytes | None = None
 ) -> DeliveryOut:
     """Do it, and show how the delivery stands then."""
-    await act_on(doorstep, kind, delivery_id, caller, reason, payload)
+    await doorstep.act_on(kind, caller.org_id, delivery_id, caller.prefix, reason, payload)
     return await shown(doorstep, await doorstep.delivery(caller.org_id, delivery_id))

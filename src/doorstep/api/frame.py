@@ -19,7 +19,8 @@ from doorstep.telemetry.tracing.context import incoming
 HEADER = "x-correlation-id"
 _ACCEPTABLE = re.compile(r"[!-~]{1,128}")
 _ALWAYS = ((b"cache-control", b"no-store"), (b"x-content-type-options", b"nosniff"))
-"""Answers hold keys, secrets and other people's payloads: nobody keeps them, nobody takes them for a page."""
+"""Answers hold keys, secrets and other people's payloads: nobody keeps them, nobody takes them for a page. Unless the
+answer says otherwise, as style and scripts do."""
 _log = logging.getLogger("doorstep.api")
 
 
@@ -82,7 +83,9 @@ class _Answer:
             self.started = True
             self.status = message["status"]
             own = (HEADER.encode(), self._correlation_id.encode())
-            message["headers"] = [*message.get("headers", ()), own, *_ALWAYS]
+            given = list(message.get("headers", ()))
+            said = {name for name, _ in given}
+            message["headers"] = [*given, own, *(one for one in _ALWAYS if one[0] not in said)]
         await self._send(message)
 
 

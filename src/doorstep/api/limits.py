@@ -65,7 +65,7 @@ OverlapSeconds = Annotated[float, _between(0, 2_592_000)]
 Threshold = Annotated[float, _between(0, 1_000_000_000)]
 WindowSeconds = Annotated[float, _between(60, 86_400)]
 DeliveriesMin = Annotated[int, _between(1, 1_000_000)]
-CooldownSeconds = Annotated[float, _between(0, 2_592_000)]
+CooldownSeconds = Annotated[float, _between(60, 2_592_000)]
 
 # -- bulk operations ---------------------------------------------------------------------------------------------
 

@@ -8,11 +8,12 @@ from typing import Any
 from fastapi import FastAPI
 from fastapi.openapi.utils import get_openapi
 
-from doorstep.api.access import ROUTES, Access, roles_with
+from doorstep.api.access import ROUTES, Access
 from doorstep.api.examples import add_examples
 from doorstep.api.plain_operations import REFERENCE, describe_plain
 from doorstep.api.problems import MEDIA_TYPE, Problem
 from doorstep.model.org import Role
+from doorstep.model.permission import roles_with
 
 ABOUT = """Reliable delivery: events are accepted once, delivered to every matching endpoint, retried with growing
 pauses, and kept as dead letters where that fails.

@@ -14,6 +14,7 @@ from pydantic_core import PydanticCustomError
 from doorstep.api.wording import TIME
 from doorstep.clock import Instant, from_datetime, to_iso
 from doorstep.errors import InvalidInput
+from doorstep.model.act import REASON_CHARACTERS_MAX
 from doorstep.model.listing import Count, Page
 from doorstep.stores import cursor as cursor_text
 
@@ -56,7 +57,7 @@ Timestamp = Annotated[str, Field(json_schema_extra={"format": "date-time"})]
 Moment = Annotated[Instant, BeforeValidator(_instant), WithJsonSchema({"type": "string", "format": "date-time"})]
 """In requests: a time with a zone."""
 Id = Annotated[UUID, Strict(False)]
-Reason = Annotated[str, Field(max_length=500)]
+Reason = Annotated[str, Field(max_length=REASON_CHARACTERS_MAX)]
 """Why someone does something, in their own words; kept in the audit log."""
 
 

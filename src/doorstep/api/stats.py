@@ -11,9 +11,10 @@ from doorstep.api.auth import Caller
 from doorstep.api.routing import StrictRoute
 from doorstep.api.schemas import Asked, Pagination
 from doorstep.api.slo_schemas import SloOut, SloShape, SlosOut
-from doorstep.api.stats_schemas import HealthAsked, HealthOut, HealthsOut, RangeName, ReportOut, StatsAsked, StatsOut
+from doorstep.api.stats_schemas import HealthAsked, HealthOut, HealthsOut, ReportOut, StatsAsked, StatsOut
 from doorstep.app import Doorstep
 from doorstep.model.org import ApiKey
+from doorstep.model.rollup import RangeName
 from doorstep.policy.reporting import WINDOWS
 
 _RANGE_OF_ENDPOINT: RangeName = "24h"

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import Literal
 from uuid import UUID
 
 from pydantic import BaseModel
@@ -12,12 +11,11 @@ from doorstep.api.circuit_schemas import CircuitStateName
 from doorstep.api.endpoint_schemas import StateName
 from doorstep.api.schemas import Asked, Pagination, Shape, Timestamp, iso
 from doorstep.clock import SECOND, to_iso
-from doorstep.model.rollup import TTD_SECONDS, Figures
+from doorstep.model.rollup import TTD_SECONDS, Figures, RangeName
 from doorstep.path.reading import Stats
 from doorstep.path.reporting import Health, Report
 from doorstep.policy.reporting import column, failed_rate, levels, success_rate, time_to_delivery, times_to_delivery
 
-RangeName = Literal["1h", "6h", "24h", "7d", "30d"]
 Share = float
 """From 0 to 1."""
 
@@ -156,7 +154,7 @@ class TimeSum(Shape):
     @classmethod
     def of(cls, figures: Figures) -> TimeSum:
         count = sum(figures.ttd)
-        mean = figures.ttd_us / count / SECOND if count else None
+        mean = figures.ttd_ms / count / 1_000 if count else None
         return cls(**{f"p{rank}": time_to_delivery(figures, rank / 100) for rank in (50, 95, 99)}, mean=mean)
 
 
@@ -286,7 +284,8 @@ class HealthOut(Shape):
     queue_depth: int
     dead_letters: int
     waiting_since: Timestamp | None
-    """When the oldest of what still waits was accepted; exact where no more than 1,000 wait."""
+    """Since when the oldest of what waits has done so: since its acceptance, or its `deliver_at`. Exact where no more than
+    500 wait."""
 
     @classmethod
     def of(cls, health: Health) -> HealthOut:

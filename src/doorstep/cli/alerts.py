@@ -1,4 +1,4 @@
-"""`doorstep alerts`, `alert-rules`, `silences` and `channels`: who is told of what, and what was the matter."""
+"""`doorstep alerts`, `alert-rules` and `silences`: what was the matter, and when that is told."""
 
 from __future__ import annotations
 
@@ -8,20 +8,17 @@ from typing import Annotated, Literal
 import typer
 
 from doorstep.cli import columns
-from doorstep.cli.asking import confirm
 from doorstep.cli.naming import endpoint_id_of
-from doorstep.cli.options import Future, OfEndpoint, Reason, Yes
+from doorstep.cli.options import Future, OfEndpoint, Reason
 from doorstep.cli.pages import Paging, Rows, gather
 from doorstep.cli.remote import Session, remote
+from doorstep.model.alert import RuleName
 
 alerts = typer.Typer(no_args_is_help=True, help="See what is or was the matter, and say that you see to it.")
 rules = typer.Typer(no_args_is_help=True, help="See and change when alerts fire.")
 silences = typer.Typer(no_args_is_help=True, help="Have nobody told of alerts for a while.")
-channels = typer.Typer(no_args_is_help=True, help="Make, test and delete the channels that people are told by.")
 
-RuleName = Literal["dead_letter", "failure_rate", "dead_letters", "circuit_opened", "endpoint_disabled", "oldest_due"]
 OfRule = Annotated[RuleName | None, typer.Option("--rule", help="Only this rule.")]
-ChannelId = Annotated[str, typer.Argument(help="The channel's id; `channels list` shows it.")]
 
 
 # -- alerts ------------------------------------------------------------------------------------------------
@@ -129,16 +126,20 @@ def list_silences(session: Session) -> None:
 def create_silence(
     session: Session,
     until: Annotated[datetime, typer.Option("--until", metavar="TIME", parser=Future, help="When it ends.")],
+    begin: Annotated[
+        datetime | None, typer.Option("--from", metavar="TIME", parser=Future, help="When it begins; else now.")
+    ] = None,
     endpoint: OfEndpoint = None,
     rule: OfRule = None,
     reason: Reason = None,
 ) -> None:
-    """Have nobody told of alerts until a time.
+    """Have nobody told of alerts until a time; from now on, or from a later time.
 
     Example: `doorstep silences create --until 2h --endpoint shop --reason "planned work"`
     """
     named = endpoint_id_of(session.client, endpoint)
-    session.output.answer(session.client.silences.create(until, endpoint_id=named, rule=rule, reason=reason))
+    made = session.client.silences.create(until, from_at=begin, endpoint_id=named, rule=rule, reason=reason)
+    session.output.answer(made)
 
 
 @remote(silences)
@@ -146,49 +147,3 @@ def end(session: Session, silence_id: Annotated[str, typer.Argument(help="The si
     """End one now."""
     session.client.silences.end(silence_id)
     session.output.line({"silence_id": silence_id, "ended": True}, f"{silence_id}  ended")
-
-
-# -- channels ----------------------------------------------------------------------------------------------
-
-
-@remote(channels, "list")
-def list_channels(session: Session) -> None:
-    """List the channels and how they fare."""
-    page = session.client.channels.page()
-    rows = Rows(list(page.items), page.pagination)
-    rows.show(session.output, "channels", columns.CHANNELS, "There are none: nobody is told of alerts.")
-
-
-@remote(channels, "create")
-def create_channel(
-    session: Session,
-    name: Annotated[str, typer.Argument(help="Its name.")],
-    kind: Annotated[Literal["webhook", "slack", "email", "apprise"], typer.Option("--kind", help="What it is.")],
-    target: Annotated[
-        str, typer.Option("--to", metavar="TARGET", help="A URL; for e-mail, addresses with commas between them.")
-    ],
-    rule: Annotated[list[str] | None, typer.Option("--rule", help="Only alerts of this rule; repeatable.")] = None,
-    no_recoveries: Annotated[bool, typer.Option("--no-recoveries", help="Not when something is over.")] = False,
-) -> None:
-    """Make a channel; for a webhook its signing secret is shown this once.
-
-    Example: `doorstep channels create operators --kind email --to ops@shop.example`
-    """
-    recoveries = False if no_recoveries else None
-    made = session.client.channels.create(name, kind, target, rules=rule, recoveries=recoveries)
-    session.output.answer(made)
-
-
-@remote(channels)
-def test(session: Session, channel_id: ChannelId) -> None:
-    """Send a message that says that it is a test; `channels list` shows what came of it."""
-    sent = session.client.channels.test(channel_id)
-    session.output.line(sent, f"{channel_id}  a test message is on its way")
-
-
-@remote(channels)
-def delete(session: Session, channel_id: ChannelId, yes: Yes = False) -> None:
-    """Send nothing there any more."""
-    confirm(session.output, f"Delete channel {channel_id}?", yes)
-    session.client.channels.delete(channel_id)
-    session.output.line({"channel_id": channel_id, "deleted": True}, f"{channel_id}  deleted")

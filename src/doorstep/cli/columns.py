@@ -67,6 +67,7 @@ SLO = (
     Column("met", "met"),
     Column("success", lambda one: f"{percent(one.success_rate)} of {percent(one.target.success)}"),
     Column("p95", lambda one: f"{span(one.p95_seconds)} of {span(one.target.p95_seconds)}"),
+    Column("oldest", lambda one: f"{span(one.oldest_seconds)} of {span(one.target.oldest_seconds)}"),
     Column("budget left", lambda one: percent(one.budget_left)),
     Column("burn 1h", lambda one: rounded(one.burn["one_hour"])),
     Column("6h", lambda one: rounded(one.burn["six_hours"])),
@@ -189,8 +190,19 @@ CHANNELS = (
     Column("kind", "kind"),
     Column("to", "target"),
     Column("state", "state"),
+    Column("last delivered", "last_delivered_at"),
     Column("failures", "failures"),
     Column("last error", "last_error", spare=True),
+)
+WORKERS = (
+    Column("worker", "name", whole=True),
+    Column("state", "state"),
+    Column("places", lambda one: f"{one.places_in_use} / {one.places}"),
+    Column("tasks", "tasks"),
+    Column("version", "version", spare=True),
+    Column("since", "started_at", whole=True, spare=True),
+    Column("seen", "seen_at", whole=True),
+    Column("handlers", "handlers", spare=True),
 )
 KEYS = (
     Column("key", "key_id", whole=True),

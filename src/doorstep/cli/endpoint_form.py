@@ -37,11 +37,11 @@ def translation(text: str) -> tuple[str, str]:
 
 
 def target(text: str) -> dict[str, float]:
-    """`99.9%,30s`: what is to arrive, and how soon 95 % of it."""
-    success, comma, p95 = text.partition(",")
-    if not comma:
-        raise ValueError(f"a target is a share and a span, such as 99.9%,30s, got {text!r}")
-    return {"success": share(success), "p95_seconds": span_seconds(p95)}
+    """`99.9%,30s,1h`: what is to arrive, how soon 95 % of it, and how old what waits may be at most."""
+    success, *spans = text.split(",")
+    if len(spans) not in (1, 2):
+        raise ValueError(f"a target is a share and one or two spans, such as 99.9%,30s,1h, got {text!r}")
+    return {"success": share(success), **dict(zip(("p95_seconds", "oldest_seconds"), map(span_seconds, spans)))}
 
 
 class Resettable(StrEnum):
@@ -123,9 +123,9 @@ Slo = Annotated[
     Any,
     typer.Option(
         "--slo",
-        metavar="SHARE,SPAN",
+        metavar="SHARE,SPAN[,SPAN]",
         parser=parsed_by(target),
-        help="Its target: what is to arrive, and how soon 95 % of it: 99.9%,30s",
+        help="Its target: what is to arrive, how soon 95 % of it, how old what waits may be: 99.9%,30s,1h",
     ),
 ]
 Envelope = Annotated[

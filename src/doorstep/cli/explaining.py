@@ -71,7 +71,9 @@ def remarks(policy: RetryPolicy, used: RetryPolicy, tries: tuple[Try, ...]) -> l
     if len(used.delays) < len(policy.delays):
         told.append(f"Its {len(policy.delays)} retries are cut to {len(used.delays)} by DOORSTEP_MAX_RETRY_ATTEMPTS.")
     if policy.deadline_seconds is not None:
-        told.append(f"No retry begins later than {shown_span(policy.deadline_seconds)} after the acceptance.")
+        told.append(
+            f"No retry begins later than {shown_span(policy.deadline_seconds)} after the acceptance, or `deliver_at`."
+        )
     told.append("A receiver's Retry-After takes the place of a pause; an attempt's own duration comes on top.")
     return told
 

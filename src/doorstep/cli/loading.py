@@ -11,10 +11,10 @@ from types import ModuleType
 
 from doorstep.app import Doorstep
 from doorstep.bootstrap import pinned_url
-from doorstep.cli.running import shown_url
 from doorstep.config import Settings
 from doorstep.errors import ConfigError
 from doorstep.refusals import PREFIX
+from doorstep.telemetry.scrubbing import scrubbed, shown_url
 
 _EXAMPLE = "for example --app shop.events:doorstep"
 
@@ -56,7 +56,7 @@ def _check_database(app: str, doorstep: Doorstep, wanted: str) -> None:
     """Rather none than another database than the one that was asked for."""
     if doorstep.settings.database_url != pinned_url(wanted):
         raise ConfigError(
-            f"--database cannot be used with --app {app}, which has {shown_url(doorstep.settings)} in its code; leave "
+            f"--database cannot be used with --app {app}, which has {shown_url(doorstep.settings.database_url)} in its code; leave "
             "--database out, or let the program make its Doorstep() without a URL"
         )
 
@@ -93,7 +93,7 @@ def _made(app: str, found: object) -> object:
 
 
 def _unloadable(app: str, error: BaseException) -> ConfigError:
-    return ConfigError(f"--app {app} cannot be loaded: {type(error).__name__}: {error}{_where(error)}")
+    return ConfigError(f"--app {app} cannot be loaded: {type(error).__name__}: {scrubbed(str(error))}{_where(error)}")
 
 
 def _where(error: BaseException) -> str:

@@ -16,6 +16,8 @@ from doorstep.cli import (
     alerts,
     batches,
     bulks,
+    channels,
+    console,
     dead_letters,
     deliveries,
     endpoints,
@@ -27,6 +29,7 @@ from doorstep.cli import (
     retry_queue,
     sending,
     tailing,
+    workers,
 )
 from doorstep.cli.exits import EXIT_CODES_HELP, Run, exit_code_of
 from doorstep.cli.options import Database, Host, Json, Port, Workers, output_for, settings_from
@@ -169,9 +172,10 @@ def demo(
     keep: Annotated[bool, typer.Option("--keep", help="Keep the data in ./doorstep-demo, and go on with it.")] = False,
     as_json: Json = False,
 ) -> None:
-    """Start a Doorstep with sample endpoints (healthy, flaky, slow, dead) and steady traffic.
+    """Start a Doorstep with the systems of a small shop around it (healthy, flaky, slow, down) and steady traffic.
 
-    Within a minute there are retries, dead letters of several causes and an open circuit to look at.
+    Within a minute there are retries, dead letters of several causes, an open circuit, text messages in batches, bills in
+    a pipeline, alerts, and people who see to all that.
     """
     from doorstep.cli.demo import demonstrating
 
@@ -228,6 +232,7 @@ app.add_typer(outbox.app, name="outbox", rich_help_panel=_HERE)
 app.add_typer(policies.app, name="policy", rich_help_panel=_TRY)
 app.add_typer(sending.app)
 app.add_typer(tailing.app)
+app.add_typer(console.app)
 for name, group in {
     "events": events.events,
     "inbox": events.inbox,
@@ -242,13 +247,14 @@ for name, group in {
     "alerts": alerts.alerts,
     "alert-rules": alerts.rules,
     "silences": alerts.silences,
-    "channels": alerts.channels,
+    "channels": channels.channels,
     "keys": accounts.keys,
     "orgs": accounts.orgs,
 }.items():
     app.add_typer(group, name=name, rich_help_panel=REMOTE_PANEL)
 app.add_typer(accounts.looking)
 app.add_typer(reports.looking)
+app.add_typer(workers.looking)
 
 
 def run() -> None:

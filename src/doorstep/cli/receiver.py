@@ -27,6 +27,8 @@ class Behaviour(NamedTuple):
     """How many are to fail: 0 none, 1 all."""
     slow_seconds: float = 0.0
     """How long every answer is kept back."""
+    body: bytes = b""
+    """What it says to those that are to fail, as JSON."""
 
 
 class Arrival(NamedTuple):
@@ -71,7 +73,7 @@ class Receiver:
         verified = None if self._webhook is None else not flaw
         self._arrived(Arrival(now, scope["method"], scope["path"], headers, body or b"", verified, flaw, status))
         await asyncio.sleep(behaviour.slow_seconds)
-        await _answer(send, status)
+        await _answer(send, status, behaviour.body if status == behaviour.status else b"")
 
     def _flaw(self, headers: Mapping[str, str], body: bytes | None, now: Instant) -> str:
         if self._webhook is None:
@@ -97,6 +99,7 @@ async def _read(receive: Receive) -> bytes | None:
     return None
 
 
-async def _answer(send: Send, status: int) -> None:
-    await send({"type": "http.response.start", "status": status, "headers": [(b"content-length", b"0")]})
-    await send({"type": "http.response.body", "body": b""})
+async def _answer(send: Send, status: int, body: bytes) -> None:
+    headers = [(b"content-length", b"%d" % len(body)), *([(b"content-type", b"application/json")] if body else [])]
+    await send({"type": "http.response.start", "status": status, "headers": headers})
+    await send({"type": "http.response.body", "body": body})

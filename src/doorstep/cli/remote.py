@@ -32,6 +32,8 @@ class Session(NamedTuple):
 
     client: Client
     output: Output
+    url: str
+    """Where the server was asked."""
 
 
 class Shared(NamedTuple):
@@ -72,7 +74,7 @@ def _run(function: Command[P], shared: Shared, given: dict[str, Any]) -> int | N
     settings = settings_from(url=shared.server, api_key=shared.key)
     try:
         with connect(settings) as client:
-            return function(Session(client, output_for(shared.as_json)), **given)  # type: ignore[call-arg]
+            return function(Session(client, output_for(shared.as_json), settings.url), **given)  # type: ignore[call-arg]
     except Unreachable as error:
         raise Unreachable(
             f"{settings.url} cannot be reached: {error}; start `doorstep serve` there, or say where it is with --url"

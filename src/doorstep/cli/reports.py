@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
-from typing import TYPE_CHECKING, Annotated, Literal
+from typing import TYPE_CHECKING, Annotated
 
 import typer
 
@@ -13,6 +13,7 @@ from doorstep.cli.pages import Paging, gather
 from doorstep.cli.remote import REMOTE_PANEL, Session, remote
 from doorstep.cli.spans import parsed_by, share, span_seconds
 from doorstep.cli.sparklines import sparkline
+from doorstep.model.rollup import RangeName
 
 if TYPE_CHECKING:
     from doorstep.client.answers.stats import Report
@@ -20,9 +21,7 @@ if TYPE_CHECKING:
 looking = typer.Typer()
 slo = typer.Typer(no_args_is_help=True, help="Targets of endpoints: success, time to delivery, error budget and burn.")
 
-Range = Annotated[
-    Literal["1h", "6h", "24h", "7d", "30d"] | None, typer.Option("--range", help="Tell what happened in this time.")
-]
+Range = Annotated[RangeName | None, typer.Option("--range", help="Tell what happened in this time.")]
 
 
 @remote(looking, rich_help_panel=REMOTE_PANEL)
@@ -93,9 +92,15 @@ def set_default(
     p95: Annotated[
         float, typer.Argument(metavar="SPAN", parser=parsed_by(span_seconds), help="How soon 95 % of it: 30s")
     ],
+    oldest: Annotated[
+        float | None,
+        typer.Argument(
+            metavar="[SPAN]", parser=parsed_by(span_seconds), help="How old what waits may be: 1h, if nothing is said"
+        ),
+    ] = None,
 ) -> None:
     """Set that target.
 
-    Example: `doorstep slo set-default 99.9% 30s`
+    Example: `doorstep slo set-default 99.9% 30s 2h`
     """
-    session.output.answer(session.client.slo.set_default(success=success, p95_seconds=p95))
+    session.output.answer(session.client.slo.set_default(success=success, p95_seconds=p95, oldest_seconds=oldest))

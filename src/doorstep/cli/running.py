@@ -16,7 +16,7 @@ from doorstep.errors import ConfigError, DoorstepError, StoreUnavailable
 from doorstep.stopping import run_until_stopped
 from doorstep.telemetry.facts import Telemetry
 from doorstep.telemetry.log_writer import open_log
-from doorstep.telemetry.scrubbing import said_by
+from doorstep.telemetry.scrubbing import said_by, shown_url
 
 Command = Callable[[Telemetry, asyncio.Event], Awaitable[None]]
 
@@ -55,7 +55,7 @@ def naming_database(settings: Settings) -> Iterator[None]:
         yield
     except StoreUnavailable as error:
         raise StoreUnavailable(
-            f"the database {shown_url(settings)} cannot be reached: {error}; check the URL"
+            f"the database {shown_url(settings.database_url)} cannot be reached: {error}; check the URL"
         ) from None
     except DoorstepError:
         raise
@@ -63,7 +63,7 @@ def naming_database(settings: Settings) -> Iterator[None]:
         logging.getLogger("doorstep").debug("the database could not be opened", exc_info=True)
         what = said_by(error).partition("\n")[0]
         raise DoorstepError(
-            f"the database {shown_url(settings)} cannot be opened: {what}; check the URL and what is there"
+            f"the database {shown_url(settings.database_url)} cannot be opened: {what}; check the URL and what is there"
         ) from None
 
 
@@ -75,13 +75,7 @@ def key_line(doorstep: Doorstep) -> tuple[str, ...]:
 
 def place_of_data(doorstep: Doorstep) -> str:
     """The folder, or the database's URL."""
-    return str(doorstep.data_path or shown_url(doorstep.settings))
-
-
-def shown_url(settings: Settings) -> str:
-    """The database's URL without its user and password, which may also stand behind a question mark."""
-    scheme, _, rest = settings.database_url.partition("?")[0].partition("://")
-    return f"{scheme}://{rest.rpartition('@')[2]}"
+    return str(doorstep.data_path or shown_url(doorstep.settings.database_url))
 
 
 def spare_collector() -> None:

@@ -11,14 +11,21 @@ from collections.abc import Callable, Iterator, Mapping
 from doorstep import __version__
 from doorstep.api.application import create_application
 from doorstep.app import Doorstep
+from doorstep.bootstrap import DEFAULT_ORG
 from doorstep.cli.loading import doorstep_for
 from doorstep.cli.output import say
 from doorstep.cli.running import key_line, naming_database, place_of_data, run_command, spare_collector
 from doorstep.cli.web_server import WebServer, address, listener
+from doorstep.clock import SECOND
 from doorstep.config import Settings
+from doorstep.console.links import LASTS, SignInLinks
+from doorstep.model.org import Role
 from doorstep.services.running import keep_running
 from doorstep.services.supervisor import Supervisor, spawn
 from doorstep.telemetry.facts import Telemetry
+
+Ready = Callable[[str | None], None]
+"""Called with the path of a link that signs in to the console, if there is one."""
 
 
 def serve(settings: Settings, app: str | None = None, *, isolate: bool = False, said: Mapping[str, object] = {}) -> int:
@@ -31,14 +38,13 @@ def serve(settings: Settings, app: str | None = None, *, isolate: bool = False, 
     async def command(telemetry: Telemetry, stop: asyncio.Event) -> None:
         doorstep.telemetry.subscribe(telemetry.emit_all)
         with listener(settings.host, settings.port) as listening:
-            await serve_until(doorstep, listening, stop, lambda: say(*banner(doorstep, address(listening))))
+            url = address(listening)
+            await serve_until(doorstep, listening, stop, lambda link: say(*banner(doorstep, url, link)))
 
     return run_command(doorstep.settings, command)
 
 
-async def serve_until(
-    doorstep: Doorstep, listening: socket.socket, stop: asyncio.Event, ready: Callable[[], None]
-) -> None:
+async def serve_until(doorstep: Doorstep, listening: socket.socket, stop: asyncio.Event, ready: Ready) -> None:
     """Open, deliver and answer requests until `stop`, then end in order; `ready` is called when requests can come."""
     settings = doorstep.settings
     host, port = listening.getsockname()[:2]
@@ -51,32 +57,47 @@ async def serve_until(
     )
     with naming_database(settings):
         await doorstep.open(admin_key=True)
+    links = SignInLinks(doorstep.clock)
     try:
+        link = await _first_link(doorstep, links)
         doorstep.start()
         supervising = asyncio.create_task(keep_running(supervisor, doorstep.clock, doorstep.telemetry))
         try:
-            await _server(doorstep, ready).serve_until(stop, listening)
+            await _server(doorstep, links, lambda: ready(link)).serve_until(stop, listening)
         finally:
             supervising.cancel()  # however it ended: what is being stopped must not be replaced
     finally:
         await asyncio.gather(supervisor.stop(settings.grace_seconds + _LAST_WRITES_SECONDS), doorstep.close())
 
 
-def _server(doorstep: Doorstep, ready: Callable[[], None]) -> WebServer:
+async def _first_link(doorstep: Doorstep, links: SignInLinks) -> str | None:
+    """For whoever starts it, as the first admin; None where there is no console, or no admin key that lasts."""
+    if not doorstep.settings.console:
+        return None
+    now = doorstep.clock.now()
+    for key in await doorstep.keyring.keys(DEFAULT_ORG):
+        if key.role is Role.ADMIN and key.expires_at is None and key.is_valid(now):
+            return links.new(key)
+    return None
+
+
+def _server(doorstep: Doorstep, links: SignInLinks, ready: Callable[[], None]) -> WebServer:
     def started() -> None:
         spare_collector()
         ready()
 
     # Requests take milliseconds; most of the grace is for the deliveries.
     grace_seconds = doorstep.settings.grace_seconds / 4
-    return WebServer(create_application(doorstep), grace_seconds=grace_seconds, ready=started)
+    return WebServer(create_application(doorstep, links), grace_seconds=grace_seconds, ready=started)
 
 
-def banner(doorstep: Doorstep, url: str) -> Iterator[str]:
+def banner(doorstep: Doorstep, url: str, link: str | None) -> Iterator[str]:
     """What someone who just started it wants to know; the last line is a command to copy."""
     yield f"Doorstep {__version__} listens at {url}"
     yield f"Its data is in {place_of_data(doorstep)}"
     yield from key_line(doorstep)
+    if link is not None:
+        yield console_line(doorstep.settings.public_url.rstrip("/") or url, link)
     yield "Next, send an event:"
     yield ""
     key = doorstep.generated_admin_key
@@ -84,6 +105,10 @@ def banner(doorstep: Doorstep, url: str) -> Iterator[str]:
     body = """'{"event_type": "hello", "payload": {"text": "it works"}}'"""
     yield f"  curl -s {url}/v1/events -H {header} -H 'Content-Type: application/json' -d {body}"
     yield ""
+
+
+def console_line(url: str, link: str) -> str:
+    return f"Console: {url}{link} (signs you in once, within {LASTS // (60 * SECOND)} minutes)"
 
 
 _LAST_WRITES_SECONDS = 10

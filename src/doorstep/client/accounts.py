@@ -5,7 +5,7 @@ from __future__ import annotations
 from datetime import datetime
 from typing import Literal
 
-from doorstep.client.answers.accounts import AuditEntry, Key, NewKey, NewOrg, Org
+from doorstep.client.answers.accounts import AuditEntry, Key, NewKey, NewOrg, Org, SignInLink
 from doorstep.client.call import Call, Id, Page, delete, get, one, paged, post
 from doorstep.client.verbs import Group, R_co, each_of, verb
 
@@ -51,6 +51,15 @@ class Orgs(Group[R_co]):
         return get(paged("orgs", Org), "/v1/orgs", query={"limit": limit, "cursor": cursor})
 
     each = each_of(page)
+
+
+class SignInLinks(Group[R_co]):
+    """`client.sign_in_links`: ways into the console."""
+
+    @verb
+    def create(self) -> Call[SignInLink]:
+        """One that signs in a browser as this client's key, once. Its path is one of the server that was asked."""
+        return post(one(SignInLink), "/v1/sign-in-links")
 
 
 class Audit(Group[R_co]):

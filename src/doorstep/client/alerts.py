@@ -148,6 +148,11 @@ class Channels(Group[R_co]):
         return post(one(TestSent), "/v1/channels/{channel_id}/test", channel_id)
 
     @verb
+    def resume(self, channel_id: Id) -> Call[Channel]:
+        """Send there again after it was disabled."""
+        return post(one(Channel), "/v1/channels/{channel_id}/resume", channel_id)
+
+    @verb
     def delete(self, channel_id: Id) -> Call[None]:
         """Nothing is sent there any more."""
         return delete("/v1/channels/{channel_id}", channel_id)

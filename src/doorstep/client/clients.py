@@ -10,7 +10,7 @@ from typing import Self, TypeVar, cast
 import httpx2
 
 from doorstep import __version__
-from doorstep.client.accounts import Audit, Keys, Orgs
+from doorstep.client.accounts import Audit, Keys, Orgs, SignInLinks
 from doorstep.client.alerts import AlertRules, Alerts, Channels, Silences
 from doorstep.client.batches import Batches
 from doorstep.client.bulk import BulkOperations
@@ -24,6 +24,7 @@ from doorstep.client.sending import Sending
 from doorstep.client.slo import Slos
 from doorstep.client.steps import Answer, Pause, Reply, Request, Silence, Step, Steps
 from doorstep.client.verbs import R_co
+from doorstep.client.workers import Workers
 from doorstep.errors import InvalidInput
 
 T = TypeVar("T")
@@ -47,11 +48,13 @@ class Everything(Sending[R_co]):
         self.keys = Keys(runner)
         self.orgs = Orgs(runner)
         self.audit = Audit(runner)
+        self.sign_in_links = SignInLinks(runner)
         self.alerts = Alerts(runner)
         self.alert_rules = AlertRules(runner)
         self.silences = Silences(runner)
         self.channels = Channels(runner)
         self.slo = Slos(runner)
+        self.workers = Workers(runner)
 
 
 class Blocking:

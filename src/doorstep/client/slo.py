@@ -23,6 +23,13 @@ class Slos(Group[R_co]):
         return get(one(Slo), "/v1/slo/default")
 
     @verb
-    def set_default(self, *, success: float | None = None, p95_seconds: float | None = None) -> Call[Slo]:
+    def set_default(
+        self,
+        *,
+        success: float | None = None,
+        p95_seconds: float | None = None,
+        oldest_seconds: float | None = None,
+    ) -> Call[Slo]:
         """Set that target; what is left out is put to the built-in one."""
-        return put(one(Slo), "/v1/slo/default", body={"success": success, "p95_seconds": p95_seconds})
+        body = {"success": success, "p95_seconds": p95_seconds, "oldest_seconds": oldest_seconds}
+        return put(one(Slo), "/v1/slo/default", body=body)

@@ -17,13 +17,14 @@ from doorstep.cli.demo.samples import SAMPLES
 from doorstep.cli.demo.stage import Stage
 from doorstep.cli.output import Output, say
 from doorstep.cli.running import run_command
+from doorstep.cli.serving import console_line
 from doorstep.config import Settings
 from doorstep.telemetry.facts import Telemetry
 
 KEPT_FOLDER = "doorstep-demo"
 _LOG_FILE = "doorstep.log"
 """Failures are the demo's everyday business, and would fill the terminal."""
-_GRACE_SECONDS = 3.0
+_GRACE_SECONDS = 2.0
 
 
 class Demo(NamedTuple):
@@ -44,10 +45,9 @@ def demonstrate(told: Demo, output: Output) -> int:
         async def command(telemetry: Telemetry, stop: asyncio.Event) -> None:
             with ExitStack() as sockets:
                 stage = Stage(sockets, told.port)
-                doorstep = Doorstep(settings, telemetry=telemetry)
-                await stage.play(
-                    doorstep, told.per_second, stop, lambda: _announce(output, stage.url, key, folder, told.keep)
-                )
+                doorstep = Doorstep(settings.model_copy(update={"public_url": stage.url}), telemetry=telemetry)
+                place = _Place(stage.url, key, folder, told.keep)
+                await stage.play(doorstep, told.per_second, stop, lambda link: _announce(output, place, link or ""))
 
         return run_command(settings, command, log.fileno())
 
@@ -60,6 +60,7 @@ def _settings(folder: Path, key: str) -> Settings:
         allow_addresses="127.0.0.0/8",
         grace_seconds=_GRACE_SECONDS,
         workers=0,
+        console=True,
     )
 
 
@@ -75,21 +76,33 @@ def _folder(keep: bool) -> Iterator[Path]:
         yield Path(folder_name)
 
 
-def _announce(output: Output, url: str, key: str, folder: Path, keep: bool) -> None:
+class _Place(NamedTuple):
+    """What this demo is known by."""
+
+    url: str
+    key: str
+    folder: Path
+    keep: bool
+
+
+def _announce(output: Output, place: _Place, link: str) -> None:
+    url, key, folder, keep = place
     if output.as_json:
-        output.json({"url": url, "key": key, "folder": str(folder), "kept": keep})
+        output.json({"url": url, "key": key, "console": url + link, "folder": str(folder), "kept": keep})
     program = _program()
     say(
         f"Doorstep's demo listens at {url} (its API is described at {url}/docs)",
         f"Its data and its log are in {folder}, {'and stay there' if keep else 'and go when this ends'}",
-        f"It delivers to {', '.join(sample.name for sample in SAMPLES)}",
+        f"It delivers to {', '.join(f'{sample.name} ({sample.about})' for sample in SAMPLES)}",
+        console_line(url, link),
         "",
         "In another terminal:",
         "",
         f"  export DOORSTEP_URL={url} DOORSTEP_API_KEY={key}",
         f"  {program} tail",
         f"  {program} dead-letters groups",
-        f"  {program} endpoints circuit dead-erp",
+        f"  {program} endpoints circuit erp",
+        f"  {program} pipelines list bill",
         "",
         "Ctrl-C ends it.",
     )

@@ -1,25 +1,40 @@
-"""The receivers of the demo: one of each kind that people meet, with policies short enough to watch."""
+"""The systems around the shop of the demo: one of each kind that people meet, with policies short enough to watch."""
 
 from __future__ import annotations
 
 from typing import Any, NamedTuple
 
 from doorstep.cli.receiver import Behaviour
+from doorstep.clock import Instant, seconds
 from doorstep.model.endpoint import CircuitRules
 from doorstep.model.retry_policy import RetryPolicy
 
 _HARDLY_EVER = CircuitRules(failures_max=1_000)
 
 
+class Spell(NamedTuple):
+    """A bad time that comes again and again."""
+
+    every_seconds: float
+    lasts_seconds: float
+    behaviour: Behaviour
+
+    def is_on(self, now: Instant) -> bool:
+        return now % seconds(self.every_seconds) < seconds(self.lasts_seconds)
+
+
 class Sample(NamedTuple):
     """One endpoint, and how its receiver behaves."""
 
     name: str
+    about: str
+    """How it fares, in a word or two."""
     event_types: tuple[str, ...]
     behaviour: Behaviour | None
     """None: nothing listens there."""
     policy: RetryPolicy
     circuit: CircuitRules = _HARDLY_EVER
+    spell: Spell | None = None
 
     @property
     def path(self) -> str:
@@ -36,20 +51,46 @@ class Sample(NamedTuple):
         }
 
 
-SAMPLES = (
-    Sample("healthy-shop", ("order.*", "user.*"), Behaviour(), RetryPolicy((2, 10, 60))),
-    Sample("flaky-crm", ("user.*", "order.paid"), Behaviour(503, fail_share=0.4), RetryPolicy((3, 6, 12))),
-    Sample("slow-warehouse", ("order.shipped",), Behaviour(slow_seconds=2.5), RetryPolicy((5, 15))),
-    # While its circuit is open, one delivery goes through as a probe every few seconds: with a single retry each, that
-    # makes a dead letter of it.
-    Sample("dead-erp", ("stock.*",), None, RetryPolicy((2,)), CircuitRules(failures_max=5, open_seconds=6)),
-    Sample("strict-accounting", ("invoice.*",), Behaviour(422, fail_share=0.3), RetryPolicy((5, 30))),
-    Sample("locked-partner", ("partner.*",), Behaviour(401, fail_share=1.0), RetryPolicy((5, 30))),
+STOREFRONT = Sample("storefront", "healthy", ("order.*", "customer.*"), Behaviour(), RetryPolicy((2, 10, 60)))
+CRM = Sample(
+    "crm",
+    "flaky",
+    ("customer.*", "order.paid"),
+    Behaviour(503, fail_share=0.1, body=b'{"error": "try again later"}'),
+    RetryPolicy((3, 6, 12, 24)),
+    CircuitRules(failures_max=5, open_seconds=10),
+    # Its circuit opens, what comes meanwhile is held, and all of it arrives when the spell is over.
+    Spell(240, 45, Behaviour(503, fail_share=1.0, body=b'{"error": "down for maintenance"}')),
 )
+WAREHOUSE = Sample("warehouse", "slow", ("order.shipped",), Behaviour(slow_seconds=1.8), RetryPolicy((5, 15)))
+# While its circuit is open, one delivery goes through as a probe every few seconds: with a single retry each, that
+# makes a dead letter of it.
+ERP = Sample("erp", "down", ("stock.*",), None, RetryPolicy((2,)), CircuitRules(failures_max=5, open_seconds=8))
+ACCOUNTING = Sample(
+    "accounting",
+    "refuses some",
+    ("invoice.*",),
+    Behaviour(422, fail_share=0.3, body=b'{"error": "vat_number is missing"}'),
+    RetryPolicy((5, 30)),
+)
+MARKETPLACE = Sample(
+    "marketplace",
+    "does not know our key",
+    ("listing.*",),
+    Behaviour(401, fail_share=1.0, body=b'{"error": "the token has expired"}'),
+    RetryPolicy((5, 30)),
+)
+SAMPLES = (STOREFRONT, CRM, WAREHOUSE, ERP, ACCOUNTING, MARKETPLACE)
 
-BEHAVIOURS = {sample.path: sample.behaviour for sample in SAMPLES if sample.behaviour is not None}
+ALERTS_PATH = "/alerts"
+_NOT_FOUND = Behaviour(404, fail_share=1.0)
 
 
-def behaviour_at(path: str) -> Behaviour:
-    """How the receiver of this path behaves; a path that nobody has is not found."""
-    return BEHAVIOURS.get(path, Behaviour(404, fail_share=1.0))
+def behaviour_at(path: str, now: Instant) -> Behaviour:
+    """How whatever has this path behaves at this moment; a path that nobody has is not found."""
+    if path.startswith(ALERTS_PATH):
+        return Behaviour()
+    sample = next((one for one in SAMPLES if one.path == path), None)
+    if sample is None or sample.behaviour is None:
+        return _NOT_FOUND
+    return sample.spell.behaviour if sample.spell and sample.spell.is_on(now) else sample.behaviour

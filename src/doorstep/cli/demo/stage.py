@@ -5,21 +5,23 @@ from __future__ import annotations
 import asyncio
 import random
 import socket
-from collections.abc import Callable
 from contextlib import ExitStack
 
 from doorstep.app import Doorstep
-from doorstep.bootstrap import DEFAULT_ORG
-from doorstep.cli.demo.samples import SAMPLES, Sample, behaviour_at
+from doorstep.cli.demo.furnishing import furnish
+from doorstep.cli.demo.messages import declare_carrier, submit_steadily
+from doorstep.cli.demo.people import work_steadily
+from doorstep.cli.demo.samples import Sample, behaviour_at
+from doorstep.cli.demo.scans import bills, scan_steadily
 from doorstep.cli.demo.traffic import send_steadily
 from doorstep.cli.receiver import Receiver
-from doorstep.cli.serving import serve_until
+from doorstep.cli.serving import Ready, serve_until
 from doorstep.cli.web_server import WebServer, address, listener
 from doorstep.errors import DoorstepError
+from doorstep.pipelines.pipeline import Pipeline
 
 _HERE = "127.0.0.1"
 _USUAL_PORT = 8080
-_ACTOR = "demo"
 
 
 class Stage:
@@ -35,46 +37,49 @@ class Stage:
         """Where the service is."""
         return address(self._service)
 
-    async def play(
-        self, doorstep: Doorstep, per_second: float, stop: asyncio.Event, announce: Callable[[], None]
-    ) -> None:
+    async def play(self, doorstep: Doorstep, per_second: float, stop: asyncio.Event, announce: Ready) -> None:
         """Serve until `stop`. The receivers outlive the service, so that what is under way can end well."""
+        pipeline = bills()
+        doorstep.add(pipeline)
+        declare_carrier(doorstep)
         curtain = asyncio.Event()
-        receiver = Receiver(behaviour_at, doorstep.clock, random.random)
+        clock = doorstep.clock
+        receiver = Receiver(lambda path: behaviour_at(path, clock.now()), clock, random.random)
         server = WebServer(receiver, grace_seconds=1, ready=lambda: None)
         receiving = asyncio.create_task(server.serve_until(curtain, self._receivers))
-        ready = asyncio.Event()
-        acting = asyncio.create_task(self._act(doorstep, per_second, ready, announce))
+        ready: asyncio.Future[str | None] = asyncio.get_running_loop().create_future()
+        acting = asyncio.create_task(self._act(doorstep, pipeline, per_second, ready, announce))
+        acting.add_done_callback(lambda _: stop.set())
         stopping = asyncio.create_task(stop.wait())
         stopping.add_done_callback(lambda _: acting.cancel())
         try:
-            await serve_until(doorstep, self._service, stop, ready.set)
+            await serve_until(doorstep, self._service, stop, ready.set_result)
         finally:
             stopping.cancel()
             curtain.set()
             await asyncio.gather(receiving, acting, return_exceptions=True)
+        if not acting.cancelled():
+            acting.result()  # it ends only by what should not have happened
 
     async def _act(
-        self, doorstep: Doorstep, per_second: float, ready: asyncio.Event, announce: Callable[[], None]
+        self,
+        doorstep: Doorstep,
+        pipeline: Pipeline,
+        per_second: float,
+        ready: asyncio.Future[str | None],
+        announce: Ready,
     ) -> None:
-        await ready.wait()
-        for sample in SAMPLES:
-            await _set_up(doorstep, sample, self._url_of(sample))
-        announce()
-        await send_steadily(doorstep, per_second)
+        link = await ready
+        await furnish(doorstep, self._url_of, address(self._receivers))
+        announce(link)
+        async with asyncio.TaskGroup() as steadily:
+            steadily.create_task(send_steadily(doorstep, per_second))
+            steadily.create_task(submit_steadily(doorstep))
+            steadily.create_task(scan_steadily(doorstep, pipeline))
+            steadily.create_task(work_steadily(doorstep, pipeline))
 
     def _url_of(self, sample: Sample) -> str:
         return address(self._dead if sample.behaviour is None else self._receivers) + sample.path
-
-
-async def _set_up(doorstep: Doorstep, sample: Sample, url: str) -> None:
-    """Create the endpoint; one that an earlier demo left is led to where its receiver is now."""
-    fields = sample.fields(url)
-    for endpoint in await doorstep.endpoints():
-        if endpoint.name == sample.name:
-            await doorstep.registrar.change(DEFAULT_ORG, endpoint.endpoint_id, fields, _ACTOR)
-            return
-    await doorstep.create_endpoint(**fields, actor=_ACTOR)
 
 
 def _usual_listener() -> socket.socket:

@@ -4,6 +4,7 @@ reach."""
 from __future__ import annotations
 
 import asyncio
+import re
 import time
 from collections.abc import Sequence
 from pathlib import Path
@@ -11,7 +12,7 @@ from pathlib import Path
 from doorstep import bootstrap
 from doorstep.app import Doorstep
 from doorstep.cli.doctor.finding import Finding, ok, problem
-from doorstep.cli.running import naming_database, shown_url
+from doorstep.cli.running import naming_database
 from doorstep.clock import SECOND
 from doorstep.config import Settings, setting_rows
 from doorstep.errors import ConfigError, DoorstepError
@@ -21,7 +22,7 @@ from doorstep.refusals import TOML_FILE
 from doorstep.sealing import UnsealError
 from doorstep.stores.opening import sqlite_path
 from doorstep.stores.store import Store
-from doorstep.telemetry.scrubbing import scrubbed
+from doorstep.telemetry.scrubbing import shown_url
 from doorstep.wire.address_guard import AddressGuard
 from doorstep.wire.reachability import why_unreachable
 
@@ -43,12 +44,12 @@ def first_start(given: Settings) -> Finding | None:
     path = sqlite_path(given.database_url)
     if path is None or Path(path).exists():
         return None
-    return ok("database", f"{shown_url(given)} is not there yet; the first start makes it")
+    return ok("database", f"{shown_url(given.database_url)} is not there yet; the first start makes it")
 
 
 async def database(doorstep: Doorstep) -> Finding:
     """Whether it can be opened and has this version's tables."""
-    place = shown_url(doorstep.settings)
+    place = shown_url(doorstep.settings.database_url)
     try:
         with naming_database(doorstep.settings):
             await doorstep.store.open()
@@ -115,9 +116,11 @@ async def reachability(endpoint: Endpoint, guard: AddressGuard) -> Finding:
     if endpoint.url is None:
         return ok(check, f"{endpoint.name}: the handler {endpoint.handler}, called by workers that have it")
     why = await asyncio.to_thread(why_unreachable, endpoint.url, guard, _CONNECT_SECONDS)
+    # The path may be a credential, as that of a channel to Slack is, and nothing that is found out here is about it.
+    where = re.sub(r"(?<=[^:/])/.*", "/…", shown_url(endpoint.url))
     if why is None:
-        return ok(check, f"{endpoint.name}: {scrubbed(endpoint.url)} accepts connections")
-    return problem(check, f"{endpoint.name}: {scrubbed(endpoint.url)}: {why}", _remedy(why))
+        return ok(check, f"{endpoint.name}: {where} accepts connections")
+    return problem(check, f"{endpoint.name}: {where}: {why}", _remedy(why))
 
 
 def _remedy(why: str) -> str:

@@ -43,6 +43,13 @@ class NewOrg(Answered, frozen=True, kw_only=True):
     admin_key: NewKey
 
 
+class SignInLink(Answered, frozen=True, kw_only=True):
+    """A link into the console, for one use."""
+
+    path: str
+    expires_at: datetime
+
+
 class AuditEntry(Answered, frozen=True, kw_only=True):
     """Who did what, when, to which things, with what result."""
 

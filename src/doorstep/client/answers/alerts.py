@@ -29,6 +29,8 @@ class Alert(Answered, frozen=True, kw_only=True):
     opened_at: datetime
     last_seen_at: datetime
     ended_at: datetime | None
+    ended_because: str | None = None
+    """`recovered`, `elapsed`, `endpoint_deleted`, `endpoint_paused` or `rule_changed`."""
     told_at: datetime | None
     acknowledged_at: datetime | None
     acknowledged_by: str | None
@@ -72,9 +74,14 @@ class Channel(Answered, frozen=True, kw_only=True):
     endpoint_ids: tuple[UUID, ...]
     recoveries: bool
     state: str
+    state_reason: str
     failures: int
+    last_delivered_at: datetime | None
     last_error: str | None
     last_failed_at: datetime | None
+    last_test: str | None
+    """`waiting`, `delivered` or `failed`."""
+    last_test_at: datetime | None
     created_at: datetime
 
 

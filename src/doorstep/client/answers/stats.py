@@ -83,10 +83,11 @@ class EndpointHealth(Answered, frozen=True, kw_only=True):
 
 
 class Slo(Answered, frozen=True, kw_only=True):
-    """A target: the share of deliveries that is to arrive, and how soon 95 % of those."""
+    """A target: the share of deliveries that is to arrive, how soon 95 % of those, and the age that none may exceed."""
 
     success: float = 0.99
     p95_seconds: float = 60.0
+    oldest_seconds: float = 3_600.0
 
 
 class EndpointSlo(Answered, frozen=True, kw_only=True):
@@ -98,6 +99,8 @@ class EndpointSlo(Answered, frozen=True, kw_only=True):
     met: bool
     success_rate: float | None
     p95_seconds: float | None
+    oldest_seconds: float | None = None
+    """How long the oldest of what waits has done so."""
     budget_left: float | None
     """Of the error budget, from 1 down; below 0 it is overdrawn."""
     burn: dict[str, float | None]

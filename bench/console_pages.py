@@ -1,0 +1,82 @@
+"""Every page of the console, as paths to ask for: with ids that there are, with filters, and with every range."""
+
+from __future__ import annotations
+
+import re
+from datetime import UTC, datetime, timedelta
+
+from bench.crowded import Ids
+from bench.reviewing import WAITING
+from doorstep.console.charting import RANGES
+from doorstep.console.filters import AGES
+from doorstep.console.mounting import all_pages
+from doorstep.model.batch import BatchStatus
+from doorstep.model.event import EventStatus
+
+
+def every_page(ids: Ids) -> list[str]:
+    """Every page that can be asked for, in all of its variants; a page without ids to ask for is an error of ours."""
+    known, variants = _known(ids), _variants(ids)
+    found: list[str] = []
+    for page in all_pages():
+        if page.method != "GET":
+            continue
+        path = re.sub(r"\{(\w+)(:\w+)?\}", lambda name: known[name[1]], page.path)
+        found += [f"{path}?{query}" if query else path for query in variants.get(page.path, [""])]
+    return found + _more(ids)
+
+
+def _known(ids: Ids) -> Ids:
+    return {"number": "1", "act": "resolve", **ids}
+
+
+def _more(ids: Ids) -> list[str]:
+    """Other things than the usual one: an event for every endpoint, one that was delivered, a delivery that waits."""
+    return [
+        f"/console/events/{ids['wide_id']}",
+        f"/console/events/{ids['delivered_id']}",
+        f"/console/deliveries/{ids['waiting_id']}",
+    ]
+
+
+def _variants(ids: Ids) -> dict[str, list[str]]:
+    """The queries that each page is asked with; the empty one where nothing is said here."""
+    endpoint, days = f"endpoint_id={ids['endpoint_id']}", _days()
+    ranges = [f"range={name}" for name in RANGES]
+    letters = ["", endpoint, "event_type=bench", "event_type=nobodys.*", "status=archived", f"died_from={days[2]}"]
+    cause = f"cause={1:016x}"
+    questions = ["all=yes", "all=yes&event_type=nobodys", f"all=yes&{endpoint}", f"id={ids['delivery_id']}"]
+    created = f"created_from={days[7]}&created_before={days[1]}"
+    return {
+        "/console": ranges,
+        "/console/retry-queue": [
+            "", endpoint, "status=pending", "status=in_progress", "event_type=bench", "event_type=nobodys",
+            *(f"age={age}" for age in AGES),
+        ],
+        "/console/retry-queue/retry": ["all=yes", f"all=yes&{endpoint}", f"id={ids['waiting_id']}"],
+        "/console/retry-queue/skip": ["all=yes"],
+        "/console/events": [
+            "", *(f"status={status}" for status in EventStatus), "event_type=bench", "event_type=nobodys.*", created,
+        ],
+        "/console/events/find": [f"id={ids['event_id']}", f"id={ids['delivery_id']}"],
+        "/console/dead-letters": [*letters, cause],
+        "/console/dead-letters/letters": [*letters, cause, f"{cause}&{endpoint}", f"{cause}&event_type=bench"],
+        "/console/dead-letters/retry": [*questions, f"all=yes&{cause}"],
+        "/console/dead-letters/resolve": questions[:1],
+        "/console/dead-letters/delete": questions[:1],
+        "/console/dead-letters/export": [f"cause={2:016x}", f"cause={2:016x}&format=csv", f"cause={2:016x}&payload=yes"],
+        "/console/endpoints": ["", "name=bench.19", "name=nobodys", "trouble=yes", "state=paused"],
+        "/console/endpoints/{endpoint_id}": ranges,
+        "/console/endpoints/{endpoint_id}/replay": ["", created, f"{created}&event_type=nobodys", f"{created}&status=failed"],
+        "/console/alerts": ["", "state=open", "state=over", "rule=oldest_due", endpoint],
+        "/console/alerts/rules/edit": ["rule=oldest_due"],
+        "/console/batches": ["", *(f"status={status}" for status in BatchStatus), "event_type=nobodys"],
+        "/console/pipelines/{pipeline}": ["", f"status={WAITING}", "status=checking", "archived=yes"],
+        "/console/audit": ["", "actor=past", "actor=nobody", "action=delivery.retry"],
+    }  # fmt: skip
+
+
+def _days() -> list[str]:
+    """How long ago, as dates."""
+    today = datetime.now(UTC)
+    return [(today - timedelta(days=ago)).date().isoformat() for ago in range(8)]

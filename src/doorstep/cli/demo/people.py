@@ -1,0 +1,197 @@
+"""The people of the demo: now and then one of them does something, so that there is also what people did."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import random
+from collections.abc import Awaitable, Callable
+from itertools import cycle
+from uuid import UUID
+
+from doorstep.app import Doorstep
+from doorstep.bootstrap import DEFAULT_ORG
+from doorstep.cli.demo.furnishing import ADMIN
+from doorstep.cli.demo.samples import ACCOUNTING, ERP, MARKETPLACE, STOREFRONT, WAREHOUSE, Sample
+from doorstep.cli.demo.scans import BLANK, GATE
+from doorstep.clock import SECOND
+from doorstep.errors import DoorstepError, NotFound
+from doorstep.model.act import ActKind
+from doorstep.model.alert import AlertFilter, Rule
+from doorstep.model.batch import BatchStatus
+from doorstep.model.bulk import BulkKind, Selection
+from doorstep.model.listing import EventFilter, Letters
+from doorstep.model.outcome import Code
+from doorstep.path.drafting import new_correlation_id
+from doorstep.pipelines.pipeline import Pipeline
+
+OPERATOR = "marco"
+_PAUSE_SECONDS = 12.0
+_WAITING_MIN = 3
+"""So many bills wait at the gate before somebody looks at them."""
+_SILENCE_SECONDS = 240
+
+
+async def work_steadily(doorstep: Doorstep, bills: Pipeline) -> None:
+    """Until it is cancelled. What is not possible at the moment is left to the next time."""
+    people = People(doorstep, bills)
+    for act in cycle(people.day()):
+        await asyncio.sleep(_PAUSE_SECONDS * random.uniform(0.7, 1.3))
+        try:
+            await people.review()
+            await act()
+        except DoorstepError:
+            pass
+
+
+class People:
+    def __init__(self, doorstep: Doorstep, bills: Pipeline) -> None:
+        self._doorstep = doorstep
+        self._bills = bills
+
+    def day(self) -> tuple[Callable[[], Awaitable[object]], ...]:
+        """What they do, in this order, over and over."""
+        return (
+            self._retry_corrected,
+            self._acknowledge,
+            self._resubmit,
+            self._retry_invoices,
+            self._tidy,
+            self._resolve,
+            self._silence,
+            self._pause,
+            self._resolve_stock,
+            self._hurry,
+            self._resume,
+            self._test,
+            self._replay,
+        )
+
+    # -- dead letters --------------------------------------------------------------------------------------
+
+    async def _retry_corrected(self) -> None:
+        letter, payload = await self._letter(ACCOUNTING)
+        corrected = json.dumps({**json.loads(payload), "vat_number": "DE811907980"}).encode()
+        await self._act(ActKind.RETRY, letter, "The VAT number was missing.", corrected)
+
+    async def _resolve(self) -> None:
+        letter, _ = await self._letter(MARKETPLACE)
+        await self._act(ActKind.RESOLVE, letter, "Entered by hand on their website.")
+
+    async def _retry_invoices(self) -> None:
+        chosen = Selection(letters=Letters(endpoint_id=await self._id(ACCOUNTING)))
+        await self._bulk(BulkKind.RETRY, chosen, "They have relaxed their rules.", rate_per_second=0.5)
+
+    async def _resolve_stock(self) -> None:
+        """All but the latest, so that there is something left to look at."""
+        now = self._doorstep.clock.now()
+        letters = Letters(endpoint_id=await self._id(ERP), died_before=now - 60 * SECOND)
+        await self._bulk(BulkKind.RESOLVE, Selection(letters=letters), "Part of the nightly file.")
+
+    async def _replay(self) -> None:
+        since = self._doorstep.clock.now() - 120 * SECOND
+        events = EventFilter(event_type="order.shipped", created_from=since)
+        target = await self._id(STOREFRONT)
+        await self._bulk(BulkKind.REPLAY, Selection(events=events), "Their page was out of date.", endpoint_id=target)
+
+    # -- batches and bills ---------------------------------------------------------------------------------
+
+    async def _resubmit(self) -> None:
+        """Not those whose numbers are misprinted: that would be of no use."""
+        for batch in (await self._doorstep.batches.list(BatchStatus.FAILED)).items:
+            if batch.error_code != Code.INVALID_FORMAT:
+                await self._doorstep.batches.resubmit(batch.batch_id, OPERATOR, "The carrier is back.")
+                return
+
+    async def _tidy(self) -> None:
+        """The oldest bill that was set aside, unless it is the only one."""
+        for bill in (await self._bills.list(self._bills.plan.dead)).items[1:][-1:]:
+            if bill.data["scan"] == BLANK:
+                await self._bills.delete(bill.entity_id, OPERATOR, "A blank page.")
+            else:
+                await self._bills.retry(bill.entity_id, OPERATOR, "The order has come.")
+
+    async def review(self) -> None:
+        """The oldest bill that waits, if there are a few."""
+        waiting = (await self._bills.list(GATE)).items
+        if len(waiting) > _WAITING_MIN:
+            if random.random() < 0.15:
+                await self._bills.reject(waiting[-1].entity_id, OPERATOR, "Paid already.", gate=GATE)
+            else:
+                await self._bills.approve(waiting[-1].entity_id, OPERATOR, gate=GATE)
+
+    # -- endpoints -----------------------------------------------------------------------------------------
+
+    async def _hurry(self) -> None:
+        changes = {"concurrency_max": random.choice((8, 16, 32))}
+        await self._doorstep.registrar.change(DEFAULT_ORG, await self._id(WAREHOUSE), changes, ADMIN)
+
+    async def _pause(self) -> None:
+        await self._doorstep.pause_endpoint(DEFAULT_ORG, await self._id(WAREHOUSE), OPERATOR, "Stocktaking.")
+
+    async def _resume(self) -> None:
+        await self._doorstep.resume_endpoint(DEFAULT_ORG, await self._id(WAREHOUSE), OPERATOR, drain_per_second=2)
+
+    async def _test(self) -> None:
+        endpoint_id = await self._id(MARKETPLACE)
+        await self._doorstep.steward.test(DEFAULT_ORG, endpoint_id, ADMIN, new_correlation_id())
+
+    # -- alerts --------------------------------------------------------------------------------------------
+
+    async def _acknowledge(self) -> None:
+        desk = self._doorstep.alerting.desk
+        alerts = await desk.alerts(DEFAULT_ORG, AlertFilter(is_open=True), None, 50)
+        for alert in [one for one in alerts.items if one.acknowledged_at is None][-1:]:
+            await desk.acknowledge(DEFAULT_ORG, alert.alert_id, OPERATOR, "On it.")
+
+    async def _silence(self) -> None:
+        until = self._doorstep.clock.now() + _SILENCE_SECONDS * SECOND
+        await self._doorstep.alerting.desk.silence(
+            DEFAULT_ORG,
+            ADMIN,
+            until_at=until,
+            endpoint_id=await self._id(MARKETPLACE),
+            rule=Rule.FAILURE_RATE,
+            reason="They renew our token today.",
+        )
+
+    # -- how -----------------------------------------------------------------------------------------------
+
+    async def _id(self, sample: Sample) -> UUID:
+        """Whoever looks at the demo may have deleted or renamed it."""
+        for endpoint in await self._doorstep.endpoints():
+            if endpoint.name == sample.name:
+                return endpoint.endpoint_id
+        raise NotFound(f"no endpoint {sample.name}")
+
+    async def _letter(self, sample: Sample) -> tuple[UUID, bytes]:
+        """Its newest dead letter, and what that says."""
+        letters = Letters(endpoint_id=await self._id(sample))
+        page, _ = await self._doorstep.reading.dead_letters(DEFAULT_ORG, letters, None, 1)
+        for letter in page.items:
+            view = await self._doorstep.event(DEFAULT_ORG, letter.event_id)
+            return letter.delivery_id, view.event.payload
+        raise NotFound(f"{sample.name} has no dead letters")
+
+    async def _act(self, kind: ActKind, delivery_id: UUID, reason: str, payload: bytes | None = None) -> None:
+        await self._doorstep.act_on(kind, DEFAULT_ORG, delivery_id, OPERATOR, reason, payload)
+
+    async def _bulk(
+        self,
+        kind: BulkKind,
+        selection: Selection,
+        reason: str,
+        rate_per_second: float | None = None,
+        endpoint_id: UUID | None = None,
+    ) -> None:
+        if (await self._doorstep.bulk.preview(DEFAULT_ORG, selection, endpoint_id)).count.value == 0:
+            return
+        await self._doorstep.bulk.start(
+            kind,
+            DEFAULT_ORG,
+            selection,
+            OPERATOR,
+            reason=reason,
+            rate_per_second=rate_per_second,
+            endpoint_id=endpoint_id,
+        )

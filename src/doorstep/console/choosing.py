@@ -1,0 +1,62 @@
+"""What was chosen in a list to be acted upon: rows that were ticked, or all that match its filter.
+
+All that match means all there were when the question was asked: what comes later, nobody has seen or counted. So the
+question carries that instant, as a bound of the filter.
+"""
+
+from __future__ import annotations
+
+from typing import NamedTuple
+
+from doorstep.clock import Instant, to_iso
+from doorstep.console.fields import Fields
+from doorstep.console.filters import EVENT_FILTER, LETTER_FILTER, QUEUE_FILTER, events_of, letters_of, queue_of
+from doorstep.errors import InvalidInput
+from doorstep.model.bulk import Selection
+
+
+class Chosen(NamedTuple):
+    selection: Selection
+    fields: Fields
+    """What a form says to choose the same again."""
+
+
+def of_queue(fields: Fields, now: Instant) -> Chosen:
+    """Of the retry queue. How long ago something failed is counted from the question, not from the answer."""
+    if not fields.flag("all"):
+        return _ticked(fields)
+    before = to_iso(_earlier(queue_of(fields, now).failed_before, now))
+    bound = fields.only(*QUEUE_FILTER).having(age=None, failed_before=before)
+    return Chosen(Selection(queue=queue_of(bound, now)), bound.having(all="yes"))
+
+
+def of_letters(fields: Fields, now: Instant) -> Chosen:
+    """Of the dead letters."""
+    if not fields.flag("all"):
+        return _ticked(fields)
+    before = to_iso(_earlier(letters_of(fields).died_before, now))
+    bound = fields.only(*LETTER_FILTER).having(died_before=before)
+    return Chosen(Selection(letters=letters_of(bound)), bound.having(all="yes"))
+
+
+def of_events(fields: Fields, now: Instant) -> Chosen:
+    """Of the events that were accepted in a range of time."""
+    wanted = events_of(fields)
+    if wanted.created_from is None or wanted.created_before is None:
+        missing = "created_from" if wanted.created_from is None else "created_before"
+        raise InvalidInput(missing, "must be given: nobody replays everything by leaving it out")
+    if wanted.created_before <= wanted.created_from:
+        raise InvalidInput("created_before", "must be later than created_from")
+    bound = fields.only(*EVENT_FILTER).having(created_before=to_iso(_earlier(wanted.created_before, now)))
+    return Chosen(Selection(events=events_of(bound)), bound)
+
+
+def _ticked(fields: Fields) -> Chosen:
+    """Nobody acts on everything by leaving it out."""
+    if ids := fields.ids("id"):
+        return Chosen(Selection(delivery_ids=tuple(ids)), fields.only("id"))
+    raise InvalidInput("id", "nothing is ticked; tick some rows, or choose all that match")
+
+
+def _earlier(bound: Instant | None, now: Instant) -> Instant:
+    return now if bound is None else min(bound, now)

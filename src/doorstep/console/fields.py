@@ -1,0 +1,105 @@
+"""What came with a request as text, read as what it should be: InvalidInput names the field that cannot be used."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from datetime import UTC, datetime
+from enum import StrEnum
+from typing import TypeVar
+from urllib.parse import urlencode
+from uuid import UUID
+
+from doorstep.clock import Instant, from_datetime
+from doorstep.errors import InvalidInput
+
+Choice = TypeVar("Choice", bound=StrEnum)
+
+
+class Fields:
+    """The query of a URL, or the fields of a form. A field that is empty counts as not given."""
+
+    def __init__(self, pairs: Iterable[tuple[str, str]]) -> None:
+        self.pairs = [(name, value) for name, value in pairs if value.strip()]
+
+    def __bool__(self) -> bool:
+        return bool(self.pairs)
+
+    def texts(self, name: str) -> list[str]:
+        return [value for given, value in self.pairs if given == name]
+
+    def raw(self, name: str) -> str | None:
+        """With its blanks at both ends, as for a payload."""
+        return next(iter(self.texts(name)), None)
+
+    def text(self, name: str) -> str | None:
+        value = self.raw(name)
+        return None if value is None else value.strip()
+
+    def flag(self, name: str) -> bool:
+        """Whether a box was ticked."""
+        return self.raw(name) is not None
+
+    def id(self, name: str) -> UUID | None:
+        value = self.text(name)
+        return None if value is None else _id(name, value)
+
+    def ids(self, name: str) -> list[UUID]:
+        return [_id(name, value.strip()) for value in self.texts(name)]
+
+    def choice(self, name: str, kind: type[Choice]) -> Choice | None:
+        value = self.text(name)
+        try:
+            return None if value is None else kind(value)
+        except ValueError:
+            raise InvalidInput(name, f"must be one of {', '.join(kind)}") from None
+
+    def whole(self, name: str, low: int, high: int) -> int | None:
+        number = self.number(name, low, high)
+        if number is not None and number != int(number):
+            raise InvalidInput(name, "must be a whole number")
+        return None if number is None else int(number)
+
+    def number(self, name: str, low: float, high: float) -> float | None:
+        value = self.text(name)
+        if value is None:
+            return None
+        try:
+            number = float(value)
+        except ValueError:
+            raise InvalidInput(name, "must be a number") from None
+        if not low <= number <= high:  # also where it is no number at all: NaN is within no bounds
+            raise InvalidInput(name, f"must be from {low:g} to {high:g}")
+        return number
+
+    def moment(self, name: str) -> Instant | None:
+        """A date, or a date and a time; in UTC unless it says otherwise."""
+        value = self.text(name)
+        if value is None:
+            return None
+        try:
+            moment = datetime.fromisoformat(value)
+            return from_datetime(moment if moment.tzinfo else moment.replace(tzinfo=UTC))
+        except (ValueError, OverflowError):
+            raise InvalidInput(name, "must be a date and a time, such as 2026-01-31 14:30 (UTC)") from None
+
+    def without(self, *names: str) -> Fields:
+        return Fields(pair for pair in self.pairs if pair[0] not in names)
+
+    def only(self, *names: str) -> Fields:
+        return Fields(pair for pair in self.pairs if pair[0] in names)
+
+    def having(self, **values: object) -> Fields:
+        """With these values instead of its own; None leaves a field out."""
+        given = [(name, str(value)) for name, value in values.items() if value is not None]
+        return Fields(self.without(*values).pairs + given)
+
+    def where(self, **values: object) -> str:
+        """The same as the query of a URL."""
+        return urlencode(self.having(**values).pairs)
+
+
+def _id(name: str, value: str) -> UUID:
+    try:
+        return UUID(value)
+    except ValueError:
+        raise InvalidInput(name, "must be an id, such as 0197b5a2-3c4d-7e5f-8a9b-0c1d2e3f4a5b") from None

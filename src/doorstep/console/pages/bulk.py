@@ -1,0 +1,108 @@
+"""Bulk operations: who began what and why, how far it is, and how it is steered."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from uuid import UUID
+
+from starlette.responses import Response
+
+from doorstep.clock import to_iso
+from doorstep.console.confirming import Confirmation, asked_for, reason_of
+from doorstep.console.page import ACT, Pages
+from doorstep.console.visit import Visit
+from doorstep.model.bulk import Bulk, Selection
+from doorstep.model.listing import EventFilter, Letters, Queue
+
+PAGES = Pages("/bulk")
+_LIMIT = 50
+_CANCEL = Confirmation("Cancel it", "No more are taken, and it cannot be resumed. What it has done stays done.")
+_FAILURES = 25
+_UNSAID = frozenset({"archived_before", "waiting"})
+"""Fields of a filter that an operation has anyway: only what waits can be acted upon."""
+_FIELDS = {"endpoint_id": "endpoint"}
+_WHAT: dict[str, type[Queue | Letters | EventFilter]] = {"queue": Queue, "letters": Letters, "events": EventFilter}
+
+
+@PAGES.get()
+async def show_all(visit: Visit) -> Response:
+    page = await visit.doorstep.store.list_bulk(visit.org_id, visit.query.text("cursor"), _LIMIT)
+    names = await _names(visit, page.items)
+    rows = [(one, about(one, names)) for one in page.items]
+    return visit.page("bulks.html", rows=rows, next=page.next)
+
+
+@PAGES.get("/{bulk_id}")
+async def show(visit: Visit) -> Response:
+    bulk_id = visit.id("bulk_id")
+    bulk = await visit.doorstep.store.bulk(visit.org_id, bulk_id)
+    failures = await visit.doorstep.store.bulk_failures(visit.org_id, bulk_id, visit.query.text("cursor"), _FAILURES)
+    reading = visit.doorstep.reading
+    return visit.page(
+        "bulk.html",
+        bulk=bulk,
+        about=about(bulk, await _names(visit, [bulk])),
+        next=failures.next,
+        failures=await reading.described(visit.org_id, [reading.seen(one) for one in failures.items]),
+    )
+
+
+@PAGES.post("/{bulk_id}/pause")
+async def pause(visit: Visit) -> Response:
+    await visit.doorstep.bulk.pause(visit.org_id, visit.id("bulk_id"), visit.actor)
+    return visit.done("Paused. What is under way goes on.")
+
+
+@PAGES.post("/{bulk_id}/resume")
+async def resume(visit: Visit) -> Response:
+    await visit.doorstep.bulk.resume(visit.org_id, visit.id("bulk_id"), visit.actor)
+    return visit.done("It goes on.")
+
+
+@PAGES.get("/{bulk_id}/cancel", ACT)
+async def ask_cancel(visit: Visit) -> Response:
+    bulk = await visit.doorstep.store.bulk(visit.org_id, visit.id("bulk_id"))
+    return asked_for(visit, f"Cancel the bulk {bulk.kind}: {bulk.progress}?", _CANCEL)
+
+
+@PAGES.post("/{bulk_id}/cancel")
+async def cancel(visit: Visit) -> Response:
+    reason = reason_of(visit.form, required=True)
+    await visit.doorstep.bulk.cancel(visit.org_id, visit.id("bulk_id"), visit.actor, reason)
+    return visit.done("Cancelled. What it has done stays done.")
+
+
+async def _names(visit: Visit, bulks: Sequence[Bulk]) -> dict[UUID, str]:
+    """The endpoints that these name, as far as there are any: a filter may have the id of none."""
+    naming = (one for bulk in bulks for one in (bulk.selection.letters, bulk.selection.queue, bulk))
+    named = {one.endpoint_id for one in naming if one and one.endpoint_id}
+    return await visit.doorstep.reading.endpoint_names(visit.org_id, named)
+
+
+def about(bulk: Bulk, names: Mapping[UUID, str]) -> str:
+    """What was selected, in words: `all dead letters with event type order.*, endpoint crm`."""
+    selection = bulk.selection
+    if selection.delivery_ids is not None:
+        return f"{len(selection.delivery_ids)} deliveries chosen one by one"
+    what, wanted = _wanted(selection)
+    said = [
+        f"{_FIELDS.get(field, field.replace('_', ' '))} {_said(field, value, names)}" for field, value in wanted.items()
+    ]
+    target = "" if bulk.endpoint_id is None else f", to {names.get(bulk.endpoint_id, bulk.endpoint_id)}"
+    return f"all {what}" + (f" with {', '.join(said)}" if said else "") + target
+
+
+def _wanted(selection: Selection) -> tuple[str, dict[str, object]]:
+    """What kind of list, and those of its filters that say something."""
+    for name, words in (("letters", "dead letters"), ("queue", "waiting deliveries"), ("events", "events")):
+        if (chosen := getattr(selection, name)) is not None:
+            plain = _WHAT[name]()
+            fields = {field: getattr(chosen, field) for field in chosen.__struct_fields__ if field not in _UNSAID}
+            return words, {field: value for field, value in fields.items() if value != getattr(plain, field)}
+    return "deliveries", {}
+
+
+def _said(field: str, value: object, names: Mapping[UUID, str]) -> str:
+    if isinstance(value, int) and not isinstance(value, bool):
+        return f"{value:016x}" if field == "cause" else to_iso(value)
+    return names.get(value, str(value)) if isinstance(value, UUID) else str(value)

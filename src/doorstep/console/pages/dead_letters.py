@@ -1,0 +1,136 @@
+"""The dead letters: what the machine has given up on, by cause first; then one by one."""
+
+from __future__ import annotations
+
+from starlette.responses import Response
+
+from doorstep.console.choices import endpoints_of
+from doorstep.console.choosing import of_letters
+from doorstep.console.filters import LETTER_FILTER, letters_of
+from doorstep.console.letter_causes import Cause, cause_choices, described_causes
+from doorstep.console.page import ACT, Pages
+from doorstep.console.questions import Question, answered, asked
+from doorstep.console.visit import Visit
+from doorstep.model.act import ActKind
+from doorstep.model.bulk import Bulk, BulkKind
+from doorstep.model.listing import Letters
+from doorstep.model.rollup import MINUTE
+
+PAGES = Pages("/dead-letters")
+_LIMIT = 50
+_CAUSES = 25
+_OPERATIONS = 20
+_SEEN_AFTER_END = MINUTE
+"""How long an operation that ended stays in sight: who waited for it looks away now and then."""
+_RETRY = Question(BulkKind.RETRY, "Retry", "Retries are counted anew.", rate=True, canary=True)
+_RESOLVE = Question(BulkKind.RESOLVE, "Resolve", "What is resolved needs no delivery any more, and leaves this list.")
+_DELETE = Question(
+    BulkKind.DELETE,
+    "Delete",
+    "What is deleted leaves every list and cannot be brought back. Its attempt log stays.",
+    danger=True,
+)
+
+
+@PAGES.get()
+async def show(visit: Visit) -> Response:
+    """The causes; or what died of one of them."""
+    wanted = letters_of(visit.query)
+    if wanted.cause is not None:
+        return await _letters(visit, wanted)
+    reading = visit.doorstep.reading
+    page = await reading.cause_groups(visit.org_id, wanted, visit.query.text("cursor"), _CAUSES)
+    _, count = await reading.dead_letters(visit.org_id, wanted, None, 1)
+    return visit.page(
+        "dead_letters.html",
+        wanted=wanted,
+        filter=visit.query.only(*LETTER_FILTER),
+        causes=await described_causes(visit, page.items),
+        next=page.next,
+        count=count,
+        endpoints=await endpoints_of(visit),
+        operations=await _operations(visit),
+    )
+
+
+@PAGES.get("/letters")
+async def show_letters(visit: Visit) -> Response:
+    """One by one."""
+    return await _letters(visit, letters_of(visit.query))
+
+
+async def _letters(visit: Visit, wanted: Letters) -> Response:
+    reading = visit.doorstep.reading
+    page, count = await reading.dead_letters(visit.org_id, wanted, visit.query.text("cursor"), _LIMIT)
+    return visit.page(
+        "dead_letters_rows.html",
+        wanted=wanted,
+        filter=visit.query.only(*LETTER_FILTER),
+        rows=await reading.described(visit.org_id, page.items),
+        next=page.next,
+        count=count,
+        cause=await _cause(visit, wanted),
+        choices=await cause_choices(visit, wanted),
+        endpoints=await endpoints_of(visit),
+        operations=await _operations(visit),
+    )
+
+
+async def _cause(visit: Visit, wanted: Letters) -> Cause | None:
+    """What the wanted letters have in common, if that was asked for and there are any."""
+    if wanted.cause is None:
+        return None
+    page = await visit.doorstep.reading.cause_groups(visit.org_id, wanted, None, 1)
+    return next(iter(await described_causes(visit, page.items)), None)
+
+
+async def _operations(visit: Visit) -> list[Bulk]:
+    """Bulk operations on dead letters that go on, or have just ended."""
+    newest = await visit.doorstep.store.list_bulk(visit.org_id, None, _OPERATIONS)
+    since = visit.now - _SEEN_AFTER_END
+    return [one for one in newest.items if _is_on_letters(one) and (one.finished_at is None or one.finished_at > since)]
+
+
+def _is_on_letters(bulk: Bulk) -> bool:
+    """What was ticked one by one may be of the retry queue as well; there is little harm in showing it."""
+    named = bulk.selection.delivery_ids is not None and bulk.kind is not BulkKind.SKIP
+    return named or bulk.selection.letters is not None
+
+
+# -- acts --------------------------------------------------------------------------------------------------
+
+
+@PAGES.post("/{delivery_id}/retry")
+async def retry_one(visit: Visit) -> Response:
+    await visit.doorstep.act_on(ActKind.RETRY, visit.org_id, visit.id("delivery_id"), visit.actor)
+    return visit.done(f"It is tried again in {visit.doorstep.tuning.revive_after_seconds:g} seconds.")
+
+
+@PAGES.get("/retry", ACT)
+async def ask_retry(visit: Visit) -> Response:
+    return await asked(visit, _RETRY, of_letters(visit.query, visit.now))
+
+
+@PAGES.post("/retry")
+async def retry(visit: Visit) -> Response:
+    return await answered(visit, _RETRY, of_letters(visit.form, visit.now))
+
+
+@PAGES.get("/resolve", ACT)
+async def ask_resolve(visit: Visit) -> Response:
+    return await asked(visit, _RESOLVE, of_letters(visit.query, visit.now))
+
+
+@PAGES.post("/resolve")
+async def resolve(visit: Visit) -> Response:
+    return await answered(visit, _RESOLVE, of_letters(visit.form, visit.now))
+
+
+@PAGES.get("/delete", ACT)
+async def ask_delete(visit: Visit) -> Response:
+    return await asked(visit, _DELETE, of_letters(visit.query, visit.now))
+
+
+@PAGES.post("/delete")
+async def delete(visit: Visit) -> Response:
+    return await answered(visit, _DELETE, of_letters(visit.form, visit.now))

@@ -1,0 +1,204 @@
+"""One event: what was sent, what became of it at every endpoint, and what can be done about it."""
+
+from __future__ import annotations
+
+from typing import NamedTuple
+from uuid import UUID
+
+from starlette.responses import Response
+
+from doorstep.console.choices import endpoints_of
+from doorstep.console.confirming import Confirmation, asked_for, reason_of
+from doorstep.console.dossier import acts_in, dossiers_of
+from doorstep.console.drawing import pretty
+from doorstep.console.page import ACT, Pages
+from doorstep.console.visit import Visit
+from doorstep.console.words import plural
+from doorstep.errors import InvalidInput, NotFound
+from doorstep.model.act import ActKind, AuditLine
+from doorstep.model.delivery import DONE_STATES, OPEN_STATES, Delivery
+from doorstep.model.endpoint import Endpoint
+from doorstep.model.event import Event, EventStatus, EventView
+from doorstep.model.listing import Page
+from doorstep.policy.routing import matches
+
+PAGES = Pages("/events/{event_id}")
+DOSSIERS_MAX = 10
+"""Deliveries that are shown in full; of more, those that were not delivered come first."""
+_OTHERS_MAX = 500
+_PASSED_OVER_MAX = 100
+_TRAIL_MAX = 50
+_TEXT_BYTES_MAX = 64 * 1024
+"""A longer payload is cut here; it can be downloaded as a whole."""
+_CANCEL = Confirmation("Cancel", "What still waits is called off, and is never delivered.")
+_DELETE = Confirmation(
+    "Delete", "Its payload is erased, what waits is cancelled, its dead letters are deleted. The attempt log stays."
+)
+_DOWNLOAD = {"Content-Security-Policy": "sandbox; default-src 'none'"}
+
+
+@PAGES.get()
+async def show(visit: Visit) -> Response:
+    event_id = visit.id("event_id")
+    view = await _view(visit, event_id)
+    deliveries = await visit.doorstep.deliveries(visit.org_id, event_id)
+    if view is None and not deliveries:
+        raise NotFound(f"no event {event_id}")
+    event = view.event if view else None
+    shown, others = _divided(deliveries)
+    return visit.page(
+        "event.html",
+        event_id=event_id,
+        event_type=event.event_type if event else deliveries[0].event_type,
+        view=view,
+        payload=Text.of(event.payload, raw=visit.query.text("payload") == "raw") if event else None,
+        dossiers=await dossiers_of(visit, shown, event),
+        others=await visit.doorstep.reading.described(visit.org_id, others[:_OTHERS_MAX]),
+        others_hidden=max(0, len(others) - _OTHERS_MAX),
+        passed_over=_passed_over(visit, event, deliveries) if event and view and not view.in_outbox else [],
+        trail=await _trail(visit, event_id, shown),
+        acts=_acts(view, deliveries),
+        seconds=2 if any(one.state in OPEN_STATES for one in deliveries) else 15,
+    )
+
+
+@PAGES.get("/payload")
+async def download(visit: Visit) -> Response:
+    event = await _event(visit)
+    return as_file(event.payload, f"{event.event_id}.json")
+
+
+@PAGES.post("/retry")
+async def retry(visit: Visit) -> Response:
+    result = await visit.doorstep.steward.act(ActKind.RETRY, visit.org_id, visit.id("event_id"), visit.actor)
+    return visit.done(f"{plural(len(result.done), 'delivery is', 'deliveries are')} tried again.")
+
+
+@PAGES.post("/acknowledge")
+async def acknowledge(visit: Visit) -> Response:
+    await visit.doorstep.steward.acknowledge(visit.org_id, visit.id("event_id"), visit.actor)
+    return visit.done("The event was acknowledged.")
+
+
+@PAGES.get("/cancel", ACT)
+async def ask_cancel(visit: Visit) -> Response:
+    return await _asked(visit, _CANCEL)
+
+
+@PAGES.post("/cancel")
+async def cancel(visit: Visit) -> Response:
+    reason = reason_of(visit.form, required=True)
+    steward, event_id = visit.doorstep.steward, visit.id("event_id")
+    result = await steward.act(ActKind.CANCEL, visit.org_id, event_id, visit.actor, reason)
+    return visit.done(f"{plural(len(result.done), 'delivery was', 'deliveries were')} cancelled.")
+
+
+@PAGES.get("/delete", ACT)
+async def ask_delete(visit: Visit) -> Response:
+    return await _asked(visit, _DELETE)
+
+
+@PAGES.post("/delete")
+async def delete(visit: Visit) -> Response:
+    reason = reason_of(visit.form, required=True)
+    await visit.doorstep.steward.delete(visit.org_id, visit.id("event_id"), visit.actor, reason)
+    return visit.done("The event was deleted.")
+
+
+@PAGES.get("/replay", ACT)
+async def ask_replay(visit: Visit) -> Response:
+    return visit.page("event_replay.html", event=await _event(visit), endpoints=await endpoints_of(visit))
+
+
+@PAGES.post("/replay")
+async def replay(visit: Visit) -> Response:
+    endpoint_id = visit.form.id("endpoint_id")
+    if endpoint_id is None:
+        raise InvalidInput("endpoint_id", "choose the endpoint that it goes to")
+    receipt = await visit.doorstep.steward.replay(visit.org_id, visit.id("event_id"), endpoint_id, visit.actor)
+    return visit.done("It was sent again, as this new event.", f"/console/events/{receipt.event_id}")
+
+
+async def _asked(visit: Visit, question: Confirmation) -> Response:
+    event = await _event(visit)
+    return asked_for(visit, f"{question.act} the event {event.event_type}?", question)
+
+
+async def _event(visit: Visit) -> Event:
+    return (await visit.doorstep.event(visit.org_id, visit.id("event_id"))).event
+
+
+# -- what the page is made of ------------------------------------------------------------------------------
+
+
+class Text(NamedTuple):
+    """A payload to be read."""
+
+    text: str
+    size: int
+    raw: bool
+    cut: bool
+
+    @classmethod
+    def of(cls, content: bytes, *, raw: bool) -> Text:
+        text = content.decode("utf-8", "replace") if raw else pretty(content)
+        return cls(text[:_TEXT_BYTES_MAX], len(content), raw, len(text) > _TEXT_BYTES_MAX)
+
+
+def as_file(content: bytes, name: str) -> Response:
+    """To be kept, never to be shown as a page."""
+    headers = _DOWNLOAD | {"Content-Disposition": f'attachment; filename="{name}"'}
+    return Response(content, headers=headers, media_type="application/json")
+
+
+async def _view(visit: Visit, event_id: UUID) -> EventView | None:
+    """None for an event that was deleted, or never was."""
+    try:
+        return await visit.doorstep.event(visit.org_id, event_id)
+    except NotFound:
+        return None
+
+
+def _divided(deliveries: list[Delivery]) -> tuple[list[Delivery], list[Delivery]]:
+    """What is shown in full, and the rest."""
+    if len(deliveries) > DOSSIERS_MAX:
+        deliveries = sorted(deliveries, key=lambda one: one.state in DONE_STATES)
+    return deliveries[:DOSSIERS_MAX], deliveries[DOSSIERS_MAX:]
+
+
+def _acts(view: EventView | None, deliveries: list[Delivery]) -> frozenset[str]:
+    """What can be done to the event as a whole."""
+    if view is None or view.in_outbox:
+        return frozenset()
+    possible = [acts_in(one.state) for one in deliveries if not one.deleted]
+    acts = {"replay", "delete"}
+    acts |= {kind.value for kind in (ActKind.RETRY, ActKind.CANCEL) if any(kind in some for some in possible)}
+    if not deliveries and view.status is EventStatus.RECEIVED:
+        acts.add("acknowledge")
+    return frozenset(acts)
+
+
+class PassedOver(NamedTuple):
+    endpoint: Endpoint
+    why: str
+
+
+def _passed_over(visit: Visit, event: Event, deliveries: list[Delivery]) -> list[PassedOver]:
+    """The endpoints that did not get the event, as they are now; of very many only the first."""
+    got = {one.endpoint_id for one in deliveries}
+    left = [one for one in visit.doorstep.directory.endpoints if one.org_id == event.org_id]
+    found = [PassedOver(one, why_not(one, event)) for one in left if one.endpoint_id not in got]
+    return sorted(found, key=lambda one: one.endpoint.name.casefold())[:_PASSED_OVER_MAX]
+
+
+def why_not(endpoint: Endpoint, event: Event) -> str:
+    if endpoint.created_at > event.created_at:
+        return "It was created after the event."
+    if not any(matches(pattern, event.event_type) for pattern in endpoint.event_types):
+        return f"It takes other event types: {', '.join(endpoint.event_types)}."
+    return "The sender chose other endpoints, or its event types were changed since."
+
+
+async def _trail(visit: Visit, event_id: UUID, deliveries: list[Delivery]) -> Page[AuditLine]:
+    about = [event_id, *(one.delivery_id for one in deliveries)]
+    return await visit.doorstep.reading.audit(visit.org_id, None, None, None, _TRAIL_MAX, about)

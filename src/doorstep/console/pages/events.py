@@ -1,0 +1,78 @@
+"""The events, the newest first; finding one by its id; sending one by hand."""
+
+from __future__ import annotations
+
+from uuid import UUID
+
+from starlette.responses import RedirectResponse, Response
+
+from doorstep.console.choices import endpoints_of
+from doorstep.console.filters import events_of
+from doorstep.console.page import Pages
+from doorstep.console.visit import Visit
+from doorstep.errors import InvalidInput, NotFound
+from doorstep.model.event import EventStatus
+from doorstep.model.permission import Permission
+from doorstep.model.submission import Receipt
+
+PAGES = Pages("/events")
+_LIMIT = 50
+_LIST, _FORM = "/console/events", "events_send.html"
+
+
+@PAGES.get()
+async def show(visit: Visit) -> Response:
+    wanted = events_of(visit.query)
+    page = await visit.doorstep.reading.events(visit.org_id, wanted, visit.query.text("cursor"), _LIMIT)
+    return visit.page("events.html", rows=page.items, next=page.next, wanted=wanted, statuses=EventStatus)
+
+
+@PAGES.get("/find")
+async def find(visit: Visit) -> Response:
+    """To the event or the delivery that has this id."""
+    try:
+        wanted = visit.query.id("id")
+    except InvalidInput as error:
+        return visit.refused(str(error), _LIST)
+    place = None if wanted is None else await _place(visit, wanted)
+    if place is None:
+        return visit.refused("There is no event and no delivery with this id.", _LIST)
+    return RedirectResponse(place, 303)
+
+
+async def _place(visit: Visit, wanted: UUID) -> str | None:
+    if await visit.doorstep.store.summaries(visit.org_id, [wanted]):
+        return f"{_LIST}/{wanted}"
+    try:
+        found = await visit.doorstep.delivery(visit.org_id, wanted)
+    except NotFound:
+        known = await visit.doorstep.deliveries(visit.org_id, wanted)  # of an event that was deleted
+        return f"{_LIST}/{wanted}" if known else None
+    return f"{_LIST}/{found.event_id}#delivery-{wanted}"
+
+
+@PAGES.get("/send", Permission.SEND)
+async def ask_send(visit: Visit) -> Response:
+    return visit.page(_FORM, error=None, entered=visit.query, endpoints=await endpoints_of(visit))
+
+
+@PAGES.post("/send", Permission.SEND)
+async def send(visit: Visit) -> Response:
+    try:
+        receipt = await _sent(visit)
+    except InvalidInput as error:
+        return visit.again(_FORM, error, endpoints=await endpoints_of(visit))
+    return visit.done("The event was accepted.", f"{_LIST}/{receipt.event_id}")
+
+
+async def _sent(visit: Visit) -> Receipt:
+    form = visit.form
+    endpoint_id = form.id("endpoint_id")
+    return await visit.doorstep.send(
+        form.text("event_type") or "",
+        (form.raw("payload") or "").replace("\r\n", "\n").encode(),
+        org_id=visit.org_id,
+        endpoint_ids=None if endpoint_id is None else [endpoint_id],
+        ordering_key=form.text("ordering_key"),
+        correlation_id=visit.correlation_id,
+    )

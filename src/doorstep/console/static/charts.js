@@ -1,0 +1,125 @@
+// Charts. A <figure data-chart> holds its numbers as JSON; when they change, so does the picture.
+//   {"kind": "line"|"area"|"bars", "unit": "/min"|"%"|"s"|"", "at": [seconds, …],
+//    "series": [{"name": "delivered", "tone": "good", "values": [1, null, …]}, …]}
+const drawn = new WeakMap();
+
+export function drawCharts() {
+  drawAll();
+  document.addEventListener("htmx:after:swap", drawAll);
+  document.addEventListener("doorstep:theme", redrawAll);
+  matchMedia("(prefers-color-scheme: dark)").addEventListener("change", redrawAll);
+  new ResizeObserver(resizeAll).observe(document.body);
+}
+
+function figures() {
+  return [...document.querySelectorAll("figure[data-chart]")];
+}
+
+function drawAll() {
+  figures().forEach(draw);
+}
+
+function redrawAll() {
+  figures().forEach((figure) => { drawn.get(figure)?.chart.destroy(); drawn.delete(figure); draw(figure); });
+}
+
+function resizeAll() {
+  figures().forEach((figure) => drawn.get(figure)?.chart.setSize(size(figure)));
+}
+
+function draw(figure) {
+  const text = figure.querySelector("script[type='application/json']").textContent;
+  const before = drawn.get(figure);
+  if (before?.text === text) return;
+  const told = JSON.parse(text);
+  const data = [told.at, ...told.series.map((one) => one.values)];
+  if (before && before.shape === shape(told)) {
+    before.chart.setData(data);
+    before.text = text;
+    return;
+  }
+  before?.chart.destroy();
+  const place = figure.querySelector("[data-plot]");
+  drawn.set(figure, { text, shape: shape(told), chart: new window.uPlot(options(figure, told), data, place) });
+}
+
+function shape(told) {
+  return JSON.stringify([told.kind, told.unit, told.series.map((one) => [one.name, one.tone])]);
+}
+
+function size(figure) {
+  const place = figure.querySelector("[data-plot]");
+  return { width: Math.max(200, place.clientWidth), height: 170 };
+}
+
+function options(figure, told) {
+  const quiet = colour("--quiet");
+  const axis = { stroke: quiet, grid: { stroke: colour("--line"), width: 1 }, ticks: { show: false }, font: "11px system-ui" };
+  return {
+    ...size(figure),
+    padding: [8, 8, 0, 0],
+    cursor: { y: false, points: { size: 5 } },
+    legend: { live: true },
+    scales: { x: { time: told.unit !== "retries" }, y: { range: (_, low, high) => scale(told, low, high) } },
+    axes: [
+      { ...axis, size: 28, ...(told.unit === "retries" ? { incrs: [1], space: 20 } : { values: (_, at, __, ___, step) => at.map((one) => moment(one, step)) }) },
+      { ...axis, size: 52, values: (_, ticks) => ticks.map((tick) => worded(tick, told.unit)) },
+    ],
+    series: [told.unit === "retries" ? { label: "retries" } : { label: "UTC", value: "{YYYY}-{MM}-{DD} {HH}:{mm}" }, ...told.series.map((one) => series(one, told))],
+    tzDate: (seconds) => window.uPlot.tzDate(new Date(seconds * 1000), "Etc/UTC"),
+  };
+}
+
+// In UTC, like every time of the console.
+function moment(seconds, step) {
+  const text = new Date(seconds * 1000).toISOString();
+  return step >= 86400 ? text.slice(5, 10) : text.slice(11, 16);
+}
+
+// Rates are drawn where they are: near the top, near the bottom, or over the whole.
+function scale(told, low, high) {
+  if (told.unit === "%") return low >= 90 ? [90, 100] : high !== null && high <= 10 ? [0, 10] : [0, 100];
+  return [0, Math.max(high ?? 0, told.unit === "s" ? 0.01 : 1) * 1.1];
+}
+
+function series(one, told) {
+  const tone = colour(`--${one.tone}`);
+  const bars = told.kind === "bars";
+  return {
+    label: one.name,
+    stroke: tone,
+    width: bars ? 0 : 1.5,
+    fill: bars ? tone : told.kind === "area" ? faded(tone) : undefined,
+    paths: bars ? window.uPlot.paths.bars({ size: [0.8, 40] }) : undefined,
+    points: { show: false, filter: bars ? undefined : lonely, size: 4, fill: tone },
+    spanGaps: false,
+    value: (_, value) => worded(value, told.unit),
+  };
+}
+
+// A line needs two points next to each other; what stands alone between gaps is a dot.
+function lonely(plot, place) {
+  const values = plot.data[place];
+  const missing = (at) => values[at] === null || values[at] === undefined;
+  return values.flatMap((_, at) => (!missing(at) && missing(at - 1) && missing(at + 1) ? [at] : []));
+}
+
+function worded(value, unit) {
+  if (value === null || value === undefined) return "–";
+  if (unit === "s") return value < 1 ? `${+(value * 1000).toPrecision(3)} ms` : value < 120 ? `${+value.toPrecision(3)} s` : `${+(value / 60).toPrecision(3)} min`;
+  const short = Math.abs(value) >= 1e6 ? `${+(value / 1e6).toPrecision(3)}M` : Math.abs(value) >= 1e4 ? `${+(value / 1e3).toPrecision(3)}k` : `${+value.toPrecision(4)}`;
+  return unit === "%" ? `${short}%` : short;
+}
+
+function colour(name) {
+  const probe = document.createElement("span");
+  probe.className = `probe tone-${name.slice(2)}`;
+  document.body.append(probe);
+  const found = getComputedStyle(probe).color;
+  probe.remove();
+  return found;
+}
+
+function faded(tone) {
+  return tone.replace(/^rgb\(/, "rgba(").replace(/\)$/, ", 0.15)");
+}

@@ -1,0 +1,18 @@
+// The console works without scripts; these make it quick. One module for each thing they add.
+import { drawCharts } from "./charts.js";
+import { openDialogs } from "./dialogs.js";
+import { readKeys } from "./keys.js";
+import { keepLive } from "./live.js";
+import { tickRows } from "./rows.js";
+import { chooseTheme } from "./theming.js";
+import { keepTimes } from "./times.js";
+import { copyTexts } from "./copying.js";
+
+chooseTheme();
+tickRows();
+openDialogs();
+readKeys();
+keepLive();
+keepTimes();
+copyTexts();
+drawCharts();

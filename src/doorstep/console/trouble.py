@@ -1,0 +1,44 @@
+"""When an endpoint needs somebody: the overview counts those, and the list of endpoints shows them, the worst first."""
+
+from __future__ import annotations
+
+from typing import NamedTuple
+
+from doorstep.console.words import plural, share
+from doorstep.model.circuit import CircuitState
+from doorstep.model.endpoint import EndpointState
+from doorstep.path.reporting import Health
+from doorstep.policy.reporting import WINDOWS, success_rate
+
+LATELY = WINDOWS["24h"]
+"""How an endpoint must have fared over to be judged."""
+JUDGED_MAX = 200
+"""Endpoints that one page looks through for trouble; of more there is a next page."""
+_FAILING_BELOW = 0.95
+"""As the built-in alert has it: more than 5 % failed for good."""
+_RANK = {"disabled": 0, "open": 1, "half_open": 2, "failing": 3, "": 4}
+
+
+class Trouble(NamedTuple):
+    """What is wrong with an endpoint, the worst of it; no kind where it needs nobody."""
+
+    kind: str = ""
+    words: str = ""
+
+    @property
+    def rank(self) -> int:
+        return _RANK[self.kind]
+
+
+def trouble_of(health: Health) -> Trouble:
+    """It is cut off, or loses what it was to get. A pause is somebody's own doing, and for a few failures there are
+    retries."""
+    endpoint, circuit, recent = health.endpoint, health.circuit, health.recent
+    in_a_row = f"{plural(circuit.failures, 'failure')} in a row"
+    if endpoint.state is EndpointState.DISABLED:
+        return Trouble("disabled", endpoint.state_reason or "disabled")
+    if circuit.state is not CircuitState.CLOSED:
+        return Trouble(circuit.state.value, in_a_row)
+    if recent.dead > 0 and (success_rate(recent) or 0) < _FAILING_BELOW:
+        return Trouble("failing", f"{share(recent.dead, recent.succeeded + recent.dead)} failed for good")
+    return Trouble("", in_a_row if circuit.failures else "")

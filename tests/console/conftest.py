@@ -1,0 +1,148 @@
+"""Every test of this folder has a scene with the console on a real socket, on SQLite and on PostgreSQL.
+
+`console` is a visitor that reads pages over HTTP; `look` opens them in Chromium, which is started once. All run in one
+event loop, because a browser belongs to the loop that it was started in. Stories in the browser run on SQLite alone,
+unless they are marked with `both_stores`: what a page shows does not depend on the store.
+"""
+
+from __future__ import annotations
+
+import inspect
+from collections.abc import AsyncIterator, Iterator
+from pathlib import Path
+
+import pytest
+import pytest_asyncio
+from playwright.async_api import Browser, async_playwright
+
+from doorstep.bootstrap import DEFAULT_ORG
+from doorstep.console.links import SignInLinks
+from doorstep.model.org import Role
+from tests.acceptance.api import Api, listening
+from tests.acceptance.receiver import Receiver, receiving
+from tests.acceptance.scene import Scene
+from tests.console.chromium import Look, launched, looking
+from tests.console.furnished import House, Words, built
+from tests.console.visiting import Console
+from tests.fixtures_postgres import TEMPLATE
+from tests.migrated_file import copy_migrated
+from tests.postgres_server import PostgresServer
+
+__all__ = ["Look"]
+_STORES = ["sqlite", "postgres"]
+
+
+def pytest_configure(config: pytest.Config) -> None:
+    config.addinivalue_line("markers", "both_stores: a story in the browser that runs on PostgreSQL too")
+
+
+def pytest_generate_tests(metafunc: pytest.Metafunc) -> None:
+    if "database_url" in metafunc.fixturenames:
+        everywhere = "look" not in metafunc.fixturenames or metafunc.definition.get_closest_marker("both_stores")
+        metafunc.parametrize("database_url", _STORES if everywhere else _STORES[:1], indirect=True)
+    if "house_url" in metafunc.fixturenames:
+        stores = _STORES[:1] if "look_around" in metafunc.fixturenames else _STORES
+        metafunc.parametrize("house_url", stores, indirect=True, scope="module")
+
+
+def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    for item in items:
+        if Path(__file__).parent in item.path.parents and inspect.iscoroutinefunction(getattr(item, "function", None)):
+            item.add_marker(pytest.mark.asyncio(loop_scope="session"), append=False)
+
+
+@pytest.fixture
+def database_url(request: pytest.FixtureRequest, tmp_path: Path) -> str:
+    """A migrated database without rows."""
+    if request.param == "postgres":
+        return str(request.getfixturevalue("emptied_postgres_url"))
+    return f"sqlite:///{copy_migrated(tmp_path / 'doorstep.db')}"
+
+
+@pytest_asyncio.fixture(loop_scope="session")
+async def receiver() -> AsyncIterator[Receiver]:
+    async with receiving() as it:
+        yield it
+
+
+@pytest_asyncio.fixture(loop_scope="session")
+async def scene(database_url: str, receiver: Receiver) -> AsyncIterator[Scene]:
+    """With one Doorstep, opened and at work."""
+    made = Scene(database_url, receiver)
+    await made.open()
+    yield made
+    receiver.hold.set()
+    await made.close()
+
+
+@pytest_asyncio.fixture(loop_scope="session")
+async def links(scene: Scene) -> SignInLinks:
+    return SignInLinks(scene.clock)
+
+
+@pytest_asyncio.fixture(loop_scope="session")
+async def api(scene: Scene, links: SignInLinks) -> AsyncIterator[Api]:
+    """The application of the scene, on a real socket, for an admin of the default organization."""
+    from doorstep.api.application import create_application
+
+    _, key = await scene.doorstep.keyring.create(DEFAULT_ORG, "test", Role.ADMIN, "test")
+    async with listening(create_application(scene.doorstep, links)) as port:
+        yield Api(port, key)
+
+
+@pytest_asyncio.fixture(loop_scope="session")
+async def console(api: Api) -> Console:
+    """An admin who has signed in."""
+    return await Console(api.url).sign_in(api.key)
+
+
+@pytest_asyncio.fixture(loop_scope="session")
+async def viewer(scene: Scene, api: Api) -> Console:
+    _, key = await scene.doorstep.keyring.create(DEFAULT_ORG, "a viewer", Role.VIEWER, "test")
+    return await Console(api.url).sign_in(key)
+
+
+@pytest_asyncio.fixture(scope="session", loop_scope="session")
+async def browser() -> AsyncIterator[Browser]:
+    async with async_playwright() as playwright:
+        browser = await launched(playwright)
+        yield browser
+        await browser.close()
+
+
+@pytest_asyncio.fixture(loop_scope="session")
+async def look(scene: Scene, api: Api, links: SignInLinks, browser: Browser) -> AsyncIterator[Look]:
+    """`page = await look("/console/retry-queue", role=Role.VIEWER, theme="dark")`: signed in, and at that page.
+
+    Nothing that the page does may leave this machine, break the rules of its own policy, or raise in a script.
+    """
+    async with looking(browser, api.url, links, scene.doorstep.keyring) as look:
+        yield look
+
+
+# -- a house with one of everything, for the tests of all screens of a file ---------------------------------------------
+
+
+@pytest.fixture(scope="module")
+def house_url(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
+    """A migrated database of the file's own."""
+    if request.param == "sqlite":
+        yield f"sqlite:///{copy_migrated(tmp_path_factory.mktemp('house') / 'doorstep.db')}"
+        return
+    server: PostgresServer = request.getfixturevalue("postgres_server")
+    server.create_database("house", template=TEMPLATE)
+    yield server.url("house")
+    server.drop_database("house")
+
+
+@pytest_asyncio.fixture(scope="module", loop_scope="session")
+async def house(house_url: str) -> AsyncIterator[House]:
+    async with built(house_url, Words()) as it:
+        yield it
+
+
+@pytest_asyncio.fixture(loop_scope="session")
+async def look_around(house: House, browser: Browser) -> AsyncIterator[Look]:
+    """The same as `look`, in the house."""
+    async with looking(browser, house.api.url, house.links, house.scene.doorstep.keyring) as look:
+        yield look

@@ -1,0 +1,60 @@
+"""How dead letters come to be in a scene: the receiver refuses for good, each path in its own way."""
+
+from __future__ import annotations
+
+from doorstep.bootstrap import DEFAULT_ORG
+from doorstep.model.delivery import Delivery, DeliveryState
+from doorstep.model.endpoint import Endpoint
+from doorstep.model.listing import Letters
+from doorstep.path.accept import Draft
+from tests.acceptance.receiver import Answer
+from tests.acceptance.scene import Scene, until
+
+LETTERS = "/console/dead-letters"
+REFUSALS = {"/crm": 401, "/shop": 404, "/erp": 422}
+"""What each answers: three causes."""
+ALL = Letters()
+PAYLOAD = b'{"order":7,"price":1.10}'
+
+
+async def refuse(scene: Scene) -> None:
+    """From now on, until `scene.receiver.says` otherwise."""
+    scene.receiver.answer = lambda request: Answer(REFUSALS.get(request.path, 400))
+
+
+async def die(
+    scene: Scene, count: int = 1, path: str = "/crm", event_type: str = "order.paid", payload: bytes = PAYLOAD
+) -> list[Delivery]:
+    """So many more dead letters of one cause; the newest first."""
+    await refuse(scene)
+    endpoint = await endpoint_at(scene, path)
+    before = await scene.count(DeliveryState.DEAD)
+    draft = Draft(org_id=DEFAULT_ORG, event_type=event_type, payload=payload, endpoint_ids=(endpoint.endpoint_id,))
+    await scene.doorstep.send_many([draft] * count)
+
+    async def dead() -> bool:
+        return await scene.count(DeliveryState.DEAD) == before + count
+
+    await until(dead, f"{count} more dead letters")
+    return [one for one in await letters(scene) if one.endpoint_id == endpoint.endpoint_id][:count]
+
+
+async def endpoint_at(scene: Scene, path: str) -> Endpoint:
+    found = await scene.doorstep.reading.endpoints(DEFAULT_ORG, None, None, 50)
+    known = {one.name: one for one in found.items}
+    return known.get(path[1:]) or await scene.endpoint(path, name=path[1:])
+
+
+async def letters(scene: Scene, wanted: Letters = ALL) -> list[Delivery]:
+    page, _ = await scene.doorstep.reading.dead_letters(DEFAULT_ORG, wanted, None, 200)
+    return list(page.items)
+
+
+async def three_causes(scene: Scene) -> None:
+    """142 dead letters that died of three causes."""
+    for path, count in zip(REFUSALS, (100, 40, 2)):
+        await die(scene, count, path)
+
+
+async def state_of(scene: Scene, delivery: Delivery) -> DeliveryState:
+    return (await scene.delivery(delivery)).state

@@ -1,0 +1,54 @@
+"""Endpoints in a scene, and what the console shows of them."""
+
+from __future__ import annotations
+
+import html
+import re
+
+from doorstep.bootstrap import DEFAULT_ORG
+from doorstep.model.circuit import CircuitState
+from doorstep.model.endpoint import CircuitRules, Endpoint
+from tests.acceptance.scene import Scene, until
+from tests.console.visiting import Shown
+
+ENDPOINTS = "/console/endpoints"
+SECRET = re.compile(r'<code id="secret">([^<]*)</code>')
+
+
+def page_of(endpoint: Endpoint) -> str:
+    return f"{ENDPOINTS}/{endpoint.endpoint_id}"
+
+
+def names_in(shown: Shown) -> list[str]:
+    """The endpoints of the list, in its order."""
+    return [html.unescape(one) for one in re.findall(r'<td class="name"><a [^>]*>(.*?)</a>', shown.source)]
+
+
+async def stored(scene: Scene, endpoint: Endpoint) -> Endpoint:
+    return await scene.doorstep.endpoint(DEFAULT_ORG, endpoint.endpoint_id)
+
+
+async def audited(scene: Scene, action: str) -> str:
+    """The newest line of the audit log about this, as text."""
+    (line, *_) = (await scene.doorstep.reading.audit(DEFAULT_ORG, None, action, None, 10)).items
+    return str(line)
+
+
+async def open_circuit(scene: Scene, name: str = "dead-erp") -> Endpoint:
+    """An endpoint whose circuit opened at the first failure."""
+    scene.receiver.says(503)
+    endpoint = await scene.endpoint(f"/{name}", name=name, policy="carrier", circuit=CircuitRules(1, 3_600))
+    await scene.send_to(endpoint)
+
+    async def opened() -> bool:
+        return (await scene.doorstep.circuit(DEFAULT_ORG, endpoint.endpoint_id)).state is CircuitState.OPEN
+
+    await until(opened, "an open circuit")
+    scene.receiver.says(200)
+    return endpoint
+
+
+async def held(scene: Scene, endpoint: Endpoint, count: int) -> None:
+    """So many deliveries that wait because the endpoint is paused."""
+    await scene.doorstep.pause_endpoint(DEFAULT_ORG, endpoint.endpoint_id, "test")
+    await scene.send_to(endpoint, count)

@@ -1,0 +1,303 @@
+"""A house with one of everything that a screen can show: events in all states, endpoints, operations, alerts, people.
+
+`Words` says what stands in the fields that people and receivers fill; those of `HostileWords` are to be feared.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import re
+from collections.abc import AsyncIterator, Awaitable, Callable, Iterable, Mapping
+from contextlib import asynccontextmanager
+from datetime import UTC, datetime, timedelta
+from typing import Any, NamedTuple
+from uuid import uuid4
+
+from doorstep.api.application import create_application
+from doorstep.bootstrap import DEFAULT_ORG
+from doorstep.console.links import SignInLinks
+from doorstep.console.page import Page
+from doorstep.errors import Permanent
+from doorstep.model.org import Role
+from tests.acceptance.api import Api, listening
+from tests.acceptance.protocols import Protocols
+from tests.acceptance.receiver import Answer, Receiver, Request, receiving
+from tests.acceptance.scene import Scene, until
+from tests.console.hostile import HOSTILE, packed, printable_ascii
+from tests.console.visiting import Console
+
+Json = dict[str, Any]
+
+
+class Words:
+    """Harmless ones."""
+
+    def __init__(self) -> None:
+        self.planted: list[tuple[str, str]] = []
+        """Each field with what was put there."""
+
+    def names(self, field: str, length_max: int = 200, count_max: int = 1_000) -> list[str]:
+        """Texts for as many things as it takes to have them all, or as there can be; two at least."""
+        return self._planted(field, [f"{field} {place}" for place in (1, 2)])
+
+    def codes(self, field: str, length_max: int = 100, count_max: int = 1_000) -> list[str]:
+        """The same for fields that take printable ASCII alone."""
+        return self._planted(field, [f"{field.upper()}_{place}" for place in (1, 2)])
+
+    def all(self, field: str) -> list[str]:
+        """All texts at once, for fields that take any amount."""
+        return self._planted(field, [f"{field} a", f"{field} b"])
+
+    def _planted(self, field: str, texts: list[str]) -> list[str]:
+        self.planted += [(field, text) for text in texts]
+        return texts
+
+
+class HostileWords(Words):
+    def names(self, field: str, length_max: int = 200, count_max: int = 1_000) -> list[str]:
+        return self._planted(field, _spread(packed(length_max), count_max))
+
+    def codes(self, field: str, length_max: int = 100, count_max: int = 1_000) -> list[str]:
+        return self._planted(field, _spread(packed(length_max, printable_ascii()), count_max))
+
+    def all(self, field: str) -> list[str]:
+        return self._planted(field, list(HOSTILE))
+
+
+def _spread(texts: list[str], count_max: int) -> list[str]:
+    """No more than so many of them, from the first to the last."""
+    return texts[:: -(-len(texts) // count_max)]
+
+
+class TamedWords(HostileWords):
+    """As many and as long as the hostile ones, of letters alone."""
+
+    def _planted(self, field: str, texts: list[str]) -> list[str]:
+        return super()._planted(field, [re.sub(r"[^0-9A-Za-z]", "x", text) for text in texts])
+
+
+class House(NamedTuple):
+    scene: Scene
+    api: Api
+    links: SignInLinks
+    words: Words
+    ids: Mapping[str, list[str]]
+    """By the names that paths have for them."""
+
+    def path(self, page: Page, place: int = 0) -> str:
+        """A page with ids of this house in its path."""
+        path = page.path.replace("{entity_id}/gates", "g1/gates")  # the only one that waits at a gate
+        return re.sub(r"\{(\w+)(:\w+)?\}", lambda found: self._id(found[1], place), path)
+
+    def _id(self, name: str, place: int) -> str:
+        assert name in self.ids, f"the house has no {name}; furnish one in tests/console/furnished.py"
+        return self.ids[name][place % len(self.ids[name])]
+
+    def unknown(self, page: Page) -> str:
+        """The same page with ids of nothing."""
+        path = re.sub(r"\{(\w+_id|pipeline)\}", lambda _: str(uuid4()), page.path)
+        return self.path(page._replace(path=path))
+
+    async def visitor(self, role: Role = Role.ADMIN, org: str | None = None) -> Console:
+        """Somebody of this role who has signed in; of an organization of their own, if that is named."""
+        keyring, key = self.scene.doorstep.keyring, None
+        if org is not None:
+            caller = (await keyring.keys(DEFAULT_ORG))[0]
+            _, _, key = await keyring.create_org(org, caller)
+        else:
+            _, key = await keyring.create(DEFAULT_ORG, f"a {role}", role, "test")
+        visitor = await Console(self.api.url).sign_in(key)
+        await visitor.get("/console/settings/target")  # which shows its form, and so the token, to every role
+        return visitor
+
+
+@asynccontextmanager
+async def built(database_url: str, words: Words | None = None) -> AsyncIterator[House]:
+    """An empty house, or one that is furnished with these words."""
+    async with receiving() as receiver:
+        scene = Scene(database_url, receiver)
+        protocols = Protocols(scene)
+        await protocols.open()
+        try:
+            links = SignInLinks(scene.clock)
+            _, key = await scene.doorstep.keyring.create(DEFAULT_ORG, "the owner", Role.ADMIN, "test")
+            async with listening(create_application(scene.doorstep, links)) as port:
+                api = Api(port, key)
+                ids = {} if words is None else await _Furnisher(api, protocols, receiver, words).furnish()
+                yield House(scene, api, links, words or Words(), ids)
+        finally:
+            receiver.hold.set()
+            await scene.close()
+
+
+class _Furnisher:
+    def __init__(self, api: Api, protocols: Protocols, receiver: Receiver, words: Words) -> None:
+        self._api = api
+        self._protocols = protocols
+        self._receiver = receiver
+        self._words = words
+
+    async def furnish(self) -> dict[str, list[str]]:
+        self._receiver.answer = self._answer()
+        dead, waiting, batches = await self._endpoints()
+        letters = await self._events(dead, "dead")
+        retries = await self._events(waiting, "pending")
+        failed = await self._events(batches, "dead", event_type="sms")
+        await self._others()
+        return {
+            "endpoint_id": [*dead, *waiting, *batches],
+            "event_id": [one["event_id"] for one in (*letters, *retries)],
+            "delivery_id": [one["delivery_id"] for one in letters],
+            "batch_id": [one["event_id"] for one in failed],
+            "number": ["1"],
+            "act": ["resolve"],
+            **await self._entities(),
+            **await self._operations(),
+            **await self._arrangements(dead),
+            **await self._people(),
+        }
+
+    def _answer(self) -> Callable[[Request], Answer]:
+        """The receiver of /dead refuses for good and at length; the others are down for a while."""
+        body = "\n".join(self._words.all("response body")).encode()
+        headers = tuple(
+            f"x-said-{place}: {text}" for place, text in enumerate(self._words.codes("response header", 2_000))
+        )
+        return lambda request: Answer(400 if request.path.startswith("/dead") else 503, headers, body)
+
+    async def _endpoints(self) -> tuple[list[str], list[str], list[str]]:
+        """Those that refuse, those that are down, and those that take batches."""
+        names = self._words.names("endpoint name")
+        policies = self._words.names("policy name")
+        made = await together(
+            self._post(
+                "/v1/endpoints",
+                {
+                    "name": name,
+                    "url": self._receiver.url(f"/{'dead' if place % 2 else 'down'}/{place}"),
+                    "event_types": ["of.nobody"],
+                    "policy": {"name": policy, "delays": [600, 600]},
+                    "headers": {"X-Own": "a value"},
+                    "circuit": {"failures_max": 1_000},
+                },
+            )
+            for place, (name, policy) in enumerate(zip(names, policies, strict=True))
+        )
+        ids = [str(one["endpoint_id"]) for one in made]
+        batch = {"name": "carrier", "url": self._receiver.url("/dead/sms"), "event_types": ["of.nobody"], "batch": True}
+        carrier = await self._post("/v1/endpoints", batch)
+        codes = self._words.codes("code")
+        mapped = {"code_map": dict.fromkeys(codes, "RATE_LIMIT"), "give_up_on": codes[:90], "retry_on": codes[:90]}
+        await self._api.patch(f"/v1/endpoints/{ids[0]}", mapped)
+        return ids[1::2], ids[0::2], [str(carrier["endpoint_id"])]
+
+    async def _events(self, endpoint_ids: list[str], state: str, event_type: str = "order.paid") -> list[Json]:
+        """One event for each of these endpoints, when it has come to this state."""
+        texts = self._words.all(f"payload of {event_type}, {state}")
+        metadata = self._words.names(f"metadata of {event_type}, {state}", 4_000, 3)
+        keys = self._words.codes(f"ordering key of {event_type}, {state}", 250, 3)
+        events = [
+            {
+                "event_type": event_type,
+                "payload": {"texts": texts, "number": 1.10} if place == 0 else {"number": place},
+                "metadata": {"text": metadata[place % len(metadata)]},
+                "endpoint_ids": [endpoint_id],
+                "ordering_key": keys[place % len(keys)],
+            }
+            for place, endpoint_id in enumerate(endpoint_ids)
+        ]
+        receipts = await together(self._post("/v1/events", event) for event in events)
+        return await together(
+            self._api.until_delivery(str(one["event_id"]), state=state, attempts=1) for one in receipts
+        )
+
+    async def _others(self) -> None:
+        """One that is delivered to nobody, and one that waits for its time."""
+        await self._post("/v1/events", {"event_type": "inbox.only", "payload": 1})
+        later = (datetime.now(UTC) + timedelta(days=1)).isoformat()
+        await self._post("/v1/events", {"event_type": "inbox.later", "payload": 1, "deliver_at": later})
+
+    async def _entities(self) -> dict[str, list[str]]:
+        """One that failed, with a long reason; one that waits at its gate."""
+        data = {"texts": self._words.all("data")}
+        reasons, codes = self._words.names("error reason"), self._words.codes("error code", 60)
+
+        def fail(entity: Any) -> None:
+            place = int(entity.entity_id[1:])
+            raise Permanent(codes[place % len(codes)], reasons[place % len(reasons)])
+
+        self._protocols.does["extracting"] = lambda entity: fail(entity) if entity.entity_id[0] == "f" else None
+        ids = [f"f{place}" for place in range(len(reasons))]
+        for entity_id in (*ids, "g1"):
+            await self._protocols.start(entity_id, **data)
+        for entity_id in ids:
+            await self._protocols.until("extraction_failed", "dead_letter", entity_id=entity_id, seconds_max=30)
+        await self._protocols.until("pending_review", entity_id="g1", seconds_max=30)
+        return {"pipeline": ["protocol"], "gate": ["pending_review"], "entity_id": [*ids, "g1"]}
+
+    async def _operations(self) -> dict[str, list[str]]:
+        reasons = self._words.names("reason of an operation", 500)
+        made = await together(
+            self._post("/v1/dead-letters/bulk-resolve", {"delivery_ids": [str(uuid4())], "reason": reason})
+            for reason in reasons
+        )
+
+        async def over() -> bool:
+            found = await self._api.all("/v1/bulk", "bulk")
+            return all(one["state"] == "finished" for one in found)
+
+        await until(over, "the end of all operations")
+        return {"bulk_id": [str(one["bulk_id"]) for one in made]}
+
+    async def _arrangements(self, endpoint_ids: list[str]) -> dict[str, list[str]]:
+        """What can be arranged about alerts; and endpoints that are paused, each for a reason."""
+        until_at = (datetime.now(UTC) + timedelta(days=1)).isoformat()
+        silences = await together(
+            self._post("/v1/silences", {"until_at": until_at, "rule": "oldest_due", "reason": reason})
+            for reason in self._words.names("reason of a silence", 500)
+        )
+        channels = await together(
+            self._post("/v1/channels", {"name": name, "kind": "webhook", "target": self._receiver.url("/ok")})
+            for name in self._words.names("channel name", 100, 50)
+        )
+        pauses = zip(endpoint_ids, self._words.names("reason of a pause", 500), strict=False)
+        for endpoint_id, reason in pauses:
+            await self._post(f"/v1/endpoints/{endpoint_id}/pause", {"reason": reason})
+        rule = await self._post("/v1/alert-rules", {"rule": "oldest_due", "threshold": 60})
+
+        async def told() -> bool:
+            return bool((await self._api.get("/v1/alerts")).json["alerts"])
+
+        await until(told, "an alert")
+        alerts = await self._api.all("/v1/alerts", "alerts")
+        return {
+            "silence_id": [one["silence_id"] for one in silences],
+            "channel_id": [one["channel_id"] for one in channels],
+            "alert_rule_id": [rule["alert_rule_id"]],
+            "rule": ["oldest_due"],
+            "alert_id": [one["alert_id"] for one in alerts],
+        }
+
+    async def _people(self) -> dict[str, list[str]]:
+        keys = await together(
+            self._post("/v1/keys", {"name": name, "role": "viewer"}) for name in self._words.names("key name")
+        )
+        orgs = await together(self._post("/v1/orgs", {"name": name}) for name in self._words.names("org name", 200, 30))
+        return {"key_id": [one["key_id"] for one in keys], "org_id": [one["org_id"] for one in orgs]}
+
+    async def _post(self, path: str, body: Json) -> Json:
+        answer = await self._api.post(path, body)
+        assert answer.status in (200, 201, 202), (path, body, answer.body)
+        found: Json = answer.json
+        return found
+
+
+async def together(calls: Iterable[Awaitable[Json]]) -> list[Json]:
+    """A few at a time, in their order."""
+    gate = asyncio.Semaphore(8)
+
+    async def one(call: Awaitable[Json]) -> Json:
+        async with gate:
+            return await call
+
+    return list(await asyncio.gather(*(one(call) for call in calls)))

@@ -1,0 +1,147 @@
+"""No screen breaks a rule of accessibility that axe-core knows: in both themes, empty and full, wide and narrow."""
+
+from __future__ import annotations
+
+from collections.abc import AsyncIterator
+
+import pytest
+import pytest_asyncio
+from axe_playwright_python.async_playwright import Axe
+from playwright.async_api import Browser
+from playwright.async_api import Page as Tab
+
+from doorstep.console.mounting import all_pages
+from doorstep.console.page import Page
+from doorstep.model.org import Role
+from tests.console.chromium import looking
+from tests.console.furnished import House, built
+from tests.migrated_file import copy_migrated
+
+FILES = ("/export", "/payload")
+SCREENS = [page for page in all_pages() if page.method == "GET" and not page.path.endswith(FILES)]
+PLAIN = [page for page in SCREENS if "{" not in page.path]
+WIDE, NARROW = 1360, 390
+RULES = {"runOnly": ["wcag2a", "wcag2aa", "wcag21a", "wcag21aa", "wcag22aa", "best-practice"]}
+each_screen = pytest.mark.parametrize("page", SCREENS, ids=[page.path for page in SCREENS])
+
+
+async def violations(tab: Tab, *themes: str) -> list[str]:
+    """In both themes, unless one is named; each with its rule, what it is about, and where."""
+    found = []
+    for theme in themes or ("light", "dark"):
+        await tab.emulate_media(color_scheme=theme, reduced_motion="reduce")  # type: ignore[arg-type]
+        results = await Axe().run(tab, options=RULES)
+        for one in results.response["violations"]:
+            places = [node["html"][:200] + " " + str(node.get("failureSummary", ""))[:300] for node in one["nodes"][:3]]
+            found.append(f"{theme} {tab.url} {one['id']}: {one['help']} {places}")
+    return found
+
+
+def chosen(house: House, page: Page) -> str:
+    """With everything chosen, where a page asks a question about what was chosen."""
+    return f"{house.path(page)}?all=yes"
+
+
+@pytest_asyncio.fixture(scope="module", loop_scope="session")
+async def tab(house: House, browser: Browser) -> AsyncIterator[Tab]:
+    """One for all screens; signed in as an admin."""
+    async with looking(browser, house.api.url, house.links, house.scene.doorstep.keyring) as look:
+        yield await look("/console")
+
+
+@pytest.fixture
+def look_around() -> None:
+    """Named, so that these tests run on one store."""
+
+
+@each_screen
+async def test_a_screen_has_no_violation_wide_or_narrow_and_does_not_scroll_sideways(
+    look_around: None, house: House, tab: Tab, page: Page
+) -> None:
+    await tab.set_viewport_size({"width": WIDE, "height": 850})
+    await tab.goto(chosen(house, page))
+    assert await violations(tab) == []
+    await tab.set_viewport_size({"width": NARROW, "height": 850})
+    assert await violations(tab, "light") == []
+    assert await tab.evaluate("document.documentElement.scrollWidth") <= NARROW
+
+
+async def test_questions_that_are_open_over_a_list_have_no_violation(look_around: None, house: House, tab: Tab) -> None:
+    await tab.set_viewport_size({"width": WIDE, "height": 850})
+    endpoint = f"/console/endpoints/{house.ids['endpoint_id'][0]}"
+    for path in ("/console/retry-queue", "/console/dead-letters/letters", endpoint):
+        await tab.goto(path)
+        await tab.locator("main a[data-dialog]").first.click()
+        await tab.locator("dialog[open]").wait_for()
+        assert await violations(tab) == []
+
+
+async def test_the_list_of_keys_has_no_violation(look_around: None, house: House, tab: Tab) -> None:
+    await tab.goto("/console")
+    await tab.keyboard.press("?")
+    await tab.locator("#help[open]").wait_for()
+    assert await violations(tab) == []
+
+
+@pytest.mark.parametrize(
+    "path",
+    [
+        "/console/events/00000000-0000-0000-0000-000000000000",
+        "/console/retry-queue?endpoint_id=nonsense",
+        "/console/retry-queue?event_type=nobody.has.this",
+    ],
+)
+async def test_a_page_that_says_what_is_wrong_has_no_violation(
+    look_around: None, house: House, tab: Tab, path: str
+) -> None:
+    await tab.goto(path)
+    assert await violations(tab) == []
+
+
+async def test_what_a_viewer_sees_and_is_refused_has_no_violation(
+    look_around: None, house: House, browser: Browser
+) -> None:
+    async with looking(browser, house.api.url, house.links, house.scene.doorstep.keyring) as look:
+        tab = await look("/console/retry-queue", Role.VIEWER)
+        assert await violations(tab) == []
+        await tab.goto("/console/endpoints/new")
+        assert await violations(tab) == []
+
+
+async def test_the_page_to_sign_in_has_no_violation(look_around: None, house: House, browser: Browser) -> None:
+    tab = await browser.new_page(base_url=house.api.url)
+    await tab.goto("/console/sign-in")
+    assert await violations(tab) == []
+    await tab.get_by_label("API key").fill("dsk_wrong")
+    await tab.keyboard.press("Enter")
+    await tab.locator(".said.bad").wait_for()
+    assert await violations(tab) == []
+    await tab.close()
+
+
+# -- a house without anything -----------------------------------------------------------------------------------------
+
+
+@pytest_asyncio.fixture(scope="module", loop_scope="session")
+async def bare(browser: Browser, tmp_path_factory: pytest.TempPathFactory) -> AsyncIterator[Tab]:
+    url = f"sqlite:///{copy_migrated(tmp_path_factory.mktemp('bare') / 'doorstep.db')}"
+    async with built(url) as house, looking(browser, house.api.url, house.links, house.scene.doorstep.keyring) as look:
+        yield await look("/console")
+
+
+@pytest.mark.parametrize("page", PLAIN, ids=[page.path for page in PLAIN])
+async def test_a_screen_that_has_nothing_to_show_has_no_violation(bare: Tab, page: Page) -> None:
+    await bare.goto(page.path)
+    assert await violations(bare) == []
+
+
+async def test_a_violation_would_be_found(browser: Browser) -> None:
+    """Else the tests above could not fail."""
+    tab = await browser.new_page()
+    await tab.set_content(
+        '<html><body><img src="x"><input><p style="color:#ddd;background:#fff">pale</p></body></html>'
+    )
+    found = " ".join(await violations(tab))
+    for rule in ("image-alt", "label", "color-contrast", "html-has-lang", "document-title"):
+        assert f" {rule}:" in found
+    await tab.close()

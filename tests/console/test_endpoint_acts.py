@@ -1,0 +1,138 @@
+"""What is done to an endpoint over HTTP: paused, resumed, tested, given a secret, deleted."""
+
+from __future__ import annotations
+
+import html
+import re
+
+import pytest
+
+from doorstep.bootstrap import DEFAULT_ORG
+from doorstep.clock import SECOND, to_iso
+from doorstep.model.delivery import DeliveryState
+from doorstep.model.endpoint import EndpointState
+from doorstep.model.listing import Letters
+from tests.acceptance.scene import Scene, until
+from tests.console.endpoint_pages import ENDPOINTS, SECRET, audited, held, page_of, stored
+from tests.console.visiting import Console
+
+
+async def test_a_pause_holds_with_a_reason_and_resuming_lets_go(scene: Scene, console: Console) -> None:
+    endpoint = await scene.endpoint(name="shop")
+    assert "Pause shop?" in (await console.get(f"{page_of(endpoint)}/pause")).text
+    shown = await console.post(f"{page_of(endpoint)}/pause", reason="they migrate")
+    assert shown.said == "shop is paused."
+    assert "they migrate" in shown.text
+    assert (await stored(scene, endpoint)).state is EndpointState.PAUSED
+    (delivery,) = await scene.send_to(endpoint)
+    assert "1 delivery waits" in (await console.get(f"{page_of(endpoint)}/resume")).text
+    await console.post(f"{page_of(endpoint)}/resume", way="all")
+    await scene.until_state(delivery, DeliveryState.DELIVERED)
+
+
+async def test_resuming_can_drain_at_a_rate_or_skip_what_is_too_old(scene: Scene, console: Console) -> None:
+    slow, picky = await scene.endpoint(name="slow"), await scene.endpoint(name="picky")
+    await held(scene, slow, 2)
+    await held(scene, picky, 1)
+    scene.leap(60)
+    between = to_iso(scene.clock.now())
+    scene.leap(60)
+    await held(scene, picky, 1)
+    await console.get(f"{page_of(slow)}/resume")
+    shown = await console.post(f"{page_of(slow)}/resume", way="rate", drain_per_second="0.01")
+    assert "goes out at 0.01 a second" in shown.text
+    assert (await stored(scene, slow)).drain_per_second == 0.01
+    await console.post(f"{page_of(picky)}/resume", way="skip", skip_older_than=between)
+    letters, _ = await scene.doorstep.reading.dead_letters(
+        DEFAULT_ORG, Letters(endpoint_id=picky.endpoint_id), None, 10
+    )
+    assert [one.code for one in letters.items] == ["SKIPPED"]
+
+
+@pytest.mark.parametrize(
+    ("fields", "words"),
+    [
+        ({"way": "rate"}, "drain_per_second"),
+        ({"way": "rate", "drain_per_second": "0"}, "drain_per_second"),
+        ({"way": "skip"}, "skip_older_than"),
+        ({"way": "skip", "skip_older_than": "yesterday"}, "skip_older_than"),
+        ({"way": "sideways"}, "way"),
+    ],
+)
+async def test_resuming_in_no_known_way_says_what_is_missing(
+    scene: Scene, console: Console, fields: dict[str, str], words: str
+) -> None:
+    endpoint = await scene.endpoint()
+    await scene.doorstep.pause_endpoint(DEFAULT_ORG, endpoint.endpoint_id, "test")
+    await console.get(f"{page_of(endpoint)}/resume")
+    shown = await console.post(f"{page_of(endpoint)}/resume", dict(fields))
+    assert shown.status == 422
+    assert words in (shown.said or "")
+    assert (await stored(scene, endpoint)).state is EndpointState.PAUSED
+
+
+async def test_a_test_goes_to_this_endpoint_alone_with_the_payload_as_typed(scene: Scene, console: Console) -> None:
+    endpoint = await scene.endpoint("/tested")
+    await scene.endpoint("/another")
+    await console.get(f"{page_of(endpoint)}/test")
+    shown = await console.post(f"{page_of(endpoint)}/test", event_type="a.b", payload='{\r\n  "n": 1.10\r\n}')
+    assert re.fullmatch(r"/console/events/[0-9a-f-]{36}", shown.path)
+    await until(lambda: len(scene.receiver.requests) == 1, "the test")
+    (request,) = scene.receiver.requests
+    assert (request.path, request.body) == ("/tested", b'{\n  "n": 1.10\n}')
+    assert str(endpoint.endpoint_id) in await audited(scene, "endpoint.test")
+
+
+@pytest.mark.parametrize(
+    ("fields", "name"), [({"payload": "{half"}, "payload"), ({"event_type": "not one"}, "event_type")]
+)
+async def test_a_test_that_cannot_be_sent_keeps_what_was_typed(
+    scene: Scene, console: Console, fields: dict[str, str], name: str
+) -> None:
+    endpoint = await scene.endpoint()
+    await console.get(f"{page_of(endpoint)}/test")
+    shown = await console.post(f"{page_of(endpoint)}/test", {"event_type": "a.b", "payload": "{}", **fields})
+    assert shown.status == 422
+    assert name in (shown.said or "")
+    assert fields[name] in html.unescape(shown.source)
+
+
+async def test_a_new_secret_is_shown_once_and_the_old_one_signs_until_it_ends(scene: Scene, console: Console) -> None:
+    endpoint = await scene.endpoint()
+    await console.get(f"{page_of(endpoint)}/rotate")
+    shown = await console.post(f"{page_of(endpoint)}/rotate", overlap_seconds="3600", signing="v1")
+    (secret,) = SECRET.findall(shown.source)
+    assert "The old one signs beside it until" in shown.text
+    assert shown.headers["cache-control"] == "no-store"
+    rotated = await stored(scene, endpoint)
+    assert [one.expires_at is None for one in rotated.secrets] == [True, False]
+    assert rotated.secrets[1].expires_at == pytest.approx(scene.clock.now() + 3_600 * SECOND, abs=60 * SECOND)
+    page = await console.get(page_of(endpoint))
+    assert "signs beside the newer one" in page.text
+    assert secret not in page.source
+
+
+async def test_a_public_key_can_be_seen_again(scene: Scene, console: Console) -> None:
+    endpoint = await scene.endpoint()
+    await console.get(f"{page_of(endpoint)}/rotate")
+    shown = await console.post(f"{page_of(endpoint)}/rotate", overlap_seconds="0", signing="v1a")
+    (key,) = SECRET.findall(shown.source)
+    assert key.startswith("whpk_")
+    assert "The old one signs no more." in shown.text
+    assert key in (await console.get(page_of(endpoint))).source
+
+
+async def test_deleting_tells_how_many_become_dead_letters_and_buries_them(scene: Scene, console: Console) -> None:
+    endpoint = await scene.endpoint(name="shop")
+    await held(scene, endpoint, 2)
+    question = await console.get(f"{page_of(endpoint)}/delete")
+    assert "2 deliveries that wait for it become dead letters." in question.text
+    assert (await stored(scene, endpoint)).state is EndpointState.PAUSED
+    shown = await console.post(f"{page_of(endpoint)}/delete")
+    assert (shown.path, shown.said) == (ENDPOINTS, "shop was deleted.")
+    assert (await stored(scene, endpoint)).state is EndpointState.DELETED
+    assert await scene.count(DeliveryState.DEAD) == 2
+    page = await console.get(page_of(endpoint))
+    assert "What waited for it became dead letters" in page.text
+    assert "/edit" not in page.source
+    assert "was deleted" in ((await console.post(f"{page_of(endpoint)}/pause")).said or "")

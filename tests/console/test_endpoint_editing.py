@@ -1,0 +1,133 @@
+"""Endpoints are created and changed over HTTP: the secret once, wrong input kept, two editors told apart."""
+
+from __future__ import annotations
+
+import html
+import re
+from typing import Any
+
+import pytest
+
+from doorstep.bootstrap import DEFAULT_ORG
+from doorstep.path.directory import unseal_headers
+from tests.acceptance.scene import Scene
+from tests.console.endpoint_pages import ENDPOINTS, SECRET, audited, page_of, stored
+from tests.console.visiting import Console, Shown
+
+
+async def create(console: Console, **fields: Any) -> Shown:
+    form = await console.get(f"{ENDPOINTS}/new")
+    assert form.status == 200
+    given = {"name": "shop", "kind": "url", "event_types": "*"} | {
+        key.replace("__", "."): one for key, one in fields.items()
+    }
+    return await console.post(f"{ENDPOINTS}/new", given)
+
+
+async def test_a_new_endpoint_is_as_it_was_described_and_its_secret_is_shown_once(
+    scene: Scene, console: Console
+) -> None:
+    shown = await create(
+        console,
+        url=scene.receiver.url("/new"),
+        event_types="order.*\r\nuser.created",
+        policy="own",
+        policy__delays="5s, 1m",
+        policy__jitter="0",
+        headers="X-Tenant: 17",
+        circuit__failures_max="9",
+        slo__success="99.9",
+    )
+    assert shown.status == 200
+    (secret,) = SECRET.findall(shown.source)
+    assert secret.startswith("whsec_")
+    assert shown.headers["cache-control"] == "no-store"
+    assert all(secret not in cookie for cookie in console.cookies.values())
+    (endpoint,) = await scene.doorstep.endpoints()
+    assert (endpoint.name, endpoint.event_types) == ("shop", ("order.*", "user.created"))
+    assert endpoint.policy is not None
+    assert (endpoint.policy.delays, endpoint.policy.jitter) == ((5, 60), 0)
+    assert unseal_headers(endpoint, scene.doorstep.sealer) == {"X-Tenant": "17"}
+    assert endpoint.circuit.failures_max == 9
+    assert endpoint.slo is not None
+    assert endpoint.slo.success == 0.999
+    for path in (page_of(endpoint), f"{page_of(endpoint)}/edit", ENDPOINTS):
+        assert secret not in (await console.get(path)).source
+
+
+@pytest.mark.parametrize(
+    ("fields", "name", "words"),
+    [
+        ({"name": ""}, "name", "must be 1 to 200 characters"),
+        ({"url": ""}, "url", "a url or a handler"),
+        ({"url": "http://10.0.0.1/x"}, "url", ""),
+        ({"url": "javascript:alert(1)"}, "url", ""),
+        ({"event_types": "not a type"}, "event_types", "is no event type"),
+        ({"policy": "none such"}, "policy", "there is no policy"),
+        ({"policy": "own", "policy__delays": "soon"}, "policy.delays", "is no span of time"),
+        ({"timeout_seconds": "1d"}, "timeout_seconds", "must be from 0.1"),
+        ({"headers": "webhook-id: mine"}, "headers", "is set by Doorstep"),
+        ({"circuit__open_seconds": "2d"}, "circuit.open_seconds", "must be from 1 to 86400"),
+        ({"slo__success": "10"}, "slo.success", "must be from 0.5"),
+        ({"signing": "v9"}, "signing", "must be v1 or v1a"),
+    ],
+)
+async def test_wrong_input_names_its_field_and_keeps_what_was_entered(
+    scene: Scene, console: Console, fields: dict[str, str], name: str, words: str
+) -> None:
+    given = {"url": scene.receiver.url(), "code_map": "E17 = RATE_LIMIT", "name": "kept-name"} | fields
+    shown = await create(console, **given)
+    assert shown.status == 422
+    assert words in (shown.said or "")
+    assert re.search(rf'id="{re.escape(name)}" [^>]*aria-invalid="true"', shown.source), f"{name} is marked"
+    assert "E17 = RATE_LIMIT" in html.unescape(shown.source)
+    assert "name" in fields or 'value="kept-name"' in shown.source
+    assert await scene.doorstep.endpoints() == []
+
+
+async def test_an_edit_changes_what_was_changed_and_the_audit_says_what(scene: Scene, console: Console) -> None:
+    endpoint = await scene.endpoint(name="before", headers={"X-Key": "s3cret"}, policy="quick", retry_on=["404"])
+    form = await console.get(f"{page_of(endpoint)}/edit")
+    assert "X-Key: ***" in form.source
+    assert "s3cret" not in form.source
+    shown = await console.post(
+        f"{page_of(endpoint)}/edit", entered_in(form) | {"name": "after", "rate_per_second": "7"}
+    )
+    assert shown.path == page_of(endpoint)
+    assert shown.said == "Changed: name, rate per second."
+    changed = await stored(scene, endpoint)
+    assert (changed.name, changed.rate_per_second, changed.retry_on) == ("after", 7, ("404",))
+    assert unseal_headers(changed, scene.doorstep.sealer) == {"X-Key": "s3cret"}
+    assert "name, rate_per_second" in await audited(scene, "endpoint.change")
+
+
+async def test_an_edit_without_a_change_changes_nothing(scene: Scene, console: Console) -> None:
+    endpoint = await scene.endpoint(policy="quick", headers={"X-Key": "s3cret"}, code_map={"a": "TIMEOUT"})
+    form = await console.get(f"{page_of(endpoint)}/edit")
+    shown = await console.post(f"{page_of(endpoint)}/edit", entered_in(form))
+    assert shown.said == "Nothing was changed."
+    assert (await stored(scene, endpoint)).version == endpoint.version
+
+
+async def test_two_editors_do_not_overwrite_each_other(scene: Scene, console: Console) -> None:
+    endpoint = await scene.endpoint(name="before")
+    form = await console.get(f"{page_of(endpoint)}/edit")
+    await scene.doorstep.registrar.change(DEFAULT_ORG, endpoint.endpoint_id, {"rate_per_second": 3.0}, "somebody else")
+    shown = await console.post(f"{page_of(endpoint)}/edit", entered_in(form) | {"name": "mine"})
+    assert shown.status == 409
+    assert "read it again and decide anew" in (shown.said or "")
+    assert 'value="mine"' in shown.source, "what was entered is kept"
+    assert ((await stored(scene, endpoint)).name, (await stored(scene, endpoint)).rate_per_second) == ("before", 3.0)
+
+
+def entered_in(form: Shown) -> dict[str, object]:
+    """What a browser would send of the form as it is."""
+    inputs = re.findall(r'<input id="([^"]*)" name="\1" type="(?:text|number)" value="([^"]*)"', form.source)
+    areas = re.findall(r'<textarea id="([^"]*)"[^>]*>\n(.*?)</textarea>', form.source, re.DOTALL)
+    chosen = re.findall(r'<select id="([^"]*)".*?<option value="([^"]*)" selected', form.source, re.DOTALL)
+    kind = re.findall(r'name="(kind)" value="([^"]*)" checked', form.source)
+    ticked = re.findall(r'<input id="([^"]*)" name="\1" type="checkbox" value="(yes)" checked', form.source)
+    given = {
+        name: html.unescape(value).replace("\n", "\r\n") for name, value in inputs + areas + chosen + kind + ticked
+    }
+    return {**given, "version": form.field("version")}

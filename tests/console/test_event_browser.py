@@ -1,0 +1,194 @@
+"""Events as an operator looks into them: from the list to what a receiver answered, and out of there as a command."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+from typing import Any
+
+import pytest
+from playwright.async_api import Page, expect
+
+from doorstep.model.delivery import Delivery, DeliveryState
+from doorstep.model.org import Role
+from doorstep.model.retry_policy import RetryPolicy
+from tests.acceptance.receiver import Answer
+from tests.acceptance.scene import Scene
+from tests.console.conftest import Look
+
+ONCE = RetryPolicy(())
+HOSTILE = "</pre></script><script>window.struck=1</script><img src=x onerror=window.struck=1>'\"&lt;{{7*7}}"
+
+
+async def failed(scene: Scene, payload: object = b'{"n": 1}', **fields: Any) -> Delivery:
+    await scene.endpoint(policy=ONCE, **{"name": "shop"} | fields)
+    return await scene.until_state(await scene.send(payload=payload), DeliveryState.DEAD)
+
+
+def place(delivery: Delivery) -> str:
+    return f"/console/events/{delivery.event_id}"
+
+
+@pytest.mark.both_stores
+async def test_from_the_list_to_what_the_receiver_answered_with_the_keyboard(scene: Scene, look: Look) -> None:
+    scene.receiver.answer = lambda _: Answer(422, ("x-why: strict",), b'{"error":"no such order"}')
+    delivery = await failed(scene)
+    page = await look("/console/events")
+    await page.keyboard.press("j")
+    await page.keyboard.press("Enter")
+    await expect(page).to_have_url(f"{page.url.partition('/console')[0]}{place(delivery)}")
+    await expect(page.get_by_role("heading", level=1)).to_contain_text("order.paid failed")
+    answer = page.get_by_text('"error": "no such order"')
+    await expect(answer).to_be_hidden()
+    await page.locator(f"#attempt-{delivery.delivery_id}-1-more > summary").click()
+    await expect(answer).to_be_visible()
+    await expect(page.get_by_text("x-why: strict")).to_be_visible()
+
+
+async def test_an_event_is_found_by_the_id_of_its_delivery(scene: Scene, look: Look) -> None:
+    scene.receiver.says(400)
+    delivery = await failed(scene)
+    page = await look("/console/events")
+    await page.get_by_label("Find an event or a delivery by its id").fill(f" {delivery.delivery_id} ")
+    await page.keyboard.press("Enter")
+    await expect(page.locator(f"#delivery-{delivery.delivery_id}")).to_be_in_viewport()
+
+
+PAYLOADS = (
+    b'{"n": 1}',
+    b'{"it\'s": "$(touch /tmp/struck) `id` \\\\ !! \xc3\xa9 %s", "@": [1.10, "\xe2\x80\xae"]}',
+    b'{\n\t"lines":\r\n"and blanks" }\n',
+    json.dumps("x" * 90_000).encode(),
+)
+
+
+@pytest.mark.parametrize("payload", PAYLOADS, ids=["plain", "quotes", "lines", "long"])
+async def test_copy_as_curl_yields_a_command_that_sends_the_same_bytes(
+    scene: Scene, look: Look, payload: bytes
+) -> None:
+    scene.receiver.says(503)
+    delivery = await failed(scene, payload, headers={"authorization": "Bearer s3cret"})
+    page = await look(f"/console/deliveries/{delivery.delivery_id}/attempts/1")
+    await page.context.grant_permissions(["clipboard-read", "clipboard-write"])
+    await page.get_by_role("button", name="Copy as curl").click()
+    await expect(page.get_by_role("button", name="Copied")).to_be_visible()
+    command = str(await page.evaluate("navigator.clipboard.readText()"))
+    assert "s3cret" not in command
+    process = await asyncio.create_subprocess_exec("bash", "-c", command, stdout=asyncio.subprocess.PIPE)
+    out, _ = await process.communicate()
+    assert out.startswith(b"HTTP/1.1 503"), out
+    first, second = scene.receiver.requests
+    assert second.body == first.body == payload
+    assert second.path == first.path
+    assert second.headers == first.headers | {"authorization": "***"}, "what is secret is masked"
+
+
+async def test_what_others_wrote_is_shown_as_text_and_never_run(scene: Scene, look: Look) -> None:
+    scene.receiver.answer = lambda _: Answer(400, (f"x-header: {HOSTILE}",), HOSTILE.encode())
+    await scene.endpoint(name=HOSTILE, policy=ONCE)
+    receipt = await scene.send(payload={HOSTILE: HOSTILE}, metadata={HOSTILE: HOSTILE}, ordering_key=HOSTILE)
+    delivery = await scene.until_state(receipt, DeliveryState.DEAD)
+    for path in (
+        place(delivery),
+        f"{place(delivery)}?payload=raw",
+        f"/console/deliveries/{delivery.delivery_id}/attempts/1",
+    ):
+        page = await look(path)
+        for details in await page.locator("#live details").all():
+            await details.locator("> summary").click()
+        await expect(page.get_by_text(f"x-header: {HOSTILE}").first).to_be_visible()
+        await expect(page.locator("img")).to_have_count(0)
+        assert await page.evaluate("window.struck") is None
+    page = await look(f"{place(delivery)}?payload={HOSTILE}")
+    await expect(page.get_by_role("heading", level=1)).to_contain_text("order.paid")
+    answer = await page.request.get(f"{place(delivery)}/payload")
+    assert answer.headers["content-disposition"].startswith("attachment")
+
+
+async def test_the_page_follows_a_retry_and_what_was_opened_stays_open(scene: Scene, look: Look) -> None:
+    scene.receiver.answer = lambda _: Answer(503, (), b"asleep")
+    await scene.endpoint(name="shop", policy=RetryPolicy((3_600.0,)))
+    delivery = await scene.until_tried(await scene.send())
+    page = await look(place(delivery))
+    await page.locator(f"#attempt-{delivery.delivery_id}-1-more > summary").click()
+    await page.locator(f"#history-{delivery.delivery_id} > summary").click()
+    scene.receiver.says(200)
+    scene.leap(4_000)
+    await expect(page.get_by_role("heading", level=1)).to_contain_text("delivered", timeout=15_000)
+    await expect(page.get_by_text("Succeeded on retry attempt 1")).to_be_visible()
+    await expect(page.locator(f"#attempt-{delivery.delivery_id}-2")).to_be_visible()
+    await expect(page.get_by_text("asleep")).to_be_visible()
+    await expect(page.locator(f"#history-{delivery.delivery_id}")).to_contain_text("delivered")
+    await expect(page.get_by_role("button", name="Retry now")).to_have_count(0)
+
+
+async def test_the_timeline_shows_each_attempt_and_says_what_it_was(scene: Scene, look: Look) -> None:
+    scene.receiver.says(503, 503, 200)
+    await scene.endpoint(name="shop", policy=RetryPolicy((60.0, 300.0), jitter=0.0))
+    delivery = await scene.until_tried(await scene.send())
+    for times, seconds in ((2, 61), (3, 301)):
+        await scene.until_state(delivery, DeliveryState.PENDING)
+        scene.leap(seconds)
+        await scene.until_tried(delivery, times)
+    page = await look(place(delivery))
+    picture = page.locator("svg.timeline")
+    await expect(picture.locator("rect.failed")).to_have_count(2)
+    await expect(picture.locator("rect.delivered")).to_have_count(1)
+    boxes = [await one.bounding_box() for one in await picture.locator("rect.planned").all()]
+    first, second = (box["width"] for box in boxes if box)
+    assert second / first == pytest.approx(5, rel=0.05), "a pause of five minutes is five times as wide as one of one"
+    await expect(picture.locator("rect.failed title").first).to_contain_text("Attempt 1: SERVICE_UNAVAILABLE")
+
+
+@pytest.mark.both_stores
+async def test_an_act_is_asked_for_in_a_dialog_and_is_in_the_trail_with_its_reason(scene: Scene, look: Look) -> None:
+    scene.receiver.says(400)
+    delivery = await failed(scene)
+    page = await look(place(delivery))
+    await page.get_by_role("link", name="Mark as resolved").click()
+    question = page.get_by_role("dialog")
+    await question.get_by_label("Reason").fill("settled by phone")
+    assert (await scene.delivery(delivery)).state is DeliveryState.DEAD
+    await question.get_by_role("button", name="Mark as resolved").click()
+    await expect(page.get_by_text("The delivery was resolved.")).to_be_visible()
+    await expect(page.get_by_role("region", name="Audit trail")).to_contain_text("settled by phone")
+    assert (await scene.delivery(delivery)).state is DeliveryState.RESOLVED
+
+
+async def test_r_retries_a_delivery(scene: Scene, look: Look) -> None:
+    scene.receiver.says(400, 200)
+    delivery = await failed(scene)
+    page = await look(place(delivery))
+    await page.keyboard.press("r")
+    await expect(page.get_by_text("The delivery is tried again.")).to_be_visible()
+    scene.leap(10)
+    await scene.until_state(delivery, DeliveryState.DELIVERED)
+
+
+async def test_an_event_is_sent_from_a_dialog_and_mistakes_keep_what_was_typed(scene: Scene, look: Look) -> None:
+    await scene.endpoint(name="shop")
+    page = await look("/console/events")
+    await page.get_by_role("link", name="Send an event").click()
+    await page.get_by_role("dialog").get_by_label("Event type").fill("order.paid")
+    await page.get_by_role("dialog").get_by_label("Payload, as JSON").fill('{"order": 7')
+    await page.get_by_role("button", name="Send", exact=True).click()
+    await expect(page.get_by_role("alert")).to_contain_text("payload")
+    await expect(page.get_by_label("Payload, as JSON")).to_have_value('{"order": 7')
+    await page.get_by_label("Payload, as JSON").fill('{"order": 7}')
+    await page.get_by_role("button", name="Send", exact=True).click()
+    await expect(page.get_by_text("The event was accepted.")).to_be_visible()
+    await expect(page.get_by_role("heading", level=1)).to_contain_text("delivered", timeout=15_000)
+    assert scene.receiver.requests[0].body == b'{"order": 7}'
+
+
+async def test_a_viewer_is_offered_no_act(scene: Scene, look: Look) -> None:
+    scene.receiver.says(400)
+    delivery = await failed(scene)
+    page = await look(place(delivery), role=Role.VIEWER)
+    await expect(page.get_by_role("heading", level=1)).to_contain_text("failed")
+    assert set(await _labels(page)) <= {"Copy", "Copy as curl"}
+
+
+async def _labels(page: Page) -> list[str]:
+    offered = page.locator("main button, main a.button:not([download])")
+    return [text.strip() for text in await offered.all_text_contents()]

@@ -1,0 +1,153 @@
+"""No page asks for more than so much, however crowded the store is: never one statement for each row of a list.
+
+The store has 10,000 events, a thousand dead letters of hundreds of causes, and 200 endpoints. How long the pages take
+beside a million is measured by `python -m bench console`. The statements of both SQL stores are the same, so that it is
+enough to count them on one.
+"""
+
+from __future__ import annotations
+
+import re
+import sqlite3
+import time
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+from pathlib import Path
+from typing import NamedTuple
+from uuid import UUID
+
+import pytest
+from sqlalchemy import bindparam
+
+from bench.console_pages import every_page
+from bench.crowded import Ids, crowd
+from bench.databases import Database
+from bench.reviewing import reviewing
+from bench.setting import ADMIN_KEY, settings_for
+from doorstep.api.application import create_application
+from doorstep.app import Doorstep
+from doorstep.bootstrap import DEFAULT_ORG
+from doorstep.console.links import SignInLinks
+from doorstep.model.delivery import Delivery
+from doorstep.stores.sql.cold.rows import DELIVERY, IN_ORG
+from doorstep.stores.sql.cold.script import Prepared, Rows, Step, ask
+from doorstep.stores.sql.schema import events
+from doorstep.stores.sql.sqlite import scripts
+from tests.acceptance.api import listening
+from tests.console.visiting import Console
+
+STATEMENTS_MAX, ROWS_MAX = 40, 2_500
+STATEMENTS_OF_TEN_MAX = 90
+"""Of an event that shows ten of its deliveries in full, each with its attempts, its history and what held it."""
+
+
+class Cost(NamedTuple):
+    statements: int
+    rows: int
+
+
+class Till:
+    """Counts what is asked of the store."""
+
+    def __init__(self, monkeypatch: pytest.MonkeyPatch) -> None:
+        self._cost = Cost(0, 0)
+        self.plans: dict[str, list[str]] = {}
+        """How SQLite answers each statement."""
+        self._ask = scripts._rows
+        monkeypatch.setattr(scripts, "_rows", self._counted)
+
+    def _counted(self, connection: sqlite3.Connection, step: Step) -> Rows:
+        self._explain(connection, scripts.prepare(step, scripts._DIALECT))
+        rows = self._ask(connection, step)
+        self._cost = Cost(self._cost.statements + 1, self._cost.rows + len(rows))
+        return rows
+
+    def _explain(self, connection: sqlite3.Connection, asked: Prepared) -> None:
+        if asked.arguments and asked.text not in self.plans:
+            values = scripts._driver_values(asked.arguments[0])
+            plan = connection.execute(f"EXPLAIN QUERY PLAN {asked.text}", values).fetchall()
+            self.plans[asked.text] = [line[-1] for line in plan]
+
+    async def cost_of(self, console: Console, path: str) -> Cost:
+        """Of a page that was seen before: what is remembered from then on does not count."""
+        await console.get(path)
+        self._cost = Cost(0, 0)
+        shown = await console.get(path)
+        assert shown.status == 200, (path, shown.text)
+        return self._cost
+
+
+def reads_everything(plan: list[str]) -> bool:
+    """Whether it goes through all events or deliveries that there are, or that one organization has."""
+    return any(_EVERYTHING.match(line) for line in plan)
+
+
+_EVERYTHING = re.compile(
+    r"SCAN doorstep_(events|deliveries|attempts|history)\b"
+    r"|SEARCH doorstep_(events|deliveries) USING (COVERING )?INDEX sqlite_autoindex_\w+ \(org_id=\?\)"
+)
+
+
+class House(NamedTuple):
+    doorstep: Doorstep
+    console: Console
+    ids: Ids
+
+
+@asynccontextmanager
+async def visited(url: str, ids: Ids) -> AsyncIterator[House]:
+    """Nothing goes on in it: no service asks for anything beside the pages."""
+    doorstep = reviewing(settings_for(url))
+    await doorstep.open(migrate=False)
+    try:
+        async with listening(create_application(doorstep, SignInLinks(doorstep.clock))) as port:
+            yield House(doorstep, await Console(f"http://127.0.0.1:{port}").sign_in(ADMIN_KEY), ids)
+    finally:
+        await doorstep.close()
+
+
+@pytest.fixture(scope="module")
+def crowded(tmp_path_factory: pytest.TempPathFactory) -> tuple[str, Ids]:
+    path: Path = tmp_path_factory.mktemp("crowded") / "doorstep.db"
+    database = Database("sqlite", f"sqlite:///{path}", path)
+    return database.url, crowd(database, "http://127.0.0.1:9/nobody", 10_000, time.time_ns() // 1_000)
+
+
+async def test_no_page_asks_more_of_the_store_than_a_bounded_number_of_times_nor_for_everything(
+    crowded: tuple[str, Ids], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    till = Till(monkeypatch)
+    async with visited(*crowded) as house:
+        costs = {path: await till.cost_of(house.console, path) for path in every_page(house.ids)}
+    assert [text for text, plan in till.plans.items() if reads_everything(plan)] == []
+    wide = costs.pop(f"/console/events/{house.ids['wide_id']}")
+    assert wide.statements <= STATEMENTS_OF_TEN_MAX
+    dear = {path: cost for path, cost in costs.items() if cost.statements > STATEMENTS_MAX or cost.rows > ROWS_MAX}
+    assert dear == {}
+
+
+async def test_a_page_that_asked_for_each_row_would_be_noticed(
+    crowded: tuple[str, Ids], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    till = Till(monkeypatch)
+    async with visited(*crowded) as house:
+        store = house.doorstep.store
+        one_by_one = store.these_deliveries
+
+        async def asking_for_each(org_id: UUID, delivery_ids: list[UUID]) -> list[Delivery]:
+            return [one for each in delivery_ids for one in await one_by_one(org_id, [each])]
+
+        plain = await till.cost_of(house.console, "/console/dead-letters")
+        monkeypatch.setattr(store, "these_deliveries", asking_for_each)
+        dear = await till.cost_of(house.console, "/console/dead-letters")
+    assert dear.statements == plain.statements + 24
+
+
+def test_a_statement_that_reads_all_deliveries_would_be_noticed(crowded: tuple[str, Ids]) -> None:
+    url, ids = crowded
+    by_join = DELIVERY.where(IN_ORG, events.c.uid == bindparam("event"))
+    asked = scripts.prepare(ask(by_join, org=DEFAULT_ORG, event=UUID(ids["event_id"])), scripts._DIALECT)
+    connection = sqlite3.connect(url.removeprefix("sqlite:///"))
+    plan = connection.execute(f"EXPLAIN QUERY PLAN {asked.text}", scripts._driver_values(asked.arguments[0])).fetchall()
+    connection.close()
+    assert reads_everything([line[-1] for line in plan])

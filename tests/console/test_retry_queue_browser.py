@@ -1,0 +1,130 @@
+"""The retry queue as an operator uses it: R7.1 to R7.3, from the click to the database and back."""
+
+from __future__ import annotations
+
+import pytest
+from playwright.async_api import expect
+
+from doorstep.bootstrap import DEFAULT_ORG
+from doorstep.model.delivery import Delivery, DeliveryState
+from doorstep.model.org import Role
+from tests.acceptance.scene import Scene, until
+from tests.console.conftest import Look
+from tests.console.queueing import QUEUE, failing
+from tests.console.refreshing import refreshed
+
+
+async def state_of(scene: Scene, delivery: Delivery) -> DeliveryState:
+    return (await scene.doorstep.delivery(DEFAULT_ORG, delivery.delivery_id)).state
+
+
+@pytest.mark.both_stores
+async def test_retry_now_delivers_and_the_row_leaves_the_queue(scene: Scene, look: Look) -> None:
+    (delivery,) = await failing(scene, 1)
+    page = await look(QUEUE)
+    row = page.locator(f"#row-{delivery.delivery_id}")
+    await expect(row).to_contain_text("SERVICE_UNAVAILABLE")
+    await expect(row).to_contain_text("0 / 3")
+    scene.receiver.says(200)
+    await row.get_by_role("button", name="Retry now").click()
+    await expect(page.get_by_role("status").first).to_have_text("It is being tried now.")
+    await expect(page.get_by_text("Nothing waits for a retry.")).to_be_visible(timeout=15_000)
+    assert await state_of(scene, delivery) is DeliveryState.DELIVERED
+
+
+async def test_a_retry_that_fails_counts_up_and_gets_a_new_time(scene: Scene, look: Look) -> None:
+    (delivery,) = await failing(scene, 1)
+    page = await look(QUEUE)
+    await page.locator(f"#row-{delivery.delivery_id}").get_by_role("button", name="Retry now").click()
+    await expect(page.locator(f"#row-{delivery.delivery_id}")).to_contain_text("1 / 3", timeout=15_000)
+
+
+async def test_skip_asks_first_and_makes_a_dead_letter(scene: Scene, look: Look) -> None:
+    (delivery,) = await failing(scene, 1)
+    page = await look(QUEUE)
+    await page.locator(f"#row-{delivery.delivery_id}").get_by_role("link", name="Skip").click()
+    question = page.get_by_role("dialog")
+    await expect(question).to_contain_text("Skip 1 delivery?")
+    assert await state_of(scene, delivery) is DeliveryState.PENDING
+    await question.get_by_label("Reason").fill("the order was cancelled by phone")
+    await question.get_by_role("button", name="Skip 1").click()
+    await expect(page.get_by_text("The delivery was skipped.")).to_be_visible()
+    assert await state_of(scene, delivery) is DeliveryState.DEAD
+    (line, *_) = (await scene.doorstep.reading.audit(DEFAULT_ORG, None, "skip", None, 10)).items
+    assert "the order was cancelled by phone" in str(line)
+
+
+async def test_a_range_is_ticked_with_shift_and_retried_in_bulk(scene: Scene, look: Look) -> None:
+    deliveries = await failing(scene, 6)
+    page = await look(QUEUE)
+    await page.locator("input[data-row]").nth(0).click()
+    await page.locator("input[data-row]").nth(4).click(modifiers=["Shift"])
+    await expect(page.locator("[data-selected]")).to_have_text("5 ticked")
+    scene.receiver.says(200)
+    await page.locator("[data-selection]").get_by_role("button", name="Retry now").click()
+    await page.get_by_role("dialog").get_by_role("button", name="Retry now 5").click()
+    await page.wait_for_url("**/console/bulk/*")
+
+    async def all_but_one() -> bool:
+        return [await state_of(scene, one) for one in deliveries].count(DeliveryState.DELIVERED) == 5
+
+    await until(all_but_one, "five delivered, and one left alone")
+
+
+async def test_a_live_list_pauses_while_rows_are_ticked_and_says_so(scene: Scene, look: Look) -> None:
+    await failing(scene, 2)
+    page = await look(QUEUE)
+    status = page.locator("#live-status")
+    await expect(status).to_have_text("Live")
+    await page.locator("input[data-row]").first.click()
+    await expect(status).to_have_text("Paused while rows are ticked")
+    await failing(scene, 1, "other-erp")
+    await page.wait_for_timeout(4_000)
+    assert await page.locator("#live tbody tr").count() == 2
+    await page.get_by_role("button", name="Untick").click()
+    await expect(page.locator("#live tbody tr")).to_have_count(3, timeout=10_000)
+
+
+async def test_a_refresh_keeps_ticks_typed_text_and_focus(scene: Scene, look: Look) -> None:
+    deliveries = await failing(scene, 3)
+    page = await look(QUEUE)
+    tick = page.locator(f"#tick-{deliveries[1].delivery_id}")
+    await tick.click()
+    await page.get_by_label("Event type").fill("order")
+    await failing(scene, 1, "other-erp")
+    await refreshed(page)
+    await expect(page.locator("#live tbody tr")).to_have_count(4)
+    await expect(tick).to_be_checked()
+    await expect(page.locator("input[data-row]:checked")).to_have_count(1)
+    await expect(page.get_by_label("Event type")).to_have_value("order")
+    await expect(page.get_by_label("Event type")).to_be_focused()
+
+
+async def test_it_works_by_keyboard_alone(scene: Scene, look: Look) -> None:
+    deliveries = await failing(scene, 3)
+    page = await look(QUEUE)
+    await page.keyboard.press("j")
+    await page.keyboard.press("j")
+    await page.keyboard.press("x")
+    await expect(page.locator("[data-selected]")).to_have_text("1 ticked")
+    await page.keyboard.press("Escape")
+    await expect(page.locator("[data-selection]")).to_be_hidden()
+    await page.keyboard.press("/")
+    await expect(page.get_by_label("Event type")).to_be_focused()
+    await page.keyboard.press("Tab")
+    await page.locator(f"#row-{deliveries[0].delivery_id}").focus()
+    await page.keyboard.press("?")
+    await expect(page.get_by_role("dialog", name="Keys")).to_be_visible()
+    await page.keyboard.press("Escape")
+    await page.keyboard.press("g")
+    await page.keyboard.press("o")
+    await page.wait_for_url("**/console")
+
+
+async def test_a_viewer_sees_no_action(scene: Scene, look: Look) -> None:
+    await failing(scene, 1)
+    page = await look(QUEUE, role=Role.VIEWER)
+    await expect(page.locator("#live tbody tr")).to_have_count(1)
+    assert await page.locator("main input[type=checkbox]").count() == 0
+    assert await page.locator("main").get_by_role("button").all_text_contents() == ["Filter"]
+    assert await page.locator("main").get_by_role("link", name="Skip").count() == 0

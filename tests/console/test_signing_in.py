@@ -1,0 +1,191 @@
+"""Who gets in, how long, and what nobody can make a signed-in person do."""
+
+from __future__ import annotations
+
+import base64
+from types import SimpleNamespace
+
+import msgspec
+import pytest
+
+from doorstep.bootstrap import DEFAULT_ORG
+from doorstep.clock import SECOND
+from doorstep.console.links import LASTS, SignInLinks
+from doorstep.console.sessions import IDLE, LONGEST
+from doorstep.model.org import Role
+from tests.acceptance.api import Api
+from tests.acceptance.scene import Scene
+from tests.console.visiting import Console
+
+
+async def test_nobody_sees_a_page_without_signing_in(api: Api) -> None:
+    stranger = Console(api.url)
+    shown = await stranger.get("/console/retry-queue?status=pending")
+    assert shown.path == "/console/sign-in?next=/console/retry-queue%3Fstatus%3Dpending"
+    assert "Sign in" in shown.text
+
+
+async def test_a_key_signs_in_and_leads_to_the_page_that_was_wanted(api: Api) -> None:
+    visitor = Console(api.url)
+    shown = await visitor.post("/console/sign-in", key=api.key, next="/console/retry-queue")
+    assert (shown.status, shown.path) == (200, "/console/retry-queue")
+
+
+@pytest.mark.parametrize(
+    "elsewhere", ["https://evil.example/", "//evil.example", "/console\\@evil", "/v1/keys", "javascript:alert(1)"]
+)
+async def test_signing_in_leads_nowhere_else(api: Api, elsewhere: str) -> None:
+    shown = await Console(api.url).post("/console/sign-in", key=api.key, next=elsewhere)
+    assert shown.path == "/console"
+
+
+async def test_a_wrong_key_is_refused_and_wrong_keys_are_throttled(api: Api) -> None:
+    visitor = Console(api.url)
+    shown = await visitor.post("/console/sign-in", key="dsk_this-is-not-a-key")
+    assert (shown.status, shown.said) == (401, "this key is not known here, has expired or was revoked")
+    statuses = {(await visitor.post("/console/sign-in", key=f"dsk_wrong-{n}")).status for n in range(60)}
+    assert statuses == {401, 429}
+
+
+async def test_a_key_that_may_only_send_does_not_get_in(api: Api, scene: Scene) -> None:
+    _, key = await scene.doorstep.keyring.create(DEFAULT_ORG, "shop", Role.PUBLISHER, "test")
+    shown = await Console(api.url).post("/console/sign-in", key=key)
+    assert shown.status == 403
+    assert "the role publisher may not do that" in (shown.said or "")
+
+
+async def test_a_revoked_key_ends_its_sessions(scene: Scene, api: Api) -> None:
+    record, key = await scene.doorstep.keyring.create(DEFAULT_ORG, "leaver", Role.OPERATOR, "test")
+    leaver = await Console(api.url).sign_in(key)
+    await scene.doorstep.keyring.revoke(DEFAULT_ORG, record.key_id, "test")
+    assert (await leaver.get("/console")).path.startswith("/console/sign-in")
+
+
+async def test_a_session_ends_when_it_is_not_used_and_after_a_week_at_the_latest(
+    scene: Scene, console: Console
+) -> None:
+    scene.leap(IDLE / SECOND - 60)
+    assert (await console.get("/console")).path == "/console"
+    for _ in range(int(LONGEST / IDLE)):
+        scene.leap(IDLE / SECOND - 60)
+        await console.get("/console")
+    scene.leap(3_600)
+    assert (await console.get("/console")).path.startswith("/console/sign-in")
+
+
+async def test_a_session_that_is_not_used_ends(scene: Scene, console: Console) -> None:
+    scene.leap(IDLE / SECOND + 1)
+    assert (await console.get("/console")).path.startswith("/console/sign-in")
+
+
+async def test_signing_out_ends_the_session_of_this_browser(console: Console) -> None:
+    await console.post("/console/sign-out")
+    assert (await console.get("/console")).path.startswith("/console/sign-in")
+
+
+@pytest.mark.parametrize("cookie", ["", "x", "AAAA", "é", "A" * 5_000])
+async def test_a_made_up_session_is_none(api: Api, cookie: str) -> None:
+    stranger = Console(api.url)
+    stranger.cookies["doorstep_session"] = cookie.encode().decode("latin-1")
+    assert (await stranger.get("/console")).path.startswith("/console/sign-in")
+
+
+async def test_a_session_of_another_installation_is_none(api: Api, console: Console, scene: Scene) -> None:
+    from doorstep.console.sessions import Sessions
+    from doorstep.sealing import Sealer
+
+    (record, *_) = await scene.doorstep.keyring.keys(DEFAULT_ORG)
+    forged = Sessions(SimpleNamespace(sealer=Sealer(bytes(32)), keyring=None, clock=scene.clock)).begin(record)
+    stranger = Console(api.url)
+    stranger.cookies["doorstep_session"] = forged
+    assert (await stranger.get("/console")).path.startswith("/console/sign-in")
+
+
+class _Earlier(msgspec.Struct):
+    """What a session might have held in another release."""
+
+    digest: str
+    since: int
+
+
+@pytest.mark.parametrize("content", [msgspec.msgpack.encode(_Earlier("x", 1)), b"\xc1", b""])
+async def test_a_session_of_another_release_is_none(api: Api, scene: Scene, content: bytes) -> None:
+    sealed = scene.doorstep.sealer.seal(content, context="console session")
+    visitor = Console(api.url)
+    visitor.cookies["doorstep_session"] = base64.urlsafe_b64encode(sealed).decode()
+    assert (await visitor.get("/console")).path.startswith("/console/sign-in")
+
+
+# -- links that sign in once ---------------------------------------------------------------------------------------
+
+
+async def test_a_link_signs_in_once(api: Api, links: SignInLinks, scene: Scene) -> None:
+    (record, *_) = await scene.doorstep.keyring.keys(DEFAULT_ORG)
+    link = links.new(record)
+    first, second = Console(api.url), Console(api.url)
+    assert (await first.get(link)).path == "/console"
+    assert "used already" in (await second.get(link)).text
+    assert (await first.get(link)).path == "/console"  # who is in already is not bothered
+
+
+async def test_a_link_ends_after_a_while(api: Api, links: SignInLinks, scene: Scene) -> None:
+    (record, *_) = await scene.doorstep.keyring.keys(DEFAULT_ORG)
+    link = links.new(record)
+    scene.leap(LASTS / SECOND + 1)
+    assert (await Console(api.url).get(link)).status == 401
+
+
+async def test_a_link_asks_whoever_is_signed_in_as_somebody_else(
+    api: Api, links: SignInLinks, scene: Scene, viewer: Console
+) -> None:
+    record, _ = await scene.doorstep.keyring.create(DEFAULT_ORG, "Mallory", Role.OPERATOR, "test")
+    link = links.new(record)
+    asked = await viewer.get(link)
+    assert "Sign in as Mallory?" in asked.text
+    assert "a viewer" in (await viewer.get("/console")).text
+    assert "Mallory" in (await viewer.post(link)).text
+    assert "used already" in (await Console(api.url).get(link)).text
+
+
+async def test_a_link_on_another_site_asks_first_and_cannot_answer_for_its_reader(
+    api: Api, links: SignInLinks, scene: Scene
+) -> None:
+    (record, *_) = await scene.doorstep.keyring.keys(DEFAULT_ORG)
+    link, victim, elsewhere = links.new(record), Console(api.url), {"Sec-Fetch-Site": "cross-site"}
+    assert (await victim.raw("GET", link, **elsewhere)).status == 200
+    assert (await victim.raw("POST", link, b"", **elsewhere)).status == 401
+    assert victim.cookies == {}
+    assert (await victim.post(link)).path == "/console"  # the page that asked was ours
+
+
+# -- other sites ---------------------------------------------------------------------------------------------------
+
+
+async def test_a_form_without_the_token_of_the_session_does_nothing(console: Console, scene: Scene) -> None:
+    body = b"reason=x&all=yes&csrf=guessed"
+    answer = await console.raw("POST", "/console/retry-queue/skip", body)
+    assert answer.status == 403
+    assert (await scene.doorstep.store.list_bulk(DEFAULT_ORG, None, 10)).items == ()
+
+
+@pytest.mark.parametrize("header", [{"Origin": "https://evil.example"}, {"Sec-Fetch-Site": "cross-site"}])
+async def test_a_form_that_another_site_sends_does_nothing(console: Console, header: dict[str, str]) -> None:
+    await console.get("/console/retry-queue")
+    body = f"all=yes&csrf={console._csrf}".encode()
+    answer = await console.raw("POST", "/console/retry-queue/skip", body, **header)
+    assert answer.status == 403
+
+
+async def test_pages_forbid_everything_that_is_not_ours(console: Console) -> None:
+    shown = await console.get("/console/retry-queue")
+    policy = shown.headers["content-security-policy"]
+    assert policy.startswith("default-src 'none'")
+    assert "unsafe" not in policy
+    assert shown.headers["cache-control"] == "no-store"
+    assert shown.headers["x-content-type-options"] == "nosniff"
+
+
+async def test_the_cookie_is_for_this_site_and_not_for_scripts(api: Api) -> None:
+    answer = await Console(api.url).raw("POST", "/console/sign-in", f"key={api.key}".encode())
+    (cookie,) = answer.cookies
+    assert {"HttpOnly", "SameSite=lax", "Path=/console"} <= {part.strip() for part in cookie.split(";")}

@@ -1,0 +1,55 @@
+"""The workers in a browser: real processes appear by themselves, and one that is killed is marked as lost."""
+
+from __future__ import annotations
+
+import asyncio
+import signal
+from contextlib import ExitStack
+from pathlib import Path
+
+import pytest
+from playwright.async_api import expect
+
+from doorstep.model.worker import WorkerEntry
+from tests.acceptance.scene import Scene, until
+from tests.console.conftest import Look
+from tests.console.test_workers import WORKERS, lose
+from tests.integration.program import Program, running
+
+
+async def entry_of(scene: Scene, program: Program) -> WorkerEntry:
+    async def there() -> bool:
+        return any(one.pid == program.process.pid for one in await scene.doorstep.workers())
+
+    await until(there, "a worker's first beat")
+    return next(one for one in await scene.doorstep.workers() if one.pid == program.process.pid)
+
+
+@pytest.mark.both_stores
+async def test_two_worker_processes_appear_and_one_that_is_killed_is_marked_as_lost(
+    scene: Scene, look: Look, tmp_path: Path
+) -> None:
+    page = await look(WORKERS)
+    settings = scene.doorstep.settings
+    assert settings.secret_key is not None
+    environment = {
+        "DOORSTEP_DATABASE_URL": settings.database_url,
+        "DOORSTEP_SECRET_KEY": settings.secret_key.get_secret_value(),
+    }
+    with ExitStack() as stack:
+        programs = [stack.enter_context(running("worker", folder=tmp_path, environment=environment)) for _ in range(2)]
+        first, second = [await entry_of(scene, program) for program in programs]
+        for entry in (first, second):
+            row = page.locator("tr", has_text=entry.name)
+            await expect(row).to_contain_text("alive", timeout=15_000)
+        await expect(page.locator("#live .figures")).to_contain_text("3processes")
+
+        programs[0].signal(signal.SIGKILL)
+        await asyncio.to_thread(programs[0].wait)
+        await lose(scene, first)
+        await expect(page.locator("tr", has_text=first.name)).to_contain_text("lost", timeout=15_000)
+        await expect(page.locator("tr", has_text=second.name)).to_contain_text("alive")
+        await expect(page.get_by_text("None of its deliveries is lost with it")).to_be_visible()
+
+        assert await asyncio.to_thread(programs[1].stop) == 0
+        await expect(page.locator("tr", has_text=second.name)).to_have_count(0, timeout=15_000)

@@ -1,0 +1,49 @@
+"""Charts say what the report says, in no more points than can be seen."""
+
+from __future__ import annotations
+
+from hypothesis import given
+from hypothesis import strategies as st
+
+from doorstep.clock import SECOND
+from doorstep.console.charting import POINTS_MAX, Charts, added, coarser
+from doorstep.model.rollup import MINUTE, Figures
+from doorstep.path.reporting import Report
+from doorstep.policy.reporting import Axis
+
+
+def report(steps: list[Figures], now: Figures | None = None) -> Report:
+    return Report(Axis(0, MINUTE, len(steps)), steps, added(steps), now or Figures())
+
+
+@given(st.lists(st.integers(0, 1_000), min_size=1, max_size=1_500))
+def test_nothing_is_lost_when_steps_are_put_together(counts: list[int]) -> None:
+    steps = [Figures(created=count) for count in counts]
+    chart = Charts(report(steps)).events()
+    (created, *_) = chart["series"]
+    together = -(-len(counts) // POINTS_MAX)
+    assert len(created["values"]) == len(chart["at"]) <= POINTS_MAX
+    assert abs(sum(value or 0 for value in created["values"]) * together - sum(counts)) < 1 + len(counts) * 0.01
+
+
+def test_a_level_is_that_at_the_end_of_each_point() -> None:
+    steps = [Figures(now_open=1)] * 360
+    (depth, _) = Charts(report(steps, Figures(now_open=360))).queue()["series"]
+    assert list(depth["values"])[-3:] == [356, 358, 360]
+
+
+def test_points_stand_at_the_beginning_of_their_time() -> None:
+    chart = Charts(report([Figures()] * 60)).events()
+    assert list(chart["at"])[:3] == [0, 60, 120]
+    assert MINUTE == 60 * SECOND
+
+
+def test_where_nothing_ended_there_is_no_rate() -> None:
+    (line,) = Charts(report([Figures(), Figures(succeeded=1, dead=1)])).success()["series"]
+    assert list(line["values"]) == [None, 50.0]
+
+
+def test_steps_that_need_no_putting_together_stay_as_they_are() -> None:
+    steps = [Figures(created=1), Figures(created=2)]
+    assert coarser(steps, 1) is steps
+    assert coarser(steps, 2) == [Figures(created=3)]
