@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from typing import Any
+from uuid import uuid4
 
 import pytest
 
@@ -163,6 +164,7 @@ async def test_events_of_a_time_range_are_replayed_to_an_endpoint_oldest_first(s
     preview = await api.post(path, chosen | {"preview": True})
     assert (preview.status, preview.json["count"]) == (200, 2)
     assert [share["endpoint_name"] for share in preview.json["endpoints"]] == ["shop"]
+    assert (await api.post(f"/v1/endpoints/{uuid4()}/replay", chosen | {"preview": True})).status == 404
     assert scene.receiver.requests == []
     answer = await api.post(path, chosen)
     assert (answer.status, answer.json["kind"], answer.json["endpoint_id"]) == (202, "replay", endpoint["endpoint_id"])

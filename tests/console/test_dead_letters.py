@@ -7,6 +7,7 @@ import html
 import io
 import json
 import re
+from typing import NoReturn
 from urllib.parse import urlencode
 
 import pytest
@@ -14,6 +15,8 @@ from msgspec.structs import replace
 
 from doorstep.bootstrap import DEFAULT_ORG
 from doorstep.clock import to_iso
+from doorstep.console.drawing import pretty
+from doorstep.console.pages import letter_editing
 from doorstep.model.act import ActKind
 from doorstep.model.bulk import Bulk, BulkKind
 from doorstep.model.delivery import DeliveryState
@@ -274,6 +277,34 @@ async def test_the_difference_to_what_was_sent_is_shown_and_nothing_done(scene: 
     assert '<span class="removed">-  &#34;order&#34;: 7,</span>' in shown.source
     assert '<span class="added">+  &#34;order&#34;: 8,</span>' in shown.source
     assert await state_of(scene, letter) is DeliveryState.DEAD
+
+
+async def test_a_large_payload_that_was_laid_out_comes_back_and_is_not_lost(scene: Scene, console: Console) -> None:
+    """Laid out, and in a form, it takes six times its bytes."""
+    payload = b"[" + b"1," * 100_000 + b"1]"
+    (letter,) = await die(scene, payload=payload)
+    path = f"{LETTERS}/{letter.delivery_id}/edit"
+    text = pretty(payload)
+    assert text in (await console.get(path)).source
+    typed = text.replace("\n", "\r\n").removesuffix("]") + ",]"
+    shown = await console.post(path, payload=typed, back=LETTERS)
+    assert shown.status == 422
+    assert (shown.said or "").startswith("payload: must be JSON")
+    assert typed.replace("\r\n", "\n") in shown.source
+
+
+async def test_nothing_is_compared_unless_somebody_asks_for_it(
+    scene: Scene, console: Console, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def compared(before: str, after: str) -> NoReturn:
+        raise AssertionError("it takes up to a second")
+
+    monkeypatch.setattr(letter_editing, "compared", compared)
+    (letter,) = await die(scene)
+    path = f"{LETTERS}/{letter.delivery_id}/edit"
+    await console.get(path)
+    assert (await console.post(path, payload="{", back=LETTERS)).status == 422
+    assert (await console.post(path, payload="{}", back=LETTERS)).path == LETTERS
 
 
 async def test_what_is_not_dead_any_more_cannot_be_edited(scene: Scene, console: Console) -> None:

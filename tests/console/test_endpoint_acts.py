@@ -128,8 +128,12 @@ async def test_deleting_tells_how_many_become_dead_letters_and_buries_them(scene
     question = await console.get(f"{page_of(endpoint)}/delete")
     assert "2 deliveries that wait for it become dead letters." in question.text
     assert (await stored(scene, endpoint)).state is EndpointState.PAUSED
-    shown = await console.post(f"{page_of(endpoint)}/delete")
+    refused = await console.post(f"{page_of(endpoint)}/delete", back=page_of(endpoint))
+    assert (refused.said or "").startswith("reason: must be given")
+    assert (await stored(scene, endpoint)).state is EndpointState.PAUSED
+    shown = await console.post(f"{page_of(endpoint)}/delete", reason="they left us")
     assert (shown.path, shown.said) == (ENDPOINTS, "shop was deleted.")
+    assert "they left us" in await audited(scene, "endpoint.delete")
     assert (await stored(scene, endpoint)).state is EndpointState.DELETED
     assert await scene.count(DeliveryState.DEAD) == 2
     page = await console.get(page_of(endpoint))

@@ -67,6 +67,7 @@ async def test_a_new_endpoint_is_as_it_was_described_and_its_secret_is_shown_onc
         ({"policy": "own", "policy__delays": "soon"}, "policy.delays", "is no span of time"),
         ({"timeout_seconds": "1d"}, "timeout_seconds", "must be from 0.1"),
         ({"headers": "webhook-id: mine"}, "headers", "is set by Doorstep"),
+        ({"circuit__open_seconds": "0s"}, "circuit.open_seconds", "must be from 1 to 86400"),
         ({"circuit__open_seconds": "2d"}, "circuit.open_seconds", "must be from 1 to 86400"),
         ({"slo__success": "10"}, "slo.success", "must be from 0.5"),
         ({"signing": "v9"}, "signing", "must be v1 or v1a"),

@@ -16,6 +16,8 @@ from doorstep.app import Doorstep
 from doorstep.bootstrap import DEFAULT_ORG
 from doorstep.clock import SECOND
 from doorstep.config import Settings
+from doorstep.console import dossier
+from doorstep.console.curl import curl_command
 from doorstep.model.act import ActKind
 from doorstep.model.circuit import CircuitState
 from doorstep.model.delivery import Delivery, DeliveryState
@@ -112,6 +114,29 @@ async def test_of_a_try_that_was_not_worth_making_no_request_is_shown(scene: Sce
     assert "x-correlation-id" not in shown.source and "curl --globoff" not in shown.source
 
 
+async def test_a_command_is_made_only_where_it_is_shown(
+    scene: Scene, console: Console, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    made: list[int] = []
+
+    def counted(url: str, headers: bytes, body: bytes, file_name: str) -> str:
+        made.append(len(body))
+        return curl_command(url, headers, body, file_name)
+
+    monkeypatch.setattr(dossier, "curl_command", counted)
+    scene.receiver.says(503)
+    await scene.endpoint(policy=RetryPolicy((1.0, 1.0)))
+    receipt = await scene.send(payload=json.dumps("z" * 50_000).encode())
+    for number in (1, 2, 3):
+        delivery = await scene.until_tried(receipt, number)
+        scene.leap(2)
+    assert "curl --globoff" not in (await page_of(console, delivery)).text
+    assert made == []
+    shown = await console.get(f"/console/deliveries/{delivery.delivery_id}/attempts/2")
+    assert "z" * 50_000 in shown.text
+    assert made == [50_002], "of the one attempt"
+
+
 async def test_a_success_after_a_retry_says_so(scene: Scene, console: Console) -> None:
     delivery = await a_waiting_one(scene)
     scene.receiver.says(200)
@@ -125,7 +150,7 @@ async def test_the_payload_is_pretty_or_raw_and_can_be_downloaded_byte_for_byte(
     payload = b'{"b":1,"a":[1.10,"\xc3\xa9"]}'
     receipt = await scene.send(payload=payload)
     path = f"/console/events/{receipt.event_id}"
-    assert '"a": [ 1.1, "é" ]' in (await console.get(path)).text
+    assert '"a": [ 1.10, "é" ]' in (await console.get(path)).text
     assert payload.decode() in (await console.get(f"{path}?payload=raw")).text
     answer = await console.raw("GET", f"{path}/payload")
     assert answer.body == payload
@@ -305,10 +330,13 @@ async def test_a_deleted_dead_letter_keeps_its_log(scene: Scene, console: Consol
 async def test_the_log_of_a_deleted_event_can_still_be_read(scene: Scene, console: Console) -> None:
     delivery = await a_dead_one(scene)
     await page_of(console, delivery)
-    shown = await console.post(f"{place(delivery)}/delete", back="/console/events")
+    refused = await console.post(f"{place(delivery)}/delete", back="/console/events")
+    assert (refused.said or "").startswith("reason: must be given")
+    shown = await console.post(f"{place(delivery)}/delete", reason="asked by the customer", back="/console/events")
     assert (shown.path, shown.said) == ("/console/events", "The event was deleted.")
     shown = await page_of(console, delivery)
     assert "The event was deleted, and its payload is gone." in shown.text
+    assert "asked by the customer" in shown.text
     assert "x-receiver: tired" in shown.text
     assert "event.delete" in shown.text
     assert not any(f">{act}<" in shown.source for act in ACTS)
@@ -353,7 +381,7 @@ async def test_all_deliveries_of_an_event_are_cancelled_or_retried_together(scen
     assert (await console.post(f"{path}/retry", back=path)).said == "2 deliveries are tried again."
     for delivery in await scene.deliveries(receipt):
         await scene.until_state(await scene.until_tried(delivery, 2), DEAD)
-    refused = await console.post(f"{path}/cancel", back=path)
+    refused = await console.post(f"{path}/cancel", reason="a mistake", back=path)
     assert refused.said == f"event {receipt.event_id} has nothing to cancel: 2 are dead"
 
 

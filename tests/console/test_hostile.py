@@ -23,7 +23,7 @@ from doorstep.console.page import Page
 from tests.console.chromium import Look, looking
 from tests.console.furnished import HostileWords, House, TamedWords, built
 from tests.console.hostile import HOSTILE
-from tests.console.markup import elements, shapes
+from tests.console.markup import elements, fields_of, shapes
 from tests.console.visiting import Console
 from tests.migrated_file import copy_migrated
 
@@ -84,13 +84,13 @@ async def test_no_search_and_no_field_of_a_form_gives_back_anything_but_text(
     """What a person typed comes back in the field, in sentences, in links to the next page."""
     texts = [*HOSTILE[::7], "".join(HOSTILE[:40])]
     for page in GETS:
-        names = {one.attributes["name"] for one in elements((await owner.get(_asked(feared, page, 0))).source)
-                 if one.form and one.attributes.get("name")}  # fmt: skip
-        for place, name in enumerate(sorted({*names, "back", "cursor"})):
-            query = {name: texts[place % len(texts)]}
-            shown = await owner.get(f"{feared.path(page)}?{urlencode(query)}")
+        path = feared.path(page)
+        names = {*fields_of((await owner.get(_asked(feared, page, 0))).source), "back", "cursor"}
+        for place, name in enumerate(sorted(names)):
+            shown = await owner.get(f"{path}?{urlencode({name: texts[place % len(texts)]})}")
             if shown.headers["content-type"].startswith("text/html"):
-                assert shapes(shown.source) - usual == set(), shown.path
+                refused = await owner.get(f"{path}?{urlencode({name: 'nonsense'})}")
+                assert shapes(shown.source) - usual - shapes(refused.source) == set(), shown.path
                 assert _foreign(shown.source) == [], shown.path
 
 
@@ -169,3 +169,18 @@ def _plain(text: str) -> str:
 
 def _new_url(folder: Path) -> str:
     return f"sqlite:///{copy_migrated(folder / 'doorstep.db')}"
+
+
+async def test_the_texts_would_do_harm_where_they_are_not_taken_for_text(browser: Browser) -> None:
+    """Else the tests above could not fail. Nothing is asked of any other machine."""
+    at_home = [text for text in HOSTILE if "evil.example" not in text]
+    tab = await browser.new_page()
+    await tab.set_content(f"<p>{''.join(at_home)}</p>")
+    assert await tab.evaluate("window.__pwned") == 1
+    await tab.close()
+    elements_made = [text for text in HOSTILE if "<" in text and shapes(f"<p>{text}</p>") > {("p", "")}]
+    assert len(HOSTILE) > 300 and len(elements_made) > 200
+    assert _foreign('<a href="//evil.example">x</a><a href="javascript:x">x</a><a href="/console">x</a>') == [
+        "//evil.example",
+        "javascript:x",
+    ]

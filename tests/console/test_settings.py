@@ -113,7 +113,11 @@ async def test_a_key_is_revoked_after_a_question(scene: Scene, console: Console)
     record, _ = await scene.doorstep.keyring.create(DEFAULT_ORG, "old", Role.OPERATOR, "test")
     question = await console.get(f"{KEYS}/{record.key_id}/revoke")
     assert "Revoke old?" in question.text and "will be signed out" not in question.text
-    shown = await console.post(f"{KEYS}/{record.key_id}/revoke")
+    assert ((await console.post(f"{KEYS}/{record.key_id}/revoke")).said or "").startswith("reason: must be given")
+    assert (await keys(scene))["old"].revoked_at is None
+    shown = await console.post(f"{KEYS}/{record.key_id}/revoke", reason="a leaver")
+    (line, *_) = (await scene.doorstep.reading.audit(DEFAULT_ORG, None, "key.revoke", None, 10)).items
+    assert line.reason == "a leaver"
     assert shown.said == f"old ({record.prefix}…) opens nothing any more."
     assert (await keys(scene))["old"].revoked_at is not None
     assert "Revoked or expired" in shown.text
@@ -123,7 +127,7 @@ async def test_who_revokes_the_own_key_is_warned_and_signed_out(scene: Scene, ap
     record, key = await scene.doorstep.keyring.create(DEFAULT_ORG, "mine", Role.ADMIN, "test")
     mine = await Console(api.url).sign_in(key)
     assert "You are signed in with it" in (await mine.get(f"{KEYS}/{record.key_id}/revoke")).text
-    shown = await mine.post(f"{KEYS}/{record.key_id}/revoke")
+    shown = await mine.post(f"{KEYS}/{record.key_id}/revoke", reason="old")
     assert shown.path.startswith("/console/sign-in")
 
 
@@ -132,7 +136,7 @@ async def test_the_last_admin_key_stays(scene: Scene, console: Console) -> None:
     for key in admins[:-1]:
         await scene.doorstep.keyring.revoke(DEFAULT_ORG, key.key_id, "test")
     await console.get(f"{KEYS}/new")
-    shown = await console.post(f"{KEYS}/{admins[-1].key_id}/revoke", back=KEYS)
+    shown = await console.post(f"{KEYS}/{admins[-1].key_id}/revoke", back=KEYS, reason="old")
     assert shown.said and "the last admin key cannot be revoked" in shown.said
     assert (await keys(scene))[admins[-1].name].revoked_at is None
 
@@ -140,7 +144,7 @@ async def test_the_last_admin_key_stays(scene: Scene, console: Console) -> None:
 async def test_an_unknown_key_is_not_found(console: Console) -> None:
     await console.get(f"{KEYS}/new")
     unknown = f"{KEYS}/0197b5a2-3c4d-7e5f-8a9b-0c1d2e3f4a5b/revoke"
-    assert (await console.get(unknown)).status == (await console.post(unknown)).status == 404
+    assert (await console.get(unknown)).status == (await console.post(unknown, reason="old")).status == 404
 
 
 # -- organizations -------------------------------------------------------------------------------------------------

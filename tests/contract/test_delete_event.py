@@ -144,7 +144,7 @@ async def test_a_deleted_event_is_cleaned_away_with_its_deliveries(scene: Scene)
 
 async def test_the_deletion_is_audited_once_with_what_became_of_its_deliveries(scene: Scene) -> None:
     event_id, _ = await with_every_ending(scene)
-    await delete(scene, event_id)
+    await scene.store.delete_event(scene.org_id, event_id, "ops", scene.now, "asked by the customer")
     (line,) = (await scene.store.list_audit(scene.org_id)).items
     result = "2 cancelled, 1 dead letters deleted"
     assert line == AuditLine(
@@ -154,6 +154,7 @@ async def test_the_deletion_is_audited_once_with_what_became_of_its_deliveries(s
         action="event.delete",
         subjects=(str(event_id),),
         result=result,
+        reason="asked by the customer",
     )
 
 

@@ -48,9 +48,11 @@ class BulkDesk:
         self._wake_runner = wake_runner
 
     async def preview(self, org_id: UUID, selection: Selection, replay_to: UUID | None = None) -> Preview:
-        """Count what is selected, and tell which endpoints it is for. Nothing is changed."""
+        """Count what is selected, and tell which endpoints it is for. Nothing is changed. NotFound for an endpoint to
+        replay to that is not there."""
         _check_actable(selection)
         if replay_to is not None:
+            await self._store.endpoint(org_id, replay_to)
             events = await self._chooser.count(org_id, selection, _PREVIEWED_MAX)
             return Preview(events, {replay_to: events.value})
         if selection.delivery_ids is not None:

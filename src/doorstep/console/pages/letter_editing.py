@@ -17,6 +17,7 @@ from doorstep.console.visit import Visit
 from doorstep.errors import Conflict, InvalidInput
 from doorstep.model.act import ActKind
 from doorstep.model.delivery import DEAD_STATES, Delivery
+from doorstep.policy.payload import check_payload
 
 PAGES = Pages("/dead-letters")
 _COMPARED_LINES_MAX = 2_000
@@ -54,9 +55,8 @@ async def edit(visit: Visit) -> Response:
     before, typed = pretty(sent), (visit.form.raw("payload") or "").replace("\r\n", "\n")
     if visit.form.flag("compare"):
         return _form(visit, letter, typed, await asyncio.to_thread(compared, before, typed))
-    payload = None if typed == before else compact(typed)
     try:
-        reason = reason_of(visit.form)
+        payload, reason = None if typed == before else checked(typed), reason_of(visit.form)
         await visit.doorstep.act_on(ActKind.RETRY, visit.org_id, letter.delivery_id, visit.actor, reason, payload)
     except InvalidInput as error:
         return _form(visit, letter, typed, error=error)
@@ -89,6 +89,13 @@ async def _found(visit: Visit) -> tuple[Delivery, bytes]:
 
 
 # -- payloads as text: pure ----------------------------------------------------------------------------------
+
+
+def checked(text: str) -> bytes:
+    """To be sent. That it is no JSON is told before its size: what is none keeps the blanks of the layout."""
+    payload = compact(text)
+    check_payload(payload, len(payload))
+    return payload
 
 
 def compact(text: str) -> bytes:

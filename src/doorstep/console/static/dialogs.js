@@ -12,7 +12,8 @@ export function openDialogs() {
   document.addEventListener("submit", (event) => {
     if (!event.submitter?.hasAttribute("data-dialog")) return;
     event.preventDefault();
-    const url = new URL(event.submitter.formAction);
+    const place = event.submitter.getAttribute("formaction") ?? event.target.getAttribute("action");
+    const url = new URL(place, location.href);
     for (const [name, value] of new FormData(event.target)) url.searchParams.append(name, value);
     open(url.href);
   });
