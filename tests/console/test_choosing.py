@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import html
+import re
 from urllib.parse import urlencode
 
 import pytest
@@ -137,5 +138,5 @@ async def test_a_bulk_operation_on_the_queue_is_told_without_fields_that_say_not
     await failing(scene, 2)
     await console.get(f"{QUEUE}/retry?all=yes")
     shown = await console.post(f"{QUEUE}/retry", all="yes", status="pending", event_type="order.*")
-    assert "all waiting deliveries with event type order.*, failed before 20" in shown.text
+    assert re.search(r"all waiting deliveries with event type order\.\*, failed before \d", shown.text)
     assert "True" not in shown.text

@@ -182,6 +182,7 @@ async def test_deleting_asks_with_the_number_and_cancel_does_nothing(scene: Scen
     await expect(page.get_by_role("dialog")).to_be_hidden()
     assert (await stored(scene, endpoint)).state is EndpointState.PAUSED
     await ask(page, "Delete")
+    await page.get_by_label("Reason").fill("they left us")
     await answer(page, "Delete and bury 2")
     await expect(page.get_by_text("shop was deleted.")).to_be_visible()
     assert await scene.count(DeliveryState.DEAD) == 2

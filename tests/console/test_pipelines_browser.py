@@ -106,6 +106,7 @@ async def test_a_deletion_can_be_thought_over_and_then_leads_to_the_list(protoco
     await dialog.get_by_role("link", name="Keep as it is").click()
     await expect(dialog).to_be_hidden()
     await page.get_by_role("link", name="Delete").click()
+    await dialog.get_by_label("Reason").fill("sent by mistake")
     await dialog.get_by_role("button", name="Delete").click()
     await expect(page.get_by_text("No protocol was started yet.")).to_be_visible()
     assert (await protocols.pipeline.list()).items == ()

@@ -38,6 +38,7 @@ async def test_a_key_is_made_shown_once_used_and_revoked(scene: Scene, api: Api,
 
     await row.get_by_role("link", name="Revoke").click()
     await expect(question).to_contain_text("Revoke night shift?")
+    await question.get_by_label("Reason").fill("the shift is over")
     await question.get_by_role("button", name="Revoke").click()
     await expect(page.get_by_text("opens nothing any more.")).to_be_visible()
     await expect(page.locator("tr", has_text="night shift")).to_contain_text("revoked")

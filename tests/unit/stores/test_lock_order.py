@@ -25,7 +25,7 @@ LOCKS = {orgs.BUMP_VERSION: "mark", orgs._REPLACE_ORG: "organization", arrangeme
 
 def locks_of(script: Script[Any]) -> list[str]:
     """In the order in which they are taken, where every organization is there and nothing else is."""
-    taken = []
+    taken: list[str] = []
     rows: list[tuple[int, ...]] | None = None
     while True:
         try:

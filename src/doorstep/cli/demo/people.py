@@ -29,6 +29,7 @@ OPERATOR = "marco"
 _PAUSE_SECONDS = 12.0
 _WAITING_MIN = 3
 """So many bills wait at the gate before somebody looks at them."""
+_REJECTED_SHARE = 0.08
 _SILENCE_SECONDS = 240
 
 
@@ -62,6 +63,7 @@ class People:
             self._pause,
             self._resolve_stock,
             self._hurry,
+            self._tidy,
             self._resume,
             self._test,
             self._replay,
@@ -106,8 +108,8 @@ class People:
     async def _tidy(self) -> None:
         """The oldest bill that was set aside, unless it is the only one."""
         for bill in (await self._bills.list(self._bills.plan.dead)).items[1:][-1:]:
-            if bill.data["scan"] == BLANK:
-                await self._bills.delete(bill.entity_id, OPERATOR, "A blank page.")
+            if bill.data["scan"] == BLANK or "order" in bill.data:
+                await self._bills.delete(bill.entity_id, OPERATOR, "There is nothing to pay.")
             else:
                 await self._bills.retry(bill.entity_id, OPERATOR, "The order has come.")
 
@@ -115,7 +117,7 @@ class People:
         """The oldest bill that waits, if there are a few."""
         waiting = (await self._bills.list(GATE)).items
         if len(waiting) > _WAITING_MIN:
-            if random.random() < 0.15:
+            if random.random() < _REJECTED_SHARE:
                 await self._bills.reject(waiting[-1].entity_id, OPERATOR, "Paid already.", gate=GATE)
             else:
                 await self._bills.approve(waiting[-1].entity_id, OPERATOR, gate=GATE)

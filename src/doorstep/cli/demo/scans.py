@@ -20,7 +20,7 @@ GATE = "to_approve"
 SMUDGED, BLANK = "smudged", "blank"
 _STACK = 5
 """So many come out of the scanner at a time."""
-_PAUSE_SECONDS = 50.0
+_PAUSE_SECONDS = 70.0
 _SMUDGED_EVERY, _BLANK_EVERY = 5, 30
 _SMUDGED_SHARE, _UNKNOWN_SHARE = 0.5, 0.25
 """How often a smudged one cannot be read, and one that was read has no order."""
