@@ -65,4 +65,4 @@ class Protocols:
         """An async one. It returns nothing, so the data stays as it is."""
         missing = [name for name in protocol.data["cites"] if not (self.sources / name).exists()]
         if missing:
-            raise Transient("SOURCE_MISSING", f"There is no source {missing[0]}.")
+            raise Transient("SOURCE_MISSING", f"{len(missing)} of the sources that it cites cannot be found.")

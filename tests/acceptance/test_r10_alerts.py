@@ -366,6 +366,7 @@ async def test_several_workers_tell_once(scene: Scene, office: Office) -> None:
     await office.at_rest()
     await office.until_told(2)
     await office.at_rest()
+    await until(lambda: len(office.mailbox.mails) >= 2, "both mails")
     assert sorted(office.told()) == [("alert.fired", "dead_letter"), ("alert.fired", "failure_rate")]
     assert len(office.mailbox.mails) == 2
 

@@ -43,7 +43,9 @@ def found(entity: Entity) -> dict[str, object]:
 
 @pytest.mark.both_stores
 async def test_a_protocol_fails_is_retried_approved_and_complete(protocols: Protocols, look: Look) -> None:
-    protocols.does["grounding"] = failing(Transient("SOURCE_MISSING", "There is no source bearing."))
+    protocols.does["grounding"] = failing(
+        Transient("SOURCE_MISSING", "1 of the sources that it cites cannot be found.")
+    )
     await protocols.start("p1", path="a.txt")
     await protocols.until("dead_letter", seconds_max=30)
 
@@ -51,7 +53,9 @@ async def test_a_protocol_fails_is_retried_approved_and_complete(protocols: Prot
     await page.get_by_role("link", name="dead letter 1").click()
     await expect(page).to_have_url(f"{page.url.partition('/console')[0]}{PIPELINES}/protocol?status=dead_letter")
     row = page.locator("#row-p1")
-    await expect(row).to_contain_text("SOURCE_MISSING There is no source bearing.", use_inner_text=True)
+    await expect(row).to_contain_text(
+        "SOURCE_MISSING 1 of the sources that it cites cannot be found.", use_inner_text=True
+    )
     await row.get_by_role("link", name="p1").click()
     await status(page, "p1", "dead letter")
 

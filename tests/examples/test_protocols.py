@@ -111,7 +111,7 @@ async def test_r2_2_a_stage_is_tried_at_once_three_times_in_all(stage: Theatre, 
 
 async def test_r9_4_a_failed_document_says_why_to_people_and_to_programs(stage: Theatre, protocols: Protocols) -> None:
     protocol = await upload(stage, protocols, UNGROUNDED)
-    assert protocol.error_reason == "There is no source manual."
+    assert protocol.error_reason == "1 of the sources that it cites cannot be found."
     error = protocol.metadata["error"]
     assert (error["category"], error["code"], error["attempt_count"]) == ("transient", "SOURCE_MISSING", 3)
     assert (await stage.api.events.status(error["event_id"])).status == "failed"

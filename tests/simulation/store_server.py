@@ -114,6 +114,7 @@ class Connection:
         self._server = server
         self._process = process
         self.capabilities = server.store.capabilities
+        self.fold_max = server.store.fold_max
 
     def on_wakeup(self, wake: Callable[[], None]) -> None:
         self._server.listen(self._process, wake)
