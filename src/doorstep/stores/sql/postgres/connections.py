@@ -47,8 +47,9 @@ _UNAVAILABLE = (
     PostgresSystemError,
 )
 
-_LOST = re.compile(r"clos(ed|ing)|released back")
-"""How asyncpg words that a connection is gone; its other InterfaceErrors are about how it is called."""
+_LOST = re.compile(r"clos(ed|ing)|released back|PoolConnectionHolder")
+"""How asyncpg words that a connection is gone, or its pool is being closed under it; its other InterfaceErrors are about
+how it is called."""
 
 _CONFLICT_TRIES = 5
 
@@ -150,7 +151,7 @@ def unavailability() -> Iterator[None]:
         yield
     except _UNAVAILABLE as error:
         raise StoreUnavailable(f"PostgreSQL: {_worded(error)}") from error
-    except asyncpg.InterfaceError as error:
+    except (asyncpg.InterfaceError, asyncpg.InternalClientError) as error:
         if not _LOST.search(str(error)):
             raise  # a statement given wrong arguments is a bug of ours
         raise StoreUnavailable(f"PostgreSQL: {error}") from error
