@@ -116,7 +116,6 @@ def test_what_is_strange_but_json_is_taken_and_given_back_unchanged(served: Prog
 @pytest.mark.parametrize(
     ("method", "path", "status"),
     [
-        ("GET", "/", 404),
         ("GET", "/v1/events/", 404),
         ("GET", "/v1/events/%00", 404),
         ("GET", "/v1/events/%ff/status", 404),
