@@ -351,7 +351,9 @@ async def _succeed(scene: Scene, endpoint: Endpoint) -> None:
 
 
 async def _counted(scene: Scene, endpoint: Endpoint, before: Circuit) -> bool:
-    return (await _circuit(scene, endpoint)).version > before.version
+    """A probe writes the circuit twice: when it goes, and when its result is counted."""
+    circuit = await _circuit(scene, endpoint)
+    return circuit.version > before.version and circuit.state is not _C.HALF_OPEN
 
 
 async def _send_many(scene: Scene, count: int) -> None:

@@ -11,7 +11,7 @@ from typing import NamedTuple
 from doorstep.api.problems import Problem, Refusal
 from doorstep.bootstrap import DEFAULT_ORG
 from doorstep.model.org import ApiKey
-from doorstep.model.permission import Permission, refusal_of
+from doorstep.model.permission import ONLY_DEFAULT_ORG, Permission, refusal_of
 
 _P = Permission
 
@@ -121,4 +121,4 @@ def check(key: ApiKey, access: Access) -> None:
     if refusal := refusal_of(key.role, access.permission):
         raise Refusal(Problem.FORBIDDEN, refusal)
     if access.default_org and key.org_id != DEFAULT_ORG:
-        raise Refusal(Problem.FORBIDDEN, "only keys of the default organization may do that")
+        raise Refusal(Problem.FORBIDDEN, ONLY_DEFAULT_ORG)

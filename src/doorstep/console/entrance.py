@@ -14,9 +14,9 @@ from doorstep.console.fields import Fields
 from doorstep.console.page import Page
 from doorstep.console.problems import Problem, guarded, shown, told
 from doorstep.console.sessions import Sessions, Visitor
-from doorstep.console.visit import SESSION_COOKIE, Visit
+from doorstep.console.visit import SESSION_COOKIE, Visit, whole_path
 from doorstep.errors import InvalidInput
-from doorstep.model.permission import refusal_of
+from doorstep.model.permission import ONLY_DEFAULT_ORG, refusal_of
 
 if TYPE_CHECKING:
     from doorstep.app import Doorstep
@@ -28,7 +28,6 @@ _FORM_BYTES_SPARE = 4 * 1024 * 1024
 """A payload in a form takes up to three times its bytes. Laid out it may take this much more, a megabyte of which is
 room for what is typed: a payload that became too large comes back to the one who typed it, with that sentence."""
 _STALE = "this form is from an earlier session; look at the page again, and repeat what you did"
-_NOT_YOURS = "only keys of the default organization may do that"
 
 
 class Entrance:
@@ -54,7 +53,7 @@ class Entrance:
             if refusal := refusal_of(visitor.key.role, page.permission):
                 return shown(visit, Problem(403, "You may not do that", refusal))
             if page.default_org and not visit.in_default_org:
-                return shown(visit, Problem(403, "You may not do that", _NOT_YOURS))
+                return shown(visit, Problem(403, "You may not do that", ONLY_DEFAULT_ORG))
             if page.method == "POST":
                 visit.form = await self.form(request)
                 if not _is_ours(request, visit.form, visitor):
@@ -95,14 +94,13 @@ def is_from_here(request: Request) -> bool:
 
 
 def _is_ours(request: Request, form: Fields, visitor: Visitor) -> bool:
-    given = request.headers.get("x-csrf-token") or form.raw("csrf") or ""
+    given = form.raw("csrf") or ""
     return is_from_here(request) and hmac.compare_digest(given.encode(), visitor.csrf.encode())
 
 
 def _to_sign_in(request: Request) -> Response:
     """A page that refreshes itself is told to go there as a whole."""
-    wanted = request.url.path + (f"?{request.url.query}" if request.url.query else "")
-    place = f"{SIGN_IN}?next={quote(wanted)}" if request.method == "GET" else SIGN_IN
+    place = f"{SIGN_IN}?next={quote(whole_path(request))}" if request.method == "GET" else SIGN_IN
     if "hx-request" in request.headers:
         return Response(status_code=401, headers={"HX-Redirect": place})
     return RedirectResponse(place, 303)

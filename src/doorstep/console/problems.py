@@ -10,7 +10,7 @@ from starlette.requests import Request
 from starlette.responses import Response
 
 from doorstep.console.rendering import rendered
-from doorstep.console.visit import HOME, Visit, html
+from doorstep.console.visit import HOME, Visit, html, whole_path
 from doorstep.errors import Conflict, DoorstepError, InvalidInput, NotFound, Overloaded, StoreUnavailable
 
 _LATER = "nothing is lost; what was accepted is delivered when it is back"
@@ -87,13 +87,12 @@ def unsigned(template: str, status: int = 200, **context: object) -> Response:
 
 def _to_a_stranger(request: Request, problem: Problem) -> Response:
     """Without the menu, and without anything that only those may know who are signed in."""
-    path = request.url.path + (f"?{request.url.query}" if request.url.query else "")
     return unsigned(
         "problem.html",
         problem.status,
         problem=problem,
         correlation_id=request.scope["correlation_id"],
-        again=path if request.method == "GET" else None,
+        again=whole_path(request) if request.method == "GET" else None,
         back=HOME,
     )
 

@@ -5,19 +5,25 @@ A question is a page of its own (`question.html`); where there are scripts it op
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from typing import NamedTuple
 
 from starlette.responses import Response
 
+from doorstep.clock import Instant
 from doorstep.console.choosing import Chosen
 from doorstep.console.confirming import reason_of
+from doorstep.console.fields import Fields
+from doorstep.console.page import ACT, Pages
 from doorstep.console.visit import Visit
 from doorstep.console.words import plural
 from doorstep.model.act import ActKind
 from doorstep.model.bulk import BulkKind
+from doorstep.path.bulk import RATE_MAX, RATE_MIN
 from doorstep.path.operate import DONE
 
-_RATE_MIN, _RATE_MAX = 0.01, 100_000
+Choose = Callable[[Fields, Instant], Chosen]
+"""What the fields of a query or a form choose, at this moment."""
 
 
 class Question(NamedTuple):
@@ -32,7 +38,19 @@ class Question(NamedTuple):
     canary: bool = False
 
 
-async def asked(visit: Visit, question: Question, chosen: Chosen) -> Response:
+def declare(pages: Pages, path: str, question: Question, choose: Choose) -> None:
+    """The page that asks, and the form that answers; both read by `choose` what they are about."""
+
+    @pages.get(path, ACT)
+    async def ask(visit: Visit) -> Response:
+        return await _asked(visit, question, choose(visit.query, visit.now))
+
+    @pages.post(path)
+    async def answer(visit: Visit) -> Response:
+        return await _answered(visit, question, choose(visit.form, visit.now))
+
+
+async def _asked(visit: Visit, question: Question, chosen: Chosen) -> Response:
     """The question: how many, for which endpoints."""
     preview = await visit.doorstep.bulk.preview(visit.org_id, chosen.selection)
     names = await visit.doorstep.reading.endpoint_names(visit.org_id, preview.by_endpoint)
@@ -47,7 +65,7 @@ async def asked(visit: Visit, question: Question, chosen: Chosen) -> Response:
     )
 
 
-async def answered(visit: Visit, question: Question, chosen: Chosen) -> Response:
+async def _answered(visit: Visit, question: Question, chosen: Chosen) -> Response:
     """One delivery is acted upon at once; several, as an operation that can be watched."""
     selection = chosen.selection
     reason = reason_of(visit.form, required=question.danger)
@@ -61,7 +79,7 @@ async def answered(visit: Visit, question: Question, chosen: Chosen) -> Response
         selection,
         visit.actor,
         reason=reason,
-        rate_per_second=visit.form.number("rate", _RATE_MIN, _RATE_MAX),
+        rate_per_second=visit.form.number("rate", RATE_MIN, RATE_MAX),
         canary=visit.form.flag("canary"),
     )
     return visit.done(f"Began with {plural(bulk.total, 'delivery', 'deliveries')}.", f"/console/bulk/{bulk.bulk_id}")

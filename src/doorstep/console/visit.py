@@ -68,7 +68,7 @@ class Visit:
     @property
     def url(self) -> str:
         """This very page, with its filter."""
-        return f"{self.path}?{self.request.url.query}" if self.request.url.query else self.path
+        return whole_path(self.request)
 
     @property
     def acting(self) -> bool:
@@ -127,6 +127,11 @@ class Visit:
 
 def html(text: str, status: int = 200) -> Response:
     return Response(text, status, headers=_SAFETY, media_type="text/html")
+
+
+def whole_path(request: Request) -> str:
+    """The path that was asked for, with its query."""
+    return f"{request.url.path}?{request.url.query}" if request.url.query else request.url.path
 
 
 def inside(path: str | None) -> str:

@@ -20,6 +20,8 @@ class Permission(StrEnum):
     """Make and revoke keys; in the default organization also make organizations."""
 
 
+ONLY_DEFAULT_ORG = "only keys of the default organization may do that"
+
 _P = Permission
 
 ALLOWED: dict[Role, frozenset[Permission]] = {

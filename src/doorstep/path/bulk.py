@@ -25,7 +25,7 @@ _COUNTED_MAX = 100_000
 _LIVE_MAX = 100
 """Operations of one organization that go on at a time: each has its turn in every round."""
 _PREVIEWED_MAX = 10_000
-_RATE_MIN, _RATE_MAX = 0.01, 100_000.0
+RATE_MIN, RATE_MAX = 0.01, 100_000.0
 _REPLAY_RATE = 100.0
 """A replay without a rate of its own: nobody sees when its events have arrived, so nothing else slows it down."""
 _STEER_TRIES = 20
@@ -78,10 +78,8 @@ class BulkDesk:
         """Begin an operation; a service carries it out."""
         check_storable("reason", reason)
         _check_actable(selection)
-        if rate_per_second is not None and not _RATE_MIN <= rate_per_second <= _RATE_MAX:
-            raise InvalidInput(
-                "rate_per_second", f"must be from {_RATE_MIN:g} to {_RATE_MAX:g}, got {rate_per_second:g}"
-            )
+        if rate_per_second is not None and not RATE_MIN <= rate_per_second <= RATE_MAX:
+            raise InvalidInput("rate_per_second", f"must be from {RATE_MIN:g} to {RATE_MAX:g}, got {rate_per_second:g}")
         if canary and (kind is not BulkKind.RETRY or selection.letters is None):
             raise InvalidInput("canary", "is for a retry of dead letters chosen by a filter")
         if endpoint_id is not None:

@@ -32,7 +32,7 @@ DONE = {
 }
 """What has become of a delivery, in a word."""
 _BURY_BATCH = 1_000
-_DRAIN_MIN, _DRAIN_MAX = 0.001, 100_000.0
+DRAIN_MIN, DRAIN_MAX = 0.001, 100_000.0
 
 
 class Operator:
@@ -201,8 +201,8 @@ class Operator:
 
 
 def _check_drain(per_second: float | None) -> None:
-    if per_second is not None and not _DRAIN_MIN <= per_second <= _DRAIN_MAX:
-        raise InvalidInput("drain_per_second", f"must be from {_DRAIN_MIN:g} to {_DRAIN_MAX:g}, got {per_second:g}")
+    if per_second is not None and not DRAIN_MIN <= per_second <= DRAIN_MAX:
+        raise InvalidInput("drain_per_second", f"must be from {DRAIN_MIN:g} to {DRAIN_MAX:g}, got {per_second:g}")
 
 
 def _check_unmoved(endpoint: Endpoint, seen: Endpoint) -> None:

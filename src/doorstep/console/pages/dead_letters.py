@@ -8,8 +8,8 @@ from doorstep.console.choices import endpoints_of
 from doorstep.console.choosing import of_letters
 from doorstep.console.filters import LETTER_FILTER, letters_of
 from doorstep.console.letter_causes import Cause, cause_choices, described_causes
-from doorstep.console.page import ACT, Pages
-from doorstep.console.questions import Question, answered, asked
+from doorstep.console.page import Pages
+from doorstep.console.questions import Question, declare
 from doorstep.console.visit import Visit
 from doorstep.model.act import ActKind
 from doorstep.model.bulk import Bulk, BulkKind
@@ -106,31 +106,6 @@ async def retry_one(visit: Visit) -> Response:
     return visit.done(f"It is tried again in {visit.doorstep.tuning.revive_after_seconds:g} seconds.")
 
 
-@PAGES.get("/retry", ACT)
-async def ask_retry(visit: Visit) -> Response:
-    return await asked(visit, _RETRY, of_letters(visit.query, visit.now))
-
-
-@PAGES.post("/retry")
-async def retry(visit: Visit) -> Response:
-    return await answered(visit, _RETRY, of_letters(visit.form, visit.now))
-
-
-@PAGES.get("/resolve", ACT)
-async def ask_resolve(visit: Visit) -> Response:
-    return await asked(visit, _RESOLVE, of_letters(visit.query, visit.now))
-
-
-@PAGES.post("/resolve")
-async def resolve(visit: Visit) -> Response:
-    return await answered(visit, _RESOLVE, of_letters(visit.form, visit.now))
-
-
-@PAGES.get("/delete", ACT)
-async def ask_delete(visit: Visit) -> Response:
-    return await asked(visit, _DELETE, of_letters(visit.query, visit.now))
-
-
-@PAGES.post("/delete")
-async def delete(visit: Visit) -> Response:
-    return await answered(visit, _DELETE, of_letters(visit.form, visit.now))
+declare(PAGES, "/retry", _RETRY, of_letters)
+declare(PAGES, "/resolve", _RESOLVE, of_letters)
+declare(PAGES, "/delete", _DELETE, of_letters)

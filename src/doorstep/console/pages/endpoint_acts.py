@@ -13,13 +13,13 @@ from doorstep.console.shown_once import secret_shown
 from doorstep.console.visit import Visit
 from doorstep.errors import InvalidInput
 from doorstep.model.endpoint import Endpoint
+from doorstep.path.operate import DRAIN_MAX, DRAIN_MIN
 from doorstep.path.steward import TEST_EVENT, TEST_PAYLOAD
 
 PAGES = Pages("/endpoints/{endpoint_id}")
 _OVERLAPS = {"0": "at once", "3600": "after 1 hour", "86400": "after 1 day", "604800": "after 7 days",
              "2592000": "after 30 days"}  # fmt: skip
 """For how many seconds an old secret goes on signing."""
-_RATE_MIN, _RATE_MAX = 0.001, 100_000
 
 
 # -- pausing and resuming ----------------------------------------------------------------------------------------
@@ -73,7 +73,7 @@ def _way(form: Fields) -> tuple[float | None, Instant | None]:
     way = form.text("way") or "all"
     if way not in ("all", "rate", "skip"):
         raise InvalidInput("way", "must be one of all, rate, skip")
-    rate = form.number("drain_per_second", _RATE_MIN, _RATE_MAX) if way == "rate" else None
+    rate = form.number("drain_per_second", DRAIN_MIN, DRAIN_MAX) if way == "rate" else None
     before = form.moment("skip_older_than") if way == "skip" else None
     if way == "rate" and rate is None:
         raise InvalidInput("drain_per_second", "must say how many a second")

@@ -16,9 +16,9 @@ from doorstep.errors import InvalidInput
 from doorstep.model.bulk import BulkKind
 from doorstep.model.endpoint import Endpoint
 from doorstep.model.event import EventStatus
+from doorstep.path.bulk import RATE_MAX, RATE_MIN
 
 PAGES = Pages("/endpoints/{endpoint_id}")
-_RATE_MIN, _RATE_MAX = 0.01, 100_000
 
 
 @PAGES.get("/replay", ACT)
@@ -38,7 +38,7 @@ async def replay(visit: Visit) -> Response:
             of_events(visit.form, visit.now).selection,
             visit.actor,
             reason=reason_of(visit.form),
-            rate_per_second=visit.form.number("rate", _RATE_MIN, _RATE_MAX),
+            rate_per_second=visit.form.number("rate", RATE_MIN, RATE_MAX),
             endpoint_id=visit.id("endpoint_id"),
         )
     except InvalidInput as error:

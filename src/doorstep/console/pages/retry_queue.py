@@ -7,8 +7,8 @@ from starlette.responses import Response
 from doorstep.console.choices import endpoints_of
 from doorstep.console.choosing import of_queue
 from doorstep.console.filters import AGES, QUEUE_FILTER, queue_of
-from doorstep.console.page import ACT, Pages
-from doorstep.console.questions import Question, answered, asked
+from doorstep.console.page import Pages
+from doorstep.console.questions import Question, declare
 from doorstep.console.visit import Visit
 from doorstep.model.act import ActKind
 from doorstep.model.bulk import BulkKind
@@ -44,21 +44,5 @@ async def retry_one(visit: Visit) -> Response:
     return visit.done("It is being tried now.")
 
 
-@PAGES.get("/retry", ACT)
-async def ask_retry(visit: Visit) -> Response:
-    return await asked(visit, _RETRY, of_queue(visit.query, visit.now))
-
-
-@PAGES.post("/retry")
-async def retry(visit: Visit) -> Response:
-    return await answered(visit, _RETRY, of_queue(visit.form, visit.now))
-
-
-@PAGES.get("/skip", ACT)
-async def ask_skip(visit: Visit) -> Response:
-    return await asked(visit, _SKIP, of_queue(visit.query, visit.now))
-
-
-@PAGES.post("/skip")
-async def skip(visit: Visit) -> Response:
-    return await answered(visit, _SKIP, of_queue(visit.form, visit.now))
+declare(PAGES, "/retry", _RETRY, of_queue)
+declare(PAGES, "/skip", _SKIP, of_queue)

@@ -1,0 +1,45 @@
+"""How a list ends: with pages, with an invitation to look further, or with why it is empty."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from types import SimpleNamespace
+
+import pytest
+
+from doorstep.console import rendering
+from doorstep.console.fields import Fields
+
+TEMPLATES = Path(rendering.__file__).with_name("templates")
+
+
+def ending(rows: object, next: str | None, **query: str) -> str:
+    macro = rendering._environment().get_template("parts.html").module.ending
+    visit = SimpleNamespace(path="/console/audit", query=Fields(query.items()))
+    return str(macro(visit, rows, next, "Nobody has done anything yet."))
+
+
+def test_a_list_that_was_not_gone_through_yet_does_not_say_that_nothing_matches() -> None:
+    assert "Look further" in ending([], "7", actor="lena")
+    assert "Nothing matches this filter." not in ending([], "7", actor="lena")
+
+
+@pytest.mark.parametrize(
+    ("query", "said"),
+    [
+        ({"actor": "lena"}, "Nothing matches this filter."),
+        ({"cursor": "7"}, "There is nothing more."),
+        ({}, "Nobody has done anything yet."),
+    ],
+)
+def test_an_empty_list_says_why(query: dict[str, str], said: str) -> None:
+    assert said in ending([], None, **query)
+
+
+def test_a_list_with_rows_has_its_pages() -> None:
+    assert "Next page" in ending(["a row"], "7")
+
+
+def test_every_list_that_has_pages_ends_in_this_way() -> None:
+    paged = {path.name for path in TEMPLATES.glob("*.html") if "parts.nothing(" in path.read_text()}
+    assert paged == {"alert_channels.html", "alert_silences.html", "settings_orgs.html"}  # these have one page
