@@ -1,7 +1,7 @@
 """Facts: what the engine says about itself. Code emits facts; the subscribers below word or count them.
 
 Facts are emitted in lists, because the engine works in batches, and a fact has the fields of its log line in their
-order: one encoder call for a whole batch costs about 0.5 µs a line, against 20 for a logging framework.
+order: one encoder call for a whole batch costs about 0.6 µs a line, against 20 for a logging framework.
 """
 
 from __future__ import annotations

@@ -60,12 +60,6 @@ def public_key_of(private_key: str) -> str:
     return PUBLIC_PREFIX + base64.b64encode(_private_key(private_key).public_key().public_bytes_raw()).decode()
 
 
-def scheme_of(secret: str) -> str:
-    """`v1` or `v1a`; InvalidInput for what is neither, so that a bad secret is refused when it is entered."""
-    _sign_with(secret)
-    return "v1a" if secret.startswith(PRIVATE_PREFIX) else "v1"
-
-
 def verify(
     secrets: Sequence[str],
     headers: Mapping[str, str],

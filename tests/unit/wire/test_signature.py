@@ -18,7 +18,6 @@ from doorstep.wire.signature import (
     new_private_key,
     new_secret,
     public_key_of,
-    scheme_of,
     verify,
 )
 
@@ -121,8 +120,9 @@ def test_without_secrets_the_id_and_the_timestamp_are_sent_alone() -> None:
     assert Signer([]).headers("a", 1, b"") == ("webhook-id: a", "webhook-timestamp: 1")
 
 
-def test_new_secrets_are_of_their_scheme_and_never_the_same() -> None:
-    assert scheme_of(new_secret()) == "v1" and scheme_of(new_private_key()) == "v1a"
+def test_new_secrets_sign_by_their_scheme_and_are_never_the_same() -> None:
+    for secret, scheme in [(new_secret(), "v1"), (new_private_key(), "v1a")]:
+        assert Signer([secret]).headers("a", 1, b"")[-1].startswith(f"webhook-signature: {scheme},")
     assert len({new_secret() for _ in range(100)}) == 100
     assert len(base64.b64decode(new_secret().removeprefix("whsec_"))) == 32
 
