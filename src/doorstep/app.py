@@ -11,7 +11,7 @@ from typing import Any, Self, Unpack, overload
 from doorstep import bootstrap
 from doorstep.assembly import Ground, Hints, assembled
 from doorstep.bootstrap import DEFAULT_ORG, tuning_of
-from doorstep.clock import AnchoredClock, Clock
+from doorstep.clock import AnchoredClock, Clock, to_iso
 from doorstep.config import Settings, secrets_of
 from doorstep.declaring import Declaring
 from doorstep.errors import Conflict, InvalidInput, StoreError
@@ -178,7 +178,7 @@ class Doorstep(Overseeing, Declaring):
         self._note("warning", message)
 
     def _note(self, level: Level, message: str, **fields: object) -> None:
-        self.telemetry.emit(Notice(at=self.clock.now(), level=level, message=message, fields=fields))
+        self.telemetry.emit(Notice(at=to_iso(self.clock.now()), level=level, message=message, fields=fields))
 
     async def _close(self) -> None:
         try:

@@ -79,6 +79,11 @@ def to_iso(instant: Instant) -> str:
     return f"{_to_the_second(whole)}.{micros:06}Z"
 
 
+def from_iso(text: str) -> Instant:
+    """What `to_iso` put into words."""
+    return from_datetime(datetime.fromisoformat(text))
+
+
 @lru_cache(4_096)
 def _to_the_second(whole: int) -> str:
     """Remembered, because a list has many times that lie close together: 0.4 µs instead of 2.2."""

@@ -141,12 +141,12 @@ def wait_for(
 
 
 def clean_environment() -> dict[str, str]:
-    """Without what would set up the program, or send its metrics elsewhere: a collector's variables, and proxies."""
+    """Without what would set up the program, or a test of its own: settings, a collector's variables, proxies."""
     return {name: value for name, value in os.environ.items() if not _sets_up(name.upper())}
 
 
 def _sets_up(name: str) -> bool:
-    return name.startswith(("DOORSTEP_", "OTEL_")) or name.endswith("_PROXY")
+    return name.startswith(("DOORSTEP_", "OTEL_", "PYTEST_")) or name.endswith("_PROXY")
 
 
 def _collect(stream: Any, lines: list[str]) -> None:

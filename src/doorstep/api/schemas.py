@@ -12,7 +12,7 @@ from pydantic import BaseModel, BeforeValidator, ConfigDict, Field, Strict, With
 from pydantic_core import PydanticCustomError
 
 from doorstep.api.wording import TIME
-from doorstep.clock import Instant, from_datetime, to_iso
+from doorstep.clock import Instant, from_datetime, from_iso, to_iso
 from doorstep.errors import InvalidInput
 from doorstep.model.act import REASON_CHARACTERS_MAX
 from doorstep.model.listing import Count, Page
@@ -20,7 +20,7 @@ from doorstep.stores import cursor as cursor_text
 
 T = TypeVar("T")
 
-_LATEST: Instant = from_datetime(datetime.fromisoformat("9000-01-01T00:00:00Z"))
+_LATEST: Instant = from_iso("9000-01-01T00:00:00Z")
 
 
 def iso(instant: Instant | None) -> str | None:

@@ -10,10 +10,10 @@ from uuid import UUID
 
 import msgspec
 
-from doorstep.clock import Instant
+from doorstep.clock import Instant, to_iso
 from doorstep.errors import Conflict
 from doorstep.model.act import AuditLine
-from doorstep.model.circuit import Circuit
+from doorstep.model.circuit import Circuit, CircuitState
 from doorstep.model.endpoint import Endpoint, EndpointState
 from doorstep.stores.store import Store
 from doorstep.telemetry.facts import CircuitTransition, Telemetry
@@ -65,7 +65,8 @@ async def put_circuit(
     if after.state is not before.state:
         telemetry.emit(
             CircuitTransition(
-                at=now,
+                at=to_iso(now),
+                level="warning" if after.state is CircuitState.OPEN else msgspec.UNSET,
                 endpoint_id=endpoint.endpoint_id,
                 org_id=endpoint.org_id,
                 old_state=before.state,

@@ -11,7 +11,7 @@ from uuid import UUID
 
 import msgspec
 
-from doorstep.clock import Clock, Instant, seconds
+from doorstep.clock import Clock, Instant, seconds, to_iso
 from doorstep.errors import NotFound
 from doorstep.model.circuit import Circuit, CircuitState
 from doorstep.model.claim import Lane
@@ -119,7 +119,9 @@ class CircuitKeeper:
                 reason=reason,
             ):
                 await self._directory.reload()
-                self._telemetry.emit(EndpointDisabled(at=now, endpoint_id=endpoint_id, org_id=org_id, reason=reason))
+                self._telemetry.emit(
+                    EndpointDisabled(at=to_iso(now), endpoint_id=endpoint_id, org_id=org_id, reason=reason)
+                )
 
 
 def _in_trouble(circuit: Circuit) -> bool:

@@ -15,7 +15,7 @@ from collections import Counter
 from collections.abc import Callable, Sequence
 from uuid import UUID
 
-from doorstep.clock import Clock, Instant, seconds
+from doorstep.clock import Clock, Instant, seconds, to_iso
 from doorstep.errors import DoorstepError
 from doorstep.model.claim import Claim
 from doorstep.model.endpoint import Endpoint, EndpointState
@@ -174,7 +174,7 @@ class Deliverer:
         except Exception as error:  # noqa: BLE001  the other replies of the batch must not be lost with it
             message = f"a reply could not be judged: {said_by(error)}"
             fields: dict[str, object] = {"delivery_id": claim.delivery_id, "correlation_id": claim.correlation_id}
-            self._telemetry.emit(Notice(at=reply.finished_at, level="error", message=message, fields=fields))
+            self._telemetry.emit(Notice(at=to_iso(reply.finished_at), level="error", message=message, fields=fields))
             return []
 
     def _decide(self, claim: Claim, reply: Reply) -> Settlement:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 
-from doorstep.clock import Instant
+from doorstep.clock import Instant, to_iso
 from doorstep.model.claim import Claim
 from doorstep.model.delivery import DeliveryState
 from doorstep.model.event import EventStatus
@@ -19,7 +19,7 @@ def accepted(submissions: Sequence[Submission], receipts: Sequence[Receipt]) -> 
         if receipt.verdict is Verdict.ACCEPTED and not receipt.known:
             event = submission.event
             yield StatusTransition(
-                at=event.created_at,
+                at=to_iso(event.created_at),
                 event_id=event.event_id,
                 old_status=None,
                 new_status=EventStatus.RECEIVED,
@@ -31,7 +31,7 @@ def accepted(submissions: Sequence[Submission], receipts: Sequence[Receipt]) -> 
 
 def claimed(claims: Sequence[Claim]) -> Iterator[Fact]:
     """Of claims that were taken together, and so at one moment."""
-    at = claims[0].claimed_at if claims else 0
+    at = to_iso(claims[0].claimed_at) if claims else ""
     for claim in claims:
         yield _transition(claim, at, DeliveryState.PENDING, DeliveryState.IN_PROGRESS)
         if claim.picked_up:
@@ -47,28 +47,30 @@ def claimed(claims: Sequence[Claim]) -> Iterator[Fact]:
 
 
 def settled(settlements: Sequence[Settlement], result: Settled, now: Instant) -> Iterator[Fact]:
-    late = {(claim.delivery_id, claim.token) for claim in result.late}
+    at, late = to_iso(now), {(claim.delivery_id, claim.token) for claim in result.late}
     for settlement in settlements:
         claim = settlement.claim
         if late and (claim.delivery_id, claim.token) in late:
-            yield _late(claim, now)
+            yield _late(claim, at)
             continue
         if not settlement.outcome.succeeded:
-            yield _failure(settlement, now)
-        yield _transition(claim, now, DeliveryState.IN_PROGRESS, settlement.state)
+            yield _failure(settlement, at)
+        yield _transition(claim, at, DeliveryState.IN_PROGRESS, settlement.state)
     yield from status_changes(result.changes, now)
 
 
 def released(claims: Sequence[Claim], now: Instant) -> Iterator[Fact]:
+    at = to_iso(now)
     for claim in claims:
-        yield _transition(claim, now, DeliveryState.IN_PROGRESS, DeliveryState.PENDING)
+        yield _transition(claim, at, DeliveryState.IN_PROGRESS, DeliveryState.PENDING)
 
 
 def moved(done: Moved, now: Instant) -> Iterator[Fact]:
     """What operators and services did to deliveries, and to their events."""
+    at = to_iso(now)
     for move in done.moves:
         yield DeliveryTransition(
-            at=now,
+            at=at,
             delivery_id=move.delivery_id,
             event_id=move.event_id,
             endpoint_id=move.endpoint_id,
@@ -82,9 +84,10 @@ def moved(done: Moved, now: Instant) -> Iterator[Fact]:
 
 
 def status_changes(changes: Sequence[StatusChange], now: Instant) -> Iterator[Fact]:
+    at = to_iso(now)
     for change in changes:
         yield StatusTransition(
-            at=now,
+            at=at,
             event_id=change.event_id,
             old_status=change.old_status,
             new_status=change.new_status,
@@ -94,7 +97,7 @@ def status_changes(changes: Sequence[StatusChange], now: Instant) -> Iterator[Fa
         )
 
 
-def _transition(claim: Claim, at: Instant, old: DeliveryState, new: DeliveryState) -> Fact:
+def _transition(claim: Claim, at: str, old: DeliveryState, new: DeliveryState) -> Fact:
     return DeliveryTransition(
         at=at,
         delivery_id=claim.delivery_id,
@@ -108,10 +111,11 @@ def _transition(claim: Claim, at: Instant, old: DeliveryState, new: DeliveryStat
     )
 
 
-def _failure(settlement: Settlement, now: Instant) -> Fact:
+def _failure(settlement: Settlement, at: str) -> Fact:
     claim, outcome = settlement.claim, settlement.outcome
     return DeliveryFailure(
-        at=now,
+        at=at,
+        level="error" if settlement.due_at is None else "warning",
         event_id=claim.event_id,
         delivery_id=claim.delivery_id,
         endpoint_id=claim.endpoint_id,
@@ -123,15 +127,15 @@ def _failure(settlement: Settlement, now: Instant) -> Fact:
             "attempt_count": claim.attempt,
         },
         error_reason=outcome.reason,
-        next_retry_at=settlement.due_at,
+        next_retry_at=None if settlement.due_at is None else to_iso(settlement.due_at),
         correlation_id=claim.correlation_id,
         org_id=claim.org_id,
     )
 
 
-def _late(claim: Claim, now: Instant) -> Fact:
+def _late(claim: Claim, at: str) -> Fact:
     return LateSettle(
-        at=now,
+        at=at,
         delivery_id=claim.delivery_id,
         event_id=claim.event_id,
         attempt=claim.attempt,

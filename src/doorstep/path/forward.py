@@ -11,7 +11,7 @@ from contextlib import suppress
 
 from msgspec.structs import replace
 
-from doorstep.clock import Clock, Instant, seconds
+from doorstep.clock import Clock, Instant, seconds, to_iso
 from doorstep.errors import DoorstepError, InvalidInput, Overloaded, StoreError
 from doorstep.model.endpoint import EndpointState
 from doorstep.model.posting import Posting, said_in
@@ -136,7 +136,7 @@ class Forward:
         fields: dict[str, object] = {"event_id": posting.event_id, "org_id": posting.org_id, "reason": reason}
         fields |= {"correlation_id": posting.options.correlation_id}
         message = "an event in the outbox can never be accepted and was set aside"
-        self._telemetry.emit(Notice(at=now, level="error", message=message, fields=fields))
+        self._telemetry.emit(Notice(at=to_iso(now), level="error", message=message, fields=fields))
 
 
 def _check_readable(posting: Posting) -> None:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from msgspec.structs import replace
 
+from doorstep.clock import to_iso
 from doorstep.model.entity import Entity
 from doorstep.path.host import Host
 from doorstep.pipelines.moves import Turn
@@ -27,7 +28,7 @@ async def keep(store: EntityStore, telemetry: Telemetry, turn: Turn) -> Entity |
     if change is not None:
         telemetry.emit(
             EntityTransition(
-                at=change.at,
+                at=to_iso(change.at),
                 pipeline=entity.pipeline,
                 entity_id=entity.entity_id,
                 old_status=change.old_status,

@@ -6,7 +6,7 @@ import asyncio
 
 from msgspec.structs import asdict
 
-from doorstep.clock import DAY, Clock, Instant, seconds
+from doorstep.clock import DAY, Clock, Instant, seconds, to_iso
 from doorstep.model.move import Moved
 from doorstep.model.outcome import Code
 from doorstep.path import facts
@@ -70,7 +70,7 @@ class Cleaner:
 
     def _tell(self, expired: int, archived: int, cleaned: Cleaned) -> None:
         counts: dict[str, object] = {"expired": expired, "archived": archived, **asdict(cleaned)}
-        at = self._clock.now()
+        at = to_iso(self._clock.now())
         self._telemetry.emit(Notice(at=at, level="info", message="cleaned", fields=counts))
         if cleaned.inbox_events:  # nobody ever had them: that is worth a look
             message = "events were removed from the inbox that nobody had acknowledged"

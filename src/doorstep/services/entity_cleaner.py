@@ -10,7 +10,7 @@ import asyncio
 from collections.abc import Iterator, Sequence
 from uuid import UUID
 
-from doorstep.clock import DAY, SECOND, Clock, Instant
+from doorstep.clock import DAY, SECOND, Clock, Instant, to_iso
 from doorstep.model.entity import ENDED, Phase
 from doorstep.path.tuning import Tuning
 from doorstep.pipelines.pipeline import Pipeline
@@ -87,7 +87,7 @@ class EntityCleaner:
         if name not in self._own:
             fields["declared"] = False
         message = "entities were removed"
-        self._telemetry.emit(Notice(at=self._clock.now(), level="info", message=message, fields=fields))
+        self._telemetry.emit(Notice(at=to_iso(self._clock.now()), level="info", message=message, fields=fields))
 
 
 def _is_end(pipeline: Pipeline, status: str) -> bool:

@@ -11,7 +11,7 @@ import inspect
 from collections import deque
 from collections.abc import Awaitable, Callable, Sequence
 
-from doorstep.clock import Clock
+from doorstep.clock import Clock, from_iso, to_iso
 from doorstep.errors import NotFound, StoreError
 from doorstep.model.dead_letter import DeadLetter
 from doorstep.model.delivery import DeliveryState
@@ -43,7 +43,9 @@ class Herald:
         self._directory = directory
         self._clock = clock
         self._telemetry = telemetry
-        self._deaths: deque[DeliveryTransition] = deque(maxlen=_UNTOLD_MAX)
+        self._deaths: deque[DeliveryTransition] = deque()
+        self._passed_over = 0
+        """How many there was no room for."""
         self._threads = DaemonThreads(_THREADS_MAX)
         self.wake = asyncio.Event()
 
@@ -51,18 +53,34 @@ class Herald:
         """A subscriber of the telemetry."""
         deaths = [one for one in facts if isinstance(one, DeliveryTransition) and one.new_state == DeliveryState.DEAD]
         if deaths:
-            self._deaths.extend(deaths)
+            room = max(0, _UNTOLD_MAX - len(self._deaths))
+            self._deaths.extend(deaths[:room])
+            self._passed_over += len(deaths[room:])
             self.wake.set()
 
     async def run_once(self) -> float | None:
         """Tell of everything that was heard of. Forgotten only when told: the store may be away for a while."""
+        self._admit_passed_over()
         while self._deaths:
-            letter = await self._letter(self._deaths[0])
-            self._deaths.popleft()
-            for mourner in tuple(self._mourners) if letter else ():
-                assert letter is not None
-                await self._tell(mourner, letter)
+            if letter := await self._next_letter():
+                for mourner in tuple(self._mourners):
+                    await self._tell(mourner, letter)
         return None
+
+    async def _next_letter(self) -> DeadLetter | None:
+        """Taken out before anybody waits, or what is heard of meanwhile could move it; and put back if it cannot be told."""
+        death = self._deaths.popleft()
+        try:
+            return await self._letter(death)
+        except BaseException:
+            self._deaths.appendleft(death)
+            raise
+
+    def _admit_passed_over(self) -> None:
+        count, self._passed_over = self._passed_over, 0
+        if count:
+            message = f"{count} dead letters were told to nobody: {_UNTOLD_MAX} others were waiting to be told"
+            self._telemetry.emit(Notice(at=to_iso(self._clock.now()), level="warning", message=message))
 
     async def farewell(self) -> None:
         """Tell of what died in the last moment, if that can be done quickly; an end is not delayed by it, nor broken."""
@@ -71,7 +89,7 @@ class Herald:
                 await self.run_once()
         except (TimeoutError, StoreError) as error:
             message = f"{len(self._deaths)} dead letters were told to nobody: {type(error).__name__} at the end"
-            self._telemetry.emit(Notice(at=self._clock.now(), level="warning", message=message))
+            self._telemetry.emit(Notice(at=to_iso(self._clock.now()), level="warning", message=message))
         finally:
             self._threads.close()
 
@@ -92,7 +110,7 @@ class Herald:
             reason=delivery.reason or "",
             attempts=death.attempt,
             org_id=death.org_id,
-            at=death.at,
+            at=from_iso(death.at),
         )
 
     async def _tell(self, mourner: Mourner, letter: DeadLetter) -> None:
@@ -135,7 +153,7 @@ class Herald:
         name = getattr(mourner, "__qualname__", repr(mourner))
         message = f"{name} was told of a dead letter and failed: {trouble}"
         fields: dict[str, object] = {"delivery_id": str(letter.delivery_id)}
-        self._telemetry.emit(Notice(at=self._clock.now(), level="error", message=message, fields=fields))
+        self._telemetry.emit(Notice(at=to_iso(self._clock.now()), level="error", message=message, fields=fields))
 
 
 def _outcome(call: Callable[[], object]) -> object:

@@ -13,7 +13,7 @@ from contextlib import contextmanager
 from typing import TypeGuard
 from uuid import UUID
 
-from doorstep.clock import SECOND, Clock, Instant, seconds
+from doorstep.clock import SECOND, Clock, Instant, seconds, to_iso
 from doorstep.errors import StoreError
 from doorstep.model.delivery import DeliveryState
 from doorstep.model.entity import Entity
@@ -132,7 +132,7 @@ class PipelineKeeper:
                 "error": said_by(error),
             }
             message = "an entity could not be moved on"
-            self._telemetry.emit(Notice(at=self._clock.now(), level="error", message=message, fields=fields))
+            self._telemetry.emit(Notice(at=to_iso(self._clock.now()), level="error", message=message, fields=fields))
 
     def _tell_missing(self) -> None:
         self._begun = True
@@ -140,7 +140,9 @@ class PipelineKeeper:
             if missing := list(walk.pipeline.missing):
                 message = "a pipeline has stages without a function in this process; other workers must have them"
                 fields: dict[str, object] = {"pipeline": walk.pipeline.name, "stages": missing}
-                self._telemetry.emit(Notice(at=self._clock.now(), level="warning", message=message, fields=fields))
+                self._telemetry.emit(
+                    Notice(at=to_iso(self._clock.now()), level="warning", message=message, fields=fields)
+                )
 
 
 def _is_of_interest(fact: Fact, untold: Collection[str]) -> TypeGuard[DeliveryTransition | DeliveryFailure]:

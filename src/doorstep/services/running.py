@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 from typing import Protocol
 
-from doorstep.clock import Clock
+from doorstep.clock import Clock, to_iso
 from doorstep.telemetry.facts import ServiceTrouble, Telemetry
 from doorstep.telemetry.scrubbing import said_by
 
@@ -40,7 +40,7 @@ async def keep_running(
             delay, backoff = 0.0, min(max(backoff * 2, _BACKOFF_MIN_SECONDS), _BACKOFF_MAX_SECONDS)
             telemetry.emit(
                 ServiceTrouble(
-                    at=clock.now(),
+                    at=to_iso(clock.now()),
                     service=service.name,
                     error=said_by(error),
                     retry_in_seconds=backoff,

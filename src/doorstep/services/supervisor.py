@@ -12,7 +12,7 @@ import subprocess
 from collections.abc import Callable, Mapping, Sequence
 from typing import Protocol
 
-from doorstep.clock import SECOND, Clock, Instant, seconds
+from doorstep.clock import SECOND, Clock, Instant, seconds, to_iso
 from doorstep.telemetry.facts import Notice, Telemetry
 
 _LOOK_EVERY_SECONDS = 0.2
@@ -104,4 +104,4 @@ class Supervisor:
             "restart_in_seconds": place.backoff_seconds,
         }
         message = "a worker process ended and will be replaced"
-        self._telemetry.emit(Notice(at=now, level="warning", message=message, fields=fields))
+        self._telemetry.emit(Notice(at=to_iso(now), level="warning", message=message, fields=fields))

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 
-from doorstep.clock import SECOND, AnchoredClock
+from doorstep.clock import SECOND, AnchoredClock, to_iso
 from doorstep.stores.store import Store
 from doorstep.telemetry.facts import Notice, Telemetry
 
@@ -35,7 +35,7 @@ class Timekeeper:
         if abs(moved) >= _WORTH_TELLING:
             self._telemetry.emit(
                 Notice(
-                    at=self._clock.now(),
+                    at=to_iso(self._clock.now()),
                     level="warning",
                     message="the clock was moved to follow the store's time",
                     fields={"moved_seconds": moved / SECOND},

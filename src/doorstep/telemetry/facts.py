@@ -1,7 +1,7 @@
 """Facts: what the engine says about itself. Code emits facts; the subscribers below word or count them.
 
 Facts are emitted in lists, because the engine works in batches, and a fact has the fields of its log line in their
-order: one encoder call for a whole batch costs about 0.6 µs a line, against 20 for a logging framework.
+order: one encoder call for a whole batch costs about 0.3 µs a line, against 20 for a logging framework.
 """
 
 from __future__ import annotations
@@ -13,7 +13,6 @@ from uuid import UUID
 import msgspec
 from msgspec import UNSET, UnsetType
 
-from doorstep.clock import Instant
 from doorstep.telemetry.tracing.recording import Tracing
 
 PROGRAM = "doorstep"
@@ -23,11 +22,11 @@ _log = logging.getLogger("doorstep.telemetry")
 class Fact(msgspec.Struct, frozen=True, gc=False, kw_only=True, rename={"at": "@timestamp", "program": "service"}):
     """Something that happened."""
 
-    at: Instant
-    """When it happened; facts of one batch share it, where they happened together."""
+    at: str
+    """When it happened, in the words of the log (`to_iso`): those that happened together share the text."""
     program: str = PROGRAM
     level: str | UnsetType = UNSET
-    """Set by the log, where it is not `info` as nearly all are."""
+    """`info` where nothing is said, as of nearly all."""
     event: str = ""
     """The name of this kind of fact."""
 
@@ -68,7 +67,7 @@ class DeliveryFailure(Fact, frozen=True, kw_only=True):
     retry_attempts: int
     error: dict[str, object]
     error_reason: str
-    next_retry_at: Instant | None
+    next_retry_at: str | None
     correlation_id: str
     org_id: UUID
 
@@ -76,6 +75,7 @@ class DeliveryFailure(Fact, frozen=True, kw_only=True):
 class LateSettle(Fact, frozen=True, kw_only=True):
     """A result arrived after its lease had passed to someone else; it changed nothing."""
 
+    level: str = "warning"
     event: str = "late_settle"
     delivery_id: UUID
     event_id: UUID
@@ -110,6 +110,7 @@ class CircuitTransition(Fact, frozen=True, kw_only=True):
 
 
 class EndpointDisabled(Fact, frozen=True, kw_only=True):
+    level: str = "error"
     event: str = "endpoint_disabled"
     endpoint_id: UUID
     org_id: UUID
@@ -119,6 +120,7 @@ class EndpointDisabled(Fact, frozen=True, kw_only=True):
 class ServiceTrouble(Fact, frozen=True, kw_only=True, rename={"service": "component"}):
     """A service could not do its round and will try again."""
 
+    level: str = "error"
     event: str = "service_trouble"
     service: str
     error: str

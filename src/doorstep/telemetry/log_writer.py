@@ -14,7 +14,6 @@ from contextlib import contextmanager
 from typing import ClassVar
 from weakref import WeakSet
 
-from doorstep.clock import Instant
 from doorstep.telemetry.facts import Fact, Notice
 from doorstep.telemetry.log_output import LinesLost, LogOutput
 from doorstep.telemetry.logs import RANKS, Level, Words, json_lines, loud_enough, text_words, without
@@ -118,7 +117,7 @@ class LogWriter:
         LogWriter.dropped_ever += lost.count
         self._lost = LinesLost(self._lost.count + lost.count, lost.why)
 
-    def _tell_lost(self, at: Instant) -> None:
+    def _tell_lost(self, at: str) -> None:
         with self._lock:
             lost, self._lost = self._lost, LinesLost(0, "")
         if lost.count:
@@ -181,7 +180,7 @@ def _is_text(log_format: str, output: int) -> bool:
     return log_format == "text" or (log_format == "auto" and os.isatty(output))
 
 
-def _lost_notice(at: Instant, lost: LinesLost) -> Notice:
+def _lost_notice(at: str, lost: LinesLost) -> Notice:
     return Notice(at=at, level="warning", message=f"log lines were lost: {lost.why}", fields={"count": lost.count})
 
 

@@ -10,7 +10,7 @@ import time
 from collections.abc import Callable, Sequence
 from typing import Any, NamedTuple
 
-from doorstep.clock import SECOND
+from doorstep.clock import SECOND, to_iso
 from doorstep.telemetry.facts import Fact, Notice
 from doorstep.telemetry.logs import RANKS, Level
 from doorstep.telemetry.scrubbing import said_by, scrubbed, traceback_of
@@ -91,7 +91,7 @@ def crash_notice(error: Exception) -> Notice:
     """Of an error that ends all delivering, and perhaps the whole program."""
     told: dict[str, object] = {"error": said_by(error), "traceback": traceback_of(error)}
     message = "delivering was ended by an error"
-    return Notice(at=int(time.time() * SECOND), level="critical", message=message, fields=told)
+    return Notice(at=to_iso(int(time.time() * SECOND)), level="critical", message=message, fields=told)
 
 
 def _notice_of(record: logging.LogRecord) -> Notice:
@@ -103,7 +103,7 @@ def _notice_of(record: logging.LogRecord) -> Notice:
         fields["traceback"] = traceback_of(record.exc_info[1])
     level = record.levelname.lower()
     return Notice(
-        at=int(record.created * SECOND),
+        at=to_iso(int(record.created * SECOND)),
         level=level if level in RANKS else "info",
         message=record.getMessage() if ours else _others_words(record),
         fields=fields,

@@ -8,7 +8,7 @@ from uuid import UUID
 import msgspec
 import pytest
 
-from doorstep.clock import SECOND
+from doorstep.clock import SECOND, to_iso
 from doorstep.config import Settings
 from doorstep.model.act import Act, ActKind
 from doorstep.model.delivery import DeliveryState
@@ -310,7 +310,7 @@ async def test_a_failure_is_told_with_its_next_retry() -> None:
     await bench.deliver(503)
     (failure,) = bench.heard(DeliveryFailure)
     assert failure.delivery_id == delivery_id
-    assert failure.next_retry_at == bench.clock.now() + 60 * SECOND
+    assert failure.next_retry_at == to_iso(bench.clock.now() + 60 * SECOND)
     assert failure.correlation_id == "from-the-request"
     assert [fact.new_state for fact in bench.heard(DeliveryTransition)] == ["in_progress", "pending"]
 
