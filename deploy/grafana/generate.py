@@ -270,6 +270,10 @@ def panels() -> Iterator[dict[str, Any]]:
         ],
     )  # fmt: skip
     yield endpoints()
+    yield lines(
+        "Messages about alerts", "What Doorstep's own channels are sent: what waits, and what died in the last two weeks.",
+        [(f"max by (state) ({of('doorstep_alert_messages')})", "{{state}}")],
+    )  # fmt: skip
     yield row("Processes")
     yield lines(
         "Processor", "Of one core.",

@@ -218,7 +218,7 @@ class Settings(BaseSettings):
         "",
         "a URL that begins with http:// or https://",
         "Where people reach this installation with a browser: links in alerts lead there. Without it, to `host` and "
-        "`port`.",
+        "`port`. Set it in every process, workers too: whichever watches words the alerts.",
         pattern=r"^(https?://[^/?#\s]+(/[^?#\s]*)?)?$",
     )
     console: bool = _setting(

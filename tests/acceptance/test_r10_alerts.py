@@ -336,11 +336,15 @@ async def test_what_comes_and_goes_within_the_cooldown_is_told_once(scene: Scene
     assert (alert["count"], alert["state"]) == (3, "recovered")
 
 
-async def test_what_is_still_on_when_the_cooldown_ends_is_told_then(scene: Scene, office: Office) -> None:
+async def test_what_is_still_on_when_the_cooldown_ends_is_told_then_as_what_it_is_now(
+    scene: Scene, office: Office, api: Api
+) -> None:
     endpoint = await shop(scene, circuit=CircuitRules(failures_max=1, open_seconds=60), policy=[5, 5, 5, 5])
     answers(scene, shop=503)
     (delivery,) = await scene.send_to(endpoint)
     await office.until_told(1)
+    alert_id = office.news[0]["data"]["alert_id"]
+    assert (await api.post(f"/v1/alerts/{alert_id}/acknowledge")).status == 200
     answers(scene)
     scene.leap(61)
     await scene.until_state(delivery, "delivered")  # type: ignore[arg-type]
@@ -348,10 +352,13 @@ async def test_what_is_still_on_when_the_cooldown_ends_is_told_then(scene: Scene
     answers(scene, shop=503)
     await scene.send_to(endpoint)
     await until(lambda: _open_circuits(office), "an open alert", 10)
+    (back,) = await office.alerts("rule=circuit_opened&state=open")
+    assert (back["alert_id"], back["acknowledged_at"]) == (alert_id, None), "nobody has seen to it yet"
     assert len(office.told()) == 2
     scene.leap(3_700)
     await office.until_told(3)
     assert office.told()[2] == ("alert.fired", "circuit_opened")
+    assert office.news[2]["data"]["opened_at"] > office.news[1]["data"]["ended_at"]
 
 
 async def _open_circuits(office: Office) -> bool:
@@ -378,17 +385,19 @@ async def test_in_a_silence_alerts_are_listed_and_told_to_nobody_and_what_is_sti
     scene: Scene, office: Office, api: Api
 ) -> None:
     endpoint = await shop(scene, circuit=CircuitRules(failures_max=1, open_seconds=86_400), policy=[5])
-    until_at = to_datetime(scene.clock.now()) + timedelta(hours=1)
+    dying = await scene.endpoint("/dying", name="dying", event_types=("order.*",), circuit=NEVER_OPENS)
+    until_at = to_datetime(scene.clock.now()) + timedelta(minutes=30)
     answer = await api.post("/v1/silences", {"until_at": until_at.isoformat(), "reason": "planned work"})
     assert answer.status == 201, answer.body
-    answers(scene, shop=503)
-    await scene.send_to(endpoint)
+    answers(scene, shop=503, dying=400)
+    for one in (endpoint, dying):
+        await scene.send_to(one)
     await until(lambda: _open_circuits(office), "an alert", 10)
     await office.at_rest()
     assert office.told() == []
-    scene.leap(3_601)
-    await office.until_told(1)
-    assert office.told() == [("alert.fired", "circuit_opened")]
+    scene.leap(1_801)
+    await office.until_told(2)
+    assert sorted(office.told()) == [("alert.fired", "circuit_opened"), ("alert.fired", "dead_letter")]
 
 
 async def test_a_silence_that_is_ended_by_hand_is_over_at_once(scene: Scene, office: Office, api: Api) -> None:
@@ -400,8 +409,9 @@ async def test_a_silence_that_is_ended_by_hand_is_over_at_once(scene: Scene, off
     await office.at_rest()
     assert office.told() == []
     assert (await api.delete(f"/v1/silences/{silence['silence_id']}")).status == 204
-    await _settle(scene, endpoint, 1, 404)
     await office.until_told(1)
+    await _settle(scene, endpoint, 1, 404)
+    await office.until_told(2)
 
 
 async def test_an_alert_is_acknowledged_once_by_whoever_was_first(scene: Scene, office: Office, api: Api) -> None:

@@ -9,6 +9,7 @@ from contextlib import ExitStack, contextmanager
 from itertools import accumulate
 from pathlib import Path
 from typing import Any, TypeVar
+from uuid import UUID
 
 import pytest
 from prometheus_client.parser import text_string_to_metric_families
@@ -37,18 +38,25 @@ def test_each_process_tells_what_a_recount_of_the_rows_does_though_workers_were_
     with receiving() as receiver, installed(database_url, tmp_path) as (servers, start_worker):
         history = History(seed, servers, start_worker, receiver)
         history.enrol()
+        told_of_alerts(servers[0], receiver.url)
         for _ in range(ROUNDS):
             history.go_on()
         history.end()
         figures = reading(database_url, lambda store: recount(store, DEFAULT_ORG, history.event_ids))
-        expected = wanted(figures[None])
+        expected = wanted(figures[None]) | at_rest(history.endpoints) | wanted_of_each(history.endpoints, figures)
         for server in servers:
             wait_for(lambda told=server: scraped(told, expected) == expected, lambda: difference(servers, expected))
         assert len(history.done) >= ACTS_MIN, history.done
         assert expected["doorstep_attempts_total[('outcome', 'dead')]"]
         fewer = reading(database_url, lambda store: recount(store, DEFAULT_ORG, history.event_ids[1:]))
-        assert wanted(fewer[None]) != expected, "the recount notices a single event"
+        assert wanted(fewer[None]) != wanted(figures[None]), "the recount notices a single event"
         agrees_with_stats(servers[0], figures[None])
+
+
+def told_of_alerts(server: Program, url: str) -> None:
+    """What a channel is sent is no event of anybody's: however it fares, the metrics are those of the others' rows."""
+    made = server.post("/v1/channels", {"name": "ops", "kind": "webhook", "target": url})
+    assert made.status == 201, made.body
 
 
 def agrees_with_stats(server: Program, whole: Figures) -> None:
@@ -94,6 +102,30 @@ def wanted(figures: Figures) -> dict[str, float]:
     return told | _buckets("doorstep_retry_attempts", range(7), figures.retries)
 
 
+def at_rest(endpoints: dict[str, str]) -> dict[str, float]:
+    """Nothing waits any more, and no circuit opened."""
+    told: dict[str, float] = {"doorstep_oldest_due_seconds": 0, "doorstep_waiting_endpoints": 0}
+    for state, count in (("closed", len(endpoints)), ("open", 0), ("half_open", 0)):
+        told[f"doorstep_circuits[('state', '{state}')]"] = count
+    return told
+
+
+def wanted_of_each(endpoints: dict[str, str], figures: dict[UUID | None, Figures]) -> dict[str, float]:
+    """Those of the endpoints that have had deliveries."""
+    told: dict[str, float] = {}
+    for name, endpoint_id in endpoints.items():
+        if own := figures.get(UUID(endpoint_id)):
+            labels = f"('endpoint', '{name}'), ('endpoint_id', '{endpoint_id}')"
+            for outcome, count in (("succeeded", own.succeeded), ("retry", own.retried), ("dead", own.died)):
+                told[f"doorstep_endpoint_attempts_total[{labels}, ('outcome', '{outcome}')]"] = count
+            told[f"doorstep_endpoint_deliveries_dead_total[{labels}]"] = own.dead
+            told[f"doorstep_endpoint_queue_depth[{labels}]"] = own.now_open
+            told[f"doorstep_endpoint_dead_letters[{labels}]"] = own.now_dead
+            told[f"doorstep_endpoint_circuit_open[{labels}]"] = 0
+    assert told
+    return told
+
+
 def _buckets(name: str, bounds: Any, counts: tuple[int, ...]) -> dict[str, float]:
     words = [*(str(float(bound)) for bound in bounds), "+Inf"]
     return {f"{name}_bucket[('le', '{le}')]": upto for le, upto in zip(words, accumulate(counts), strict=True)}
@@ -129,6 +161,7 @@ def installed(database_url: str, folder: Path) -> Iterator[tuple[list[Program], 
         "DOORSTEP_LEASE_SECONDS": "3",
         "DOORSTEP_TIMEOUT_SECONDS": "1",
         "DOORSTEP_LOG_LEVEL": "error",
+        "DOORSTEP_METRICS_ENDPOINTS": "10",
         "DOORSTEP_ALLOW_ADDRESSES": "127.0.0.0/8",
     }
     with ExitStack() as stack:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 import shutil
 import subprocess
 import urllib.parse
@@ -16,7 +17,9 @@ from typing import Any
 import pytest
 import yaml
 
-from tests.deploy.exported import complaints
+from doorstep.model.alert import AlertRule, Rule
+from doorstep.policy.alerting import BUILT_IN
+from tests.deploy.exported import complaints, selectors
 from tests.deploy.test_grafana import DASHBOARD
 from tests.docs.pages import ROOT
 from tests.integration.program import Program, serving, wait_for
@@ -56,6 +59,32 @@ def test_each_alert_fires_at_its_threshold_and_not_one_before() -> None:
 
 
 @pytest.mark.parametrize(
+    ("alert", "rule"),
+    [
+        ("DoorstepFailureRate", Rule.FAILURE_RATE),
+        ("DoorstepDeadLetters", Rule.DEAD_LETTERS),
+        ("DoorstepOldestDue", Rule.OLDEST_DUE),
+    ],
+)
+def test_what_doorstep_s_own_rules_have_too_has_their_numbers(alert: str, rule: Rule) -> None:
+    (expression,) = (one["expr"] for one in RULES if one["alert"] == alert)
+    assert {float(one) for one in re.findall(r">=? ([\d.]+)", expression)} == thresholds(BUILT_IN[rule])
+    spans = {60 * float(one) for one in re.findall(r"\[(\d+)m\]", expression)}
+    assert spans == {one for one in (BUILT_IN[rule].window_seconds,) if one}
+
+
+def thresholds(rule: AlertRule) -> set[float]:
+    """As the expressions have them, in which a rate is a share."""
+    return {rule.threshold / 100, float(rule.minimum)} if rule.rule is Rule.FAILURE_RATE else {rule.threshold}
+
+
+def test_the_failure_rate_counts_what_the_built_in_rule_counts() -> None:
+    (expression,) = (one["expr"] for one in RULES if one["alert"] == "DoorstepFailureRate")
+    counted = {(one.name, matcher.value) for one, _ in selectors(expression) for matcher in one.matchers.matchers}
+    assert counted == {("doorstep_attempts_total", "succeeded"), ("doorstep_attempts_total", "dead")}
+
+
+@pytest.mark.parametrize(
     ("threshold", "changed"),
     [
         ("> 0.05", ">= 0.05"),
@@ -63,6 +92,9 @@ def test_each_alert_fires_at_its_threshold_and_not_one_before() -> None:
         (">= 20", ">= 10"),
         ("> 300", "> 299"),
         ("max by (job) (doorstep_dead", "sum by (job) (doorstep_dead"),
+        ('attempts_total{outcome="dead"}', "deliveries_dead_total"),
+        ("for: 15m", "for: 14m"),
+        ('{state="waiting"}', ""),
     ],
 )
 def test_a_threshold_that_is_off_by_one_is_noticed(tmp_path: Path, threshold: str, changed: str) -> None:

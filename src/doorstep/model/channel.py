@@ -7,7 +7,7 @@ they are retried, logged and guarded like everything else.
 from __future__ import annotations
 
 from enum import StrEnum
-from uuid import UUID
+from uuid import UUID, uuid5
 
 from doorstep.clock import Instant
 from doorstep.model.alert import AlertRule, Rule, Silence
@@ -31,8 +31,33 @@ class ChannelKind(StrEnum):
 class ChannelTest(Noun, frozen=True):
     """A message that somebody sent to see whether it arrives."""
 
+    channel_id: UUID
     message_id: UUID
     at: Instant
+    addresses: int = 0
+    """How many e-mail addresses it went to."""
+
+
+class ChannelTests(Noun, frozen=True, kw_only=True, tag="tests", tag_field="kind"):
+    """The tests that an organization has made lately, and the last one of each channel. It is kept by itself: a channel
+    that is deleted takes nothing away from how many there were."""
+
+    org_id: UUID
+    tests: tuple[ChannelTest, ...] = ()
+    """Oldest first."""
+    version: int = 0
+
+    @property
+    def arrangement_id(self) -> UUID:
+        """One for each organization."""
+        return uuid5(self.org_id, "channel-tests")
+
+    @property
+    def ends_at(self) -> Instant | None:
+        return None
+
+    def last_of(self, channel_id: UUID) -> ChannelTest | None:
+        return next((one for one in reversed(self.tests) if one.channel_id == channel_id), None)
 
 
 class Channel(Noun, frozen=True, kw_only=True, tag="channel", tag_field="kind"):
@@ -49,8 +74,6 @@ class Channel(Noun, frozen=True, kw_only=True, tag="channel", tag_field="kind"):
     """Only alerts about these endpoints; none named: all."""
     recoveries: bool = True
     """Tell also when it is over."""
-    tests: tuple[ChannelTest, ...] = ()
-    """The newest ones, oldest first; how many there may be counts for all processes together."""
     created_at: Instant = 0
     version: int = 0
 
@@ -70,5 +93,5 @@ class Channel(Noun, frozen=True, kw_only=True, tag="channel", tag_field="kind"):
         )
 
 
-Arrangement = AlertRule | Silence | Channel
-"""What an organization arranged about its alerts: few, small, and read together."""
+Arrangement = AlertRule | Silence | Channel | ChannelTests
+"""What an organization arranged about its alerts: few, small, and read together. What it tried out is among them."""

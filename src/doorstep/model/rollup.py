@@ -10,7 +10,7 @@ from __future__ import annotations
 from bisect import bisect_left
 from collections.abc import Iterable
 from enum import StrEnum
-from operator import add, attrgetter
+from operator import add, attrgetter, sub
 from typing import Literal
 
 from msgspec.structs import astuple
@@ -142,6 +142,10 @@ class Figures(Noun, frozen=True):
 
     def __add__(self, other: Figures) -> Figures:
         return Figures(*map(add, astuple(self), astuple(other)))
+
+    def __sub__(self, other: Figures) -> Figures:
+        """What is left without a part; both must be of one picture."""
+        return Figures(*map(sub, astuple(self), astuple(other)))
 
 
 FIGURES: tuple[str, ...] = Figures.__struct_fields__

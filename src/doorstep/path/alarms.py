@@ -35,7 +35,7 @@ class Outlook(NamedTuple):
     late: dict[UUID, Late]
     """Organizations with something to look at again, suspected or late, and their endpoints that are late."""
     died: int
-    """How many tries of the whole store were the last of their deliveries, since ever."""
+    """How many tries in all organizations were the last of their deliveries, since ever."""
 
 
 class Alarms:
@@ -55,7 +55,7 @@ class Alarms:
         """Endpoints of each organization whose deliveries died lately, deleted ones too: whether failure rates rise above
         the threshold is also decided by what becomes of others afterwards."""
         self._died = 0
-        """How many deaths of the whole store this process has seen to, or those who watched before it. Where there are
+        """How many of those deaths this process has seen to, or those who watched before it. Where there are
         more, somebody watches, or was killed while he did."""
 
     async def tell(self) -> None:
@@ -79,13 +79,14 @@ class Alarms:
         await _each(sorted({*late, *self._suspects}), lambda org_id: self._review_org(org_id, late.get(org_id, {})))
 
     async def suspect_all(self) -> None:
-        """Whoever watched before may have been killed with what he had in mind: some endpoint of an organization that
-        deliveries died of within the longest window that a rule can have."""
-        await self._directory.refresh()
-        dying = {*await self._measures.dying_orgs()} - {OPERATIONS_ORG}
-        for endpoint in self._directory.endpoints:
-            if endpoint.org_id in dying:
-                self._suspects[endpoint.org_id].add(endpoint.endpoint_id)
+        """Whoever watched before may have been killed with what he had in mind: some endpoint that deliveries died of
+        within the longest window that a rule can have. Also of one that was deleted since: only who is suspected is left
+        out of the organization's rate then."""
+        dying = await self._measures.dying_endpoints()
+        await self._directory.refresh()  # after they were read: so each of them is known, or was deleted
+        for org_id, endpoint_id in dying:
+            if org_id != OPERATIONS_ORG:
+                self._suspects[org_id].add(endpoint_id)
 
     def suspect_nobody(self) -> None:
         """Another process watches."""

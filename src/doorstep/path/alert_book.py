@@ -107,13 +107,18 @@ class Book:
             self._keep(reviewed(alert, self.rules, self.now))
 
     def is_on(self, rule: Rule, endpoint_id: UUID | None) -> bool:
-        known = self._newest.get(subject_of(rule, endpoint_id))
-        return known is not None and known.is_open
+        return self.on_since(rule, endpoint_id) is not None
 
-    def endpoints_with(self, rule: Rule) -> set[UUID]:
-        """Those that have an open alert of a rule that measures."""
-        found = (one.endpoint_id for one in self._newest.values() if one.is_open and one.rule is rule)
-        return {endpoint_id for endpoint_id in found if endpoint_id is not None}
+    def on_since(self, rule: Rule, endpoint_id: UUID | None) -> Instant | None:
+        """When the alert began that is open; None if there is none."""
+        known = self._newest.get(subject_of(rule, endpoint_id))
+        return known.opened_at if known is not None and known.is_open else None
+
+    def endpoints_with(self, rule: Rule, at: Instant | None = None) -> set[UUID]:
+        """Those that have an open alert of a rule that measures; only if they had it at an instant, where one is given."""
+        found = (one for one in self._newest.values() if one.is_open and one.rule is rule)
+        begun = (one.endpoint_id for one in found if at is None or one.opened_at <= at)
+        return {endpoint_id for endpoint_id in begun if endpoint_id is not None}
 
     def departed_with(self, rule: Rule, since: Instant) -> set[UUID]:
         """Those whose alert of a rule ended because they were deleted, later than an instant."""
@@ -203,16 +208,22 @@ class Book:
         if alert.event_type not in OPERATIONAL:
             payload = payload_for(ChannelKind.WEBHOOK, words)
             event_type = ALERT_RECOVERED if recovery else ALERT_FIRED
-            self._post_to_subscribers(_message_id(self.org_id, alert, news), event_type, payload, alert.endpoint_id)
+            key, order = _message_id(self.org_id, alert, news), str(alert.alert_id)
+            self._post_to_subscribers(key, event_type, payload, alert.endpoint_id, order)
 
     def _post_operational(self, incident: Incident) -> None:
+        """What is so with an endpoint comes in its order. Deaths do not: each is of another delivery, and one that cannot
+        be delivered for now must not hold up thousands."""
         key = _event_id(incident.at, self.org_id, f"incident/{incident.key}")
-        self._post_to_subscribers(key, incident.kind, operational_payload(incident), incident.endpoint_id)
+        order = None if incident.kind is IncidentKind.DELIVERY_DEAD else str(incident.endpoint_id)
+        self._post_to_subscribers(key, incident.kind, operational_payload(incident), incident.endpoint_id, order)
 
-    def _post_to_subscribers(self, event_id: UUID, event_type: str, payload: bytes, about: UUID | None) -> None:
+    def _post_to_subscribers(
+        self, event_id: UUID, event_type: str, payload: bytes, about: UUID | None, order: str | None
+    ) -> None:
         """If nobody asked for it nothing is made: no inbox is littered."""
         if wanted := self._roster.subscribers(event_type, about):
-            self._post(event_id, self.org_id, event_type, payload, wanted)
+            self._post(event_id, self.org_id, event_type, payload, wanted, order)
 
     def _post(
         self,

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 from collections.abc import Collection, Iterable
+from functools import reduce
+from operator import add
 from uuid import UUID
 
 from doorstep.clock import SECOND, Clock, Instant, seconds
@@ -14,8 +16,6 @@ from doorstep.model.rollup import Figures, Span
 from doorstep.path.alert_book import Book
 from doorstep.path.directory import Directory
 from doorstep.policy.alerting import failing, is_above
-from doorstep.policy.reporting import added_up
-from doorstep.stores.ranges import widened
 from doorstep.stores.store import Store
 
 OLDEST_DUE_SECONDS_MIN = 10.0
@@ -38,46 +38,47 @@ class Measures:
 
     async def rates(self, book: Book, endpoint_ids: Collection[UUID]) -> set[UUID]:
         """Those of these endpoints, and of the organization as a whole. Returns the endpoints of which a delivery died
-        within their window: their rates may yet rise, also without another death."""
-        dying: set[UUID] = set()
-        for window, alike in _by_window(book, endpoint_ids).items():
-            for endpoint_id, figures in (await self._figures(book, alike, window)).items():
-                self._see_rate(book, endpoint_id, figures.succeeded, figures.died)
-                if figures.died:
-                    dying.add(endpoint_id)
-        await self._rate_of_the_whole(book, {one for one in dying if book.is_deleted(one)})
+        within their window: their rates may yet rise, also without another death.
+
+        The whole and its parts are of one picture: what died between two would be nobody's, and so the whole's.
+        """
+        own = book.rules.own_of(Rule.FAILURE_RATE)
+        since = book.now - seconds(book.rules.of(Rule.FAILURE_RATE).window_seconds)
+        named = sorted({*endpoint_ids} | own | book.departed_with(Rule.FAILURE_RATE, since))
+        whole, parts = await self._store.shares(book.org_id, named, since, book.now + 1)
+        figures = {one: parts[one] for one in endpoint_ids if one not in own}
+        figures |= await self._own_figures(book, own.intersection(endpoint_ids))
+        for endpoint_id in sorted(figures):
+            self._see_rate(book, endpoint_id, figures[endpoint_id])
+        dying = {one for one, lately in figures.items() if lately.died}
+        apart = self._apart(book, dying, since)
+        self._see_rate(book, None, whole - reduce(add, (parts[one] for one in apart), Figures()))
         return dying
 
-    async def dying_orgs(self) -> list[UUID]:
-        """Organizations in which a delivery died within the longest window, to the hour."""
-        return await self._store.dying_orgs(Span.HOUR.start(self._clock.now() - seconds(WINDOW_SECONDS_MAX)))
+    async def dying_endpoints(self) -> list[tuple[UUID, UUID]]:
+        """Where a delivery died within the longest window, to the hour, each behind its organization; deleted ones too."""
+        return await self._store.dying_endpoints(Span.HOUR.start(self._clock.now() - seconds(WINDOW_SECONDS_MAX)))
 
-    async def _rate_of_the_whole(self, book: Book, departed: set[UUID]) -> None:
-        """Without endpoints that have a rule of their own, and without those that were deleted: what became of their
-        deliveries is nobody's trouble any more. And it begins without those that have an alert of their own, so that one
-        trouble is told once."""
-        window = book.rules.of(Rule.FAILURE_RATE).window_seconds
-        apart = book.rules.own_of(Rule.FAILURE_RATE) | departed
-        apart |= book.departed_with(Rule.FAILURE_RATE, book.now - seconds(window))
-        if not book.is_on(Rule.FAILURE_RATE, None):
-            apart |= book.endpoints_with(Rule.FAILURE_RATE)
-        others = await self._figures(book, sorted(apart), window) if apart else {}
-        whole = await self._whole(book, window)
-        succeeded = whole.succeeded - sum(one.succeeded for one in others.values())
-        self._see_rate(book, None, succeeded, whole.died - sum(one.died for one in others.values()))
+    def _apart(self, book: Book, dying: set[UUID], since: Instant) -> set[UUID]:
+        """Whom the rate of the whole leaves out: endpoints that have a rule of their own, and those that were deleted,
+        because what became of their deliveries is nobody's trouble any more. And those that had an alert of their own
+        when it began, so that one trouble is told once; who gets one later stays, or it would be told to be over though
+        nothing works again."""
+        told = book.endpoints_with(Rule.FAILURE_RATE, book.on_since(Rule.FAILURE_RATE, None))
+        deleted = {one for one in dying if book.is_deleted(one)} | book.departed_with(Rule.FAILURE_RATE, since)
+        return book.rules.own_of(Rule.FAILURE_RATE) | told | deleted
 
-    def _see_rate(self, book: Book, endpoint_id: UUID | None, succeeded: int, failed: int) -> None:
+    def _see_rate(self, book: Book, endpoint_id: UUID | None, lately: Figures) -> None:
         rule = book.rules.of(Rule.FAILURE_RATE, endpoint_id)
-        on, percent = failing(succeeded, failed, rule, book.is_on(Rule.FAILURE_RATE, endpoint_id))
+        on, percent = failing(lately.succeeded, lately.died, rule, book.is_on(Rule.FAILURE_RATE, endpoint_id))
         book.measure(Rule.FAILURE_RATE, endpoint_id, on, percent)
 
-    async def _figures(self, book: Book, endpoint_ids: list[UUID], window: float) -> dict[UUID, Figures]:
-        return await self._store.figures(book.org_id, endpoint_ids, book.now - seconds(window), book.now + 1)
-
-    async def _whole(self, book: Book, window: float) -> Figures:
-        """Over the very same minutes as those of endpoints, which are subtracted from it."""
-        parts = widened(book.now - seconds(window), book.now + 1)
-        return added_up([point for part in parts for point in await self._store.series(book.org_id, None, *part)])
+    async def _own_figures(self, book: Book, endpoint_ids: Collection[UUID]) -> dict[UUID, Figures]:
+        """Those of endpoints that have a rule, and so a window, of their own."""
+        found: dict[UUID, Figures] = {}
+        for window, alike in _by_window(book, endpoint_ids).items():
+            found |= await self._store.figures(book.org_id, alike, book.now - seconds(window), book.now + 1)
+        return found
 
     # -- conditions ----------------------------------------------------------------------------------------
 

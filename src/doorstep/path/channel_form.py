@@ -10,7 +10,7 @@ from msgspec.structs import replace
 
 from doorstep.errors import InvalidInput
 from doorstep.model.alert import Rule
-from doorstep.model.channel import ChannelKind
+from doorstep.model.channel import Channel, ChannelKind
 from doorstep.model.noun import Noun
 from doorstep.model.retry_policy import RetryPolicy
 from doorstep.path.alert_book import MESSAGE
@@ -96,6 +96,11 @@ def shown(form: ChannelForm) -> str:
             parts = urlsplit(form.target)
             return f"{parts.scheme}://{parts.hostname}/…"
     return f"{form.target.partition('://')[0]}://…"
+
+
+def addresses_of(channel: Channel) -> int:
+    """How many e-mail addresses a message to it goes to."""
+    return len(_addresses(channel.shown)) if channel.means is ChannelKind.EMAIL else 0
 
 
 def _check_mail(target: str, has_mail: bool) -> None:

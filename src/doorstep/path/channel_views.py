@@ -9,7 +9,7 @@ from uuid import UUID
 
 from doorstep.clock import DAY, SECOND, Clock, Instant
 from doorstep.errors import NotFound
-from doorstep.model.channel import OPERATIONS_ORG, Channel
+from doorstep.model.channel import OPERATIONS_ORG, Channel, ChannelTest, ChannelTests
 from doorstep.model.circuit import Circuit
 from doorstep.model.delivery import DEAD_STATES, Delivery, DeliveryState
 from doorstep.model.endpoint import Endpoint
@@ -59,27 +59,31 @@ class ChannelReader:
 
     async def views(self, org_id: UUID) -> list[ChannelView]:
         """In the order of their creation."""
-        return await self._views(await self.channels(org_id))
+        return await self._views(*await self.channels_and_tests(org_id))
 
     async def view(self, org_id: UUID, channel_id: UUID) -> ChannelView:
-        return (await self._views([await self.channel(org_id, channel_id)]))[0]
+        channels, tests = await self.channels_and_tests(org_id)
+        return (await self._views([the_one(channels, channel_id)], tests))[0]
 
     async def channels(self, org_id: UUID) -> list[Channel]:
-        return [one for one in await self._store.arrangements(org_id) if isinstance(one, Channel)]
+        return (await self.channels_and_tests(org_id))[0]
 
     async def channel(self, org_id: UUID, channel_id: UUID) -> Channel:
-        found = next((one for one in await self.channels(org_id) if one.channel_id == channel_id), None)
-        if found is None:
-            raise NotFound(f"no channel {channel_id}")
-        return found
+        return the_one(await self.channels(org_id), channel_id)
 
-    async def _views(self, channels: Sequence[Channel]) -> list[ChannelView]:
+    async def channels_and_tests(self, org_id: UUID) -> tuple[list[Channel], ChannelTests]:
+        """And what is remembered of their tests; version 0 where there have been none."""
+        arranged = await self._store.arrangements(org_id)
+        tests = next((one for one in arranged if isinstance(one, ChannelTests)), ChannelTests(org_id=org_id))
+        return [one for one in arranged if isinstance(one, Channel)], tests
+
+    async def _views(self, channels: Sequence[Channel], tests: ChannelTests) -> list[ChannelView]:
         """What can be asked for all of them together is."""
         ids = [one.channel_id for one in channels]
         endpoints = {one.endpoint_id: one for one in await self._store.these_endpoints(OPERATIONS_ORG, ids)}
         circuits = await self._store.circuits(OPERATIONS_ORG, ids)
         arrived = await self._last_delivered_at(ids)
-        tests = await _of_each(channels, self._last_test)
+        tested = await _of_each(ids, lambda one: self._message(tests.last_of(one)))
         levels = await self._store.levels(OPERATIONS_ORG, ids)
         failed = await _of_each(ids, lambda one: self._last_failed(one, levels[one]))
         return [
@@ -91,7 +95,7 @@ class ChannelReader:
                 last_delivered_at=_later(_arrived_at(test), arrived.get(key)),
                 last_test=test,
             )
-            for one, key, failure, test in zip(channels, ids, failed, tests, strict=True)
+            for one, key, failure, test in zip(channels, ids, failed, tested, strict=True)
         ]
 
     async def _last_failed(self, channel_id: UUID, now: Figures) -> Delivery | None:
@@ -115,11 +119,19 @@ class ChannelReader:
             found |= {key: at[-1] for key, at in arrived.items() if at}
         return found
 
-    async def _last_test(self, channel: Channel) -> Delivery | None:
-        if not channel.tests:
+    async def _message(self, test: ChannelTest | None) -> Delivery | None:
+        if test is None:
             return None
-        messages = await self._store.deliveries(OPERATIONS_ORG, channel.tests[-1].message_id)
+        messages = await self._store.deliveries(OPERATIONS_ORG, test.message_id)
         return messages[0] if messages else None
+
+
+def the_one(channels: Sequence[Channel], channel_id: UUID) -> Channel:
+    """NotFound if it is not among them."""
+    found = next((one for one in channels if one.channel_id == channel_id), None)
+    if found is None:
+        raise NotFound(f"no channel {channel_id}")
+    return found
 
 
 async def _of_each(these: Sequence[T], ask: Callable[[T], Awaitable[U]]) -> list[U]:

@@ -2,14 +2,12 @@
 
 from __future__ import annotations
 
-import math
-from collections.abc import Sequence
 from uuid import UUID
 
 from msgspec.structs import replace
 
-from doorstep.clock import DAY, SECOND, Clock, Instant
-from doorstep.errors import Conflict, InvalidInput, Overloaded
+from doorstep.clock import DAY, Clock
+from doorstep.errors import Conflict, InvalidInput
 from doorstep.model.act import AuditLine
 from doorstep.model.channel import OPERATIONS_ORG, Channel, ChannelTest
 from doorstep.model.endpoint import Endpoint, EndpointState
@@ -18,8 +16,8 @@ from doorstep.model.org import Org
 from doorstep.path.accept import Accepter, Draft
 from doorstep.path.alert_book import MESSAGE
 from doorstep.path.change import RACES_MAX
-from doorstep.path.channel_form import ChannelForm, check, endpoint_form, shown
-from doorstep.path.channel_views import ChannelReader
+from doorstep.path.channel_form import ChannelForm, addresses_of, check, endpoint_form, shown
+from doorstep.path.channel_views import ChannelReader, the_one
 from doorstep.path.directory import Directory
 from doorstep.path.drafting import new_correlation_id
 from doorstep.path.enrol import Terms, enrol
@@ -27,19 +25,14 @@ from doorstep.path.messengers import TIMEOUT_SECONDS
 from doorstep.path.operate import Operator
 from doorstep.path.roster import check_living
 from doorstep.policy.alert_words import payload_for, words_of_test
+from doorstep.policy.testing_pace import check_pace, remembered
 from doorstep.stores.store import Store
+from doorstep.stores.text import check_storable
 
 ARRANGEMENTS_MAX = 1_000
-"""Of one organization: rules, channels and silences together."""
+"""Of one organization: rules, channels and silences together, and what is remembered of its tests as one more."""
 CHANNELS_MAX = 50
 """Of one organization; a few more where several are made at the same moment."""
-_HOUR = 3_600 * SECOND
-TEST_PAUSE_SECONDS = 5
-TESTS_AN_HOUR_MAX = 20
-_TOO_MANY_TESTS = (
-    f"a channel is tested at most once in {TEST_PAUSE_SECONDS} seconds and {TESTS_AN_HOUR_MAX} times an hour; "
-    "it shows what came of the last test"
-)
 _STALE = DAY
 """What waited longer for a channel to be resumed is not told any more: the alerts are still in their list."""
 
@@ -102,8 +95,9 @@ class ChannelDesk:
         except InvalidInput as error:
             raise InvalidInput("target" if error.field in ("url", "headers") else error.field, error.message) from None
 
-    async def delete(self, org_id: UUID, channel_id: UUID, actor: str) -> None:
+    async def delete(self, org_id: UUID, channel_id: UUID, actor: str, reason: str = "") -> None:
         """Nothing is sent there any more; what still waits is dropped, by whoever would have sent it."""
+        check_storable("reason", reason)
         for _ in range(RACES_MAX):
             channel = await self.reading.channel(org_id, channel_id)
             endpoint = await self._store.endpoint(OPERATIONS_ORG, channel_id)
@@ -113,7 +107,7 @@ class ChannelDesk:
                 state_reason=f"deleted by {actor}",
                 updated_at=self._clock.now(),
             )
-            if await self._store.remove_channel(channel, gone, self._line(channel, actor, "channel.delete")):
+            if await self._store.remove_channel(channel, gone, self._line(channel, actor, "channel.delete", reason)):
                 await self._directory.reload()
                 return
         raise _busy(channel_id)
@@ -138,13 +132,13 @@ class ChannelDesk:
         It is counted before it is sent: whoever dies in between has one test less.
         """
         for _ in range(RACES_MAX):
-            channel = await self.reading.channel(org_id, channel_id)
-            now = self._clock.now()
-            _check_pace(channel.tests, now)
-            test = ChannelTest(uuid7(now), now)
-            tested = replace(channel, tests=(*channel.tests, test)[-TESTS_AN_HOUR_MAX:])
+            channels, kept = await self.reading.channels_and_tests(org_id)
+            channel, now = the_one(channels, channel_id), self._clock.now()
+            test = ChannelTest(channel_id, uuid7(now), now, addresses_of(channel))
+            check_pace(kept.tests, test)
+            tested = replace(kept, tests=remembered(kept.tests, test, [one.channel_id for one in channels]))
             line = self._line(channel, actor, "channel.test")
-            if await self._store.put_arrangement(tested, channel.version, line, ARRANGEMENTS_MAX):
+            if await self._store.put_arrangement(tested, kept.version, line, ARRANGEMENTS_MAX + 1):
                 await self._send(channel, test)
                 return test
         raise _busy(channel_id)
@@ -172,7 +166,7 @@ class ChannelDesk:
         await self._store.add_audit(self._line(channel, actor, "channel.resume"))
         await self._operator.resume(OPERATIONS_ORG, channel_id, actor, skip_older_than=stale)
 
-    def _line(self, channel: Channel, actor: str, action: str) -> AuditLine:
+    def _line(self, channel: Channel, actor: str, action: str, reason: str = "") -> AuditLine:
         return AuditLine(
             at=self._clock.now(),
             org_id=channel.org_id,
@@ -180,16 +174,8 @@ class ChannelDesk:
             action=action,
             subjects=(str(channel.channel_id),),
             result=channel.means,
+            reason=reason,
         )
-
-
-def _check_pace(tests: Sequence[ChannelTest], now: Instant) -> None:
-    lately = [test.at for test in tests if test.at > now - _HOUR]
-    may_again_at = lately[-1] + TEST_PAUSE_SECONDS * SECOND if lately else now
-    if len(lately) >= TESTS_AN_HOUR_MAX:
-        may_again_at = max(may_again_at, lately[0] + _HOUR)
-    if may_again_at > now:
-        raise Overloaded(_TOO_MANY_TESTS, math.ceil((may_again_at - now) / SECOND))
 
 
 def _busy(channel_id: UUID) -> Conflict:

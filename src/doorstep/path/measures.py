@@ -73,6 +73,11 @@ def _statuses(seen: Snapshot) -> list[Value]:
     return [Value(getattr(seen.totals, f"now_{status}"), {"status": status}) for status in EventStatus]
 
 
+def _messages(seen: Snapshot) -> list[Value]:
+    levels = {"waiting": seen.messages.now_open, "dead": seen.messages.now_dead}
+    return [Value(count, {"state": state}) for state, count in levels.items()]
+
+
 def _circuits(seen: Snapshot) -> list[Value]:
     return [Value(count, {"state": state}) for state, count in seen.circuits.items()]
 
@@ -171,6 +176,14 @@ MEASURES: tuple[Measure, ...] = (
         "Retries that a delivery had used when a try ended it",
         _retries,
         unit="{retry}",
+    ),
+    Measure(
+        "doorstep_alert_messages",
+        Kind.GAUGE,
+        "Messages to the channels of alerts, which no other metric counts: those that wait, and those that died lately",
+        _messages,
+        ("state",),
+        "{message}",
     ),
     Measure(
         "doorstep_endpoint_attempts_total",

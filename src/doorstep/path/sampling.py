@@ -13,6 +13,7 @@ from typing import NamedTuple, TypeVar
 
 from doorstep.clock import SECOND, Clock, Instant
 from doorstep.errors import StoreError
+from doorstep.model.channel import OPERATIONS_ORG
 from doorstep.model.circuit import CircuitState
 from doorstep.model.rollup import Figures
 from doorstep.path.busiest import Busiest, EndpointFigures
@@ -38,9 +39,12 @@ class Snapshot(NamedTuple):
 
     taken_at: Instant
     totals: Figures
+    """Of all organizations; what channels are sent is apart, because it is in nobody's lists."""
     circuits: Mapping[CircuitState, int]
     waiting_endpoints: int
     oldest_due_seconds: float
+    messages: Figures = Figures()
+    """What channels are sent."""
     endpoints: tuple[EndpointFigures, ...] = ()
 
 
@@ -81,6 +85,7 @@ class Sampler:
             circuits=await self._store.circuit_counts(),
             waiting_endpoints=backlog.endpoints,
             oldest_due_seconds=0.0 if due_at is None else max(0, now - due_at) / SECOND,
+            messages=await self._store.totals(OPERATIONS_ORG),
         )
 
 

@@ -13,7 +13,7 @@ from doorstep.model.channel import ChannelKind
 from doorstep.model.incident import Incident
 from doorstep.model.noun import Noun
 from doorstep.policy.alerting import News
-from doorstep.policy.plain_text import for_slack, one_line, without_markup
+from doorstep.policy.plain_text import for_slack, one_line, percent, without_markup
 
 _TYPES = {News.FIRED: ALERT_FIRED, News.RECOVERED: ALERT_RECOVERED}
 
@@ -134,7 +134,7 @@ def _amount(value: float) -> str:
 
 _FIRED: dict[Rule, Callable[[float], str]] = {
     Rule.DEAD_LETTER: lambda value: "a delivery failed for good",
-    Rule.FAILURE_RATE: lambda value: f"{_amount(value)} % of deliveries fail",
+    Rule.FAILURE_RATE: lambda value: f"{percent(value)} of deliveries fail",
     Rule.DEAD_LETTERS: lambda value: f"{value:.0f} dead letters",
     Rule.CIRCUIT_OPENED: lambda value: "circuit opened",
     Rule.ENDPOINT_DISABLED: lambda value: "endpoint disabled",

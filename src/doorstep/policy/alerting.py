@@ -153,11 +153,9 @@ def reviewed(alert: Alert, rules: Rules, now: Instant) -> Step | None:
         return _if_new(_end_told_if_due(alert, rules, now), alert)
     if not rules.holds_for(alert.rule, alert.endpoint_id):
         return ended(alert, Ending.RULE_CHANGED, rules, now)
-    if alert.rule not in OCCURRENCES:
-        return _told_if_due(alert, alert, rules, now)
-    if now >= _cooled_at(alert.opened_at, rules.of(alert.rule, alert.endpoint_id)):
+    if alert.rule in OCCURRENCES and now >= _cooled_at(alert.opened_at, rules.of(alert.rule, alert.endpoint_id)):
         return ended(alert, Ending.ELAPSED, rules, now)
-    return _if_new(Step(_to_be_reviewed(alert, rules, now)), alert)
+    return _told_if_due(alert, alert, rules, now)
 
 
 def _open(known: Alert | None, sight: Sight, rule: AlertRule, now: Instant, new_id: UUID) -> Alert:
@@ -168,9 +166,11 @@ def _open(known: Alert | None, sight: Sight, rule: AlertRule, now: Instant, new_
         return _counted(known, sight, now) if again else _new(sight, rule, now, new_id)
     if known.is_open:
         return _still_seen(known, sight, rule, now)
-    if known.told or (known.told_at is not None and now < _cooled_at(known.told_at, rule)):
+    if known.told:
         back = _counted(known, sight, now)
-        return replace(back, ended_at=None, ended_because=None, threshold=rule.threshold or None)
+        return replace(back, ended_at=None, ended_because=None, threshold=_threshold(rule))
+    if known.told_at is not None and now < _cooled_at(known.told_at, rule):
+        return _back(known, sight, rule, now)
     return _new(sight, rule, now, new_id)
 
 
@@ -185,13 +185,20 @@ def _new(sight: Sight, rule: AlertRule, now: Instant, new_id: UUID) -> Alert:
         endpoint_name=sight.endpoint_name,
         cause=sight.cause,
         value=sight.value,
-        threshold=rule.threshold or None,
+        threshold=_threshold(rule),
         code=sight.code,
         reason=sight.reason,
         delivery_id=sight.delivery_id,
         event_id=sight.event_id,
         event_type=sight.event_type,
     )
+
+
+def _back(over: Alert, sight: Sight, rule: AlertRule, now: Instant) -> Alert:
+    """It was told to be over, and is on again within its cooldown: one line of the list, but what is told of it when the
+    cooldown ends, and whether somebody sees to it, is of this time."""
+    new = _new(sight, rule, now, over.alert_id)
+    return replace(new, count=over.count + 1, told_at=over.told_at, version=over.version)
 
 
 def _counted(alert: Alert, sight: Sight, now: Instant) -> Alert:
@@ -202,7 +209,12 @@ def _counted(alert: Alert, sight: Sight, now: Instant) -> Alert:
 def _still_seen(alert: Alert, sight: Sight, rule: AlertRule, now: Instant) -> Alert:
     if sight.rule not in MEASURED or now < alert.seen_at + SEEN_EVERY:
         return alert
-    return replace(alert, seen_at=now, value=sight.value, threshold=rule.threshold or None)
+    return replace(alert, seen_at=now, value=sight.value, threshold=_threshold(rule))
+
+
+def _threshold(rule: AlertRule) -> float | None:
+    """0 is one too: a single dead letter is more than that."""
+    return rule.threshold if rule.rule in MEASURED else None
 
 
 # -- who is told, and when it is looked at again -----------------------------------------------------------
@@ -236,12 +248,14 @@ def _may_return_until(over: Alert, rules: Rules, now: Instant) -> Instant | None
 
 
 def _to_be_reviewed(alert: Alert, rules: Rules, now: Instant) -> Alert:
-    """What is measured, always; an occurrence when it is over; what was kept back when it may be told."""
+    """What is measured, always; what was kept back when it may be told; an occurrence when it is over at the latest."""
     if alert.rule in MEASURED:
         return replace(alert, review_at=alert.opened_at)
+    held_until = None if alert.told else _held_until(alert, rules, now)
     if alert.rule in OCCURRENCES:
-        return replace(alert, review_at=_cooled_at(alert.opened_at, rules.of(alert.rule, alert.endpoint_id)))
-    return replace(alert, review_at=None if alert.told else _held_until(alert, rules, now))
+        over_at = _cooled_at(alert.opened_at, rules.of(alert.rule, alert.endpoint_id))
+        return replace(alert, review_at=over_at if held_until is None else min(over_at, held_until))
+    return replace(alert, review_at=held_until)
 
 
 def _held_until(alert: Alert, rules: Rules, now: Instant) -> Instant:

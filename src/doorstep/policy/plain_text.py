@@ -18,6 +18,15 @@ def one_line(text: str) -> str:
     return "".join(one if one.isprintable() else " " for one in text)
 
 
+def percent(value: float) -> str:
+    """`5.7%`; it says 100 only of everything, and 0 only of nothing."""
+    if 99.95 <= value < 100:
+        return "99.9%"
+    if 0 < value < 0.05:
+        return "0.1%"
+    return f"{value:.1f}%".replace(".0%", "%")
+
+
 def without_markup(text: str) -> str:
     """For chats that read Markdown: nobody is called, no link hides where it leads, no code block swallows the rest."""
     return text.translate(_MARKS).replace("](", f"]{_GAP}(").replace("][", f"]{_GAP}[")

@@ -57,6 +57,7 @@ class Watch:
         told = await self._store.any_incident() and await self._hold()
         try:
             if told:
+                await self._suspect_if_new()
                 await self._alarms.tell()
         finally:
             await self._review_if_due()
@@ -81,8 +82,9 @@ class Watch:
             await self._alarms.review(found)
 
     async def _suspect_if_new(self) -> None:
-        """Whoever begins to watch suspects everybody: his predecessor may have been killed with a suspicion. But first he
-        tells what has happened."""
+        """Whoever begins to watch suspects everybody: his predecessor may have been killed with a suspicion. Before he tells
+        anything: of whom he does not know that they were deleted, the deaths would be the organization's. It is one
+        question."""
         if self._is_new:
             await self._alarms.suspect_all()
             self._is_new = False

@@ -8,7 +8,7 @@ from uuid import UUID
 import msgspec
 
 from doorstep.clock import Instant
-from doorstep.model.channel import Arrangement, Channel
+from doorstep.model.channel import Arrangement, Channel, ChannelTests
 from doorstep.model.circuit import Circuit
 from doorstep.model.delivery import DeliveryState
 from doorstep.model.endpoint import Endpoint, EndpointState
@@ -81,7 +81,7 @@ def turn_of_endpoint(old: EndpointState | None, new: Endpoint) -> Incident | Non
 
 def arranged(arrangement: Arrangement, at: Instant) -> Incident | None:
     """An organization arranged something about its alerts. Who is told of them changes nothing about what is the case."""
-    if isinstance(arrangement, Channel):
+    if isinstance(arrangement, Channel | ChannelTests):
         return None
     return Incident(kind=IncidentKind.RULES_CHANGED, org_id=arrangement.org_id, at=at)
 

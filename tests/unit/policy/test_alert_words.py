@@ -81,7 +81,7 @@ def test_what_a_receiver_chose_does_not_call_everybody_in_slack() -> None:
 @pytest.mark.parametrize(
     ("rule", "endpoint_id", "value", "title", "page"),
     [
-        (Rule.FAILURE_RATE, SHOP, 5.9405, "shop: 5.9 % of deliveries fail", f"endpoints/{SHOP}"),
+        (Rule.FAILURE_RATE, SHOP, 5.9405, "shop: 5.9% of deliveries fail", f"endpoints/{SHOP}"),
         (Rule.DEAD_LETTERS, None, 51.0, "51 dead letters", "dead-letters"),
         (Rule.DEAD_LETTERS, SHOP, 51.0, "shop: 51 dead letters", f"dead-letters?endpoint_id={SHOP}"),
         (Rule.CIRCUIT_OPENED, SHOP, None, "shop: circuit opened", f"endpoints/{SHOP}"),

@@ -112,6 +112,17 @@ def test_what_is_still_on_when_the_cooldown_ends_is_told_then_and_not_a_moment_b
     assert written(reviewed(again, PLAIN, NOW + HOUR)).news is News.FIRED
 
 
+def test_what_came_back_is_told_with_its_own_words_and_nobody_has_seen_to_it_yet() -> None:
+    first = begun(replace(OPENED, code="TIMEOUT", reason="5 failures in a row", event_type="a"))
+    seen_to = replace(first, acknowledged_at=NOW + 1, acknowledged_by="ops", version=3)
+    over = written(after(seen_to, CLOSED, PLAIN, NOW + 5, NEW)).alert
+    back = replace(OPENED, code="TLS", reason="6 failures in a row", event_type="b")
+    told = written(reviewed(written(after(over, back, PLAIN, NOW + 10, UUID(int=10))).alert, PLAIN, NOW + HOUR)).alert
+    assert (told.alert_id, told.version, told.count, told.told_at) == (NEW, 3, 2, NOW + HOUR)
+    assert (told.code, told.reason, told.event_type) == ("TLS", "6 failures in a row", "b")
+    assert (told.opened_at, told.acknowledged_at, told.acknowledged_by) == (NOW + 10, None, "")
+
+
 def test_what_comes_back_after_the_cooldown_is_a_new_alert() -> None:
     over = written(after(begun(), CLOSED, PLAIN, NOW + 5, NEW)).alert
     again = written(after(over, OPENED, PLAIN, NOW + HOUR, UUID(int=10)))
@@ -187,6 +198,19 @@ def test_what_is_still_on_when_a_silence_ends_is_told_then_and_not_a_moment_befo
     assert written(reviewed(alert, rules, NOW + 10)).news is News.FIRED
 
 
+def test_a_dead_letter_of_a_silence_is_told_when_that_ends_if_its_cooldown_has_not() -> None:
+    rules = silent(NOW, NOW + 10)
+    letter = begun(LETTER, rules)
+    assert (letter.told, letter.review_at) == (False, NOW + 10)
+    assert reviewed(letter, rules, NOW + 9) is None
+    step = written(reviewed(letter, rules, NOW + 10))
+    assert (step.news, step.alert.told_at, step.alert.review_at) == (News.FIRED, NOW + 10, NOW + HOUR)
+    assert reviewed(step.alert, rules, NOW + 11) is None
+    long = silent(NOW, NOW + 2 * HOUR)
+    assert begun(LETTER, long).review_at == NOW + HOUR
+    assert written(reviewed(begun(LETTER, long), long, NOW + HOUR)).news is None
+
+
 def test_what_began_and_ended_in_a_silence_is_never_told() -> None:
     rules = silent(NOW, NOW + 10)
     step = ended(begun(rules=rules), Ending.RECOVERED, rules, NOW + 5)
@@ -259,6 +283,15 @@ def test_an_endpoint_s_alert_ends_when_its_own_rule_is_reset(rule: Rule) -> None
     alert = begun(Sight(rule=rule, on=True, value=2, endpoint_id=SHOP), own)
     assert reviewed(alert, own, NOW + 1) is None
     assert written(reviewed(alert, PLAIN, NOW + 1)).alert.ended_because is Ending.RULE_CHANGED
+
+
+def test_a_threshold_of_zero_is_one_and_what_is_not_measured_has_none() -> None:
+    zero = Rules(ORG, [AlertRule(org_id=ORG, rule=Rule.DEAD_LETTERS, threshold=0)])
+    alert = begun(Sight(rule=Rule.DEAD_LETTERS, on=True, value=1), zero)
+    assert alert.threshold == 0
+    later = written(after(alert, Sight(rule=Rule.DEAD_LETTERS, on=True, value=2), zero, NOW + seconds(61), NEW))
+    assert (later.alert.value, later.alert.threshold) == (2, 0)
+    assert begun().threshold is None
 
 
 def test_a_failure_rate_of_an_endpoint_needs_no_rule_of_its_own() -> None:

@@ -10,7 +10,7 @@ from doorstep.clock import Clock
 from doorstep.model.dead_letter import DeadLetter
 from doorstep.services import herald as heralding
 from doorstep.services.herald import Herald, Mourner
-from doorstep.telemetry.facts import Notice
+from doorstep.telemetry.facts import DeliveryTransition, Notice
 from tests.unit.path.scene import Bench
 
 
@@ -114,3 +114,28 @@ async def test_an_end_is_neither_delayed_by_the_untold_nor_broken_by_a_store_tha
     away.bench.failing.away.add("delivery")
     await away.herald.farewell()
     assert away.complaints == ["1 dead letters were told to nobody: StoreUnavailable at the end"]
+
+
+async def test_what_there_is_no_room_for_is_counted_and_nothing_that_waits_is_lost_while_one_is_told(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """While the first letter is read more is heard of than there is room for."""
+    monkeypatch.setattr(heralding, "_UNTOLD_MAX", 3)
+    told: list[DeadLetter] = []
+    wake = Wake(told.append)
+    await wake.bury(3)
+    waiting = list(wake.herald._deaths)
+    read = wake.herald._letter
+
+    async def meanwhile(death: DeliveryTransition) -> DeadLetter | None:
+        monkeypatch.setattr(wake.herald, "_letter", read)
+        wake.herald.hear([death] * 4)
+        return await read(death)
+
+    monkeypatch.setattr(wake.herald, "_letter", meanwhile)
+    await wake.herald.run_once()
+    expected = [*waiting, waiting[0]]
+    assert [letter.delivery_id for letter in told] == [death.delivery_id for death in expected]
+    await wake.herald.run_once()
+    await wake.herald.run_once()
+    assert wake.complaints == ["3 dead letters were told to nobody: 3 others were waiting to be told"]

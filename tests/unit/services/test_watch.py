@@ -110,7 +110,7 @@ async def test_whoever_takes_over_looks_at_what_its_predecessor_suspected() -> N
     assert alert.value == 95.0
 
 
-async def test_whoever_takes_over_tells_first_and_asks_once_where_deliveries_died() -> None:
+async def test_whoever_takes_over_asks_once_where_deliveries_died_before_he_tells_anything() -> None:
     tower = Tower()
     (endpoint,) = await tower.prepare()
     for _ in range(20):
@@ -121,8 +121,8 @@ async def test_whoever_takes_over_tells_first_and_asks_once_where_deliveries_die
     tower.failing.calls.clear()
     await tower.watch.run_once()
     calls = tower.failing.calls
-    assert calls.index("tell") < calls.index("dying_orgs")
-    assert (calls.count("dying_orgs"), calls.count("arrangements")) == (1, 2), "told, and reviewed"
+    assert calls.index("dying_endpoints") < calls.index("tell")
+    assert (calls.count("dying_endpoints"), calls.count("arrangements")) == (1, 2), "told, and reviewed"
 
 
 async def test_a_store_that_is_away_loses_nothing() -> None:

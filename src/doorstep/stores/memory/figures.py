@@ -33,7 +33,9 @@ class FiguresVerbs:
         )
 
     async def totals(self, org_id: UUID | None = None) -> Figures:
-        return self._tables.ticks.of(org_id or EVERY, EVERY, Span.EVER).get(0, Figures())
+        if org_id is None:
+            return self._level(EVERY, EVERY) - self._level(OPERATIONS_ORG, EVERY)
+        return self._level(org_id, EVERY)
 
     async def series(
         self, org_id: UUID | None, endpoint_id: UUID | None, span: Span, since: Instant, until: Instant
@@ -46,9 +48,15 @@ class FiguresVerbs:
     ) -> dict[UUID, Figures]:
         return {one: await self._sum(org_id, one, since, until) for one in endpoint_ids}
 
-    async def _sum(self, org_id: UUID, endpoint_id: UUID, since: Instant, until: Instant) -> Figures:
+    async def _sum(self, org_id: UUID, endpoint_id: UUID | None, since: Instant, until: Instant) -> Figures:
         parts = [await self.series(org_id, endpoint_id, *part) for part in widened(since, until)]
         return reduce(add, (point.figures for points in parts for point in points), Figures())
+
+    async def shares(
+        self, org_id: UUID, endpoint_ids: Sequence[UUID], since: Instant, until: Instant
+    ) -> tuple[Figures, dict[UUID, Figures]]:
+        whole = await self._sum(org_id, None, since, until)
+        return whole, await self.figures(org_id, endpoint_ids, since, until)
 
     async def trends(
         self, org_id: UUID, endpoint_ids: Sequence[UUID], span: Span, since: Instant, until: Instant
@@ -60,9 +68,10 @@ class FiguresVerbs:
             for one in endpoint_ids
         }
 
-    async def dying_orgs(self, since: Instant) -> list[UUID]:
-        hourly = {one: self._tables.ticks.of(one, EVERY, Span.HOUR) for one in self._tables.orgs}
-        return [one for one, hours in hourly.items() if any(at >= since and hours[at].died for at in hours)]
+    async def dying_endpoints(self, since: Instant) -> list[tuple[UUID, UUID]]:
+        owners = [(one.org_id, one.endpoint_id) for one in self._tables.endpoints.values()]
+        hourly = {owner: self._tables.ticks.of(*owner, Span.HOUR) for owner in owners}
+        return [owner for owner, hours in hourly.items() if any(at >= since and hours[at].died for at in hours)]
 
     async def busiest(self, limit: int) -> list[UUID]:
         """Counts everyone's, as only a store of this size can."""
@@ -75,7 +84,7 @@ class FiguresVerbs:
     async def levels(self, org_id: UUID | None, endpoint_ids: Sequence[UUID]) -> dict[UUID, Figures]:
         return {one: self._level(org_id or self._org_of(one), one) for one in endpoint_ids}
 
-    def _level(self, org_id: UUID, endpoint_id: UUID) -> Figures:
+    def _level(self, org_id: UUID | int, endpoint_id: UUID | int) -> Figures:
         return self._tables.ticks.of(org_id, endpoint_id, Span.EVER).get(0, Figures())
 
     def _org_of(self, endpoint_id: UUID) -> UUID:

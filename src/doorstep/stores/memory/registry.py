@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import defaultdict
 from collections.abc import Sequence
 from uuid import UUID
 
@@ -10,6 +11,7 @@ from msgspec.structs import replace
 from doorstep.clock import Instant
 from doorstep.errors import Conflict, NotFound
 from doorstep.model.act import AuditLine
+from doorstep.model.channel import OPERATIONS_ORG
 from doorstep.model.circuit import Circuit, CircuitChange, CircuitState
 from doorstep.model.endpoint import Endpoint, EndpointState, Routing
 from doorstep.model.org import ApiKey, Org
@@ -91,7 +93,8 @@ class RegistryVerbs:
         return changes[max(0, len(changes) - (len(changes) if limit is None else limit)) :]
 
     async def circuit_counts(self, org_id: UUID | None = None) -> dict[CircuitState, int]:
-        living = [one for one in (await self.routing()).endpoints if org_id in (None, one.org_id)]
+        owners = {org_id} if org_id is not None else self._tables.orgs.keys() - {OPERATIONS_ORG}
+        living = [one for one in (await self.routing()).endpoints if one.org_id in owners]
         states = [(await self.circuit(one.endpoint_id)).state for one in living]
         return {state: states.count(state) for state in CircuitState}
 
@@ -127,6 +130,12 @@ class RegistryVerbs:
 
     async def keys(self, org_id: UUID) -> list[ApiKey]:
         return [key for key in self._tables.keys.values() if key.org_id == org_id]
+
+    async def key_names(self, org_id: UUID, prefixes: Sequence[str]) -> dict[str, str]:
+        names: dict[str, set[str]] = defaultdict(set)
+        for key in await self.keys(org_id):
+            names[key.prefix].add(key.name)
+        return {prefix: min(names[prefix]) for prefix in prefixes if len(names.get(prefix, ())) == 1}
 
     async def find_key(self, digest: bytes) -> ApiKey | None:
         return next((key for key in self._tables.keys.values() if key.digest == digest), None)

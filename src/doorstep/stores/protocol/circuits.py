@@ -28,4 +28,5 @@ class CircuitStore(Protocol):
         """The stored circuits of those of these endpoints that have one: of an organization, or of any."""
 
     async def circuit_counts(self, org_id: UUID | None = None) -> dict[CircuitState, int]:
-        """How many endpoints that are not deleted have a circuit in each state, zeros too: of one organization, or all."""
+        """How many endpoints that are not deleted have a circuit in each state, zeros too: of one organization, or of
+        all together but for the reserved one."""

@@ -28,7 +28,8 @@ class FigureStore(Protocol):
         may do it at once."""
 
     async def totals(self, org_id: UUID | None = None) -> Figures:
-        """The figures since ever, of an organization or of the whole store."""
+        """The figures since ever, of an organization, or of all together but for the reserved one: its messages are in
+        nobody's lists."""
 
     async def series(
         self, org_id: UUID | None, endpoint_id: UUID | None, span: Span, since: Instant, until: Instant
@@ -43,14 +44,20 @@ class FigureStore(Protocol):
         """Sums over a range for each of these endpoints, unknown ones too. It is widened to whole minutes, and where it
         is longer than FINE_RANGE to whole hours."""
 
+    async def shares(
+        self, org_id: UUID, endpoint_ids: Sequence[UUID], since: Instant, until: Instant
+    ) -> tuple[Figures, dict[UUID, Figures]]:
+        """Sums over a range for the organization, and for each of these endpoints as `figures` has them: all of one
+        picture, so that the parts can be subtracted from the whole."""
+
     async def trends(
         self, org_id: UUID, endpoint_ids: Sequence[UUID], span: Span, since: Instant, until: Instant
     ) -> dict[UUID, list[Point]]:
         """The series of each of these endpoints, unknown ones too, in one go, with the figures of TREND alone."""
 
-    async def dying_orgs(self, since: Instant) -> list[UUID]:
-        """The organizations that a try failed for good in, in one of the hours that begin at `since` or later; in any
-        order, each once."""
+    async def dying_endpoints(self, since: Instant) -> list[tuple[UUID, UUID]]:
+        """The endpoints, deleted ones too, each with its organization before it, that a try failed for good at in one of
+        the hours that begin at `since` or later; in any order, each once."""
 
     async def busiest(self, limit: int) -> list[UUID]:
         """The endpoints of all organizations that had the most deliveries since ever, the busiest first, at a cost that

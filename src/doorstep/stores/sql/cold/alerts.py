@@ -14,7 +14,7 @@ from doorstep.model.alert import Alert, AlertChange, AlertFilter, Telling
 from doorstep.model.listing import Page
 from doorstep.stores import cursor as cursors
 from doorstep.stores import notes
-from doorstep.stores.sql.cold.audit import audit_step
+from doorstep.stores.sql.cold.audit import write_line
 from doorstep.stores.sql.cold.listing.walking import ORG, page_of, stretch, walk_over
 from doorstep.stores.sql.cold.moves import parts
 from doorstep.stores.sql.cold.orgs import org_key
@@ -69,7 +69,7 @@ def tell(telling: Telling) -> Script[bool]:
         yield ask(_REMOVE_INCIDENTS, keys=part)
     yield from post(telling.postings)
     if telling.line is not None:
-        yield audit_step(org, telling.line)
+        yield from write_line(org, telling.line)
     return True
 
 

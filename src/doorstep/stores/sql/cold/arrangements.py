@@ -13,7 +13,7 @@ from doorstep.model.act import AuditLine
 from doorstep.model.channel import Arrangement
 from doorstep.stores import notes
 from doorstep.stores.incidents import arranged
-from doorstep.stores.sql.cold.audit import audit_step
+from doorstep.stores.sql.cold.audit import write_line
 from doorstep.stores.sql.cold.incidents import incident_step
 from doorstep.stores.sql.cold.listing.walking import ORG
 from doorstep.stores.sql.cold.orgs import org_key
@@ -54,7 +54,7 @@ def put_arrangement(arrangement: Arrangement, expected_version: int, line: Audit
         yield from _check_room(org, most, line.at)
         yield ask(_ADD, uid=arrangement.arrangement_id, org_id=org, **written)
     yield incident_step(org, arranged(arrangement, line.at))
-    yield audit_step(org, line)
+    yield from write_line(org, line)
     return True
 
 
@@ -85,7 +85,7 @@ def remove_arrangement(org_id: UUID, arrangement_id: UUID, line: AuditLine) -> S
     if not removed:
         return False
     yield incident_step(org, arranged(_decode.decode(removed[0][0]), line.at))
-    yield audit_step(org, line)
+    yield from write_line(org, line)
     return True
 
 

@@ -6,16 +6,17 @@ from collections.abc import Sequence
 from uuid import UUID
 
 import msgspec
-from sqlalchemy import bindparam, func, insert, literal_column, or_, select, update
+from sqlalchemy import Executable, bindparam, func, insert, literal_column, or_, select, update
 
 from doorstep.errors import Conflict, NotFound
 from doorstep.model.act import AuditLine
+from doorstep.model.channel import OPERATIONS_ORG
 from doorstep.model.circuit import Circuit, CircuitChange, CircuitState
 from doorstep.model.endpoint import Endpoint, EndpointState, Routing
 from doorstep.model.incident import circuit_incident
 from doorstep.stores import notes
 from doorstep.stores.incidents import turn_of_circuit, turn_of_endpoint
-from doorstep.stores.sql.cold.audit import audit_step
+from doorstep.stores.sql.cold.audit import write_line
 from doorstep.stores.sql.cold.incidents import incident_step
 from doorstep.stores.sql.cold.moves import parts
 from doorstep.stores.sql.cold.orgs import BUMP_VERSION, org_key
@@ -79,7 +80,7 @@ def put_endpoint(
         yield ask(_REPLACE_ENDPOINT, key=key, **{f"new_{name}": value for name, value in fields.items()})
     yield incident_step(org, turn_of_endpoint(state, new))
     if line is not None:
-        yield audit_step(org, line)
+        yield from write_line(org, line)
     return True
 
 
@@ -187,13 +188,18 @@ _TROUBLED_COUNTS_OF_ORG, _LIVING_COUNT_OF_ORG = _TROUBLED_COUNTS.where(_ITS_OWN)
 
 
 def circuit_counts(org_id: UUID | None) -> Script[dict[CircuitState, int]]:
+    if org_id is not None:
+        return (yield from _counted(_TROUBLED_COUNTS_OF_ORG, _LIVING_COUNT_OF_ORG, org=org_id))
+    everyone = yield from _counted(_TROUBLED_COUNTS, _LIVING_COUNT)
+    channels = yield from circuit_counts(OPERATIONS_ORG)
+    return {state: everyone[state] - channels[state] for state in CircuitState}
+
+
+def _counted(troubled: Executable, living: Executable, **of: UUID) -> Script[dict[CircuitState, int]]:
     """Those that are not closed are few and have an index of their own; all others are."""
-    if org_id is None:
-        rows, living = (yield ask(_TROUBLED_COUNTS)), (yield ask(_LIVING_COUNT))
-    else:
-        rows, living = (yield ask(_TROUBLED_COUNTS_OF_ORG, org=org_id)), (yield ask(_LIVING_COUNT_OF_ORG, org=org_id))
+    rows, total = (yield ask(troubled, **of)), (yield ask(living, **of))
     counts = dict.fromkeys(CircuitState, 0) | {CircuitState(state): number for state, number in rows}
-    counts[CircuitState.CLOSED] = living[0][0] - sum(counts.values())
+    counts[CircuitState.CLOSED] = total[0][0] - sum(counts.values())
     return counts
 
 

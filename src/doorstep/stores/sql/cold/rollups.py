@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from functools import reduce
+from operator import add
 from typing import Any
 from uuid import UUID
 
@@ -22,6 +24,7 @@ from sqlalchemy import (
 )
 
 from doorstep.clock import Instant
+from doorstep.model.channel import OPERATIONS_ORG
 from doorstep.model.rollup import FIGURES, TREND, Figures, Point, Span, figures_of
 from doorstep.stores.ranges import Part, widened
 from doorstep.stores.sql.cold.moves import parts
@@ -99,8 +102,15 @@ _EVER: Part = (Span.EVER, 0, 1)
 
 
 def totals(org_id: UUID | None) -> Script[Figures]:
-    points = yield from series(org_id, None, *_EVER)
-    return points[0].figures if points else Figures()
+    whole = yield from _sum(org_id, [_EVER])
+    return whole if org_id is not None else whole - (yield from _sum(OPERATIONS_ORG, [_EVER]))
+
+
+def _sum(org_id: UUID | None, ranges: Sequence[Part]) -> Script[Figures]:
+    total = Figures()
+    for one in ranges:
+        total = reduce(add, (point.figures for point in (yield from series(org_id, None, *one))), total)
+    return total
 
 
 def series(
@@ -120,6 +130,13 @@ def series(
 
 def figures(org_id: UUID, endpoint_ids: Sequence[UUID], since: Instant, until: Instant) -> Script[dict[UUID, Figures]]:
     return (yield from _of_each(org_id, endpoint_ids, widened(since, until)))
+
+
+def shares(
+    org_id: UUID, endpoint_ids: Sequence[UUID], since: Instant, until: Instant
+) -> Script[tuple[Figures, dict[UUID, Figures]]]:
+    ranges = widened(since, until)
+    return (yield from _sum(org_id, ranges)), (yield from _of_each(org_id, endpoint_ids, ranges))
 
 
 def levels(org_id: UUID | None, endpoint_ids: Sequence[UUID]) -> Script[dict[UUID, Figures]]:

@@ -34,13 +34,18 @@ class FigureVerbs(Scripted):
     ) -> dict[UUID, Figures]:
         return await self._read(org_id, rollups.figures, org_id, endpoint_ids, since, until)
 
+    async def shares(
+        self, org_id: UUID, endpoint_ids: Sequence[UUID], since: Instant, until: Instant
+    ) -> tuple[Figures, dict[UUID, Figures]]:
+        return await self._read(org_id, rollups.shares, org_id, endpoint_ids, since, until)
+
     async def trends(
         self, org_id: UUID, endpoint_ids: Sequence[UUID], span: Span, since: Instant, until: Instant
     ) -> dict[UUID, list[Point]]:
         return await self._read(org_id, rollups.trends, org_id, endpoint_ids, span, since, until)
 
-    async def dying_orgs(self, since: Instant) -> list[UUID]:
-        return await self._read(None, dying.dying_orgs, since)
+    async def dying_endpoints(self, since: Instant) -> list[tuple[UUID, UUID]]:
+        return await self._read(None, dying.dying_endpoints, since)
 
     async def busiest(self, limit: int) -> list[UUID]:
         return await self._read(None, busiest.busiest, limit)
