@@ -14,7 +14,7 @@ from doorstep.config import Settings
 from doorstep.model.act import ActKind, ActResult
 from doorstep.model.attempt import Attempt
 from doorstep.model.circuit import Circuit, CircuitChange
-from doorstep.model.delivery import Delivery, HistoryLine
+from doorstep.model.delivery import Delivery, HistoryLine, States
 from doorstep.model.endpoint import Endpoint
 from doorstep.model.event import EventView
 from doorstep.model.org import ApiKey
@@ -112,11 +112,17 @@ class Overseeing(Waking):
         *,
         drain_per_second: float | None = None,
         skip_older_than: Instant | None = None,
+        reason: str = "",
     ) -> Endpoint:
         """Let its deliveries go again: all, at a rate, or without those accepted before an instant."""
         return await self._done(
             lambda: self.operator.resume(
-                org_id, endpoint_id, actor, drain_per_second=drain_per_second, skip_older_than=skip_older_than
+                org_id,
+                endpoint_id,
+                actor,
+                drain_per_second=drain_per_second,
+                skip_older_than=skip_older_than,
+                reason=reason,
             )
         )
 
@@ -134,15 +140,24 @@ class Overseeing(Waking):
         actor: str,
         reason: str = "",
         payload: bytes | None = None,
+        only_in: States | None = None,
     ) -> ActResult:
-        """Retry (a dead letter with another payload, if given), skip, resolve, delete or cancel deliveries; audited."""
-        return await self._done(lambda: self.operator.act(kind, org_id, delivery_ids, actor, reason, payload))
+        """Retry (a dead letter with another payload, if given), skip, resolve, delete or cancel deliveries; audited. Those
+        that are not `only_in` these states are refused."""
+        return await self._done(lambda: self.operator.act(kind, org_id, delivery_ids, actor, reason, payload, only_in))
 
     async def act_on(
-        self, kind: ActKind, org_id: UUID, delivery_id: UUID, actor: str, reason: str = "", payload: bytes | None = None
+        self,
+        kind: ActKind,
+        org_id: UUID,
+        delivery_id: UUID,
+        actor: str,
+        reason: str = "",
+        payload: bytes | None = None,
+        only_in: States | None = None,
     ) -> None:
         """The same to one delivery; NotFound where there is none, Conflict where its state does not allow it."""
-        await self._done(lambda: self.operator.act_on(kind, org_id, delivery_id, actor, reason, payload))
+        await self._done(lambda: self.operator.act_on(kind, org_id, delivery_id, actor, reason, payload, only_in))
 
     async def authenticate(self, key: str) -> ApiKey | None:
         """The key's record if it is good; None for one that is unknown, revoked or expired."""

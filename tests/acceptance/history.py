@@ -31,7 +31,8 @@ class History:
         self._start_worker = start_worker
         self._receiver = receiver
         self._workers = [start_worker() for _ in range(WORKERS)]
-        self._endpoints: dict[str, str] = {}
+        self.endpoints: dict[str, str] = {}
+        """The id of each by its name."""
         self._sent: list[UUID] = []
         self._acts = self._every_act()
         self.event_ids: list[UUID] = []
@@ -45,7 +46,14 @@ class History:
                 "name": name, "url": self._receiver.url, "event_types": [name, "all"],
                 "policy": {"delays": [0.1, 0.2], "jitter": 0}, "circuit": {"failures_max": 1_000_000},
             })  # fmt: skip
-            self._endpoints[name] = made["endpoint_id"]
+            self.endpoints[name] = made["endpoint_id"]
+        self._lose_one()
+
+    def _lose_one(self) -> None:
+        """A delivery that a try ends for good: on a busy machine the rounds may be over before anything is tried."""
+        self._receiver.status = 404
+        self._send(["bad"])
+        wait_for(lambda: self._ask("GET", "/v1/dead-letters")["dead_letters"], lambda: "no death", _PATIENCE_SECONDS)
 
     def go_on(self) -> None:
         """A handful of events, some things that operators do, and the end of a worker: at first, and now and then."""
@@ -59,7 +67,7 @@ class History:
     def end(self) -> None:
         """Everything that is left comes to its end; who still works then ends in order."""
         self._receiver.status = 200
-        for endpoint_id in self._endpoints.values():
+        for endpoint_id in self.endpoints.values():
             self._ask("POST", f"/v1/endpoints/{endpoint_id}/resume")
         wait_for(self._nothing_waits, lambda: f"{self._ask('GET', '/v1/stats')}", _PATIENCE_SECONDS)
         for worker in self._workers:
@@ -123,7 +131,7 @@ class History:
 
     def _replay(self) -> None:
         if self._sent:
-            body = {"endpoint_id": self._endpoints["good"]}
+            body = {"endpoint_id": self.endpoints["good"]}
             made = self._act("replay", "POST", f"/v1/events/{self._random.choice(self._sent)}/replay", body)
             self.event_ids += [UUID(made["event_id"])] if made else []
 
@@ -137,8 +145,8 @@ class History:
 
     def _pause(self) -> None:
         """And whoever was paused before goes on."""
-        for name, endpoint_id in self._endpoints.items():
-            act = "pause" if name == self._random.choice(list(self._endpoints)) else "resume"
+        for name, endpoint_id in self.endpoints.items():
+            act = "pause" if name == self._random.choice(list(self.endpoints)) else "resume"
             self._act(act, "POST", f"/v1/endpoints/{endpoint_id}/{act}")
 
     def _act(self, name: str, method: str, path: str, body: Any = None) -> Any:

@@ -288,6 +288,27 @@ async def test_what_is_delivered_or_in_progress_cannot_be_retried_and_the_409_sa
     scene.receiver.hold.set()
 
 
+async def test_what_has_moved_on_to_another_list_is_not_acted_upon_in_this_one(scene: Scene, api: Api) -> None:
+    scene.receiver.says(503)
+    await api.endpoint(scene.receiver.url(), policy=[600])
+    one = (await api.until_delivery(await api.send(), attempts=1, state="pending"))["delivery_id"]
+    two = (await api.until_delivery(await api.send(), attempts=1, state="pending"))["delivery_id"]
+    early = await api.post(f"/v1/dead-letters/{one}/retry")
+    await api.post(f"/v1/retry-queue/{one}/skip")
+    late = await api.post(f"/v1/retry-queue/{one}/retry")
+    for answer, state in ((early, "pending"), (late, "dead")):
+        assert answer.status == 409
+        assert answer.json["detail"].endswith(f"is {state} by now and was not retried; look at it and decide again")
+    begun = await api.post("/v1/retry-queue/bulk-retry", {"delivery_ids": [one, two]})
+
+    async def over() -> bool:
+        bulk = (await api.get(f"/v1/bulk/{begun.json['bulk_id']}")).json
+        return bool((bulk["taken"], bulk["refused"], bulk["state"]) == (1, 1, "finished"))
+
+    await until(over, "one retried, one refused")
+    assert (await api.get(f"/v1/deliveries/{one}")).json["state"] == "dead"
+
+
 async def test_editing_the_payload_of_what_still_waits_is_refused_as_that_and_not_as_a_retry(
     scene: Scene, api: Api
 ) -> None:

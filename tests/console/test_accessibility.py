@@ -17,10 +17,10 @@ from tests.console.chromium import looking
 from tests.console.furnished import House, built
 from tests.migrated_file import copy_migrated
 
-FILES = ("/export", "/payload")
+FILES = ("/export", "/payload", "/body")
 SCREENS = [page for page in all_pages() if page.method == "GET" and not page.path.endswith(FILES)]
 PLAIN = [page for page in SCREENS if "{" not in page.path]
-WIDE, NARROW = 1360, 390
+WIDE, NARROW, NARROWEST = 1360, 390, 320
 RULES = {"runOnly": ["wcag2a", "wcag2aa", "wcag21a", "wcag21aa", "wcag22aa", "best-practice"]}
 each_screen = pytest.mark.parametrize("page", SCREENS, ids=[page.path for page in SCREENS])
 
@@ -63,7 +63,26 @@ async def test_a_screen_has_no_violation_wide_or_narrow_and_does_not_scroll_side
     assert await violations(tab) == []
     await tab.set_viewport_size({"width": NARROW, "height": 850})
     assert await violations(tab, "light") == []
-    assert await tab.evaluate("document.documentElement.scrollWidth") <= NARROW
+    await _fits(tab, NARROW, NARROWEST)
+
+
+async def test_the_letters_of_one_cause_can_be_read_on_a_narrow_screen(
+    look_around: None, house: House, tab: Tab
+) -> None:
+    await tab.goto("/console/dead-letters")
+    await tab.goto(str(await tab.locator("tr[data-open]").first.get_attribute("data-open")))
+    await _fits(tab, NARROW, NARROWEST)
+    words = await tab.locator(".cause > div").first.bounding_box()
+    assert words is not None
+    assert words["width"] > NARROWEST / 2
+    assert await violations(tab, "light") == []
+
+
+async def _fits(tab: Tab, *widths: int) -> None:
+    """No page is broader than the screen; what is, as tables are, scrolls by itself."""
+    for width in widths:
+        await tab.set_viewport_size({"width": width, "height": 850})
+        assert await tab.evaluate("document.documentElement.scrollWidth") <= width
 
 
 async def test_questions_that_are_open_over_a_list_have_no_violation(look_around: None, house: House, tab: Tab) -> None:

@@ -15,7 +15,7 @@ from doorstep.model.channel import OPERATIONS_ORG, Channel, ChannelKind
 from doorstep.model.endpoint import EndpointState
 from doorstep.path.channel_form import ChannelForm
 from tests.acceptance.scene import Scene, until
-from tests.console.firing import ALERTS, end, fire
+from tests.console.firing import ALERTS, alerts, end, fire
 from tests.console.visiting import Console
 
 RULES, CHANNELS, SILENCES = f"{ALERTS}/rules", f"{ALERTS}/channels", f"{ALERTS}/silences"
@@ -46,13 +46,15 @@ async def test_without_alerts_nothing_is_the_matter_and_it_says_that_nobody_woul
     assert "New channel" not in (await viewer.get(ALERTS)).text
 
 
-async def test_what_is_open_is_listed_with_its_error_and_above_what_is_over(scene: Scene, console: Console) -> None:
+async def test_what_is_open_is_listed_with_its_error_and_above_what_has_ended(scene: Scene, console: Console) -> None:
     past = await fire(scene, Rule.DEAD_LETTER, "crm")
     await end(scene, past)
     await fire(scene, Rule.CIRCUIT_OPENED, "erp")
     shown = await console.get(ALERTS)
     assert shown.text.index("erp: circuit opened") < shown.text.index("crm: a delivery failed for good")
-    assert "AUTH_FAILED" in shown.text
+    titled = r'crm: a delivery failed for good</a><span class="under"><strong>AUTH_FAILED</strong>'
+    assert titled in shown.source, "the error is under the title"
+    assert re.findall(r'<h2 class="list-title">(\w+)</h2>', shown.source) == ["Open", "Ended"]
     assert "its rule was turned off or reset, after" in shown.text
 
 
@@ -62,7 +64,7 @@ async def test_a_filter_leaves_out_what_does_not_match(scene: Scene, console: Co
     present = await fire(scene, Rule.CIRCUIT_OPENED, "erp")
     for query, there, gone in (
         ("state=open", present, past),
-        ("state=over", past, present),
+        ("state=ended", past, present),
         (f"rule={past.rule}", past, present),
         (f"endpoint_id={present.endpoint_id}", present, past),
     ):
@@ -88,6 +90,21 @@ async def test_the_page_of_an_alert_tells_its_story_and_leads_to_where_it_is_rep
     assert "because its rule was turned off or reset; it lasted" in (await console.get(shown.path)).text
 
 
+async def test_what_is_measured_is_told_with_its_limit_which_it_need_not_be_above_any_more(
+    scene: Scene, console: Console
+) -> None:
+    await scene.doorstep.alerting.desk.set_rule(DEFAULT_ORG, Rule.DEAD_LETTERS, None, {"threshold": 0}, "test")
+    await fire(scene)
+
+    async def measured() -> bool:
+        return any(one.rule is Rule.DEAD_LETTERS for one in await alerts(scene))
+
+    await until(measured, "an alert about the number of dead letters")
+    (alert,) = [one for one in await alerts(scene) if one.rule is Rule.DEAD_LETTERS]
+    assert '1<span class="under">limit 0</span>' in (await console.get(ALERTS)).source
+    assert "Measured 1, limit 0" in (await console.get(f"{ALERTS}/{alert.alert_id}")).text
+
+
 async def test_an_alert_that_is_silenced_says_so(scene: Scene, console: Console) -> None:
     desk = scene.doorstep.alerting.desk
     await channel(scene)
@@ -104,7 +121,8 @@ async def test_who_acknowledges_first_stays(scene: Scene, console: Console, view
     shown = await console.post(act, back=ALERTS)
     assert (shown.path, shown.said) == (ALERTS, "Acknowledged: others see that you see to it.")
     kept = await scene.doorstep.alerting.desk.alert(DEFAULT_ORG, alert.alert_id)
-    assert kept.acknowledged_by and kept.acknowledged_by in shown.text
+    for path in (ALERTS, f"{ALERTS}/{alert.alert_id}"):
+        assert f'<span title="{kept.acknowledged_by}">test</span>' in (await console.get(path)).source, path
     await scene.doorstep.alerting.desk.acknowledge(DEFAULT_ORG, alert.alert_id, "somebody else")
     assert (await scene.doorstep.alerting.desk.alert(DEFAULT_ORG, alert.alert_id)) == kept
     await viewer.get("/console")
@@ -244,11 +262,11 @@ async def test_a_chat_is_created_without_its_address_ever_being_shown(scene: Sce
     ("fields", "words"),
     [
         ({"kind": "email"}, "e-mail needs a mail server"),
-        ({"kind": "webhook", "target": "ftp://x"}, "target:"),
+        ({"kind": "webhook", "target": "ftp://x"}, '<a href="#target">One field</a>'),
         ({"kind": "webhook", "target": "http://10.1.2.3/x"}, "must not point to 10.1.2.3"),
-        ({"kind": "webhook", "name": ""}, "name: must be 1 to 100 characters"),
+        ({"kind": "webhook", "name": ""}, "must be 1 to 100 characters"),
         ({"kind": "pigeon"}, "must be one of webhook, slack, email, apprise"),
-        ({"kind": "webhook", "rules": "nonsense"}, "rules: must be of"),
+        ({"kind": "webhook", "rules": "nonsense"}, "must be of"),
         ({"kind": "webhook", "endpoint_ids": "0197b5a2-3c4d-7e5f-8a9b-0c1d2e3f4a5b"}, "there is no endpoint"),
     ],
 )
@@ -258,7 +276,7 @@ async def test_a_channel_that_cannot_work_is_refused_by_name(
     await console.get(f"{CHANNELS}/new")
     shown = await console.post(f"{CHANNELS}/new", {"name": "pager", "target": "a@b.example"} | fields)
     assert shown.status == 422
-    assert words in shown.text
+    assert words in shown.source
     assert await scene.doorstep.alerting.channels.reading.channels(DEFAULT_ORG) == []
 
 
@@ -309,7 +327,13 @@ async def test_a_channel_is_deleted_after_a_question(scene: Scene, console: Cons
     question = await console.get(f"{CHANNELS}/{made.channel_id}/delete")
     assert "Delete pager?" in question.text
     assert (await viewer.get(f"{CHANNELS}/{made.channel_id}/delete")).status == 403
-    assert (await console.post(f"{CHANNELS}/{made.channel_id}/delete")).said == "The channel was deleted."
+    refused = await console.post(f"{CHANNELS}/{made.channel_id}/delete")
+    assert (refused.status, "Delete pager?" in refused.text) == (422, True)
+    assert "cannot be used: must be given" in (refused.said or "")
+    shown = await console.post(f"{CHANNELS}/{made.channel_id}/delete", reason="nobody reads it")
+    assert shown.said == "The channel was deleted."
+    (line,) = (await scene.doorstep.reading.audit(DEFAULT_ORG, None, "channel.delete", None, 10)).items
+    assert line.reason == "nobody reads it"
     with pytest.raises(NotFound):
         await scene.doorstep.alerting.channels.reading.channel(DEFAULT_ORG, made.channel_id)
 
@@ -349,7 +373,7 @@ async def test_a_silence_that_has_ended_says_so(scene: Scene, console: Console) 
     await desk.silence(DEFAULT_ORG, "test", until_at=scene.clock.now() + seconds(60))
     scene.leap(120)
     shown = await console.get(SILENCES)
-    assert "over" in shown.text and "End now" not in shown.text
+    assert '<span class="badge ended">ended</span>' in shown.source and "End now" not in shown.text
 
 
 @pytest.mark.parametrize(

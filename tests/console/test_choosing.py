@@ -10,6 +10,7 @@ import pytest
 
 from doorstep.bootstrap import DEFAULT_ORG
 from doorstep.clock import SECOND, Instant, to_iso
+from doorstep.console import choices
 from doorstep.console.choosing import Chosen, of_letters, of_queue
 from doorstep.console.fields import Fields
 from doorstep.errors import InvalidInput
@@ -109,6 +110,31 @@ async def test_a_list_passes_on_its_filter_and_nothing_else_that_the_url_holds(c
     shown = await console.get(f"{path}?{urlencode(STRAY | {'event_type': 'order.*'})}")
     assert hidden(shown).keys() == {"event_type", "back"}
     assert hidden(shown)["event_type"] == "order.*"
+
+
+@pytest.mark.parametrize(
+    "path",
+    ["retry-queue", "dead-letters", "endpoints", "alerts", "audit", "events", "batches", "settings/organizations"],
+)
+async def test_a_filter_can_be_cleared_on_every_list(console: Console, path: str) -> None:
+    clear = f'<a class="button quiet" href="/console/{path}">Clear</a>'
+    assert clear not in (await console.get(f"/console/{path}")).source
+    assert clear in (await console.get(f"/console/{path}?name=x")).source
+
+
+async def test_a_bound_that_the_url_holds_stays_when_the_filter_is_sent_again(console: Console) -> None:
+    shown = await console.get(f"{QUEUE}?failed_before=2026-01-31T14:30:05Z")
+    assert 'name="failed_before" type="datetime-local" step="any" value="2026-01-31T14:30:05"' in shown.source
+
+
+async def test_a_choice_of_endpoints_that_has_not_all_of_them_says_so(
+    scene: Scene, console: Console, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    await scene.endpoint(name="one")
+    await scene.endpoint(name="two")
+    assert "only the first" not in (await console.get(QUEUE)).text
+    monkeypatch.setattr(choices, "ENDPOINTS_MAX", 1)
+    assert "only the first 1" in (await console.get(QUEUE)).text
 
 
 # -- what is in progress --------------------------------------------------------------------------------------------

@@ -42,7 +42,15 @@ async def test_resuming_can_drain_at_a_rate_or_skip_what_is_too_old(scene: Scene
     shown = await console.post(f"{page_of(slow)}/resume", way="rate", drain_per_second="0.01")
     assert "goes out at 0.01 a second" in shown.text
     assert (await stored(scene, slow)).drain_per_second == 0.01
-    await console.post(f"{page_of(picky)}/resume", way="skip", skip_older_than=between)
+    question = await console.get(f"{page_of(picky)}/resume")
+    assert "2 deliveries wait, the oldest since" in question.text
+    assert 'name="skip_older_than" type="datetime-local" step="any" value=""' in question.source
+    wanted = {"way": "skip", "skip_older_than": between}
+    refused = await console.post(f"{page_of(picky)}/resume", dict(wanted))
+    assert (refused.status, "must be given for this" in (refused.said or "")) == (422, True)
+    assert (await stored(scene, picky)).state is EndpointState.PAUSED
+    await console.post(f"{page_of(picky)}/resume", wanted | {"reason": "out of date"})
+    assert "out of date" in await audited(scene, "endpoint.skip")
     letters, _ = await scene.doorstep.reading.dead_letters(
         DEFAULT_ORG, Letters(endpoint_id=picky.endpoint_id), None, 10
     )
@@ -57,6 +65,8 @@ async def test_resuming_can_drain_at_a_rate_or_skip_what_is_too_old(scene: Scene
         ({"way": "skip"}, "skip_older_than"),
         ({"way": "skip", "skip_older_than": "yesterday"}, "skip_older_than"),
         ({"way": "sideways"}, "way"),
+        ({"way": "all", "drain_per_second": "5"}, "drain_per_second"),
+        ({"way": "rate", "drain_per_second": "5", "skip_older_than": "2026-01-02"}, "skip_older_than"),
     ],
 )
 async def test_resuming_in_no_known_way_says_what_is_missing(
@@ -129,7 +139,8 @@ async def test_deleting_tells_how_many_become_dead_letters_and_buries_them(scene
     assert "2 deliveries that wait for it become dead letters." in question.text
     assert (await stored(scene, endpoint)).state is EndpointState.PAUSED
     refused = await console.post(f"{page_of(endpoint)}/delete", back=page_of(endpoint))
-    assert (refused.said or "").startswith("reason: must be given")
+    assert (refused.status, "must be given for this" in (refused.said or "")) == (422, True)
+    assert "Delete shop?" in refused.text
     assert (await stored(scene, endpoint)).state is EndpointState.PAUSED
     shown = await console.post(f"{page_of(endpoint)}/delete", reason="they left us")
     assert (shown.path, shown.said) == (ENDPOINTS, "shop was deleted.")

@@ -79,6 +79,7 @@ async def test_wrong_input_names_its_field_and_keeps_what_was_entered(
     given = {"url": scene.receiver.url(), "code_map": "E17 = RATE_LIMIT", "name": "kept-name"} | fields
     shown = await create(console, **given)
     assert shown.status == 422
+    assert f'<a href="#{name}">One field</a> cannot be used: ' in (shown.said or "")
     assert words in (shown.said or "")
     assert re.search(rf'id="{re.escape(name)}" [^>]*aria-invalid="true"', shown.source), f"{name} is marked"
     assert "E17 = RATE_LIMIT" in html.unescape(shown.source)

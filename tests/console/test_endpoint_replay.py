@@ -61,6 +61,9 @@ async def test_a_replay_counts_first_and_then_sends_the_events_of_a_range_again(
         BulkKind.REPLAY, endpoint.endpoint_id, 3, "they lost them"
     )  # fmt: skip
     assert shown.path == f"/console/bulk/{bulk.bulk_id}"
+    twice = await console.post(f"{page_of(endpoint)}/replay", hidden(question) | {"reason": "they lost them"})
+    assert (twice.path, twice.said) == (shown.path, "It had begun already: this form was sent before.")
+    assert len(await bulks(scene)) == 1
     await until(lambda: len(scene.receiver.requests) == 6, "three events again")
 
 

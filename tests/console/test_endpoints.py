@@ -58,6 +58,8 @@ async def test_filters_are_by_name_state_and_trouble_the_worst_first(scene: Scen
         "?trouble=yes&state=paused": [],
     }.items():
         assert names_in(await console.get(ENDPOINTS + query)) == expected, query
+    shown = await console.get(f"{ENDPOINTS}?name=strict")
+    assert ("active failing" in shown.text, 'class="number tone-bad">0%' in shown.source) == (True, True)
 
 
 async def test_a_list_without_trouble_says_so(scene: Scene, console: Console) -> None:

@@ -76,7 +76,7 @@ async def test_from_a_new_endpoint_to_its_first_delivery_and_a_pause_that_ends_a
     await ask(page, "Resume")
     await expect(page.get_by_role("dialog")).to_contain_text("3 deliveries wait")
     await page.get_by_label("Deliveries a second").fill("20")
-    await page.get_by_label("at", exact=True).check()
+    await expect(page.get_by_label("at", exact=True)).to_be_checked()
     await answer(page, "Resume")
     await expect(page.get_by_text("my shop is active again.")).to_be_visible()
     await scene.until_received(4)

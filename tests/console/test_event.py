@@ -7,6 +7,7 @@ import json
 import re
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
+from functools import partial
 from typing import Any
 
 import pytest
@@ -16,7 +17,7 @@ from doorstep.app import Doorstep
 from doorstep.bootstrap import DEFAULT_ORG
 from doorstep.clock import SECOND
 from doorstep.config import Settings
-from doorstep.console import dossier
+from doorstep.console import tries
 from doorstep.console.curl import curl_command
 from doorstep.model.act import ActKind
 from doorstep.model.circuit import CircuitState
@@ -85,7 +86,7 @@ async def test_a_failed_event_shows_each_attempt_with_its_request_and_its_respon
         "webhook-signature: v1,",
         "curl --globoff",
         "dead: SERVICE_UNAVAILABLE",
-        "Nobody has done anything to it.",
+        "Nobody has done anything to it by itself; acts on many are bulk operations .",
     ):
         assert words in shown.text, words
     assert f'id="delivery-{delivery.delivery_id}"' in shown.source
@@ -96,11 +97,15 @@ async def test_an_attempt_has_a_page_of_its_own_with_everything_in_full(scene: S
     scene.receiver.answer = lambda _: Answer(503, (), b"x" * 9_000)
     await scene.endpoint(policy=ONCE)
     delivery = await scene.until_state(await scene.send(), DEAD)
-    assert "x" * 2_001 not in (await page_of(console, delivery)).source
+    cut = (await page_of(console, delivery)).source
+    assert "x" * 2_001 not in cut
+    assert "-response" in cut and "-answer" in cut
+    assert re.search('data-copy="[^"]*-response"', cut) and not re.search('data-copy="[^"]*-answer"', cut), "not half"
     base = f"/console/deliveries/{delivery.delivery_id}/attempts"
     shown = await console.get(f"{base}/1")
     assert shown.status == 200
     assert "x" * 9_000 in shown.source
+    assert 'data-copy="#attempt-1-answer"' in shown.source
     assert [(await console.get(f"{base}/{wrong}")).status for wrong in ("2", "0", "first")] == [404, 404, 404]
 
 
@@ -112,6 +117,8 @@ async def test_of_a_try_that_was_not_worth_making_no_request_is_shown(scene: Sce
     shown = await page_of(console, await scene.until_state(receipt, DEAD))
     assert "EXPIRED" in shown.text and "Nothing was sent." in shown.text
     assert "x-correlation-id" not in shown.source and "curl --globoff" not in shown.source
+    delivery = await scene.delivery(receipt)
+    assert (await console.raw("GET", f"/console/deliveries/{delivery.delivery_id}/attempts/1/body")).status == 404
 
 
 async def test_a_command_is_made_only_where_it_is_shown(
@@ -123,7 +130,7 @@ async def test_a_command_is_made_only_where_it_is_shown(
         made.append(len(body))
         return curl_command(url, headers, body, file_name)
 
-    monkeypatch.setattr(dossier, "curl_command", counted)
+    monkeypatch.setattr(tries, "curl_command", counted)
     scene.receiver.says(503)
     await scene.endpoint(policy=RetryPolicy((1.0, 1.0)))
     receipt = await scene.send(payload=json.dumps("z" * 50_000).encode())
@@ -163,6 +170,7 @@ async def test_a_large_payload_is_cut_on_the_page_and_whole_in_the_download(scen
     receipt = await scene.send(payload=payload)
     shown = await console.get(f"/console/events/{receipt.event_id}")
     assert "Only the beginning is shown" in shown.text
+    assert 'data-copy="#payload-text"' not in shown.source, "half of it would look like all"
     assert len(shown.source) < 100_000
     assert (await console.raw("GET", f"/console/events/{receipt.event_id}/payload")).body == payload
 
@@ -172,6 +180,24 @@ async def test_what_is_delivered_in_an_envelope_is_shown_as_it_was_sent(scene: S
     shown = await console.get(f"/console/deliveries/{delivery.delivery_id}/attempts/1")
     assert '"data": { "n": 1 }' in shown.text
     assert scene.receiver.requests[0].body.decode() in shown.text, "in the command"
+
+
+async def test_that_an_endpoint_was_changed_after_an_attempt_is_said_beside_what_depends_on_it(
+    scene: Scene, console: Console
+) -> None:
+    delivery = await a_dead_one(scene)
+    base, words = f"/console/deliveries/{delivery.delivery_id}", "URL or envelope was changed on"
+    change = partial(scene.doorstep.registrar.change, DEFAULT_ORG, delivery.endpoint_id, actor="ops")
+    await change({"name": "the shop"})
+    assert words not in (await page_of(console, delivery)).text, "its name says nothing of where it went"
+    await change({"url": scene.receiver.url("/moved"), "name": "shop"})
+    for path in (place(delivery), f"{base}/attempts/1"):
+        shown = await console.get(path)
+        assert words in shown.text and "for the endpoint as it is now" in shown.text
+    await console.post(f"{base}/retry")
+    scene.leap(10)
+    await scene.until_tried(delivery, 2)
+    assert words not in (await console.get(f"{base}/attempts/2")).text
 
 
 async def test_an_attempt_shows_what_was_sent_then_though_the_payload_was_edited_since(
@@ -184,6 +210,8 @@ async def test_an_attempt_shows_what_was_sent_then_though_the_payload_was_edited
     base = f"/console/deliveries/{delivery.delivery_id}"
     first, second = [(await console.get(f"{base}/attempts/{number}")).text for number in (1, 2)]
     assert '"n": 1' in first and '"n": 2' in second
+    sent = [(await console.raw("GET", f"{base}/attempts/{number}/body")).body for number in (1, 2)]
+    assert sent == [request.body for request in scene.receiver.requests] == [b'{"n": 1}', b'{"n":2}']
     assert "its own, given by an operator" in (await page_of(console, delivery)).text
     assert (await console.raw("GET", f"{base}/payload")).body == b'{"n":2}'
 
@@ -196,7 +224,7 @@ async def test_endpoints_that_did_not_get_it_are_named_with_the_reason(scene: Sc
     await scene.endpoint("/d", name="latecomer")
     shown = await console.get(f"/console/events/{receipt.event_id}")
     assert "Not delivered to 3 endpoints" in shown.text
-    assert "picky It takes other event types: user.*." in shown.text
+    assert "picky It takes other event types now: user.*." in shown.text
     assert "left out The sender chose other endpoints" in shown.text
     assert "latecomer It was created after the event." in shown.text
 
@@ -250,6 +278,9 @@ async def test_an_event_behind_another_with_its_ordering_key_says_so(scene: Scen
     shown = await console.get(f"/console/events/{second.event_id}")
     assert "It waits for an earlier event with the same ordering key." in shown.text
     assert "Ordering key order-7" in shown.text
+    scene.leap(30)
+    shown = await console.get(f"/console/events/{second.event_id}")
+    assert "Waits for an earlier event with the same ordering key: 30" in shown.source
 
 
 async def test_an_event_in_the_outbox_says_so_and_nothing_can_be_done_to_it_there(database_url: str) -> None:
@@ -378,9 +409,15 @@ async def test_all_deliveries_of_an_event_are_cancelled_or_retried_together(scen
         await scene.until_state(await scene.until_tried(delivery), PENDING)
     path = f"/console/events/{receipt.event_id}"
     assert "Retry all" in (await console.get(path)).text
-    assert (await console.post(f"{path}/retry", back=path)).said == "2 deliveries are tried again."
+    assert "Retry 2 deliveries of order.paid?" in (await console.get(f"{path}/retry")).text
+    assert "Cancel 2 deliveries of order.paid?" in (await console.get(f"{path}/cancel")).text
+    assert "2 waiting deliveries are cancelled. The" in (await console.get(f"{path}/delete")).text
+    shown = await console.post(f"{path}/retry", back=path, reason="they are back")
+    assert shown.said == "2 deliveries are tried again."
+    assert "they are back" in shown.text
     for delivery in await scene.deliveries(receipt):
         await scene.until_state(await scene.until_tried(delivery, 2), DEAD)
+    assert "Its payload is erased, 2 dead letters are deleted." in (await console.get(f"{path}/delete")).text
     refused = await console.post(f"{path}/cancel", reason="a mistake", back=path)
     assert refused.said == f"event {receipt.event_id} has nothing to cancel: 2 are dead"
 

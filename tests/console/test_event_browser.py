@@ -4,14 +4,18 @@ from __future__ import annotations
 
 import asyncio
 import json
+import re
+from pathlib import Path
 from typing import Any
 
 import pytest
 from playwright.async_api import Page, expect
 
+from doorstep.console import dossier, timeline
 from doorstep.model.delivery import Delivery, DeliveryState
 from doorstep.model.org import Role
 from doorstep.model.retry_policy import RetryPolicy
+from doorstep.receiver import Webhook
 from tests.acceptance.receiver import Answer
 from tests.acceptance.scene import Scene
 from tests.console.conftest import Look
@@ -64,23 +68,54 @@ PAYLOADS = (
 
 @pytest.mark.parametrize("payload", PAYLOADS, ids=["plain", "quotes", "lines", "long"])
 async def test_copy_as_curl_yields_a_command_that_sends_the_same_bytes(
-    scene: Scene, look: Look, payload: bytes
+    scene: Scene, look: Look, tmp_path: Path, payload: bytes
 ) -> None:
     scene.receiver.says(503)
     delivery = await failed(scene, payload, headers={"authorization": "Bearer s3cret"})
     page = await look(f"/console/deliveries/{delivery.delivery_id}/attempts/1")
-    await page.context.grant_permissions(["clipboard-read", "clipboard-write"])
-    await page.get_by_role("button", name="Copy as curl").click()
-    await expect(page.get_by_role("button", name="Copied")).to_be_visible()
-    command = str(await page.evaluate("navigator.clipboard.readText()"))
+    await expect(page.get_by_text("The endpoint's own headers are kept as ***: put their values in.")).to_be_visible()
+    command = await copied_command(page)
     assert "s3cret" not in command
-    process = await asyncio.create_subprocess_exec("bash", "-c", command, stdout=asyncio.subprocess.PIPE)
-    out, _ = await process.communicate()
-    assert out.startswith(b"HTTP/1.1 503"), out
+    await run(command, tmp_path)
     first, second = scene.receiver.requests
     assert second.body == first.body == payload
     assert second.path == first.path
     assert second.headers == first.headers | {"authorization": "***"}, "what is secret is masked"
+
+
+async def test_a_body_too_long_for_a_command_is_downloaded_as_it_was_signed_under_the_name_in_the_command(
+    scene: Scene, look: Look, tmp_path: Path
+) -> None:
+    scene.receiver.says(503)
+    _, secret = await scene.doorstep.create_endpoint(name="shop", url=scene.receiver.url(), policy=ONCE, envelope=True)
+    receipt = await scene.send(payload=json.dumps("x" * 100 * 1024).encode())
+    delivery = await scene.until_state(receipt, DeliveryState.DEAD)
+    page = await look(f"/console/deliveries/{delivery.delivery_id}/attempts/1")
+    await expect(page.get_by_text("own headers are kept")).to_have_count(0)
+    command = await copied_command(page)
+    link = page.get_by_role("link", name=".json")
+    async with page.expect_download() as download:
+        await link.click()
+    name = (await download.value).suggested_filename
+    assert f"@{name}" in command
+    await (await download.value).save_as(tmp_path / name)
+    await run(command, tmp_path)
+    first, second = scene.receiver.requests
+    assert second.body == first.body
+    assert Webhook(secret).verify(second.headers, second.body).json()["data"] == "x" * 100 * 1024
+
+
+async def copied_command(page: Page) -> str:
+    await page.context.grant_permissions(["clipboard-read", "clipboard-write"])
+    await page.get_by_role("button", name="Copy as curl").click()
+    await expect(page.get_by_role("button", name="Copied")).to_be_visible()
+    return str(await page.evaluate("navigator.clipboard.readText()"))
+
+
+async def run(command: str, folder: Path) -> None:
+    process = await asyncio.create_subprocess_exec("bash", "-c", command, cwd=folder, stdout=asyncio.subprocess.PIPE)
+    out, _ = await process.communicate()
+    assert out.startswith(b"HTTP/1.1 503"), out
 
 
 async def test_what_others_wrote_is_shown_as_text_and_never_run(scene: Scene, look: Look) -> None:
@@ -122,7 +157,9 @@ async def test_the_page_follows_a_retry_and_what_was_opened_stays_open(scene: Sc
     await expect(page.get_by_role("button", name="Retry now")).to_have_count(0)
 
 
-async def test_the_timeline_shows_each_attempt_and_says_what_it_was(scene: Scene, look: Look) -> None:
+async def test_the_timeline_shows_each_attempt_and_says_what_it_was(
+    scene: Scene, look: Look, monkeypatch: pytest.MonkeyPatch
+) -> None:
     scene.receiver.says(503, 503, 200)
     await scene.endpoint(name="shop", policy=RetryPolicy((60.0, 300.0), jitter=0.0))
     delivery = await scene.until_tried(await scene.send())
@@ -138,6 +175,53 @@ async def test_the_timeline_shows_each_attempt_and_says_what_it_was(scene: Scene
     first, second = (box["width"] for box in boxes if box)
     assert second / first == pytest.approx(5, rel=0.05), "a pause of five minutes is five times as wide as one of one"
     await expect(picture.locator("rect.failed title").first).to_contain_text("Attempt 1: SERVICE_UNAVAILABLE")
+    keys = set(await page.locator(".keys-line").first.locator(".key").all_inner_texts())
+    assert keys - {"due, not taken yet"} == {"waits for its time", "delivered", "failed"}, "those that are there"
+    monkeypatch.setattr(dossier, "ATTEMPTS_SHOWN", 2)
+    await page.reload()
+    await expect(page.get_by_text("1 older attempt not shown")).to_be_visible()
+    await expect(picture.get_by_text("attempt 2", exact=True)).to_be_visible()
+    await expect(picture.locator("rect.failed, rect.delivered")).to_have_count(2)
+    await expect(picture.locator("rect.planned")).to_have_count(1)
+
+
+KINDS = (*timeline.KEYS, *timeline.PHASE_KEYS)
+PAINTED = """kinds => kinds.map(kind => {
+  const key = document.createElement("span"), rect = document.createElementNS("http://www.w3.org/2000/svg", "rect");
+  key.className = `key ${kind}`; rect.setAttribute("class", kind);
+  document.querySelector("main").append(key); document.querySelector("svg.timeline").append(rect);
+  const swatch = getComputedStyle(key, "::before"), bar = getComputedStyle(rect);
+  return {
+    key: [swatch.borderTopColor, swatch.backgroundColor],
+    bar: [bar.stroke === "none" ? bar.fill : bar.stroke, bar.fill],
+    paper: getComputedStyle(document.querySelector(".panel")).backgroundColor,
+  };
+})"""
+
+
+@pytest.mark.parametrize("theme", ["light", "dark"])
+async def test_every_colour_of_a_life_can_be_seen_and_told_from_the_others(
+    scene: Scene, look: Look, theme: str
+) -> None:
+    scene.receiver.says(400)
+    page = await look(place(await failed(scene)), theme=theme)
+    painted = await page.evaluate(PAINTED, KINDS)
+    for kind, one in zip(KINDS, painted, strict=True):
+        assert one["key"] == one["bar"], f"the key of {kind} has its colours"
+        assert contrast(one["bar"][0], one["paper"]) >= 3, f"{kind} is seen on its ground (WCAG 1.4.11)"
+    assert len({tuple(one["bar"]) for one in painted}) == len(KINDS)
+
+
+def contrast(one: str, other: str) -> float:
+    """As WCAG defines it, of two colours `rgb(…)`."""
+    darker, lighter = sorted(_luminance(colour) for colour in (one, other))
+    return (lighter + 0.05) / (darker + 0.05)
+
+
+def _luminance(colour: str) -> float:
+    parts = [int(part) / 255 for part in re.findall(r"\d+", colour)]
+    red, green, blue = (part / 12.92 if part <= 0.03928 else ((part + 0.055) / 1.055) ** 2.4 for part in parts)
+    return 0.2126 * red + 0.7152 * green + 0.0722 * blue
 
 
 @pytest.mark.both_stores
@@ -165,6 +249,30 @@ async def test_r_retries_a_delivery(scene: Scene, look: Look) -> None:
     await scene.until_state(delivery, DeliveryState.DELIVERED)
 
 
+async def test_r_asks_about_all_deliveries_where_there_are_several(scene: Scene, look: Look) -> None:
+    scene.receiver.says(400)
+    for name in ("shop", "crm"):
+        await scene.endpoint(f"/{name}", name=name, policy=ONCE)
+    receipt = await scene.send()
+    for delivery in await scene.deliveries(receipt):
+        await scene.until_state(delivery, DeliveryState.DEAD)
+    scene.receiver.says(200)
+    page = await look(f"/console/events/{receipt.event_id}")
+    await page.keyboard.press("r")
+    question = page.get_by_role("dialog")
+    await expect(question).to_contain_text("Retry 2 deliveries of order.paid?")
+    await question.get_by_role("button", name="Retry").click()
+    await expect(page.get_by_text("2 deliveries are tried again.")).to_be_visible()
+
+
+async def test_how_it_went_is_seen_before_what_was_sent(scene: Scene, look: Look) -> None:
+    scene.receiver.says(400)
+    page = await look(place(await failed(scene, json.dumps({f"field {n}": n for n in range(40)}).encode())))
+    picture, payload = [await page.locator(one).bounding_box() for one in ("svg.timeline", "#payload")]
+    assert picture and picture["y"] < 360, "without scrolling, and without a hole above"
+    assert payload and payload["y"] > picture["y"]
+
+
 async def test_an_event_is_sent_from_a_dialog_and_mistakes_keep_what_was_typed(scene: Scene, look: Look) -> None:
     await scene.endpoint(name="shop")
     page = await look("/console/events")
@@ -172,7 +280,7 @@ async def test_an_event_is_sent_from_a_dialog_and_mistakes_keep_what_was_typed(s
     await page.get_by_role("dialog").get_by_label("Event type").fill("order.paid")
     await page.get_by_role("dialog").get_by_label("Payload, as JSON").fill('{"order": 7')
     await page.get_by_role("button", name="Send", exact=True).click()
-    await expect(page.get_by_role("alert")).to_contain_text("payload")
+    await expect(page.get_by_role("alert")).to_contain_text("must be JSON")
     await expect(page.get_by_label("Payload, as JSON")).to_have_value('{"order": 7')
     await page.get_by_label("Payload, as JSON").fill('{"order": 7}')
     await page.get_by_role("button", name="Send", exact=True).click()

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 from uuid import uuid4
 
 import pytest
@@ -97,6 +98,19 @@ async def test_an_event_is_sent_by_hand_and_shown(scene: Scene, console: Console
     (request,) = scene.receiver.requests
     assert (request.path, request.body) == ("/a", b'{"order":\n 1}')
     assert other.name in shown.text, "it is among those that did not get it"
+
+
+async def test_a_form_that_is_sent_twice_sends_one_event_and_one_that_was_changed_another(
+    scene: Scene, console: Console
+) -> None:
+    form = await console.get("/console/events/send")
+    said: dict[str, object] = {"once": form.field("once"), "event_type": "order.paid", "payload": "1"}
+    first, second = await asyncio.gather(*(console.post("/console/events/send", said) for _ in range(2)))
+    assert (first.status, first.path) == (200, second.path)
+    changed = await console.post("/console/events/send", said | {"payload": "2"})
+    assert changed.path != first.path
+    again = await console.get("/console/events/send")
+    assert (await console.post("/console/events/send", said | {"once": again.field("once")})).path != first.path
 
 
 @pytest.mark.parametrize(

@@ -27,6 +27,7 @@ FILES = {
     "/console/dead-letters/export",
     "/console/events/{event_id}/payload",
     "/console/deliveries/{delivery_id}/payload",
+    "/console/deliveries/{delivery_id}/attempts/{number}/body",
 }
 """What answers with a file, not with a page."""
 RUBBISH = (

@@ -88,7 +88,7 @@ async def test_times_are_told_by_the_clock_of_the_server(scene: Scene, look: Loo
     await failing(scene, 1)
     page = await look("/console")
     await page.clock.install(time=datetime.now(UTC) + timedelta(hours=2))
-    for path in ("/console/audit", QUEUE):  # one that does not refresh itself, and one that does
+    for path in ("/console/settings/keys", QUEUE):  # one that does not refresh itself, and one that does
         await page.goto(path)
         await page.clock.run_for(5_500)
         times = await page.locator("main time").all_text_contents()

@@ -12,6 +12,7 @@ import pytest_asyncio
 
 from doorstep import Transient
 from doorstep.bootstrap import DEFAULT_ORG
+from doorstep.console.pages import entity as entity_page
 from doorstep.errors import NotFound
 from doorstep.model.entity import Entity, EntityChange, Phase
 from doorstep.model.org import Role
@@ -196,7 +197,9 @@ async def test_what_is_another_organizations_is_unknown(protocols: Protocols, sc
 # -- one entity --------------------------------------------------------------------------------------------
 
 
-async def test_an_entity_shows_why_it_failed_its_data_and_its_whole_way(protocols: Protocols, console: Console) -> None:
+async def test_an_entity_shows_why_it_failed_its_data_and_its_whole_way(
+    protocols: Protocols, console: Console, monkeypatch: pytest.MonkeyPatch
+) -> None:
     entity = await dead(protocols)
     shown = await console.get(P1)
     for words in (
@@ -211,6 +214,12 @@ async def test_an_entity_shows_why_it_failed_its_data_and_its_whole_way(protocol
     assert places == sorted(places)
     assert shown.source.count(f'href="/console/events/{entity.event_id}"') == 6, "present, error, and each change"
     assert shown.source.count('<rect class="failed"') == 2
+    assert re.search(r"Status dead letter, (now|.* ago) ", shown.text)
+    assert 'data-copy="#data-text"' in shown.source
+    monkeypatch.setattr(entity_page, "_DATA_CHARACTERS_MAX", 5)
+    shown = await console.get(P1)
+    assert "Only the beginning is shown" in shown.text
+    assert 'data-copy="#data-text"' not in shown.source, "half of it would look like all"
 
 
 async def test_one_that_waits_for_its_next_try_says_when(database_url: str, receiver: Receiver) -> None:

@@ -23,7 +23,7 @@ def store_away(scene: Scene, monkeypatch: pytest.MonkeyPatch) -> pytest.MonkeyPa
     return monkeypatch
 
 
-async def _away(*_: object) -> NoReturn:
+async def _away(*_: object, **__: object) -> NoReturn:
     raise StoreUnavailable("the database cannot be reached")
 
 
@@ -55,7 +55,7 @@ async def test_a_link_that_was_followed_with_the_store_away_signs_in_when_it_is_
     link, visitor = links.new(record), Console(api.url)
     assert (await visitor.get(link)).status == 503
     store_away.undo()
-    assert (await visitor.get(link)).path == "/console"
+    assert (await visitor.post(link)).path == "/console"
 
 
 async def test_a_form_that_failed_leads_back_to_its_page_and_not_to_a_page_that_cannot_be_read(

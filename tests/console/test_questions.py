@@ -2,29 +2,34 @@
 
 from __future__ import annotations
 
+import asyncio
 import html
 from collections import Counter
 from urllib.parse import urlencode
+from uuid import UUID
 
 import pytest
 
 from doorstep.bootstrap import DEFAULT_ORG
 from doorstep.console.mounting import all_pages
 from doorstep.console.page import Page
-from doorstep.model.act import REASON_CHARACTERS_MAX
+from doorstep.model.act import REASON_CHARACTERS_MAX, ActKind
 from doorstep.model.bulk import BulkKind, BulkState, Selection
 from doorstep.model.delivery import DeliveryState
 from doorstep.model.listing import Queue
 from doorstep.model.retry_policy import RetryPolicy
+from doorstep.path import bulk
 from tests.acceptance.scene import Scene
+from tests.console.dying import LETTERS, die
 from tests.console.furnished import House
 from tests.console.markup import Element, elements
+from tests.console.queueing import QUEUE
 from tests.console.visiting import Console
 
 ASKING = [
     page
     for page in all_pages()
-    if page.method == "GET" and not page.path.endswith(("/payload", "/export", "/find", "/delete", "/edit"))
+    if page.method == "GET" and not page.path.endswith(("/payload", "/body", "/export", "/find", "/delete", "/edit"))
 ]
 
 
@@ -101,3 +106,62 @@ async def test_a_bulk_operation_is_cancelled_after_a_question_for_a_reason(scene
     assert shown.said == "Cancelled. What it has done stays done."
     (line,) = (await scene.doorstep.reading.audit(DEFAULT_ORG, None, "bulk.retry.cancel", None, 10)).items
     assert line.reason == "wrong filter"
+
+
+# -- what was asked, and nothing else ----------------------------------------------------------------------------------
+
+
+async def test_a_wrong_answer_asks_again_with_everything_that_was_entered(scene: Scene, console: Console) -> None:
+    letters = await die(scene, 2)
+    ids = [str(one.delivery_id) for one in letters]
+    said: dict[str, object] = {"id": ids, "back": f"{LETTERS}/letters", "reason": "they fixed it", "rate": "-1"}
+    await console.get(f"{LETTERS}/letters")
+    shown = await console.post(f"{LETTERS}/retry", said)
+    assert (shown.status, shown.path) == (422, f"{LETTERS}/retry")
+    assert "Retry 2 deliveries?" in shown.text
+    assert 'value="they fixed it"' in shown.source
+    assert '<small id="ask-note-rate" class="error-words">must be from 0.01 to 100000</small>' in shown.source
+    assert all(f'name="id" value="{one}"' in shown.source for one in ids)
+    assert shown.field("back") == f"{LETTERS}/letters"
+    unsaid = await console.post(f"{LETTERS}/delete", {"all": "yes"})
+    assert (unsaid.status, "must be given for this" in (unsaid.said or "")) == (422, True)
+    canary = await console.post(f"{LETTERS}/retry", {"all": "yes", "rate": "x"})
+    assert 'name="canary" type="checkbox" value="yes">' in canary.source, "it had been unticked"
+    assert (await scene.doorstep.store.list_bulk(DEFAULT_ORG, None, 10)).items == ()
+
+
+async def test_a_question_that_is_answered_twice_begins_one_operation(scene: Scene, console: Console) -> None:
+    await die(scene, 2)
+    question = await console.get(f"{LETTERS}/resolve?all=yes")
+    said: dict[str, object] = {"all": "yes", "once": question.field("once")}
+    first, second = await asyncio.gather(*(console.post(f"{LETTERS}/resolve", said) for _ in range(2)))
+    (bulk,) = (await scene.doorstep.store.list_bulk(DEFAULT_ORG, None, 10)).items
+    assert first.path == second.path == f"/console/bulk/{bulk.bulk_id}"
+    late = await console.post(f"{LETTERS}/resolve", said)
+    assert (late.path, late.said) == (first.path, "It had begun already: this form was sent before.")
+
+
+async def test_a_row_that_moved_on_is_not_acted_upon_and_its_state_is_told(scene: Scene, console: Console) -> None:
+    queued = await waiting(scene)
+    await console.get(QUEUE)
+    early = await console.post(f"{LETTERS}/{queued}/retry", back=LETTERS)
+    await scene.doorstep.act_on(ActKind.SKIP, DEFAULT_ORG, UUID(queued), "another")
+    late = await console.post(f"{QUEUE}/{queued}/retry", back=QUEUE)
+    for shown, state in ((early, "pending"), (late, "dead")):
+        assert (shown.said or "").endswith(f"is {state} by now and was not retried; look at it and decide again")
+    ticked = await console.post(f"{QUEUE}/retry", id=queued, back=QUEUE)
+    assert "is dead by now and was not retried" in (ticked.said or "")
+    question = await console.get(f"{QUEUE}/retry?id={queued}")
+    assert "1 delivery that was chosen is not in this list any more, and left as it is." in question.text
+    assert "Retry now 0 deliveries?" in question.text
+    assert await scene.count(DeliveryState.DEAD) == 1
+
+
+async def test_a_question_about_very_many_says_that_it_tells_of_the_first(
+    scene: Scene, console: Console, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(bulk, "_PREVIEWED_MAX", 2)
+    await die(scene, 3)
+    question = await console.get(f"{LETTERS}/retry?all=yes")
+    assert "Retry 3 deliveries?" in question.text
+    assert "Of the first 2. There are more, perhaps of other endpoints." in question.text

@@ -27,7 +27,7 @@ async def test_retry_now_delivers_and_the_row_leaves_the_queue(scene: Scene, loo
     await expect(row).to_contain_text("0 / 3")
     scene.receiver.says(200)
     await row.get_by_role("button", name="Retry now").click()
-    await expect(page.get_by_role("status").first).to_have_text("It is being tried now.")
+    await expect(page.locator("#told")).to_have_text("It is being tried now.")
     await expect(page.get_by_text("Nothing waits for a retry.")).to_be_visible(timeout=15_000)
     assert await state_of(scene, delivery) is DeliveryState.DELIVERED
 

@@ -92,7 +92,7 @@ async def test_a_key_may_have_an_end_of_its_own(scene: Scene, api: Api, console:
 @pytest.mark.parametrize(
     ("fields", "words"),
     [
-        ({"name": ""}, "name: must be 1 to 200 characters"),
+        ({"name": ""}, "must be 1 to 200 characters"),
         ({"role": "king"}, "must be one of admin, operator, viewer, publisher"),
         ({"role": ""}, "must be one of admin, operator, viewer, publisher"),
         ({"expiry": "later"}, "must be one of never, 30d, 90d, 365d"),

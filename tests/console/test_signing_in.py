@@ -18,6 +18,9 @@ from tests.acceptance.api import Api
 from tests.acceptance.scene import Scene
 from tests.console.visiting import Console
 
+OPENED = {"Sec-Fetch-Site": "none"}
+"""What a browser says of an address that its user opened."""
+
 
 async def test_nobody_sees_a_page_without_signing_in(api: Api) -> None:
     stranger = Console(api.url)
@@ -124,9 +127,43 @@ async def test_a_link_signs_in_once(api: Api, links: SignInLinks, scene: Scene) 
     (record, *_) = await scene.doorstep.keyring.keys(DEFAULT_ORG)
     link = links.new(record)
     first, second = Console(api.url), Console(api.url)
-    assert (await first.get(link)).path == "/console"
+    assert (await first.raw("GET", link, **OPENED)).headers["location"] == "/console"
     assert "used already" in (await second.get(link)).text
     assert (await first.get(link)).path == "/console"  # who is in already is not bothered
+
+
+async def test_a_link_asks_first_where_the_browser_does_not_say_who_led_to_it(
+    api: Api, links: SignInLinks, scene: Scene
+) -> None:
+    """As over plain http."""
+    (record, *_) = await scene.doorstep.keyring.keys(DEFAULT_ORG)
+    link, visitor = links.new(record), Console(api.url)
+    assert f"Sign in as {record.name}?" in (await visitor.get(link)).text
+    assert visitor.cookies == {}
+    assert (await visitor.post(link)).path == "/console"
+
+
+async def test_looking_at_the_headers_of_a_link_does_not_use_it_up(api: Api, links: SignInLinks, scene: Scene) -> None:
+    (record, *_) = await scene.doorstep.keyring.keys(DEFAULT_ORG)
+    link, visitor = links.new(record), Console(api.url)
+    assert (await visitor.raw("HEAD", link, **OPENED)).status == 200
+    assert visitor.cookies == {}
+    assert (await visitor.raw("GET", link, **OPENED)).status == 303
+
+
+# -- what was done ---------------------------------------------------------------------------------------------------
+
+
+async def test_the_sentence_about_what_was_done_is_for_the_next_page_and_not_for_a_refresh(console: Console) -> None:
+    await console.get("/console/settings/target")
+    body = f"csrf={console._csrf}&success=98&p95_seconds=30s&oldest_seconds=1h&back=/console/settings/target".encode()
+    answer = await console.raw("POST", "/console/settings/target", body, X_Forwarded_Proto="https")
+    assert ("Secure" in answer.cookies[0], answer.status) == (True, 303)
+    refreshed = await console.raw("GET", "/console/retry-queue", HX_Request="true")
+    assert "doorstep_said" in console.cookies
+    assert "said good" not in refreshed.body.decode()
+    assert (await console.get("/console/retry-queue")).said
+    assert "doorstep_said" not in console.cookies
 
 
 async def test_a_link_ends_after_a_while(api: Api, links: SignInLinks, scene: Scene) -> None:

@@ -2,23 +2,27 @@
 
 from __future__ import annotations
 
+import html
 import re
 
 import pytest
+from msgspec.structs import replace
 
 from doorstep.bootstrap import DEFAULT_ORG
-from doorstep.console.pages import overview
+from doorstep.console import trouble
+from doorstep.console.pages import endpoints, overview
 from doorstep.console.trouble import Trouble, trouble_of
 from doorstep.model.circuit import Circuit, CircuitState
 from doorstep.model.delivery import DeliveryState
-from doorstep.model.endpoint import EndpointState
+from doorstep.model.endpoint import Endpoint, EndpointState
 from doorstep.model.rollup import Figures
 from doorstep.path.reporting import Health
 from tests.acceptance.scene import Scene
 from tests.builders import an_endpoint
-from tests.console.endpoint_pages import ENDPOINTS, names_in, open_circuit
+from tests.console.endpoint_pages import ENDPOINTS, names_in, open_circuit, page_of
+from tests.console.firing import fire
 from tests.console.queueing import failing
-from tests.console.visiting import Console
+from tests.console.visiting import Console, Shown
 
 ACTIVE, PAUSED, DISABLED = EndpointState.ACTIVE, EndpointState.PAUSED, EndpointState.DISABLED
 CLOSED, HALF_OPEN = CircuitState.CLOSED, CircuitState.HALF_OPEN
@@ -73,11 +77,92 @@ async def told(console: Console) -> tuple[str, set[str]]:
     return count, set(needy)
 
 
-async def test_a_count_over_some_of_the_endpoints_says_that_there_may_be_more(
+async def test_trouble_is_found_behind_any_number_of_endpoints_the_worst_first(
     scene: Scene, console: Console, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(overview, "JUDGED_MAX", 1)
+    """Three are judged at most: those that nothing ails are not among them."""
+    monkeypatch.setattr(trouble, "JUDGED_MAX", 3)
+    monkeypatch.setattr(overview, "_SHOWN_MAX", 1)
+    for number in range(4):
+        await scene.endpoint(f"/{number}", name=f"well-{number}")
     await open_circuit(scene)
-    assert (await told(console))[0] == "1"
-    await scene.endpoint(name="beyond")
+    off = await scene.endpoint("/off", name="switched-off")
+    assert await told(console) == ("1", {"dead-erp"})
+    await disable(scene, off)
+    shown = await console.get("/console")
+    assert await told(console) == ("2", {"switched-off"})
+    assert "disabled switched-off it answered 410" in shown.text
+    assert "and 1 more endpoint " in shown.text
+    assert '<a href="/console/endpoints?trouble=yes">and 1 more' in shown.source
+    assert rows_of_health(shown) == ["switched-off"], "not the oldest"
+    assert names_in(await console.get(f"{ENDPOINTS}?trouble=yes")) == ["switched-off", "dead-erp"]
+
+
+async def test_where_more_may_be_in_trouble_than_are_judged_it_says_so(
+    scene: Scene, console: Console, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(trouble, "JUDGED_MAX", 1)
+    await open_circuit(scene)
     assert (await told(console))[0] == "1+"
+    assert "and perhaps more endpoints" in (await console.get("/console")).text
+    assert "There may be more" in (await console.get(f"{ENDPOINTS}?trouble=yes")).text
+
+
+async def test_the_list_of_those_in_trouble_has_pages(
+    scene: Scene, console: Console, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(endpoints, "_LIMIT", 1)
+    for name in ("first-erp", "second-erp"):
+        await open_circuit(scene, name)
+    for query in ("trouble=yes", "waiting=yes", "trouble=yes&waiting=yes"):
+        first = await console.get(f"{ENDPOINTS}?{query}")
+        (onward,) = re.findall(r'href="([^"]*)" rel="next"', first.source)
+        second = await console.get(html.unescape(onward))
+        assert sorted([*names_in(first), *names_in(second)]) == ["first-erp", "second-erp"], query
+        assert 'rel="next"' not in second.source
+    assert (await console.get(f"{ENDPOINTS}?trouble=yes&cursor=nonsense")).status == 422
+
+
+async def test_the_depth_of_the_queue_leads_to_whom_it_waits_for_what_nothing_holds_first(
+    scene: Scene, console: Console
+) -> None:
+    await open_circuit(scene)
+    await scene.endpoint("/idle", name="idle")
+    await failing(scene, 1, "slow-crm")
+    source = (await console.get("/console")).source
+    for name in ("Queue depth", "Oldest due"):
+        assert f'<a href="{ENDPOINTS}?waiting=yes"><span class="name">{name}' in source
+    assert names_in(await console.get(f"{ENDPOINTS}?waiting=yes")) == ["slow-crm", "dead-erp"]
+
+
+async def test_what_needs_somebody_says_why_and_leaves_out_what_somebody_sees_to(
+    scene: Scene, console: Console, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    alert = await fire(scene)
+    shown = await console.get("/console")
+    assert "failing erp 100% failed for good; 1 dead letter" in shown.text
+    assert f'<li id="alert-{alert.alert_id}">' in shown.source
+    await scene.doorstep.alerting.desk.acknowledge(DEFAULT_ORG, alert.alert_id, "test")
+    assert f'<li id="alert-{alert.alert_id}">' not in (await console.get("/console")).source
+    monkeypatch.setattr(trouble, "_FAILING_BELOW", 0)
+    assert "every open alert is acknowledged" in (await console.get("/console")).text
+
+
+async def test_a_probe_is_amber_and_spelled_alike_everywhere(scene: Scene, console: Console) -> None:
+    probed = await open_circuit(scene)
+    circuit = await scene.doorstep.circuit(DEFAULT_ORG, probed.endpoint_id)
+    await scene.doorstep.store.put_circuit(replace(circuit, state=HALF_OPEN), circuit.version)
+    for path in ("/console", ENDPOINTS, page_of(probed)):
+        source = (await console.get(path)).source
+        assert '<span class="badge half_open">circuit half-open</span>' in source, path
+        assert "half open" not in source
+
+
+def rows_of_health(shown: Shown) -> list[str]:
+    return re.findall(r'<tr id="health-.*?<a [^>]*>(.*?)</a>', shown.source, re.DOTALL)
+
+
+async def disable(scene: Scene, endpoint: Endpoint) -> None:
+    known = await scene.doorstep.endpoint(DEFAULT_ORG, endpoint.endpoint_id)
+    gone = replace(known, state=DISABLED, state_reason="it answered 410", state_since=scene.clock.now())
+    assert await scene.doorstep.store.put_endpoint(gone, known.version)

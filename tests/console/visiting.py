@@ -31,7 +31,7 @@ class Shown(NamedTuple):
     @property
     def said(self) -> str | None:
         """The sentence about what was done."""
-        found = re.search(r'<p class="said [^"]*"[^>]*>(.*?)</p>', self.source, re.DOTALL)
+        found = re.search(r'<p (?:id="told" )?class="said [^"]*"[^>]*>(.*?)</p>', self.source, re.DOTALL)
         return html.unescape(found[1]) if found else None
 
     def field(self, name: str) -> str:

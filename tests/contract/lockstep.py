@@ -13,6 +13,7 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Awaitable, Callable, Sequence
 from contextlib import AbstractContextManager, ExitStack
+from functools import partial
 from typing import Any, TypeVar
 from uuid import UUID
 
@@ -30,6 +31,7 @@ from doorstep.model.endpoint import Endpoint, EndpointState
 from doorstep.model.event import EventStatus
 from doorstep.model.ids import earliest_id
 from doorstep.model.listing import EventFilter, Letters, Queue
+from doorstep.model.rollup import HOUR, Span
 from doorstep.model.settlement import Settlement
 from doorstep.model.submission import Submission
 from doorstep.stores.memory import MemoryStore
@@ -226,6 +228,7 @@ class Lockstep(OutboxSteps, RuleBasedStateMachine):
         org_id, endpoint_ids = self.orgs[org].org_id, [one.endpoint_id for one in self.endpoints]
         self.both(lambda side: side.store.figures(org_id, endpoint_ids, self.now - since, self.now + until))
         self.both(lambda side: side.store.circuit_counts(org_id))
+        self.both(lambda side: side.store.ailing(org_id, Span.HOUR.start(self.now - since), 2 + since // HOUR, 3))
 
     def _check_figures(self) -> None:
         """They are those of the answers that were given, and the levels those of the rows."""
@@ -266,8 +269,13 @@ class Lockstep(OutboxSteps, RuleBasedStateMachine):
     def list_endpoints(self, state: EndpointState | None, org: int, limit: int) -> None:
         self._list("list_endpoints", org, state, limit=limit)
 
-    def list_audit(self, actor: str | None, action: str | None, org: int, limit: int) -> None:
-        self._list("list_audit", org, actor, action, limit=limit)
+    def list_audit(self, actor: str | None, action: str | None, picks: list[int], org: int, limit: int) -> None:
+        """All of it, or what is about some deliveries and an endpoint."""
+        about = [*_picked(self._deliveries, picks), *(one.endpoint_id for one in self.endpoints[: len(picks)][-1:])]
+        org_id = self.orgs[org].org_id
+        self.both(
+            lambda side: pages_of(partial(side.store.list_audit, about=about), org_id, actor, action, limit=limit)
+        )
 
     def _list(self, verb: str, org: int, *asked: object, limit: int) -> list[tuple[Any, ...]]:
         """Every page of a list, on each side by its own cursors."""

@@ -139,7 +139,7 @@ VERBS: dict[str, Verb] = {
     ),
     "list_batches": Verb(1, {"wanted": wanted.BATCHES, **_LIST}),
     "list_endpoints": Verb(1, {"state": wanted.STATES, **_LIST}),
-    "list_audit": Verb(1, {"actor": _WORDS, "action": _WORDS, **_LIST}),
+    "list_audit": Verb(1, {"actor": _WORDS, "action": _WORDS, "picks": st.just([]) | PICKS, **_LIST}),
     "compare_everything": Verb(1, {}),
 }
 

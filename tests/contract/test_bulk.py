@@ -10,8 +10,9 @@ from doorstep.clock import SECOND
 from doorstep.errors import Conflict, InvalidInput, NotFound
 from doorstep.model.act import Act, ActKind
 from doorstep.model.bulk import BulkKind, BulkState, Selection
-from doorstep.model.delivery import DeliveryState
-from doorstep.model.listing import Letters, Queue
+from doorstep.model.delivery import DEAD_STATES, WAITING_STATES, DeliveryState
+from doorstep.model.listing import Count, Letters, Queue
+from doorstep.path import bulk as bulk_module
 from doorstep.stores.store import Store
 from tests.builders import new_id
 from tests.contract.desk import Desk, claims_of, dead_letters, work
@@ -209,6 +210,55 @@ async def test_a_selection_by_id_tells_which_could_not_be_acted_upon(scene: Scen
     chosen = Selection(delivery_ids=(*letters, delivered, new_id()))
     bulk = await desk.step(await desk.begin(BulkKind.RESOLVE, chosen), 3)
     assert (bulk.taken, bulk.refused, bulk.total) == (2, 2, 4)
+
+
+async def test_what_has_left_the_list_that_it_was_chosen_in_is_refused(scene: Scene, desk: Desk) -> None:
+    revived, dead = await dead_letters(scene, 2)
+    await scene.act(ActKind.RETRY, revived, forced=False, revive_at=scene.now + 600 * SECOND)
+    chosen = Selection(delivery_ids=(revived, dead), states=DEAD_STATES)
+    bulk = await desk.step(await desk.begin(selection=chosen), 2)
+    assert (bulk.taken, bulk.refused) == (1, 1)
+    assert not (await scene.delivery(revived)).forced, "it waits for its own time"
+    await scene.act(ActKind.SKIP, revived)
+    chosen = Selection(delivery_ids=(revived,), states=WAITING_STATES)
+    bulk = await desk.step(await desk.begin(selection=chosen), 2)
+    assert (bulk.taken, bulk.refused, bulk.state) == (0, 1, BulkState.FINISHED)
+    assert (await scene.delivery(revived)).state is _S.DEAD
+
+
+async def test_a_preview_of_chosen_deliveries_leaves_out_what_has_left_their_list(scene: Scene, desk: Desk) -> None:
+    letters = await dead_letters(scene, 4)
+    await scene.act(ActKind.RETRY, letters[0])
+    await scene.act(ActKind.DELETE, letters[1])
+    dead = await desk.preview(scene.org_id, Selection(delivery_ids=tuple(letters), states=DEAD_STATES))
+    waiting = await desk.preview(scene.org_id, Selection(delivery_ids=tuple(letters), states=WAITING_STATES))
+    assert (dead.count.value, dead.by_endpoint) == (2, {scene.endpoint.endpoint_id: 2})
+    assert waiting.count.value == 1
+
+
+async def test_a_preview_says_whether_it_tells_of_all_endpoints(
+    scene: Scene, desk: Desk, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(bulk_module, "_PREVIEWED_MAX", 2)
+    await dead_letters(scene, 2)
+    assert (await desk.preview(scene.org_id, Selection(letters=Letters()))).whole
+    await dead_letters(scene, 1)
+    preview = await desk.preview(scene.org_id, Selection(letters=Letters()))
+    assert (preview.whole, preview.count, sum(preview.by_endpoint.values())) == (False, Count(3, exact=True), 2)
+    typed = await desk.preview(scene.org_id, Selection(letters=Letters(event_type="*")))
+    assert (typed.whole, typed.count) == (False, Count(2, exact=False))
+
+
+async def test_an_operation_that_is_begun_twice_with_one_id_is_one(scene: Scene, desk: Desk) -> None:
+    await dead_letters(scene, 2)
+    wanted = new_id()
+    begun = await asyncio.gather(*(desk.begin(BulkKind.RESOLVE, bulk_id=wanted) for _ in range(2)))
+    later = await desk.begin(BulkKind.DELETE, bulk_id=wanted)
+    assert {one.bulk_id for one in (*begun, later)} == {wanted}
+    assert later.kind is BulkKind.RESOLVE
+    assert len((await scene.store.list_bulk(scene.org_id, None, 10)).items) == 1
+    lines = (await scene.store.list_audit(scene.org_id)).items
+    assert [line.action for line in lines if line.action.endswith(".start")] == ["bulk.resolve.start"]
 
 
 async def test_a_preview_counts_by_endpoint_and_changes_nothing(scene: Scene, desk: Desk) -> None:

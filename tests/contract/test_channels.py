@@ -10,7 +10,7 @@ from msgspec.structs import replace
 
 from doorstep.errors import Conflict, NotFound
 from doorstep.model.act import AuditLine
-from doorstep.model.channel import OPERATIONS_ORG, Channel, ChannelKind, ChannelTest
+from doorstep.model.channel import OPERATIONS_ORG, Channel, ChannelKind, ChannelTest, ChannelTests
 from doorstep.model.endpoint import Endpoint, EndpointState
 from doorstep.stores.store import Store
 from tests.builders import an_endpoint, an_org, new_id
@@ -46,8 +46,7 @@ async def audited(scene: Scene) -> int:
 
 
 async def test_a_channel_is_made_with_its_endpoint_and_one_line_of_audit(reserved: Scene, other_store: Store) -> None:
-    tests = (ChannelTest(new_id(), reserved.now), ChannelTest(new_id(), reserved.now + 1))
-    channel, endpoint = a_channel(reserved, tests=tests)
+    channel, endpoint = a_channel(reserved)
     version, lines = await reserved.store.routing_version(), await audited(reserved)
     assert await reserved.store.put_channel(channel, endpoint, a_line(reserved), 10)
     assert await other_store.arrangements(reserved.org_id) == [replace(channel, version=1)]
@@ -110,8 +109,13 @@ async def test_what_becomes_of_a_channel_says_nothing_about_what_is_the_case(res
     """It is made, tested, and removed in both ways: none of it has the organization's measures taken."""
     channel, endpoint = a_channel(reserved)
     await reserved.store.put_channel(channel, endpoint, a_line(reserved), 10)
-    tested = replace(channel, tests=(ChannelTest(new_id(), reserved.now),), version=1)
-    assert await reserved.store.put_arrangement(tested, 1, a_line(reserved), 10)
+    test = ChannelTest(channel.channel_id, new_id(), reserved.now, 3)
+    tests = ChannelTests(org_id=reserved.org_id, tests=(test,))
+    assert await reserved.store.put_arrangement(tests, 0, a_line(reserved), 10)
+    assert await reserved.store.arrangements(reserved.org_id) == [
+        replace(channel, version=1),
+        replace(tests, version=1),
+    ]
     gone = replace(endpoint, version=1, state=EndpointState.DELETED)
     assert await reserved.store.remove_channel(channel, gone, a_line(reserved))
     other, _ = a_channel(reserved)

@@ -120,6 +120,21 @@ async def test_a_key_and_the_line_about_it_are_kept_together_or_not_at_all(scene
     assert len((await scene.store.list_audit(scene.org_id)).items) == 1
 
 
+async def test_keys_are_called_by_their_names_where_their_visible_beginnings_tell_them_apart(scene: Scene) -> None:
+    other = an_org()
+    await scene.store.put_org(other)
+    made = [("dsk_a", "marco", scene.org_id), ("dsk_a", "marco", scene.org_id), ("dsk_b", "lena", scene.org_id)]
+    made += [("dsk_c", "one", scene.org_id), ("dsk_c", "two", scene.org_id), ("dsk_d", "theirs", other.org_id)]
+    for number, (prefix, name, org_id) in enumerate(made):
+        ended = {"revoked_at": scene.now} if name == "lena" else {}
+        key = a_key(scene, bytes([number]) * 32)
+        await scene.store.put_key(replace(key, prefix=prefix, name=name, org_id=org_id, **ended))
+    asked = ["dsk_a", "dsk_b", "dsk_b", "dsk_c", "dsk_d", "doorstep", ""]
+    assert await scene.store.key_names(scene.org_id, asked) == {"dsk_a": "marco", "dsk_b": "lena"}
+    assert await scene.store.key_names(scene.org_id, []) == {}
+    assert await scene.store.key_names(new_id(), asked) == {}
+
+
 # -- revoking ----------------------------------------------------------------------------------------------
 
 

@@ -10,6 +10,7 @@ from msgspec.structs import asdict
 from doorstep.clock import DAY, MILLISECOND, SECOND
 from doorstep.errors import StaleRouting
 from doorstep.model.act import ActKind
+from doorstep.model.channel import OPERATIONS_ORG
 from doorstep.model.circuit import Circuit, CircuitState
 from doorstep.model.delivery import DeliveryState
 from doorstep.model.endpoint import EndpointState
@@ -50,19 +51,23 @@ async def check_recount(scene: Scene) -> None:
 # -- what counts as what -----------------------------------------------------------------------------------
 
 
-async def test_organizations_that_deliveries_died_in_are_known_by_the_hour_folded_or_not(scene: Scene) -> None:
+async def test_endpoints_that_deliveries_died_at_are_known_by_the_hour_folded_or_not_and_deleted_ones_too(
+    scene: Scene,
+) -> None:
     healthy = an_org()
     await scene.store.put_org(healthy)
     await scene.accept(2)
     first, second = await scene.claim()
     await scene.deliver(first)
     hour = Span.HOUR.start(scene.now)
-    assert await scene.store.dying_orgs(hour) == [], "what was delivered did not die"
+    assert await scene.store.dying_endpoints(hour) == [], "what was delivered did not die"
     await scene.kill(second)
+    await scene.add_endpoint()
     for _ in range(2):
-        assert await scene.store.dying_orgs(hour) == [scene.org_id]
-        assert await scene.store.dying_orgs(hour - 5 * HOUR) == [scene.org_id]
-        assert await scene.store.dying_orgs(hour + HOUR) == []
+        assert await scene.store.dying_endpoints(hour) == [(scene.org_id, scene.endpoint.endpoint_id)]
+        assert await scene.store.dying_endpoints(hour - 5 * HOUR) == [(scene.org_id, scene.endpoint.endpoint_id)]
+        assert await scene.store.dying_endpoints(hour + HOUR) == []
+        await scene.change_endpoint(state=EndpointState.DELETED)
         while await scene.store.fold(scene.now + MINUTE):
             pass
 
@@ -446,6 +451,60 @@ async def test_sums_are_over_whole_minutes_or_whole_hours(
     endpoint_id = scene.endpoint.endpoint_id
     sums = await scene.store.figures(scene.org_id, [endpoint_id], FIRST_MINUTE + since, FIRST_MINUTE + until)
     assert sums[endpoint_id].succeeded == delivered
+
+
+@pytest.mark.parametrize("folded", [False, True])
+async def test_shares_are_the_whole_and_its_parts_over_the_same_range(scene: Scene, folded: bool) -> None:
+    await _some_life(scene)
+    other = await scene.add_endpoint()
+    await scene.accept(3, [other])
+    if folded:
+        await scene.store.fold(NOW + DAY, 100)
+    unknown, ids = new_id(), [scene.endpoint.endpoint_id, other.endpoint_id]
+    for since, until in ((NOW, NOW + 1), (NOW - HOUR, NOW + 2 * HOUR), (NOW - 2 * DAY, NOW + DAY)):
+        whole, parts = await scene.store.shares(scene.org_id, [*ids, unknown], since, until)
+        assert parts == await scene.store.figures(scene.org_id, [*ids, unknown], since, until)
+        without_events = {"created", "delivered", "failed", "now_received", "now_queued", "now_delivered", "now_failed"}
+        left = told(whole - parts[ids[0]] - parts[ids[1]])
+        assert whole.created and left.keys() <= without_events, "what is left belongs to events"
+    assert (await scene.store.shares(scene.org_id, [], NOW, NOW + 1))[1] == {}
+
+
+async def test_the_whole_and_its_parts_are_of_one_picture_whatever_happens_meanwhile(
+    scene: Scene, other_store: Store
+) -> None:
+    there, endpoint_id = Scene(other_store), scene.endpoint.endpoint_id
+    there.org, there.endpoint = scene.org, scene.endpoint
+    await scene.accept(40)
+    claims = await scene.claim(40)
+
+    async def die() -> None:
+        for claim in claims:
+            await there.kill(claim)
+
+    dying = asyncio.create_task(die())
+    while not dying.done():
+        whole, parts = await scene.store.shares(scene.org_id, [endpoint_id], NOW, NOW + 1)
+        assert whole.died == parts[endpoint_id].died
+        await asyncio.sleep(0)  # the memory store never gives way by itself
+    await dying
+
+
+async def test_the_figures_of_all_leave_out_the_reserved_organization_s_messages(scene: Scene) -> None:
+    reserved = an_org(org_id=OPERATIONS_ORG)
+    await scene.store.put_org(reserved)
+    channel = an_endpoint(OPERATIONS_ORG)
+    await scene.store.put_endpoint(channel, 0)
+    circuit = Circuit(endpoint_id=channel.endpoint_id, state=CircuitState.OPEN, failures=5, changed_at=NOW)
+    await scene.store.put_circuit(circuit, 0)
+    await scene.accept(2)
+    await scene.submit(a_submission(OPERATIONS_ORG, [channel.endpoint_id]))
+    for _ in range(2):
+        assert await scene.store.totals() == await scene.store.totals(scene.org_id)
+        assert (await scene.store.totals(OPERATIONS_ORG)).now_open == 1
+        await scene.store.fold(scene.now + MINUTE, 100)
+    assert await scene.store.circuit_counts() == await scene.store.circuit_counts(scene.org_id)
+    assert (await scene.store.circuit_counts(OPERATIONS_ORG))[CircuitState.OPEN] == 1
 
 
 @pytest.mark.parametrize("folded", [False, True])

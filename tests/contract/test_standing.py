@@ -4,10 +4,12 @@ from __future__ import annotations
 
 from msgspec.structs import replace
 
-from doorstep.clock import SECOND
+from doorstep.clock import DAY, SECOND
 from doorstep.model.channel import OPERATIONS_ORG
 from doorstep.model.circuit import Circuit, CircuitState
+from doorstep.model.delivery import DeliveryState
 from doorstep.model.endpoint import EndpointState
+from doorstep.model.rollup import HOUR, Span
 from doorstep.stores.bounds import WAITING_EXAMINED_MAX
 from tests.builders import an_endpoint, an_org, new_id
 from tests.contract.scene import Scene
@@ -68,6 +70,30 @@ async def test_channels_are_not_among_the_busiest_endpoints(scene: Scene) -> Non
     for _ in range(2):
         assert await scene.store.busiest(1) == [scene.endpoint.endpoint_id]
         await scene.store.fold(scene.now + 60 * SECOND, 100)
+
+
+async def test_who_is_disabled_barred_or_lost_something_is_found_among_any_number_the_worst_first(scene: Scene) -> None:
+    store, since = scene.store, Span.HOUR.start(scene.now) - HOUR
+    open_, half, off, gone, old = [await scene.add_endpoint() for _ in range(5)]
+    for one, state in ((half, "half_open"), (open_, "open"), (gone, "open"), (off, "half_open"), (old, "closed")):
+        await store.put_circuit(
+            Circuit(endpoint_id=one.endpoint_id, state=CircuitState(state), changed_at=scene.now), 0
+        )
+    await store.put_endpoint(replace(off, state=EndpointState.DISABLED), 1)
+    await store.put_endpoint(replace(gone, state=EndpointState.DELETED), 1)
+    recent, scene.endpoint = scene.endpoint, old
+    scene.now -= 3 * HOUR
+    await scene.in_state(DeliveryState.DEAD)
+    scene.now, scene.endpoint = scene.now + 3 * HOUR, recent
+    await scene.in_state(DeliveryState.DEAD)
+    expected = [off.endpoint_id, open_.endpoint_id, half.endpoint_id]
+    for _ in range(2):
+        assert await store.ailing(scene.org_id, since, 2, 10) == [*expected, recent.endpoint_id]
+        found = await store.ailing(scene.org_id, since - 3 * HOUR, 5, 10)
+        assert found == [*expected, recent.endpoint_id, old.endpoint_id]
+        assert await store.ailing(scene.org_id, since, 2, 2) == expected[:2]
+        assert await store.ailing(new_id(), since, 2, 10) == []
+        await store.fold(scene.now + DAY, 100)
 
 
 async def test_another_organization_learns_nothing_of_either(scene: Scene) -> None:

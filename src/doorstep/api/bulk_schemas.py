@@ -14,6 +14,7 @@ from doorstep.api.schemas import Id, Moment, Pagination, Reason, Shape, Timestam
 from doorstep.clock import Clock, to_iso
 from doorstep.errors import InvalidInput
 from doorstep.model.bulk import Bulk, Canary, Selection
+from doorstep.model.delivery import DEAD_STATES, WAITING_STATES
 from doorstep.model.event import EventStatus
 from doorstep.model.listing import EventFilter, Letters, Queue
 from doorstep.path.bulk import Preview
@@ -46,7 +47,7 @@ class BulkQueueIn(_BulkIn):
     def selection(self, clock: Clock) -> Selection:
         chosen = self._chosen(_says_something(self.filter))
         if chosen is not None:
-            return Selection(delivery_ids=chosen)
+            return Selection(delivery_ids=chosen, states=WAITING_STATES)
         return Selection(queue=Queue() if self.filter is None else self.filter.queue(clock))
 
 
@@ -58,7 +59,7 @@ class BulkLettersIn(_BulkIn):
     def selection(self) -> Selection:
         chosen = self._chosen(_says_something(self.filter))
         if chosen is not None:
-            return Selection(delivery_ids=chosen)
+            return Selection(delivery_ids=chosen, states=DEAD_STATES)
         return Selection(letters=Letters() if self.filter is None else self.filter.letters())
 
 
@@ -174,6 +175,7 @@ class PreviewOut(Shape):
     count: int
     count_is_floor: bool
     endpoints: list[EndpointShare]
+    """Of the first 10,000 alone, if it is about more."""
 
     @classmethod
     def of(cls, preview: Preview, names: dict[UUID, str]) -> PreviewOut:

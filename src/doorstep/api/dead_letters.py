@@ -16,6 +16,7 @@ from doorstep.api.routing import StrictRoute
 from doorstep.api.schemas import CountedPagination, Pagination
 from doorstep.app import Doorstep
 from doorstep.model.act import ActKind
+from doorstep.model.delivery import DEAD_STATES
 
 _NO_REASON = ReasonIn()
 
@@ -47,12 +48,12 @@ def dead_letter_routes(doorstep: Doorstep) -> APIRouter:
     async def retry_dead_letter(delivery_id: UUID, caller: Caller, body: LetterRetryBody) -> DeliveryOut:
         """Try it again in 5 seconds, with a fresh count; with `payload`, deliver that from now on instead."""
         payload = given(body.payload)
-        return await after_act(doorstep, ActKind.RETRY, delivery_id, caller, body.reason, payload)
+        return await after_act(doorstep, ActKind.RETRY, delivery_id, caller, DEAD_STATES, body.reason, payload)
 
     @router.post("/{delivery_id}/resolve")
     async def resolve_dead_letter(delivery_id: UUID, caller: Caller, body: ReasonIn = _NO_REASON) -> DeliveryOut:
         """Say that it needs no delivery."""
-        return await after_act(doorstep, ActKind.RESOLVE, delivery_id, caller, body.reason)
+        return await after_act(doorstep, ActKind.RESOLVE, delivery_id, caller, DEAD_STATES, body.reason)
 
     @router.delete("/{delivery_id}", status_code=204)
     async def delete_dead_letter(delivery_id: UUID, caller: Caller) -> None:

@@ -16,7 +16,7 @@ from doorstep.api.routing import StrictRoute
 from doorstep.api.schemas import CountedPagination
 from doorstep.app import Doorstep
 from doorstep.model.act import ActKind
-from doorstep.model.delivery import Delivery
+from doorstep.model.delivery import Delivery, States
 from doorstep.model.org import ApiKey
 
 _ANY_JSON: dict[int | str, dict[str, Any]] = {
@@ -61,8 +61,14 @@ async def shown(doorstep: Doorstep, delivery: Delivery) -> DeliveryOut:
 
 
 async def after_act(
-    doorstep: Doorstep, kind: ActKind, delivery_id: UUID, caller: ApiKey, reason: str = "", payload: bytes | None = None
+    doorstep: Doorstep,
+    kind: ActKind,
+    delivery_id: UUID,
+    caller: ApiKey,
+    only_in: States,
+    reason: str = "",
+    payload: bytes | None = None,
 ) -> DeliveryOut:
-    """Do it, and show how the delivery stands then."""
-    await doorstep.act_on(kind, caller.org_id, delivery_id, caller.prefix, reason, payload)
+    """Do it, if the delivery is in the states of this list, and show how it stands then."""
+    await doorstep.act_on(kind, caller.org_id, delivery_id, caller.prefix, reason, payload, only_in)
     return await shown(doorstep, await doorstep.delivery(caller.org_id, delivery_id))

@@ -15,6 +15,7 @@ from doorstep.api.routing import StrictRoute
 from doorstep.api.schemas import CountedPagination
 from doorstep.app import Doorstep
 from doorstep.model.act import ActKind
+from doorstep.model.delivery import WAITING_STATES
 
 _NO_REASON = ReasonIn()
 
@@ -37,11 +38,11 @@ def retry_queue_routes(doorstep: Doorstep) -> APIRouter:
     @router.post("/{delivery_id}/retry", status_code=202)
     async def retry_delivery(delivery_id: UUID, caller: Caller, body: ReasonIn = _NO_REASON) -> DeliveryOut:
         """Try a waiting delivery now, ahead of the queue and through an open circuit."""
-        return await after_act(doorstep, ActKind.RETRY, delivery_id, caller, body.reason)
+        return await after_act(doorstep, ActKind.RETRY, delivery_id, caller, WAITING_STATES, body.reason)
 
     @router.post("/{delivery_id}/skip")
     async def skip_delivery(delivery_id: UUID, caller: Caller, body: ReasonIn = _NO_REASON) -> DeliveryOut:
         """Move a waiting delivery to the dead letters without another try."""
-        return await after_act(doorstep, ActKind.SKIP, delivery_id, caller, body.reason)
+        return await after_act(doorstep, ActKind.SKIP, delivery_id, caller, WAITING_STATES, body.reason)
 
     return router

@@ -8,6 +8,7 @@ from doorstep.clock import seconds
 from doorstep.console.words import amount, lasting
 from doorstep.model.alert import MEASURED, Alert, AlertRule, Ending, Rule
 from doorstep.policy.alert_words import link_to
+from doorstep.policy.plain_text import percent
 
 
 class RuleWords(NamedTuple):
@@ -54,7 +55,7 @@ def measured(rule: Rule, value: float | None) -> str:
     if value is None or rule not in MEASURED:
         return "–"
     if rule is Rule.FAILURE_RATE:
-        return f"{value:.3g}%"
+        return percent(value)
     return lasting(seconds(value)) if rule is Rule.OLDEST_DUE else amount(value)
 
 

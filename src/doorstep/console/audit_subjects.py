@@ -1,24 +1,18 @@
-"""What a line of the audit log is about, by name where it has one, and where to look at it. Pure."""
+"""What a line of the audit log is about and speaks of, by name where it has one, and where to look at it. Pure."""
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterable, Iterator, Mapping
 from typing import NamedTuple
-from urllib.parse import quote
 from uuid import UUID
 
+from doorstep.console.places import place_of_entity, place_of_kind
 from doorstep.model.act import ActKind, AuditLine
 
 _ID_CHARACTERS = 8
-_PLACES = {
-    "endpoint": "endpoints",
-    "bulk": "bulk",
-    "alert": "alerts",
-    "batch": "batches",
-    "event": "events",
-    "delivery": "deliveries",
-}
-"""The screen of each kind of thing that has one."""
+_NAMED = re.compile("(?:(event|delivery|bulk operation) )?([0-9a-f]{8}(?:-[0-9a-f]{4}){3}-[0-9a-f]{12})")
+"""How the results and reasons that we write name a thing."""
 _REPLAY = "event.replay"
 """It has the event, and the endpoint that it was sent to again."""
 _GONE = frozenset({"event.delete", "entity.delete"})
@@ -42,6 +36,17 @@ def subjects_of(line: AuditLine, names: Mapping[UUID, str]) -> list[Subject]:
     return [_subject(kind, subject, names, there=line.action not in _GONE) for kind, subject in _kinds(line)]
 
 
+def told(text: str) -> list[str | Subject]:
+    """A result or a reason bit by bit: its words, and the things that it names by their ids."""
+    bits: list[str | Subject] = []
+    end = 0
+    for found in _NAMED.finditer(text):
+        kind, whole = found[1] or "", found[2]
+        bits += [text[end : found.start()], Subject(_short(kind, whole), whole, place_of_kind(kind, whole))]
+        end = found.end()
+    return [bit for bit in (*bits, text[end:]) if bit]
+
+
 def _kinds(line: AuditLine) -> Iterator[tuple[str, str]]:
     """Each subject with what kind of thing it is; the acts on deliveries are named without one."""
     kind = "delivery" if line.action in set(ActKind) else line.action.partition(".")[0]
@@ -50,13 +55,17 @@ def _kinds(line: AuditLine) -> Iterator[tuple[str, str]]:
 
 
 def _subject(kind: str, subject: str, names: Mapping[UUID, str], *, there: bool) -> Subject:
-    path = f"/console/{_PLACES[kind]}/{quote(subject)}" if kind in _PLACES and there else None
+    path = place_of_kind(kind, subject) if there else None
     if kind == "endpoint" and (name := names.get(UUID(subject))):
         return Subject(name, subject, path)
-    return Subject(f"{kind.replace('_', ' ')} {subject[-_ID_CHARACTERS:]}", subject, path)
+    return Subject(_short(kind.replace("_", " "), subject), subject, path)
 
 
 def _entity(line: AuditLine) -> Subject:
     pipeline, entity_id = line.subjects
-    path = f"/console/pipelines/{quote(pipeline)}/{quote(entity_id)}" if line.action not in _GONE else None
+    path = place_of_entity(pipeline, entity_id) if line.action not in _GONE else None
     return Subject(f"{pipeline} {entity_id}", f"{pipeline} {entity_id}", path)
+
+
+def _short(kind: str, whole: str) -> str:
+    return f"{kind} {whole[-_ID_CHARACTERS:]}".lstrip()

@@ -8,17 +8,26 @@ from doorstep.console.visit import Visit
 from doorstep.model.endpoint import Endpoint
 from doorstep.path.change import living
 
-_ENDPOINTS_MAX = 500
+ENDPOINTS_MAX = 500
 
 
-async def endpoints_of(visit: Visit) -> list[tuple[UUID, str]]:
+class Endpoints(list[tuple[UUID, str]]):
+    """Ids and names."""
+
+    cut = False
+    """Whether there are more of them."""
+
+
+async def endpoints_of(visit: Visit) -> Endpoints:
     """The endpoints of the organization by name; of very many only the first, and the one that is chosen."""
-    page = await visit.doorstep.reading.endpoints(visit.org_id, None, None, _ENDPOINTS_MAX)
+    page = await visit.doorstep.reading.endpoints(visit.org_id, None, None, ENDPOINTS_MAX)
     found = {one.endpoint_id: one.name for one in page.items}
     chosen = visit.query.id("endpoint_id")
     if chosen is not None and chosen not in found:
         found[chosen] = (await visit.doorstep.endpoint(visit.org_id, chosen)).name
-    return sorted(found.items(), key=lambda one: one[1].casefold())
+    endpoints = Endpoints(sorted(found.items(), key=lambda one: one[1].casefold()))
+    endpoints.cut = page.next is not None
+    return endpoints
 
 
 async def endpoint_of(visit: Visit) -> Endpoint:

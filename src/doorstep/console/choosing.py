@@ -13,6 +13,7 @@ from doorstep.console.fields import Fields
 from doorstep.console.filters import EVENT_FILTER, LETTER_FILTER, QUEUE_FILTER, events_of, letters_of, queue_of
 from doorstep.errors import InvalidInput
 from doorstep.model.bulk import Selection
+from doorstep.model.delivery import DEAD_STATES, WAITING_STATES, States
 
 
 class Chosen(NamedTuple):
@@ -24,7 +25,7 @@ class Chosen(NamedTuple):
 def of_queue(fields: Fields, now: Instant) -> Chosen:
     """Of the retry queue. How long ago something failed is counted from the question, not from the answer."""
     if not fields.flag("all"):
-        return _ticked(fields)
+        return _ticked(fields, WAITING_STATES)
     before = to_iso(_earlier(queue_of(fields, now).failed_before, now))
     bound = fields.only(*QUEUE_FILTER).having(age=None, failed_before=before)
     return Chosen(Selection(queue=queue_of(bound, now)), bound.having(all="yes"))
@@ -33,7 +34,7 @@ def of_queue(fields: Fields, now: Instant) -> Chosen:
 def of_letters(fields: Fields, now: Instant) -> Chosen:
     """Of the dead letters."""
     if not fields.flag("all"):
-        return _ticked(fields)
+        return _ticked(fields, DEAD_STATES)
     before = to_iso(_earlier(letters_of(fields).died_before, now))
     bound = fields.only(*LETTER_FILTER).having(died_before=before)
     return Chosen(Selection(letters=letters_of(bound)), bound.having(all="yes"))
@@ -51,10 +52,10 @@ def of_events(fields: Fields, now: Instant) -> Chosen:
     return Chosen(Selection(events=events_of(bound)), bound)
 
 
-def _ticked(fields: Fields) -> Chosen:
-    """Nobody acts on everything by leaving it out."""
+def _ticked(fields: Fields, states: States) -> Chosen:
+    """In the states of the list. Nobody acts on everything by leaving it out."""
     if ids := fields.ids("id"):
-        return Chosen(Selection(delivery_ids=tuple(ids)), fields.only("id"))
+        return Chosen(Selection(delivery_ids=tuple(dict.fromkeys(ids)), states=states), fields.only("id"))
     raise InvalidInput("id", "nothing is ticked; tick some rows, or choose all that match")
 
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from typing import NamedTuple
+from uuid import UUID
 
 from starlette.responses import Response
 
@@ -10,6 +11,7 @@ from doorstep.console.fields import Fields
 from doorstep.console.visit import Visit
 from doorstep.errors import InvalidInput
 from doorstep.model.act import REASON_CHARACTERS_MAX
+from doorstep.model.ids import uuid7
 
 
 class Confirmation(NamedTuple):
@@ -22,6 +24,11 @@ class Confirmation(NamedTuple):
 
 def asked_for(visit: Visit, title: str, question: Confirmation) -> Response:
     return visit.page("confirmation.html", title=title, question=question)
+
+
+def one_time_id(visit: Visit) -> UUID:
+    """Of a form, in its field `once`: whoever sends the form twice has it done once."""
+    return visit.form.id("once") or uuid7(visit.now)
 
 
 def reason_of(form: Fields, *, required: bool = False) -> str:

@@ -13,11 +13,16 @@ def curl_command(url: str, header_lines: bytes, body: bytes, file_name: str) -> 
     """`header_lines` as the attempt log has them, one a line; `file_name` is where a large body is expected."""
     words = ["curl --globoff --include --request POST", f"--url {quoted(url.encode())}"]
     words += [f"--header {quoted(line)}" for line in _headers(header_lines)]
-    if len(body) > BODY_BYTES_MAX:
+    if needs_file(body):
         words += ["--header Expect:", f"--data-binary {quoted(b'@' + file_name.encode())}"]
     else:
         words.append(f"--data-raw {quoted(body)}")
     return " \\\n  ".join(words)
+
+
+def needs_file(body: bytes) -> bool:
+    """Whether the command reads the body from a file, which has to be there."""
+    return len(body) > BODY_BYTES_MAX
 
 
 def quoted(text: bytes) -> str:

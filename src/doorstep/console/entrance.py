@@ -14,7 +14,7 @@ from doorstep.console.fields import Fields
 from doorstep.console.page import Page
 from doorstep.console.problems import Problem, guarded, shown, told
 from doorstep.console.sessions import Sessions, Visitor
-from doorstep.console.visit import SESSION_COOKIE, Visit, whole_path
+from doorstep.console.visit import SESSION_COOKIE, Visit, is_secure, whole_path
 from doorstep.errors import InvalidInput
 from doorstep.model.permission import ONLY_DEFAULT_ORG, refusal_of
 
@@ -81,7 +81,7 @@ class Entrance:
 
 def set_session(response: Response, cookie: str, request: Request) -> None:
     """Scripts cannot read it, other sites cannot send forms with it."""
-    secure = request.url.scheme == "https"
+    secure = is_secure(request)
     response.set_cookie(SESSION_COOKIE, cookie, path="/console", httponly=True, samesite="lax", secure=secure)
 
 
@@ -91,6 +91,11 @@ def is_from_here(request: Request) -> bool:
         return False
     origin = request.headers.get("origin")
     return origin is None or urlsplit(origin).netloc == request.headers.get("host")
+
+
+def is_led_by_nobody(request: Request) -> bool:
+    """Whether somebody opened this address themselves, as the browser says. Over plain http most say nothing."""
+    return request.headers.get("sec-fetch-site") in ("same-origin", "none")
 
 
 def _is_ours(request: Request, form: Fields, visitor: Visitor) -> bool:

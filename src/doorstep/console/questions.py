@@ -12,13 +12,14 @@ from starlette.responses import Response
 
 from doorstep.clock import Instant
 from doorstep.console.choosing import Chosen
-from doorstep.console.confirming import reason_of
+from doorstep.console.confirming import one_time_id, reason_of
 from doorstep.console.fields import Fields
 from doorstep.console.page import ACT, Pages
 from doorstep.console.visit import Visit
 from doorstep.console.words import plural
+from doorstep.errors import InvalidInput
 from doorstep.model.act import ActKind
-from doorstep.model.bulk import BulkKind
+from doorstep.model.bulk import Bulk, BulkKind
 from doorstep.path.bulk import RATE_MAX, RATE_MIN
 from doorstep.path.operate import DONE
 
@@ -47,21 +48,29 @@ def declare(pages: Pages, path: str, question: Question, choose: Choose) -> None
 
     @pages.post(path)
     async def answer(visit: Visit) -> Response:
-        return await _answered(visit, question, choose(visit.form, visit.now))
+        chosen = choose(visit.form, visit.now)
+        try:
+            return await _answered(visit, question, chosen)
+        except InvalidInput as error:
+            return await _asked(visit, question, chosen, error)
 
 
-async def _asked(visit: Visit, question: Question, chosen: Chosen) -> Response:
-    """The question: how many, for which endpoints."""
+async def _asked(visit: Visit, question: Question, chosen: Chosen, error: InvalidInput | None = None) -> Response:
+    """The question: how many, for which endpoints. Once more, with what was entered, if the answer was wrong."""
     preview = await visit.doorstep.bulk.preview(visit.org_id, chosen.selection)
     names = await visit.doorstep.reading.endpoint_names(visit.org_id, preview.by_endpoint)
     endpoints = sorted(((names[key], count) for key, count in preview.by_endpoint.items()), key=lambda one: -one[1])
     return visit.page(
         "question.html",
+        422 if error else 200,
         question=question,
         preview=preview,
         endpoints=endpoints,
         chosen=chosen.fields.pairs,
+        gone=len(chosen.selection.delivery_ids or ()) - preview.count.value,
         canary=question.canary and chosen.selection.letters is not None,
+        once=one_time_id(visit),
+        error=error,
     )
 
 
@@ -71,8 +80,11 @@ async def _answered(visit: Visit, question: Question, chosen: Chosen) -> Respons
     reason = reason_of(visit.form, required=question.danger)
     if selection.delivery_ids is not None and len(selection.delivery_ids) == 1:
         kind = ActKind(question.kind.value)
-        await visit.doorstep.act_on(kind, visit.org_id, selection.delivery_ids[0], visit.actor, reason)
+        await visit.doorstep.act_on(
+            kind, visit.org_id, selection.delivery_ids[0], visit.actor, reason, only_in=selection.only_in
+        )
         return visit.done(f"The delivery was {DONE[kind]}.")
+    now = visit.now
     bulk = await visit.doorstep.bulk.start(
         question.kind,
         visit.org_id,
@@ -81,5 +93,12 @@ async def _answered(visit: Visit, question: Question, chosen: Chosen) -> Respons
         reason=reason,
         rate_per_second=visit.form.number("rate", RATE_MIN, RATE_MAX),
         canary=visit.form.flag("canary"),
+        bulk_id=one_time_id(visit),
     )
-    return visit.done(f"Began with {plural(bulk.total, 'delivery', 'deliveries')}.", f"/console/bulk/{bulk.bulk_id}")
+    return begun(visit, bulk, now, f"Began with {plural(bulk.total, 'delivery', 'deliveries')}.")
+
+
+def begun(visit: Visit, bulk: Bulk, asked_at: Instant, sentence: str) -> Response:
+    """To the operation. One that is older than the answer is that of the same form, which was sent before."""
+    said = sentence if bulk.created_at >= asked_at else "It had begun already: this form was sent before."
+    return visit.done(said, f"/console/bulk/{bulk.bulk_id}")

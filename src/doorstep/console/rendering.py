@@ -12,10 +12,12 @@ from doorstep.console import drawing, words
 from doorstep.console.assets import asset
 from doorstep.console.navigation import MENU
 from doorstep.model.act import REASON_CHARACTERS_MAX
+from doorstep.path.bulk import RATE_MAX, RATE_MIN
+from doorstep.path.operate import DRAIN_MAX, DRAIN_MIN
 
 _FOLDER = Path(__file__).with_name("templates")
 _FILTERS = (
-    words.ago, words.lasting, words.utc, words.exactly, words.moment, words.spoken, words.amount, words.counted,
+    words.ago, words.lasting, words.utc, words.exactly, words.moment, words.spoken, words.until, words.amount, words.counted,
     words.sized, drawing.pretty,
 )  # fmt: skip
 
@@ -42,6 +44,10 @@ def _environment() -> Environment:
         "share": words.share,
         "plural": words.plural,
         "reason_max": REASON_CHARACTERS_MAX,
+        "rate_min": RATE_MIN,
+        "rate_max": RATE_MAX,
+        "drain_min": DRAIN_MIN,
+        "drain_max": DRAIN_MAX,
         "sparkline": drawing.sparkline,
     }
     return environment

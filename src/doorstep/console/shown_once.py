@@ -8,13 +8,17 @@ from doorstep.clock import Instant
 from doorstep.console.choices import place_of
 from doorstep.console.visit import Visit
 from doorstep.model.endpoint import Endpoint
+from doorstep.model.org import ApiKey
 
 
 def shown_once(visit: Visit, template: str, *, secret: str, place: str, **context: object) -> Response:
-    """A page of the kind `shown_once.html`, which no browser keeps; `place` is where it leads."""
-    response = visit.page(template, 200, secret=secret, place=place, **context)
-    response.headers["Cache-Control"] = "no-store"
-    return response
+    """A page of the kind `shown_once.html`; `place` is where it leads. As none of our answers, no browser keeps it."""
+    return visit.page(template, 200, secret=secret, place=place, **context)
+
+
+def key_shown(visit: Visit, record: ApiKey, key: str, place: str, org_name: str | None = None) -> Response:
+    """A new key, of this organization or as the first of a new one."""
+    return shown_once(visit, "settings_key.html", record=record, secret=key, place=place, org_name=org_name)
 
 
 def secret_shown(visit: Visit, endpoint: Endpoint, verifier: str, old_expires_at: Instant | None = None) -> Response:

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Protocol
 from starlette.requests import Request
 from starlette.responses import RedirectResponse, Response
 
-from doorstep.console.entrance import FORM_BYTES_MAX, SIGN_IN, Entrance, is_from_here, set_session
+from doorstep.console.entrance import FORM_BYTES_MAX, SIGN_IN, Entrance, is_from_here, is_led_by_nobody, set_session
 from doorstep.console.links import SignInLinks
 from doorstep.console.problems import unsigned
 from doorstep.console.sessions import Sessions, Visitor
@@ -60,11 +60,13 @@ class SigningIn:
         return self._welcome(request, key, inside(given.text("next")))
 
     async def follow_link(self, request: Request) -> Response:
-        """GET /console/sign-in/{token}: signs in, unless the link may be somebody else's trick; then it asks."""
+        """GET /console/sign-in/{token}: signs in, unless the link may be somebody else's trick; then it asks. So it does
+        with whoever only looks at the headers, as programs do that show where a link leads."""
         key, visitor = await self._holder(request), await self._visitor(request)
         if key is None:  # a browser that looked ahead may have used it for its user
             return RedirectResponse(HOME, 303) if visitor else _form(request, _USED, 401)
-        if not is_from_here(request) or (visitor is not None and visitor.key.key_id != key.key_id):
+        is_another = visitor is not None and visitor.key.key_id != key.key_id
+        if request.method == "HEAD" or not is_led_by_nobody(request) or is_another:
             return unsigned("sign_in_link.html", key=key, path=request.url.path, visitor=visitor)
         return self._spend(request, key)
 

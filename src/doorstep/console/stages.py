@@ -22,7 +22,7 @@ _TONES = {
 """The colour of each meaning, as badges and bars are called."""
 
 
-class Standing(NamedTuple):
+class StatusCount(NamedTuple):
     """One status of a pipeline, and how many entities have it."""
 
     status: str
@@ -34,18 +34,18 @@ class Standing(NamedTuple):
         return _TONES[self.meaning]
 
 
-class Standings(NamedTuple):
-    way: list[Standing]
+class StatusCounts(NamedTuple):
+    way: list[StatusCount]
     """The statuses of a good life, in order."""
-    aside: list[Standing]
+    aside: list[StatusCount]
     """Those beside it: failures, and what the declaration does not know."""
 
 
-def standings(plan: Plan, counts: Mapping[str, Count]) -> Standings:
+def status_counts(plan: Plan, counts: Mapping[str, Count]) -> StatusCounts:
     known = _meanings(plan)
-    every = [Standing(status, known.get(status, _UNKNOWN), count) for status, count in counts.items()]
+    every = [StatusCount(status, known.get(status, _UNKNOWN), count) for status, count in counts.items()]
     way = {plan.first, plan.last, *(step.name for step in plan.steps)}
-    return Standings([one for one in every if one.status in way], [one for one in every if one.status not in way])
+    return StatusCounts([one for one in every if one.status in way], [one for one in every if one.status not in way])
 
 
 def tone_of(plan: Plan, status: str) -> str:

@@ -2,17 +2,59 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import NamedTuple
 
 from doorstep.clock import Instant
 from doorstep.console.scale import Bar, Mark, Scale, wide
-from doorstep.console.waiting import Wait
-from doorstep.console.words import exactly, lasting
+from doorstep.console.waiting import HELD, PLANNED, QUEUED, Wait
+from doorstep.console.words import exactly, lasting, plural
 from doorstep.model.attempt import Attempt
+
+ACCEPTED = "accepted"
+RUNNING, DELIVERED, FAILED, LATE = "running", "delivered", "failed", "late"
+KEYS = {
+    PLANNED: "waits for its time",
+    HELD: "held",
+    QUEUED: "due, not taken yet",
+    RUNNING: "being tried",
+    DELIVERED: "delivered",
+    FAILED: "failed",
+    LATE: "too late to count",
+}
+"""What each kind of bar means, in the order of a life."""
+PHASE_KEYS = {
+    "dns": "DNS",
+    "connect": "connect",
+    "tls": "TLS",
+    "first-byte": "until the first byte",
+    "rest": "until the end",
+}
+"""The same of the parts of an attempt."""
+
+
+class Key(NamedTuple):
+    kind: str
+    label: str
+
+
+class Edge(NamedTuple):
+    """Where the picture begins."""
+
+    at: Instant
+    what: str = ACCEPTED
+
+    @classmethod
+    def of(cls, accepted_at: Instant, attempts: Sequence[Attempt], shown: Sequence[Attempt]) -> Edge:
+        """The acceptance; or the first attempt that is shown, where older ones are not: a stretch of time with some of
+        its tries left out would not be true."""
+        left_out = len(attempts) > len(shown)
+        return cls(shown[0].started_at, f"attempt {shown[0].number}") if left_out else cls(accepted_at)
 
 
 class Timeline(NamedTuple):
+    begins: str
+    """What happened at its left edge."""
     waits: tuple[Bar, ...]
     tries: tuple[Bar, ...]
     marks: tuple[Mark, ...]
@@ -21,25 +63,42 @@ class Timeline(NamedTuple):
     label: str
     """All of it in a sentence, for those who do not see it."""
 
+    @property
+    def keys(self) -> list[Key]:
+        return _occurring(KEYS, (*self.waits, *self.tries))
+
 
 def timeline(
-    begin: Instant, waits: Sequence[Wait], attempts: Sequence[Attempt], running_since: Instant | None, now: Instant
+    edge: Edge, waits: Sequence[Wait], attempts: Sequence[Attempt], running_since: Instant | None, now: Instant
 ) -> Timeline:
-    """From the acceptance to the last thing that is known, which may be a try in the future."""
+    """From its edge to the last thing that is known, which may be a try in the future."""
+    begin = edge.at
+    waits = [one._replace(begin=max(begin, one.begin)) for one in waits if one.end > begin]
     ends = [wait.end for wait in waits] + [one.finished_at for one in attempts]
     end = max([begin + 1_000, *ends, *([now] if running_since is not None else [])])
     scale = Scale(begin, end)
     tries = [_try(scale, one) for one in attempts]
     if running_since is not None:
         title = f"Being tried since {exactly(running_since)}"
-        tries.append(wide(scale.bar(running_since, now, "running", title)))
+        tries.append(wide(scale.bar(running_since, now, RUNNING, title)))
     return Timeline(
+        begins=edge.what,
         waits=tuple(scale.bar(one.begin, one.end, one.kind, _waited(one)) for one in waits),
         tries=tuple(tries),
         marks=scale.marks(),
         now=scale.x(now) if begin < now < end else None,
-        label=_in_words(attempts, waits, end - begin),
+        label=_in_words(edge, attempts, waits, end - begin),
     )
+
+
+def phase_keys(bars: Iterable[Bar]) -> list[Key]:
+    """Of the parts that these attempts had."""
+    return _occurring(PHASE_KEYS, bars)
+
+
+def _occurring(keys: Mapping[str, str], bars: Iterable[Bar]) -> list[Key]:
+    kinds = {bar.kind for bar in bars}
+    return [Key(kind, label) for kind, label in keys.items() if kind in kinds]
 
 
 def _try(scale: Scale, one: Attempt) -> Bar:
@@ -51,9 +110,10 @@ def _waited(wait: Wait) -> str:
     return f"{wait.why}: {lasting(wait.end - wait.begin)}\nfrom {exactly(wait.begin)}\nuntil {exactly(wait.end)}"
 
 
-def _in_words(attempts: Sequence[Attempt], waits: Sequence[Wait], span: Instant) -> str:
-    held = sum(wait.end - wait.begin for wait in waits if wait.kind == "held")
-    tried = f"{len(attempts)} attempt{'' if len(attempts) == 1 else 's'} in {lasting(span)}"
+def _in_words(edge: Edge, attempts: Sequence[Attempt], waits: Sequence[Wait], span: Instant) -> str:
+    held = sum(wait.end - wait.begin for wait in waits if wait.kind == HELD)
+    tried = f"{plural(len(attempts), 'attempt')} in {lasting(span)}"
+    tried += "" if edge.what == ACCEPTED else f" since {edge.what}"
     return f"{tried}, held for {lasting(held)}" if held else tried
 
 
@@ -68,8 +128,8 @@ def outcome_of(attempt: Attempt) -> str:
 
 def tone_of(attempt: Attempt) -> str:
     if attempt.late:
-        return "late"
-    return "delivered" if attempt.category is None else "failed"
+        return LATE
+    return DELIVERED if attempt.category is None else FAILED
 
 
 def parts(attempt: Attempt, longest: Instant) -> tuple[Bar, ...]:

@@ -13,7 +13,7 @@ from doorstep.clock import Instant
 from doorstep.console.fields import Fields
 from doorstep.console.rendering import rendered
 from doorstep.console.sessions import Said, Sessions, Visitor
-from doorstep.errors import InvalidInput
+from doorstep.errors import Conflict, InvalidInput
 from doorstep.model.permission import Permission
 
 if TYPE_CHECKING:
@@ -39,7 +39,7 @@ class Visit:
         self.query = Fields(request.query_params.multi_items())
         self.form = form
         self._sessions = sessions
-        self.said = sessions.sentence(request.cookies.get(SAID_COOKIE, ""))
+        self.said = None if self.refreshing else sessions.sentence(request.cookies.get(SAID_COOKIE, ""))
 
     # -- what was asked ------------------------------------------------------------------------------------
 
@@ -76,6 +76,11 @@ class Visit:
         return self.request.method == "POST"
 
     @property
+    def refreshing(self) -> bool:
+        """Whether a page asks for its live part again. What was done is for the page that comes next, not for that."""
+        return "hx-request" in self.request.headers
+
+    @property
     def correlation_id(self) -> str:
         return str(self.request.scope["correlation_id"])
 
@@ -107,9 +112,16 @@ class Visit:
             response.delete_cookie(SAID_COOKIE, path=HOME)
         return response
 
+    def filled(
+        self, template: str, entered: Fields, error: InvalidInput | Conflict | None = None, **context: object
+    ) -> Response:
+        """A form with what is entered in it; once more, where something is wrong with that."""
+        status = 200 if error is None else 422 if isinstance(error, InvalidInput) else 409
+        return self.page(template, status, entered=entered, error=error, **context)
+
     def again(self, template: str, error: InvalidInput, **context: object) -> Response:
-        """A form once more, with what was entered, and what is wrong with it."""
-        return self.page(template, 422, error=error, entered=self.form, **context)
+        """The form that was sent, with what is wrong with it."""
+        return self.filled(template, self.form, error, **context)
 
     def done(self, sentence: str, to: str | None = None) -> Response:
         """Something was done: say so on the page that comes next."""
@@ -121,12 +133,18 @@ class Visit:
     def _moved(self, to: str, said: Said) -> Response:
         response = RedirectResponse(to, 303)
         value = self._sessions.sealed_sentence(said)
-        response.set_cookie(SAID_COOKIE, value, max_age=60, path=HOME, httponly=True, samesite="lax")
+        secure = is_secure(self.request)
+        response.set_cookie(SAID_COOKIE, value, 60, path=HOME, httponly=True, samesite="lax", secure=secure)
         return response
 
 
 def html(text: str, status: int = 200) -> Response:
     return Response(text, status, headers=_SAFETY, media_type="text/html")
+
+
+def is_secure(request: Request) -> bool:
+    """Whether it came over https, so that its cookies go by no other way."""
+    return request.url.scheme == "https"
 
 
 def whole_path(request: Request) -> str:

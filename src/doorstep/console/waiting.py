@@ -2,14 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from itertools import pairwise
 from typing import NamedTuple
 
 from doorstep.clock import SECOND, Instant, seconds
 from doorstep.console.words import moment
 from doorstep.model.act import AuditLine
-from doorstep.model.attempt import Attempt
 from doorstep.model.circuit import CircuitChange, CircuitState
 from doorstep.model.delivery import DEAD_STATES, Delivery, DeliveryState, HistoryLine
 from doorstep.model.endpoint import Endpoint, EndpointState
@@ -20,13 +19,14 @@ _SOON: Instant = SECOND
 """What is due is picked up within a second; a shorter wait needs no reason."""
 _HOLDS = {"endpoint.pause": "paused", "endpoint.disable": "disabled"}
 _FREES = frozenset({"endpoint.resume", "endpoint.delete"})
+_EARLIER = "for an earlier event with the same ordering key"
 
 
 class Wait(NamedTuple):
     begin: Instant
     end: Instant
     kind: str
-    """planned: until its time; held: something kept it from being tried; queued: due, and waiting for its turn."""
+    """planned: until its time; held: something kept it from being tried; queued: due, and nothing is known to hold it."""
     why: str
 
 
@@ -38,7 +38,8 @@ class Life(NamedTuple):
     deliver_at: Instant | None
     ordering_key: str | None
     history: Sequence[HistoryLine]
-    attempts: Sequence[Attempt]
+    retries_at: Mapping[int, Instant]
+    """Of each attempt that was to be followed by a retry, when."""
     revive_after_seconds: float
     circuit_changes: Sequence[CircuitChange] = ()
     endpoint_acts: Sequence[AuditLine] = ()
@@ -47,7 +48,11 @@ class Life(NamedTuple):
 
 def waits_of(life: Life, now: Instant) -> list[Wait]:
     """Every stretch in which the delivery was pending, in order; the last one may reach into the future."""
-    holds = [*_circuit_holds(life.circuit_changes, now), *_endpoint_holds(life.endpoint, life.endpoint_acts, now)]
+    holds = [
+        *_circuit_holds(life.circuit_changes, now),
+        *_endpoint_holds(life.endpoint, life.endpoint_acts, now),
+        *_line_holds(life, now),
+    ]
     return [wait for line, end in _pending(life, now) for wait in _explained(life, line, end, holds)]
 
 
@@ -61,23 +66,25 @@ def _pending(life: Life, now: Instant) -> Iterator[tuple[HistoryLine, Instant]]:
 
 
 def _explained(life: Life, line: HistoryLine, end: Instant, holds: Sequence[Wait]) -> Iterator[Wait]:
-    due = min(end, max(line.at, _due(life, line)))
+    planned = _due(life, line)
+    due = min(end, max(line.at, planned))
     if due > line.at:
-        yield Wait(line.at, due, PLANNED, _plan(line, due))
+        yield Wait(line.at, due, PLANNED, _plan(line, planned))
     if end - due > _SOON:
         yield from _overdue(due, end, holds, _turn(life, line))
 
 
 def _due(life: Life, line: HistoryLine) -> Instant:
     """When the try was to be that this line made it wait for."""
-    if line is life.history[-1] and life.delivery.due_at is not None:
-        return life.delivery.due_at
-    if line.old_state is None:
-        return owed_since(line.at, life.deliver_at)
+    known = life.delivery.due_at if line is life.history[-1] else None
+    if line.old_state is None:  # its due time is later where it stood behind another, and earlier where it was forced
+        owed = owed_since(line.at, life.deliver_at)
+        return owed if known is None else min(owed, known)
+    if known is not None:
+        return known
     if line.old_state in DEAD_STATES:
         return line.at + seconds(life.revive_after_seconds)
-    tried = [one.next_retry_at for one in life.attempts if one.number == line.attempt and one.next_retry_at]
-    return tried[-1] if tried else line.at
+    return life.retries_at.get(line.attempt, line.at)
 
 
 def _plan(line: HistoryLine, due: Instant) -> str:
@@ -89,17 +96,18 @@ def _plan(line: HistoryLine, due: Instant) -> str:
 
 
 def _turn(life: Life, line: HistoryLine) -> Wait:
-    """What it waits for when nothing is known to hold it."""
+    """What is known where nothing is known to hold it: which of the limits made it wait, if one did, nobody wrote down."""
+    known = ["Due, and not taken by a worker yet"]
     if life.ordering_key is not None and line.old_state is None:
-        return Wait(0, 0, HELD, "Waits for an earlier event with the same ordering key")
+        known.append("it goes after earlier events with the same ordering key")
     limits = []
     if life.endpoint.rate_per_second is not None:
         limits.append(f"{life.endpoint.rate_per_second:g} a second")
     if life.endpoint.concurrency_max is not None:
         limits.append(f"{life.endpoint.concurrency_max} at once")
     if limits:
-        return Wait(0, 0, HELD, f"Waits for its turn: the endpoint takes at most {' and '.join(limits)}")
-    return Wait(0, 0, QUEUED, "Due, and waits for a worker with a free place")
+        known.append(f"the endpoint takes at most {' and '.join(limits)}")
+    return Wait(0, 0, QUEUED, "; ".join(known))
 
 
 def _overdue(begin: Instant, end: Instant, holds: Sequence[Wait], otherwise: Wait) -> Iterator[Wait]:
@@ -147,3 +155,15 @@ def _endpoint_holds(endpoint: Endpoint, acts: Iterable[AuditLine], now: Instant)
 
 def _stopped(state: str, reason: str) -> str:
     return f"Held: the endpoint was {state}" + (f" ({reason})" if reason else "")
+
+
+def _line_holds(life: Life, now: Instant) -> Iterator[Wait]:
+    """How long it stood behind another of its ordering key. Only of what was never taken is that known: while it stands
+    there it has no due time, and then that of the other's end."""
+    if life.ordering_key is None or len(life.history) != 1:
+        return
+    owed, delivery = owed_since(life.history[0].at, life.deliver_at), life.delivery
+    if delivery.blocked:
+        yield Wait(owed, now, HELD, f"Waits {_EARLIER}")
+    elif delivery.due_at is not None and delivery.due_at > owed:
+        yield Wait(owed, delivery.due_at, HELD, f"Waited {_EARLIER}")

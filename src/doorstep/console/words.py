@@ -6,6 +6,7 @@ import re
 
 from doorstep.clock import SECOND, Instant, to_iso
 from doorstep.model.listing import Count
+from doorstep.policy.plain_text import percent
 
 _UNITS = ((86_400, "d"), (3_600, "h"), (60, "min"), (1, "s"))
 _INSTANT = re.compile(r"(\d{4}-\d\d-\d\d)T(\d\d:\d\d:\d\d)(?:\.\d+)?Z")
@@ -13,9 +14,9 @@ _THIN = " "
 
 
 def ago(at: Instant, now: Instant) -> str:
-    """`3 min ago`, `in 5 s`, `now`."""
-    span = abs(now - at)
-    if span < SECOND:
+    """`3 min ago`, `in 5 s`, `now`; to the second, as static/times.js goes on counting."""
+    span = abs(now - at) // SECOND * SECOND
+    if not span:
         return "now"
     return f"in {lasting(span)}" if at > now else f"{lasting(span)} ago"
 
@@ -56,6 +57,12 @@ def spoken(text: str, now: Instant) -> str:
     return _INSTANT.sub(lambda found: f"{found[2]} UTC" if found[1] == today else f"{found[1]} {found[2]} UTC", text)
 
 
+def until(text: str, now: Instant) -> str:
+    """Of such a sentence only the instant that it ends with, where it names one: `until 14:30:05 UTC`."""
+    found = _INSTANT.search(text)
+    return f"until {spoken(found[0], now)}" if found else text
+
+
 def amount(value: float) -> str:
     """With thin blanks between the thousands: `1 234 567`."""
     if isinstance(value, float) and not value.is_integer():
@@ -69,15 +76,8 @@ def counted(count: Count) -> str:
 
 
 def share(part: float, whole: float) -> str:
-    """A percentage that says 100 only of everything, and 0 only of nothing; a dash of nothing at all."""
-    if not whole:
-        return "–"
-    percent = 100 * part / whole
-    if 99.95 <= percent < 100:
-        return "99.9%"
-    if 0 < percent < 0.05:
-        return "0.1%"
-    return f"{percent:.1f}%".replace(".0%", "%")
+    """A percentage; a dash of nothing at all."""
+    return percent(100 * part / whole) if whole else "–"
 
 
 def plural(count: int, one: str, many: str | None = None) -> str:

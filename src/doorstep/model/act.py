@@ -6,7 +6,7 @@ from enum import StrEnum
 from uuid import UUID
 
 from doorstep.clock import Instant
-from doorstep.model.delivery import DEAD_STATES, DeliveryState
+from doorstep.model.delivery import DEAD_STATES, DeliveryState, States
 from doorstep.model.noun import Noun
 
 REASON_CHARACTERS_MAX = 500
@@ -24,7 +24,7 @@ class ActKind(StrEnum):
     CANCEL = "cancel"
 
 
-ACTS_ON: dict[ActKind, frozenset[DeliveryState]] = {
+ACTS_ON: dict[ActKind, States] = {
     ActKind.RETRY: frozenset({DeliveryState.PENDING, DeliveryState.DEAD, DeliveryState.ARCHIVED}),
     ActKind.SKIP: frozenset({DeliveryState.PENDING}),
     ActKind.RESOLVE: frozenset({DeliveryState.DEAD, DeliveryState.ARCHIVED}),
@@ -48,16 +48,16 @@ class Act(Noun, frozen=True, kw_only=True):
     """RETRY of a dead letter: goes out from now on instead of the event's payload, byte for byte."""
     forced: bool = True
     """RETRY: ahead of the queue and through an open circuit; without it, only due."""
-    dead_only: bool = False
-    """RETRY: only what the machine has given up on, not what waits."""
+    only_in: States | None = None
+    """The states of the list that it was asked in: what has left them meanwhile is refused. None: of no list."""
     audited_as: tuple[str, str] | None = None
     """Action and subject in the audit, where they are not the kind and the deliveries."""
 
     @property
-    def possible_in(self) -> frozenset[DeliveryState]:
+    def possible_in(self) -> States:
         """The states in which it is done; a payload is edited only of what the machine has given up on."""
-        dead_only = self.dead_only or self.payload is not None
-        return ACTS_ON[self.kind] & DEAD_STATES if dead_only else ACTS_ON[self.kind]
+        possible = ACTS_ON[self.kind] if self.payload is None else ACTS_ON[self.kind] & DEAD_STATES
+        return possible if self.only_in is None else possible & self.only_in
 
 
 class ActResult(Noun, frozen=True):

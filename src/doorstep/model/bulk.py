@@ -8,7 +8,7 @@ from uuid import UUID
 from msgspec.structs import replace
 
 from doorstep.clock import Instant
-from doorstep.model.delivery import DeliveryState
+from doorstep.model.delivery import DEAD_STATES, WAITING_STATES, DeliveryState, States
 from doorstep.model.listing import EventFilter, Letters, Queue
 from doorstep.model.move import Moved
 from doorstep.model.noun import Noun
@@ -37,13 +37,22 @@ class BulkState(StrEnum):
 
 
 class Selection(Noun, frozen=True, kw_only=True):
-    """What a bulk operation is about: exactly one of these."""
+    """What a bulk operation is about: exactly one of the first four."""
 
     delivery_ids: tuple[UUID, ...] | None = None
     letters: Letters | None = None
     queue: Queue | None = None
     events: EventFilter | None = None
     """REPLAY only."""
+    states: States | None = None
+    """Of `delivery_ids`: the states of the list that they were chosen in."""
+
+    @property
+    def only_in(self) -> States | None:
+        """The states of the list that it was chosen in: what has left them meanwhile is not what was meant."""
+        if self.letters is not None:
+            return DEAD_STATES
+        return WAITING_STATES if self.queue is not None else self.states
 
 
 class Canary(Noun, frozen=True, kw_only=True):

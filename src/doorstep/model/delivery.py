@@ -56,7 +56,9 @@ TRANSITIONS: frozenset[tuple[DeliveryState, DeliveryState]] = frozenset(
     (row.source, row.target) for row in TRANSITION_TABLE
 )
 
+States = frozenset[DeliveryState]
 OPEN_STATES = frozenset({_S.PENDING, _S.IN_PROGRESS})
+WAITING_STATES = frozenset({_S.PENDING})
 DEAD_STATES = frozenset({_S.DEAD, _S.ARCHIVED})
 DONE_STATES = frozenset({_S.DELIVERED, _S.RESOLVED})
 

@@ -12,7 +12,7 @@ from uuid import UUID
 from doorstep.errors import ConfigError, Conflict, InvalidInput, NotFound
 from doorstep.model.act import Act, ActKind
 from doorstep.model.batch import Batch, BatchFilter, BatchStatus, SubmissionAttempt, batch_of, submission_of
-from doorstep.model.delivery import Delivery, DeliveryState
+from doorstep.model.delivery import DEAD_STATES, Delivery, DeliveryState
 from doorstep.model.endpoint import Endpoint
 from doorstep.model.listing import Page
 from doorstep.model.submission import Receipt, Verdict
@@ -126,7 +126,7 @@ class Batches:
             at=now,
             reason=reason,
             revive_at=now,
-            dead_only=True,
+            only_in=DEAD_STATES,
             audited_as=(RESUBMIT, str(batch_id)),
         )
         result, moved = await self._host.store.act(act)

@@ -25,6 +25,8 @@ _COUNTED_MAX = 100_000
 _LIVE_MAX = 100
 """Operations of one organization that go on at a time: each has its turn in every round."""
 _PREVIEWED_MAX = 10_000
+"""Of a hundred thousand it takes 170 to 550 ms to tell by endpoint, and as long to count where their types are asked
+for, which only their events know. To count all, or all of a cause or an endpoint, takes 80 at most."""
 RATE_MIN, RATE_MAX = 0.01, 100_000.0
 _REPLAY_RATE = 100.0
 """A replay without a rate of its own: nobody sees when its events have arrived, so nothing else slows it down."""
@@ -37,7 +39,8 @@ class Preview(Noun, frozen=True):
 
     count: Count
     by_endpoint: dict[UUID, int]
-    """Of the first ten thousand."""
+    whole: bool = True
+    """Otherwise `by_endpoint` tells of the first ten thousand alone."""
 
 
 class BulkDesk:
@@ -56,12 +59,13 @@ class BulkDesk:
             events = await self._chooser.count(org_id, selection, _PREVIEWED_MAX)
             return Preview(events, {replay_to: events.value})
         if selection.delivery_ids is not None:
+            only_in = selection.only_in
             found = await self._store.these_deliveries(org_id, selection.delivery_ids)
-            return Preview(Count(len(found), exact=True), dict(Counter(one.endpoint_id for one in found)))
-        return Preview(
-            await self._chooser.count(org_id, selection, _PREVIEWED_MAX),
-            await self._chooser.by_endpoint(org_id, selection, _PREVIEWED_MAX),
-        )
+            left = [one for one in found if not one.deleted and (not only_in or one.state in only_in)]
+            return Preview(Count(len(left), exact=True), dict(Counter(one.endpoint_id for one in left)))
+        count = await self._chooser.count(org_id, selection, _counted_max(selection))
+        by_endpoint = await self._chooser.by_endpoint(org_id, selection, _PREVIEWED_MAX)
+        return Preview(count, by_endpoint, whole=count.exact and count.value <= _PREVIEWED_MAX)
 
     async def start(
         self,
@@ -74,8 +78,10 @@ class BulkDesk:
         rate_per_second: float | None = None,
         canary: bool = False,
         endpoint_id: UUID | None = None,
+        bulk_id: UUID | None = None,
     ) -> Bulk:
-        """Begin an operation; a service carries it out."""
+        """Begin an operation; a service carries it out. With a `bulk_id` of one's own, asking twice begins it once, and
+        both are answered with the first."""
         check_storable("reason", reason)
         _check_actable(selection)
         if rate_per_second is not None and not RATE_MIN <= rate_per_second <= RATE_MAX:
@@ -89,7 +95,7 @@ class BulkDesk:
         selection = _each_once(selection)
         total = await self._chooser.count(org_id, selection, _COUNTED_MAX)
         bulk = Bulk(
-            bulk_id=uuid7(now),
+            bulk_id=bulk_id or uuid7(now),
             org_id=org_id,
             kind=kind,
             selection=selection,
@@ -103,7 +109,8 @@ class BulkDesk:
             total=total.value,
             total_exact=total.exact,
         )
-        await self._store.add_bulk(bulk, audit_line(bulk, now, actor, "start", f"{total.value} selected"))
+        if not await self._store.add_bulk(bulk, audit_line(bulk, now, actor, "start", f"{total.value} selected")):
+            return await self._store.bulk(org_id, bulk.bulk_id)
         self._wake_runner()
         return bulk
 
@@ -154,6 +161,13 @@ class BulkDesk:
                 self._wake_runner()
                 return step.bulk
         raise Conflict(f"bulk operation {bulk_id} is being changed by others all the time; try again")
+
+
+def _counted_max(selection: Selection) -> int:
+    letters = selection.letters
+    if letters is None or letters.event_type is not None or None not in (letters.cause, letters.endpoint_id):
+        return _PREVIEWED_MAX
+    return _COUNTED_MAX
 
 
 def _check_actable(selection: Selection) -> None:

@@ -141,6 +141,7 @@ class BulkStepper:
             reason=f"{about}: {bulk.reason}" if bulk.reason else about,
             revive_at=now,
             forced=forced,
+            only_in=bulk.selection.only_in,
         )
 
     async def _end(self, bulk: Bulk, now: Instant) -> Bulk | None:

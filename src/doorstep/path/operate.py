@@ -9,7 +9,8 @@ import msgspec
 
 from doorstep.clock import Clock, Instant, seconds, to_iso
 from doorstep.errors import Conflict, InvalidInput, NotFound
-from doorstep.model.act import Act, ActKind, ActResult, AuditLine
+from doorstep.model.act import ACTS_ON, Act, ActKind, ActResult, AuditLine
+from doorstep.model.delivery import DeliveryState, States
 from doorstep.model.endpoint import Endpoint, EndpointState
 from doorstep.model.outcome import Code
 from doorstep.path import facts
@@ -53,10 +54,12 @@ class Operator:
         actor: str,
         reason: str = "",
         payload: bytes | None = None,
+        only_in: States | None = None,
     ) -> ActResult:
         """Retry, skip, resolve, delete or cancel; what its state does not allow is refused, one by one.
 
         A dead letter can be retried with another payload, which is delivered from then on instead of the event's.
+        `only_in` are the states of the list that it was asked in: what has left them meanwhile is refused too.
         """
         if not delivery_ids:
             raise InvalidInput("delivery_ids", "must name at least one delivery")
@@ -74,23 +77,30 @@ class Operator:
                 reason=reason,
                 revive_at=now + seconds(self._tuning.revive_after_seconds),
                 payload=payload,
+                only_in=only_in,
             )
         )
         self._telemetry.emit_all(facts.moved(done, now))
         return result
 
     async def act_on(
-        self, kind: ActKind, org_id: UUID, delivery_id: UUID, actor: str, reason: str = "", payload: bytes | None = None
+        self,
+        kind: ActKind,
+        org_id: UUID,
+        delivery_id: UUID,
+        actor: str,
+        reason: str = "",
+        payload: bytes | None = None,
+        only_in: States | None = None,
     ) -> None:
         """Do it to one delivery, or say why not: NotFound where there is none, Conflict with the state that it is in."""
-        result = await self.act(kind, org_id, [delivery_id], actor, reason, payload)
+        result = await self.act(kind, org_id, [delivery_id], actor, reason, payload, only_in)
         if result.done:
             return
         state = result.refused[delivery_id]
         if state is None:
             raise NotFound(f"no delivery {delivery_id}")
-        how = "" if payload is None else " with another payload"
-        raise Conflict(f"delivery {delivery_id} is {state} and cannot be {DONE[kind]}{how}")
+        raise Conflict(f"delivery {delivery_id} is {_refusal(kind, state, edited=payload is not None)}")
 
     async def pause(self, org_id: UUID, endpoint_id: UUID, actor: str, reason: str = "") -> Endpoint:
         """Hold an endpoint's deliveries until it is resumed."""
@@ -109,6 +119,7 @@ class Operator:
         *,
         drain_per_second: float | None = None,
         skip_older_than: Instant | None = None,
+        reason: str = "",
     ) -> Endpoint:
         """Enable a paused or disabled endpoint: drain what waits, drain it at a rate, or skip what is too old.
 
@@ -116,6 +127,7 @@ class Operator:
         someone else paused, deleted or resumed the endpoint this is a Conflict: who asked did not know of it.
         """
         _check_drain(drain_per_second)
+        check_storable("reason", reason)
         seen = living(await self._store.endpoint(org_id, endpoint_id))
 
         def resumed(endpoint: Endpoint) -> Endpoint:
@@ -129,9 +141,9 @@ class Operator:
             )
 
         if skip_older_than is not None:
-            await self._skip(seen, skip_older_than, actor)
+            await self._skip(seen, skip_older_than, actor, reason)
         await self._forgive(seen)
-        return await self._change(org_id, endpoint_id, resumed, actor, "endpoint.resume")
+        return await self._change(org_id, endpoint_id, resumed, actor, "endpoint.resume", reason)
 
     async def delete(self, org_id: UUID, endpoint_id: UUID, actor: str, reason: str = "") -> None:
         """Delete an endpoint; what waits for it becomes dead letters that say so. The reason is for the audit."""
@@ -161,7 +173,7 @@ class Operator:
         await self._directory.reload()
         return changed
 
-    async def _skip(self, endpoint: Endpoint, before: Instant, actor: str) -> None:
+    async def _skip(self, endpoint: Endpoint, before: Instant, actor: str, reason: str) -> None:
         """Audited apart from the resumption that it belongs to: it has been done even if that comes to nothing."""
         why = f"Skipped on resume: accepted before {to_iso(before)}."
         count = await self._bury_all(endpoint.endpoint_id, Code.SKIPPED, why, before)
@@ -173,7 +185,7 @@ class Operator:
                 action="endpoint.skip",
                 subjects=(str(endpoint.endpoint_id),),
                 result=f"{count} skipped",
-                reason=why,
+                reason=f"{why} {reason}".rstrip(),
             )
         )
 
@@ -198,6 +210,14 @@ class Operator:
             count += len(buried.moves)
             if not buried.moves:  # fewer than a batch only means that some were claimed meanwhile
                 return count
+
+
+def _refusal(kind: ActKind, state: DeliveryState, *, edited: bool) -> str:
+    if edited:
+        return f"{state} and cannot be {DONE[kind]} with another payload"
+    if state in ACTS_ON[kind]:  # but not in the list that it was asked in
+        return f"{state} by now and was not {DONE[kind]}; look at it and decide again"
+    return f"{state} and cannot be {DONE[kind]}"
 
 
 def _check_drain(per_second: float | None) -> None:

@@ -12,6 +12,7 @@ import msgspec
 from doorstep.clock import DAY, Clock, Instant
 from doorstep.errors import NotFound
 from doorstep.model.act import AuditLine
+from doorstep.model.channel import OPERATIONS_ORG
 from doorstep.model.circuit import Circuit
 from doorstep.model.delivery import Delivery, DeliveryState, as_seen
 from doorstep.model.endpoint import Endpoint, EndpointState
@@ -119,7 +120,7 @@ class Reader:
         )
 
     async def backlog(self, org_id: UUID | None = None) -> Backlog:
-        """What waits, seen from its endpoints; of one organization, or of all."""
+        """What waits, seen from its endpoints; of one organization, or of all but the reserved one."""
         await self._directory.refresh()
         now = self._clock.now()
         lanes = await self._counts.ask("lanes", lambda: self._store.lanes(now))
@@ -127,13 +128,23 @@ class Reader:
         due = [lane.due_at for lane in active if lane.due_at <= now and not lane.is_barred]
         return Backlog(len(active), min(due, default=None))
 
+    async def waiting(self, org_id: UUID) -> list[Waiting]:
+        """Endpoint by endpoint: first what nothing holds, the oldest due first, then the rest in the same order."""
+        await self._directory.refresh()
+        now = self._clock.now()
+        lanes = await self._counts.ask("lanes", lambda: self._store.lanes(now))
+        endpoints = ((lane, self._directory.endpoint(lane.endpoint_id)) for lane in lanes)
+        own = ((lane, one) for lane, one in endpoints if one is not None and one.org_id == org_id)
+        found = (
+            Waiting(lane.is_barred or one.state is not EndpointState.ACTIVE, lane.due_at, one) for lane, one in own
+        )
+        return sorted(found, key=lambda one: one.place)
+
     def _active(self, endpoint_id: UUID, org_id: UUID | None) -> bool:
         endpoint = self._directory.endpoint(endpoint_id)
-        return (
-            endpoint is not None
-            and endpoint.state is EndpointState.ACTIVE
-            and (org_id is None or endpoint.org_id == org_id)
-        )
+        if endpoint is None or endpoint.state is not EndpointState.ACTIVE:
+            return False
+        return endpoint.org_id == org_id if org_id is not None else endpoint.org_id != OPERATIONS_ORG
 
     # -- endpoints and audit -------------------------------------------------------------------------------
 
@@ -158,12 +169,19 @@ class Reader:
         return {key: one.name for key, one in (await self._endpoints(org_id, endpoint_ids)).items()}
 
     async def _endpoints(self, org_id: UUID, endpoint_ids: Iterable[UUID]) -> dict[UUID, Endpoint]:
-        """From the picture at hand; deleted ones are not in it, and are asked for together."""
+        """From the picture at hand, which has those of every organization; deleted ones are not in it, and are asked for
+        together, as are those of others: of them the store knows nothing here."""
         await self._directory.refresh()
-        asked = {one: self._directory.endpoint(one) for one in endpoint_ids}
-        missing = [key for key, one in asked.items() if one is None]
+        asked = {key: self._directory.endpoint(key) for key in endpoint_ids}
+        own = {key: one for key, one in asked.items() if one is not None and one.org_id == org_id}
+        missing = [key for key in asked if key not in own]
         others = await self._store.these_endpoints(org_id, missing) if missing else []
-        return {key: one for key, one in asked.items() if one} | {one.endpoint_id: one for one in others}
+        return own | {one.endpoint_id: one for one in others}
+
+    async def key_names(self, org_id: UUID, actors: Iterable[str | None]) -> dict[str, str]:
+        """What the keys among those who did something are called, by their visible beginnings. One question."""
+        asked = {actor for actor in actors if actor}
+        return await self._store.key_names(org_id, sorted(asked)) if asked else {}
 
     async def audit(
         self,
@@ -197,6 +215,21 @@ class Backlog(NamedTuple):
     """Active endpoints that have deliveries waiting."""
     oldest_due_at: Instant | None
     """Since when the first of those that are due has been due."""
+
+
+class Waiting(NamedTuple):
+    """What waits for an endpoint."""
+
+    held: bool
+    """By its circuit or its state."""
+    due_at: Instant
+    """The first of it."""
+    endpoint: Endpoint
+
+    @property
+    def place(self) -> tuple[int, int, int]:
+        """Where it stands in the list of them."""
+        return int(self.held), self.due_at, self.endpoint.endpoint_id.int
 
 
 class Described(NamedTuple):

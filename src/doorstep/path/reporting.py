@@ -93,6 +93,13 @@ class Reporter:
             for one, key in zip(endpoints, ids, strict=True)
         ]
 
+    async def ailing(self, org_id: UUID, window: Window, limit: int) -> list[Health]:
+        """The same of those that are cut off, or lost something over this range; if there are `limit`, there may be more."""
+        span = window.step * window.steps
+        until = Span.HOUR.start(self._clock.now()) + HOUR
+        ids = await self._store.ailing(org_id, until - span, span // HOUR, limit)
+        return await self.health_of(org_id, window, await self._store.these_endpoints(org_id, ids))
+
     async def trends(self, org_id: UUID, endpoint_ids: Sequence[UUID], hours: int) -> dict[UUID, list[Figures]]:
         """What happened to each of these endpoints hour by hour, the last of which is still going on."""
         axis = Window(Span.HOUR, HOUR, hours).axis(self._clock.now())

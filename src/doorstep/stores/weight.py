@@ -1,4 +1,4 @@
-"""The bound on the payloads of one claim, the same in every store."""
+"""The bound on how much is taken at once where things differ in size, as payloads do; the same in every store."""
 
 from __future__ import annotations
 

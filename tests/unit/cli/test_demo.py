@@ -9,7 +9,7 @@ import pytest
 
 from doorstep.app import Doorstep
 from doorstep.bootstrap import DEFAULT_ORG
-from doorstep.cli.demo.furnishing import furnish
+from doorstep.cli.demo.furnishing import furnish, staff_of
 from doorstep.cli.demo.messages import declare_carrier
 from doorstep.cli.demo.people import People
 from doorstep.cli.demo.samples import CRM, SAMPLES, STOREFRONT, behaviour_at
@@ -91,11 +91,19 @@ async def test_a_demo_is_furnished_once_however_often_it_is_begun(doorstep: Door
 async def test_people_find_nothing_to_do_where_nothing_happened_and_everything_deleted(
     doorstep: Doorstep, pipeline: Pipeline
 ) -> None:
-    people = People(doorstep, pipeline)
+    people = People(doorstep, pipeline, await staff_of(doorstep))
     await each(people)
     for endpoint in await doorstep.endpoints():
         await doorstep.delete_endpoint(DEFAULT_ORG, endpoint.endpoint_id, "a visitor")
     await each(people)
+
+
+async def test_what_people_do_is_done_with_keys_that_there_are(doorstep: Doorstep, pipeline: Pipeline) -> None:
+    staff = await staff_of(doorstep)
+    await each(People(doorstep, pipeline, staff))
+    actors = {line.actor for line in (await doorstep.reading.audit(DEFAULT_ORG, None, None, None, 100)).items}
+    assert actors == {"program", *staff}
+    assert await doorstep.reading.key_names(DEFAULT_ORG, staff) == {staff.admin: "lena", staff.operator: "marco"}
 
 
 async def each(people: People) -> None:

@@ -7,7 +7,8 @@ from uuid import UUID
 import pytest
 
 from doorstep.bootstrap import DEFAULT_ORG
-from doorstep.console.audit_subjects import Subject, endpoints_in, subjects_of
+from doorstep.console.audit_subjects import Subject, endpoints_in, subjects_of, told
+from doorstep.console.places import place_of_entity
 from doorstep.model.act import AuditLine
 
 CRM = UUID("01900000-0000-7000-8000-0000000000aa")
@@ -45,3 +46,17 @@ def test_an_entity_is_named_with_its_pipeline_and_lost_when_it_is_deleted() -> N
     whole = Subject("bill B-7:a", "bill B-7:a", "/console/pipelines/bill/B-7%3Aa")
     assert subjects_of(line("entity.approve", "bill", "B-7:a"), {}) == [whole]
     assert subjects_of(line("entity.delete", "bill", "B-7:a"), {}) == [whole._replace(path=None)]
+
+
+def test_an_id_with_slashes_leads_where_the_page_of_the_entity_is() -> None:
+    (subject,) = subjects_of(line("entity.approve", "bill", "2024/7 ?#é"), {})
+    assert subject.path == place_of_entity("bill", "2024/7 ?#é") == "/console/pipelines/bill/2024%2F7%20%3F%23%C3%A9"
+
+
+def test_a_text_is_told_word_for_word_but_for_the_ids_in_it() -> None:
+    assert told("3 done, 1 refused") == ["3 done, 1 refused"]
+    assert told("") == []
+    named = Subject("event deadbeef", OTHER, f"/console/events/{OTHER}")
+    assert told(f"event {OTHER}") == [named]
+    short = Subject("deadbeef", OTHER, None)
+    assert told(f"see {OTHER}, event {OTHER}.") == ["see ", short, ", ", named, "."]

@@ -7,7 +7,7 @@ import pytest
 from doorstep import Gate, Stage
 from doorstep.clock import SECOND, Instant
 from doorstep.console.entity_life import life_of
-from doorstep.console.stages import standings, tone_of
+from doorstep.console.stages import status_counts, tone_of
 from doorstep.model.entity import EntityChange
 from doorstep.model.listing import Count
 from doorstep.pipelines.plan import Plan
@@ -73,7 +73,7 @@ def test_each_status_has_the_colour_of_what_it_means() -> None:
 
 def test_the_statuses_of_a_good_life_are_a_way_and_the_others_are_beside_it() -> None:
     counts = {status: Count(0, exact=True) for status in (*PLAN.phases, "unheard_of")}
-    way, aside = standings(PLAN, counts)
+    way, aside = status_counts(PLAN, counts)
     assert [one.status for one in way] == ["uploaded", "extracting", "pending_review", "complete"]
     assert [one.status for one in aside] == ["extraction_failed", "dead_letter", "archived", "unheard_of"]
     assert aside[-1].meaning == "no longer declared"

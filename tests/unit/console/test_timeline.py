@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 from msgspec.structs import replace
 
 from doorstep.clock import MILLISECOND, SECOND, Instant
-from doorstep.console.timeline import outcome_of, parts, timeline
+from doorstep.console.timeline import Edge, outcome_of, parts, phase_keys, timeline
 from doorstep.console.waiting import Wait
 from doorstep.model.attempt import Attempt
 from doorstep.model.outcome import Timings
@@ -24,25 +24,25 @@ def lasting(second: float, milliseconds: int, **changes: Any) -> Attempt:
 
 def test_what_takes_half_of_the_time_takes_half_of_the_width() -> None:
     wait = Wait(at(0), at(60), "planned", "Waits")
-    drawn = timeline(NOW, [wait], [lasting(110, 10_000)], None, at(500))
+    drawn = timeline(Edge(NOW), [wait], [lasting(110, 10_000)], None, at(500))
     assert drawn.waits[0][:3] == (0, 50, "planned")
     assert drawn.tries[0][:2] == (91.667, 8.333)
     assert drawn.now is None, "all of it is past"
 
 
 def test_a_try_of_milliseconds_among_hours_can_be_seen_and_stays_inside() -> None:
-    drawn = timeline(NOW, [Wait(at(0), at(36_000), "planned", "")], [lasting(36_000, 5)], None, at(36_001))
+    drawn = timeline(Edge(NOW), [Wait(at(0), at(36_000), "planned", "")], [lasting(36_000, 5)], None, at(36_001))
     assert drawn.tries[0].width == 0.4
     assert drawn.tries[0].x + drawn.tries[0].width <= 100
 
 
 def test_a_planned_retry_is_beyond_the_present() -> None:
-    drawn = timeline(NOW, [Wait(at(0), at(100), "planned", "")], [], None, at(25))
+    drawn = timeline(Edge(NOW), [Wait(at(0), at(100), "planned", "")], [], None, at(25))
     assert drawn.now == 25
 
 
 def test_what_is_being_tried_grows_with_the_time() -> None:
-    drawn = timeline(NOW, [], [], at(5), at(20))
+    drawn = timeline(Edge(NOW), [], [], at(5), at(20))
     assert drawn.tries[0][:3] == (25, 75, "running")
 
 
@@ -56,16 +56,35 @@ def test_what_is_being_tried_grows_with_the_time() -> None:
     ],
 )
 def test_marks_are_at_numbers_that_people_count_with(seconds: float, labels: list[str]) -> None:
-    drawn = timeline(NOW, [Wait(at(0), at(seconds), "planned", "")], [], None, at(seconds))
+    drawn = timeline(Edge(NOW), [Wait(at(0), at(seconds), "planned", "")], [], None, at(seconds))
     said = [mark.label.replace(" ", " ").replace("1 d", "24 h") for mark in drawn.marks]
     assert said == labels
 
 
 def test_it_says_in_words_what_it_shows() -> None:
     waits = [Wait(at(0), at(10), "held", "Held: paused")]
-    drawn = timeline(NOW, waits, [lasting(10, 10_000)], None, at(30))
+    drawn = timeline(Edge(NOW), waits, [lasting(10, 10_000)], None, at(30))
     assert drawn.label.replace(" ", " ") == "1 attempt in 20 s, held for 10 s"
     assert drawn.waits[0].title.startswith("Held: paused: 10")
+
+
+def test_of_many_attempts_it_begins_at_the_first_that_is_shown_and_says_so() -> None:
+    attempts = [replace(lasting(10 * number, 1_000), number=number) for number in (1, 2, 3)]
+    waits = [Wait(at(11), at(20), "planned", "the first pause"), Wait(at(21), at(30), "planned", "the second one")]
+    drawn = timeline(Edge.of(NOW, attempts, attempts[1:]), waits, attempts[1:], None, at(40))
+    assert drawn.begins == "attempt 2"
+    assert drawn.tries[0].x == 0
+    assert [bar.title.partition(":")[0] for bar in drawn.waits] == ["the second one"]
+    assert drawn.label.replace(" ", " ") == "2 attempts in 11 s since attempt 2"
+    assert Edge.of(NOW, attempts, attempts) == Edge(NOW, "accepted")
+
+
+def test_only_the_colours_that_occur_have_a_key() -> None:
+    waits = [Wait(at(0), at(1), "held", ""), Wait(at(1), at(2), "planned", "")]
+    drawn = timeline(Edge(NOW), waits, [lasting(2, 10, late=True)], at(3), at(4))
+    assert [key.label for key in drawn.keys] == ["waits for its time", "held", "being tried", "too late to count"]
+    bars = parts(lasting(0, 10, timings=Timings(first_byte=8_000)), 10 * MILLISECOND)
+    assert [key.kind for key in phase_keys(bars)] == ["first-byte", "rest"]
 
 
 instants = st.integers(NOW - 10 * SECOND, NOW + 10**9 * SECOND)
@@ -77,7 +96,7 @@ def test_nothing_is_ever_drawn_outside_of_the_frame(
 ) -> None:
     spans = [(min(pair), max(pair)) for pair in begins]
     tries = [replace(an_attempt(1, 0, None), started_at=begin, finished_at=end) for begin, end in spans]
-    drawn = timeline(NOW, [Wait(begin, end, "held", "") for begin, end in spans], tries, running, now)
+    drawn = timeline(Edge(NOW), [Wait(begin, end, "held", "") for begin, end in spans], tries, running, now)
     for bar in (*drawn.waits, *drawn.tries):
         assert bar.width >= 0 and bar.x >= 0 and bar.x + bar.width <= 100.001
     assert len(drawn.marks) <= 6

@@ -8,6 +8,7 @@ import pytest
 
 from doorstep.clock import SECOND, Instant
 from doorstep.console.waiting import HELD, PLANNED, QUEUED, Life, Wait, waits_of
+from doorstep.console.words import moment
 from doorstep.model.act import AuditLine
 from doorstep.model.attempt import Attempt
 from doorstep.model.circuit import CircuitChange, CircuitState
@@ -61,8 +62,9 @@ def a_life(history: list[HistoryLine], *, due: float | None = None, **changes: A
         state=history[-1].new_state,
         due_at=None if due is None else at(due),
         created_at=NOW,
+        blocked=changes.pop("blocked", False),
     )
-    fields: dict[str, Any] = {"deliver_at": None, "ordering_key": None, "attempts": (), "revive_after_seconds": 5}
+    fields: dict[str, Any] = {"deliver_at": None, "ordering_key": None, "retries_at": {}, "revive_after_seconds": 5}
     return Life(delivery=delivery, endpoint=endpoint, history=history, **fields | changes)
 
 
@@ -80,7 +82,7 @@ def test_what_is_tried_at_once_did_not_wait() -> None:
 
 
 def test_a_pause_between_attempts_is_planned_and_reaches_into_the_future() -> None:
-    life = a_life(RETRIED, due=60, attempts=[an_attempt(1, 0.2, 60)])
+    life = a_life(RETRIED, due=60, retries_at={1: at(60)})
     assert told(waits_of(life, at(10))) == [(0.3, 60, PLANNED)]
 
 
@@ -99,7 +101,7 @@ def test_what_is_due_and_not_tried_was_held_by_the_circuit_while_that_was_open()
         CircuitChange(at(100), HALF, CLOSED, "probe delivered"),
     )
     history = [*RETRIED, line(110, PENDING, BUSY, 2)]
-    life = a_life(history, attempts=[an_attempt(1, 0.2, 60)], circuit_changes=changes)
+    life = a_life(history, retries_at={1: at(60)}, circuit_changes=changes)
     waits = waits_of(life, at(200))
     assert told(waits) == [(0.3, 60, PLANNED), (60, 100, HELD), (100, 110, QUEUED)]
     assert waits[1].why == "Held: the endpoint's circuit was open (5 failures)"
@@ -123,16 +125,38 @@ def test_a_pause_of_the_endpoint_is_known_from_the_audit_and_the_present_one_fro
 @pytest.mark.parametrize(
     "changes, words",
     [
-        ({"ordering_key": "order-1"}, "an earlier event with the same ordering key"),
-        ({"endpoint": {"rate_per_second": 2.5}}, "at most 2.5 a second"),
-        ({"endpoint": {"rate_per_second": 1, "concurrency_max": 3}}, "at most 1 a second and 3 at once"),
-        ({}, "waits for a worker"),
+        ({"ordering_key": "order-1"}, "; it goes after earlier events with the same ordering key"),
+        ({"endpoint": {"rate_per_second": 2.5}}, "; the endpoint takes at most 2.5 a second"),
+        (
+            {"endpoint": {"rate_per_second": 1, "concurrency_max": 3}},
+            "; the endpoint takes at most 1 a second and 3 at once",
+        ),
+        ({}, ""),
     ],
 )
-def test_what_nothing_is_known_to_hold_waits_for_its_turn(changes: dict[str, Any], words: str) -> None:
+def test_of_what_nothing_is_known_to_hold_only_the_limits_are_told_and_no_reason(
+    changes: dict[str, Any], words: str
+) -> None:
     (wait,) = waits_of(a_life([line(0, None, PENDING)], due=0, **changes), at(9))
-    assert (wait.begin, wait.end) == (at(0), at(9))
-    assert words in wait.why
+    assert wait == Wait(at(0), at(9), QUEUED, f"Due, and not taken by a worker yet{words}")
+
+
+def test_an_earlier_event_with_its_ordering_key_is_named_while_there_is_one() -> None:
+    (wait,) = waits_of(a_life([line(0, None, PENDING)], ordering_key="order-1", blocked=True), at(9))
+    assert wait == Wait(at(0), at(9), HELD, "Waits for an earlier event with the same ordering key")
+
+
+def test_what_was_behind_another_and_waits_on_was_held_until_that_ended() -> None:
+    waits = waits_of(a_life([line(0, None, PENDING)], due=60, ordering_key="order-1"), at(90))
+    assert told(waits) == [(0, 60, HELD), (60, 90, QUEUED)]
+    assert waits[0].why == "Waited for an earlier event with the same ordering key"
+
+
+def test_what_is_for_later_and_behind_another_says_when_it_is_to_be_delivered() -> None:
+    life = a_life([line(0, None, PENDING)], ordering_key="order-1", blocked=True, deliver_at=at(600))
+    (wait,) = waits_of(life, at(9))
+    assert told([wait]) == [(0, 9, PLANNED)]
+    assert moment(at(600)) in wait.why
 
 
 def test_a_dead_letter_that_is_retried_waits_a_few_seconds_and_not_while_it_is_dead() -> None:
@@ -142,7 +166,7 @@ def test_a_dead_letter_that_is_retried_waits_a_few_seconds_and_not_while_it_is_d
 
 def test_an_operators_retry_ends_a_planned_wait_early() -> None:
     history = [*RETRIED, line(20, PENDING, BUSY, 2)]
-    life = a_life(history, attempts=[an_attempt(1, 0.2, 900)])
+    life = a_life(history, retries_at={1: at(900)})
     assert told(waits_of(life, at(30))) == [(0.3, 20, PLANNED)]
 
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from doorstep.clock import DAY, SECOND
-from doorstep.console.words import ago, amount, counted, exactly, lasting, plural, share, sized, spoken
+from doorstep.console.words import ago, amount, counted, exactly, lasting, plural, share, sized, spoken, until
 from doorstep.model.listing import Count
 
 MINUTE, HOUR = 60 * SECOND, 3_600 * SECOND
@@ -34,6 +34,7 @@ def test_the_past_and_the_future_are_told_apart() -> None:
     assert ago(0, 3 * MINUTE).replace("\u2009", " ") == "3 min ago"
     assert ago(3 * MINUTE, 0).replace("\u2009", " ") == "in 3 min"
     assert ago(5, 900_000) == "now"
+    assert ago(0, 5_300_000).replace("\u2009", " ") == "5 s ago"
 
 
 def test_the_exact_time_is_in_utc_to_the_microsecond() -> None:
@@ -45,6 +46,11 @@ def test_the_instants_of_a_sentence_are_said_to_the_second_and_todays_without_th
     assert spoken(sentence, 1_700_000_000_000_000) == "The circuit is open until 22:13:20 UTC."
     assert spoken(sentence, 1_700_000_000_000_000 + DAY) == "The circuit is open until 2023-11-14 22:13:20 UTC."
     assert spoken("No instant here.", 0) == "No instant here."
+
+
+def test_of_a_sentence_that_names_an_instant_only_that_is_said_in_brief() -> None:
+    assert until("It is open until 2023-11-14T22:13:20.1Z, after 5.", 1_700_000_000_000_000) == "until 22:13:20 UTC"
+    assert until("It waits for an earlier event.", 0) == "It waits for an earlier event."
 
 
 def test_a_count_that_is_only_a_floor_says_so() -> None:

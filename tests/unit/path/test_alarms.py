@@ -9,7 +9,7 @@ from msgspec.structs import replace
 
 from doorstep.clock import SECOND, seconds
 from doorstep.errors import StoreUnavailable
-from doorstep.model.alert import AlertRule, Ending, Rule, Silence, rule_id
+from doorstep.model.alert import AlertChange, AlertRule, Ending, Rule, Silence, Telling, rule_id
 from doorstep.model.circuit import Circuit, CircuitState
 from doorstep.model.endpoint import CircuitRules, Endpoint, EndpointState
 from doorstep.model.org import Org
@@ -190,6 +190,66 @@ async def test_the_trouble_of_one_endpoint_is_not_told_again_as_that_of_the_whol
     assert [one.endpoint_id for one in await tower.alerts(Rule.FAILURE_RATE)] == [endpoint.endpoint_id]
 
 
+async def test_what_dies_while_it_is_measured_does_not_become_the_trouble_of_the_whole_organization() -> None:
+    """Each question to the store finds more of one endpoint's deaths than the one before: told of, it has an alert of its
+    own, and whatever it adds must be taken off the whole."""
+    tower = Tower()
+    endpoint, other = await tower.prepare(2)
+    await tower.accept(other, 25)
+    while await tower._waits():
+        await tower.deliver(200)
+    await tower.kill(endpoint, 30)
+    await tower.run()
+    ask = tower.failing._call
+
+    async def meanwhile(verb: str, *args: object, **named: object) -> object:
+        if verb in ("figures", "series", "shares"):
+            tower.failing._call = ask  # type: ignore[method-assign]
+            await tower.kill(endpoint, 10)
+            tower.failing._call = meanwhile  # type: ignore[method-assign]
+        return await ask(verb, *args, **named)
+
+    tower.failing._call = meanwhile  # type: ignore[method-assign]
+    for _ in range(3):  # rounds alone: each leaves incidents for the next
+        tower.clock.advance(REVIEW_SECONDS)
+        await tower.watch.run_once()
+    assert [one.endpoint_id for one in await tower.alerts(Rule.FAILURE_RATE)] == [endpoint.endpoint_id]
+
+
+async def test_an_alarm_of_the_whole_that_is_only_an_endpoint_s_own_ends_though_that_goes_on() -> None:
+    tower = Tower()
+    endpoint, other = await tower.prepare(2)
+    await tower.accept(other, 25)
+    while await tower._waits():
+        await tower.deliver(200)
+    await tower.kill(endpoint, 30)
+    await tower.run()
+    (own,) = await tower.alerts(Rule.FAILURE_RATE)
+    false = replace(own, alert_id=new_id(), endpoint_id=None, endpoint_name="", opened_at=own.opened_at + 1)
+    assert await tower.store.tell(Telling(org_id=tower.org.org_id, changes=(AlertChange(false, 0),)))
+    await tower.review()
+    assert [(one.endpoint_id, one.is_open) for one in await tower.alerts(Rule.FAILURE_RATE)] == [
+        (endpoint.endpoint_id, True),
+        (None, False),
+    ]
+
+
+async def test_an_endpoint_that_is_told_of_later_does_not_end_the_alarm_of_the_whole() -> None:
+    tower = Tower()
+    endpoint, other = await tower.prepare(2)
+    for one in (endpoint, other):
+        await tower.kill(one, 15)
+    await tower.run()
+    assert [one.endpoint_id for one in await tower.alerts(Rule.FAILURE_RATE)] == [None], "30 together, 15 each"
+    tower.clock.advance(1)
+    await tower.kill(endpoint, 20)
+    await tower.run()
+    assert [(one.endpoint_id, one.is_open) for one in await tower.alerts(Rule.FAILURE_RATE)] == [
+        (None, True),
+        (endpoint.endpoint_id, True),
+    ]
+
+
 @pytest.mark.parametrize("was_told", [True, False])
 async def test_an_endpoint_that_fails_and_is_deleted_does_not_become_the_trouble_of_the_whole_organization(
     was_told: bool,
@@ -211,6 +271,21 @@ async def test_an_endpoint_that_fails_and_is_deleted_does_not_become_the_trouble
     assert [one.endpoint_id for one in await tower.alerts(Rule.FAILURE_RATE)] == [*told, other.endpoint_id]
 
 
+async def test_who_takes_over_leaves_those_out_that_failed_and_were_deleted_before_anybody_was_told() -> None:
+    tower = Tower()
+    endpoint, other = await tower.prepare(2)
+    await tower.kill(endpoint, 30)
+    await tower.change(endpoint, state=EndpointState.DELETED)
+    await tower.run()
+    tower.clock.advance(60)
+    heir = tower.another_watch("heir")
+    for _ in range(2):
+        await tower.kill(other)
+        await tower.run(heir)
+        tower.clock.advance(60)
+    assert await tower.alerts(Rule.FAILURE_RATE) == []
+
+
 async def test_who_takes_over_leaves_those_out_that_were_told_of_and_deleted() -> None:
     tower = Tower()
     endpoint, other = await tower.prepare(2)
@@ -227,6 +302,23 @@ async def test_who_takes_over_leaves_those_out_that_were_told_of_and_deleted() -
         await tower.run(heir)
         tower.clock.advance(60)
     assert [one.endpoint_id for one in await tower.alerts(Rule.FAILURE_RATE)] == [endpoint.endpoint_id]
+
+
+# -- operational events ------------------------------------------------------------------------------------
+
+
+async def test_what_is_so_with_an_endpoint_is_sent_in_its_order_and_deaths_hold_up_nobody() -> None:
+    tower = Tower()
+    (endpoint,) = await tower.prepare(circuit=FRAGILE)
+    asking = an_endpoint(tower.org.org_id, event_types=("circuit.*", "delivery.dead", "alert.*"))
+    await tower.store.put_endpoint(asking, 0)
+    await tower.directory.reload()
+    await tower.kill(endpoint, status=404)
+    await tower.run()
+    keys = {(one.event_type, one.options.ordering_key) for one in await tower.store.outbox(10)}
+    fired = {("alert.fired", str(alert.alert_id)) for alert in await tower.alerts()}
+    assert keys == fired | {("delivery.dead", None), ("circuit.opened", str(endpoint.endpoint_id))}
+    assert len(fired) == 2
 
 
 # -- other rules -------------------------------------------------------------------------------------------

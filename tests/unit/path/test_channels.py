@@ -14,8 +14,9 @@ from doorstep.model.channel import OPERATIONS_ORG, ChannelKind
 from doorstep.model.delivery import DeliveryState
 from doorstep.model.endpoint import EndpointState
 from doorstep.path.channel_form import ChannelForm, check
-from doorstep.path.channels import CHANNELS_MAX, TESTS_AN_HOUR_MAX
+from doorstep.path.channels import CHANNELS_MAX
 from doorstep.path.directory import unseal_headers
+from doorstep.policy.testing_pace import ADDRESSES_AN_HOUR_MAX, TESTS_AN_HOUR_MAX
 from tests.builders import an_endpoint, an_org, new_id
 from tests.unit.path.channel_desk import Desk
 
@@ -112,7 +113,7 @@ async def test_a_channel_is_tested_once_in_five_seconds(desk: Desk) -> None:
     await desk.test(await desk.create())  # another channel has its own
 
 
-async def test_a_channel_is_tested_twenty_times_an_hour(desk: Desk) -> None:
+async def test_an_organization_makes_so_many_tests_an_hour(desk: Desk) -> None:
     channel = await desk.create()
     for _ in range(TESTS_AN_HOUR_MAX):
         await desk.test(channel)
@@ -125,6 +126,48 @@ async def test_a_channel_is_tested_twenty_times_an_hour(desk: Desk) -> None:
     with pytest.raises(Overloaded):
         desk.bench.clock.advance(5.5)
         await desk.test(channel)
+
+
+async def test_a_channel_that_is_deleted_takes_none_of_the_tests_with_it(desk: Desk) -> None:
+    for _ in range(TESTS_AN_HOUR_MAX):
+        channel = await desk.create()
+        await desk.test(channel)
+        await desk.desk.delete(desk.org_id, channel.channel_id, "ops")
+    other = an_org()
+    await desk.bench.store.put_org(other)
+    theirs = await desk.create(other.org_id)
+    with pytest.raises(Overloaded):
+        await desk.test(await desk.create())
+    await desk.desk.test(other.org_id, theirs.channel_id, "ops")  # another organization has its own
+
+
+async def test_tests_send_mail_to_so_many_addresses_an_hour(desk: Desk) -> None:
+    everybody = ",".join(f"{number}@shop.example" for number in range(20))
+    for _ in range(ADDRESSES_AN_HOUR_MAX // 20):
+        channel = await desk.create(kind=ChannelKind.EMAIL, target=everybody)
+        await desk.test(channel)
+        await desk.desk.delete(desk.org_id, channel.channel_id, "ops")
+        desk.bench.clock.advance(60)
+    single = await desk.create(kind=ChannelKind.EMAIL, target="a@shop.example")
+    with pytest.raises(Overloaded) as caught:
+        await desk.test(single)
+    assert caught.value.retry_after_seconds == 3_600 - 60 * (ADDRESSES_AN_HOUR_MAX // 20)
+    await desk.test(await desk.create())  # what is no mail has nothing to do with it
+    desk.bench.clock.advance(caught.value.retry_after_seconds)
+    await desk.test(single)
+
+
+async def test_the_last_test_of_each_channel_is_remembered_and_those_of_deleted_ones_for_an_hour(desk: Desk) -> None:
+    kept, gone = await desk.create(), await desk.create()
+    for channel in (kept, gone):
+        await desk.test(channel)
+    await desk.desk.delete(desk.org_id, gone.channel_id, "ops")
+    desk.bench.clock.advance(3_600)
+    other = await desk.create()
+    await desk.test(other)
+    _, remembered = await desk.desk.reading.channels_and_tests(desk.org_id)
+    assert [one.channel_id for one in remembered.tests] == [kept.channel_id, other.channel_id]
+    assert (await desk.desk.reading.view(desk.org_id, kept.channel_id)).last_test is not None
 
 
 async def test_of_tests_at_the_same_moment_one_is_sent_and_all_that_are_sent_are_audited(desk: Desk) -> None:

@@ -3,14 +3,16 @@
 from __future__ import annotations
 
 import asyncio
+from collections.abc import Sequence
 
+from doorstep.model.channel import OPERATIONS_ORG
 from doorstep.model.circuit import CircuitState
 from doorstep.model.endpoint import CircuitRules, Endpoint
 from doorstep.path.busiest import Busiest
-from doorstep.path.measures import MEASURES, Distribution, Kind
+from doorstep.path.measures import MEASURES, Distribution, Kind, Value
 from doorstep.path.reading import Reader
-from doorstep.path.sampling import Sampler
-from tests.builders import an_org
+from doorstep.path.sampling import Sampler, Snapshot
+from tests.builders import an_endpoint, an_org
 from tests.unit.path.scene import Bench
 
 
@@ -19,18 +21,25 @@ def sampler(bench: Bench, endpoints_max: int = 0) -> Sampler:
     return Sampler(bench.store, reading, bench.clock, Busiest(bench.store, bench.directory, endpoints_max))
 
 
+def read(name: str, seen: Snapshot) -> Sequence[Value]:
+    (measure,) = (one for one in MEASURES if one.name == name)
+    values = measure.read(seen)
+    assert not isinstance(values, Distribution)
+    return values
+
+
 async def test_however_many_ask_the_store_is_asked_once_a_second() -> None:
     bench = Bench()
     await bench.prepare()
     sampling = sampler(bench)
     await asyncio.gather(*(sampling.snapshot() for _ in range(20)))
-    assert bench.failing.calls.count("totals") == 1
+    assert bench.failing.calls.count("circuit_counts") == 1
     bench.clock.advance(0.9)
     await sampling.snapshot()
-    assert bench.failing.calls.count("totals") == 1
+    assert bench.failing.calls.count("circuit_counts") == 1
     bench.clock.advance(0.2)
     await sampling.snapshot()
-    assert bench.failing.calls.count("totals") == 2
+    assert bench.failing.calls.count("circuit_counts") == 2
 
 
 async def test_a_store_that_does_not_answer_leaves_the_last_snapshot_which_grows_old() -> None:
@@ -64,6 +73,29 @@ async def test_a_snapshot_tells_what_waits_since_when_and_the_state_of_circuits(
     assert (seen.waiting_endpoints, seen.oldest_due_seconds, seen.totals.now_open) == (1, 7.0, 5)
     assert seen.circuits == {CircuitState.CLOSED: 2, CircuitState.OPEN: 0, CircuitState.HALF_OPEN: 0}
     assert seen.endpoints == (), "endpoints are told apart only if somebody asked for it"
+
+
+async def test_what_channels_are_sent_is_told_by_itself_alone() -> None:
+    """Nobody could find it in a list, nor do anything about it: no alarm may come of it."""
+    bench = Bench()
+    await bench.prepare(2)
+    before = await sampler(bench).snapshot()
+    await bench.store.put_org(an_org(org_id=OPERATIONS_ORG))
+    channels = [an_endpoint(OPERATIONS_ORG, circuit=CircuitRules(failures_max=1)) for _ in range(2)]
+    for channel in channels:
+        await bench.store.put_endpoint(channel, 0)
+    await bench.directory.reload()
+    await bench.accept(channels[0], 3)
+    await bench.deliver(404)
+    await bench.accept(channels[1], 2)
+    bench.clock.advance(1_000)
+    seen = await sampler(bench).snapshot()
+    assert before is not None and seen is not None
+    assert seen._replace(messages=before.messages, taken_at=before.taken_at) == before
+    assert (seen.messages.now_open, seen.messages.now_dead) == (2, 3)
+    assert [(one.labels["state"], one.number) for one in read("doorstep_alert_messages", seen)] == [
+        ("waiting", 2), ("dead", 3),
+    ]  # fmt: skip
 
 
 async def test_what_an_open_circuit_holds_is_not_overdue() -> None:

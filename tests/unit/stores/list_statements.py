@@ -71,7 +71,7 @@ LISTED = (
     *_walk("batches", batches._WALK, BATCHES),
     *_walk("endpoints", registers._ENDPOINTS, "doorstep_endpoints_org"),
     *_walk("audit", registers._AUDIT, "doorstep_audit_org"),
-    *_walk("audit about two", registers._audit_about(2), "doorstep_audit_org"),
+    *_walk("audit about something", registers._ABOUT, "doorstep_audit_subjects_org"),
     *_walk("all entities", entity_lists._WALKS[False, None], "doorstep_entities_all"),
     *_walk("entities", entity_lists._WALKS[False, False], "doorstep_entities_all"),
     *_walk("archived entities", entity_lists._WALKS[False, True], "doorstep_entities_hidden"),

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from uuid import UUID
 
@@ -40,6 +40,7 @@ def _table(name: str, *columns: str) -> TableClause:
 _orgs = _table("doorstep_orgs", "id", "uid", "document")
 _ticks = _table("doorstep_ticks", "org_id", "endpoint_id", "minute", "shard", *_FIGURES)
 _rollups = _table("doorstep_rollups", "org_id", "endpoint_id", "span", "at", *_FIGURES)
+_audit = _table("doorstep_audit", "org_id", "at", "actor", "action", "subjects", "result", "reason")
 _alerts = _table("doorstep_alerts", "uid", "org_id", "subject", "rule", "ended_at", "version", "document")
 
 
@@ -52,11 +53,17 @@ class Old:
         self.add(_orgs, id=1, uid=ORG.org_id, document=msgspec.json.encode(ORG).decode())
 
     def add(self, rows: TableClause, **values: object) -> None:
+        self.add_all(rows, [values])
+
+    def add_all(self, rows: TableClause, all_values: Sequence[Mapping[str, object]]) -> None:
         engine = create_engine(self._spelt)
         as_bytes = engine.dialect.name == "sqlite"
-        plain = {name: one.bytes if as_bytes and isinstance(one, UUID) else one for name, one in values.items()}
+        plain = [
+            {name: one.bytes if as_bytes and isinstance(one, UUID) else one for name, one in values.items()}
+            for values in all_values
+        ]
         with engine.begin() as connection:
-            connection.execute(insert(rows).values(plain))
+            connection.execute(insert(rows), plain)
         engine.dispose()
 
     async def upgraded(self) -> Store:
@@ -125,6 +132,20 @@ async def test_an_alert_that_was_over_before_stays_so(old: Old) -> None:
     store = await old.upgraded()
     assert await store.orgs_to_review(NOW) == []
     assert await store.live_alerts(ORG.org_id, NOW - 2 * SECOND) == [over]
+    await store.close()
+
+
+async def test_lines_of_the_audit_from_before_are_found_by_what_they_are_about(old: Old) -> None:
+    """More than are filed at once, some about several things, some about things that have names instead of ids."""
+    wanted, lines = uuid7(NOW), 1_003
+    texts = [json.dumps(["invoices", f"é {n}"]) for n in range(lines)]
+    texts[0] = texts[-1] = json.dumps([str(wanted), str(uuid7(NOW)), str(wanted)])
+    common = {"org_id": 1, "actor": "ops", "action": "x", "result": "", "reason": ""}
+    old.add_all(_audit, [{**common, "at": n, "subjects": text} for n, text in enumerate(texts)])
+    store = await old.upgraded()
+    found = await store.list_audit(ORG.org_id, about=[wanted])
+    assert ([line.at for line in found.items], found.next) == ([lines - 1, 0], None)
+    assert len((await store.list_audit(ORG.org_id, limit=2_000)).items) == lines
     await store.close()
 
 

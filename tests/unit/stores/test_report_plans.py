@@ -15,7 +15,7 @@ from sqlalchemy.dialects.postgresql.asyncpg import PGDialect_asyncpg
 from doorstep.clock import DAY
 from doorstep.model.org import Org
 from doorstep.model.rollup import HOUR, Span
-from doorstep.stores.sql.cold import busiest, reading, rollups, standing
+from doorstep.stores.sql.cold import ailing, busiest, reading, rollups, standing
 from doorstep.stores.sql.cold.script import Step, ask, prepare
 from doorstep.stores.sql.postgres import PostgresStore
 from doorstep.stores.sql.postgres.connections import Connection
@@ -40,6 +40,9 @@ STEPS: dict[str, Step] = {
     "circuits anywhere": ask(standing._CIRCUITS_ANYWHERE, endpoints=ENDPOINTS),
     "circuits": ask(standing._CIRCUITS, org=ORG, endpoints=ENDPOINTS),
     "the busiest endpoints": ask(busiest._BUSIEST, most=20, reserved=ORG),
+    "who is disabled": ask(ailing._DISABLED, org=ORG, most=20),
+    "whose circuit is not closed": ask(ailing._BARRED, org=ORG, most=20),
+    "who lost something": ask(ailing._LOSING, org=ORG, since=0, examined=480, most=20),
     "the oldest that wait": ask(standing._OLDEST, org=ORG, endpoints=ENDPOINTS),
 }
 each_step = pytest.mark.parametrize("step", STEPS.values(), ids=list(STEPS))

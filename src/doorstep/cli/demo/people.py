@@ -11,7 +11,7 @@ from uuid import UUID
 
 from doorstep.app import Doorstep
 from doorstep.bootstrap import DEFAULT_ORG
-from doorstep.cli.demo.furnishing import ADMIN
+from doorstep.cli.demo.furnishing import Staff, staff_of
 from doorstep.cli.demo.samples import ACCOUNTING, ERP, MARKETPLACE, STOREFRONT, WAREHOUSE, Sample
 from doorstep.cli.demo.scans import BLANK, GATE
 from doorstep.clock import SECOND
@@ -25,7 +25,6 @@ from doorstep.model.outcome import Code
 from doorstep.path.drafting import new_correlation_id
 from doorstep.pipelines.pipeline import Pipeline
 
-OPERATOR = "marco"
 _PAUSE_SECONDS = 12.0
 _WAITING_MIN = 3
 """So many bills wait at the gate before somebody looks at them."""
@@ -35,7 +34,7 @@ _SILENCE_SECONDS = 240
 
 async def work_steadily(doorstep: Doorstep, bills: Pipeline) -> None:
     """Until it is cancelled. What is not possible at the moment is left to the next time."""
-    people = People(doorstep, bills)
+    people = People(doorstep, bills, await staff_of(doorstep))
     for act in cycle(people.day()):
         await asyncio.sleep(_PAUSE_SECONDS * random.uniform(0.7, 1.3))
         try:
@@ -46,9 +45,10 @@ async def work_steadily(doorstep: Doorstep, bills: Pipeline) -> None:
 
 
 class People:
-    def __init__(self, doorstep: Doorstep, bills: Pipeline) -> None:
+    def __init__(self, doorstep: Doorstep, bills: Pipeline, staff: Staff) -> None:
         self._doorstep = doorstep
         self._bills = bills
+        self._admin, self._operator = staff
 
     def day(self) -> tuple[Callable[[], Awaitable[object]], ...]:
         """What they do, in this order, over and over."""
@@ -102,41 +102,41 @@ class People:
         """Not those whose numbers are misprinted: that would be of no use."""
         for batch in (await self._doorstep.batches.list(BatchStatus.FAILED)).items:
             if batch.error_code != Code.INVALID_FORMAT:
-                await self._doorstep.batches.resubmit(batch.batch_id, OPERATOR, "The carrier is back.")
+                await self._doorstep.batches.resubmit(batch.batch_id, self._operator, "The carrier is back.")
                 return
 
     async def _tidy(self) -> None:
         """The oldest bill that was set aside, unless it is the only one."""
         for bill in (await self._bills.list(self._bills.plan.dead)).items[1:][-1:]:
             if bill.data["scan"] == BLANK or "order" in bill.data:
-                await self._bills.delete(bill.entity_id, OPERATOR, "There is nothing to pay.")
+                await self._bills.delete(bill.entity_id, self._operator, "There is nothing to pay.")
             else:
-                await self._bills.retry(bill.entity_id, OPERATOR, "The order has come.")
+                await self._bills.retry(bill.entity_id, self._operator, "The order has come.")
 
     async def review(self) -> None:
         """The oldest bill that waits, if there are a few."""
         waiting = (await self._bills.list(GATE)).items
         if len(waiting) > _WAITING_MIN:
             if random.random() < _REJECTED_SHARE:
-                await self._bills.reject(waiting[-1].entity_id, OPERATOR, "Paid already.", gate=GATE)
+                await self._bills.reject(waiting[-1].entity_id, self._operator, "Paid already.", gate=GATE)
             else:
-                await self._bills.approve(waiting[-1].entity_id, OPERATOR, gate=GATE)
+                await self._bills.approve(waiting[-1].entity_id, self._operator, gate=GATE)
 
     # -- endpoints -----------------------------------------------------------------------------------------
 
     async def _hurry(self) -> None:
         changes = {"concurrency_max": random.choice((8, 16, 32))}
-        await self._doorstep.registrar.change(DEFAULT_ORG, await self._id(WAREHOUSE), changes, ADMIN)
+        await self._doorstep.registrar.change(DEFAULT_ORG, await self._id(WAREHOUSE), changes, self._admin)
 
     async def _pause(self) -> None:
-        await self._doorstep.pause_endpoint(DEFAULT_ORG, await self._id(WAREHOUSE), OPERATOR, "Stocktaking.")
+        await self._doorstep.pause_endpoint(DEFAULT_ORG, await self._id(WAREHOUSE), self._operator, "Stocktaking.")
 
     async def _resume(self) -> None:
-        await self._doorstep.resume_endpoint(DEFAULT_ORG, await self._id(WAREHOUSE), OPERATOR, drain_per_second=2)
+        await self._doorstep.resume_endpoint(DEFAULT_ORG, await self._id(WAREHOUSE), self._operator, drain_per_second=2)
 
     async def _test(self) -> None:
         endpoint_id = await self._id(MARKETPLACE)
-        await self._doorstep.steward.test(DEFAULT_ORG, endpoint_id, ADMIN, new_correlation_id())
+        await self._doorstep.steward.test(DEFAULT_ORG, endpoint_id, self._admin, new_correlation_id())
 
     # -- alerts --------------------------------------------------------------------------------------------
 
@@ -144,13 +144,13 @@ class People:
         desk = self._doorstep.alerting.desk
         alerts = await desk.alerts(DEFAULT_ORG, AlertFilter(is_open=True), None, 50)
         for alert in [one for one in alerts.items if one.acknowledged_at is None][-1:]:
-            await desk.acknowledge(DEFAULT_ORG, alert.alert_id, OPERATOR, "On it.")
+            await desk.acknowledge(DEFAULT_ORG, alert.alert_id, self._operator, "On it.")
 
     async def _silence(self) -> None:
         until = self._doorstep.clock.now() + _SILENCE_SECONDS * SECOND
         await self._doorstep.alerting.desk.silence(
             DEFAULT_ORG,
-            ADMIN,
+            self._admin,
             until_at=until,
             endpoint_id=await self._id(MARKETPLACE),
             rule=Rule.FAILURE_RATE,
@@ -176,7 +176,7 @@ class People:
         raise NotFound(f"{sample.name} has no dead letters")
 
     async def _act(self, kind: ActKind, delivery_id: UUID, reason: str, payload: bytes | None = None) -> None:
-        await self._doorstep.act_on(kind, DEFAULT_ORG, delivery_id, OPERATOR, reason, payload)
+        await self._doorstep.act_on(kind, DEFAULT_ORG, delivery_id, self._operator, reason, payload)
 
     async def _bulk(
         self,
@@ -192,7 +192,7 @@ class People:
             kind,
             DEFAULT_ORG,
             selection,
-            OPERATOR,
+            self._operator,
             reason=reason,
             rate_per_second=rate_per_second,
             endpoint_id=endpoint_id,

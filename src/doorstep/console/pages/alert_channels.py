@@ -8,6 +8,7 @@ from starlette.responses import Response
 
 from doorstep.console.alert_texts import RULES
 from doorstep.console.choices import endpoints_of
+from doorstep.console.confirming import reason_of
 from doorstep.console.fields import Fields
 from doorstep.console.page import ACT, Pages
 from doorstep.console.shown_once import shown_once
@@ -71,14 +72,23 @@ async def resume(visit: Visit) -> Response:
 
 @PAGES.get("/{channel_id}/delete", ACT)
 async def ask_delete(visit: Visit) -> Response:
-    channel = await visit.doorstep.alerting.channels.reading.channel(visit.org_id, visit.id("channel_id"))
-    return visit.page("alert_channel_delete.html", channel=channel, place=PLACE, error=None)
+    return await _deleting(visit)
 
 
 @PAGES.post("/{channel_id}/delete")
 async def delete(visit: Visit) -> Response:
-    await visit.doorstep.alerting.channels.delete(visit.org_id, visit.id("channel_id"), visit.actor)
+    try:
+        reason = reason_of(visit.form, required=True)
+        await visit.doorstep.alerting.channels.delete(visit.org_id, visit.id("channel_id"), visit.actor, reason)
+    except InvalidInput as error:
+        return await _deleting(visit, error)
     return visit.done("The channel was deleted.", PLACE)
+
+
+async def _deleting(visit: Visit, error: InvalidInput | None = None) -> Response:
+    channel = await visit.doorstep.alerting.channels.reading.channel(visit.org_id, visit.id("channel_id"))
+    status = 422 if error else 200
+    return visit.page("alert_channel_delete.html", status, channel=channel, place=PLACE, error=error)
 
 
 def tested_of(view: ChannelView) -> tuple[str, Delivery] | None:
@@ -92,7 +102,7 @@ def _takes(channel: Channel, endpoints: Iterable[str]) -> list[str]:
     """Which alerts it is told of, in words."""
     rules = ", ".join(RULES[rule].name.lower() for rule in channel.rules) or "all rules"
     of = ", ".join(endpoints) or "all endpoints"
-    return [rules, of, *([] if channel.recoveries else ["not when it is over"])]
+    return [rules, of, *([] if channel.recoveries else ["not when it ends"])]
 
 
 def _described(form: Fields) -> ChannelForm:
@@ -120,12 +130,10 @@ def _rule(text: str) -> Rule:
 
 
 async def _form(visit: Visit, entered: Fields, error: InvalidInput | Conflict | None = None) -> Response:
-    status = 200 if error is None else 422 if isinstance(error, InvalidInput) else 409
-    return visit.page(
+    return visit.filled(
         "alert_channel_new.html",
-        status,
-        entered=entered,
-        error=error,
+        entered,
+        error,
         flawed=error.field if isinstance(error, InvalidInput) else "",
         kinds=KINDS,
         rules=RULES,

@@ -125,9 +125,10 @@ async def _form(
     visit: Visit, known: AlertRule, endpoint_id: UUID | None, entered: Fields, error: InvalidInput | None = None
 ) -> Response:
     name = None if endpoint_id is None else (await visit.doorstep.endpoint(visit.org_id, endpoint_id)).name
-    return visit.page(
+    return visit.filled(
         "alert_rule_edit.html",
-        422 if error else 200,
+        entered,
+        error,
         rule=known.rule,
         words=RULES[known.rule],
         fires=fires(known),
@@ -135,7 +136,5 @@ async def _form(
         terms=_texts(known),
         endpoint_id=endpoint_id,
         endpoint_name=name,
-        entered=entered,
-        error=error,
         place=PLACE,
     )

@@ -29,7 +29,8 @@ async def show(visit: Visit) -> Response:
     rows = sorted(((state_of(one, now), one) for one in found), key=lambda row: (_ORDER[row[0]], row[1].until_at))
     about = {one.endpoint_id for one in found if one.endpoint_id is not None}
     names = await visit.doorstep.reading.endpoint_names(visit.org_id, about)
-    return visit.page("alert_silences.html", rows=rows, names=names, rules=RULES)
+    people = await visit.doorstep.reading.key_names(visit.org_id, (one.actor for one in found))
+    return visit.page("alert_silences.html", rows=rows, names=names, rules=RULES, people=people)
 
 
 @PAGES.get("/new", ACT)
@@ -64,11 +65,11 @@ async def end(visit: Visit) -> Response:
 
 def state_of(silence: Silence, now: Instant) -> str:
     if silence.until_at <= now:
-        return "over"
+        return "ended"
     return "silent" if silence.from_at <= now else "planned"
 
 
-_ORDER = {"silent": 0, "planned": 1, "over": 2}
+_ORDER = {"silent": 0, "planned": 1, "ended": 2}
 
 
 def _until(form: Fields, begin: Instant) -> Instant:
@@ -80,11 +81,10 @@ def _until(form: Fields, begin: Instant) -> Instant:
 
 
 async def _form(visit: Visit, entered: Fields, error: InvalidInput | None = None) -> Response:
-    return visit.page(
+    return visit.filled(
         "alert_silence_new.html",
-        422 if error else 200,
-        entered=entered,
-        error=error,
+        entered,
+        error,
         rules=[(rule, words.name) for rule, words in RULES.items()],
         spans=_SPAN_NAMES,
         endpoints=await endpoints_of(visit),

@@ -22,7 +22,7 @@ PAGES = Pages("/alerts")
 _LIMIT = 50
 _STRETCHES_MAX = 5
 """How far one page looks for what matches; the store examines a bounded part of the list at a time."""
-_STATES = {"open": "open", "over": "over"}
+_STATES = {"open": "open", "ended": "ended"}
 
 
 class Row(NamedTuple):
@@ -40,7 +40,7 @@ class Row(NamedTuple):
 
 @PAGES.get()
 async def show(visit: Visit) -> Response:
-    """What is open first, what is over below it; only the last list of a page has further pages."""
+    """What is open first, what has ended below it; only the last list of a page has further pages."""
     query, cursor = visit.query, visit.query.text("cursor")
     state = query.text("state")
     kinds = tuple(_STATES) if state is None else (one_of("state", state, _STATES),)
@@ -57,6 +57,7 @@ async def show(visit: Visit) -> Response:
         endings=ENDINGS,
         has_channel=any(isinstance(one, Channel) for one in arranged),
         endpoints=await endpoints_of(visit),
+        people=await _people(visit, [one for page in pages.values() for one in page.items]),
     )
 
 
@@ -77,15 +78,29 @@ async def show_one(visit: Visit) -> Response:
     alert = await visit.doorstep.alerting.desk.alert(visit.org_id, visit.id("alert_id"))
     (row,) = _rows(visit, [alert], await visit.doorstep.store.arrangements(visit.org_id))
     place, label = repair(alert)
-    return visit.page("alert.html", row=row, rule=RULES[alert.rule], place=place, label=label, endings=ENDINGS)
+    return visit.page(
+        "alert.html",
+        row=row,
+        rule=RULES[alert.rule],
+        place=place,
+        label=label,
+        endings=ENDINGS,
+        people=await _people(visit, [alert]),
+    )
 
 
 @PAGES.post("/{alert_id}/acknowledge")
 async def acknowledge(visit: Visit) -> Response:
     alert = await visit.doorstep.alerting.desk.acknowledge(visit.org_id, visit.id("alert_id"), visit.actor)
     if alert.acknowledged_by != visit.actor:
-        return visit.refused(f"{alert.acknowledged_by} acknowledged it before you.")
+        who = alert.acknowledged_by or ""
+        return visit.refused(f"{(await _people(visit, [alert])).get(who, who)} acknowledged it before you.")
     return visit.done("Acknowledged: others see that you see to it.")
+
+
+async def _people(visit: Visit, alerts: Sequence[Alert]) -> dict[str, str]:
+    """Who sees to them, by name."""
+    return await visit.doorstep.reading.key_names(visit.org_id, (one.acknowledged_by for one in alerts))
 
 
 def _rows(visit: Visit, alerts: Sequence[Alert], arranged: Sequence[Arrangement]) -> list[Row]:

@@ -2,22 +2,49 @@
 
 from __future__ import annotations
 
+from typing import NamedTuple
+
 from starlette.responses import Response
 
-from doorstep.console.audit_subjects import endpoints_in, subjects_of
+from doorstep.console.audit_subjects import Subject, endpoints_in, subjects_of, told
 from doorstep.console.page import Pages
 from doorstep.console.visit import Visit
+from doorstep.model.act import AuditLine
 
 PAGES = Pages("/audit")
 _LIMIT = 100
 
 
+class Row(NamedTuple):
+    """A line, and what it names, with the ways there."""
+
+    line: AuditLine
+    subjects: list[Subject]
+    result: list[str | Subject]
+    reason: list[str | Subject]
+
+
 @PAGES.get()
 async def show(visit: Visit) -> Response:
-    query = visit.query
-    page = await visit.doorstep.reading.audit(
-        visit.org_id, query.text("actor"), query.text("action"), query.text("cursor"), _LIMIT
+    query, reading = visit.query, visit.doorstep.reading
+    about, called = query.id("about"), await _called(visit, query.text("actor"))
+    page = await reading.audit(
+        visit.org_id,
+        called[0] if called else query.text("actor"),
+        query.text("action"),
+        query.text("cursor"),
+        _LIMIT,
+        () if about is None else (about,),
     )
-    names = await visit.doorstep.reading.endpoint_names(visit.org_id, endpoints_in(page.items))
-    lines = [(line, subjects_of(line, names)) for line in page.items]
-    return visit.page("audit.html", lines=lines, next=page.next)
+    names = await reading.endpoint_names(visit.org_id, endpoints_in(page.items))
+    rows = [Row(line, subjects_of(line, names), told(line.result), told(line.reason)) for line in page.items]
+    people = await reading.key_names(visit.org_id, (line.actor for line in page.items))
+    return visit.page("audit.html", rows=rows, next=page.next, people=people, called=called)
+
+
+async def _called(visit: Visit, name: str | None) -> list[str]:
+    """The keys of this name by their beginnings, the newest first: the log has those, and people know the names."""
+    if name is None:
+        return []
+    keys = await visit.doorstep.keyring.keys(visit.org_id)
+    return list(dict.fromkeys(key.prefix for key in reversed(keys) if key.name == name))

@@ -29,7 +29,8 @@ async def show_all(visit: Visit) -> Response:
     page = await visit.doorstep.store.list_bulk(visit.org_id, visit.query.text("cursor"), _LIMIT)
     names = await _names(visit, page.items)
     rows = [(one, about(one, names)) for one in page.items]
-    return visit.page("bulks.html", rows=rows, next=page.next)
+    people = await visit.doorstep.reading.key_names(visit.org_id, (one.actor for one in page.items))
+    return visit.page("bulks.html", rows=rows, next=page.next, people=people)
 
 
 @PAGES.get("/{bulk_id}")
@@ -37,11 +38,13 @@ async def show(visit: Visit) -> Response:
     bulk_id = visit.id("bulk_id")
     bulk = await visit.doorstep.store.bulk(visit.org_id, bulk_id)
     failures = await visit.doorstep.store.bulk_failures(visit.org_id, bulk_id, visit.query.text("cursor"), _FAILURES)
-    reading = visit.doorstep.reading
+    reading, names = visit.doorstep.reading, await _names(visit, [bulk])
     return visit.page(
         "bulk.html",
         bulk=bulk,
-        about=about(bulk, await _names(visit, [bulk])),
+        about=about(bulk, names),
+        names=names,
+        people=await reading.key_names(visit.org_id, [bulk.actor]),
         next=failures.next,
         failures=await reading.described(visit.org_id, [reading.seen(one) for one in failures.items]),
     )

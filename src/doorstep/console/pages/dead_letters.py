@@ -13,6 +13,7 @@ from doorstep.console.questions import Question, declare
 from doorstep.console.visit import Visit
 from doorstep.model.act import ActKind
 from doorstep.model.bulk import Bulk, BulkKind
+from doorstep.model.delivery import DEAD_STATES
 from doorstep.model.listing import Letters
 from doorstep.model.rollup import MINUTE
 
@@ -102,7 +103,8 @@ def _is_on_letters(bulk: Bulk) -> bool:
 
 @PAGES.post("/{delivery_id}/retry")
 async def retry_one(visit: Visit) -> Response:
-    await visit.doorstep.act_on(ActKind.RETRY, visit.org_id, visit.id("delivery_id"), visit.actor)
+    delivery_id = visit.id("delivery_id")
+    await visit.doorstep.act_on(ActKind.RETRY, visit.org_id, delivery_id, visit.actor, only_in=DEAD_STATES)
     return visit.done(f"It is tried again in {visit.doorstep.tuning.revive_after_seconds:g} seconds.")
 
 

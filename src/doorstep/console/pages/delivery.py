@@ -8,6 +8,7 @@ from doorstep.console.confirming import Confirmation, asked_for, reason_of
 from doorstep.console.dossier import dossier_of, tries_numbered
 from doorstep.console.page import ACT, Pages
 from doorstep.console.pages.event import as_file
+from doorstep.console.tries import Try
 from doorstep.console.visit import Visit
 from doorstep.errors import NotFound
 from doorstep.model.act import ActKind
@@ -40,10 +41,18 @@ async def show(visit: Visit) -> Response:
 async def attempt(visit: Visit) -> Response:
     """In full."""
     delivery, event = await _found(visit)
-    tries = await tries_numbered(visit, delivery, event, visit.text("number"))
-    if not tries:
-        raise NotFound(f"delivery {delivery.delivery_id} has no attempt {visit.text('number')}")
+    tries = await _tries(visit, delivery, event)
     return visit.page("event_attempt.html", delivery=delivery, event=event, tries=tries)
+
+
+@PAGES.get("/attempts/{number}/body")
+async def body(visit: Visit) -> Response:
+    """As it went out, in its envelope; the command that sends it again reads it from a file of this name."""
+    delivery, event = await _found(visit)
+    for one in await _tries(visit, delivery, event):
+        if one.body is not None and one.attempt.was_sent:
+            return as_file(one.body, one.file_name)
+    raise NotFound(f"the body of attempt {visit.text('number')} of delivery {delivery.delivery_id} is not kept")
 
 
 @PAGES.get("/payload")
@@ -72,6 +81,13 @@ async def answer(visit: Visit) -> Response:
     reason = reason_of(visit.form, required=_QUESTIONS[kind].final)
     await visit.doorstep.act_on(kind, visit.org_id, visit.id("delivery_id"), visit.actor, reason)
     return visit.done(f"The delivery was {DONE[kind]}.")
+
+
+async def _tries(visit: Visit, delivery: Delivery, event: Event | None) -> list[Try]:
+    tries = await tries_numbered(visit, delivery, event, visit.text("number"))
+    if not tries:
+        raise NotFound(f"delivery {delivery.delivery_id} has no attempt {visit.text('number')}")
+    return tries
 
 
 def _kind(visit: Visit) -> ActKind:

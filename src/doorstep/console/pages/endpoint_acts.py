@@ -32,8 +32,11 @@ async def ask_pause(visit: Visit) -> Response:
 
 @PAGES.post("/pause")
 async def pause(visit: Visit) -> Response:
-    reason = reason_of(visit.form)
-    endpoint = await visit.doorstep.pause_endpoint(visit.org_id, visit.id("endpoint_id"), visit.actor, reason)
+    try:
+        reason = reason_of(visit.form)
+        endpoint = await visit.doorstep.pause_endpoint(visit.org_id, visit.id("endpoint_id"), visit.actor, reason)
+    except InvalidInput as error:
+        return _asked(visit, "endpoint_pause.html", await endpoint_of(visit), error)
     return visit.done(f"{endpoint.name} is paused.", place_of(endpoint))
 
 
@@ -46,11 +49,16 @@ async def ask_resume(visit: Visit) -> Response:
 async def resume(visit: Visit) -> Response:
     try:
         rate, before = _way(visit.form)
+        endpoint = await visit.doorstep.resume_endpoint(
+            visit.org_id,
+            visit.id("endpoint_id"),
+            visit.actor,
+            drain_per_second=rate,
+            skip_older_than=before,
+            reason=reason_of(visit.form, required=before is not None),
+        )
     except InvalidInput as error:
         return await _resuming(visit, error)
-    endpoint = await visit.doorstep.resume_endpoint(
-        visit.org_id, visit.id("endpoint_id"), visit.actor, drain_per_second=rate, skip_older_than=before
-    )
     return visit.done(f"{endpoint.name} is active again.", place_of(endpoint))
 
 
@@ -69,16 +77,20 @@ async def _resuming(visit: Visit, error: InvalidInput | None = None) -> Response
 
 
 def _way(form: Fields) -> tuple[float | None, Instant | None]:
-    """How what has waited is to go: a rate, or what is too old."""
+    """How what has waited is to go: a rate, or what is too old. What belongs to another way than the chosen one was
+    meant by somebody: it is not passed over."""
     way = form.text("way") or "all"
     if way not in ("all", "rate", "skip"):
         raise InvalidInput("way", "must be one of all, rate, skip")
-    rate = form.number("drain_per_second", DRAIN_MIN, DRAIN_MAX) if way == "rate" else None
-    before = form.moment("skip_older_than") if way == "skip" else None
-    if way == "rate" and rate is None:
-        raise InvalidInput("drain_per_second", "must say how many a second")
-    if way == "skip" and before is None:
-        raise InvalidInput("skip_older_than", "must say from when on deliveries are still wanted")
+    rate, before = form.number("drain_per_second", DRAIN_MIN, DRAIN_MAX), form.moment("skip_older_than")
+    for field, value, its_way, missing in (
+        ("drain_per_second", rate, "rate", "must say how many a second"),
+        ("skip_older_than", before, "skip", "must say from when on deliveries are still wanted"),
+    ):
+        if way == its_way and value is None:
+            raise InvalidInput(field, missing)
+        if way != its_way and value is not None:
+            raise InvalidInput(field, "is of a way that is not chosen; choose it, or leave this empty")
     return rate, before
 
 
@@ -137,15 +149,23 @@ async def rotate(visit: Visit) -> Response:
 
 @PAGES.get("/delete", ACT)
 async def ask_delete(visit: Visit) -> Response:
-    endpoint = await endpoint_of(visit)
-    return _asked(visit, "endpoint_delete.html", endpoint, open=await _open(visit, endpoint))
+    return await _deleting(visit)
 
 
 @PAGES.post("/delete")
 async def delete(visit: Visit) -> Response:
-    endpoint, reason = await endpoint_of(visit), reason_of(visit.form, required=True)
-    await visit.doorstep.delete_endpoint(visit.org_id, endpoint.endpoint_id, visit.actor, reason)
+    endpoint = await endpoint_of(visit)
+    try:
+        reason = reason_of(visit.form, required=True)
+        await visit.doorstep.delete_endpoint(visit.org_id, endpoint.endpoint_id, visit.actor, reason)
+    except InvalidInput as error:
+        return await _deleting(visit, error)
     return visit.done(f"{endpoint.name} was deleted.", "/console/endpoints")
+
+
+async def _deleting(visit: Visit, error: InvalidInput | None = None) -> Response:
+    endpoint = await endpoint_of(visit)
+    return _asked(visit, "endpoint_delete.html", endpoint, error, open=await _open(visit, endpoint))
 
 
 def _asked(

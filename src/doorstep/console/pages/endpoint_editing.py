@@ -60,14 +60,12 @@ async def edit(visit: Visit) -> Response:
 def _form(
     visit: Visit, entered: Fields, endpoint: Endpoint | None = None, error: InvalidInput | Conflict | None = None
 ) -> Response:
-    status = {InvalidInput: 422, Conflict: 409}.get(type(error), 200) if error else 200
     policies = BUILT_IN | {"standard": visit.doorstep.tuning.policy}
-    return visit.page(
+    return visit.filled(
         "endpoint_form.html",
-        status,
+        entered,
+        error,
         endpoint=endpoint,
-        entered=entered,
-        error=error,
         flawed=flawed_input(error) if isinstance(error, InvalidInput) else "",
         policies=[*((name, f"{name}: {in_words(policy)}") for name, policy in policies.items()), (OWN, "own delays")],
         timeout=span_text(visit.doorstep.settings.timeout_seconds),

@@ -6,10 +6,11 @@ from starlette.responses import Response
 
 from doorstep.console.choices import endpoint_of, place_of
 from doorstep.console.choosing import of_events
-from doorstep.console.confirming import reason_of
+from doorstep.console.confirming import one_time_id, reason_of
 from doorstep.console.fields import Fields
 from doorstep.console.filters import EVENT_FILTER
 from doorstep.console.page import ACT, Pages
+from doorstep.console.questions import begun
 from doorstep.console.visit import Visit
 from doorstep.console.words import moment, plural
 from doorstep.errors import InvalidInput
@@ -31,6 +32,7 @@ async def ask(visit: Visit) -> Response:
 
 @PAGES.post("/replay")
 async def replay(visit: Visit) -> Response:
+    now = visit.now
     try:
         bulk = await visit.doorstep.bulk.start(
             BulkKind.REPLAY,
@@ -40,10 +42,11 @@ async def replay(visit: Visit) -> Response:
             reason=reason_of(visit.form),
             rate_per_second=visit.form.number("rate", RATE_MIN, RATE_MAX),
             endpoint_id=visit.id("endpoint_id"),
+            bulk_id=one_time_id(visit),
         )
     except InvalidInput as error:
         return await _counted(visit, visit.form, error)
-    return visit.done(f"Began to replay {plural(bulk.total, 'event')}.", f"/console/bulk/{bulk.bulk_id}")
+    return begun(visit, bulk, now, f"Began to replay {plural(bulk.total, 'event')}.")
 
 
 async def _counted(visit: Visit, entered: Fields, error: InvalidInput | None = None) -> Response:
@@ -62,6 +65,7 @@ async def _counted(visit: Visit, entered: Fields, error: InvalidInput | None = N
         wanted=chosen.selection.events,
         chosen=chosen.fields,
         count=preview.count,
+        once=one_time_id(visit),
         entered=entered,
         error=error,
     )

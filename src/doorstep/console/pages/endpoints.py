@@ -1,15 +1,15 @@
-"""The endpoints: how each of them fares, those in trouble first if that is asked for."""
+"""The endpoints: how each of them fares; all of them, or those in trouble, or those that something waits for."""
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from typing import NamedTuple
 from urllib.parse import urlsplit
 
 from starlette.responses import Response
 
 from doorstep.console.page import Pages
-from doorstep.console.trouble import JUDGED_MAX, LATELY, Trouble, trouble_of
+from doorstep.console.trouble import LATELY, Trouble, by_trouble, is_losing, trouble_of, troubled
 from doorstep.console.visit import Visit
 from doorstep.errors import InvalidInput
 from doorstep.model.endpoint import Endpoint, EndpointState
@@ -17,12 +17,16 @@ from doorstep.model.listing import Page
 from doorstep.model.rollup import Figures
 from doorstep.path.reporting import Health
 from doorstep.policy.reporting import success_rate, time_to_delivery
+from doorstep.stores import cursor as cursors
 
 PAGES = Pages("/endpoints")
 _LIMIT = 50
 _LOOKED_AT_MAX = 500
 """Endpoints among which one page of a filter is looked for; those beyond are on the next page, which may be short."""
 _HOURS = 24
+
+Place = tuple[int, ...]
+"""Where an endpoint stands in a list that is sorted here."""
 
 
 class Row(NamedTuple):
@@ -42,6 +46,10 @@ class Row(NamedTuple):
         return success_rate(self.health.recent)
 
     @property
+    def is_losing(self) -> bool:
+        return is_losing(self.health.recent)
+
+    @property
     def p95_seconds(self) -> float | None:
         return time_to_delivery(self.health.recent, 0.95)
 
@@ -57,11 +65,10 @@ class Row(NamedTuple):
 
 @PAGES.get()
 async def show(visit: Visit) -> Response:
-    page = await _found(visit)
+    page, complete = await _found(visit)
     rows = await _rows(visit, page.items)
-    if visit.query.flag("trouble"):
-        rows.sort(key=lambda row: row.trouble.rank)
-    return visit.page("endpoints.html", rows=rows, next=page.next, states=list(EndpointState)[:3])
+    states = list(EndpointState)[:3]
+    return visit.page("endpoints.html", rows=rows, next=page.next, complete=complete or page.next, states=states)
 
 
 async def _rows(visit: Visit, endpoints: Sequence[Endpoint]) -> list[Row]:
@@ -71,15 +78,35 @@ async def _rows(visit: Visit, endpoints: Sequence[Endpoint]) -> list[Row]:
     return [Row(one, trends[key], trouble_of(one)) for one, key in zip(healths, ids)]
 
 
-async def _found(visit: Visit) -> Page[Endpoint]:
-    """A page of those that match. The store knows of states only; for the rest as many are looked at as can be."""
-    state, name = _state(visit), (visit.query.text("name") or "").casefold()
-    cursor, found, looked_at = visit.query.text("cursor"), list[Endpoint](), 0
-    troubled = visit.query.flag("trouble")
-    while looked_at < (JUDGED_MAX if troubled else _LOOKED_AT_MAX) and len(found) < _LIMIT:
-        page = await visit.doorstep.reading.endpoints(visit.org_id, state, cursor, _LIMIT)
-        named = [one for one in page.items if name in one.name.casefold() or name in (one.url or "").casefold()]
-        found += await _troubled(visit, named) if troubled else named
+async def _found(visit: Visit) -> tuple[Page[Endpoint], bool]:
+    """A page of those that match, and whether the list has all of them."""
+    in_trouble, waited_for = visit.query.flag("trouble"), visit.query.flag("waiting")
+    if in_trouble:
+        healths, complete = await troubled(visit)
+        chosen = [one for one in healths if one.now.now_open or not waited_for]
+        return _page(visit, [(by_trouble(one), one.endpoint) for one in chosen], 1), complete
+    if waited_for:
+        waiting = await visit.doorstep.reading.waiting(visit.org_id)
+        return _page(visit, [(one.place, one.endpoint) for one in waiting], 2), True
+    return await _walked(visit), True
+
+
+def _page(visit: Visit, placed: Sequence[tuple[Place, Endpoint]], keys: int) -> Page[Endpoint]:
+    """Of a list that was made at once, in the order of its places, which are so many numbers and an id: what matches and
+    comes after the cursor."""
+    wanted = _wanted(visit)
+    after = cursors.read(visit.query.text("cursor"), *[cursors.KEY_MAX] * keys, cursors.ID_MAX)
+    ahead = [one for one in placed if wanted(one[1]) and (after is None or one[0] > after)]
+    more = cursors.write(*ahead[_LIMIT - 1][0]) if len(ahead) > _LIMIT else None
+    return Page(tuple(endpoint for _, endpoint in ahead[:_LIMIT]), more)
+
+
+async def _walked(visit: Visit) -> Page[Endpoint]:
+    """The store knows of states only; for a name as many are looked at as can be."""
+    wanted, cursor, found, looked_at = _wanted(visit), visit.query.text("cursor"), list[Endpoint](), 0
+    while looked_at < _LOOKED_AT_MAX and len(found) < _LIMIT:
+        page = await visit.doorstep.reading.endpoints(visit.org_id, _state(visit), cursor, _LIMIT)
+        found += filter(wanted, page.items)
         looked_at += _LIMIT
         cursor = page.next
         if cursor is None:
@@ -87,16 +114,19 @@ async def _found(visit: Visit) -> Page[Endpoint]:
     return Page(tuple(found), cursor)
 
 
+def _wanted(visit: Visit) -> Callable[[Endpoint], bool]:
+    """What is asked for of an endpoint itself."""
+    state, name = _state(visit), (visit.query.text("name") or "").casefold()
+    return lambda one: (
+        state in (None, one.state) and (name in one.name.casefold() or name in (one.url or "").casefold())
+    )
+
+
 def _state(visit: Visit) -> EndpointState | None:
     state = visit.query.choice("state", EndpointState)
     if state is EndpointState.DELETED:
         raise InvalidInput("state", "deleted endpoints are in no list")
     return state
-
-
-async def _troubled(visit: Visit, endpoints: Sequence[Endpoint]) -> list[Endpoint]:
-    healths = await visit.doorstep.reporting.health_of(visit.org_id, LATELY, endpoints)
-    return [one.endpoint for one in healths if trouble_of(one).kind]
 
 
 def host_of(endpoint: Endpoint) -> str:

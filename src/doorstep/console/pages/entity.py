@@ -9,7 +9,8 @@ from doorstep.console.confirming import Confirmation, asked_for, reason_of
 from doorstep.console.drawing import pretty
 from doorstep.console.entity_life import life_of
 from doorstep.console.page import ACT, Pages
-from doorstep.console.pages.pipelines import named, place_of
+from doorstep.console.pages.pipelines import named
+from doorstep.console.places import place_of_entity
 from doorstep.console.stages import tone_of
 from doorstep.console.visit import HOME, Visit
 from doorstep.errors import NotFound
@@ -42,7 +43,7 @@ async def show(visit: Visit) -> Response:
         event=await _event(visit, entity),
         life=life_of(plan, history[-_CHANGES_SHOWN:], visit.now),
         changes_before=max(0, len(history) - _CHANGES_SHOWN),
-        place=place_of(pipeline, entity_id),
+        place=place_of_entity(pipeline.name, entity_id),
         at_gate=entity.status in plan.gates,
         retryable=plan.can_retry(entity.status),
         seconds=2 if entity.phase is Phase.RUNNING else 10,

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from typing import NamedTuple
 from uuid import UUID
 
@@ -28,12 +29,10 @@ DOSSIERS_MAX = 10
 _OTHERS_MAX = 500
 _PASSED_OVER_MAX = 100
 _TRAIL_MAX = 50
-_TEXT_BYTES_MAX = 64 * 1024
+_TEXT_CHARACTERS_MAX = 64 * 1024
 """A longer payload is cut here; it can be downloaded as a whole."""
+_RETRY = Confirmation("Retry", "What waits is due at once, dead letters in a few seconds.", final=False)
 _CANCEL = Confirmation("Cancel", "What still waits is called off, and is never delivered.")
-_DELETE = Confirmation(
-    "Delete", "Its payload is erased, what waits is cancelled, its dead letters are deleted. The attempt log stays."
-)
 _DOWNLOAD = {"Content-Security-Policy": "sandbox; default-src 'none'"}
 
 
@@ -46,6 +45,7 @@ async def show(visit: Visit) -> Response:
         raise NotFound(f"no event {event_id}")
     event = view.event if view else None
     shown, others = _divided(deliveries)
+    trail = await _trail(visit, event_id, shown)
     return visit.page(
         "event.html",
         event_id=event_id,
@@ -56,7 +56,8 @@ async def show(visit: Visit) -> Response:
         others=await visit.doorstep.reading.described(visit.org_id, others[:_OTHERS_MAX]),
         others_hidden=max(0, len(others) - _OTHERS_MAX),
         passed_over=_passed_over(visit, event, deliveries) if event and view and not view.in_outbox else [],
-        trail=await _trail(visit, event_id, shown),
+        trail=trail,
+        people=await visit.doorstep.reading.key_names(visit.org_id, (line.actor for line in trail.items)),
         acts=_acts(view, deliveries),
         seconds=2 if any(one.state in OPEN_STATES for one in deliveries) else 15,
     )
@@ -68,9 +69,15 @@ async def download(visit: Visit) -> Response:
     return as_file(event.payload, f"{event.event_id}.json")
 
 
+@PAGES.get("/retry", ACT)
+async def ask_retry(visit: Visit) -> Response:
+    return await _asked(visit, ActKind.RETRY, _RETRY)
+
+
 @PAGES.post("/retry")
 async def retry(visit: Visit) -> Response:
-    result = await visit.doorstep.steward.act(ActKind.RETRY, visit.org_id, visit.id("event_id"), visit.actor)
+    steward, event_id = visit.doorstep.steward, visit.id("event_id")
+    result = await steward.act(ActKind.RETRY, visit.org_id, event_id, visit.actor, reason_of(visit.form))
     return visit.done(f"{plural(len(result.done), 'delivery is', 'deliveries are')} tried again.")
 
 
@@ -82,7 +89,7 @@ async def acknowledge(visit: Visit) -> Response:
 
 @PAGES.get("/cancel", ACT)
 async def ask_cancel(visit: Visit) -> Response:
-    return await _asked(visit, _CANCEL)
+    return await _asked(visit, ActKind.CANCEL, _CANCEL)
 
 
 @PAGES.post("/cancel")
@@ -95,7 +102,14 @@ async def cancel(visit: Visit) -> Response:
 
 @PAGES.get("/delete", ACT)
 async def ask_delete(visit: Visit) -> Response:
-    return await _asked(visit, _DELETE)
+    event, possible = await _event(visit), await _possible(visit)
+    erased = ["Its payload is erased"]
+    if waiting := possible[ActKind.CANCEL]:
+        erased.append(f"{plural(waiting, 'waiting delivery is', 'waiting deliveries are')} cancelled")
+    if letters := possible[ActKind.DELETE]:
+        erased.append(f"{plural(letters, 'dead letter is', 'dead letters are')} deleted")
+    question = Confirmation("Delete", f"{', '.join(erased)}. The attempt log stays.")
+    return asked_for(visit, f"Delete the event {event.event_type}?", question)
 
 
 @PAGES.post("/delete")
@@ -119,9 +133,15 @@ async def replay(visit: Visit) -> Response:
     return visit.done("It was sent again, as this new event.", f"/console/events/{receipt.event_id}")
 
 
-async def _asked(visit: Visit, question: Confirmation) -> Response:
+async def _asked(visit: Visit, kind: ActKind, question: Confirmation) -> Response:
+    """With how many deliveries it is about: those whose state allows it."""
     event = await _event(visit)
-    return asked_for(visit, f"{question.act} the event {event.event_type}?", question)
+    concerned = plural((await _possible(visit))[kind], "delivery", "deliveries")
+    return asked_for(visit, f"{question.act} {concerned} of {event.event_type}?", question)
+
+
+async def _possible(visit: Visit) -> Counter[ActKind]:
+    return _counted(await visit.doorstep.deliveries(visit.org_id, visit.id("event_id")))
 
 
 async def _event(visit: Visit) -> Event:
@@ -142,7 +162,7 @@ class Text(NamedTuple):
     @classmethod
     def of(cls, content: bytes, *, raw: bool) -> Text:
         text = content.decode("utf-8", "replace") if raw else pretty(content)
-        return cls(text[:_TEXT_BYTES_MAX], len(content), raw, len(text) > _TEXT_BYTES_MAX)
+        return cls(text[:_TEXT_CHARACTERS_MAX], len(content), raw, len(text) > _TEXT_CHARACTERS_MAX)
 
 
 def as_file(content: bytes, name: str) -> Response:
@@ -170,12 +190,16 @@ def _acts(view: EventView | None, deliveries: list[Delivery]) -> frozenset[str]:
     """What can be done to the event as a whole."""
     if view is None or view.in_outbox:
         return frozenset()
-    possible = [acts_in(one.state) for one in deliveries if not one.deleted]
-    acts = {"replay", "delete"}
-    acts |= {kind.value for kind in (ActKind.RETRY, ActKind.CANCEL) if any(kind in some for some in possible)}
+    possible = _counted(deliveries)
+    acts = {"replay", "delete"} | {kind.value for kind in (ActKind.RETRY, ActKind.CANCEL) if possible[kind]}
     if not deliveries and view.status is EventStatus.RECEIVED:
         acts.add("acknowledge")
     return frozenset(acts)
+
+
+def _counted(deliveries: list[Delivery]) -> Counter[ActKind]:
+    """How many of them each act is possible for."""
+    return Counter(kind for one in deliveries if not one.deleted for kind in acts_in(one.state))
 
 
 class PassedOver(NamedTuple):
@@ -195,7 +219,7 @@ def why_not(endpoint: Endpoint, event: Event) -> str:
     if endpoint.created_at > event.created_at:
         return "It was created after the event."
     if not any(matches(pattern, event.event_type) for pattern in endpoint.event_types):
-        return f"It takes other event types: {', '.join(endpoint.event_types)}."
+        return f"It takes other event types now: {', '.join(endpoint.event_types)}."
     return "The sender chose other endpoints, or its event types were changed since."
 
 

@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
-from uuid import UUID
+from uuid import UUID, uuid5
 
 from starlette.responses import RedirectResponse, Response
 
 from doorstep.console.choices import endpoints_of
+from doorstep.console.confirming import one_time_id
 from doorstep.console.filters import events_of
 from doorstep.console.page import Pages
 from doorstep.console.visit import Visit
@@ -53,7 +54,8 @@ async def _place(visit: Visit, wanted: UUID) -> str | None:
 
 @PAGES.get("/send", Permission.SEND)
 async def ask_send(visit: Visit) -> Response:
-    return visit.page(_FORM, error=None, entered=visit.query, endpoints=await endpoints_of(visit))
+    known = await endpoints_of(visit)
+    return visit.page(_FORM, error=None, entered=visit.query, endpoints=known, once=one_time_id(visit))
 
 
 @PAGES.post("/send", Permission.SEND)
@@ -61,7 +63,7 @@ async def send(visit: Visit) -> Response:
     try:
         receipt = await _sent(visit)
     except InvalidInput as error:
-        return visit.again(_FORM, error, endpoints=await endpoints_of(visit))
+        return visit.again(_FORM, error, endpoints=await endpoints_of(visit), once=one_time_id(visit))
     return visit.done("The event was accepted.", f"{_LIST}/{receipt.event_id}")
 
 
@@ -74,5 +76,12 @@ async def _sent(visit: Visit) -> Receipt:
         org_id=visit.org_id,
         endpoint_ids=None if endpoint_id is None else [endpoint_id],
         ordering_key=form.text("ordering_key"),
+        idempotency_key=_key(visit),
         correlation_id=visit.correlation_id,
     )
+
+
+def _key(visit: Visit) -> str:
+    """Of what was sent with this form: the same again is the same event, and something else another."""
+    said = visit.form.without("csrf", "back")
+    return str(uuid5(one_time_id(visit), said.where()))

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import hashlib
 from collections.abc import Sequence
 from difflib import unified_diff
 from typing import NamedTuple
@@ -40,37 +41,50 @@ class Difference(NamedTuple):
     """To be compared while somebody waits."""
 
 
+_CHANGED = Conflict(
+    "somebody has changed the payload since you began; below is how yours differs from it. Retry again to send yours"
+)
 _KINDS = {"+": "added", "-": "removed", "@": "place"}
 
 
 @PAGES.get("/{delivery_id}/edit", ACT)
 async def ask_edit(visit: Visit) -> Response:
     letter, sent = await _found(visit)
-    return _form(visit, letter, pretty(sent))
+    return _form(visit, letter, sent, pretty(sent))
 
 
 @PAGES.post("/{delivery_id}/edit")
 async def edit(visit: Visit) -> Response:
     letter, sent = await _found(visit)
     before, typed = pretty(sent), (visit.form.raw("payload") or "").replace("\r\n", "\n")
-    if visit.form.flag("compare"):
-        return _form(visit, letter, typed, await asyncio.to_thread(compared, before, typed))
+    changed = None if visit.form.text("made_of") == digest(sent) else _CHANGED
+    if changed or visit.form.flag("compare"):
+        return _form(visit, letter, sent, typed, await asyncio.to_thread(compared, before, typed), changed)
     try:
         payload, reason = None if typed == before else checked(typed), reason_of(visit.form)
-        await visit.doorstep.act_on(ActKind.RETRY, visit.org_id, letter.delivery_id, visit.actor, reason, payload)
+        await visit.doorstep.act_on(
+            ActKind.RETRY, visit.org_id, letter.delivery_id, visit.actor, reason, payload, DEAD_STATES
+        )
     except InvalidInput as error:
-        return _form(visit, letter, typed, error=error)
+        return _form(visit, letter, sent, typed, error=error)
     how = "as it was" if payload is None else "with the new payload"
     return visit.done(f"It is tried again in {visit.doorstep.tuning.revive_after_seconds:g} seconds, {how}.")
 
 
 def _form(
-    visit: Visit, letter: Delivery, text: str, difference: Difference | None = None, error: InvalidInput | None = None
+    visit: Visit,
+    letter: Delivery,
+    sent: bytes,
+    text: str,
+    difference: Difference | None = None,
+    error: InvalidInput | Conflict | None = None,
 ) -> Response:
+    """It says what it was made of, so that nobody writes over what another has written meanwhile."""
     return visit.page(
         "dead_letters_edit.html",
-        422 if error else 200,
+        200 if error is None else 422 if isinstance(error, InvalidInput) else 409,
         letter=letter,
+        made_of=digest(sent),
         text=text,
         difference=difference,
         entered=visit.form,
@@ -89,6 +103,10 @@ async def _found(visit: Visit) -> tuple[Delivery, bytes]:
 
 
 # -- payloads as text: pure ----------------------------------------------------------------------------------
+
+
+def digest(payload: bytes) -> str:
+    return hashlib.sha256(payload).hexdigest()
 
 
 def checked(text: str) -> bytes:

@@ -24,8 +24,9 @@ _PAGE_WITH_PAYLOADS = 20
 _ACTIVE = ("=", "+", "-", "@", "\t", "\r", "\n")
 """What begins so, a spreadsheet takes for a formula."""
 
-Fields = dict[str, Any]
-Batch = list[Fields]
+Line = dict[str, Any]
+"""What is told of one letter."""
+Lines = list[Line]
 
 
 @PAGES.get("/export")
@@ -37,20 +38,20 @@ async def export(visit: Visit) -> Response:
     first = await _page(visit, wanted, None, with_payloads)  # a filter that cannot be used is told on a page
     name = f"dead-letters-{to_iso(visit.now)[:19].replace(':', '')}.{format}"
     headers = {"Content-Disposition": f'attachment; filename="{name}"'}
-    batches = _batches(visit, wanted, first, with_payloads)
-    return StreamingResponse(_written(batches, write), media_type=kind, headers=headers)
+    pages = _read(visit, wanted, first, with_payloads)
+    return StreamingResponse(_written(pages, write), media_type=kind, headers=headers)
 
 
-async def _written(batches: AsyncIterator[Batch], write: Callable[[Batch, bool], bytes]) -> AsyncIterator[bytes]:
+async def _written(pages: AsyncIterator[Lines], write: Callable[[Lines, bool], bytes]) -> AsyncIterator[bytes]:
     first = True
-    async for batch in batches:
-        yield write(batch, first)
+    async for lines in pages:
+        yield write(lines, first)
         first = False
 
 
-async def _batches(visit: Visit, wanted: Letters, page: Page[Described], with_payloads: bool) -> AsyncIterator[Batch]:
+async def _read(visit: Visit, wanted: Letters, page: Page[Described], with_payloads: bool) -> AsyncIterator[Lines]:
     while True:
-        yield await _batch(visit, page.items, with_payloads)
+        yield await _lines(visit, page.items, with_payloads)
         if page.next is None:
             return
         page = await _page(visit, wanted, page.next, with_payloads)
@@ -63,14 +64,14 @@ async def _page(visit: Visit, wanted: Letters, cursor: str | None, with_payloads
     return Page(tuple(await reading.described(visit.org_id, letters)), found.next)
 
 
-async def _batch(visit: Visit, letters: Sequence[Described], with_payloads: bool) -> Batch:
+async def _lines(visit: Visit, letters: Sequence[Described], with_payloads: bool) -> Lines:
     """Payloads are on one line, else as they were accepted; None if a letter has gone meanwhile."""
-    batch = [{name: read(one) for name, read in COLUMNS.items()} for one in letters]
+    lines = [{name: read(one) for name, read in COLUMNS.items()} for one in letters]
     if not with_payloads:
-        return batch
+        return lines
     ids = [one.delivery.delivery_id for one in letters]
     found = await visit.doorstep.store.payloads(visit.org_id, ids)
-    return [fields | {"payload": _raw(found.get(one))} for fields, one in zip(batch, ids, strict=True)]
+    return [line | {"payload": _raw(found.get(one))} for line, one in zip(lines, ids, strict=True)]
 
 
 def _raw(payload: bytes | None) -> msgspec.Raw | None:
@@ -102,17 +103,17 @@ COLUMNS: dict[str, Callable[[Described], object]] = {
 """What is told of each letter, in this order."""
 
 
-def json_lines(batch: Batch, _first: bool) -> bytes:
-    return b"".join(msgspec.json.encode(one) + b"\n" for one in batch)
+def json_lines(lines: Lines, _first: bool) -> bytes:
+    return b"".join(msgspec.json.encode(one) + b"\n" for one in lines)
 
 
-def csv_lines(batch: Batch, first: bool) -> bytes:
+def csv_lines(lines: Lines, first: bool) -> bytes:
     """With the names of the columns ahead of the first line."""
     text = io.StringIO()
     writer = csv.writer(text)
     if first:
         writer.writerow(COLUMNS)
-    writer.writerows(_cells(one[name] for name in COLUMNS) for one in batch)
+    writer.writerows(_cells(one[name] for name in COLUMNS) for one in lines)
     return text.getvalue().encode("utf-8", "replace")
 
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from typing import NamedTuple
 
 from starlette.responses import Response
@@ -12,7 +12,7 @@ from doorstep.clock import Instant
 from doorstep.console.charting import RANGES, Charts
 from doorstep.console.filters import one_of
 from doorstep.console.page import Pages
-from doorstep.console.trouble import JUDGED_MAX, LATELY, trouble_of
+from doorstep.console.trouble import LATELY, Trouble, Troubled, by_trouble, trouble_of, troubled
 from doorstep.console.visit import Visit
 from doorstep.model.alert import Alert, AlertFilter
 from doorstep.model.bulk import Bulk
@@ -23,12 +23,14 @@ from doorstep.policy.alert_words import title_of
 from doorstep.policy.reporting import WINDOWS, success_rate
 
 PAGES = Pages()
-_LATELY = 5
-"""Minutes that the present rate is the mean of; the one that is going on is not among them."""
+_RATE_MINUTES = 5
+"""What the present rate is the mean of; the minute that is going on is not among them."""
 _SHOWN_MAX = 8
+_ALERTS_MAX = 50
+"""Open alerts that are looked through for those that nobody has acknowledged."""
 
 
-class Standing(NamedTuple):
+class Strip(NamedTuple):
     """The strip of numbers."""
 
     per_minute: float
@@ -39,18 +41,25 @@ class Standing(NamedTuple):
     retrying: Count
     dead: int
     failing: Count
-    """Of the endpoints that were looked at."""
 
 
-class Trouble(NamedTuple):
-    """What needs somebody."""
+class Needs(NamedTuple):
+    """What needs somebody: the first of each kind, and how many there are besides."""
 
-    endpoints: Sequence[Health]
+    endpoints: Sequence[tuple[Health, Trouble]]
+    more_endpoints: Count
     alerts: Sequence[tuple[Alert, str]]
+    more_alerts: Count
+    acknowledged: bool
+    """There are alerts that somebody sees to already; they are not among these."""
     bulks: Sequence[Bulk]
+    more_bulks: Count
+    people: Mapping[str, str]
+    """Who began them, by name."""
 
     def __bool__(self) -> bool:
-        return any(self)
+        known = self.endpoints or self.alerts or self.bulks
+        return bool(known) or not (self.more_endpoints.exact and self.more_alerts.exact)
 
 
 @PAGES.get()
@@ -58,30 +67,27 @@ async def show(visit: Visit) -> Response:
     chosen = visit.query.text("range") or RANGES[0]
     reporting, org_id = visit.doorstep.reporting, visit.org_id
     window = one_of("range", chosen, WINDOWS)
-    hour, report, trouble, health = await asyncio.gather(
-        reporting.report(org_id, WINDOWS["1h"]),
-        reporting.report(org_id, window),
-        _trouble(visit),
-        reporting.health(org_id, LATELY, None, JUDGED_MAX),
+    hour, report, found = await asyncio.gather(
+        reporting.report(org_id, WINDOWS["1h"]), reporting.report(org_id, window), troubled(visit)
     )
-    troubled = [one for one in health.items if trouble_of(one).kind]
+    health, more = await _worst_first(visit, found.healths)
     return visit.page(
         "overview.html",
-        standing=await _standing(visit, hour, Count(len(troubled), exact=health.next is None)),
-        trouble=trouble._replace(endpoints=troubled[:_SHOWN_MAX]),
+        strip=await _strip(visit, hour, Count(len(found.healths), exact=found.complete)),
+        needs=await _needs(visit, found),
         charts=_charts(report),
-        health=health.items[:_SHOWN_MAX],
-        more=len(health.items) > _SHOWN_MAX,
+        health=health,
+        more=more,
         range=chosen,
         ranges=RANGES,
     )
 
 
-async def _standing(visit: Visit, hour: Report, failing: Count) -> Standing:
+async def _strip(visit: Visit, hour: Report, failing: Count) -> Strip:
     reading, org_id = visit.doorstep.reading, visit.org_id
-    lately: list[Figures] = hour.steps[-1 - _LATELY : -1]
-    return Standing(
-        per_minute=sum(step.succeeded for step in lately) / _LATELY,
+    lately: list[Figures] = hour.steps[-1 - _RATE_MINUTES : -1]
+    return Strip(
+        per_minute=sum(step.succeeded for step in lately) / _RATE_MINUTES,
         success=success_rate(hour.sum),
         open=hour.now.now_open,
         oldest_due_at=(await reading.backlog(org_id)).oldest_due_at,
@@ -91,11 +97,33 @@ async def _standing(visit: Visit, hour: Report, failing: Count) -> Standing:
     )
 
 
-async def _trouble(visit: Visit) -> Trouble:
-    wanted = AlertFilter(is_open=True)
-    alerts = await visit.doorstep.alerting.desk.alerts(visit.org_id, wanted, None, _SHOWN_MAX)
+async def _needs(visit: Visit, found: Troubled) -> Needs:
+    opened = await visit.doorstep.alerting.desk.alerts(visit.org_id, AlertFilter(is_open=True), None, _ALERTS_MAX)
+    unseen = [one for one in opened.items if one.acknowledged_at is None]
     live = [one for one in await visit.doorstep.store.live_bulks() if one.org_id == visit.org_id]
-    return Trouble((), [(one, title_of(one)) for one in alerts.items], live[:_SHOWN_MAX])
+    return Needs(
+        endpoints=[(one, trouble_of(one)) for one in found.healths[:_SHOWN_MAX]],
+        more_endpoints=_besides(found.healths, found.complete),
+        alerts=[(one, title_of(one)) for one in unseen[:_SHOWN_MAX]],
+        more_alerts=_besides(unseen, opened.next is None),
+        acknowledged=len(unseen) < len(opened.items),
+        bulks=live[:_SHOWN_MAX],
+        more_bulks=_besides(live, True),
+        people=await visit.doorstep.reading.key_names(visit.org_id, (one.actor for one in live[:_SHOWN_MAX])),
+    )
+
+
+def _besides(found: Sequence[object], complete: bool) -> Count:
+    """How many there are besides those that are shown."""
+    return Count(max(0, len(found) - _SHOWN_MAX), exact=complete)
+
+
+async def _worst_first(visit: Visit, needy: Sequence[Health]) -> tuple[list[Health], bool]:
+    """Those in trouble, then the oldest others as long as there is room; and whether there are more."""
+    oldest = await visit.doorstep.reporting.health(visit.org_id, LATELY, None, _SHOWN_MAX)
+    found = {one.endpoint.endpoint_id: one for one in (*oldest.items, *needy)}
+    worst_first = sorted(found.values(), key=by_trouble)
+    return worst_first[:_SHOWN_MAX], len(found) > _SHOWN_MAX or oldest.next is not None
 
 
 def _charts(report: Report) -> list[object]:

@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 from typing import NamedTuple
-from urllib.parse import quote
 
 from starlette.responses import Response
 
 from doorstep.console.page import Pages
-from doorstep.console.stages import Standings, standings, tone_of
-from doorstep.console.visit import HOME, Visit
+from doorstep.console.places import place_of_entity
+from doorstep.console.stages import StatusCounts, status_counts, tone_of
+from doorstep.console.visit import Visit
 from doorstep.errors import NotFound
 from doorstep.model.entity import Entity
 from doorstep.pipelines.pipeline import Pipeline
@@ -36,7 +36,7 @@ async def show_all(visit: Visit) -> Response:
     limit = min(COUNT_MAX, _COUNTED_MAX // max(1, len(own)))
     return visit.page(
         "pipelines.html",
-        rows=[(one, await _standings(one, limit)) for one in own],
+        rows=[(one, await _counts(one, limit)) for one in own],
         elsewhere=await _elsewhere(visit, {one.name for one in own}),
     )
 
@@ -50,7 +50,7 @@ async def show(visit: Visit) -> Response:
     return visit.page(
         "pipeline.html",
         pipeline=pipeline,
-        standings=await _standings(pipeline, COUNT_MAX),
+        counts=await _counts(pipeline, COUNT_MAX),
         lines=[_line(pipeline, one) for one in page.items],
         next=page.next,
     )
@@ -65,18 +65,13 @@ def named(visit: Visit) -> Pipeline:
     return found
 
 
-def place_of(pipeline: Pipeline, entity_id: str) -> str:
-    """The page of an entity, whose id is somebody else's text."""
-    return f"{HOME}/pipelines/{pipeline.name}/{quote(entity_id, safe='')}"
-
-
-async def _standings(pipeline: Pipeline, limit: int) -> Standings:
-    return standings(pipeline.plan, await pipeline.counts(limit))
+async def _counts(pipeline: Pipeline, limit: int) -> StatusCounts:
+    return status_counts(pipeline.plan, await pipeline.counts(limit))
 
 
 def _line(pipeline: Pipeline, entity: Entity) -> Line:
     plan = pipeline.plan
-    place = place_of(pipeline, entity.entity_id)
+    place = place_of_entity(pipeline.name, entity.entity_id)
     return Line(entity, tone_of(plan, entity.status), plan.can_retry(entity.status), place)
 
 

@@ -12,6 +12,7 @@ from doorstep.console.questions import Question, declare
 from doorstep.console.visit import Visit
 from doorstep.model.act import ActKind
 from doorstep.model.bulk import BulkKind
+from doorstep.model.delivery import WAITING_STATES
 
 PAGES = Pages("/retry-queue")
 _LIMIT = 50
@@ -40,7 +41,8 @@ async def show(visit: Visit) -> Response:
 
 @PAGES.post("/{delivery_id}/retry")
 async def retry_one(visit: Visit) -> Response:
-    await visit.doorstep.act_on(ActKind.RETRY, visit.org_id, visit.id("delivery_id"), visit.actor)
+    delivery_id = visit.id("delivery_id")
+    await visit.doorstep.act_on(ActKind.RETRY, visit.org_id, delivery_id, visit.actor, only_in=WAITING_STATES)
     return visit.done("It is being tried now.")
 
 

@@ -9,10 +9,10 @@ from doorstep.console.confirming import reason_of
 from doorstep.console.fields import Fields
 from doorstep.console.filters import one_of
 from doorstep.console.page import ADMINISTER, Pages
-from doorstep.console.shown_once import shown_once
+from doorstep.console.shown_once import key_shown
 from doorstep.console.visit import Visit
 from doorstep.errors import Conflict, InvalidInput
-from doorstep.model.org import ApiKey, Role
+from doorstep.model.org import Role
 from doorstep.stores.revoking import named_key
 
 PAGES = Pages("/settings/keys")
@@ -70,11 +70,6 @@ async def revoke(visit: Visit) -> Response:
     return visit.done(f"{key.name} ({key.prefix}…) opens nothing any more.", PLACE)
 
 
-def key_shown(visit: Visit, record: ApiKey, key: str, place: str, org_name: str | None = None) -> Response:
-    """The page with a new key, of this organization or as the first of a new one; no browser keeps it."""
-    return shown_once(visit, "settings_key.html", record=record, secret=key, place=place, org_name=org_name)
-
-
 def _expires_at(visit: Visit) -> Instant | None:
     """The end that was named, else so long from now, else none."""
     named = visit.form.moment("expires_at")
@@ -85,7 +80,4 @@ def _expires_at(visit: Visit) -> Instant | None:
 
 
 def _form(visit: Visit, entered: Fields, error: InvalidInput | Conflict | None = None) -> Response:
-    status = 200 if error is None else 422 if isinstance(error, InvalidInput) else 409
-    return visit.page(
-        "settings_key_new.html", status, entered=entered, error=error, roles=ROLES, expiries=_EXPIRY_NAMES, place=PLACE
-    )
+    return visit.filled("settings_key_new.html", entered, error, roles=ROLES, expiries=_EXPIRY_NAMES, place=PLACE)

@@ -6,7 +6,7 @@ from starlette.responses import Response
 
 from doorstep.console.fields import Fields
 from doorstep.console.page import ADMINISTER, Pages
-from doorstep.console.pages.settings_keys import key_shown
+from doorstep.console.shown_once import key_shown
 from doorstep.console.visit import Visit
 from doorstep.errors import InvalidInput
 

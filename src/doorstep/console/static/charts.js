@@ -1,6 +1,8 @@
 // Charts. A <figure data-chart> holds its numbers as JSON; when they change, so does the picture.
 //   {"kind": "line"|"area"|"bars", "unit": "/min"|"%"|"s"|"", "at": [seconds, …],
 //    "series": [{"name": "delivered", "tone": "good", "values": [1, null, …]}, …]}
+import { scale, SPANS, worded } from "./measures.js";
+
 const drawn = new WeakMap();
 
 export function drawCharts() {
@@ -36,11 +38,34 @@ function draw(figure) {
   if (before && before.shape === shape(told)) {
     before.chart.setData(data);
     before.text = text;
-    return;
+  } else {
+    before?.chart.destroy();
+    const place = figure.querySelector("[data-plot]");
+    drawn.set(figure, { text, shape: shape(told), chart: new window.uPlot(options(figure, told), data, place) });
   }
-  before?.chart.destroy();
-  const place = figure.querySelector("[data-plot]");
-  drawn.set(figure, { text, shape: shape(told), chart: new window.uPlot(options(figure, told), data, place) });
+  sayLatest(figure, told);
+}
+
+// For whoever does not see the picture.
+function sayLatest(figure, told) {
+  const at = latest([told.at, ...told.series.map((one) => one.values)]);
+  const values = told.series.map((one) => (told.unit === "retries" ? spread(one) : `${one.name} ${worded(one.values[at], told.unit)}`));
+  const moment = told.unit === "retries" || at === null ? "" : `, at ${day(told.at[at])} UTC`;
+  figure.querySelector("[data-plot]").setAttribute("aria-label", `${told.title}${moment}: ${values.join(", ")}`);
+}
+
+function spread(one) {
+  return one.values.flatMap((count, retries) => (count ? [`${worded(count, "")} with ${retries} ${retries === 1 ? "retry" : "retries"}`] : [])).join(", ") || "none";
+}
+
+// Where the last values are that are not missing.
+function latest([at, ...values]) {
+  for (let place = at.length - 1; place >= 0; place -= 1) if (values.some((one) => one[place] !== null)) return place;
+  return null;
+}
+
+function day(seconds) {
+  return new Date(seconds * 1000).toISOString().slice(0, 16).replace("T", " ");
 }
 
 function shape(told) {
@@ -57,29 +82,31 @@ function options(figure, told) {
   const axis = { stroke: quiet, grid: { stroke: colour("--line"), width: 1 }, ticks: { show: false }, font: "11px system-ui" };
   return {
     ...size(figure),
-    padding: [8, 8, 0, 0],
+    padding: [8, 18, 0, 0],
     cursor: { y: false, points: { size: 5 } },
     legend: { live: true },
-    scales: { x: { time: told.unit !== "retries" }, y: { range: (_, low, high) => scale(told, low, high) } },
+    hooks: { setData: [restLegend], ready: [restLegend], setCursor: [restLegend] },
+    scales: { x: { time: told.unit !== "retries" }, y: { range: (_, low, high) => scale(told.unit, low, high) } },
     axes: [
       { ...axis, size: 28, ...(told.unit === "retries" ? { incrs: [1], space: 20 } : { values: (_, at, __, ___, step) => at.map((one) => moment(one, step)) }) },
-      { ...axis, size: 52, values: (_, ticks) => ticks.map((tick) => worded(tick, told.unit)) },
+      { ...axis, size: 52, ...(told.unit === "s" ? { incrs: SPANS } : {}), values: (_, ticks) => ticks.map((tick) => worded(tick, told.unit)) },
     ],
-    series: [told.unit === "retries" ? { label: "retries" } : { label: "UTC", value: "{YYYY}-{MM}-{DD} {HH}:{mm}" }, ...told.series.map((one) => series(one, told))],
+    series: [told.unit === "retries" ? { label: "retries" } : { label: "UTC", value: (_, at) => (at === null ? "–" : day(at)) }, ...told.series.map((one) => series(one, told))],
     tzDate: (seconds) => window.uPlot.tzDate(new Date(seconds * 1000), "Etc/UTC"),
   };
+}
+
+// Where no mouse points to another.
+function restLegend(plot) {
+  if (plot.cursor.left >= 0) return;
+  const idx = plot.series[0].label === "retries" ? 0 : latest(plot.data);
+  if (idx !== null) plot.setLegend({ idx }, false);
 }
 
 // In UTC, like every time of the console.
 function moment(seconds, step) {
   const text = new Date(seconds * 1000).toISOString();
   return step >= 86400 ? text.slice(5, 10) : text.slice(11, 16);
-}
-
-// Rates are drawn where they are: near the top, near the bottom, or over the whole.
-function scale(told, low, high) {
-  if (told.unit === "%") return low >= 90 ? [90, 100] : high !== null && high <= 10 ? [0, 10] : [0, 100];
-  return [0, Math.max(high ?? 0, told.unit === "s" ? 0.01 : 1) * 1.1];
 }
 
 function series(one, told) {
@@ -102,13 +129,6 @@ function lonely(plot, place) {
   const values = plot.data[place];
   const missing = (at) => values[at] === null || values[at] === undefined;
   return values.flatMap((_, at) => (!missing(at) && missing(at - 1) && missing(at + 1) ? [at] : []));
-}
-
-function worded(value, unit) {
-  if (value === null || value === undefined) return "–";
-  if (unit === "s") return value < 1 ? `${+(value * 1000).toPrecision(3)} ms` : value < 120 ? `${+value.toPrecision(3)} s` : `${+(value / 60).toPrecision(3)} min`;
-  const short = Math.abs(value) >= 1e6 ? `${+(value / 1e6).toPrecision(3)}M` : Math.abs(value) >= 1e4 ? `${+(value / 1e3).toPrecision(3)}k` : `${+value.toPrecision(4)}`;
-  return unit === "%" ? `${short}%` : short;
 }
 
 function colour(name) {

@@ -18,22 +18,32 @@ export function openDialogs() {
     open(url.href);
   });
   document.addEventListener("click", (event) => {
-    if (event.target.closest("[data-close]")) {
-      event.preventDefault();
-      event.target.closest("dialog")?.close();
-    }
+    const dialog = event.target.closest("[data-close]")?.closest("dialog"); // none where the question is a page of its own
+    if (!dialog) return;
+    event.preventDefault();
+    dialog.close();
   });
   document.querySelector("[data-help]")?.addEventListener("click", () => document.getElementById("help").showModal());
 }
 
 async function open(url) {
-  const question = await fetched(url);
-  if (!question) return question === null ? location.assign(url) : undefined;
+  const found = await fetched(url);
+  if (found) show(found);
+  else if (found === null) location.assign(url);
+}
+
+// In the place of the one that is open, if there is one.
+export function show(form) {
   const dialog = document.getElementById("dialog");
-  document.getElementById("dialog-body").replaceChildren(document.adoptNode(question));
-  question.querySelector("h1")?.setAttribute("id", "dialog-title");
-  dialog.showModal();
-  question.querySelector("[autofocus]")?.focus();
+  document.getElementById("dialog-body").replaceChildren(document.adoptNode(form));
+  form.querySelector("h1")?.setAttribute("id", "dialog-title");
+  if (!dialog.open) dialog.showModal();
+  form.querySelector("[autofocus]")?.focus();
+}
+
+// The question of a page that is one.
+export function question(page) {
+  return page.getElementById("question");
 }
 
 // Null where it should be looked at as a page of its own, which can say what is wrong.
@@ -42,7 +52,7 @@ async function fetched(url) {
   try {
     const response = await fetch(url, { headers: { Accept: "text/html" } });
     const page = new DOMParser().parseFromString(await response.text(), "text/html");
-    return response.ok && !response.redirected ? page.getElementById("question") : null;
+    return response.ok && !response.redirected ? question(page) : null;
   } catch {
     return unreachable() ? undefined : null;
   } finally {

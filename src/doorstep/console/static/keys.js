@@ -1,11 +1,12 @@
 // The keyboard. Nothing is taken from somebody who types into a field.
 import { refresh } from "./live.js";
-import { present, step, tick, ticked, untick } from "./rows.js";
+import { isGone, present, step, tick, ticked, untick } from "./rows.js";
 
 let going = false;
 
 export function readKeys() {
   document.addEventListener("keydown", (event) => {
+    if (event.repeat && !HELD.has(event.key)) return;
     if (event.ctrlKey || event.metaKey || event.altKey || event.defaultPrevented) return;
     if (event.target.closest("input:not([type=checkbox]), textarea, select, [contenteditable]")) return;
     if (document.querySelector("dialog[open]")) return;
@@ -15,6 +16,7 @@ export function readKeys() {
   });
 }
 
+const HELD = new Set(["j", "k"]); // what goes on while the key is held down; nothing else is meant twice
 const KEYS = {
   "/": () => document.querySelector("[data-filter] input, [data-filter] select")?.focus(),
   "?": () => document.getElementById("help")?.showModal(),
@@ -37,8 +39,10 @@ function go(event) {
   }
 }
 
-// What is ticked comes first, then the row that the keyboard is at, then the page; but no row that nobody went to.
+// What is ticked comes first, then the row that the keyboard is at, then the page; but no row that nobody went to, and
+// nothing at all where the row has just left the list.
 function press(key) {
+  if (!ticked().length && isGone()) return;
   const place = ticked().length ? "[data-selection]" : present() ? "tr[data-open]:focus-within" : "main";
   const found = [...document.querySelectorAll(`${place} [data-key="${key}"]`)].filter((one) => one.checkVisibility());
   found.find((one) => place !== "main" || !one.closest("tr[data-open]"))?.click();

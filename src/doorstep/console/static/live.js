@@ -5,17 +5,18 @@ const SLOW_MS = 800;
 let failed = false;
 let seen = Date.now();
 let asked = null; // since when an answer is waited for
+let unasked = false; // nobody asked for it: the page refreshes itself
 
 export function keepLive() {
   if (!part()) return;
   setInterval(look, 400);
   document.addEventListener("doorstep:ticked", say);
-  document.addEventListener("visibilitychange", () => { if (!document.hidden && !waits()) refresh(); });
+  document.addEventListener("visibilitychange", () => { if (!document.hidden && !waits()) refreshItself(); });
   document.addEventListener("htmx:before:request", () => { asked = Date.now(); });
   document.addEventListener("htmx:before:swap", keepWhatIsThere);
   document.addEventListener("htmx:after:swap", () => ended(false));
   for (const kind of ["htmx:error", "htmx:response:error"]) document.addEventListener(kind, () => ended(true));
-  document.addEventListener("htmx:finally:request", () => { asked = null; });
+  document.addEventListener("htmx:finally:request", () => { asked = null; unasked = false; });
   document.querySelector("[data-again]").addEventListener("click", refresh);
   say();
 }
@@ -26,15 +27,22 @@ export function refresh() {
   if (live) window.htmx.trigger(live, "doorstep:refresh");
 }
 
+function refreshItself() {
+  unasked = true;
+  refresh();
+}
+
 // Somebody asked for something and there was no answer; says so, and whether there was a place to say it.
 export function unreachable() {
   if (part()) ended(true);
   return part() !== null;
 }
 
-// A page that tells of a problem has no part to put here, and its title is not this page's.
+// A page that tells of a problem has no part to put here, and its title is not this page's. And since it was asked for,
+// somebody may have ticked a row or opened a question: what they are about to act on stays.
 function keepWhatIsThere(event) {
-  if (event.detail.ctx.response?.status >= 400) event.preventDefault();
+  const { response } = event.detail.ctx;
+  if (response?.status >= 400 || (response && unasked && waits())) event.preventDefault();
 }
 
 function ended(badly) {
@@ -52,7 +60,7 @@ function look() {
   say();
   const live = part();
   if (!live || document.hidden || asked !== null || waits()) return;
-  if (Date.now() - seen >= Number(live.dataset.live) * 1000) refresh();
+  if (Date.now() - seen >= Number(live.dataset.live) * 1000) refreshItself();
 }
 
 function waits() {

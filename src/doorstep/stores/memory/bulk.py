@@ -17,11 +17,14 @@ from doorstep.stores.memory.tables import BulkItem, BulkRow
 
 
 class BulkVerbs(OperatorVerbs):
-    async def add_bulk(self, bulk: Bulk, line: AuditLine | None = None) -> None:
+    async def add_bulk(self, bulk: Bulk, line: AuditLine | None = None) -> bool:
         self._tables.check_org(bulk.org_id)
+        if bulk.bulk_id in self._tables.bulks:
+            return False
         self._tables.add_bulk(bulk)
         if line is not None:
             self._tables.audit.append(line)
+        return True
 
     async def bulk(self, org_id: UUID, bulk_id: UUID) -> Bulk:
         return self._bulk_row(org_id, bulk_id).bulk

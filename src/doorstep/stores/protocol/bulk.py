@@ -14,8 +14,9 @@ from doorstep.model.listing import Page
 class BulkStore(Protocol):
     """A version decides who takes a step, so each is taken once."""
 
-    async def add_bulk(self, bulk: Bulk, line: AuditLine | None = None) -> None:
-        """Keep a new operation, and `line` in the same transaction."""
+    async def add_bulk(self, bulk: Bulk, line: AuditLine | None = None) -> bool:
+        """Keep a new operation, and `line` in the same transaction. False if there is one with its id, and then nothing
+        was done."""
 
     async def bulk(self, org_id: UUID, bulk_id: UUID) -> Bulk: ...
 

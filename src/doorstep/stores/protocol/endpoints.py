@@ -40,6 +40,11 @@ class EndpointStore(Protocol):
     async def these_endpoints(self, org_id: UUID, endpoint_ids: Sequence[UUID]) -> list[Endpoint]:
         """Those of these endpoints that there are, deleted ones too, in any order, each once."""
 
+    async def ailing(self, org_id: UUID, since: Instant, hours: int, limit: int) -> list[UUID]:
+        """Up to `limit` endpoints that may need somebody, deleted ones left out: those that are disabled, then those whose
+        circuit is open or half-open, then those of which a delivery died in one of the `hours` from `since` on, the last
+        hour first; within each by their ids. Their number has no part in what it costs, only that of the deaths."""
+
     async def waiting_since(self, org_id: UUID, endpoint_ids: Sequence[UUID]) -> dict[UUID, Instant]:
         """Since when each of these endpoints has been owed the oldest of its open deliveries (`owed_since`), which may lie
         ahead; those with none are left out.

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import Protocol
 from uuid import UUID
 
@@ -31,6 +32,10 @@ class OrgStore(Protocol):
 
     async def keys(self, org_id: UUID) -> list[ApiKey]:
         """The keys of an organization in the order of their creation."""
+
+    async def key_names(self, org_id: UUID, prefixes: Sequence[str]) -> dict[str, str]:
+        """What the organization's keys that begin like this are called, revoked and expired ones too. A beginning that
+        keys of different names have is left out: it does not tell which of them it was."""
 
     async def find_key(self, digest: bytes) -> ApiKey | None:
         """The key with this digest, revoked and expired ones too."""

@@ -14,7 +14,7 @@ from doorstep.model.delivery import Delivery, DeliveryState
 from doorstep.model.listing import Page
 from doorstep.model.move import Moved
 from doorstep.stores import cursor as cursors
-from doorstep.stores.sql.cold.audit import audit_step
+from doorstep.stores.sql.cold.audit import write_line
 from doorstep.stores.sql.cold.moves import parts
 from doorstep.stores.sql.cold.operators import act as act_on
 from doorstep.stores.sql.cold.orgs import org_key
@@ -49,8 +49,11 @@ _WRITE = (
 )
 
 
-def add_bulk(bulk: Bulk, line: AuditLine | None) -> Script[None]:
+def add_bulk(bulk: Bulk, line: AuditLine | None) -> Script[bool]:
+    """Two at once with the same id: one is refused by the database, tried again, and finds the other."""
     org = yield from org_key(bulk.org_id)
+    if (yield ask(_KEY, bulk=bulk.bulk_id)):
+        return False
     yield ask(
         _ADD,
         uid=bulk.bulk_id,
@@ -61,7 +64,8 @@ def add_bulk(bulk: Bulk, line: AuditLine | None) -> Script[None]:
         document=_document(bulk),
     )
     if line is not None:
-        yield audit_step(org, line)
+        yield from write_line(org, line)
+    return True
 
 
 def bulk(org_id: UUID, bulk_id: UUID) -> Script[Bulk]:
@@ -103,7 +107,7 @@ def step_bulk(bulk: Bulk, expected_version: int, act: Act | None, line: AuditLin
         new_finished_at=written.finished_at,
     )
     if line is not None:
-        yield audit_step(org, line)
+        yield from write_line(org, line)
     return BulkStep(written, moved)
 
 

@@ -17,6 +17,7 @@ from doorstep.stores.sql.schema import (
     UNACKNOWLEDGED,
     attempts,
     audit,
+    audit_subjects,
     bulk_items,
     bulks,
     circuit_history,
@@ -28,6 +29,7 @@ from doorstep.stores.sql.schema import (
 )
 from doorstep.stores.store import Cleaned
 from doorstep.stores.tally import Tally
+from doorstep.stores.weight import fitting
 
 _KEYS: BindParameter[list[int]] = bindparam("keys", expanding=True)
 _D, _H, _I = deliveries.c, circuit_history.c, bulk_items.c
@@ -206,9 +208,16 @@ _REMOVE_CHANGE = delete(circuit_history).where(
     _H.endpoint_id == bindparam("endpoint_key"), _H.version == bindparam("change")
 )
 _LINES_BEFORE = (
-    select(audit.c.id).where(audit.c.at < bindparam("before")).order_by(audit.c.at, audit.c.id).limit(bindparam("most"))
+    select(audit.c.id, func.length(audit.c.subjects))
+    .where(audit.c.at < bindparam("before"))
+    .order_by(audit.c.at, audit.c.id)
+    .limit(bindparam("most"))
 )
+_REMOVE_SUBJECTS = delete(audit_subjects).where(audit_subjects.c.audit_id.in_(_KEYS))
 _REMOVE_LINES = delete(audit).where(audit.c.id.in_(_KEYS))
+_SUBJECT_CHARACTERS_MAX = 400_000
+"""How much the lines of one round say of their subjects: some 10,000 ids, each of which is a row to be removed. Most lines
+have one; one about a thousand deliveries is written at once, and so is removed at once."""
 
 
 def _remove_circuit_changes(before: Instant, limit: int) -> Script[int]:
@@ -219,6 +228,8 @@ def _remove_circuit_changes(before: Instant, limit: int) -> Script[int]:
 
 def _remove_audit_lines(before: Instant, limit: int) -> Script[int]:
     rows = yield ask(_LINES_BEFORE, before=before, most=limit)
-    for part in parts([row[0] for row in rows]):
+    chosen = [row[0] for row in rows[: fitting((row[1] for row in rows), _SUBJECT_CHARACTERS_MAX)]]
+    for part in parts(chosen):
+        yield ask(_REMOVE_SUBJECTS, keys=part)
         yield ask(_REMOVE_LINES, keys=part)
-    return len(rows)
+    return len(chosen)

@@ -12,7 +12,7 @@ from doorstep.model.delivery import DEAD_STATES, DeliveryState
 from doorstep.model.event import EventStatus
 from doorstep.model.move import Moved
 from doorstep.stores import notes
-from doorstep.stores.sql.cold.audit import audit_step
+from doorstep.stores.sql.cold.audit import write_line
 from doorstep.stores.sql.cold.lines import turns_of, unblock_after
 from doorstep.stores.sql.cold.moves import MOVER, Mover, move, update_statuses
 from doorstep.stores.sql.cold.operators import CANCEL, DELETE
@@ -69,7 +69,7 @@ def delete_event(org_id: UUID, event_id: UUID, actor: str, now: Instant, reason:
     yield from move(letters, DELETE, now, "", at=now)
     changes = yield from update_statuses([(mover, DeliveryState.CANCELLED) for mover in waiting], now)
     yield from _erase(found[0][0], now)
-    yield audit_step(org, notes.deletion(org_id, event_id, actor, now, len(waiting), len(letters), reason))
+    yield from write_line(org, notes.deletion(org_id, event_id, actor, now, len(waiting), len(letters), reason))
     yield from unblock_after(waiting, now)
     return Moved(tuple(mover.to(DeliveryState.CANCELLED) for mover in waiting), tuple(changes))
 

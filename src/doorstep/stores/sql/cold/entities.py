@@ -14,7 +14,7 @@ from doorstep.model.entity import Entity, EntityChange, Phase
 from doorstep.model.move import Moved
 from doorstep.model.posting import Posting
 from doorstep.stores import notes
-from doorstep.stores.sql.cold.audit import audit_step
+from doorstep.stores.sql.cold.audit import write_line
 from doorstep.stores.sql.cold.deleting import delete_event
 from doorstep.stores.sql.cold.listing.walking import ORG
 from doorstep.stores.sql.cold.orgs import org_key
@@ -61,7 +61,7 @@ def put_entity(
         yield ask(_ADD_CHANGE, entity_key=key, version=expected_version + 1, org_id=org, **_change_columns(change))
     yield from post(posted)
     if line is not None:
-        yield audit_step(org, line)
+        yield from write_line(org, line)
     return True
 
 
@@ -100,7 +100,7 @@ def delete_entity(entity: Entity, line: AuditLine, arrival: UUID | None) -> Scri
         return None
     yield ask(FORGET, keys=[rows[0][0]])
     moved = yield from _erase_arrival(entity.org_id, arrival, line)
-    yield audit_step(org, line)
+    yield from write_line(org, line)
     return moved
 
 

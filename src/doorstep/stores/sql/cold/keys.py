@@ -2,17 +2,20 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from uuid import UUID
 
 from msgspec.structs import replace
-from sqlalchemy import bindparam, insert, select, update
+from sqlalchemy import bindparam, func, insert, select, update
 
 from doorstep.clock import Instant
 from doorstep.errors import Conflict
 from doorstep.model.act import AuditLine
 from doorstep.model.org import ApiKey
 from doorstep.stores.revoking import check_revocable, named_key
-from doorstep.stores.sql.cold.audit import audit_step
+from doorstep.stores.sql.cold.audit import write_line
+from doorstep.stores.sql.cold.listing.walking import ORG
+from doorstep.stores.sql.cold.moves import parts
 from doorstep.stores.sql.cold.orgs import org_key
 from doorstep.stores.sql.cold.rows import API_KEY, IN_ORG, api_key_from
 from doorstep.stores.sql.cold.script import Script, ask, ask_postgres
@@ -28,6 +31,13 @@ _REPLACE_KEY = (
 _ADD_KEY = insert(keys)
 _KEY = API_KEY.where(keys.c.digest == bindparam("digest"))
 _KEYS = API_KEY.where(IN_ORG).order_by(keys.c.id)
+_NAME = func.min(keys.c.name)
+_NAMES = (
+    select(keys.c.prefix, _NAME)
+    .where(keys.c.org_id == ORG, keys.c.prefix.in_(bindparam("prefixes", expanding=True)))
+    .group_by(keys.c.prefix)
+    .having(_NAME == func.max(keys.c.name))
+)
 _LOCK_ORG = select(orgs.c.id).where(IN_ORG).with_for_update(key_share=True)
 """Those who revoke keys of an organization take turns; `key_share` lets others add rows that belong to it meanwhile."""
 
@@ -41,7 +51,7 @@ def put_key(key: ApiKey, line: AuditLine | None) -> Script[None]:
     if not (yield ask(_REPLACE_KEY, key=key.key_id, **{f"new_{name}": value for name, value in fields.items()})):
         yield ask(_ADD_KEY, uid=key.key_id, **fields)
     if line is not None:
-        yield audit_step(org, line)
+        yield from write_line(org, line)
 
 
 def revoke_key(org_id: UUID, key_id: UUID, now: Instant, line: AuditLine) -> Script[ApiKey]:
@@ -58,6 +68,13 @@ def revoke_key(org_id: UUID, key_id: UUID, now: Instant, line: AuditLine) -> Scr
 
 def keys_of(org_id: UUID) -> Script[list[ApiKey]]:
     return [api_key_from(row) for row in (yield ask(_KEYS, org=org_id))]
+
+
+def key_names(org_id: UUID, prefixes: Sequence[str]) -> Script[dict[str, str]]:
+    found: dict[str, str] = {}
+    for part in parts(list(dict.fromkeys(prefixes))):
+        found |= {prefix: name for prefix, name in (yield ask(_NAMES, org=org_id, prefixes=part))}
+    return found
 
 
 def find_key(digest: bytes) -> Script[ApiKey | None]:

@@ -18,7 +18,7 @@ from doorstep.model.outcome import Category, Code
 from doorstep.model.settlement import StatusChange
 from doorstep.stores import notes
 from doorstep.stores.incidents import death_of
-from doorstep.stores.sql.cold.audit import audit_step
+from doorstep.stores.sql.cold.audit import write_line
 from doorstep.stores.sql.cold.incidents import incident_steps
 from doorstep.stores.sql.cold.lines import turns_of, turns_to_end, unblock_after
 from doorstep.stores.sql.cold.moves import CHANGED, MOVED, MOVER, Effect, Mover, move, parts, update_statuses
@@ -83,7 +83,7 @@ def act(act: Act) -> Script[tuple[ActResult, Moved]]:
     allowed = {uid: found[uid] for uid in chosen if uid in found and found[uid].state in act.possible_in}
     refused = {uid: found[uid].state if uid in found else None for uid in chosen if uid not in allowed}
     result = ActResult(tuple(allowed), refused)
-    yield audit_step(org, notes.act_line(act, result))
+    yield from write_line(org, notes.act_line(act, result))
     moved = yield from _do(act, allowed.values())
     changes = yield from update_statuses(moved, act.at)
     yield from unblock_after(allowed.values(), act.at)

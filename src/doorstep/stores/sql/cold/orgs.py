@@ -10,7 +10,7 @@ from sqlalchemy import bindparam, insert, select, update
 from doorstep.errors import NotFound
 from doorstep.model.act import AuditLine
 from doorstep.model.org import Org
-from doorstep.stores.sql.cold.audit import audit_step
+from doorstep.stores.sql.cold.audit import write_line
 from doorstep.stores.sql.cold.rows import IN_ORG, decode_org
 from doorstep.stores.sql.cold.script import Script, ask
 from doorstep.stores.sql.schema import marks, orgs
@@ -45,7 +45,7 @@ def put_org(org: Org, line: AuditLine | None) -> Script[None]:
 
 def add_audit(line: AuditLine) -> Script[None]:
     org = yield from org_key(line.org_id)
-    yield audit_step(org, line)
+    yield from write_line(org, line)
 
 
 def all_orgs() -> Script[list[Org]]:

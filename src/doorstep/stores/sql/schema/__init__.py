@@ -26,7 +26,7 @@ from doorstep.stores.sql.schema.alert import (
 from doorstep.stores.sql.schema.bulk import bulk_items, bulks
 from doorstep.stores.sql.schema.columns import INSTANT, UID, metadata
 from doorstep.stores.sql.schema.delivery import FINISHED, NEVER, attempts, deliveries, history
-from doorstep.stores.sql.schema.endpoint import LIVING, circuit_history, circuits, endpoints
+from doorstep.stores.sql.schema.endpoint import DISABLED, LIVING, circuit_history, circuits, endpoints
 from doorstep.stores.sql.schema.entity import EXPECTING, GIVEN_UP, HIDDEN, RUNNING, entities, entity_history
 from doorstep.stores.sql.schema.event import (
     ACKNOWLEDGED,
@@ -39,9 +39,9 @@ from doorstep.stores.sql.schema.event import (
     payloads,
 )
 from doorstep.stores.sql.schema.mark import MARKS, marks
-from doorstep.stores.sql.schema.org import audit, keys, orgs
+from doorstep.stores.sql.schema.org import audit, audit_subjects, keys, orgs
 from doorstep.stores.sql.schema.posting import POSTED, outbox, outbox_ddl
-from doorstep.stores.sql.schema.rollup import BUSY, rollups, ticks
+from doorstep.stores.sql.schema.rollup import BUSY, LOSING, rollups, ticks
 from doorstep.stores.sql.schema.tenancy import ALERT_TABLES, FIGURE_TABLES, FIRST_TENANT_TABLES, TENANT_TABLES
 from doorstep.stores.sql.schema.transitions import trigger_ddl
 from doorstep.stores.sql.schema.worker import workers
@@ -53,6 +53,7 @@ __all__ = [
     "ALERT_PENDING",
     "ALERT_TABLES",
     "BUSY",
+    "DISABLED",
     "EXPECTING",
     "EXPIRING",
     "FAILED",
@@ -64,6 +65,7 @@ __all__ = [
     "INBOX",
     "INSTANT",
     "LIVING",
+    "LOSING",
     "MARKS",
     "NEVER",
     "POSTED",
@@ -75,6 +77,7 @@ __all__ = [
     "arrangements",
     "attempts",
     "audit",
+    "audit_subjects",
     "bulk_items",
     "bulks",
     "circuit_history",

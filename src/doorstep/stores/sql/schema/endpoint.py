@@ -9,6 +9,7 @@ from doorstep.model.endpoint import EndpointState
 from doorstep.stores.sql.schema.columns import INSTANT, KEY, UID, metadata, one_of, partial_index
 
 LIVING = "state <> 'deleted'"
+DISABLED = "state = 'disabled'"
 
 endpoints = Table(
     "doorstep_endpoints",
@@ -23,6 +24,7 @@ endpoints = Table(
     one_of("state", EndpointState),
     Index("doorstep_endpoints_org", "org_id", "uid"),
     partial_index("doorstep_endpoints_living", ("org_id", "id"), LIVING),
+    partial_index("doorstep_endpoints_disabled", ("org_id", "uid"), DISABLED),
 )
 """`document` is the endpoint as JSON, `state` and `version` included. `rate_next_at` is what stores/rate.py remembers."""
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from sqlalchemy import Column, ForeignKey, Identity, Index, LargeBinary, Table, Text
+from sqlalchemy import Column, ForeignKey, Identity, Index, LargeBinary, PrimaryKeyConstraint, Table, Text
 
 from doorstep.model.org import Role
 from doorstep.stores.sql.schema.columns import INSTANT, KEY, UID, metadata, one_of
@@ -30,6 +30,7 @@ keys = Table(
     Column("revoked_at", INSTANT),
     one_of("role", Role),
     Index("doorstep_keys_org", "org_id"),
+    Index("doorstep_keys_prefix", "org_id", "prefix"),
 )
 
 audit = Table(
@@ -47,3 +48,15 @@ audit = Table(
     Index("doorstep_audit_age", "at", "id"),
 )
 """`subjects` is a JSON array of ids."""
+
+audit_subjects = Table(
+    "doorstep_audit_subjects",
+    metadata,
+    Column("audit_id", KEY, nullable=False),
+    Column("subject", UID, nullable=False),
+    Column("org_id", KEY, nullable=False),
+    PrimaryKeyConstraint("audit_id", "subject"),
+    Index("doorstep_audit_subjects_org", "org_id", "subject", "audit_id"),
+    sqlite_with_rowid=False,
+)
+"""By which things a line of the audit is found: its subjects that are ids, each once."""

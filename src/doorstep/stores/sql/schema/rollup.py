@@ -8,6 +8,7 @@ from doorstep.model.rollup import FIGURES, Span
 from doorstep.stores.sql.schema.columns import INSTANT, KEY, metadata, one_of, partial_index
 
 BUSY = "span = 'ever' AND endpoint_id > 0"
+LOSING = "span = 'hour' AND endpoint_id > 0 AND dead > 0"
 
 
 def _figures() -> list[Column[int]]:
@@ -42,6 +43,7 @@ rollups = Table(
     one_of("span", Span),
     Index("doorstep_rollups_age", "span", "at"),
     partial_index("doorstep_rollups_busiest", ("deliveries",), BUSY),
+    partial_index("doorstep_rollups_losing", ("org_id", "at", "endpoint_id"), LOSING),
     sqlite_with_rowid=False,
 )
 """The sums of an endpoint; of an organization, with `endpoint_id` 0; and of everything, with both 0. `at` is where the

@@ -8,7 +8,7 @@ from doorstep.stores.sql.schema.delivery import attempts, deliveries, history
 from doorstep.stores.sql.schema.endpoint import circuit_history, circuits, endpoints
 from doorstep.stores.sql.schema.entity import entities, entity_history
 from doorstep.stores.sql.schema.event import events, idempotency, payloads
-from doorstep.stores.sql.schema.org import audit, keys
+from doorstep.stores.sql.schema.org import audit, audit_subjects, keys
 from doorstep.stores.sql.schema.rollup import rollups, ticks
 
 FIRST_TENANT_TABLES = (
@@ -31,5 +31,5 @@ FIRST_TENANT_TABLES = (
 """Those of the first migration, which keeps them apart."""
 ALERT_TABLES = (incidents, alerts, arrangements)
 FIGURE_TABLES = (ticks, rollups)
-TENANT_TABLES = (*FIRST_TENANT_TABLES, *ALERT_TABLES, *FIGURE_TABLES)
+TENANT_TABLES = (*FIRST_TENANT_TABLES, *ALERT_TABLES, *FIGURE_TABLES, audit_subjects)
 """Every table whose rows belong to one organization, named by `org_id`."""

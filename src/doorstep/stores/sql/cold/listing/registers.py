@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from functools import lru_cache
 from uuid import UUID
 
 from sqlalchemy import String, bindparam, literal_column, or_, select
@@ -13,10 +12,10 @@ from doorstep.model.endpoint import Endpoint, EndpointState
 from doorstep.model.listing import Page
 from doorstep.stores import cursor as cursors
 from doorstep.stores.sql.cold.audit import AUDIT_LINE, audit_line_from
-from doorstep.stores.sql.cold.listing.walking import ORG, Walk, page_of, stretch, walk_over
+from doorstep.stores.sql.cold.listing.walking import ORG, Place, Stretch, page_of, stretch, walk_over
 from doorstep.stores.sql.cold.rows import decode_endpoint
 from doorstep.stores.sql.cold.script import Script
-from doorstep.stores.sql.schema import audit, endpoints
+from doorstep.stores.sql.schema import audit, audit_subjects, endpoints
 from doorstep.stores.text import check_storable
 
 _STATE = bindparam("state", type_=String())
@@ -43,15 +42,15 @@ _AUDIT_FILTER = (
 )
 
 
-@lru_cache(maxsize=64)
-def _audit_about(count: int) -> Walk:
-    """Over the lines that name one of so many ids; over all of them where none is given."""
-    named = [audit.c.subjects.contains(bindparam(f"about_{n}", type_=String())) for n in range(count)]
-    matching = (*_AUDIT_FILTER, or_(*named)) if named else _AUDIT_FILTER
-    return walk_over((audit.c.org_id == ORG,), (audit.c.id,), AUDIT_LINE, matching, newest_first=True)
-
-
-_AUDIT = _audit_about(0)
+_AUDIT = walk_over((audit.c.org_id == ORG,), (audit.c.id,), AUDIT_LINE, _AUDIT_FILTER, newest_first=True)
+_S = audit_subjects.c
+_ABOUT = walk_over(
+    (_S.org_id == ORG, _S.subject == bindparam("about", type_=_S.subject.type)),
+    (_S.audit_id,),
+    AUDIT_LINE.join(audit_subjects, _S.audit_id == audit.c.id),
+    _AUDIT_FILTER,
+    newest_first=True,
+)
 
 
 def list_audit(
@@ -60,11 +59,20 @@ def list_audit(
     check_storable("actor", actor)
     check_storable("action", action)
     after = cursors.read(cursor, cursors.KEY_MAX) or (cursors.KEY_MAX,)
-    named = {f"about_{n}": str(one) for n, one in enumerate(about)}
-    walk, values = (
-        _audit_about(len(named)) if named else _AUDIT,
-        {"org": org_id, "actor": actor, "action": action} | named,
-    )
-    filtered = actor is not None or action is not None or bool(named)
-    found = yield from stretch(walk, after, (0,), limit, values, filtered=filtered)
-    return page_of(walk, [found], limit, lambda row: audit_line_from(org_id, row))
+    values = {"org": org_id, "actor": actor, "action": action}
+    walk, asked = (_ABOUT, [{**values, "about": one} for one in dict.fromkeys(about)]) if about else (_AUDIT, [values])
+    filtered = actor is not None or action is not None
+    found: list[Stretch] = []
+    for one in asked:
+        found.append((yield from stretch(walk, after, (0,), limit, one, filtered=filtered)))
+    return page_of(walk, _each_once(found), limit, lambda row: audit_line_from(org_id, row))
+
+
+def _each_once(stretches: Sequence[Stretch]) -> list[Stretch]:
+    """A line may be about several of the wanted: it is left to the first of them."""
+    met: set[Place] = set()
+    left: list[Stretch] = []
+    for rows, end in stretches:
+        left.append(Stretch([row for row in rows if row[-1:] not in met], end))
+        met |= {row[-1:] for row in rows}
+    return left

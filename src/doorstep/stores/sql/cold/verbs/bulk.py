@@ -13,8 +13,8 @@ from doorstep.stores.sql.cold.verbs.scripted import Scripted
 
 
 class BulkVerbs(Scripted):
-    async def add_bulk(self, bulk: Bulk, line: AuditLine | None = None) -> None:
-        await self._write(None, bulk_scripts.add_bulk, bulk, line)
+    async def add_bulk(self, bulk: Bulk, line: AuditLine | None = None) -> bool:
+        return await self._write(None, bulk_scripts.add_bulk, bulk, line)
 
     async def bulk(self, org_id: UUID, bulk_id: UUID) -> Bulk:
         return await self._read(org_id, bulk_scripts.bulk, org_id, bulk_id)

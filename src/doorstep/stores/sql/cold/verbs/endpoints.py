@@ -10,7 +10,7 @@ from doorstep.model.act import AuditLine
 from doorstep.model.circuit import Circuit, CircuitChange, CircuitState
 from doorstep.model.endpoint import Endpoint, Routing
 from doorstep.model.move import Moved
-from doorstep.stores.sql.cold import operators, registry, standing
+from doorstep.stores.sql.cold import ailing, operators, registry, standing
 from doorstep.stores.sql.cold.verbs.scripted import Scripted
 
 
@@ -47,6 +47,9 @@ class EndpointVerbs(Scripted):
 
     async def circuits(self, org_id: UUID | None, endpoint_ids: Sequence[UUID]) -> dict[UUID, Circuit]:
         return await self._read(org_id, standing.circuits, org_id, endpoint_ids)
+
+    async def ailing(self, org_id: UUID, since: Instant, hours: int, limit: int) -> list[UUID]:
+        return await self._read(org_id, ailing.ailing, org_id, since, hours, limit)
 
     async def waiting_since(self, org_id: UUID, endpoint_ids: Sequence[UUID]) -> dict[UUID, Instant]:
         return await self._read(org_id, standing.waiting_since, org_id, endpoint_ids)

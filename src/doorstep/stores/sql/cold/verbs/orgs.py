@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from uuid import UUID
 
 from doorstep.clock import Instant
@@ -26,6 +27,9 @@ class OrgVerbs(Scripted):
 
     async def keys(self, org_id: UUID) -> list[ApiKey]:
         return await self._read(org_id, keys.keys_of, org_id)
+
+    async def key_names(self, org_id: UUID, prefixes: Sequence[str]) -> dict[str, str]:
+        return await self._read(org_id, keys.key_names, org_id, prefixes)
 
     async def find_key(self, digest: bytes) -> ApiKey | None:
         return await self._read(None, keys.find_key, digest)

@@ -1,24 +1,33 @@
 """What the console shows and whoever watches needs: the register of workers, when an alert has to be looked at again, the
-busiest endpoints, and times to delivery in milliseconds.
+busiest endpoints, times to delivery in milliseconds, what each line of the audit is about, and whose key begins so.
 """
 
 from __future__ import annotations
 
 import json
+import re
+from collections.abc import Iterable, Iterator, Sequence
+from typing import Any
+from uuid import UUID
 
 import sqlalchemy as sa
 from alembic.operations import Operations
 
 revision = "0003"
 down_revision = "0002"
+_LINES_AT_ONCE = 1_000
+_ID = re.compile("[0-9a-f]{8}(-[0-9a-f]{4}){3}-[0-9a-f]{12}")
 
 
 def upgrade(op: Operations) -> None:
     _create_workers(op)
     _sum_milliseconds(op)
     _find_the_busiest(op)
+    _find_those_in_trouble(op)
     _find_incidents_by_org(op)
     _review_alerts(op)
+    _find_keys_by_prefix(op)
+    _find_lines_by_subject(op)
 
 
 def _create_workers(op: Operations) -> None:
@@ -56,6 +65,13 @@ def _find_the_busiest(op: Operations) -> None:
     _partial(op, "doorstep_rollups_busiest", "doorstep_rollups", ["deliveries"], "span = 'ever' AND endpoint_id > 0")
 
 
+def _find_those_in_trouble(op: Operations) -> None:
+    """Endpoints that are disabled, and the hours in which they lost something; of circuits there is an index already."""
+    _partial(op, "doorstep_endpoints_disabled", "doorstep_endpoints", ["org_id", "uid"], "state = 'disabled'")
+    losing = "span = 'hour' AND endpoint_id > 0 AND dead > 0"
+    _partial(op, "doorstep_rollups_losing", "doorstep_rollups", ["org_id", "at", "endpoint_id"], losing)
+
+
 # -- alerts ------------------------------------------------------------------------------------------------
 
 
@@ -83,3 +99,48 @@ def _review_what_is_open(connection: sa.Connection) -> None:
     found = connection.execute(sa.text("SELECT id, document FROM doorstep_alerts WHERE ended_at IS NULL")).all()
     for key, document in found:
         connection.execute(write, {"id": key, "document": json.dumps({**json.loads(document), "review_at": 0})})
+
+
+# -- the audit ---------------------------------------------------------------------------------------------
+
+
+def _find_keys_by_prefix(op: Operations) -> None:
+    op.create_index("doorstep_keys_prefix", "doorstep_keys", ["org_id", "prefix"])
+
+
+def _find_lines_by_subject(op: Operations) -> None:
+    op.create_table(
+        "doorstep_audit_subjects",
+        sa.Column("audit_id", sa.BigInteger().with_variant(sa.Integer(), "sqlite"), nullable=False),
+        sa.Column("subject", sa.LargeBinary(16).with_variant(sa.Uuid(), "postgresql"), nullable=False),
+        sa.Column("org_id", sa.BigInteger().with_variant(sa.Integer(), "sqlite"), nullable=False),
+        sa.PrimaryKeyConstraint("audit_id", "subject", name="doorstep_audit_subjects_pkey"),
+        sqlite_with_rowid=False,
+    )
+    _file_what_is_there(op.get_bind())
+    op.create_index("doorstep_audit_subjects_org", "doorstep_audit_subjects", ["org_id", "subject", "audit_id"])
+    if op.get_bind().dialect.name == "postgresql":
+        from doorstep.stores.sql.postgres_ddl import isolation_ddl
+        from doorstep.stores.sql.schema import audit_subjects
+
+        for statement in isolation_ddl([audit_subjects]):
+            op.execute(statement)
+
+
+def _file_what_is_there(connection: sa.Connection) -> None:
+    """Bit by bit: the audit may be long, and a line may have a thousand subjects."""
+    read = sa.text("SELECT id, org_id, subjects FROM doorstep_audit WHERE id > :after ORDER BY id LIMIT :most")
+    write = sa.text("INSERT INTO doorstep_audit_subjects (audit_id, subject, org_id) VALUES (:line, :subject, :org)")
+    after = 0
+    while found := connection.execute(read, {"after": after, "most": _LINES_AT_ONCE}).all():
+        if rows := list(_filed(found, as_bytes=connection.dialect.name == "sqlite")):
+            connection.execute(write, rows)
+        after = found[-1][0]
+
+
+def _filed(lines: Iterable[Sequence[Any]], *, as_bytes: bool) -> Iterator[dict[str, object]]:
+    """Each id that a line is about, once."""
+    for line, org, subjects in lines:
+        for one in dict.fromkeys(json.loads(subjects)):
+            if _ID.fullmatch(one):
+                yield {"line": line, "subject": UUID(one).bytes if as_bytes else UUID(one), "org": org}

@@ -1,0 +1,131 @@
+"""R12: who did what to which things is told by name, with the ways there; and nobody reads the names of others."""
+
+from __future__ import annotations
+
+from uuid import UUID
+
+from doorstep.bootstrap import DEFAULT_ORG
+from doorstep.model.act import ActKind, AuditLine
+from doorstep.model.bulk import Bulk, BulkKind, Selection
+from doorstep.model.delivery import DeliveryState
+from doorstep.model.listing import EventFilter, Letters, Queue
+from doorstep.model.org import ApiKey, Role
+from doorstep.model.retry_policy import RetryPolicy
+from tests.acceptance.api import Api
+from tests.acceptance.scene import Scene
+from tests.console.visiting import Console
+
+AUDIT, BULK = "/console/audit", "/console/bulk"
+
+
+async def marco(scene: Scene) -> ApiKey:
+    record, _ = await scene.doorstep.keyring.create(DEFAULT_ORG, "marco", Role.OPERATOR, "test")
+    return record
+
+
+async def begun(scene: Scene, actor: str, **more: UUID) -> Bulk:
+    kind, chosen = (BulkKind.REPLAY, Selection(events=EventFilter())) if more else (BulkKind.RETRY, _LETTERS)
+    return await scene.doorstep.bulk.start(kind, DEFAULT_ORG, chosen, actor, reason="outage", **more)
+
+
+_LETTERS = Selection(letters=Letters())
+
+
+async def under_way(scene: Scene, actor: str) -> UUID:
+    """An event whose delivery somebody has skipped, while two others are retried in bulk, one in a hundred seconds."""
+    scene.receiver.says(503)
+    await scene.endpoint(policy=RetryPolicy((600.0,)))
+    first, *others = [await scene.until_tried(await scene.send()) for _ in range(3)]
+    for delivery in (first, *others):
+        await scene.until_state(delivery, DeliveryState.PENDING)
+    await scene.doorstep.act_on(ActKind.SKIP, DEFAULT_ORG, first.delivery_id, actor)
+    queue = Selection(queue=Queue())
+    await scene.doorstep.bulk.start(BulkKind.RETRY, DEFAULT_ORG, queue, actor, rate_per_second=0.01)
+    return first.event_id
+
+
+async def test_whoever_has_a_key_is_called_by_its_name_also_when_it_is_revoked(scene: Scene, console: Console) -> None:
+    key = await marco(scene)
+    bulk = await begun(scene, key.prefix)
+    await begun(scene, "cli")
+    silence = await scene.doorstep.alerting.desk.silence(DEFAULT_ORG, key.prefix, until_at=scene.clock.now() + 10**9)
+    await scene.doorstep.keyring.revoke(DEFAULT_ORG, key.key_id, "test")
+    event = await under_way(scene, key.prefix)
+    named = f'<span title="{key.prefix}">marco</span>'
+    paths = AUDIT, BULK, f"{BULK}/{bulk.bulk_id}", "/console/alerts/silences", "/console", f"/console/events/{event}"
+    for path in paths:
+        assert named in (await console.get(path)).source, path
+    assert "cli" in (await console.get(BULK)).text
+    assert silence.actor == key.prefix, "what is kept is the key, whatever it is called"
+
+
+async def test_the_log_is_filtered_by_the_name_of_a_key_and_tells_of_others_that_are_called_so(
+    scene: Scene, console: Console
+) -> None:
+    old, new = await marco(scene), await marco(scene)
+    for key in (old, new):
+        await begun(scene, key.prefix)
+    shown = await console.get(f"{AUDIT}?actor=marco&action=bulk.retry.start")
+    assert shown.source.count("bulk.retry.start</a>") == 1
+    assert f"This is what {new.prefix} did; see also {old.prefix} ." in shown.text
+    for name in (old.prefix, "nobody"):
+        assert "Several keys" not in (await console.get(f"{AUDIT}?actor={name}")).text
+
+
+async def test_the_log_is_filtered_by_what_was_done_to_one_thing(scene: Scene, console: Console) -> None:
+    bulk, _ = await begun(scene, "marco"), await begun(scene, "lena")
+    shown = await console.get(f"{AUDIT}?about={bulk.bulk_id}")
+    assert "marco" in shown.text and "lena" not in shown.text
+    assert (await console.get(f"{AUDIT}?about=nonsense")).status == 422
+
+
+async def test_ids_in_results_and_reasons_are_short_and_lead_to_what_they_name(scene: Scene, console: Console) -> None:
+    event_id, bulk_id, other = (f"01900000-0000-7000-8000-0000deadbee{n}" for n in range(3))
+    line = AuditLine(
+        at=scene.clock.now(),
+        org_id=DEFAULT_ORG,
+        actor="<i>ops</i>",
+        action="x",
+        subjects=(),
+        result=f"event {event_id}",
+        reason=f"bulk operation {bulk_id}: <b>see</b> {other}",
+    )
+    await scene.doorstep.store.add_audit(line)
+    shown = await console.get(AUDIT)
+    assert f'<a href="/console/events/{event_id}" title="{event_id}">event {event_id[-8:]}</a>' in shown.source
+    named = f'<a href="/console/bulk/{bulk_id}" title="{bulk_id}">bulk operation {bulk_id[-8:]}</a>'
+    assert f"{named}: &lt;b&gt;see&lt;/b&gt;" in shown.source
+    assert f'<span title="{other}">{other[-8:]}</span>' in shown.source
+
+
+async def test_a_replay_leads_to_its_endpoint_by_name(scene: Scene, console: Console) -> None:
+    endpoint = await scene.endpoint(name="storefront")
+    bulk = await begun(scene, "test", endpoint_id=endpoint.endpoint_id)
+    way = f'<a href="/console/endpoints/{endpoint.endpoint_id}">storefront</a>'
+    assert way in (await console.get(f"{BULK}/{bulk.bulk_id}")).source
+
+
+async def test_the_name_of_an_endpoint_is_not_told_to_another_organization_that_knows_its_id(
+    scene: Scene, api: Api, console: Console
+) -> None:
+    endpoint = await scene.endpoint(name="secret project")
+    admin = (await scene.doorstep.keyring.keys(DEFAULT_ORG))[0]
+    org, _, key = await scene.doorstep.keyring.create_org("other", admin)
+    stranger = await Console(api.url).sign_in(key)
+    foreign = endpoint.endpoint_id
+    line = AuditLine(
+        at=scene.clock.now(), org_id=org.org_id, actor="x", action="endpoint.x", subjects=(str(foreign),), result=""
+    )
+    await scene.doorstep.store.add_audit(line)
+    for chosen in (Selection(letters=Letters(endpoint_id=foreign)), Selection(queue=Queue(endpoint_id=foreign))):
+        bulk = await scene.doorstep.bulk.start(BulkKind.RETRY, org.org_id, chosen, "x")
+        assert bulk.total == 0
+        assert str(foreign) in (await stranger.get(f"{BULK}/{bulk.bulk_id}")).text, "what was asked for"
+        for path in (f"{BULK}/{bulk.bulk_id}", BULK, AUDIT):
+            assert "secret" not in (await stranger.get(path)).source, path
+    for path in ("/console/retry-queue", "/console/dead-letters", "/console/alerts"):
+        assert "secret" not in (await stranger.get(f"{path}?endpoint_id={foreign}")).source, path
+    own = await scene.doorstep.bulk.start(
+        BulkKind.RETRY, DEFAULT_ORG, Selection(letters=Letters(endpoint_id=foreign)), "x"
+    )
+    assert "endpoint secret project" in (await console.get(f"{BULK}/{own.bulk_id}")).text
