@@ -1,7 +1,7 @@
-"""One worker that works off a slice of deliveries at a time, and from slice to slice tells more or less about itself.
+"""One worker that delivers on and on, and by turns tells of itself or does not: what each costs, in one run.
 
-The slices of one process are seconds apart and take turns, so that whatever else the machine does comes to all alike:
-two processes, one after the other, were seen to differ by a fifth where nothing differed.
+The turns are a fraction of a second, so that whatever else the machine does comes to both alike: two processes, one after
+the other, were seen to differ by a fifth where nothing differed, and so were slices of a second.
 """
 
 from __future__ import annotations
@@ -9,19 +9,21 @@ from __future__ import annotations
 import asyncio
 import os
 import tempfile
+import threading
+import time
+from collections import Counter, defaultdict
 from collections.abc import Iterable, Sequence
 from contextlib import nullcontext
 from enum import Enum
+from itertools import cycle
 from typing import NamedTuple
-from uuid import UUID
 
 import psutil
 
 from bench.setting import settings_for
-from bench.timing import Stopwatch, cpu_seconds_of
+from bench.timing import cpu_seconds_of
 from bench.uncounted import uncounted
 from doorstep.app import Doorstep
-from doorstep.bootstrap import DEFAULT_ORG
 from doorstep.cli.running import spare_collector
 from doorstep.clock import Instant
 from doorstep.model.settlement import Settled, Settlement
@@ -29,13 +31,18 @@ from doorstep.telemetry import metrics
 from doorstep.telemetry.facts import Fact, Telemetry
 from doorstep.telemetry.log_writer import open_log
 
-_SECONDS_MAX = 60
-_AFTERWARDS_SECONDS = 0.3
-"""In which the last lines are written and the last spans sent; part of every slice."""
+_TURN_SECONDS = 0.2
+_WARMING_UP = 8
+"""Turns in which connections are made and statements prepared."""
+_SCRAPED_EVERY = 10
+"""Turns that tell: every two seconds of them; usual is every 15."""
+_TELLERS = ("doorstep-logs", "doorstep-spans")
+"""Threads that work for telemetry alone. They lag behind, so that what they do may fall into a turn that tells nothing."""
+_LAG_SECONDS = 1.0
 
 
 class Mode(Enum):
-    """How much is told during a slice."""
+    """How much is told during a turn."""
 
     UNCOUNTED = "nothing is told, and the store does not count"
     SILENT = "nothing is told"
@@ -47,13 +54,6 @@ class Mode(Enum):
         return self in (Mode.TELLING, Mode.TRACING)
 
 
-class Slice(NamedTuple):
-    """The deliveries of one endpoint, which is paused until then."""
-
-    event_type: str
-    mode: Mode
-
-
 class Spent(NamedTuple):
     """Microseconds of CPU for each delivery."""
 
@@ -62,21 +62,21 @@ class Spent(NamedTuple):
     """Of the database's own processes, where it has any."""
 
 
-async def work_off_slices(url: str, slices: Sequence[Slice], count: int, server_pid: int | None) -> list[Spent]:
-    """What each of them took, where `count` deliveries wait for each."""
+async def work_off(url: str, modes: tuple[Mode, Mode], count: int, server_pid: int | None) -> dict[Mode, Spent]:
+    """What a delivery took in each mode, where `count` of them wait."""
     with tempfile.TemporaryFile() as file:
         log = open_log("info", "json", file.fileno())
         telemetry = _Switch(log)
         doorstep = Doorstep(settings_for(url), telemetry=telemetry)
         await doorstep.open(migrate=False)
-        worker = _Worker(doorstep, telemetry, server_pid)
         spare_collector()
+        worker = _Worker(doorstep, telemetry, server_pid)
         doorstep.start()
-        spent = [await worker.work_off(one, count) for one in slices]
+        spent = await worker.work_off(modes, count)
         await doorstep.close()
         log.close()
-        told = sum(one.mode.tells for one in slices) * count
-        assert os.fstat(file.fileno()).st_size > 4 * 100 * told, "every delivery has four lines"
+        told = worker.told * 4 * 100
+        assert os.fstat(file.fileno()).st_size > told > 0, "every delivery has four lines"
     return spent
 
 
@@ -94,6 +94,14 @@ class _Switch(Telemetry):
             super().emit_all(facts)
 
 
+class _Reading(NamedTuple):
+    """What was used and done so far."""
+
+    worker: float
+    server: float
+    settled: int
+
+
 class _Worker:
     def __init__(self, doorstep: Doorstep, telemetry: _Switch, server_pid: int | None) -> None:
         self._doorstep = doorstep
@@ -101,28 +109,60 @@ class _Worker:
         self._tracing = telemetry.tracing
         self._server = server_pid and psutil.Process(server_pid)
         self._settled = _Settled(doorstep)
-        endpoints = doorstep.directory.endpoints
-        self._endpoints = {kind: one.endpoint_id for one in endpoints for kind in one.event_types}
+        self._used: dict[Mode, defaultdict[str, float]] = {}
+        self._turns: Counter[Mode] = Counter()
 
-    async def work_off(self, one: Slice, count: int) -> Spent:
-        self._telemetry.on = one.mode.tells
-        self._telemetry.tracing = self._tracing if one.mode.tells else None
-        endpoint_id = self._endpoints[one.event_type]
-        with uncounted() if one.mode is Mode.UNCOUNTED else nullcontext():
-            watch, before = Stopwatch(), self._server_seconds()
-            await self._deliver(endpoint_id, count, scraped=one.mode.tells)
-            return Spent(1e6 * watch.cpu_seconds / count, 1e6 * (self._server_seconds() - before) / count)
+    async def work_off(self, modes: tuple[Mode, Mode], count: int) -> dict[Mode, Spent]:
+        """There and back again, so that neither always follows the other. The last tenth is left over: in it, less and less
+        is under way."""
+        told_before = 0.0
+        for number, mode in enumerate(cycle((*modes, *reversed(modes)))):
+            if self._settled.count > 0.9 * count:
+                break
+            if number in (0, _WARMING_UP):
+                self._used, told_before = {mode: defaultdict(float) for mode in modes}, _seconds_of_tellers()
+            await self._turn(mode)
+        await asyncio.sleep(_LAG_SECONDS)
+        return self._spent(_seconds_of_tellers() - told_before)
 
-    async def _deliver(self, endpoint_id: UUID, count: int, scraped: bool) -> None:
-        complete = self._settled.after(count)
-        await self._doorstep.resume_endpoint(DEFAULT_ORG, endpoint_id, "bench")
-        if scraped:
-            metrics.text(await self._doorstep.sampler.snapshot(), self._doorstep.load(), self._doorstep.clock.now())
-        await asyncio.wait_for(complete.wait(), _SECONDS_MAX)
-        await asyncio.sleep(_AFTERWARDS_SECONDS)
+    @property
+    def told(self) -> float:
+        """Deliveries of which something was told."""
+        return sum(used["settled"] for mode, used in self._used.items() if mode.tells)
 
-    def _server_seconds(self) -> float:
-        return cpu_seconds_of(self._server) if self._server else 0.0
+    async def _turn(self, mode: Mode) -> None:
+        self._telemetry.on = mode.tells
+        self._telemetry.tracing = self._tracing if mode.tells else None
+        with uncounted() if mode is Mode.UNCOUNTED else nullcontext():
+            before = self._reading()
+            if mode.tells and self._turns[mode] % _SCRAPED_EVERY == 0:
+                await self._scrape()
+            await asyncio.sleep(_TURN_SECONDS)
+            after = self._reading()
+        self._turns[mode] += 1
+        for name, start, end in zip(_Reading._fields, before, after, strict=True):
+            self._used[mode][name] += end - start
+
+    async def _scrape(self) -> None:
+        metrics.text(await self._doorstep.sampler.snapshot(), self._doorstep.load(), self._doorstep.clock.now())
+
+    def _reading(self) -> _Reading:
+        server = cpu_seconds_of(self._server) if self._server else 0.0
+        return _Reading(time.process_time() - _seconds_of_tellers(), server, self._settled.count)
+
+    def _spent(self, tellers: float) -> dict[Mode, Spent]:
+        return {
+            mode: Spent(
+                1e6 * (used["worker"] + (tellers if mode.tells else 0)) / used["settled"],
+                1e6 * used["server"] / used["settled"],
+            )
+            for mode, used in self._used.items()
+        }
+
+
+def _seconds_of_tellers() -> float:
+    found = [one.ident for one in threading.enumerate() if one.name in _TELLERS]
+    return sum(time.clock_gettime(time.pthread_getcpuclockid(one)) for one in found if one is not None)
 
 
 class _Settled:
@@ -130,18 +170,10 @@ class _Settled:
 
     def __init__(self, doorstep: Doorstep) -> None:
         self._settle = doorstep.store.settle
-        self._left = 0
-        self._complete = asyncio.Event()
+        self.count = 0
         doorstep.store.settle = self._counting  # type: ignore[method-assign]
-
-    def after(self, count: int) -> asyncio.Event:
-        """Set when so many more are settled."""
-        self._left, self._complete = count, asyncio.Event()
-        return self._complete
 
     async def _counting(self, settlements: Sequence[Settlement], now: Instant) -> Settled:
         result = await self._settle(settlements, now)
-        self._left -= len(settlements)
-        if self._left <= 0:
-            self._complete.set()
+        self.count += len(settlements)
         return result
