@@ -31,6 +31,7 @@ from doorstep.telemetry import metrics
 from doorstep.telemetry.facts import Fact, Telemetry
 from doorstep.telemetry.log_writer import open_log
 
+_SECONDS_MAX = 300
 _TURN_SECONDS = 0.2
 _WARMING_UP = 8
 """Turns in which connections are made and statements prepared."""
@@ -72,7 +73,8 @@ async def work_off(url: str, modes: tuple[Mode, Mode], count: int, server_pid: i
         spare_collector()
         worker = _Worker(doorstep, telemetry, server_pid)
         doorstep.start()
-        spent = await worker.work_off(modes, count)
+        async with asyncio.timeout(_SECONDS_MAX):
+            spent = await worker.work_off(modes, count)
         await doorstep.close()
         log.close()
         told = worker.told * 4 * 100

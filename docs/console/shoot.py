@@ -87,7 +87,8 @@ def _signed_in(browser: Browser, url: str, key: str, theme: str) -> Page:
 def _taken(page: Page, url: str, height_max: int) -> bytes:
     """As high as what is on it, within bounds."""
     page.set_viewport_size({"width": _WIDTH, "height": height_max})
-    page.goto(url)
+    answer = page.goto(url)
+    assert answer is not None and answer.ok, f"{url} cannot be shown"
     page.wait_for_timeout(1_000)  # charts are drawn
     bottom = round(page.evaluate(_BOTTOM)) + _MARGIN
     page.set_viewport_size({"width": _WIDTH, "height": min(height_max, max(_HEIGHT_MIN, bottom))})

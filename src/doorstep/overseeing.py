@@ -140,11 +140,14 @@ class Overseeing(Waking):
         actor: str,
         reason: str = "",
         payload: bytes | None = None,
+        *,
         only_in: States | None = None,
     ) -> ActResult:
         """Retry (a dead letter with another payload, if given), skip, resolve, delete or cancel deliveries; audited. Those
         that are not `only_in` these states are refused."""
-        return await self._done(lambda: self.operator.act(kind, org_id, delivery_ids, actor, reason, payload, only_in))
+        return await self._done(
+            lambda: self.operator.act(kind, org_id, delivery_ids, actor, reason, payload, only_in=only_in)
+        )
 
     async def act_on(
         self,
@@ -154,10 +157,13 @@ class Overseeing(Waking):
         actor: str,
         reason: str = "",
         payload: bytes | None = None,
+        *,
         only_in: States | None = None,
     ) -> None:
         """The same to one delivery; NotFound where there is none, Conflict where its state does not allow it."""
-        await self._done(lambda: self.operator.act_on(kind, org_id, delivery_id, actor, reason, payload, only_in))
+        await self._done(
+            lambda: self.operator.act_on(kind, org_id, delivery_id, actor, reason, payload, only_in=only_in)
+        )
 
     async def authenticate(self, key: str) -> ApiKey | None:
         """The key's record if it is good; None for one that is unknown, revoked or expired."""

@@ -56,7 +56,7 @@ class Protocols:
     async def start(self, entity_id: str = "p1", **data: Any) -> Entity:
         return await self.pipeline.start(data, entity_id)
 
-    async def until(self, *statuses: str, entity_id: str = "p1", seconds_max: float = 5.0) -> Entity:
+    async def until(self, *statuses: str, entity_id: str = "p1", seconds_max: float = 30.0) -> Entity:
         async def reached() -> bool:
             return (await self.pipeline.entity(entity_id)).status in statuses
 

@@ -131,6 +131,29 @@ async def test_an_act_that_gets_no_answer_is_told(scene: Scene, look: Look) -> N
     await expect(page.locator(TOLD)).to_contain_text("There was no answer.")
 
 
+async def test_what_goes_wrong_with_a_question_is_told_where_it_is_asked(scene: Scene, look: Look) -> None:
+    (delivery,) = await failing(scene, 1)
+    page = await look(QUEUE)
+    await page.route("**/skip", lambda route: route.abort())
+    await page.locator(f"#{row_of(delivery)}").get_by_role("link", name="Skip").click()
+    dialog = page.get_by_role("dialog")
+    await dialog.get_by_label("Reason").fill("it is too late")
+    await dialog.get_by_role("button", name="Skip").click()
+    await expect(dialog.get_by_role("alert")).to_contain_text("There was no answer.")
+    await expect(dialog.get_by_label("Reason")).to_have_value("it is too late")
+
+
+async def test_a_list_that_cannot_be_had_after_an_act_keeps_what_it_has(scene: Scene, look: Look) -> None:
+    (delivery,) = await failing(scene, 1)
+    page = await look(QUEUE)
+    await page.evaluate(
+        "window.fetch = async () => ({ redirected: true, ok: false, url: location.href, text: async () => 'down' })"
+    )
+    await page.locator(f"#{row_of(delivery)}").get_by_role("button", name="Retry now").click()
+    await expect(page.locator("#live-status")).to_contain_text("Could not refresh.")
+    await expect(page.locator(f"#{row_of(delivery)}")).to_be_visible()
+
+
 # -- once -------------------------------------------------------------------------------------------------------------
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import html
 from uuid import UUID
 
 from doorstep.bootstrap import DEFAULT_ORG
@@ -67,9 +68,24 @@ async def test_the_log_is_filtered_by_the_name_of_a_key_and_tells_of_others_that
         await begun(scene, key.prefix)
     shown = await console.get(f"{AUDIT}?actor=marco&action=bulk.retry.start")
     assert shown.source.count("bulk.retry.start</a>") == 1
-    assert f"This is what {new.prefix} did; see also {old.prefix} ." in shown.text
+    assert f"This is what the key {new.prefix} did; see also {old.prefix} , marco without a key ." in shown.text
     for name in (old.prefix, "nobody"):
-        assert "Several keys" not in (await console.get(f"{AUDIT}?actor={name}")).text
+        assert "This is what" not in (await console.get(f"{AUDIT}?actor={name}")).text
+
+
+async def test_whoever_did_something_without_a_key_is_found_by_a_line_though_a_key_is_called_like_that(
+    scene: Scene, console: Console
+) -> None:
+    key, _ = await scene.doorstep.keyring.create(DEFAULT_ORG, "program", Role.OPERATOR, "test")
+    bulk, other = await begun(scene, "program"), await begun(scene, key.prefix)
+    link = "actor=program&amp;literal=program"
+    assert link in (await console.get(AUDIT)).source
+    shown = await console.get(f"{AUDIT}?{html.unescape(link)}")
+    assert str(bulk.bulk_id) in shown.source and str(other.bulk_id) not in shown.source
+    assert '<input type="hidden" name="literal" value="program">' in shown.source, "kept when one filters on"
+    typed = await console.get(f"{AUDIT}?actor=program&literal=marco")
+    assert str(other.bulk_id) in typed.source and str(bulk.bulk_id) not in typed.source
+    assert link in typed.source, "the way to the other"
 
 
 async def test_the_log_is_filtered_by_what_was_done_to_one_thing(scene: Scene, console: Console) -> None:

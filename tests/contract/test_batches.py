@@ -10,7 +10,7 @@ from msgspec.structs import replace
 from doorstep.errors import InvalidInput
 from doorstep.model.act import ActKind
 from doorstep.model.batch import STATES, BatchFilter, BatchStatus
-from doorstep.model.delivery import DeliveryState
+from doorstep.model.delivery import DEAD_STATES, DeliveryState
 from doorstep.model.submission import Submission
 from doorstep.stores.bounds import EXAMINED_MAX
 from tests.builders import a_submission, an_org
@@ -120,7 +120,7 @@ async def test_a_page_looks_at_so_many_batches_and_no_more(sql_scene: Scene) -> 
 async def test_what_waits_is_left_alone_by_an_act_on_dead_letters_only(scene: Scene) -> None:
     waiting, dead = await submit(scene, 2)
     await scene.act(ActKind.SKIP, dead)
-    result = await scene.act(ActKind.RETRY, waiting, dead, dead_only=True, revive_at=scene.now)
+    result = await scene.act(ActKind.RETRY, waiting, dead, only_in=DEAD_STATES, revive_at=scene.now)
     assert result.done == (dead,)
     assert result.refused == {waiting: DeliveryState.PENDING}
     assert (await scene.delivery(dead)).due_at == scene.now

@@ -135,6 +135,20 @@ async def test_keys_are_called_by_their_names_where_their_visible_beginnings_tel
     assert await scene.store.key_names(new_id(), asked) == {}
 
 
+async def test_the_keys_of_a_name_are_found_the_newest_first_and_no_more_than_are_wanted(scene: Scene) -> None:
+    other = an_org()
+    await scene.store.put_org(other)
+    made = [("dsk_a", "marco", scene.org_id), ("dsk_b", "lena", scene.org_id), ("dsk_c", "marco", scene.org_id)]
+    made += [("dsk_d", "marco", other.org_id), ("dsk_a", "marco", scene.org_id)]
+    for number, (prefix, name, org_id) in enumerate(made):
+        key = replace(a_key(scene, bytes([number]) * 32), prefix=prefix, name=name, org_id=org_id)
+        await scene.store.put_key(replace(key, revoked_at=scene.now if prefix == "dsk_c" else None))
+    assert await scene.store.keys_called(scene.org_id, "marco", 10) == ["dsk_a", "dsk_c"]
+    assert await scene.store.keys_called(scene.org_id, "marco", 1) == ["dsk_a"]
+    for org_id, name in ((scene.org_id, "Marco"), (scene.org_id, "dsk_a"), (new_id(), "marco")):
+        assert await scene.store.keys_called(org_id, name, 10) == []
+
+
 # -- revoking ----------------------------------------------------------------------------------------------
 
 

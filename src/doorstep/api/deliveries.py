@@ -70,5 +70,5 @@ async def after_act(
     payload: bytes | None = None,
 ) -> DeliveryOut:
     """Do it, if the delivery is in the states of this list, and show how it stands then."""
-    await doorstep.act_on(kind, caller.org_id, delivery_id, caller.prefix, reason, payload, only_in)
+    await doorstep.act_on(kind, caller.org_id, delivery_id, caller.prefix, reason, payload, only_in=only_in)
     return await shown(doorstep, await doorstep.delivery(caller.org_id, delivery_id))

@@ -8,7 +8,7 @@ from doorstep.clock import seconds
 from doorstep.console.words import amount, lasting
 from doorstep.model.alert import MEASURED, Alert, AlertRule, Ending, Rule
 from doorstep.policy.alert_words import link_to
-from doorstep.policy.plain_text import percent
+from doorstep.policy.plain_text import percent, percent_as_set
 
 
 class RuleWords(NamedTuple):
@@ -51,17 +51,26 @@ _PLACES = {
 
 
 def measured(rule: Rule, value: float | None) -> str:
-    """What was measured, or a threshold, in its unit; a dash for what is not measured."""
+    """What was measured, in its unit; a dash for what is not."""
     if value is None or rule not in MEASURED:
         return "–"
-    if rule is Rule.FAILURE_RATE:
-        return percent(value)
+    return percent(value) if rule is Rule.FAILURE_RATE else _amount(rule, value)
+
+
+def threshold(rule: Rule, value: float | None) -> str:
+    """The same for what it was measured against."""
+    if value is None or rule not in MEASURED:
+        return "–"
+    return percent_as_set(value) if rule is Rule.FAILURE_RATE else _amount(rule, value)
+
+
+def _amount(rule: Rule, value: float) -> str:
     return lasting(seconds(value)) if rule is Rule.OLDEST_DUE else amount(value)
 
 
 def fires(rule: AlertRule) -> str:
     """`more than 5% of the deliveries … within 15 min, of 20 at least`"""
-    said = RULES[rule.rule].fires.format(measured(rule.rule, rule.threshold))
+    said = RULES[rule.rule].fires.format(threshold(rule.rule, rule.threshold))
     if rule.rule is not Rule.FAILURE_RATE:
         return said
     return f"{said} within {lasting(seconds(rule.window_seconds))}, of {amount(rule.minimum)} at least"

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from typing import NamedTuple
 from uuid import UUID
 
 from doorstep.console.visit import Visit
@@ -11,10 +12,10 @@ from doorstep.path.change import living
 ENDPOINTS_MAX = 500
 
 
-class Endpoints(list[tuple[UUID, str]]):
+class Endpoints(NamedTuple):
+    items: list[tuple[UUID, str]]
     """Ids and names."""
-
-    cut = False
+    cut: bool
     """Whether there are more of them."""
 
 
@@ -25,9 +26,7 @@ async def endpoints_of(visit: Visit) -> Endpoints:
     chosen = visit.query.id("endpoint_id")
     if chosen is not None and chosen not in found:
         found[chosen] = (await visit.doorstep.endpoint(visit.org_id, chosen)).name
-    endpoints = Endpoints(sorted(found.items(), key=lambda one: one[1].casefold()))
-    endpoints.cut = page.next is not None
-    return endpoints
+    return Endpoints(sorted(found.items(), key=lambda one: one[1].casefold()), cut=page.next is not None)
 
 
 async def endpoint_of(visit: Visit) -> Endpoint:

@@ -54,6 +54,7 @@ class Operator:
         actor: str,
         reason: str = "",
         payload: bytes | None = None,
+        *,
         only_in: States | None = None,
     ) -> ActResult:
         """Retry, skip, resolve, delete or cancel; what its state does not allow is refused, one by one.
@@ -91,10 +92,11 @@ class Operator:
         actor: str,
         reason: str = "",
         payload: bytes | None = None,
+        *,
         only_in: States | None = None,
     ) -> None:
         """Do it to one delivery, or say why not: NotFound where there is none, Conflict with the state that it is in."""
-        result = await self.act(kind, org_id, [delivery_id], actor, reason, payload, only_in)
+        result = await self.act(kind, org_id, [delivery_id], actor, reason, payload, only_in=only_in)
         if result.done:
             return
         state = result.refused[delivery_id]

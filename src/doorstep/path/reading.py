@@ -183,6 +183,10 @@ class Reader:
         asked = {actor for actor in actors if actor}
         return await self._store.key_names(org_id, sorted(asked)) if asked else {}
 
+    async def keys_called(self, org_id: UUID, name: str, limit: int) -> list[str]:
+        """The visible beginnings of the keys of this name, the newest first, revoked and expired ones too."""
+        return await self._store.keys_called(org_id, name, limit)
+
     async def audit(
         self,
         org_id: UUID,

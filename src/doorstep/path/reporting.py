@@ -96,7 +96,7 @@ class Reporter:
     async def ailing(self, org_id: UUID, window: Window, limit: int) -> list[Health]:
         """The same of those that are cut off, or lost something over this range; if there are `limit`, there may be more."""
         span = window.step * window.steps
-        until = Span.HOUR.start(self._clock.now()) + HOUR
+        until = self._end_of_this(HOUR)
         ids = await self._store.ailing(org_id, until - span, span // HOUR, limit)
         return await self.health_of(org_id, window, await self._store.these_endpoints(org_id, ids))
 
@@ -132,10 +132,13 @@ class Reporter:
     async def _over(self, org_id: UUID, endpoint_ids: Sequence[UUID], span: Instant) -> Mapping[UUID, Figures]:
         """The sums of the last so much, which ends with the hour that is going on (of an hour, with the minute): minutes
         at both ends of a longer range would be most of what is read, and hardly tell."""
-        step = MINUTE if span <= HOUR else HOUR
-        now = self._clock.now()
-        until = now - now % step + step
+        until = self._end_of_this(MINUTE if span <= HOUR else HOUR)
         return await self._store.figures(org_id, endpoint_ids, until - span, until)
+
+    def _end_of_this(self, step: Instant) -> Instant:
+        """When the minute or the hour that is going on will be over."""
+        now = self._clock.now()
+        return now - now % step + step
 
     # -- the organization's own target ---------------------------------------------------------------------
 

@@ -13,7 +13,7 @@ from doorstep.model.channel import ChannelKind
 from doorstep.model.incident import Incident
 from doorstep.model.noun import Noun
 from doorstep.policy.alerting import News
-from doorstep.policy.plain_text import for_slack, one_line, percent, without_markup
+from doorstep.policy.plain_text import for_slack, one_line, percent, percent_as_set, without_markup
 
 _TYPES = {News.FIRED: ALERT_FIRED, News.RECOVERED: ALERT_RECOVERED}
 
@@ -128,8 +128,12 @@ def _about(alert: Alert, words: str) -> str:
     return f"{one_line(alert.endpoint_name)}: {words}" if alert.endpoint_name else words
 
 
-def _amount(value: float) -> str:
-    return f"{value:.1f}".removesuffix(".0")
+def _measured(rule: Rule, value: float) -> str:
+    return percent(value) if rule is Rule.FAILURE_RATE else f"{value:.1f}".removesuffix(".0")
+
+
+def _threshold(rule: Rule, value: float) -> str:
+    return percent_as_set(value) if rule is Rule.FAILURE_RATE else f"{value:.15g}"
 
 
 _FIRED: dict[Rule, Callable[[float], str]] = {
@@ -166,5 +170,6 @@ def _lines(alert: Alert, news: News) -> list[str]:
     if alert.event_type:
         lines.append(f"Event: {alert.event_type} {alert.event_id}")
     if alert.threshold is not None and alert.value is not None:
-        lines.append(f"Measured {_amount(alert.value)}, threshold {_amount(alert.threshold)}.")
+        measured, threshold = _measured(alert.rule, alert.value), _threshold(alert.rule, alert.threshold)
+        lines.append(f"Measured {measured}, threshold {threshold}.")
     return lines

@@ -19,12 +19,17 @@ def one_line(text: str) -> str:
 
 
 def percent(value: float) -> str:
-    """`5.7%`; it says 100 only of everything, and 0 only of nothing."""
+    """What was measured: `5.7%`; it says 100 only of everything, and 0 only of nothing."""
     if 99.95 <= value < 100:
         return "99.9%"
     if 0 < value < 0.05:
         return "0.1%"
     return f"{value:.1f}%".replace(".0%", "%")
+
+
+def percent_as_set(value: float) -> str:
+    """What somebody has set: `0.02%`, with all of its digits."""
+    return f"{value:.15g}%"
 
 
 def without_markup(text: str) -> str:

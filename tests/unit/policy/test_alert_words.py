@@ -46,6 +46,23 @@ def test_a_message_has_the_error_the_event_and_a_link() -> None:
     assert shaped(ChannelKind.WEBHOOK)["data"]["error_reason"] == "It took too long."
 
 
+@pytest.mark.parametrize(
+    ("rule", "value", "threshold", "said"),
+    [
+        (Rule.FAILURE_RATE, 0.03, 0.02, "Measured 0.1%, threshold 0.02%."),
+        (Rule.FAILURE_RATE, 100 / 3, 33.3333, "Measured 33.3%, threshold 33.3333%."),
+        (Rule.FAILURE_RATE, 100.0, 99.99, "Measured 100%, threshold 99.99%."),
+        (Rule.DEAD_LETTERS, 51.0, 50.0, "Measured 51, threshold 50."),
+        (Rule.OLDEST_DUE, 61.26, 60.25, "Measured 61.3, threshold 60.25."),
+    ],
+)
+def test_a_threshold_is_told_as_it_was_set_and_what_was_measured_in_brief(
+    rule: Rule, value: float, threshold: float, said: str
+) -> None:
+    alert = replace(LETTER, rule=rule, value=value, threshold=threshold)
+    assert said in shaped(ChannelKind.EMAIL, alert)["text"].splitlines()
+
+
 def test_a_recovery_says_how_long_it_lasted() -> None:
     over = replace(LETTER, rule=Rule.CIRCUIT_OPENED, ended_at=61 * SECOND)
     mail = shaped(ChannelKind.EMAIL, over, News.RECOVERED)

@@ -136,16 +136,19 @@ async def test_an_alert_that_was_over_before_stays_so(old: Old) -> None:
 
 
 async def test_lines_of_the_audit_from_before_are_found_by_what_they_are_about(old: Old) -> None:
-    """More than are filed at once, some about several things, some about things that have names instead of ids."""
-    wanted, lines = uuid7(NOW), 1_003
+    """More than are read at once, one about more than are filed at once, some about what has names instead of ids."""
+    wanted, last, lines = uuid7(NOW), uuid7(NOW), 203
     texts = [json.dumps(["invoices", f"é {n}"]) for n in range(lines)]
     texts[0] = texts[-1] = json.dumps([str(wanted), str(uuid7(NOW)), str(wanted)])
+    texts[1] = json.dumps([*(str(UUID(int=n)) for n in range(10_002)), str(last)])
     common = {"org_id": 1, "actor": "ops", "action": "x", "result": "", "reason": ""}
     old.add_all(_audit, [{**common, "at": n, "subjects": text} for n, text in enumerate(texts)])
     store = await old.upgraded()
     found = await store.list_audit(ORG.org_id, about=[wanted])
     assert ([line.at for line in found.items], found.next) == ([lines - 1, 0], None)
-    assert len((await store.list_audit(ORG.org_id, limit=2_000)).items) == lines
+    for subject in (UUID(int=0), UUID(int=9_999), UUID(int=10_000), last):
+        assert [line.at for line in (await store.list_audit(ORG.org_id, about=[subject])).items] == [1]
+    assert len((await store.list_audit(ORG.org_id, limit=1_000)).items) == lines
     await store.close()
 
 

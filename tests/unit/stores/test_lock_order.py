@@ -10,6 +10,7 @@ import pytest
 from doorstep.model.act import AuditLine
 from doorstep.model.channel import OPERATIONS_ORG, Channel, ChannelKind
 from doorstep.stores.sql.cold import arrangements, orgs
+from doorstep.stores.sql.cold.audit import _ADD_LINE
 from doorstep.stores.sql.cold.channels import put_channel
 from doorstep.stores.sql.cold.orgs import put_org
 from doorstep.stores.sql.cold.script import Script
@@ -33,7 +34,7 @@ def locks_of(script: Script[Any]) -> list[str]:
         except StopIteration:
             return taken
         taken += [LOCKS[step.statement]] if step.statement in LOCKS else []
-        rows = [(1,)] if step.statement is orgs._ORG_KEY else []
+        rows = [(1,)] if step.statement in (orgs._ORG_KEY, _ADD_LINE) else []
 
 
 @pytest.mark.parametrize("script", [put_org(ORG, LINE), put_channel(CHANNEL, ENDPOINT, LINE, 10)])

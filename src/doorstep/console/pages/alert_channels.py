@@ -87,8 +87,7 @@ async def delete(visit: Visit) -> Response:
 
 async def _deleting(visit: Visit, error: InvalidInput | None = None) -> Response:
     channel = await visit.doorstep.alerting.channels.reading.channel(visit.org_id, visit.id("channel_id"))
-    status = 422 if error else 200
-    return visit.page("alert_channel_delete.html", status, channel=channel, place=PLACE, error=error)
+    return visit.filled("alert_channel_delete.html", visit.form, error, channel=channel, place=PLACE)
 
 
 def tested_of(view: ChannelView) -> tuple[str, Delivery] | None:

@@ -8,7 +8,7 @@ from typing import NamedTuple
 from msgspec.structs import replace
 from starlette.responses import Response
 
-from doorstep.console.alert_texts import ENDINGS, RULES, measured, repair
+from doorstep.console.alert_texts import ENDINGS, RULES, measured, repair, threshold
 from doorstep.console.choices import endpoints_of
 from doorstep.console.filters import one_of
 from doorstep.console.page import Pages
@@ -111,7 +111,7 @@ def _rows(visit: Visit, alerts: Sequence[Alert], arranged: Sequence[Arrangement]
             alert=one,
             title=title_of(one),
             value=measured(one.rule, one.value),
-            threshold=measured(one.rule, one.threshold),
+            threshold=threshold(one.rule, one.threshold),
             silenced=any(silence.covers(one.rule, one.endpoint_id, visit.now) for silence in silences),
             channels=tuple(to.name for to in channels if to.wants(one.rule, one.endpoint_id, recovery=False)),
         )

@@ -13,6 +13,7 @@ from doorstep.model.act import AuditLine
 
 PAGES = Pages("/audit")
 _LIMIT = 100
+_CALLED_MAX = 20
 
 
 class Row(NamedTuple):
@@ -43,8 +44,10 @@ async def show(visit: Visit) -> Response:
 
 
 async def _called(visit: Visit, name: str | None) -> list[str]:
-    """The keys of this name by their beginnings, the newest first: the log has those, and people know the names."""
-    if name is None:
+    """The keys of this name by their beginnings, the newest first: the log has those, and people know the names.
+
+    What a link took from a line says so, and is nobody's name: a key may be called like an actor that has none.
+    """
+    if name is None or name == visit.query.text("literal"):
         return []
-    keys = await visit.doorstep.keyring.keys(visit.org_id)
-    return list(dict.fromkeys(key.prefix for key in reversed(keys) if key.name == name))
+    return await visit.doorstep.reading.keys_called(visit.org_id, name, _CALLED_MAX)

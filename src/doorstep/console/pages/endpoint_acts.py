@@ -72,7 +72,6 @@ async def _resuming(visit: Visit, error: InvalidInput | None = None) -> Response
         error,
         open=await _open(visit, endpoint),
         waiting_since=waiting.get(endpoint.endpoint_id),
-        entered=visit.form,
     )
 
 
@@ -100,7 +99,7 @@ def _way(form: Fields) -> tuple[float | None, Instant | None]:
 @PAGES.get("/test", ACT)
 async def ask_test(visit: Visit) -> Response:
     given = Fields([("event_type", TEST_EVENT), ("payload", TEST_PAYLOAD.decode())])
-    return _asked(visit, "endpoint_test.html", await endpoint_of(visit), entered=given)
+    return _asked(visit, "endpoint_test.html", await endpoint_of(visit), given=given)
 
 
 @PAGES.post("/test")
@@ -116,7 +115,7 @@ async def test(visit: Visit) -> Response:
             payload or TEST_PAYLOAD,
         )
     except InvalidInput as error:
-        return _asked(visit, "endpoint_test.html", await endpoint_of(visit), error, entered=visit.form)
+        return _asked(visit, "endpoint_test.html", await endpoint_of(visit), error)
     return visit.done("The test event was sent.", f"/console/events/{receipt.event_id}")
 
 
@@ -169,10 +168,16 @@ async def _deleting(visit: Visit, error: InvalidInput | None = None) -> Response
 
 
 def _asked(
-    visit: Visit, template: str, endpoint: Endpoint, error: InvalidInput | None = None, **context: object
+    visit: Visit,
+    template: str,
+    endpoint: Endpoint,
+    error: InvalidInput | None = None,
+    given: Fields | None = None,
+    **context: object,
 ) -> Response:
-    status = 422 if error else 200
-    return visit.page(template, status, endpoint=endpoint, place=place_of(endpoint), error=error, **context)
+    """With what is given to begin with, or what was entered."""
+    entered = visit.form if given is None else given
+    return visit.filled(template, entered, error, endpoint=endpoint, place=place_of(endpoint), **context)
 
 
 async def _open(visit: Visit, endpoint: Endpoint) -> int:

@@ -57,17 +57,16 @@ async def _counted(visit: Visit, entered: Fields, error: InvalidInput | None = N
     except InvalidInput as wrong:
         return _range_asked(visit, endpoint, entered, wrong)
     preview = await visit.doorstep.bulk.preview(visit.org_id, chosen.selection, endpoint.endpoint_id)
-    return visit.page(
+    return visit.filled(
         "endpoint_replay.html",
-        422 if error else 200,
+        entered,
+        error,
         endpoint=endpoint,
         place=place_of(endpoint),
         wanted=chosen.selection.events,
         chosen=chosen.fields,
         count=preview.count,
         once=one_time_id(visit),
-        entered=entered,
-        error=error,
     )
 
 
@@ -76,14 +75,13 @@ def _range_asked(visit: Visit, endpoint: Endpoint, entered: Fields, error: Inval
         "created_from": _for_input(entered, "created_from"),
         "created_before": _for_input(entered, "created_before") or moment(visit.now)[:16].replace(" ", "T"),
     }
-    return visit.page(
+    return visit.filled(
         "endpoint_replay_range.html",
-        422 if error else 200,
+        entered.only(*EVENT_FILTER).having(**span),
+        error,
         endpoint=endpoint,
         place=place_of(endpoint),
-        entered=entered.only(*EVENT_FILTER).having(**span),
         statuses=[(status, status) for status in EventStatus],
-        error=error,
     )
 
 

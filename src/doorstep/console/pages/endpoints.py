@@ -16,7 +16,7 @@ from doorstep.model.endpoint import Endpoint, EndpointState
 from doorstep.model.listing import Page
 from doorstep.model.rollup import Figures
 from doorstep.path.reporting import Health
-from doorstep.policy.reporting import success_rate, time_to_delivery
+from doorstep.policy.reporting import time_to_delivery
 from doorstep.stores import cursor as cursors
 
 PAGES = Pages("/endpoints")
@@ -42,10 +42,6 @@ class Row(NamedTuple):
         return host_of(self.health.endpoint)
 
     @property
-    def success(self) -> float | None:
-        return success_rate(self.health.recent)
-
-    @property
     def is_losing(self) -> bool:
         return is_losing(self.health.recent)
 
@@ -67,8 +63,9 @@ class Row(NamedTuple):
 async def show(visit: Visit) -> Response:
     page, complete = await _found(visit)
     rows = await _rows(visit, page.items)
+    complete = complete or page.next is not None
     states = list(EndpointState)[:3]
-    return visit.page("endpoints.html", rows=rows, next=page.next, complete=complete or page.next, states=states)
+    return visit.page("endpoints.html", rows=rows, next=page.next, complete=complete, states=states)
 
 
 async def _rows(visit: Visit, endpoints: Sequence[Endpoint]) -> list[Row]:

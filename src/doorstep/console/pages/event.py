@@ -114,9 +114,10 @@ async def ask_delete(visit: Visit) -> Response:
 
 @PAGES.post("/delete")
 async def delete(visit: Visit) -> Response:
-    reason = reason_of(visit.form, required=True)
-    await visit.doorstep.steward.delete(visit.org_id, visit.id("event_id"), visit.actor, reason)
-    return visit.done("The event was deleted.")
+    org_id, event_id, reason = visit.org_id, visit.id("event_id"), reason_of(visit.form, required=True)
+    await visit.doorstep.steward.delete(org_id, event_id, visit.actor, reason)
+    still_shown = await visit.doorstep.deliveries(org_id, event_id)
+    return visit.done("The event was deleted.", None if still_shown else "/console/events")
 
 
 @PAGES.get("/replay", ACT)

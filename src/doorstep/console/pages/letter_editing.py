@@ -63,7 +63,7 @@ async def edit(visit: Visit) -> Response:
     try:
         payload, reason = None if typed == before else checked(typed), reason_of(visit.form)
         await visit.doorstep.act_on(
-            ActKind.RETRY, visit.org_id, letter.delivery_id, visit.actor, reason, payload, DEAD_STATES
+            ActKind.RETRY, visit.org_id, letter.delivery_id, visit.actor, reason, payload, only_in=DEAD_STATES
         )
     except InvalidInput as error:
         return _form(visit, letter, sent, typed, error=error)
@@ -80,15 +80,14 @@ def _form(
     error: InvalidInput | Conflict | None = None,
 ) -> Response:
     """It says what it was made of, so that nobody writes over what another has written meanwhile."""
-    return visit.page(
+    return visit.filled(
         "dead_letters_edit.html",
-        200 if error is None else 422 if isinstance(error, InvalidInput) else 409,
+        visit.form,
+        error,
         letter=letter,
         made_of=digest(sent),
         text=text,
         difference=difference,
-        entered=visit.form,
-        error=error,
     )
 
 

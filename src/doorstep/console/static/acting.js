@@ -2,9 +2,12 @@
 // question over the list is answered with, is sent without leaving the list: what came of it is told, the list is
 // refreshed, and the place, the ticks and the focus stay. Where that leads to another page, it is gone to.
 import { question, show } from "./dialogs.js";
+import { unreachable } from "./live.js";
 import { letGo } from "./rows.js";
 import { keepForNextPage, tell } from "./telling.js";
 
+const NO_ANSWER = "There was no answer. Look whether it was done before you try again.";
+const AGAIN_MS = 10_000; // nobody tells us of a form that leads away and was stopped on its way
 const sent = new Set(); // forms that lead away, and buttons of forms that do not, until the answer is there
 
 export function sendOnce() {
@@ -16,7 +19,7 @@ export function sendOnce() {
     if (stays || sent.has(one)) event.preventDefault();
     if (sent.has(one)) return;
     sent.add(one);
-    if (!stays) return;
+    if (!stays) return setTimeout(() => sent.delete(one), AGAIN_MS);
     letGo();
     send(form, submitter).finally(() => sent.delete(one));
   });
@@ -29,12 +32,13 @@ function isInPlace(form, submitter) {
 
 async function send(form, button) {
   const answer = await answered(button.getAttribute("formaction") ?? form.getAttribute("action"), new FormData(form, button));
-  if (answer.failed) return tell("There was no answer. Look whether it was done before you try again.", false);
+  if (answer.failed) return tell(NO_ANSWER, false);
   const told = answer.page.getElementById("told");
   if (!answer.redirected) return explain(answer.page);
   if (!isHere(answer.url)) return leave(answer.url, told);
   document.getElementById("dialog").close();
-  await refreshWith(answer.text);
+  if (answer.ok) await refreshWith(answer.text);
+  else unreachable(); // it was done, but the list cannot be had: what is there stays
   if (told?.textContent) tell(told.textContent, told.classList.contains("good"));
 }
 
@@ -43,7 +47,7 @@ async function answered(action, data) {
   try {
     const response = await fetch(action, { method: "POST", body: new URLSearchParams(data), headers: { Accept: "text/html" } });
     const text = await response.text();
-    return { text, url: response.url, redirected: response.redirected, page: new DOMParser().parseFromString(text, "text/html") };
+    return { text, ok: response.ok, url: response.url, redirected: response.redirected, page: new DOMParser().parseFromString(text, "text/html") };
   } catch {
     return { failed: true };
   } finally {
@@ -56,7 +60,7 @@ function explain(page) {
   const again = question(page);
   if (again) return show(again);
   const [title, detail] = [".state h1", ".state p"].map((place) => page.querySelector(place)?.textContent.trim() ?? "");
-  tell(`${title}: ${detail}`, false);
+  tell(title ? `${title}: ${detail}` : NO_ANSWER, false);
 }
 
 function isHere(url) {

@@ -15,6 +15,8 @@ export function keepForNextPage(words, good) {
 }
 
 export function tell(words, good) {
+  const dialog = document.querySelector("#dialog[open] #dialog-body");
+  if (dialog) return tellWithin(dialog, words);
   const told = document.getElementById("told");
   const over = told.hidden || told.classList.contains("over");
   told.className = `said ${good ? "good" : "bad"}${over ? " over" : ""}`;
@@ -22,4 +24,14 @@ export function tell(words, good) {
   told.hidden = false;
   clearTimeout(timer);
   if (good && over) timer = setTimeout(() => { told.hidden = true; }, LASTS_MS);
+}
+
+// What lies behind a dialog is neither seen nor read out; only what went wrong is told while one is open.
+function tellWithin(dialog, words) {
+  const told = dialog.querySelector("[data-told]") ?? document.createElement("p");
+  told.className = "said bad";
+  told.dataset.told = "";
+  told.setAttribute("role", "alert");
+  told.textContent = words;
+  dialog.prepend(told);
 }

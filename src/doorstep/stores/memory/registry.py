@@ -137,5 +137,9 @@ class RegistryVerbs:
             names[key.prefix].add(key.name)
         return {prefix: min(names[prefix]) for prefix in prefixes if len(names.get(prefix, ())) == 1}
 
+    async def keys_called(self, org_id: UUID, name: str, limit: int) -> list[str]:
+        found = [key.prefix for key in reversed(await self.keys(org_id)) if key.name == name]
+        return list(dict.fromkeys(found[:limit]))
+
     async def find_key(self, digest: bytes) -> ApiKey | None:
         return next((key for key in self._tables.keys.values() if key.digest == digest), None)

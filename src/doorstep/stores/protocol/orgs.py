@@ -37,5 +37,8 @@ class OrgStore(Protocol):
         """What the organization's keys that begin like this are called, revoked and expired ones too. A beginning that
         keys of different names have is left out: it does not tell which of them it was."""
 
+    async def keys_called(self, org_id: UUID, name: str, limit: int) -> list[str]:
+        """The other way: the visible beginnings of the newest so many keys of this name, the newest first."""
+
     async def find_key(self, digest: bytes) -> ApiKey | None:
         """The key with this digest, revoked and expired ones too."""

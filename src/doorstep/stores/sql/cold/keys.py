@@ -38,6 +38,12 @@ _NAMES = (
     .group_by(keys.c.prefix)
     .having(_NAME == func.max(keys.c.name))
 )
+_CALLED = (
+    select(keys.c.prefix)
+    .where(keys.c.org_id == ORG, keys.c.name == bindparam("called"))
+    .order_by(keys.c.id.desc())
+    .limit(bindparam("most"))
+)
 _LOCK_ORG = select(orgs.c.id).where(IN_ORG).with_for_update(key_share=True)
 """Those who revoke keys of an organization take turns; `key_share` lets others add rows that belong to it meanwhile."""
 
@@ -75,6 +81,11 @@ def key_names(org_id: UUID, prefixes: Sequence[str]) -> Script[dict[str, str]]:
     for part in parts(list(dict.fromkeys(prefixes))):
         found |= {prefix: name for prefix, name in (yield ask(_NAMES, org=org_id, prefixes=part))}
     return found
+
+
+def keys_called(org_id: UUID, name: str, limit: int) -> Script[list[str]]:
+    rows = yield ask(_CALLED, org=org_id, called=name, most=limit)
+    return list(dict.fromkeys(prefix for (prefix,) in rows))
 
 
 def find_key(digest: bytes) -> Script[ApiKey | None]:

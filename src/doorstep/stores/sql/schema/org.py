@@ -31,6 +31,7 @@ keys = Table(
     one_of("role", Role),
     Index("doorstep_keys_org", "org_id"),
     Index("doorstep_keys_prefix", "org_id", "prefix"),
+    Index("doorstep_keys_name", "org_id", "name", "id"),
 )
 
 audit = Table(

@@ -31,5 +31,8 @@ class OrgVerbs(Scripted):
     async def key_names(self, org_id: UUID, prefixes: Sequence[str]) -> dict[str, str]:
         return await self._read(org_id, keys.key_names, org_id, prefixes)
 
+    async def keys_called(self, org_id: UUID, name: str, limit: int) -> list[str]:
+        return await self._read(org_id, keys.keys_called, org_id, name, limit)
+
     async def find_key(self, digest: bytes) -> ApiKey | None:
         return await self._read(None, keys.find_key, digest)

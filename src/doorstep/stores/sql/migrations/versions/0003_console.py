@@ -1,5 +1,5 @@
 """What the console shows and whoever watches needs: the register of workers, when an alert has to be looked at again, the
-busiest endpoints, times to delivery in milliseconds, what each line of the audit is about, and whose key begins so.
+busiest endpoints, times to delivery in milliseconds, what each line of the audit is about, and whose key begins or is called so.
 """
 
 from __future__ import annotations
@@ -7,6 +7,7 @@ from __future__ import annotations
 import json
 import re
 from collections.abc import Iterable, Iterator, Sequence
+from itertools import islice
 from typing import Any
 from uuid import UUID
 
@@ -15,7 +16,8 @@ from alembic.operations import Operations
 
 revision = "0003"
 down_revision = "0002"
-_LINES_AT_ONCE = 1_000
+_LINES_AT_ONCE = 100
+_SUBJECTS_AT_ONCE = 10_000
 _ID = re.compile("[0-9a-f]{8}(-[0-9a-f]{4}){3}-[0-9a-f]{12}")
 
 
@@ -26,7 +28,7 @@ def upgrade(op: Operations) -> None:
     _find_those_in_trouble(op)
     _find_incidents_by_org(op)
     _review_alerts(op)
-    _find_keys_by_prefix(op)
+    _find_keys(op)
     _find_lines_by_subject(op)
 
 
@@ -104,8 +106,9 @@ def _review_what_is_open(connection: sa.Connection) -> None:
 # -- the audit ---------------------------------------------------------------------------------------------
 
 
-def _find_keys_by_prefix(op: Operations) -> None:
+def _find_keys(op: Operations) -> None:
     op.create_index("doorstep_keys_prefix", "doorstep_keys", ["org_id", "prefix"])
+    op.create_index("doorstep_keys_name", "doorstep_keys", ["org_id", "name", "id"])
 
 
 def _find_lines_by_subject(op: Operations) -> None:
@@ -128,13 +131,14 @@ def _find_lines_by_subject(op: Operations) -> None:
 
 
 def _file_what_is_there(connection: sa.Connection) -> None:
-    """Bit by bit: the audit may be long, and a line may have a thousand subjects."""
+    """Bit by bit: the audit may be long, and a line may have thousands of subjects."""
     read = sa.text("SELECT id, org_id, subjects FROM doorstep_audit WHERE id > :after ORDER BY id LIMIT :most")
     write = sa.text("INSERT INTO doorstep_audit_subjects (audit_id, subject, org_id) VALUES (:line, :subject, :org)")
     after = 0
     while found := connection.execute(read, {"after": after, "most": _LINES_AT_ONCE}).all():
-        if rows := list(_filed(found, as_bytes=connection.dialect.name == "sqlite")):
-            connection.execute(write, rows)
+        rows = _filed(found, as_bytes=connection.dialect.name == "sqlite")
+        while part := list(islice(rows, _SUBJECTS_AT_ONCE)):
+            connection.execute(write, part)
         after = found[-1][0]
 
 
