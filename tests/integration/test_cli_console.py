@@ -19,9 +19,9 @@ LINK = re.compile(r"http://127\.0\.0\.1:\d+/console/sign-in/[\w-]{32}")
 
 
 def follow(link: str) -> Answer:
-    """One step, as a browser that has never been here."""
+    """One step, as a browser that has never been here and whose user has pasted the link."""
     place = urlsplit(link)
-    return call(f"http://{place.netloc}", "GET", place.path, None, {})
+    return call(f"http://{place.netloc}", "GET", place.path, None, {"Sec-Fetch-Site": "none"})
 
 
 def page(url: str, answer: Answer) -> str:
