@@ -33,15 +33,15 @@ _LETTERS = Selection(letters=Letters())
 
 
 async def under_way(scene: Scene, actor: str) -> UUID:
-    """An event whose delivery somebody has skipped, while two others are retried in bulk, one in a hundred seconds."""
+    """An event whose delivery somebody has skipped, while others are retried in bulk: two at once, then one a minute."""
     scene.receiver.says(503)
     await scene.endpoint(policy=RetryPolicy((600.0,)))
-    first, *others = [await scene.until_tried(await scene.send()) for _ in range(3)]
+    first, *others = [await scene.until_tried(await scene.send()) for _ in range(4)]
     for delivery in (first, *others):
         await scene.until_state(delivery, DeliveryState.PENDING)
     await scene.doorstep.act_on(ActKind.SKIP, DEFAULT_ORG, first.delivery_id, actor)
     queue = Selection(queue=Queue())
-    await scene.doorstep.bulk.start(BulkKind.RETRY, DEFAULT_ORG, queue, actor, rate_per_second=0.01)
+    await scene.doorstep.bulk.start(BulkKind.RETRY, DEFAULT_ORG, queue, actor, rate_per_second=1 / 60)
     return first.event_id
 
 

@@ -13,7 +13,7 @@ from typing import NamedTuple
 from tests.docs.pages import ROOT
 from tests.docs.sample import Samples
 from tests.docs.terminal import Terminal, terminal
-from tests.http_calls import PATIENCE_SECONDS
+from tests.patience import PATIENCE_SECONDS
 from tests.integration.program import wait_for
 from tests.ports import free_port
 

@@ -12,7 +12,7 @@ from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from pathlib import Path
 
-from tests.http_calls import PATIENCE_SECONDS
+from tests.patience import PATIENCE_SECONDS
 from tests.integration.program import clean_environment
 
 _COLUMNS = 120

@@ -12,7 +12,7 @@ from typing import Any, NamedTuple
 from typer.testing import CliRunner
 
 from doorstep.cli.main import app
-from tests.http_calls import PATIENCE_SECONDS
+from tests.patience import PATIENCE_SECONDS
 from tests.integration.program import ADMIN_KEY, Program, clean_environment
 
 
@@ -59,7 +59,7 @@ def ran(
         env=clean_environment() | dict(environment or {}),
         input=stdin,
         capture_output=True,
-        timeout=3 * PATIENCE_SECONDS,
+        timeout=PATIENCE_SECONDS,
         check=False,
     )
     return Ended(done.returncode, done.stdout.decode(), done.stderr.decode())

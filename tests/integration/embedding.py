@@ -11,7 +11,7 @@ from contextlib import closing, contextmanager
 from pathlib import Path
 from typing import Any
 
-from tests.http_calls import PATIENCE_SECONDS
+from tests.patience import PATIENCE_SECONDS
 from tests.integration.program import clean_environment
 
 DATABASE = "app.db"
@@ -29,7 +29,7 @@ def run(folder: Path, *arguments: str, environment: Mapping[str, str] | None = N
         env=clean_environment() | dict(environment or {}),
         capture_output=True,
         text=True,
-        timeout=2 * PATIENCE_SECONDS,
+        timeout=PATIENCE_SECONDS,
         check=False,
     )
     assert done.returncode == 0, done.stderr

@@ -15,7 +15,8 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import Any, TypeVar
 
-from tests.http_calls import PATIENCE_SECONDS, Answer, call
+from tests.http_calls import Answer, call
+from tests.patience import PATIENCE_SECONDS
 
 ADMIN_KEY = "an-admin-key-for-tests"
 T = TypeVar("T")

@@ -14,7 +14,7 @@ from contextlib import contextmanager
 
 import pytest
 
-from tests.http_calls import PATIENCE_SECONDS
+from tests.patience import PATIENCE_SECONDS
 from tests.integration.commands import Remote
 from tests.integration.program import Program, clean_environment
 from tests.integration.receiver import Receiver

@@ -17,7 +17,7 @@ from doorstep.config import Settings
 from doorstep.model.endpoint import Endpoint, EndpointState
 from doorstep.sealing import new_secret_key
 from doorstep.wire.received import Received
-from tests.http_calls import PATIENCE_SECONDS
+from tests.patience import PATIENCE_SECONDS
 from tests.integration.embedding import write
 from tests.integration.program import clean_environment
 
@@ -122,7 +122,7 @@ def test_so_do_first_starts_in_processes_of_their_own(settings: Settings, tmp_pa
     for one in begun:
         one.stdin.write("\n")  # type: ignore[union-attr]
         one.stdin.flush()  # type: ignore[union-attr]
-    ended = [one.communicate(timeout=2 * PATIENCE_SECONDS) for one in begun]
+    ended = [one.communicate(timeout=PATIENCE_SECONDS) for one in begun]
     assert not any(one.returncode for one in begun), ended
     seen = [json.loads(out) for out, _ in ended]
     assert len(seen[0]) == 1 and all(one == seen[0] for one in seen)

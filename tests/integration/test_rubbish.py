@@ -8,7 +8,7 @@ from urllib.parse import urlsplit
 
 import pytest
 
-from tests.http_calls import PATIENCE_SECONDS
+from tests.patience import PATIENCE_SECONDS
 from tests.integration.program import ADMIN_KEY, Program
 
 EVENT = b'{"event_type": "a", "payload": %s}'

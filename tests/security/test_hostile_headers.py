@@ -11,7 +11,7 @@ from uuid import uuid4
 
 import pytest
 
-from tests.http_calls import PATIENCE_SECONDS
+from tests.patience import PATIENCE_SECONDS
 from tests.integration.program import ADMIN_KEY, Program, wait_for
 from tests.integration.receiver import Receiver, receiving
 from tests.security.verdicts import same_verdict
