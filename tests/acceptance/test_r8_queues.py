@@ -173,9 +173,12 @@ async def test_a_wrong_filter_of_the_dead_letters_names_the_parameter(lasting_ap
         assert (answer.status, answer.json["errors"][0]["field"]) == (422, field)
 
 
-async def test_a_retried_dead_letter_starts_again_in_five_seconds_with_a_fresh_count(scene: Scene, api: Api) -> None:
+@pytest.mark.parametrize("deadline_seconds", [None, 4])
+async def test_a_retried_dead_letter_starts_again_in_five_seconds_with_a_fresh_count(
+    scene: Scene, api: Api, deadline_seconds: float | None
+) -> None:
     scene.receiver.says(503)
-    await api.endpoint(scene.receiver.url(), policy=[1])
+    await api.endpoint(scene.receiver.url(), policy={"delays": [1], "deadline_seconds": deadline_seconds})
     event_id = await api.send()
     await api.until_delivery(event_id, attempts=1, state="pending")
     scene.leap(2)

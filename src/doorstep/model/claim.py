@@ -81,6 +81,11 @@ class Claim(NamedTuple):
         return f"x-correlation-id: {self.correlation_id}"
 
     @property
+    def revived(self) -> bool:
+        """A person took it up again after its end: more tries were made than those that count against its policy."""
+        return self.attempt - 1 > self.retry_attempts
+
+    @property
     def owed_at(self) -> Instant:
         """Since when its receiver has been waiting for it."""
         return owed_since(self.accepted_at, self.deliver_at)

@@ -105,7 +105,7 @@ def _pause(outcome: Outcome, policy: RetryPolicy, retries_used: int, random: Ran
 
 def _deadline(claim: Claim, policy: RetryPolicy) -> Instant:
     ends = [claim.expires_at] if claim.expires_at is not None else []
-    if policy.deadline_seconds is not None:
+    if policy.deadline_seconds is not None and not claim.revived:
         ends.append(claim.owed_at + seconds(policy.deadline_seconds))
     return min(ends, default=_NEVER)
 

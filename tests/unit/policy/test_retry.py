@@ -136,6 +136,14 @@ def test_no_retry_starts_after_the_deadline_of_the_policy() -> None:
     assert next_due_at(a_claim(accepted_at=NOW - 41 * SECOND), failure(NOW), policy, half) is None
 
 
+def test_what_a_person_took_up_again_after_the_deadline_has_its_retries_but_never_after_it_expired() -> None:
+    policy = RetryPolicy((60, 60), jitter=0, deadline_seconds=100)
+    revived = a_claim(accepted_at=NOW - 86_400 * SECOND, attempt=4, retry_attempts=1)
+    assert next_due_at(revived, failure(NOW), policy, half) == NOW + 60 * SECOND
+    assert next_due_at(revived._replace(retry_attempts=2), failure(NOW), policy, half) is None
+    assert next_due_at(revived._replace(expires_at=NOW), failure(NOW), policy, half) is None
+
+
 def test_no_retry_starts_after_the_event_has_expired() -> None:
     assert next_due_at(a_claim(expires_at=NOW + 60 * SECOND), failure(NOW), _EXACT, half) == NOW + 60 * SECOND
     assert next_due_at(a_claim(expires_at=NOW + 59 * SECOND), failure(NOW), _EXACT, half) is None
