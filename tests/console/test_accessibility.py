@@ -13,7 +13,7 @@ from playwright.async_api import Page as Tab
 from doorstep.console.mounting import all_pages
 from doorstep.console.page import Page
 from doorstep.model.org import Role
-from tests.console.chromium import looking
+from tests.console.chromium import looking, opened
 from tests.console.furnished import House, built
 from tests.migrated_file import copy_migrated
 
@@ -79,10 +79,10 @@ async def test_the_letters_of_one_cause_can_be_read_on_a_narrow_screen(
 
 
 async def _fits(tab: Tab, *widths: int) -> None:
-    """No page is broader than the screen; what is, as tables are, scrolls by itself."""
+    """No page is broader than the screen; what is, as tables are, scrolls by itself. Charts take a moment to follow."""
     for width in widths:
         await tab.set_viewport_size({"width": width, "height": 850})
-        assert await tab.evaluate("document.documentElement.scrollWidth") <= width
+        await tab.wait_for_function("width => document.documentElement.scrollWidth <= width", arg=width, timeout=10_000)
 
 
 async def test_questions_that_are_open_over_a_list_have_no_violation(look_around: None, house: House, tab: Tab) -> None:
@@ -128,14 +128,14 @@ async def test_what_a_viewer_sees_and_is_refused_has_no_violation(
 
 
 async def test_the_page_to_sign_in_has_no_violation(look_around: None, house: House, browser: Browser) -> None:
-    tab = await browser.new_page(base_url=house.api.url)
+    tab = await (await opened(browser, base_url=house.api.url)).new_page()
     await tab.goto("/console/sign-in")
     assert await violations(tab) == []
     await tab.get_by_label("API key").fill("dsk_wrong")
     await tab.keyboard.press("Enter")
     await tab.locator(".said.bad").wait_for()
     assert await violations(tab) == []
-    await tab.close()
+    await tab.context.close()
 
 
 # -- a house without anything -----------------------------------------------------------------------------------------

@@ -5,12 +5,10 @@ from __future__ import annotations
 from collections.abc import Iterable, Sequence
 from typing import TypedDict
 
-from msgspec.structs import astuple
-
 from doorstep.clock import SECOND
-from doorstep.model.rollup import MINUTE, Figures, figures_of
+from doorstep.model.rollup import MINUTE, Figures
 from doorstep.path.reporting import Report
-from doorstep.policy.reporting import WINDOWS, column, failed_rate, levels, success_rate, times_to_delivery
+from doorstep.policy.reporting import WINDOWS, added_up, columns, failed_rate, levels, success_rate, times_to_delivery
 
 POINTS_MAX = 180
 """More of them than this no chart of half a screen can show."""
@@ -42,6 +40,7 @@ class Charts:
     def __init__(self, report: Report) -> None:
         together = -(-len(report.steps) // POINTS_MAX)
         self._steps = coarser(report.steps, together)
+        self._columns = columns(self._steps)
         self._report = report
         self._minutes = report.axis.step * together / MINUTE
         first, step = report.axis.since / SECOND, report.axis.step * together / SECOND
@@ -76,7 +75,7 @@ class Charts:
         return self._over_time("Failed events rate", "area", "%", lines)
 
     def times(self) -> Chart:
-        p50, p95, p99 = times_to_delivery(self._steps, (0.5, 0.95, 0.99))
+        p50, p95, p99 = times_to_delivery(self._columns, (0.5, 0.95, 0.99))
         lines = [("p50", "good", p50), ("p95", "waiting", p95), ("p99", "bad", p99)]
         return self._over_time("Time to delivery", "line", "s", lines)
 
@@ -95,21 +94,17 @@ class Charts:
         return Chart(title=title, kind=kind, unit=unit, at=self._at, series=series)
 
     def _per_minute(self, name: str) -> Values:
-        return [round(value / self._minutes, 3) for value in column(self._steps, name)]
+        return [round(value / self._minutes, 3) for value in self._columns[name]]
 
     def _level(self, name: str) -> Values:
-        return levels(getattr(self._report.now, name), column(self._steps, name))
+        return levels(getattr(self._report.now, name), self._columns[name])
 
 
 def coarser(steps: Sequence[Figures], together: int) -> Sequence[Figures]:
     """So many steps added up to one."""
     if together == 1:
         return steps
-    return [added(steps[place : place + together]) for place in range(0, len(steps), together)]
-
-
-def added(steps: Sequence[Figures]) -> Figures:
-    return figures_of(map(sum, zip(*map(astuple, steps), strict=True)))
+    return [added_up(columns(steps[place : place + together])) for place in range(0, len(steps), together)]
 
 
 def _percent(shares: Iterable[float | None]) -> Values:
