@@ -153,17 +153,21 @@ def reviewed(alert: Alert, rules: Rules, now: Instant) -> Step | None:
         return _if_new(_end_told_if_due(alert, rules, now), alert)
     if not rules.holds_for(alert.rule, alert.endpoint_id):
         return ended(alert, Ending.RULE_CHANGED, rules, now)
-    if alert.rule in OCCURRENCES and now >= _cooled_at(alert.opened_at, rules.of(alert.rule, alert.endpoint_id)):
+    if alert.rule in OCCURRENCES and not _counts_more(alert, rules.of(alert.rule, alert.endpoint_id), now):
         return ended(alert, Ending.ELAPSED, rules, now)
     return _told_if_due(alert, alert, rules, now)
+
+
+def _counts_more(alert: Alert, rule: AlertRule, now: Instant) -> bool:
+    """Whether more of what just happens are part of it: until its cooldown ends, and until somebody was told of it."""
+    return alert.is_open and (not alert.told or now < _cooled_at(alert.opened_at, rule))
 
 
 def _open(known: Alert | None, sight: Sight, rule: AlertRule, now: Instant, new_id: UUID) -> Alert:
     if known is None:
         return _new(sight, rule, now, new_id)
     if sight.rule in OCCURRENCES:
-        again = known.is_open and now < _cooled_at(known.opened_at, rule)
-        return _counted(known, sight, now) if again else _new(sight, rule, now, new_id)
+        return _counted(known, sight, now) if _counts_more(known, rule, now) else _new(sight, rule, now, new_id)
     if known.is_open:
         return _still_seen(known, sight, rule, now)
     if known.told:
@@ -248,14 +252,14 @@ def _may_return_until(over: Alert, rules: Rules, now: Instant) -> Instant | None
 
 
 def _to_be_reviewed(alert: Alert, rules: Rules, now: Instant) -> Alert:
-    """What is measured, always; what was kept back when it may be told; an occurrence when it is over at the latest."""
+    """What is measured, always; what was kept back when it may be told; an occurrence that was told when it is over."""
     if alert.rule in MEASURED:
         return replace(alert, review_at=alert.opened_at)
-    held_until = None if alert.told else _held_until(alert, rules, now)
+    if not alert.told:
+        return replace(alert, review_at=_held_until(alert, rules, now))
     if alert.rule in OCCURRENCES:
-        over_at = _cooled_at(alert.opened_at, rules.of(alert.rule, alert.endpoint_id))
-        return replace(alert, review_at=over_at if held_until is None else min(over_at, held_until))
-    return replace(alert, review_at=held_until)
+        return replace(alert, review_at=_cooled_at(alert.opened_at, rules.of(alert.rule, alert.endpoint_id)))
+    return replace(alert, review_at=None)
 
 
 def _held_until(alert: Alert, rules: Rules, now: Instant) -> Instant:

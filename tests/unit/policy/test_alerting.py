@@ -198,7 +198,7 @@ def test_what_is_still_on_when_a_silence_ends_is_told_then_and_not_a_moment_befo
     assert written(reviewed(alert, rules, NOW + 10)).news is News.FIRED
 
 
-def test_a_dead_letter_of_a_silence_is_told_when_that_ends_if_its_cooldown_has_not() -> None:
+def test_a_dead_letter_of_a_silence_is_told_when_that_ends() -> None:
     rules = silent(NOW, NOW + 10)
     letter = begun(LETTER, rules)
     assert (letter.told, letter.review_at) == (False, NOW + 10)
@@ -206,9 +206,21 @@ def test_a_dead_letter_of_a_silence_is_told_when_that_ends_if_its_cooldown_has_n
     step = written(reviewed(letter, rules, NOW + 10))
     assert (step.news, step.alert.told_at, step.alert.review_at) == (News.FIRED, NOW + 10, NOW + HOUR)
     assert reviewed(step.alert, rules, NOW + 11) is None
-    long = silent(NOW, NOW + 2 * HOUR)
-    assert begun(LETTER, long).review_at == NOW + HOUR
-    assert written(reviewed(begun(LETTER, long), long, NOW + HOUR)).news is None
+
+
+def test_a_dead_letter_of_a_silence_longer_than_its_cooldown_is_told_with_all_that_came_to_it_and_then_is_over() -> (
+    None
+):
+    rules = silent(NOW, NOW + 2 * HOUR)
+    letter = begun(LETTER, rules)
+    assert letter.review_at == NOW + 2 * HOUR
+    assert reviewed(letter, rules, NOW + HOUR) is None
+    more = written(after(letter, LETTER, rules, NOW + HOUR + 1, UUID(int=10)))
+    assert (more.news, more.alert.alert_id, more.alert.count) == (None, NEW, 2)
+    step = written(reviewed(more.alert, rules, NOW + 2 * HOUR))
+    assert (step.news, step.alert.count) == (News.FIRED, 2)
+    over = written(reviewed(step.alert, rules, NOW + 2 * HOUR))
+    assert (over.news, over.alert.ended_because) == (None, Ending.ELAPSED)
 
 
 def test_what_began_and_ended_in_a_silence_is_never_told() -> None:
