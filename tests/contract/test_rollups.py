@@ -15,7 +15,7 @@ from doorstep.model.circuit import Circuit, CircuitState
 from doorstep.model.delivery import DeliveryState
 from doorstep.model.endpoint import EndpointState
 from doorstep.model.outcome import Code
-from doorstep.model.rollup import HOUR, MINUTE, Figures, Point, Span, trend_of
+from doorstep.model.rollup import HOUR, MINUTE, TREND, Figures, Point, Span, only
 from doorstep.model.settlement import Settlement
 from doorstep.stores.store import Store
 from tests.builders import NOW, a_submission, an_endpoint, an_org, new_id, refusal
@@ -508,6 +508,25 @@ async def test_the_figures_of_all_leave_out_the_reserved_organization_s_messages
 
 
 @pytest.mark.parametrize("folded", [False, True])
+async def test_figures_that_are_chosen_are_the_same_as_among_all_and_the_others_are_zero(
+    scene: Scene, folded: bool
+) -> None:
+    await _some_life(scene)
+    if folded:
+        await scene.store.fold(NOW + DAY, 100)
+    names, ids = ("succeeded", "dead", "now_open", "ttd_0"), [scene.endpoint.endpoint_id, new_id()]
+    for since, until in ((NOW, NOW + MINUTE), (NOW, NOW + 2 * HOUR), (NOW - 3 * DAY, NOW + 2 * DAY)):
+        every = await scene.store.figures(scene.org_id, ids, since, until)
+        chosen = await scene.store.figures(scene.org_id, ids, since, until, names)
+        assert chosen == {one: only(names, figures) for one, figures in every.items()}
+    for org_id in (scene.org_id, None):
+        every = await scene.store.levels(org_id, ids)
+        assert only(names, every[ids[0]]) not in (Figures(), every[ids[0]]), "some are chosen, and some are not"
+        chosen = await scene.store.levels(org_id, ids, names)
+        assert chosen == {one: only(names, figures) for one, figures in every.items()}
+
+
+@pytest.mark.parametrize("folded", [False, True])
 async def test_trends_are_the_series_of_each_endpoint(scene: Scene, folded: bool) -> None:
     await _some_life(scene)
     other = await scene.add_endpoint()
@@ -522,7 +541,7 @@ async def test_trends_are_the_series_of_each_endpoint(scene: Scene, folded: bool
     ):
         series = {one: await scene.store.series(scene.org_id, one, *asked) for one in ids}
         expected = {
-            one: [Point(point.at, trend_of(point.figures)) for point in points] for one, points in series.items()
+            one: [Point.of(point.at, only(TREND, point.figures)) for point in points] for one, points in series.items()
         }
         assert await scene.store.trends(scene.org_id, [*ids, unknown], *asked) == expected | {unknown: []}
     assert expected[ids[0]], "the series are not empty"

@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+from random import Random
+
+import pytest
 from msgspec.structs import replace
 
 from doorstep.clock import DAY, SECOND
@@ -9,6 +12,7 @@ from doorstep.model.channel import OPERATIONS_ORG
 from doorstep.model.circuit import Circuit, CircuitState
 from doorstep.model.delivery import DeliveryState
 from doorstep.model.endpoint import EndpointState
+from doorstep.model.event import owed_since
 from doorstep.model.rollup import HOUR, Span
 from doorstep.stores.bounds import WAITING_EXAMINED_MAX
 from tests.builders import an_endpoint, an_org, new_id
@@ -46,6 +50,21 @@ async def test_what_was_sent_for_later_waits_since_then_and_a_time_before_the_ac
     assert await scene.store.waiting_since(org_id, [endpoint_id]) == {endpoint_id: now + 9 * SECOND}
     await scene.accept(created_at=now + SECOND, deliver_at=now - SECOND)
     assert await scene.store.waiting_since(org_id, [endpoint_id]) == {endpoint_id: now + SECOND}
+
+
+@pytest.mark.parametrize("seed", range(4))
+@pytest.mark.parametrize("at_once", [0, 1, 30], ids=["all for later", "one at once", "many at once"])
+async def test_the_oldest_is_found_among_many_whenever_they_were_sent_and_for_whenever(
+    scene: Scene, seed: int, at_once: int
+) -> None:
+    random, owed = Random(seed), []
+    for number in range(30):
+        created_at = scene.now + random.randrange(60) * SECOND
+        deliver_at = scene.now + random.randrange(60, 600) * SECOND if number >= at_once else None
+        owed.append(owed_since(created_at, deliver_at))
+        await scene.accept(created_at=created_at, deliver_at=deliver_at, due_at=scene.now + random.randrange(DAY))
+    found = await scene.store.waiting_since(scene.org.org_id, [scene.endpoint.endpoint_id])
+    assert found == {scene.endpoint.endpoint_id: min(owed)}
 
 
 async def test_the_busiest_endpoints_are_those_with_the_most_deliveries_folded_or_not(scene: Scene) -> None:

@@ -20,6 +20,7 @@ from doorstep.pipelines.plan import Stage
 from doorstep.stores.memory import MemoryStore
 from doorstep.wire.received import Handler, Received
 from tests.builders import NOW, new_id
+from tests.patience import PATIENCE_SECONDS
 
 A, B = new_id(), new_id()
 
@@ -36,7 +37,7 @@ def take(_: Received) -> None: ...
 
 
 async def until_delivered(ds: Doorstep, *seen: list[Received]) -> None:
-    async with asyncio.timeout(10):
+    async with asyncio.timeout(PATIENCE_SECONDS):
         while not all(seen):
             await asyncio.sleep(0.001)
 
@@ -147,7 +148,7 @@ async def test_a_handler_of_two_organizations_is_told_which_one_it_works_for(ds:
     async with ds:
         for org_id in (A, B):
             await ds.send("pay", {}, org_id=org_id)
-        async with asyncio.timeout(10):
+        async with asyncio.timeout(PATIENCE_SECONDS):
             while len(seen) < 2:
                 await asyncio.sleep(0.001)
     assert {received.org_id for received in seen} == {A, B}

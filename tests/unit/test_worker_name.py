@@ -15,6 +15,7 @@ from doorstep.model.posting import Posting
 from doorstep.stores.store import Task
 from doorstep.telemetry.facts import Fact, Notice, Telemetry
 from tests.builders import NOW, new_id
+from tests.patience import PATIENCE_SECONDS
 
 
 async def test_deliveries_tasks_and_the_log_have_the_same_name_of_a_process(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -29,7 +30,7 @@ async def test_deliveries_tasks_and_the_log_have_the_same_name_of_a_process(monk
 
     monkeypatch.setattr(doorstep.store, "hold", watched_hold)
     doorstep.handler("paid", name="paid")(refuses)
-    async with doorstep, asyncio.timeout(10):
+    async with doorstep, asyncio.timeout(PATIENCE_SECONDS):
         receipt = await doorstep.send("paid", {})
         await doorstep.store.post([posting()])
         doorstep.wake()

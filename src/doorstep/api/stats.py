@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 from typing import Annotated
 
 from fastapi import APIRouter, Query
@@ -9,7 +10,7 @@ from starlette.responses import Response
 
 from doorstep.api.auth import Caller
 from doorstep.api.routing import StrictRoute
-from doorstep.api.schemas import Asked, Pagination
+from doorstep.api.schemas import Asked, Pagination, Shape
 from doorstep.api.slo_schemas import SloOut, SloShape, SlosOut
 from doorstep.api.stats_schemas import HealthAsked, HealthOut, HealthsOut, ReportOut, StatsAsked, StatsOut
 from doorstep.app import Doorstep
@@ -27,28 +28,22 @@ def stats_routes(doorstep: Doorstep) -> APIRouter:
     @router.get("/stats", response_model=StatsOut)
     async def read_stats(asked: Annotated[StatsAsked, Query()], caller: Caller) -> Response:
         """How much waits for a retry or in the inbox, or lies dead; with `range`, or an endpoint (24h), what happened then."""
-        report = await _report(doorstep, caller, asked)
-        stats = StatsOut.of(await doorstep.reading.stats(caller.org_id), report)
-        # FastAPI would check and copy the 20,000 numbers of a day once more.
-        return Response(stats.model_dump_json(), media_type="application/json")
+        report, stats = await asyncio.gather(_report(doorstep, caller, asked), doorstep.reading.stats(caller.org_id))
+        return _answer(StatsOut.of(stats, report))
 
-    @router.get("/stats/endpoints")
-    async def list_health(asked: Annotated[HealthAsked, Query()], caller: Caller) -> HealthsOut:
+    @router.get("/stats/endpoints", response_model=HealthsOut)
+    async def list_health(asked: Annotated[HealthAsked, Query()], caller: Caller) -> Response:
         """How each endpoint fares: success rate, time to delivery, what waits, its circuit."""
         page = await doorstep.reporting.health(caller.org_id, WINDOWS[asked.range], asked.cursor, asked.limit)
-        return HealthsOut(
-            endpoints=[HealthOut.of(one) for one in page.items],
-            pagination=Pagination.of(page, asked.limit),
-        )
+        healths = [HealthOut.of(one) for one in page.items]
+        return _answer(HealthsOut(endpoints=healths, pagination=Pagination.of(page, asked.limit)))
 
-    @router.get("/slo")
-    async def list_slo(asked: Annotated[Asked, Query()], caller: Caller) -> SlosOut:
+    @router.get("/slo", response_model=SlosOut)
+    async def list_slo(asked: Annotated[Asked, Query()], caller: Caller) -> Response:
         """Each endpoint against its target over 30 days, what is left of its error budget, and how quickly that burns."""
         page = await doorstep.reporting.slo(caller.org_id, asked.cursor, asked.limit)
-        return SlosOut(
-            endpoints=[SloOut.of(one) for one in page.items],
-            pagination=Pagination.of(page, asked.limit),
-        )
+        slos = [SloOut.of(one) for one in page.items]
+        return _answer(SlosOut(endpoints=slos, pagination=Pagination.of(page, asked.limit)))
 
     @router.get("/slo/default")
     async def read_default_slo(caller: Caller) -> SloShape:
@@ -61,6 +56,11 @@ def stats_routes(doorstep: Doorstep) -> APIRouter:
         return SloShape.of(await doorstep.reporting.set_default_slo(caller.org_id, body.slo(), caller.prefix))
 
     return router
+
+
+def _answer(shape: Shape) -> Response:
+    """FastAPI would check and copy the 20,000 numbers of a day once more."""
+    return Response(shape.model_dump_json(), media_type="application/json")
 
 
 async def _report(doorstep: Doorstep, caller: ApiKey, asked: StatsAsked) -> ReportOut | None:

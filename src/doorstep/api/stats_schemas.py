@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from uuid import UUID
 
 from pydantic import BaseModel
@@ -14,7 +13,16 @@ from doorstep.clock import SECOND, to_iso
 from doorstep.model.rollup import TTD_SECONDS, Figures, RangeName
 from doorstep.path.reading import Stats
 from doorstep.path.reporting import Health, Report
-from doorstep.policy.reporting import column, failed_rate, levels, success_rate, time_to_delivery, times_to_delivery
+from doorstep.policy.reporting import (
+    Columns,
+    failed_rate,
+    failed_rates,
+    levels,
+    success_rate,
+    success_rates,
+    time_to_delivery,
+    times_to_delivery,
+)
 
 Share = float
 """From 0 to 1."""
@@ -73,8 +81,8 @@ class TimeSeries(Shape):
     p99: list[float | None]
 
     @classmethod
-    def of(cls, steps: Sequence[Figures]) -> TimeSeries:
-        p50, p95, p99 = map(list, times_to_delivery(steps, (0.5, 0.95, 0.99)))
+    def of(cls, steps: Columns) -> TimeSeries:
+        p50, p95, p99 = times_to_delivery(steps, (0.5, 0.95, 0.99))
         return cls(p50=p50, p95=p95, p99=p99)
 
 
@@ -97,32 +105,24 @@ class SeriesOut(Shape):
 
     @classmethod
     def of(cls, report: Report, whole_org: bool) -> SeriesOut:
-        steps, now = report.steps, report.now
+        steps = report.steps
         return cls(
-            events=EventSeries(**_columns(steps, EventSeries.model_fields)) if whole_org else None,
+            events=EventSeries(**{name: steps[name] for name in EventSeries.model_fields}) if whole_org else None,
             statuses=StatusSeries(**{name: _level(report, f"now_{name}") for name in StatusSeries.model_fields})
             if whole_org
             else None,
-            deliveries=DeliverySeries(
-                created=column(steps, "deliveries"), delivered=column(steps, "succeeded"), dead=column(steps, "dead")
-            ),
-            attempts=AttemptSeries(
-                succeeded=column(steps, "succeeded"), retry=column(steps, "retried"), dead=column(steps, "died")
-            ),
-            success_rate=[success_rate(step) for step in steps],
-            failed_rate=[failed_rate(step) for step in steps] if whole_org else None,
+            deliveries=DeliverySeries(created=steps["deliveries"], delivered=steps["succeeded"], dead=steps["dead"]),
+            attempts=AttemptSeries(succeeded=steps["succeeded"], retry=steps["retried"], dead=steps["died"]),
+            success_rate=success_rates(steps),
+            failed_rate=failed_rates(steps) if whole_org else None,
             time_to_delivery=TimeSeries.of(steps),
             queue_depth=_level(report, "now_open"),
-            dead_letters=levels(now.now_dead, column(steps, "now_dead")),
+            dead_letters=_level(report, "now_dead"),
         )
 
 
-def _columns(steps: Sequence[Figures], names: object) -> dict[str, list[int]]:
-    return {name: column(steps, name) for name in names}  # type: ignore[attr-defined]
-
-
 def _level(report: Report, name: str) -> list[int]:
-    return levels(getattr(report.now, name), column(report.steps, name))
+    return levels(getattr(report.now, name), report.steps[name])
 
 
 class EventSum(Shape):

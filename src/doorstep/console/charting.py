@@ -6,9 +6,9 @@ from collections.abc import Iterable, Sequence
 from typing import TypedDict
 
 from doorstep.clock import SECOND
-from doorstep.model.rollup import MINUTE, Figures
+from doorstep.model.rollup import MINUTE
 from doorstep.path.reporting import Report
-from doorstep.policy.reporting import WINDOWS, added_up, columns, failed_rate, levels, success_rate, times_to_delivery
+from doorstep.policy.reporting import WINDOWS, coarser, failed_rates, levels, success_rates, times_to_delivery
 
 POINTS_MAX = 180
 """More of them than this no chart of half a screen can show."""
@@ -38,13 +38,12 @@ class Charts:
     """All that can be drawn of one report; each is made when it is asked for."""
 
     def __init__(self, report: Report) -> None:
-        together = -(-len(report.steps) // POINTS_MAX)
+        together = -(-report.axis.steps // POINTS_MAX)
         self._steps = coarser(report.steps, together)
-        self._columns = columns(self._steps)
         self._report = report
         self._minutes = report.axis.step * together / MINUTE
         first, step = report.axis.since / SECOND, report.axis.step * together / SECOND
-        self._at = [first + place * step for place in range(len(self._steps))]
+        self._at = [first + place * step for place in range(-(-report.axis.steps // together))]
 
     def statuses(self) -> Chart:
         tones = {"received": "other", "queued": "busy", "delivered": "good", "failed": "bad"}
@@ -67,15 +66,15 @@ class Charts:
         return self._over_time("Attempts per minute", "line", "/min", lines)
 
     def success(self) -> Chart:
-        lines = [("delivered", "good", _percent(map(success_rate, self._steps)))]
+        lines = [("delivered", "good", _percent(success_rates(self._steps)))]
         return self._over_time("Delivery success rate", "line", "%", lines)
 
     def failures(self) -> Chart:
-        lines = [("failed", "bad", _percent(map(failed_rate, self._steps)))]
+        lines = [("failed", "bad", _percent(failed_rates(self._steps)))]
         return self._over_time("Failed events rate", "area", "%", lines)
 
     def times(self) -> Chart:
-        p50, p95, p99 = times_to_delivery(self._columns, (0.5, 0.95, 0.99))
+        p50, p95, p99 = times_to_delivery(self._steps, (0.5, 0.95, 0.99))
         lines = [("p50", "good", p50), ("p95", "waiting", p95), ("p99", "bad", p99)]
         return self._over_time("Time to delivery", "line", "s", lines)
 
@@ -94,17 +93,10 @@ class Charts:
         return Chart(title=title, kind=kind, unit=unit, at=self._at, series=series)
 
     def _per_minute(self, name: str) -> Values:
-        return [round(value / self._minutes, 3) for value in self._columns[name]]
+        return [round(value / self._minutes, 3) for value in self._steps[name]]
 
     def _level(self, name: str) -> Values:
-        return levels(getattr(self._report.now, name), self._columns[name])
-
-
-def coarser(steps: Sequence[Figures], together: int) -> Sequence[Figures]:
-    """So many steps added up to one."""
-    if together == 1:
-        return steps
-    return [added_up(columns(steps[place : place + together])) for place in range(0, len(steps), together)]
+        return levels(getattr(self._report.now, name), self._steps[name])
 
 
 def _percent(shares: Iterable[float | None]) -> Values:

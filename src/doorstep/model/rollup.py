@@ -8,7 +8,7 @@ and over a minute by how many there were more at its end than at its beginning.
 from __future__ import annotations
 
 from bisect import bisect_left
-from collections.abc import Iterable
+from collections.abc import Sequence
 from enum import StrEnum
 from operator import add, attrgetter, sub
 from typing import Literal
@@ -168,17 +168,21 @@ class Point(Noun, frozen=True):
     """One of a series: the figures of the span that begins at `at`."""
 
     at: Instant
-    figures: Figures
+    values: tuple[int, ...]
+    """In the order of FIGURES. A day has 1,440 of them, which are read figure by figure and need no names."""
+
+    @classmethod
+    def of(cls, at: Instant, figures: Figures) -> Point:
+        return cls(at, astuple(figures))
+
+    @property
+    def figures(self) -> Figures:
+        return Figures(*self.values)
 
 
-def figures_of(values: Iterable[int | None]) -> Figures:
-    """Figures from their values in order; nothing is 0."""
-    return Figures(*[value or 0 for value in values])
-
-
-def trend_of(figures: Figures) -> Figures:
-    """Those of TREND alone."""
-    return Figures(**{name: getattr(figures, name) for name in TREND})
+def only(names: Sequence[str], figures: Figures) -> Figures:
+    """Those with these names; the others are 0."""
+    return Figures(**{name: getattr(figures, name) for name in names})
 
 
 def retries_figure(retry_attempts: int) -> str:

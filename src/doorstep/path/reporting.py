@@ -1,10 +1,12 @@
 """Beside the path: what happened over a range of time, how each endpoint fares, and how that compares to its target.
 
 Everything comes from roll-ups (model/rollup.py): it costs the same whether a thousand events are stored or a million.
+What takes long is asked for side by side, but not everything: each question has a connection of its own meanwhile.
 """
 
 from __future__ import annotations
 
+import asyncio
 from collections.abc import Mapping, Sequence
 from typing import NamedTuple
 from uuid import UUID
@@ -17,20 +19,23 @@ from doorstep.model.circuit import Circuit
 from doorstep.model.endpoint import Endpoint
 from doorstep.model.listing import Page
 from doorstep.model.org import Org
-from doorstep.model.rollup import HOUR, MINUTE, Figures, Span
+from doorstep.model.rollup import HOUR, MINUTE, TTD, Figures, Span
 from doorstep.model.slo import Slo
 from doorstep.path.directory import Directory
 from doorstep.path.enrol import check_slo
-from doorstep.policy.reporting import Axis, Window, added_up, on_axis
-from doorstep.policy.slo import BUDGET_WINDOW, BURN_WINDOWS, SloReport, against, slo_of
+from doorstep.policy.reporting import Axis, Columns, Window, added_up, columns, on_axis
+from doorstep.policy.slo import BUDGET_FIGURES, BUDGET_WINDOW, BURN_FIGURES, BURN_WINDOWS, SloReport, against, slo_of
 from doorstep.stores.store import Store
+
+HEALTH = ("succeeded", "retried", "died", "dead", *TTD, "ttd_ms")
+LEVELS = ("now_open", "now_dead")
 
 
 class Report(NamedTuple):
     """A range of time, step by step."""
 
     axis: Axis
-    steps: list[Figures]
+    steps: Columns
     sum: Figures
     """Of the whole range. The levels in it are by how much they changed."""
     now: Figures
@@ -42,8 +47,9 @@ class Health(NamedTuple):
 
     endpoint: Endpoint
     recent: Figures
-    """Over the range that was asked for."""
+    """Over the range that was asked for; those of HEALTH alone."""
     now: Figures
+    """Those of LEVELS alone."""
     circuit: Circuit
     waiting_since: Instant | None
     """Since when its oldest delivery waits; see Store.waiting_since."""
@@ -68,8 +74,8 @@ class Reporter:
         axis = window.axis(self._clock.now())
         if endpoint_id is not None:
             await self._store.endpoint(org_id, endpoint_id)
-        points = await self._store.series(org_id, endpoint_id, window.span, axis.since, axis.until)
-        return Report(axis, on_axis(axis, points), added_up(points), await self._now(org_id, endpoint_id))
+        steps = columns(axis, await self._store.series(org_id, endpoint_id, window.span, axis.since, axis.until))
+        return Report(axis, steps, added_up(steps), await self._now(org_id, endpoint_id))
 
     async def _now(self, org_id: UUID, endpoint_id: UUID | None) -> Figures:
         if endpoint_id is None:
@@ -84,10 +90,11 @@ class Reporter:
     async def health_of(self, org_id: UUID, window: Window, endpoints: Sequence[Endpoint]) -> list[Health]:
         """How each of these fares."""
         ids = [one.endpoint_id for one in endpoints]
-        recent = await self._over(org_id, ids, window.step * window.steps)
-        levels = await self._store.levels(org_id, ids)
+        recent, waiting = await asyncio.gather(
+            self._over(org_id, ids, window.step * window.steps, HEALTH), self._waiting_since(org_id, ids)
+        )
+        levels = await self._store.levels(org_id, ids, LEVELS)
         circuits = await self._store.circuits(org_id, ids)
-        waiting = await self._waiting_since(org_id, ids)
         return [
             Health(one, recent[key], levels[key], circuits.get(key) or Circuit(endpoint_id=key), waiting.get(key))
             for one, key in zip(endpoints, ids, strict=True)
@@ -115,25 +122,33 @@ class Reporter:
         """Each of these against its target."""
         await self._directory.refresh()
         ids = [one.endpoint_id for one in endpoints]
-        window = await self._over(org_id, ids, BUDGET_WINDOW)
-        recent = {name: await self._over(org_id, ids, span) for name, span in BURN_WINDOWS.items()}
-        waiting = await self._waiting_since(org_id, ids)
+        window, lately, waiting = await asyncio.gather(
+            self._over(org_id, ids, BUDGET_WINDOW, BUDGET_FIGURES),
+            self._lately(org_id, ids),
+            self._waiting_since(org_id, ids),
+        )
         org, now = self._directory.org(org_id), self._clock.now()
         ages = {key: (now - at) / SECOND for key, at in waiting.items()}
         return [
-            Standing(one, _against(one, org, window, recent, ages), waiting.get(one.endpoint_id)) for one in endpoints
+            Standing(one, _against(one, org, window, lately, ages), waiting.get(one.endpoint_id)) for one in endpoints
         ]
+
+    async def _lately(self, org_id: UUID, endpoint_ids: Sequence[UUID]) -> dict[str, Mapping[UUID, Figures]]:
+        """The sums of each burn window, by its name."""
+        return {name: await self._over(org_id, endpoint_ids, span, BURN_FIGURES) for name, span in BURN_WINDOWS.items()}
 
     async def _waiting_since(self, org_id: UUID, endpoint_ids: Sequence[UUID]) -> Mapping[UUID, Instant]:
         """Without those whose every delivery is for later."""
         now, found = self._clock.now(), await self._store.waiting_since(org_id, endpoint_ids)
         return {key: at for key, at in found.items() if at <= now}
 
-    async def _over(self, org_id: UUID, endpoint_ids: Sequence[UUID], span: Instant) -> Mapping[UUID, Figures]:
+    async def _over(
+        self, org_id: UUID, endpoint_ids: Sequence[UUID], span: Instant, names: tuple[str, ...]
+    ) -> Mapping[UUID, Figures]:
         """The sums of the last so much, which ends with the hour that is going on (of an hour, with the minute): minutes
         at both ends of a longer range would be most of what is read, and hardly tell."""
         until = self._end_of_this(MINUTE if span <= HOUR else HOUR)
-        return await self._store.figures(org_id, endpoint_ids, until - span, until)
+        return await self._store.figures(org_id, endpoint_ids, until - span, until, names)
 
     def _end_of_this(self, step: Instant) -> Instant:
         """When the minute or the hour that is going on will be over."""

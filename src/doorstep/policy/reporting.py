@@ -6,14 +6,12 @@ draws it need not know that.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from itertools import accumulate
 from typing import NamedTuple
 
-from msgspec.structs import astuple
-
 from doorstep.clock import Instant
-from doorstep.model.rollup import HOUR, MINUTE, Figures, Point, Span, figures_of
+from doorstep.model.rollup import FIGURES, HOUR, MINUTE, TTD, Figures, Point, Span
 from doorstep.policy.quantile import quantile, quantiles
 
 
@@ -50,6 +48,8 @@ WINDOWS: dict[str, Window] = {
     "30d": Window(Span.HOUR, HOUR, 720),
 }
 _NOTHING = Figures()
+Columns = Mapping[str, list[int]]
+"""Figures by name, each step by step: for a day that is half the work of a Figures for each minute."""
 
 
 def on_axis(axis: Axis, points: Iterable[Point]) -> list[Figures]:
@@ -60,9 +60,25 @@ def on_axis(axis: Axis, points: Iterable[Point]) -> list[Figures]:
     return steps
 
 
-def column(steps: Sequence[Figures], name: str) -> list[int]:
-    """One figure, step by step."""
-    return [getattr(figures, name) for figures in steps]
+def columns(axis: Axis, points: Iterable[Point]) -> Columns:
+    """The same, figure by figure."""
+    steps = [(0,) * len(FIGURES)] * axis.steps
+    for point in points:
+        steps[(point.at - axis.since) // axis.step] = point.values
+    return dict(zip(FIGURES, map(list, zip(*steps, strict=True)), strict=True))
+
+
+def coarser(steps: Columns, together: int) -> Columns:
+    """So many steps added up to one."""
+    if together == 1:
+        return steps
+    starts = range(0, len(next(iter(steps.values()))), together)
+    return {name: [sum(values[start : start + together]) for start in starts] for name, values in steps.items()}
+
+
+def added_up(steps: Columns) -> Figures:
+    """The sums of them all."""
+    return Figures(*map(sum, steps.values()))
 
 
 def levels(level: int, changes: Sequence[int]) -> list[int]:
@@ -71,7 +87,7 @@ def levels(level: int, changes: Sequence[int]) -> list[int]:
     Never below zero, which it would be for a moment where something happened between the two questions.
     """
     later = accumulate(reversed(changes[1:]), initial=0)
-    return [max(0, level - change) for change in later][::-1]
+    return [level - change if level > change else 0 for change in later][::-1]
 
 
 def share(part: int, whole: int) -> float | None:
@@ -89,20 +105,21 @@ def failed_rate(figures: Figures) -> float | None:
     return share(figures.failed, figures.delivered + figures.failed)
 
 
+def success_rates(steps: Columns) -> list[float | None]:
+    """The success rate, step by step."""
+    return [share(good, good + lost) for good, lost in zip(steps["succeeded"], steps["dead"], strict=True)]
+
+
+def failed_rates(steps: Columns) -> list[float | None]:
+    """The rate of failed events, step by step."""
+    return [share(lost, good + lost) for good, lost in zip(steps["delivered"], steps["failed"], strict=True)]
+
+
 def time_to_delivery(figures: Figures, rank: float) -> float | None:
     """In seconds; see policy/quantile.py for how exact."""
     return quantile(rank, figures.ttd)
 
 
-def times_to_delivery(steps: Sequence[Figures], ranks: Sequence[float]) -> list[tuple[float | None, ...]]:
+def times_to_delivery(steps: Columns, ranks: Sequence[float]) -> list[list[float | None]]:
     """The same for several ranks, step by step: one list for each rank."""
-    nothing = (None,) * len(ranks)
-    found = [quantiles(ranks, step.ttd) if step.succeeded else nothing for step in steps]
-    return list(zip(*found, strict=True))
-
-
-def added_up(points: Sequence[Point]) -> Figures:
-    """The sums of them all; figure by figure, because that is six times quicker than point by point."""
-    return (
-        figures_of(map(sum, zip(*(astuple(point.figures) for point in points), strict=True))) if points else Figures()
-    )
+    return quantiles(ranks, [steps[name] for name in TTD])

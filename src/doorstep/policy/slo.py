@@ -11,13 +11,16 @@ from typing import NamedTuple
 from doorstep.clock import DAY, Instant
 from doorstep.model.endpoint import Endpoint
 from doorstep.model.org import Org
-from doorstep.model.rollup import HOUR, Figures
+from doorstep.model.rollup import HOUR, TTD, Figures
 from doorstep.model.slo import Slo
 from doorstep.policy.reporting import share, success_rate, time_to_delivery
 
 BUDGET_WINDOW: Instant = 30 * DAY
 BURN_WINDOWS: dict[str, Instant] = {"1h": HOUR, "6h": 6 * HOUR, "3d": 3 * DAY}
 """Quick, slow and creeping: what is worth waking someone, what a look, and what a plan."""
+BURN_FIGURES = ("succeeded", "dead")
+BUDGET_FIGURES = (*BURN_FIGURES, *TTD)
+"""What is looked at of each; the others need not be read."""
 _BUILT_IN = Slo()
 
 

@@ -6,14 +6,16 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from doorstep.clock import SECOND
-from doorstep.console.charting import POINTS_MAX, Charts, added, coarser
-from doorstep.model.rollup import MINUTE, Figures
+from doorstep.console.charting import POINTS_MAX, Charts
+from doorstep.model.rollup import MINUTE, Figures, Point
 from doorstep.path.reporting import Report
-from doorstep.policy.reporting import Axis
+from doorstep.policy.reporting import Axis, added_up, coarser, columns
 
 
 def report(steps: list[Figures], now: Figures | None = None) -> Report:
-    return Report(Axis(0, MINUTE, len(steps)), steps, added(steps), now or Figures())
+    axis = Axis(0, MINUTE, len(steps))
+    found = columns(axis, [Point.of(place * MINUTE, figures) for place, figures in enumerate(steps)])
+    return Report(axis, found, added_up(found), now or Figures())
 
 
 @given(st.lists(st.integers(0, 1_000), min_size=1, max_size=1_500))
@@ -44,6 +46,6 @@ def test_where_nothing_ended_there_is_no_rate() -> None:
 
 
 def test_steps_that_need_no_putting_together_stay_as_they_are() -> None:
-    steps = [Figures(created=1), Figures(created=2)]
+    steps = {"created": [1, 2, 4]}
     assert coarser(steps, 1) is steps
-    assert coarser(steps, 2) == [Figures(created=3)]
+    assert coarser(steps, 2) == {"created": [3, 4]}

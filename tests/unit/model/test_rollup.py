@@ -14,7 +14,7 @@ from doorstep.model.rollup import (
     TTD_SECONDS,
     Figures,
     Span,
-    figures_of,
+    only,
     retries_figure,
     ttd_figure,
 )
@@ -27,13 +27,13 @@ def test_there_is_a_figure_for_every_bucket() -> None:
 
 
 def test_figures_are_added_one_by_one() -> None:
-    one = figures_of(range(len(FIGURES)))
-    assert one + one == figures_of(range(0, 2 * len(FIGURES), 2))
+    one = Figures(*range(len(FIGURES)))
+    assert one + one == Figures(*range(0, 2 * len(FIGURES), 2))
     assert one + Figures() == one
 
 
-def test_nothing_counts_as_zero() -> None:
-    assert figures_of([None] * len(FIGURES)) == Figures()
+def test_of_figures_that_were_chosen_the_others_are_zero() -> None:
+    assert only(("dead", "ttd_3"), Figures(dead=1, died=2, ttd_3=3, ttd_4=4)) == Figures(dead=1, ttd_3=3)
 
 
 @pytest.mark.parametrize(

@@ -10,7 +10,7 @@ from doorstep.model.act import AuditLine
 from doorstep.model.circuit import CircuitState
 from doorstep.model.slo import Slo
 from doorstep.path.reporting import Reporter
-from doorstep.policy.reporting import WINDOWS, column, levels
+from doorstep.policy.reporting import WINDOWS, levels
 from tests.builders import an_org, new_id
 from tests.unit.path.scene import Bench
 
@@ -28,9 +28,9 @@ async def test_a_report_has_each_minute_in_its_place_and_the_level_at_its_end() 
     bench.clock.advance(120)
     await bench.deliver()
     report = await reporter(bench).report(bench.org.org_id, WINDOWS["1h"])
-    assert column(report.steps, "created")[-3:] == [3, 0, 0]
-    assert column(report.steps, "delivered")[-3:] == [0, 0, 3]
-    assert levels(report.now.now_open, column(report.steps, "now_open"))[-4:] == [0, 3, 3, 0]
+    assert report.steps["created"][-3:] == [3, 0, 0]
+    assert report.steps["delivered"][-3:] == [0, 0, 3]
+    assert levels(report.now.now_open, report.steps["now_open"])[-4:] == [0, 3, 3, 0]
     assert report.sum.created == 3 and report.now.now_delivered == 3
 
 

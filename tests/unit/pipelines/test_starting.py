@@ -15,6 +15,7 @@ from doorstep.errors import InvalidInput, NotFound
 from doorstep.model.delivery import DeliveryState
 from doorstep.pipelines.pipeline import Pipeline
 from doorstep.pipelines.plan import Stage
+from tests.patience import PATIENCE_SECONDS
 
 NO_SESSION = "connection: .*got None; leave it out"
 
@@ -45,7 +46,7 @@ async def test_what_is_deleted_is_not_left_in_the_event_that_brought_it(tmp_path
         begun = await pipeline.start({"to": "c4n4ry street"}, "p1", connection=connection)
         connection.commit()
     direct = await pipeline.start({}, "p2")
-    async with doorstep, asyncio.timeout(10):
+    async with doorstep, asyncio.timeout(PATIENCE_SECONDS):
         while not await arrived(pipeline):
             await asyncio.sleep(0.01)
         assert b"c4n4ry" in contents(tmp_path / "shop.db")

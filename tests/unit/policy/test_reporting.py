@@ -9,16 +9,22 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from doorstep.client.sending import Range
-from doorstep.model.rollup import HOUR, MINUTE, Figures, Point, RangeName, Span
+from doorstep.model.rollup import HOUR, MINUTE, TTD, Figures, Point, RangeName, Span
 from doorstep.policy.reporting import (
     WINDOWS,
-    column,
+    Axis,
+    Columns,
+    added_up,
+    columns,
     failed_rate,
+    failed_rates,
     levels,
     on_axis,
     share,
     success_rate,
+    success_rates,
     time_to_delivery,
+    times_to_delivery,
 )
 from tests.builders import NOW
 
@@ -40,8 +46,12 @@ def test_an_axis_covers_its_range_and_ends_with_the_step_that_is_going_on(name: 
 
 def test_a_step_in_which_nothing_happened_is_empty_and_the_others_are_in_their_places() -> None:
     axis = WINDOWS["1h"].axis(NOW)
-    points = [Point(axis.since, Figures(created=1)), Point(axis.until - MINUTE, Figures(created=2))]
-    assert column(on_axis(axis, points), "created") == [1, *[0] * 58, 2]
+    points = [Point.of(axis.since, Figures(created=1)), Point.of(axis.until - MINUTE, Figures(created=2))]
+    assert on_axis(axis, points) == [Figures(created=1), *[Figures()] * 58, Figures(created=2)]
+    found = columns(axis, points)
+    assert found["created"] == [1, *[0] * 58, 2]
+    assert found["delivered"] == [0] * 60
+    assert added_up(found) == Figures(created=3)
 
 
 @given(st.lists(st.integers(-5, 5), min_size=1, max_size=50), st.integers(0, 100))
@@ -63,6 +73,25 @@ def test_rates_are_of_what_came_to_its_end_and_there_is_none_of_nothing() -> Non
     assert success_rate(figures) == 0.95, "a retry is no end"
     assert failed_rate(figures) == 0.25
     assert success_rate(Figures(retried=5)) is None and failed_rate(Figures()) is None
+
+
+@given(st.lists(st.lists(st.integers(0, 9), min_size=len(TTD), max_size=len(TTD)), min_size=1, max_size=5))
+def test_the_times_of_many_steps_are_those_of_each(counts: list[list[int]]) -> None:
+    steps, ranks = [Figures(**dict(zip(TTD, one, strict=True))) for one in counts], (0.0, 0.5, 0.99, 1.0)
+    expected = [[time_to_delivery(step, rank) for step in steps] for rank in ranks]
+    assert times_to_delivery(side_by_side(steps), ranks) == expected
+
+
+@given(st.lists(st.tuples(*[st.integers(0, 3)] * 4), min_size=1, max_size=9))
+def test_the_rates_of_many_steps_are_those_of_each(counts: list[tuple[int, int, int, int]]) -> None:
+    steps = [Figures(succeeded=a, dead=b, delivered=c, failed=d) for a, b, c, d in counts]
+    assert success_rates(side_by_side(steps)) == list(map(success_rate, steps))
+    assert failed_rates(side_by_side(steps)) == list(map(failed_rate, steps))
+
+
+def side_by_side(steps: list[Figures]) -> Columns:
+    points = [Point.of(place * MINUTE, figures) for place, figures in enumerate(steps)]
+    return columns(Axis(0, MINUTE, len(steps)), points)
 
 
 def test_times_come_from_their_buckets() -> None:

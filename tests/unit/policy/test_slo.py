@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import pytest
 
-from doorstep.model.rollup import TTD_SECONDS, Figures
+from doorstep.model.rollup import FIGURES, TTD_SECONDS, Figures, only
 from doorstep.model.slo import P95_SECONDS_MAX, Slo
-from doorstep.policy.slo import against, burn, slo_of
+from doorstep.policy.slo import BUDGET_FIGURES, BURN_FIGURES, against, burn, slo_of
 from tests.builders import an_endpoint, an_org
 
 TARGET = Slo(success=0.99, p95_seconds=10)
@@ -33,6 +33,12 @@ def test_a_burn_of_one_loses_exactly_what_the_target_allows() -> None:
     assert burn(TARGET, Figures(succeeded=99, dead=1)) == pytest.approx(1.0)
     assert burn(TARGET, Figures(succeeded=86, dead=14)) == pytest.approx(14.0)
     assert burn(TARGET, Figures(retried=5)) is None, "nothing has ended"
+
+
+def test_nothing_is_looked_at_but_the_figures_that_are_said_to_be() -> None:
+    every = Figures(*range(1, len(FIGURES) + 1))
+    chosen = against(TARGET, only(BUDGET_FIGURES, every), {"1h": only(BURN_FIGURES, every)})
+    assert chosen == against(TARGET, every, {"1h": every})
 
 
 def test_each_burn_window_is_judged_by_itself() -> None:

@@ -19,6 +19,7 @@ from doorstep.model.settlement import Settlement
 from doorstep.model.submission import Submission, Verdict
 from doorstep.stores.sql.postgres import PostgresStore
 from tests.builders import NOW, a_submission, an_endpoint, an_org, success
+from tests.patience import PATIENCE_SECONDS
 
 LEASE_END = NOW + 30 * SECOND
 WORKERS = 4
@@ -145,7 +146,7 @@ async def test_a_change_of_endpoints_is_not_starved_by_a_stream_of_accepts(
                 continue
 
     streams = [asyncio.create_task(stream(store)) for store in stores for _ in range(3)]
-    async with asyncio.timeout(10):
+    async with asyncio.timeout(PATIENCE_SECONDS):
         for _ in range(5):
             await stores[0].put_endpoint(replace(endpoints[0], name="renamed"), 1)
     changed.set()
@@ -154,7 +155,7 @@ async def test_a_change_of_endpoints_is_not_starved_by_a_stream_of_accepts(
 
 async def _until_someone_waits(connection: asyncpg.Connection) -> None:
     """Until another session waits for a lock; asking is what passes the time."""
-    async with asyncio.timeout(10):
+    async with asyncio.timeout(PATIENCE_SECONDS):
         while not await connection.fetchval(
             "SELECT count(*) FROM pg_locks WHERE NOT granted AND locktype = 'advisory'"
         ):

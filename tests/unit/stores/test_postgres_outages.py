@@ -17,6 +17,7 @@ from doorstep.model.submission import Verdict
 from doorstep.stores.sql.postgres import PostgresStore
 from tests.builders import NOW, a_submission, an_endpoint, an_org
 from tests.postgres_server import PostgresServer
+from tests.stretching import stretched
 
 T = TypeVar("T")
 TRIES = 20
@@ -93,7 +94,7 @@ async def test_a_frozen_server_holds_a_call_no_longer_than_its_timeout(
     await store.lanes(NOW)
     server.freeze()
     try:
-        async with asyncio.timeout(10):
+        async with asyncio.timeout(stretched(10)):
             with pytest.raises(StoreUnavailable):
                 await store.lanes(NOW)
             with pytest.raises(StoreUnavailable):

@@ -12,9 +12,8 @@ from doorstep.clock import SECOND
 from doorstep.model.act import Act, ActKind
 from doorstep.stores.sql.postgres import PostgresStore
 from tests.builders import NOW, a_submission, an_endpoint, an_org
+from tests.patience import PATIENCE_SECONDS
 from tests.postgres_server import PostgresServer
-
-PATIENCE_SECONDS = 10.0
 
 
 class Sleeper:

@@ -14,7 +14,8 @@ from sqlalchemy.dialects.postgresql.asyncpg import PGDialect_asyncpg
 
 from doorstep.clock import DAY
 from doorstep.model.org import Org
-from doorstep.model.rollup import HOUR, Span
+from doorstep.model.rollup import FIGURES, HOUR, Span
+from doorstep.policy.slo import BURN_FIGURES
 from doorstep.stores.sql.cold import ailing, busiest, reading, rollups, standing
 from doorstep.stores.sql.cold.script import Step, ask, prepare
 from doorstep.stores.sql.postgres import PostgresStore
@@ -29,13 +30,16 @@ ROWS = 20_000
 HISTORY = ("doorstep_events", "doorstep_deliveries", "doorstep_rollups", "doorstep_attempts", "doorstep_circuits")
 _DIALECT = PGDialect_asyncpg()  # type: ignore[no-untyped-call]
 _MONTH = rollups._asked(Span.HOUR, 0, 30 * DAY)
+_EVER = rollups._asked(*rollups._EVER)
 STEPS: dict[str, Step] = {
     "series of all": ask(rollups._OF_ALL, org=0, endpoint=0, **_MONTH),
     "series of an organization": ask(rollups._OF_ORG, org=1, endpoint=0, **_MONTH),
     "series of an endpoint": ask(rollups._OF_ENDPOINT, org=1, endpoint=1, **_MONTH),
-    "sums of endpoints": ask(rollups._OF_EACH, org=1, keys=KEYS, **_MONTH),
-    "levels of endpoints": ask(rollups._OF_EACH, org=1, keys=KEYS, **rollups._asked(*rollups._EVER)),
-    "levels of endpoints anywhere": ask(rollups._OF_EACH_ANYWHERE, keys=KEYS, **rollups._asked(*rollups._EVER)),
+    "sums of endpoints": ask(rollups._of_each(FIGURES), org=1, keys=KEYS, **_MONTH),
+    "some sums of endpoints": ask(rollups._of_each(BURN_FIGURES), org=1, keys=KEYS, **_MONTH),
+    "levels of endpoints": ask(rollups._of_each(FIGURES), org=1, keys=KEYS, **_EVER),
+    "levels of endpoints anywhere": ask(rollups._of_each_anywhere(FIGURES), keys=KEYS, **_EVER),
+    "trends of endpoints": ask(rollups._STEPS_OF_EACH, org=1, keys=KEYS, **_MONTH),
     "keys of endpoints anywhere": ask(rollups._KEYS_ANYWHERE, uids=ENDPOINTS),
     "circuits anywhere": ask(standing._CIRCUITS_ANYWHERE, endpoints=ENDPOINTS),
     "circuits": ask(standing._CIRCUITS, org=ORG, endpoints=ENDPOINTS),
@@ -115,7 +119,7 @@ async def test_on_postgres_a_plan_for_any_endpoints_would_look_through_all_of_th
 
 def asked_by_levels() -> list[Any]:
     """The statements before the sums themselves."""
-    script = rollups.levels(ORG, ENDPOINTS[:1])
+    script = rollups.levels(ORG, ENDPOINTS[:1], FIGURES)
     steps = [next(script), script.send([(1,)]), script.send([(ENDPOINTS[0], 1)])]
     return [step.statement for step in steps]
 

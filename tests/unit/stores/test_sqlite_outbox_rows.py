@@ -15,6 +15,7 @@ from doorstep import Doorstep
 from doorstep.bootstrap import DEFAULT_ORG
 from doorstep.stores.sql.sqlite.store import SqliteStore
 from tests.builders import NOW, new_id
+from tests.patience import PATIENCE_SECONDS
 
 INSERT = (
     "INSERT INTO doorstep_outbox (uid, org_uid, event_type, payload, options, created_at) VALUES (?, ?, ?, ?, ?, ?)"
@@ -85,7 +86,7 @@ async def test_text_that_is_none_is_set_aside_and_holds_nobody_up(tmp_path: Path
         written = INSERT.replace("?, ?, ?, ?, ?, ?", ", ".join(_marks(column)))
         connection.execute(written, row(odd, org_uid=org, **{column: b'"order.p\xffid"'}))
         connection.execute(INSERT, row(last, org_uid=org, payload="2"))
-    async with doorstep, asyncio.timeout(10):
+    async with doorstep, asyncio.timeout(PATIENCE_SECONDS):
         while len(taken) < 2:
             await asyncio.sleep(0.01)
         (refused,) = await doorstep.outbox.refused()

@@ -19,6 +19,7 @@ from doorstep.model.submission import Submission, Verdict
 from doorstep.stores.sql.sqlite.accepting import INLINE_BYTES_MAX
 from doorstep.stores.sql.sqlite.store import SqliteStore
 from tests.builders import NOW, a_submission, an_endpoint, an_org, success
+from tests.patience import PATIENCE_SECONDS
 
 LEASE = 30 * SECOND
 
@@ -70,10 +71,10 @@ async def test_work_accepted_by_another_process_wakes_this_one(shop: Shop) -> No
     woken = asyncio.Event()
     shop.store.on_wakeup(woken.set)
     await shop.store.lanes(NOW)
-    await asyncio.wait_for(woken.wait(), 5)  # the first look, which only learns where the file stands
+    await asyncio.wait_for(woken.wait(), PATIENCE_SECONDS)  # the first look, which only learns where the file stands
     woken.clear()
     await other.accept([shop.order()], 1, NOW)
-    await asyncio.wait_for(woken.wait(), 5)
+    await asyncio.wait_for(woken.wait(), PATIENCE_SECONDS)
     await other.close()
 
 
@@ -84,7 +85,7 @@ async def test_everyone_who_registered_is_woken(shop: Shop) -> None:
     other = SqliteStore(shop.path)
     await other.open()
     await other.accept([shop.order()], 1, NOW)
-    await asyncio.wait_for(asyncio.gather(*(event.wait() for event in woken)), 5)
+    await asyncio.wait_for(asyncio.gather(*(event.wait() for event in woken)), PATIENCE_SECONDS)
     await other.close()
 
 

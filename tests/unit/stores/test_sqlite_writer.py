@@ -14,6 +14,7 @@ from doorstep.errors import NotFound, StoreUnavailable
 from doorstep.stores.sql.sqlite import checkpoints, connections, writing_connection
 from doorstep.stores.sql.sqlite.connections import connect
 from doorstep.stores.sql.sqlite.writer import Writer
+from tests.patience import PATIENCE_SECONDS
 
 Job = Callable[[sqlite3.Connection], object]
 
@@ -57,7 +58,7 @@ class Gate:
     def __call__(self, connection: sqlite3.Connection) -> None:
         connection.set_trace_callback(self.statements.append)
         self._entered.set()
-        assert self._open.wait(10)
+        assert self._open.wait(PATIENCE_SECONDS)
 
     async def close(self, thread: Writer) -> asyncio.Task[None]:
         """Let the thread run into the gate; returns when it stands there."""
@@ -243,7 +244,7 @@ async def test_whatever_goes_wrong_between_groups_does_not_end_the_thread(
     monkeypatch.setattr(writing_connection.WritingConnection, "checkpoint", surprise)
     monkeypatch.setattr(Writer, "_look", surprise)
     thread.watch(lambda: None)
-    assert [await asyncio.wait_for(thread.run(note(text)), 10) for text in "abc"] == [1, 1, 1]
+    assert [await asyncio.wait_for(thread.run(note(text)), PATIENCE_SECONDS) for text in "abc"] == [1, 1, 1]
     assert notes(path) == {"a", "b", "c"}
 
 
@@ -254,7 +255,7 @@ async def test_while_the_whole_file_is_written_again_everybody_is_refused_at_onc
 
     def slowly(connection: sqlite3.Connection) -> None:
         vacuuming.set()
-        assert over.wait(10)
+        assert over.wait(PATIENCE_SECONDS)
 
     monkeypatch.setattr(checkpoints, "write_every_page", slowly)
     gate = Gate()

@@ -21,6 +21,7 @@ from doorstep.telemetry.log_writer import LogWriter, log_of_a_guest, open_log
 from doorstep.telemetry.logs import Words, json_lines, text_words
 from doorstep.telemetry.scrubbing import Secrets
 from doorstep.telemetry.standard_logging import Routing
+from tests.patience import PATIENCE_SECONDS
 from tests.unit.telemetry.test_logs import AT, failure, transition
 
 
@@ -81,7 +82,7 @@ def test_a_reader_that_does_not_read_never_blocks_the_engine_and_is_told_what_it
         collected: list[bytes] = []
         reader = threading.Thread(target=lambda: collected.append(read_all(reading)))
         reader.start()
-        writer.close(timeout_seconds=20)
+        writer.close(timeout_seconds=PATIENCE_SECONDS)
         os.close(writing)
         reader.join()
         written = [json.loads(line) for line in collected[0].splitlines()]
@@ -101,7 +102,7 @@ def test_lines_of_several_workers_on_one_pipe_are_never_torn() -> None:
             for writer in writers:
                 writer([transition()] * 500)
         for writer in writers:
-            writer.close(timeout_seconds=20)
+            writer.close(timeout_seconds=PATIENCE_SECONDS)
         os.close(writing)
         reader.join()
         assert [json.loads(line)["event"] for line in collected[0].splitlines()] == ["status_transition"] * 20_000
@@ -138,7 +139,7 @@ def test_a_pipe_that_others_made_non_blocking_loses_nothing() -> None:
         collected: list[bytes] = []
         reader = threading.Thread(target=lambda: collected.append(read_all(reading)))
         reader.start()
-        writer.close(timeout_seconds=20)
+        writer.close(timeout_seconds=PATIENCE_SECONDS)
         os.close(writing)
         reader.join()
     assert events_of(collected[0]) == ["status_transition"] * 10_000
@@ -222,7 +223,7 @@ def test_a_forked_process_logs_at_once_and_repeats_nothing_of_its_parent() -> No
         reader = threading.Thread(target=lambda: collected.append(read_all(reading)))
         reader.start()
         assert os.waitpid(child, 0)[1] == 0
-        writer.close(timeout_seconds=20)
+        writer.close(timeout_seconds=PATIENCE_SECONDS)
         os.close(writing)
         reader.join()
     events = events_of(collected[0])
@@ -237,11 +238,11 @@ def test_a_lock_that_was_held_when_we_were_forked_does_not_stop_the_child() -> N
         def hold() -> None:
             with writer._lock:
                 holding.set()
-                over.wait(20)
+                over.wait(PATIENCE_SECONDS)
 
         holder = threading.Thread(target=hold)
         holder.start()
-        holding.wait(20)
+        holding.wait(PATIENCE_SECONDS)
         child = forked(lambda: writer([transition()]))
         assert json.loads(os.read(reading, 4_096))["event"] == "status_transition"
         assert os.waitpid(child, 0)[1] == 0
@@ -254,7 +255,7 @@ def test_what_a_forked_process_logs_in_the_usual_way_is_a_line_of_the_log() -> N
     with pipe() as (reading, writing), routed(writing):
         process = multiprocessing.get_context("fork").Process(target=_log_and_die)
         process.start()
-        process.join(20)
+        process.join(PATIENCE_SECONDS)
         (line,) = os.read(reading, 65_536).splitlines()
     assert (process.exitcode, json.loads(line)["message"]) == (9, "said by a child")
 

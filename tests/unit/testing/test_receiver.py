@@ -23,11 +23,12 @@ from doorstep.testing import (
     slow,
     status,
 )
+from tests.patience import PATIENCE_SECONDS
 
 pytest_plugins = ["doorstep.testing.fixtures"]
 
 
-def post(receiver: Receiver, path: str = "/", body: bytes = b"{}", timeout_seconds: float = 5.0) -> int:
+def post(receiver: Receiver, path: str = "/", body: bytes = b"{}", timeout_seconds: float = PATIENCE_SECONDS) -> int:
     connection = http.client.HTTPConnection("127.0.0.1", receiver.port, timeout=timeout_seconds)
     try:
         connection.request("POST", path, body, {"webhook-id": "one"})
@@ -83,9 +84,10 @@ def test_a_dead_a_dribbling_and_a_slow_one_let_a_sender_wait(personality, receiv
 
 def test_a_dribbling_one_sends_its_first_byte_and_then_dawdles(receiver: Receiver) -> None:
     receiver.behaves(dribble)
-    with socket.create_connection(("127.0.0.1", receiver.port), timeout=0.3) as connection:
+    with socket.create_connection(("127.0.0.1", receiver.port), timeout=PATIENCE_SECONDS) as connection:
         connection.sendall(b"POST / HTTP/1.1\r\ncontent-length: 0\r\n\r\n")
         assert connection.recv(100) == b"H"
+        connection.settimeout(0.3)
         with pytest.raises(TimeoutError):
             connection.recv(100)
 
@@ -110,12 +112,12 @@ def test_a_script_without_answers_is_refused() -> None:
 def test_closing_hangs_up_on_those_who_still_wait_and_frees_the_port() -> None:
     with Receiver() as receiver:
         receiver.behaves(dead)
-        waiting = socket.create_connection(("127.0.0.1", receiver.port), timeout=5)
+        waiting = socket.create_connection(("127.0.0.1", receiver.port), timeout=PATIENCE_SECONDS)
         waiting.sendall(b"POST / HTTP/1.1\r\ncontent-length: 0\r\n\r\n")
     with waiting, suppress(ConnectionResetError):
         assert waiting.recv(100) == b""
     with pytest.raises(ConnectionRefusedError):
-        socket.create_connection(("127.0.0.1", receiver.port), timeout=5)
+        socket.create_connection(("127.0.0.1", receiver.port), timeout=PATIENCE_SECONDS)
 
 
 def test_the_receiver_and_the_test_share_the_clock(receiver: Receiver, doorstep_clock: FakeClock) -> None:

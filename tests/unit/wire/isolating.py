@@ -19,6 +19,7 @@ from doorstep.wire.isolation.places import Place, place_of
 from doorstep.wire.isolation.pool import Isolation
 from doorstep.wire.received import Handler
 from doorstep.wire.transport import Transmission
+from tests.patience import PATIENCE_SECONDS
 from tests.unit.wire import isolated_functions as functions
 from tests.unit.wire.sending import Sending, a_claim
 
@@ -50,7 +51,7 @@ class Patient(Sending):
     """Also waits for processes to start, on a machine that has other things to do."""
 
     async def all(self, transmissions: Sequence[Transmission]) -> list[Reply]:
-        return await asyncio.wait_for(asyncio.gather(*self.start(transmissions)), 60)
+        return await asyncio.wait_for(asyncio.gather(*self.start(transmissions)), PATIENCE_SECONDS)
 
 
 def handler_processes() -> list[psutil.Process]:

@@ -16,9 +16,9 @@ from doorstep.wire.http_transport import HttpTransport
 from doorstep.wire.transport import Transmission, Transport
 from tests import builders
 from tests.builders import NOW
+from tests.patience import PATIENCE_SECONDS
 
 LOOPBACK = (ip_network("127.0.0.0/8"),)
-ENDS_WITHIN_SECONDS = 10
 
 
 def a_claim(payload: bytes = b'{"n": 1}', **changes: object) -> Claim:
@@ -32,7 +32,7 @@ def a_transmission(
     target: str,
     payload: bytes = b'{"n": 1}',
     headers: tuple[str, ...] = ("content-type: application/json",),
-    timeout_seconds: float = 5.0,
+    timeout_seconds: float = PATIENCE_SECONDS,
 ) -> Transmission:
     return Transmission(a_claim(payload), target, headers, b"content-type: application/json", timeout_seconds)
 
@@ -47,7 +47,7 @@ class Sending:
         transport.open(self._done)
 
     async def all(self, transmissions: Sequence[Transmission]) -> list[Reply]:
-        return await asyncio.wait_for(asyncio.gather(*self.start(transmissions)), ENDS_WITHIN_SECONDS)
+        return await asyncio.wait_for(asyncio.gather(*self.start(transmissions)), PATIENCE_SECONDS)
 
     async def one(self, transmission: Transmission) -> Reply:
         return (await self.all([transmission]))[0]

@@ -17,10 +17,10 @@ from doorstep.wire.address_guard import AddressGuard
 from doorstep.wire.apprise_child import LOCAL_SCHEMES, Watcher
 from doorstep.wire.apprise_process import ENVIRONMENT, FOLDER, PYTHON, send_by_apprise
 from tests.acceptance.receiver import Answer, Receiver, receiving
+from tests.patience import PATIENCE_SECONDS
 
 OPEN = AddressGuard([ip_network("127.0.0.0/8")])
 MESSAGE = {"title": "[Doorstep] shop: down", "body": "It is down.", "type": "failure"}
-PATIENCE_SECONDS = 30.0
 
 
 @pytest.fixture

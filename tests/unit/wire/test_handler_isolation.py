@@ -18,6 +18,7 @@ from doorstep.model.outcome import Category, Code
 from doorstep.wire.isolation.places import find, place_of
 from doorstep.wire.isolation.wishes import wish_of
 from doorstep.wire.received import Handler
+from tests.patience import PATIENCE_SECONDS
 from tests.unit.wire import isolated_functions as functions
 from tests.unit.wire.isolating import an_attempt, handler_processes, isolating, result_of
 
@@ -127,7 +128,7 @@ async def test_what_a_handler_has_started_is_ended_with_its_process_also_when_th
     async with isolating() as sending:
         failure = (await sending.one(an_attempt("exit with child", payload))).failure
         assert failure is not None and failure.message == "The handler's process ended itself with exit code 7."
-        await asyncio.wait_for(all_ended(pids), 10)
+        await asyncio.wait_for(all_ended(pids), PATIENCE_SECONDS)
 
 
 async def test_neighbours_of_one_that_hangs_or_dies_are_served_by_the_other_processes() -> None:

@@ -25,6 +25,7 @@ from doorstep.wire.isolation.process import HandlerProcess
 from doorstep.wire.isolation.wishes import Wish, isolations
 from doorstep.wire.received import received
 from doorstep.wire.transport import Transmission
+from tests.patience import PATIENCE_SECONDS
 from tests.unit.wire import isolated_functions as functions
 from tests.unit.wire.isolating import Patient, an_attempt, handler_processes, isolating, isolating_module, result_of
 from tests.unit.wire.sending import a_claim
@@ -152,21 +153,21 @@ async def test_a_job_that_is_given_up_on_its_way_to_an_idle_process_is_not_begun
         return Job(content, lambda: begun.append(name), reports.put_nowait)
 
     pool.submit(job("first"))
-    first = await asyncio.wait_for(reports.get(), 60)
+    first = await asyncio.wait_for(reports.get(), PATIENCE_SECONDS)
     while not pool._idle:
         await asyncio.sleep(0)
     unwanted = job("unwanted")
     pool.submit(unwanted)
     pool.give_up(unwanted)
     pool.submit(job("next"))
-    following = await asyncio.wait_for(reports.get(), 60)
+    following = await asyncio.wait_for(reports.get(), PATIENCE_SECONDS)
     assert begun == ["first", "next"]
     assert json.loads(following.body)["pid"] == json.loads(first.body)["pid"]
     while not pool._idle:
         await asyncio.sleep(0)
     closing = asyncio.create_task(pool.close())
     pool.submit(job("too late"))
-    await asyncio.wait_for(closing, 60)
+    await asyncio.wait_for(closing, PATIENCE_SECONDS)
     assert begun == ["first", "next"]
 
 

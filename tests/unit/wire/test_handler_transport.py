@@ -16,6 +16,7 @@ from doorstep.model.outcome import Category, Code, Failure, Reply
 from doorstep.wire.handler_transport import HandlerTransport
 from doorstep.wire.received import Handler, Received
 from tests.builders import NOW
+from tests.patience import PATIENCE_SECONDS
 from tests.unit.wire.sending import Sending, a_transmission
 
 PAYLOAD = b'{"card": "4111 1111 canary"}'
@@ -181,7 +182,7 @@ async def test_an_async_handler_past_its_deadline_is_a_timeout_and_is_cancelled(
             cancelled.set()
 
     assert failure_in(await reply_of(hang, SHORT)).code == Code.TIMEOUT
-    await asyncio.wait_for(cancelled.wait(), 1)
+    await asyncio.wait_for(cancelled.wait(), PATIENCE_SECONDS)
 
 
 async def test_an_async_handler_that_will_not_be_cancelled_is_a_timeout_all_the_same() -> None:

@@ -18,6 +18,7 @@ from doorstep.model.outcome import Code
 from doorstep.wire import curl_loop, http_transport
 from doorstep.wire.exchange import Exchange
 from doorstep.wire.readiness import EpollReadiness, LoopReadiness
+from tests.patience import PATIENCE_SECONDS
 from tests.unit.wire.certificates import certificate
 from tests.unit.wire.receiver import answer, receiving
 from tests.unit.wire.sending import Sending, a_transmission, sending_over_http
@@ -189,7 +190,7 @@ async def test_start_may_be_called_from_any_thread() -> None:
         threads = [threading.Thread(target=original, args=(sent[i::4],)) for i in range(4)]
         for thread in threads:
             thread.start()
-        assert {reply.status for reply in await asyncio.wait_for(asyncio.gather(*futures), 10)} == {200}
+        assert {reply.status for reply in await asyncio.wait_for(asyncio.gather(*futures), PATIENCE_SECONDS)} == {200}
 
 
 async def test_without_file_descriptors_the_try_fails_and_later_ones_work_again() -> None:
@@ -251,10 +252,10 @@ async def test_an_exception_in_the_done_callback_does_not_stop_the_transport() -
 async def test_close_cuts_off_what_is_running_at_once_and_reports_nothing_more() -> None:
     async with receiving(lambda _: b"") as silent:
         async with sending_over_http() as sending:
-            sending.start([a_transmission(silent.url, timeout_seconds=60) for _ in range(20)])
+            sending.start([a_transmission(silent.url, timeout_seconds=2 * PATIENCE_SECONDS) for _ in range(20)])
             while silent.connections < 20:
                 await asyncio.sleep(0)
-            await asyncio.wait_for(sending.transport.close(), 1)
+            await asyncio.wait_for(sending.transport.close(), PATIENCE_SECONDS)
             sending.transport.start([a_transmission(silent.url)])
             await asyncio.sleep(0)
         assert sending.batches == []

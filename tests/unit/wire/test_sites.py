@@ -11,6 +11,7 @@ import pytest
 from doorstep.model.outcome import Code
 from doorstep.wire import sites
 from doorstep.wire.readiness import EpollReadiness
+from tests.patience import PATIENCE_SECONDS
 from tests.unit.wire.receiver import receiving
 from tests.unit.wire.sending import Sending, a_transmission, sending_over_http
 
@@ -104,10 +105,10 @@ async def test_a_name_that_was_never_resolved_is_a_dns_failure_and_is_asked_for_
 async def test_close_does_not_wait_for_a_lookup_and_reports_nothing_more() -> None:
     resolver = Resolver()
     async with sending_over_http(resolve=resolver) as sending:
-        sending.start([a_transmission("http://hangs.example/", timeout_seconds=60) for _ in range(3)])
+        sending.start([a_transmission("http://hangs.example/", timeout_seconds=2 * PATIENCE_SECONDS) for _ in range(3)])
         while not resolver.asked:
             await asyncio.sleep(0)
-        await asyncio.wait_for(sending.transport.close(), 1)
+        await asyncio.wait_for(sending.transport.close(), PATIENCE_SECONDS)
     resolver.free.set()
     assert sending.batches == []
 

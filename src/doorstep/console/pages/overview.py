@@ -17,7 +17,6 @@ from doorstep.console.visit import Visit
 from doorstep.model.alert import Alert, AlertFilter
 from doorstep.model.bulk import Bulk
 from doorstep.model.listing import Count, Queue
-from doorstep.model.rollup import Figures
 from doorstep.path.reporting import Health, Report
 from doorstep.policy.alert_words import title_of
 from doorstep.policy.reporting import WINDOWS, success_rate
@@ -85,9 +84,9 @@ async def show(visit: Visit) -> Response:
 
 async def _strip(visit: Visit, hour: Report, failing: Count) -> Strip:
     reading, org_id = visit.doorstep.reading, visit.org_id
-    lately: list[Figures] = hour.steps[-1 - _RATE_MINUTES : -1]
+    lately = hour.steps["succeeded"][-1 - _RATE_MINUTES : -1]
     return Strip(
-        per_minute=sum(step.succeeded for step in lately) / _RATE_MINUTES,
+        per_minute=sum(lately) / _RATE_MINUTES,
         success=success_rate(hour.sum),
         open=hour.now.now_open,
         oldest_due_at=(await reading.backlog(org_id)).oldest_due_at,

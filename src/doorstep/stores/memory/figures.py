@@ -11,7 +11,7 @@ from uuid import UUID
 from doorstep.clock import Instant
 from doorstep.model.channel import OPERATIONS_ORG
 from doorstep.model.endpoint import EndpointState
-from doorstep.model.rollup import Figures, Point, Span, trend_of
+from doorstep.model.rollup import FIGURES, TREND, Figures, Point, Span, only
 from doorstep.stores.memory.tables import Tables
 from doorstep.stores.ranges import widened
 from doorstep.stores.tally import EVERY
@@ -41,12 +41,17 @@ class FiguresVerbs:
         self, org_id: UUID | None, endpoint_id: UUID | None, span: Span, since: Instant, until: Instant
     ) -> list[Point]:
         found = self._tables.ticks.of(org_id or EVERY, endpoint_id or EVERY, span)
-        return [Point(at, figures) for at, figures in found.items() if since <= at < until]
+        return [Point.of(at, figures) for at, figures in found.items() if since <= at < until]
 
     async def figures(
-        self, org_id: UUID, endpoint_ids: Sequence[UUID], since: Instant, until: Instant
+        self,
+        org_id: UUID,
+        endpoint_ids: Sequence[UUID],
+        since: Instant,
+        until: Instant,
+        names: tuple[str, ...] = FIGURES,
     ) -> dict[UUID, Figures]:
-        return {one: await self._sum(org_id, one, since, until) for one in endpoint_ids}
+        return {one: only(names, await self._sum(org_id, one, since, until)) for one in endpoint_ids}
 
     async def _sum(self, org_id: UUID, endpoint_id: UUID | None, since: Instant, until: Instant) -> Figures:
         parts = [await self.series(org_id, endpoint_id, *part) for part in widened(since, until)]
@@ -63,7 +68,8 @@ class FiguresVerbs:
     ) -> dict[UUID, list[Point]]:
         return {
             one: [
-                Point(point.at, trend_of(point.figures)) for point in await self.series(org_id, one, span, since, until)
+                Point.of(point.at, only(TREND, point.figures))
+                for point in await self.series(org_id, one, span, since, until)
             ]
             for one in endpoint_ids
         }
@@ -81,8 +87,10 @@ class FiguresVerbs:
         busy = [key for key, deliveries in made.items() if deliveries]
         return sorted(busy, key=lambda key: (-made[key], key))[:limit]
 
-    async def levels(self, org_id: UUID | None, endpoint_ids: Sequence[UUID]) -> dict[UUID, Figures]:
-        return {one: self._level(org_id or self._org_of(one), one) for one in endpoint_ids}
+    async def levels(
+        self, org_id: UUID | None, endpoint_ids: Sequence[UUID], names: tuple[str, ...] = FIGURES
+    ) -> dict[UUID, Figures]:
+        return {one: only(names, self._level(org_id or self._org_of(one), one)) for one in endpoint_ids}
 
     def _level(self, org_id: UUID | int, endpoint_id: UUID | int) -> Figures:
         return self._tables.ticks.of(org_id, endpoint_id, Span.EVER).get(0, Figures())

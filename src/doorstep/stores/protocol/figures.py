@@ -7,7 +7,7 @@ from typing import ClassVar, Protocol
 from uuid import UUID
 
 from doorstep.clock import Instant
-from doorstep.model.rollup import Figures, Point, Span
+from doorstep.model.rollup import FIGURES, Figures, Point, Span
 
 
 class FigureStore(Protocol):
@@ -39,10 +39,15 @@ class FigureStore(Protocol):
         happened, or what did is no longer kept, there is no point."""
 
     async def figures(
-        self, org_id: UUID, endpoint_ids: Sequence[UUID], since: Instant, until: Instant
+        self,
+        org_id: UUID,
+        endpoint_ids: Sequence[UUID],
+        since: Instant,
+        until: Instant,
+        names: tuple[str, ...] = FIGURES,
     ) -> dict[UUID, Figures]:
         """Sums over a range for each of these endpoints, unknown ones too. It is widened to whole minutes, and where it
-        is longer than FINE_RANGE to whole hours."""
+        is longer than FINE_RANGE to whole hours. Only what is named is added up, which costs less; the rest is 0."""
 
     async def shares(
         self, org_id: UUID, endpoint_ids: Sequence[UUID], since: Instant, until: Instant
@@ -64,6 +69,8 @@ class FigureStore(Protocol):
         does not grow with how many there are. Deleted ones are left out, and those of the reserved organization.
         Whoever has had less than others until a minute ago may be missing though it has more now."""
 
-    async def levels(self, org_id: UUID | None, endpoint_ids: Sequence[UUID]) -> dict[UUID, Figures]:
+    async def levels(
+        self, org_id: UUID | None, endpoint_ids: Sequence[UUID], names: tuple[str, ...] = FIGURES
+    ) -> dict[UUID, Figures]:
         """The figures since ever of each of these endpoints, unknown ones too: the levels are what there is now. They are
-        those of an organization, or of any."""
+        those of an organization, or of any. Of all figures, or of those that are named; the rest is 0."""

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from functools import reduce
+from functools import cache, reduce
 from operator import add
 from typing import Any
 from uuid import UUID
@@ -14,6 +14,7 @@ from sqlalchemy import (
     ColumnElement,
     CompoundSelect,
     Select,
+    Table,
     and_,
     bindparam,
     cast,
@@ -25,7 +26,7 @@ from sqlalchemy import (
 
 from doorstep.clock import Instant
 from doorstep.model.channel import OPERATIONS_ORG
-from doorstep.model.rollup import FIGURES, TREND, Figures, Point, Span, figures_of
+from doorstep.model.rollup import FIGURES, TREND, Figures, Point, Span
 from doorstep.stores.ranges import Part, widened
 from doorstep.stores.sql.cold.moves import parts
 from doorstep.stores.sql.cold.rows import IN_ORG
@@ -42,57 +43,57 @@ _SINCE, _UNTIL = bindparam("since", type_=BigInteger()), bindparam("until", type
 _BEGINS_AT = (_T.minute - _T.minute % bindparam("step", type_=BigInteger())).label("at")
 
 
-def _added_up(
-    by: Sequence[str],
-    kept: Select[*tuple[Any, ...]],
-    lately: Select[*tuple[Any, ...]],
-    figures: Sequence[str] = FIGURES,
-) -> Select[*tuple[Any, ...]]:
-    """The sums of roll-ups and ticks together, for each value of these columns."""
-    both = union_all(
-        kept.add_columns(*(_R[name] for name in figures)).where(_R.span == _SPAN, _R.at >= _SINCE, _R.at < _UNTIL),
-        lately.add_columns(*(_T[name] for name in figures)).where(_BEGINS_AT >= _SINCE, _BEGINS_AT < _UNTIL),
-    ).subquery("both")
-    sums = (cast(func.sum(both.c[name]), BigInteger) for name in figures)
-    columns = [both.c[name] for name in by]
-    return select(*columns, *sums).group_by(*columns).order_by(*columns)
+_Answer = CompoundSelect[*tuple[Any, ...]]
+"""Of roll-ups, and after them of ticks; whoever asked adds the two up. SQLite would sort all rows for that: 29 days of 50
+endpoints took it 4.2 ms, against 1.5."""
+_KEPT = (_R.span == _SPAN, _R.at >= _SINCE, _R.at < _UNTIL)
+_LATELY = (_BEGINS_AT >= _SINCE, _BEGINS_AT < _UNTIL)
 
 
-def _side_by_side(*lately: ColumnElement[bool]) -> CompoundSelect[*tuple[Any, ...]]:
-    """The roll-ups of one owner, and after them the sums of those ticks. A roll-up is one row a step: to have the database
-    add them up as well made a day of minutes twice as dear."""
-    kept = select(_R.at, *(_R[name] for name in FIGURES)).where(
-        _R.org_id == _ORG, _R.endpoint_id == _ENDPOINT, _R.span == _SPAN, _R.at >= _SINCE, _R.at < _UNTIL
+def _sums(found: Select[*tuple[Any, ...]], table: Table, names: Sequence[str]) -> Select[*tuple[Any, ...]]:
+    """Those of the rows that are alike in what is selected."""
+    figures = (cast(func.sum(table.c[name]), BigInteger) for name in names)
+    return found.add_columns(*figures).group_by(*found.selected_columns)
+
+
+def _step_by_step(*lately: ColumnElement[bool]) -> _Answer:
+    """The roll-ups of one owner, which are one row a step, and the sums of these ticks."""
+    kept = select(_R.at, *(_R[name] for name in FIGURES)).where(_R.org_id == _ORG, _R.endpoint_id == _ENDPOINT, *_KEPT)
+    return union_all(kept, _sums(select(_BEGINS_AT).where(*lately, *_LATELY), ticks, FIGURES))
+
+
+_OF_ALL = _step_by_step()
+_OF_ORG = _step_by_step(_T.org_id == _ORG)
+_OF_ENDPOINT = _step_by_step(_T.org_id == _ORG, _T.endpoint_id == _ENDPOINT)
+_STEPS_OF_EACH = union_all(
+    select(_R.endpoint_id, _R.at, *(_R[name] for name in TREND)).where(
+        _R.org_id == _ORG, _R.endpoint_id.in_(_KEYS), *_KEPT
+    ),
+    _sums(
+        select(_T.endpoint_id, _BEGINS_AT).where(_T.org_id == _ORG, _T.endpoint_id.in_(_KEYS), *_LATELY), ticks, TREND
+    ),
+)
+
+
+@cache
+def _of_each(names: tuple[str, ...]) -> _Answer:
+    """A statement for each choice of figures, of which the program has a handful."""
+    kept = select(_R.endpoint_id).where(_R.org_id == _ORG, _R.endpoint_id.in_(_KEYS), *_KEPT)
+    lately = select(_T.endpoint_id).where(_T.org_id == _ORG, _T.endpoint_id.in_(_KEYS), *_LATELY)
+    return union_all(_sums(kept, rollups, names), _sums(lately, ticks, names))
+
+
+@cache
+def _of_each_anywhere(names: tuple[str, ...]) -> _Answer:
+    """By way of the endpoints, who know their organizations: the keys of both tables begin with those."""
+    kept = select(_R.endpoint_id).join(endpoints, and_(_E.id == _R.endpoint_id, _E.org_id == _R.org_id))
+    lately = select(_T.endpoint_id).join(endpoints, and_(_E.id == _T.endpoint_id, _E.org_id == _T.org_id))
+    named = _E.id.in_(_KEYS)
+    return union_all(
+        _sums(kept.where(named, *_KEPT), rollups, names), _sums(lately.where(named, *_LATELY), ticks, names)
     )
-    sums = (cast(func.sum(_T[name]), BigInteger) for name in FIGURES)
-    added = select(_BEGINS_AT, *sums).where(_BEGINS_AT >= _SINCE, _BEGINS_AT < _UNTIL, *lately)
-    return union_all(kept, added.group_by(_BEGINS_AT))
 
 
-_OF_ALL = _side_by_side()
-_OF_ORG = _side_by_side(_T.org_id == _ORG)
-_OF_ENDPOINT = _side_by_side(_T.org_id == _ORG, _T.endpoint_id == _ENDPOINT)
-_OF_EACH = _added_up(
-    ["endpoint_id"],
-    select(_R.endpoint_id).where(_R.org_id == _ORG, _R.endpoint_id.in_(_KEYS)),
-    select(_T.endpoint_id).where(_T.org_id == _ORG, _T.endpoint_id.in_(_KEYS)),
-)
-_OF_EACH_ANYWHERE = _added_up(
-    ["endpoint_id"],
-    select(_R.endpoint_id)
-    .join(endpoints, and_(_E.id == _R.endpoint_id, _E.org_id == _R.org_id))
-    .where(_E.id.in_(_KEYS)),
-    select(_T.endpoint_id)
-    .join(endpoints, and_(_E.id == _T.endpoint_id, _E.org_id == _T.org_id))
-    .where(_E.id.in_(_KEYS)),
-)
-"""By way of the endpoints, who know their organizations: the keys of both tables begin with those."""
-_STEPS_OF_EACH = _added_up(
-    ["endpoint_id", "at"],
-    select(_R.endpoint_id, _R.at).where(_R.org_id == _ORG, _R.endpoint_id.in_(_KEYS)),
-    select(_T.endpoint_id, _BEGINS_AT).where(_T.org_id == _ORG, _T.endpoint_id.in_(_KEYS)),
-    TREND,
-)
 _ORG_KEY = select(orgs.c.id).where(IN_ORG)
 _KEYS_ANYWHERE = select(_E.uid, _E.id).where(_E.uid.in_(bindparam("uids", expanding=True)))
 _ENDPOINT_KEYS = _KEYS_ANYWHERE.join(orgs, orgs.c.id == _E.org_id).where(IN_ORG)
@@ -122,25 +123,27 @@ def series(
     if org_id is not None and endpoint_id is not None:
         keys = yield from _keys_of(org_id, [endpoint_id])
         statement, endpoint = _OF_ENDPOINT, keys.get(endpoint_id, _NOBODY)
-    points: dict[Instant, Figures] = {}
-    for at, *values in (yield ask(statement, org=org, endpoint=endpoint, **_asked(span, since, until))):
-        points[at] = points[at] + figures_of(values) if at in points else figures_of(values)
-    return [Point(at, points[at]) for at in sorted(points)]
+    steps: dict[Instant, tuple[int, ...]] = {}
+    for row in (yield ask(statement, org=org, endpoint=endpoint, **_asked(span, since, until))):
+        _add(steps, row[0], row[1:])
+    return [Point(at, steps[at]) for at in sorted(steps)]
 
 
-def figures(org_id: UUID, endpoint_ids: Sequence[UUID], since: Instant, until: Instant) -> Script[dict[UUID, Figures]]:
-    return (yield from _of_each(org_id, endpoint_ids, widened(since, until)))
+def figures(
+    org_id: UUID, endpoint_ids: Sequence[UUID], since: Instant, until: Instant, names: tuple[str, ...]
+) -> Script[dict[UUID, Figures]]:
+    return (yield from _sums_of_each(org_id, endpoint_ids, widened(since, until), names))
 
 
 def shares(
     org_id: UUID, endpoint_ids: Sequence[UUID], since: Instant, until: Instant
 ) -> Script[tuple[Figures, dict[UUID, Figures]]]:
     ranges = widened(since, until)
-    return (yield from _sum(org_id, ranges)), (yield from _of_each(org_id, endpoint_ids, ranges))
+    return (yield from _sum(org_id, ranges)), (yield from _sums_of_each(org_id, endpoint_ids, ranges, FIGURES))
 
 
-def levels(org_id: UUID | None, endpoint_ids: Sequence[UUID]) -> Script[dict[UUID, Figures]]:
-    return (yield from _of_each(org_id, endpoint_ids, [_EVER]))
+def levels(org_id: UUID | None, endpoint_ids: Sequence[UUID], names: tuple[str, ...]) -> Script[dict[UUID, Figures]]:
+    return (yield from _sums_of_each(org_id, endpoint_ids, [_EVER], names))
 
 
 def trends(
@@ -149,25 +152,37 @@ def trends(
     org = yield from _key_of(org_id)
     keys = yield from _keys_of(org_id, endpoint_ids)
     yield ask_postgres(_PLAN_ANEW)
-    points: dict[int, list[Point]] = {key: [] for key in keys.values()}
+    steps: dict[int, dict[Instant, tuple[int, ...]]] = {key: {} for key in keys.values()}
     for part in parts(list(keys.values())):
-        for key, at, *values in (yield ask(_STEPS_OF_EACH, org=org, keys=part, **_asked(span, since, until))):
-            points[key].append(Point(at, Figures(**dict(zip(TREND, values, strict=True)))))
+        for row in (yield ask(_STEPS_OF_EACH, org=org, keys=part, **_asked(span, since, until))):
+            _add(steps[row[0]], row[1], row[2:])
+    points = {key: [Point.of(at, _named(TREND, own[at])) for at in sorted(own)] for key, own in steps.items()}
     return {one: points[keys[one]] if one in keys else [] for one in endpoint_ids}
 
 
-def _of_each(org_id: UUID | None, endpoint_ids: Sequence[UUID], ranges: Sequence[Part]) -> Script[dict[UUID, Figures]]:
-    statement, org = _OF_EACH_ANYWHERE, EVERY
+def _sums_of_each(
+    org_id: UUID | None, endpoint_ids: Sequence[UUID], ranges: Sequence[Part], names: tuple[str, ...]
+) -> Script[dict[UUID, Figures]]:
+    statement, org = _of_each_anywhere(names), EVERY
     if org_id is not None:
-        statement, org = _OF_EACH, (yield from _key_of(org_id))
+        statement, org = _of_each(names), (yield from _key_of(org_id))
     keys = yield from _keys_of(org_id, endpoint_ids)
     yield ask_postgres(_PLAN_ANEW)
-    sums: dict[int, Figures] = {}
+    sums: dict[int, tuple[int, ...]] = {}
     for part in parts(list(keys.values())):
         for one in ranges:
-            for key, *values in (yield ask(statement, org=org, keys=part, **_asked(*one))):
-                sums[key] = sums.get(key, Figures()) + figures_of(values)
-    return {one: sums.get(keys.get(one, _NOBODY), Figures()) for one in endpoint_ids}
+            for row in (yield ask(statement, org=org, keys=part, **_asked(*one))):
+                _add(sums, row[0], row[1:])
+    found = {key: _named(names, values) for key, values in sums.items()}
+    return {one: found.get(keys.get(one, _NOBODY), Figures()) for one in endpoint_ids}
+
+
+def _add(sums: dict[int, tuple[int, ...]], key: int, values: tuple[int, ...]) -> None:
+    sums[key] = tuple(map(add, sums[key], values)) if key in sums else values
+
+
+def _named(names: Sequence[str], values: Sequence[int]) -> Figures:
+    return Figures(**dict(zip(names, values, strict=True)))
 
 
 _NOBODY = -1

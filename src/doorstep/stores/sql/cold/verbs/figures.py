@@ -7,7 +7,7 @@ from typing import ClassVar
 from uuid import UUID
 
 from doorstep.clock import Instant
-from doorstep.model.rollup import Figures, Point, Span
+from doorstep.model.rollup import FIGURES, Figures, Point, Span
 from doorstep.stores.sql.cold import busiest, dying, folding, rollups
 from doorstep.stores.sql.cold.verbs.scripted import Scripted
 
@@ -30,9 +30,14 @@ class FigureVerbs(Scripted):
         return await self._read(org_id, rollups.series, org_id, endpoint_id, span, since, until)
 
     async def figures(
-        self, org_id: UUID, endpoint_ids: Sequence[UUID], since: Instant, until: Instant
+        self,
+        org_id: UUID,
+        endpoint_ids: Sequence[UUID],
+        since: Instant,
+        until: Instant,
+        names: tuple[str, ...] = FIGURES,
     ) -> dict[UUID, Figures]:
-        return await self._read(org_id, rollups.figures, org_id, endpoint_ids, since, until)
+        return await self._read(org_id, rollups.figures, org_id, endpoint_ids, since, until, names)
 
     async def shares(
         self, org_id: UUID, endpoint_ids: Sequence[UUID], since: Instant, until: Instant
@@ -50,5 +55,7 @@ class FigureVerbs(Scripted):
     async def busiest(self, limit: int) -> list[UUID]:
         return await self._read(None, busiest.busiest, limit)
 
-    async def levels(self, org_id: UUID | None, endpoint_ids: Sequence[UUID]) -> dict[UUID, Figures]:
-        return await self._read(org_id, rollups.levels, org_id, endpoint_ids)
+    async def levels(
+        self, org_id: UUID | None, endpoint_ids: Sequence[UUID], names: tuple[str, ...] = FIGURES
+    ) -> dict[UUID, Figures]:
+        return await self._read(org_id, rollups.levels, org_id, endpoint_ids, names)
