@@ -22,13 +22,13 @@ from pathlib import Path
 
 import psutil
 
+from tests.patience import PATIENCE_SECONDS
 from tests.ports import free_port
 
 OWNER = "doorstep"
 """The role that owns the databases. Not a superuser: those bypass row-level security."""
 
 _STOP_SIGNALS = {"smart": signal.SIGTERM, "fast": signal.SIGINT, "immediate": signal.SIGQUIT}
-_START_SECONDS_MAX = 30.0
 
 
 class PostgresServer:
@@ -68,7 +68,7 @@ class PostgresServer:
         else:
             self.thaw()
             self._process.send_signal(_STOP_SIGNALS[mode])
-        self._process.wait(timeout=60)
+        self._process.wait(timeout=PATIENCE_SECONDS)
         self._process = None
 
     def restart(self, *, immediate: bool = False) -> None:
@@ -142,7 +142,7 @@ class PostgresServer:
         if self._user:
             os.chown(self._folder, self._user.pw_uid, self._user.pw_gid)
         initdb = [self._binary("initdb"), "-D", str(self._data), "-U", "postgres", "--auth=trust", "--encoding=UTF8"]
-        self._spawn([*initdb, "--no-locale", "--no-sync"]).wait(timeout=60)
+        self._spawn([*initdb, "--no-locale", "--no-sync"]).wait(timeout=PATIENCE_SECONDS)
 
     def _launch(self) -> subprocess.Popen[bytes]:
         settings = [part for option in self._options for part in ("-c", option)]
@@ -168,7 +168,7 @@ class PostgresServer:
         return self._folder / "log"
 
     def _await_ready(self) -> None:
-        deadline = time.monotonic() + _START_SECONDS_MAX
+        deadline = time.monotonic() + PATIENCE_SECONDS
         while not self._ready():
             if time.monotonic() > deadline or (self._process and self._process.poll() is not None):
                 raise RuntimeError(f"PostgreSQL did not start:\n{self._log.read_text()[-4000:]}")
@@ -193,7 +193,7 @@ class PostgresServer:
         self.freeze()
         processes = self._processes()
         self._signal(signal.SIGKILL)
-        psutil.wait_procs(processes[1:], timeout=60)
+        psutil.wait_procs(processes[1:], timeout=PATIENCE_SECONDS)
 
     def _signal(self, number: signal.Signals) -> None:
         for process in self._processes():

@@ -17,7 +17,6 @@ from tests.integration.receiver import Receiver
 WORKERS = 3
 ACTS_A_ROUND = 3
 _NAMES = ("good", "flaky", "bad", "late", "all", "inbox")
-_PATIENCE_SECONDS = 60.0
 
 
 class History:
@@ -53,7 +52,7 @@ class History:
         """A delivery that a try ends for good: on a busy machine the rounds may be over before anything is tried."""
         self._receiver.status = 404
         self._send(["bad"])
-        wait_for(lambda: self._ask("GET", "/v1/dead-letters")["dead_letters"], lambda: "no death", _PATIENCE_SECONDS)
+        wait_for(lambda: self._ask("GET", "/v1/dead-letters")["dead_letters"], lambda: "no death")
 
     def go_on(self) -> None:
         """A handful of events, some things that operators do, and the end of a worker: at first, and now and then."""
@@ -69,7 +68,7 @@ class History:
         self._receiver.status = 200
         for endpoint_id in self.endpoints.values():
             self._ask("POST", f"/v1/endpoints/{endpoint_id}/resume")
-        wait_for(self._nothing_waits, lambda: f"{self._ask('GET', '/v1/stats')}", _PATIENCE_SECONDS)
+        wait_for(self._nothing_waits, lambda: f"{self._ask('GET', '/v1/stats')}")
         for worker in self._workers:
             worker.stop()
 

@@ -11,6 +11,7 @@ from uuid import UUID
 from doorstep import Doorstep, Entity, Gate, Pipeline, Stage
 from doorstep.model.entity import EntityChange
 from tests.acceptance.scene import Scene, until
+from tests.patience import PATIENCE_SECONDS
 
 Work = Callable[[Entity], Mapping[str, Any] | None]
 
@@ -56,11 +57,11 @@ class Protocols:
     async def start(self, entity_id: str = "p1", **data: Any) -> Entity:
         return await self.pipeline.start(data, entity_id)
 
-    async def until(self, *statuses: str, entity_id: str = "p1", seconds_max: float = 30.0) -> Entity:
+    async def until(self, *statuses: str, entity_id: str = "p1") -> Entity:
         async def reached() -> bool:
             return (await self.pipeline.entity(entity_id)).status in statuses
 
-        await until(reached, f"a protocol that is {' or '.join(statuses)}", seconds_max)
+        await until(reached, f"a protocol that is {' or '.join(statuses)}")
         return await self.pipeline.entity(entity_id)
 
     async def path(self, entity_id: str = "p1") -> list[str]:
@@ -96,7 +97,7 @@ class Held:
 
     def __call__(self, entity: Entity) -> Mapping[str, Any] | None:
         self.begun.set()
-        self.go.wait(20)
+        self.go.wait(PATIENCE_SECONDS)
         try:
             return self._then(entity)
         finally:

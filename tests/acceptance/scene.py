@@ -31,6 +31,7 @@ from doorstep.telemetry.facts import Fact, Telemetry
 from doorstep.telemetry.logs import json_lines
 from tests.acceptance.leaping_clock import LeapingClock
 from tests.acceptance.receiver import Receiver
+from tests.patience import PATIENCE_SECONDS
 
 F = TypeVar("F", bound=Fact)
 
@@ -185,12 +186,12 @@ class Scene:
         await until(lambda: len(self.receiver.requests) >= count, f"{count} requests")
 
 
-async def until(reached: Callable[[], bool | Awaitable[bool]], what: str = "", seconds_max: float = 30.0) -> None:
+async def until(reached: Callable[[], bool | Awaitable[bool]], what: str = "") -> None:
     """Wait for it; a test that waits in vain says what for. Long enough for a machine that is busy with other things."""
-    give_up_at = time.monotonic() + seconds_max
+    give_up_at = time.monotonic() + PATIENCE_SECONDS
     while True:
         answer = reached()
         if await answer if inspect.isawaitable(answer) else answer:
             return
-        assert time.monotonic() < give_up_at, f"waited {seconds_max:g} s in vain for {what or 'it'}"
+        assert time.monotonic() < give_up_at, f"waited {PATIENCE_SECONDS:g} s in vain for {what or 'it'}"
         await asyncio.sleep(0.005)

@@ -34,7 +34,7 @@ async def test_a_receiver_that_fails_at_times_sees_the_events_of_each_key_in_ord
             await scene.doorsteps[(number + n) % workers].send("order.paid", {"key": key, "n": n}, ordering_key=key)
 
     await asyncio.gather(*(send(number, key) for number, key in enumerate(KEYS)))
-    await until(lambda: _all_ended(scene), "the end of all", 30)
+    await until(lambda: _all_ended(scene), "the end of all")
     assert _sequences(scene) == {(path, key): list(range(EVENTS)) for path in ("/one", "/other") for key in KEYS}
 
 

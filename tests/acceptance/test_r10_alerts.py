@@ -91,7 +91,7 @@ class Office:
         return [one for one in found if rule in (None, one[1])]
 
     async def until_told(self, count: int, rule: str | None = None) -> None:
-        await until(lambda: len(self.told(rule)) >= count, f"{count} messages", 15)
+        await until(lambda: len(self.told(rule)) >= count, f"{count} messages")
 
     async def alerts(self, query: str = "") -> list[dict[str, Any]]:
         return await self.api.all(f"/v1/alerts?{query}", "alerts")
@@ -103,7 +103,7 @@ class Office:
         async def over() -> bool:
             return not await store.any_incident() and not await store.any_posted()
 
-        await until(over, "rest", 10)
+        await until(over, "rest")
         await asyncio.sleep(0.3)
 
 
@@ -141,7 +141,7 @@ async def test_one_dead_letter_alert_and_one_circuit_alert_arrive_and_one_recove
     assert by_rule["circuit_opened"]["link"] == f"{CONSOLE}/console/endpoints/{endpoint.endpoint_id}"
     assert by_rule["circuit_opened"]["error_reason"] == "4 failures in a row"
 
-    await until(lambda: len(office.mailbox.mails) == 2 and len(office.requests("/slack")) == 2, "the others", 10)
+    await until(lambda: len(office.mailbox.mails) == 2 and len(office.requests("/slack")) == 2, "the others")
     letter = next(mail for mail in office.mailbox.mails if "failed for good" in mail.subject)
     assert letter.subject == "[Doorstep] shop: a delivery failed for good"
     assert letter.sender == "doorstep@shop.example"
@@ -161,7 +161,7 @@ async def test_one_dead_letter_alert_and_one_circuit_alert_arrive_and_one_recove
     scene.leap(301)
     await office.until_told(3)
     assert office.told()[2] == ("alert.recovered", "circuit_opened")
-    await until(lambda: len(office.mailbox.mails) == 3, "the mail", 10)
+    await until(lambda: len(office.mailbox.mails) == 3, "the mail")
     assert office.mailbox.mails[2].subject == "[Doorstep] Recovered: shop: circuit closed"
 
     scene.leap(7_200)
@@ -351,7 +351,7 @@ async def test_what_is_still_on_when_the_cooldown_ends_is_told_then_as_what_it_i
     await office.until_told(2)
     answers(scene, shop=503)
     await scene.send_to(endpoint)
-    await until(lambda: _open_circuits(office), "an open alert", 10)
+    await until(lambda: _open_circuits(office), "an open alert")
     (back,) = await office.alerts("rule=circuit_opened&state=open")
     assert (back["alert_id"], back["acknowledged_at"]) == (alert_id, None), "nobody has seen to it yet"
     assert len(office.told()) == 2
@@ -392,7 +392,7 @@ async def test_in_a_silence_alerts_are_listed_and_told_to_nobody_and_what_is_sti
     answers(scene, shop=503, dying=400)
     for one in (endpoint, dying):
         await scene.send_to(one)
-    await until(lambda: _open_circuits(office), "an alert", 10)
+    await until(lambda: _open_circuits(office), "an alert")
     await office.at_rest()
     assert office.told() == []
     scene.leap(1_801)
@@ -432,7 +432,7 @@ async def test_the_test_button_sends_to_its_channel_alone_and_shows_what_came_of
     channels = {one["kind"]: one for one in (await api.get("/v1/channels")).json["channels"]}
     answer = await api.post(f"/v1/channels/{channels['email']['channel_id']}/test")
     assert answer.status == 202, answer.body
-    await until(lambda: len(office.mailbox.mails) == 1, "a mail", 10)
+    await until(lambda: len(office.mailbox.mails) == 1, "a mail")
     assert office.mailbox.mails[0].subject == "[Doorstep] Test message"
     assert office.news == []
     office.mailbox.answer = lambda: "550 we do not know you"
@@ -443,7 +443,7 @@ async def test_the_test_button_sends_to_its_channel_alone_and_shows_what_came_of
         channel = (await api.get(f"/v1/channels/{channels['email']['channel_id']}")).json
         return channel["last_error"] == "REJECTED: The mail server answered 550: we do not know you"
 
-    await until(shown, "the error on the channel", 10)
+    await until(shown, "the error on the channel")
     assert await office.alerts() == []  # of messages that fail, no message is made
 
 
@@ -459,7 +459,7 @@ async def test_a_message_is_retried_until_its_receiver_is_back(scene: Scene, off
         scene.leap(5)
         return len(office.requests("/alerts")) == 3
 
-    await until(arrived, "the third attempt", 20)
+    await until(arrived, "the third attempt")
     assert len({one.event_id for one in office.requests("/alerts")}) == 1
 
 
@@ -502,7 +502,7 @@ async def test_operational_events_reach_endpoints_that_ask_for_them_by_name_or_p
     endpoint = await shop(scene, circuit=CircuitRules(failures_max=1), policy=[])
     answers(scene, shop=503)
     (delivery,) = await scene.send_to(endpoint)
-    await until(lambda: len(office.requests("/named")) >= 3 and office.requests("/prefix"), "events", 10)
+    await until(lambda: len(office.requests("/named")) >= 3 and office.requests("/prefix"), "events")
     await office.at_rest()
     named = sorted((json.loads(one.body) for one in office.requests("/named")), key=lambda one: one["type"])
     assert [one["type"] for one in named] == ["alert.fired", "alert.fired", "delivery.dead"]

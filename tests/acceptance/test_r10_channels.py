@@ -57,7 +57,7 @@ class Channel:
             shown = await self.shown()
             return {name: shown[name] for name in fields} == fields
 
-        await until(is_so, f"a channel with {fields}", 15)
+        await until(is_so, f"a channel with {fields}")
         return await self.shown()
 
 
@@ -99,7 +99,7 @@ async def test_a_mail_that_all_got_in_the_end_is_delivered(scene: Scene, api: Ap
     mailbox.answers = {BOSS: "450 mailbox busy"}
     await mail.test()
     await mail.until_shown(last_test="waiting")
-    await until(lambda: len(mailbox.mails) == 1, "a mail", 10)
+    await until(lambda: len(mailbox.mails) == 1, "a mail")
     mailbox.answers = {}
     scene.leap(12)
     shown = await mail.until_shown(last_test="delivered")
@@ -118,7 +118,7 @@ async def test_a_channel_is_tested_at_most_once_in_five_seconds(scene: Scene, ap
     assert len(scene.receiver.requests) == 1
     scene.leap(5)
     await hook.test()
-    await until(lambda: len(scene.receiver.requests) == 2, "the second", 10)
+    await until(lambda: len(scene.receiver.requests) == 2, "the second")
 
 
 async def test_a_channel_that_is_gone_is_disabled_and_can_be_resumed(scene: Scene, api: Api) -> None:
@@ -151,7 +151,7 @@ async def test_a_deleted_channel_gets_nothing_that_still_waited(scene: Scene, ap
     scene.receiver.answer = lambda _: Answer(503)
     hook = await channel(api, "webhook", scene.receiver.url("/alerts"))
     await hook.test()
-    await until(lambda: len(scene.receiver.requests) == 1, "a try", 10)
+    await until(lambda: len(scene.receiver.requests) == 1, "a try")
     channel_id = (await hook.shown())["channel_id"]
     assert (await api.delete(f"/v1/channels/{channel_id}")).status == 204
     assert (await api.get(f"/v1/channels/{channel_id}")).status == 404
@@ -160,5 +160,5 @@ async def test_a_deleted_channel_gets_nothing_that_still_waited(scene: Scene, ap
     async def dropped() -> bool:
         return bool((await scene.doorstep.store.dead_letters(OPERATIONS_ORG, Letters())).items)
 
-    await until(dropped, "that it is dropped", 10)
+    await until(dropped, "that it is dropped")
     assert len(scene.receiver.requests) == 1

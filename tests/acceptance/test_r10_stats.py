@@ -67,7 +67,7 @@ async def live(scene: Scene, endpoints: list[Endpoint], chance: random.Random) -
         lanes = await scene.doorstep.store.lanes(scene.clock.now())
         return not await scene.count(_S.IN_PROGRESS) and all(lane.due_at > scene.clock.now() for lane in lanes)
 
-    await until(over, "rest", 15)
+    await until(over, "rest")
 
 
 def within_a_minute(at: Instant) -> Instant:

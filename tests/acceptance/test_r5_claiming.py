@@ -154,7 +154,7 @@ async def test_an_event_accepted_by_one_process_is_delivered_by_another_within_a
     began = time.monotonic()
     await accepting.send("order.paid", {})
     await scene.until_received(1)
-    assert time.monotonic() - began < 1.0
+    assert time.monotonic() - began < stretched(1.0)
 
 
 # -- R5.5 --------------------------------------------------------------------------------------------------
@@ -199,7 +199,7 @@ async def test_a_flood_for_a_slow_endpoint_of_one_org_does_not_delay_another(sce
     began = time.monotonic()
     await scene.send()
     await until(lambda: any(request.path == "/quick" for request in scene.receiver.requests), "the quick one")
-    assert time.monotonic() - began < 1.0
+    assert time.monotonic() - began < stretched(1.0)
 
 
 async def _settled(scene: Scene, count: int) -> bool:

@@ -21,6 +21,7 @@ from doorstep.sealing import new_secret_key
 from doorstep.telemetry.facts import EntityTransition
 from tests.acceptance.protocols import Held, Protocols, failing
 from tests.acceptance.scene import Scene, until
+from tests.patience import PATIENCE_SECONDS
 
 DAY = 86_400
 
@@ -445,7 +446,7 @@ async def test_an_entity_begun_in_the_programs_own_transaction_exists_if_and_onl
 
 
 def _begin_on_sqlite(protocols: Protocols, path: str) -> None:
-    connection = sqlite3.connect(path, timeout=10)
+    connection = sqlite3.connect(path, timeout=PATIENCE_SECONDS)
     protocols.pipeline.start_sync({"n": 1}, "rolled-back", connection=connection)
     connection.rollback()
     protocols.brought_by = protocols.pipeline.start_sync({"n": 1}, "committed", connection=connection).event_id
@@ -494,7 +495,7 @@ async def test_a_stage_in_a_process_of_its_own_may_die_and_costs_only_its_attemp
         async def ended() -> bool:
             return [(await pipeline.entity(one)).phase for one in ("bad", "good")] == [Phase.DEAD, Phase.RESTING]
 
-        await until(ended, "both", 40)
+        await until(ended, "both")
         bad, good = await pipeline.entity("bad"), await pipeline.entity("good")
     assert (bad.metadata["error"]["code"], bad.metadata["error"]["attempt_count"]) == ("HANDLER_CRASHED", 3)
     assert os.getpid() not in good.data.values() and len(set(good.data.values())) == 2

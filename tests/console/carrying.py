@@ -45,7 +45,7 @@ async def dead(protocols: Protocols, entity_id: str = "p1") -> Entity:
     """A protocol that cannot be extracted."""
     protocols.does["extracting"] = failing(PICTURE)
     await protocols.start(entity_id, path="a.txt")
-    found = await protocols.until("dead_letter", entity_id=entity_id, seconds_max=30)
+    found = await protocols.until("dead_letter", entity_id=entity_id)
     protocols.does["extracting"] = lambda _: None
     return found
 
@@ -53,7 +53,7 @@ async def dead(protocols: Protocols, entity_id: str = "p1") -> Entity:
 async def waiting(protocols: Protocols, entity_id: str = "p1") -> Entity:
     """A protocol at its gate."""
     await protocols.start(entity_id, path="a.txt")
-    return await protocols.until(GATE, entity_id=entity_id, seconds_max=30)
+    return await protocols.until(GATE, entity_id=entity_id)
 
 
 async def complete(protocols: Protocols, entity_id: str = "p1") -> Entity:

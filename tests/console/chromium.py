@@ -5,14 +5,16 @@ from __future__ import annotations
 import shutil
 from collections.abc import AsyncIterator, Awaitable, Callable
 from contextlib import asynccontextmanager
+from typing import Any
 
 import pytest
-from playwright.async_api import Browser, BrowserContext, ConsoleMessage, Page, Playwright, Request
+from playwright.async_api import Browser, BrowserContext, ConsoleMessage, Page, Playwright, Request, expect
 
 from doorstep.bootstrap import DEFAULT_ORG
 from doorstep.console.links import SignInLinks
 from doorstep.model.org import Role
 from doorstep.path.keyring import Keyring
+from tests.patience import PATIENCE_MILLISECONDS
 
 Look = Callable[..., Awaitable[Page]]
 
@@ -31,7 +33,15 @@ async def launched(playwright: Playwright) -> Browser:
     program = shutil.which("chromium") or shutil.which("chromium-browser") or shutil.which("google-chrome")
     if program is None:
         pytest.fail("there is no Chromium here; `make test` installs it where it may, else install it by hand")
-    return await playwright.chromium.launch(executable_path=program, args=_ARGUMENTS)
+    expect.set_options(timeout=PATIENCE_MILLISECONDS)
+    return await playwright.chromium.launch(executable_path=program, args=_ARGUMENTS, timeout=PATIENCE_MILLISECONDS)
+
+
+async def opened(browser: Browser, **options: Any) -> BrowserContext:
+    """Like a window of its own: nobody has signed in there. It waits for a slow machine as long as all tests do."""
+    context = await browser.new_context(**options)
+    context.set_default_timeout(PATIENCE_MILLISECONDS)
+    return context
 
 
 @asynccontextmanager
@@ -42,7 +52,8 @@ async def looking(browser: Browser, url: str, links: SignInLinks, keyring: Keyri
 
     async def look(path: str = "/console", role: Role = Role.ADMIN, theme: str = "light", width: int = 1360) -> Page:
         record, _ = await keyring.create(DEFAULT_ORG, f"a {role}", role, "test")
-        context = await browser.new_context(
+        context = await opened(
+            browser,
             base_url=url,
             color_scheme="dark" if theme == "dark" else "light",
             viewport={"width": width, "height": 850},

@@ -231,8 +231,8 @@ class _Furnisher:
         for entity_id in (*ids, "g1"):
             await self._protocols.start(entity_id, **data)
         for entity_id in ids:
-            await self._protocols.until("extraction_failed", "dead_letter", entity_id=entity_id, seconds_max=30)
-        await self._protocols.until("pending_review", entity_id="g1", seconds_max=30)
+            await self._protocols.until("extraction_failed", "dead_letter", entity_id=entity_id)
+        await self._protocols.until("pending_review", entity_id="g1")
         return {"pipeline": ["protocol"], "gate": ["pending_review"], "entity_id": [*ids, "g1"]}
 
     async def _operations(self) -> dict[str, list[str]]:

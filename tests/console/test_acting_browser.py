@@ -62,7 +62,7 @@ async def test_rows_are_retried_one_after_the_other_by_keyboard_and_place_and_ti
         async with page.expect_response(lambda answer: answer.request.method == "POST"):
             await page.keyboard.press("r")
         await expect(page.locator(TOLD)).to_have_text("It is being tried now.")
-        await expect(page.locator(f"#{row_of(delivery)}")).to_contain_text("1 / 3", timeout=10_000)  # and moves down
+        await expect(page.locator(f"#{row_of(delivery)}")).to_contain_text("1 / 3")  # and moves down
     assert await page.evaluate("window.loadedOnce") is True
     tick = page.locator(f"#tick-{third.delivery_id}")
     last = page.locator("tr[data-open]").last

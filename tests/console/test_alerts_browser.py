@@ -27,7 +27,7 @@ async def test_an_alert_appears_by_itself_and_is_acknowledged_and_leads_to_what_
     await expect(page.get_by_text("There are no alerts. Nothing is the matter.")).to_be_visible()
     alert = await fire(scene)
     row = page.locator(f"#row-{alert.alert_id}")
-    await expect(row).to_contain_text("erp: a delivery failed for good", timeout=15_000)
+    await expect(row).to_contain_text("erp: a delivery failed for good")
     await row.get_by_role("button", name="Acknowledge").click()
     await expect(page.get_by_text("Acknowledged: others see that you see to it.")).to_be_visible()
     await expect(row.get_by_role("button")).to_have_count(0)

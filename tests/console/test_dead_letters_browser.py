@@ -57,7 +57,7 @@ async def test_142_letters_are_three_groups_and_one_is_retried_with_a_canary_in_
     strip = page.get_by_role("list", name="Bulk operations")
     await expect(strip).to_contain_text(re.compile(r"\d+/40 succeeded, 0 failed"))
     await _carried_out(scene)
-    await expect(strip).to_contain_text("40/40 succeeded, 0 failed", timeout=15_000)
+    await expect(strip).to_contain_text("40/40 succeeded, 0 failed")
     await expect(rows(page)).to_have_count(2)
     assert await scene.count(DeliveryState.DEAD) == 102
     (bulk,) = (await scene.doorstep.store.list_bulk(DEFAULT_ORG, None, 10)).items
@@ -164,7 +164,7 @@ async def test_the_list_refreshes_itself_and_keeps_what_is_ticked(scene: Scene, 
     page = await look(ROWS)
     await page.get_by_label("Event type").fill("typed, not sent")
     await die(scene)
-    await expect(rows(page)).to_have_count(2, timeout=15_000)  # by itself
+    await expect(rows(page)).to_have_count(2)  # by itself
     await page.locator(f"#tick-{first.delivery_id}").check()
     (newest,) = await die(scene)
     await page.locator(f"#tick-{first.delivery_id}").press(".")  # even though rows are ticked

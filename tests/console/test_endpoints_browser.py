@@ -70,7 +70,7 @@ async def test_from_a_new_endpoint_to_its_first_delivery_and_a_pause_that_ends_a
     await expect(page.get_by_text("they migrate")).to_be_visible()
     for _ in range(3):
         await scene.send("order.paid", {"n": 1})
-    await expect(page.locator(".figures")).to_contain_text("Waiting now3", timeout=15_000)
+    await expect(page.locator(".figures")).to_contain_text("Waiting now3")
     await scene.nothing_more_arrives()
 
     await ask(page, "Resume")
@@ -195,7 +195,7 @@ async def test_the_page_is_live_and_its_charts_stay(scene: Scene, look: Look) ->
     await expect(charts).to_have_count(3)
     await page.locator("figure[data-chart]").first.evaluate("figure => { figure.querySelector('canvas').mark = 1; }")
     await scene.send_to(endpoint, 2)
-    await expect(page.locator(".figures")).to_contain_text("Delivered2", timeout=15_000)
+    await expect(page.locator(".figures")).to_contain_text("Delivered2")
     await expect(charts).to_have_count(3)
     assert await charts.first.evaluate("canvas => canvas.mark") == 1, "drawn anew, it would flicker"
 

@@ -13,7 +13,7 @@ from doorstep.bootstrap import DEFAULT_ORG
 from doorstep.model.org import Role
 from tests.acceptance.api import Api
 from tests.acceptance.scene import Scene
-from tests.console.chromium import Look
+from tests.console.chromium import Look, opened
 from tests.integration.program import Program, wait_for
 from tests.ports import free_port
 
@@ -48,7 +48,7 @@ async def test_a_question_that_is_slow_to_come_shows_that_it_loads(scene: Scene,
 
     await page.route(re.compile("/console/events/send"), held)
     await page.get_by_role("link", name=re.compile("^Send")).click()
-    await page.locator("html[data-loading]").wait_for(state="attached", timeout=8_000)
+    await page.locator("html[data-loading]").wait_for(state="attached")
     gate.set()
     await expect(page.locator("dialog[open]")).to_be_visible()
     assert await page.locator("html[data-loading]").count() == 0
@@ -58,7 +58,7 @@ async def test_a_server_that_was_killed_is_told_and_when_it_is_back_the_page_goe
     browser: Browser, tmp_path: Path
 ) -> None:
     port = str(free_port())
-    context = await browser.new_context(base_url=f"http://127.0.0.1:{port}")
+    context = await opened(browser, base_url=f"http://127.0.0.1:{port}")
     page = await context.new_page()
     first = _serve(port, tmp_path)
     try:
@@ -68,13 +68,13 @@ async def test_a_server_that_was_killed_is_told_and_when_it_is_back_the_page_goe
         await expect(page.locator(SAYS)).to_have_text("Live")
         first.signal(signal.SIGKILL)
         first.wait()
-        await expect(page.locator(SAYS)).to_have_text("Could not refresh. Try again", timeout=20_000)
+        await expect(page.locator(SAYS)).to_have_text("Could not refresh. Try again")
         await _asks_in_vain(page)
         second = _serve(port, tmp_path)
         try:
             wait_for(lambda: second._printed(r"(listens at)"))
             await page.get_by_role("button", name="Try again").click()
-            await expect(page.locator(SAYS)).to_have_text("Live", timeout=20_000)
+            await expect(page.locator(SAYS)).to_have_text("Live")
             await expect(page.get_by_text("Nothing waits for a retry.")).to_be_visible()
         finally:
             second.stop()

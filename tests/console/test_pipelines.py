@@ -227,7 +227,7 @@ async def test_one_that_waits_for_its_next_try_says_when(database_url: str, rece
     async with carried(database_url, receiver, policy="standard") as protocols, serving(protocols.scene) as api:
         protocols.does["extracting"] = failing(Transient("CONNECTION", "The archive cannot be reached."))
         await protocols.start()
-        await protocols.until("extraction_failed", seconds_max=30)
+        await protocols.until("extraction_failed")
         shown = await (await Console(api.url).sign_in(api.key)).get(P1)
         assert re.search(r"queued Next try (in )?\d", shown.text), shown.text
         assert acts_on(shown) == ["Retry", "Delete"]
@@ -237,7 +237,7 @@ async def test_what_can_be_done_depends_on_the_status(protocols: Protocols, cons
     await dead(protocols)
     assert acts_on(await console.get(P1)) == ["Retry", "Delete"]
     await protocols.pipeline.retry("p1", "mary")
-    await protocols.until(GATE, seconds_max=30)
+    await protocols.until(GATE)
     assert acts_on(await console.get(P1)) == ["Approve", "Reject", "Delete"]
     await protocols.pipeline.approve("p1", "mary")
     assert acts_on(await console.get(P1)) == ["Delete"]
@@ -265,7 +265,7 @@ async def test_a_retry_sends_it_through_again_and_is_refused_where_nothing_faile
     await console.get(P1)
     shown = await console.post(f"{P1}/retry", back=P1)
     assert (shown.path, shown.said) == (P1, "protocol p1 goes through again from the start.")
-    await protocols.until(GATE, seconds_max=30)
+    await protocols.until(GATE)
     refused = await console.post(f"{P1}/retry", back=P1)
     assert refused.said == (
         "protocol p1 is pending_review and cannot be retried; "
@@ -319,7 +319,7 @@ async def test_a_status_that_is_no_longer_declared_can_be_seen_and_left(protocol
     assert "The program no longer declares this status." in shown.text
     assert acts_on(shown) == ["Retry", "Delete"]
     await console.post(f"{P1}/retry", back=P1)
-    await protocols.until(GATE, seconds_max=30)
+    await protocols.until(GATE)
 
 
 HOSTILE = (

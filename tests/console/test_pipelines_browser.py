@@ -18,7 +18,6 @@ from tests.console.conftest import Look
 
 PIPELINES = "/console/pipelines"
 P1 = f"{PIPELINES}/protocol/p1"
-SLOW = 45_000
 HOSTILE = "</pre></script><script>window.struck=1</script><img src=x onerror=window.struck=1>{{7*7}}"
 
 
@@ -34,7 +33,7 @@ async def scene(protocols: Protocols) -> Scene:
 
 
 async def status(page: Page, entity_id: str, words: str) -> None:
-    await expect(page.get_by_role("heading", level=1)).to_have_text(f"{entity_id} {words}", timeout=SLOW)
+    await expect(page.get_by_role("heading", level=1)).to_have_text(f"{entity_id} {words}")
 
 
 def found(entity: Entity) -> dict[str, object]:
@@ -47,7 +46,7 @@ async def test_a_protocol_fails_is_retried_approved_and_complete(protocols: Prot
         Transient("SOURCE_MISSING", "1 of the sources that it cites cannot be found.")
     )
     await protocols.start("p1", path="a.txt")
-    await protocols.until("dead_letter", seconds_max=30)
+    await protocols.until("dead_letter")
 
     page = await look(PIPELINES, role=Role.OPERATOR)
     await page.get_by_role("link", name="dead letter 1").click()
@@ -120,7 +119,7 @@ async def test_the_open_overview_counts_on_by_itself(protocols: Protocols, look:
     page = await look(PIPELINES)
     await expect(page.get_by_role("link", name="pending review 0 waits for a person")).to_be_visible()
     await waiting(protocols)
-    await expect(page.get_by_role("link", name="pending review 1 waits for a person")).to_be_visible(timeout=SLOW)
+    await expect(page.get_by_role("link", name="pending review 1 waits for a person")).to_be_visible()
 
 
 async def test_the_keyboard_retries_the_row_that_it_is_at(protocols: Protocols, look: Look) -> None:
@@ -129,13 +128,13 @@ async def test_the_keyboard_retries_the_row_that_it_is_at(protocols: Protocols, 
     await page.keyboard.press("j")
     await expect(page.locator("#row-p1")).to_be_focused()
     await page.keyboard.press("r")
-    await expect(page.locator("#row-p1")).to_contain_text("pending review", timeout=SLOW)
+    await expect(page.locator("#row-p1")).to_contain_text("pending review")
 
 
 async def test_what_a_stage_says_is_text(protocols: Protocols, look: Look) -> None:
     protocols.does["extracting"] = failing(Transient("WRONG", HOSTILE))
     await protocols.start("p1", note="</pre><svg onload=window.struck=2>")
-    await protocols.until("dead_letter", seconds_max=30)
+    await protocols.until("dead_letter")
     page = await look(P1)
     await expect(page.locator(".notice.bad")).to_contain_text(HOSTILE)
     await expect(page.locator("#data-text")).to_contain_text("</pre><svg onload=window.struck=2>")

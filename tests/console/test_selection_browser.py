@@ -10,7 +10,7 @@ from doorstep.console.links import SignInLinks
 from doorstep.model.delivery import DeliveryState
 from tests.acceptance.api import Api
 from tests.acceptance.scene import Scene
-from tests.console.chromium import Look
+from tests.console.chromium import Look, opened
 from tests.console.queueing import QUEUE, failing
 from tests.console.refreshing import refreshed
 
@@ -91,9 +91,7 @@ async def test_what_is_ticked_is_retried_without_scripts_and_the_menu_is_there_o
 ) -> None:
     deliveries = await failing(scene, 2)
     scene.receiver.says(200)
-    context = await browser.new_context(
-        base_url=api.url, java_script_enabled=False, viewport={"width": 420, "height": 850}
-    )
+    context = await opened(browser, base_url=api.url, java_script_enabled=False, viewport={"width": 420, "height": 850})
     page = await context.new_page()
     await page.goto("/console/sign-in")
     await page.get_by_label("Key").fill(api.key)

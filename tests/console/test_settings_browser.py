@@ -9,7 +9,7 @@ from doorstep.bootstrap import DEFAULT_ORG
 from doorstep.model.slo import Slo
 from tests.acceptance.api import Api
 from tests.acceptance.scene import Scene
-from tests.console.conftest import Look
+from tests.console.chromium import Look, opened
 
 SETTINGS = "/console/settings"
 
@@ -30,7 +30,7 @@ async def test_a_key_is_made_shown_once_used_and_revoked(scene: Scene, api: Api,
     await expect(row).to_contain_text("viewer")
     assert key not in await page.content()
 
-    guest = await (await browser.new_context(base_url=api.url)).new_page()
+    guest = await (await opened(browser, base_url=api.url)).new_page()
     await guest.goto("/console/sign-in")
     await guest.get_by_label("API key").fill(key)
     await guest.get_by_role("button", name="Sign in").click()

@@ -41,15 +41,15 @@ async def test_two_worker_processes_appear_and_one_that_is_killed_is_marked_as_l
         first, second = [await entry_of(scene, program) for program in programs]
         for entry in (first, second):
             row = page.locator("tr", has_text=entry.name)
-            await expect(row).to_contain_text("alive", timeout=15_000)
+            await expect(row).to_contain_text("alive")
         await expect(page.locator("#live .figures")).to_contain_text("3processes")
 
         programs[0].signal(signal.SIGKILL)
         await asyncio.to_thread(programs[0].wait)
         await lose(scene, first)
-        await expect(page.locator("tr", has_text=first.name)).to_contain_text("lost", timeout=15_000)
+        await expect(page.locator("tr", has_text=first.name)).to_contain_text("lost")
         await expect(page.locator("tr", has_text=second.name)).to_contain_text("alive")
         await expect(page.get_by_text("None of its deliveries is lost with it")).to_be_visible()
 
         assert await asyncio.to_thread(programs[1].stop) == 0
-        await expect(page.locator("tr", has_text=second.name)).to_have_count(0, timeout=15_000)
+        await expect(page.locator("tr", has_text=second.name)).to_have_count(0)

@@ -17,6 +17,7 @@ from doorstep.stores.memory import MemoryStore
 from doorstep.stores.opening import store_from_url
 from doorstep.stores.store import Store
 from tests.migrated_file import copy_migrated
+from tests.patience import PATIENCE_SECONDS
 
 
 class Refused(Exception):
@@ -72,7 +73,7 @@ class SqlitePlace:
         return f"x'{uid.hex}'"
 
     def _execute(self, statement: str) -> list[tuple[object, ...]]:
-        connection = sqlite3.connect(self._path, isolation_level=None, timeout=10)
+        connection = sqlite3.connect(self._path, isolation_level=None, timeout=PATIENCE_SECONDS)
         try:
             return connection.execute(statement).fetchall()
         except sqlite3.IntegrityError as error:

@@ -15,9 +15,9 @@ from doorstep.model.settlement import Settlement
 from doorstep.stores.store import Store
 from tests.builders import failure, refusal, success
 from tests.contract.scene import LEASE, Scene
+from tests.patience import PATIENCE_SECONDS
 
 WORKERS, ROUNDS, EVENTS = 4, 12, 60
-PATIENCE_SECONDS = 60
 
 
 class Shift:

@@ -14,8 +14,7 @@ from doorstep.stores.store import Store
 from tests.builders import a_submission, an_org
 from tests.contract.places import Place
 from tests.contract.scene import LEASE, Scene
-
-PATIENCE_SECONDS = 10
+from tests.patience import PATIENCE_SECONDS
 
 
 async def test_what_was_kept_is_there_after_closing_and_opening_again(place: Place) -> None:

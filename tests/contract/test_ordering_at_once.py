@@ -15,9 +15,9 @@ from doorstep.model.submission import Submission
 from doorstep.stores.store import Store
 from tests.builders import a_submission, failure, refusal, success
 from tests.contract.scene import LEASE, Scene
+from tests.patience import PATIENCE_SECONDS
 
 LINES, SENDINGS, BATCH, WORKERS = 3, 25, 3, 2
-PATIENCE_SECONDS = 90
 
 
 class Course:

@@ -16,6 +16,7 @@ from doorstep.stores.bounds import OUTBOX_BYTES_MAX
 from doorstep.stores.store import Store
 from tests.builders import NOW, a_submission, an_endpoint, an_org, new_id
 from tests.contract.scene import Scene
+from tests.patience import PATIENCE_SECONDS
 
 ALL_OPTIONS = PostingOptions(
     correlation_id="request-7",
@@ -216,7 +217,7 @@ async def test_a_posting_can_be_accepted_for_an_endpoint_that_was_deleted_meanwh
 async def test_posting_wakes_who_wants_to_know(scene: Scene, other_store: Store) -> None:
     woken = asyncio.Event()
     other_store.on_posted(woken.set)
-    async with asyncio.timeout(10):
+    async with asyncio.timeout(PATIENCE_SECONDS):
         while not woken.is_set():  # a hint may be lost, so one of many is enough
             await scene.store.post([a_posting(scene.org_id)])
             with suppress(TimeoutError):

@@ -11,6 +11,7 @@ from doorstep.stores.sql.postgres import PostgresStore
 from doorstep.stores.store import Store, Task
 from tests.builders import NOW
 from tests.contract.places import Place
+from tests.patience import PATIENCE_SECONDS
 
 
 @pytest.mark.parametrize("task", Task)
@@ -35,7 +36,7 @@ async def test_whoever_held_a_task_and_is_gone_holds_up_nobody_for_long(place: P
     await _until_connected(first, second)
     assert await first.hold(task, "a", NOW, NOW + SECOND)
     await first.close()
-    async with asyncio.timeout(10):
+    async with asyncio.timeout(PATIENCE_SECONDS):
         while not await second.hold(task, "b", NOW + SECOND, NOW + 2 * SECOND):  # a server notices it soon
             await asyncio.sleep(0)
     await second.close()
@@ -55,7 +56,7 @@ async def test_each_task_is_held_for_itself(place: Place) -> None:
 
 async def _until_connected(*stores: Store) -> None:
     """The listening connection of PostgreSQL, which holds the outbox there, is made in the background."""
-    async with asyncio.timeout(10):
+    async with asyncio.timeout(PATIENCE_SECONDS):
         for store in stores:
             while isinstance(store, PostgresStore) and store._wakeups._connection is None:
                 await asyncio.sleep(0.001)

@@ -24,6 +24,7 @@ from tests.deploy.test_grafana import DASHBOARD
 from tests.docs.pages import ROOT
 from tests.integration.program import Program, serving, wait_for
 from tests.integration.receiver import Receiver, receiving
+from tests.patience import PATIENCE_SECONDS
 from tests.ports import free_port
 
 FOLDER = ROOT / "deploy" / "prometheus"
@@ -40,7 +41,7 @@ def needs(tool: str | None, name: str) -> None:
 def promtool(folder: Path, *arguments: str) -> subprocess.CompletedProcess[str]:
     needs(PROMTOOL, "promtool")
     return subprocess.run(
-        [PROMTOOL or "", *arguments], cwd=folder, capture_output=True, text=True, timeout=60, check=False
+        [PROMTOOL or "", *arguments], cwd=folder, capture_output=True, text=True, timeout=PATIENCE_SECONDS, check=False
     )
 
 
@@ -166,7 +167,9 @@ def prometheus(folder: Path, program: Program) -> Iterator[Any]:
     def ask(expression: str) -> list[dict[str, Any]]:
         query = urllib.parse.urlencode({"query": expression})
         try:
-            with urllib.request.urlopen(f"http://127.0.0.1:{port}/api/v1/query?{query}", timeout=10) as answer:
+            with urllib.request.urlopen(
+                f"http://127.0.0.1:{port}/api/v1/query?{query}", timeout=PATIENCE_SECONDS
+            ) as answer:
                 found: list[dict[str, Any]] = json.load(answer)["data"]["result"]
                 return found
         except urllib.error.HTTPError as error:
@@ -179,4 +182,4 @@ def prometheus(folder: Path, program: Program) -> Iterator[Any]:
         yield ask
     finally:
         process.terminate()
-        process.wait(20)
+        process.wait(PATIENCE_SECONDS)

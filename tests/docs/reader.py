@@ -13,8 +13,8 @@ from typing import NamedTuple
 from tests.docs.pages import ROOT
 from tests.docs.sample import Samples
 from tests.docs.terminal import Terminal, terminal
-from tests.patience import PATIENCE_SECONDS
 from tests.integration.program import wait_for
+from tests.patience import PATIENCE_SECONDS
 from tests.ports import free_port
 
 _STAYS = re.compile(r"make .*run|doorstep (serve|worker)\b")

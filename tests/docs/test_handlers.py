@@ -29,7 +29,7 @@ async def main():
         for order in ("good", "refused"):
             await ds.send("sms.batch", order)
         await ds.send("pdf.convert", {})
-        async with asyncio.timeout(20):
+        async with asyncio.timeout(120):
             while await ended() < 3:
                 await asyncio.sleep(0.02)
 

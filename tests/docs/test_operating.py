@@ -10,6 +10,7 @@ from pathlib import Path
 from doorstep.sealing import new_secret_key
 from tests.docs.pages import DOCS, fences, section
 from tests.integration.program import Program, clean_environment, serving, wait_for
+from tests.patience import PATIENCE_SECONDS
 from tests.postgres_server import PostgresServer, find_binaries
 
 OPERATING = DOCS / "operating.md"
@@ -112,6 +113,6 @@ def shell(code: str, folder: Path, environment: Mapping[str, str] = {}) -> subpr
         env=clean_environment() | dict(environment),
         capture_output=True,
         text=True,
-        timeout=60,
+        timeout=PATIENCE_SECONDS,
         check=False,
     )

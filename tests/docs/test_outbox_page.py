@@ -19,6 +19,7 @@ from sqlalchemy.orm import DeclarativeBase, Mapped, Session, mapped_column
 
 from doorstep import Doorstep
 from tests.docs.pages import DOCS, fences
+from tests.patience import PATIENCE_SECONDS
 
 PLAIN, SQLALCHEMY, DJANGO, ASYNCPG, _ALEMBIC = fences(DOCS / "outbox.md", "python")
 
@@ -86,7 +87,7 @@ def test_the_program_with_sqlalchemy_posts_the_id_that_its_order_got() -> None:
 
 def test_the_program_with_django_posts_the_id_that_its_order_got(folder: Path) -> None:
     command = [sys.executable, "-c", _DJANGO_PROGRAM.format(fence=DJANGO)]
-    done = subprocess.run(command, cwd=folder, capture_output=True, text=True, timeout=60, check=False)
+    done = subprocess.run(command, cwd=folder, capture_output=True, text=True, timeout=PATIENCE_SECONDS, check=False)
     assert done.returncode == 0, done.stderr
     assert posted() == [{"order": 1}]
 

@@ -19,6 +19,7 @@ from doorstep.app import Doorstep
 from doorstep.cli.main import app as cli
 from doorstep.config import setting_rows
 from tests.docs.pages import DOCS, PAGES, ROOT, fences
+from tests.patience import PATIENCE_SECONDS
 
 ALL_TEXT = "\n".join(page.read_text() for page in PAGES)
 _COMPLETION = {"--install-completion"}
@@ -28,7 +29,11 @@ _every_page = pytest.mark.parametrize("page", PAGES, ids=lambda page: str(page.r
 
 def test_the_generated_pages_are_what_the_code_says() -> None:
     done = subprocess.run(
-        [sys.executable, DOCS / "generate.py", "--check"], capture_output=True, text=True, timeout=60, check=False
+        [sys.executable, DOCS / "generate.py", "--check"],
+        capture_output=True,
+        text=True,
+        timeout=PATIENCE_SECONDS,
+        check=False,
     )
     assert done.returncode == 0, done.stdout + done.stderr
 
@@ -103,7 +108,9 @@ def test_every_python_example_is_python(page: Path) -> None:
 @_every_page
 def test_every_shell_example_is_shell(page: Path) -> None:
     for code in fences(page, "sh", "shell", "bash"):
-        done = subprocess.run(["/bin/sh", "-n"], input=code, capture_output=True, text=True, timeout=10, check=False)
+        done = subprocess.run(
+            ["/bin/sh", "-n"], input=code, capture_output=True, text=True, timeout=PATIENCE_SECONDS, check=False
+        )
         assert done.returncode == 0, done.stderr
 
 

@@ -14,6 +14,7 @@ from tests.docs.pages import ROOT, fences, section
 from tests.docs.reader import Reader, reading, steps
 from tests.docs.sample import Samples
 from tests.integration.program import clean_environment
+from tests.patience import PATIENCE_SECONDS
 
 README = ROOT / "README.md"
 
@@ -41,7 +42,7 @@ def test_the_example_of_the_library_works_as_written(tmp_path: Path) -> None:
         env=clean_environment(),
         capture_output=True,
         text=True,
-        timeout=30,
+        timeout=PATIENCE_SECONDS,
         check=False,
     )
     assert done.stdout == """hello b'{"name":"Ada"}'\n""", done.stderr

@@ -12,6 +12,7 @@ from types import ModuleType
 import pytest
 
 from tests.docs.pages import DOCS
+from tests.patience import PATIENCE_SECONDS
 
 REFERENCE = DOCS / "reference"
 SAMPLE = '''
@@ -71,7 +72,7 @@ def source(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[ModuleTy
 
 def test_the_reference_is_what_the_docstrings_say_and_every_public_name_has_one() -> None:
     command = [sys.executable, REFERENCE / "generate.py", "--check"]
-    done = subprocess.run(command, capture_output=True, text=True, timeout=60, check=False)
+    done = subprocess.run(command, capture_output=True, text=True, timeout=PATIENCE_SECONDS, check=False)
     assert done.returncode == 0, done.stdout + done.stderr
 
 

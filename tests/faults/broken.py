@@ -50,10 +50,15 @@ def acknowledge_before_commit() -> None:
 
 
 def settle_without_token() -> None:
-    """Whoever reports a result is believed, whether or not the delivery is still theirs."""
+    """Whoever reports a result is believed, whether or not the delivery is still theirs.
+
+    A moment passes before it is reported, so that a worker has results in hand whenever it is stopped. Those of tries
+    that ran out of time while it was stopped would not do: the database refuses a retry of an attempt that is over.
+    """
     settle = SqliteStore.settle
 
     async def gullible(store: SqliteStore, settlements: Sequence[Settlement], now: Instant) -> Settled:
+        await asyncio.sleep(_COMMIT_SECONDS)
         tokens = _newest_tokens()
         believed = [
             msgspec.structs.replace(s, claim=s.claim._replace(token=tokens[s.claim.delivery_id.bytes]))

@@ -14,9 +14,10 @@ from tests.faults.harness.installation import ADMIN_KEY, Installation, await_con
 from tests.faults.harness.ledger import Draft, Log, Sender
 from tests.faults.harness.receiver import MENDED
 from tests.faults.harness.trial import ledger_path
+from tests.patience import PATIENCE_SECONDS
 
 _BATCH = 500
-_END_SECONDS_MAX = 600.0 if os.environ.get("TORTURE") else 90.0
+_END_SECONDS_MAX = 5 * PATIENCE_SECONDS if os.environ.get("TORTURE") else PATIENCE_SECONDS
 _DEAD = "SELECT count(*) FROM doorstep_deliveries WHERE state = 'dead'"
 
 

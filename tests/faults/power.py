@@ -17,7 +17,6 @@ from tests.faults.harness.recording import Answered, Step, read_steps, strace_co
 from tests.faults.harness.trial import start_ledger
 
 DOORSTEP = (sys.executable, "-m", "doorstep")
-_SEND_SECONDS_MAX = 120.0
 
 
 class Cut(NamedTuple):
@@ -43,7 +42,7 @@ def record(
         installation.serve(wrapper=strace_command(folder / "trace", inject=inject))
         installation.enrol("plain", "fan")
         ledger = start_ledger(installation, "plain=3,fan=1", rate=0, count=requests, seed=seed)
-        await_condition(lambda: not ledger.running, "all events to be sent", _SEND_SECONDS_MAX)
+        await_condition(lambda: not ledger.running, "all events to be sent")
     finally:
         installation.close()
     return list(read_steps(folder / "trace", data.path.parent))

@@ -9,22 +9,24 @@ import json
 import os
 import time
 
-from tests.faults.broken import ACT_SECONDS, program
+from tests.faults.broken import program
 from tests.faults.conftest import Install
 from tests.faults.harness.databases import Database, SqliteDatabase
 from tests.faults.harness.evidence import Fault
-from tests.faults.harness.installation import CALM, Installation
+from tests.faults.harness.installation import CALM, Installation, await_condition
 from tests.faults.harness.trial import drain, judge
 from tests.faults.letters import BulkEvidence, Operation, bulk_evidence, bury, violations
 
 _LETTERS = 100_000 if os.environ.get("TORTURE") else 1_500
 _FEW = 600
-_VERY_FEW = 50
+_VERY_FEW = 10
 _RATE = 200
 _WATCHED_SECONDS = 1.0
 _FREEZES_MAX = 15
 _IN_FLIGHT_MAX = 100
 """What one operation has under way at one endpoint at most, 25 waiting and 64 being tried: what a kill can catch."""
+_RETRIED = "(SELECT count(*) FROM doorstep_history WHERE note LIKE 'retried by %')"
+_WRITTEN_NOT_DONE = f"SELECT {_RETRIED} = 0 AND max(version) > 0 FROM doorstep_bulks"
 _WORKERS = "SELECT count(DISTINCT worker) FROM doorstep_attempts WHERE number = 2"
 
 
@@ -74,7 +76,7 @@ def test_the_harness_catches_progress_that_is_written_apart_from_the_act(
 ) -> None:
     installation = with_letters(install(sqlite_database, program=program("progress-apart-from-act")), _VERY_FEW)
     operation = Operation(installation)
-    time.sleep(ACT_SECONDS / 2)  # it has written how far it has come, and has not acted yet
+    await_condition(lambda: sqlite_database.rows(_WRITTEN_NOT_DONE)[0][0], "progress without an act")
     kill_server(installation)
     operation.await_end()
     drain(installation)

@@ -14,8 +14,9 @@ from tests.faults.harness.databases import Database
 from tests.faults.harness.evidence import read_arrivals
 from tests.faults.harness.installation import CALM, Installation
 from tests.faults.harness.trial import drain, judge, send_noted, start_ledger
+from tests.stretching import stretched
 
-_LATER_SECONDS = 8.0
+_LATER_SECONDS = 6.0
 
 
 def fake_time_library() -> str:
@@ -61,14 +62,14 @@ def test_a_jump_of_the_wall_clock_delivers_nothing_early_and_leaves_nothing_stuc
     ledger = start_ledger(installation, "plain=1,fan=1", rate=60)
     event_id, later = send_for_later(installation)
     for to in ("+3h", "-3h", "+40d", "+0"):  # each is noticed within a second
-        time.sleep(1.5)
+        time.sleep(1.2)
         jump(offset, to)
     ledger.stop()
-    seconds = drain(installation, 30)
+    seconds = drain(installation)
     installation.stop()
     verdict = judge(installation)
     arrived = [arrival.at for arrival in read_arrivals(*tmp_path.glob("*.arrivals")) if arrival.event_id == event_id]
     print(f"\nclock jumps on {database.name}: drained in {seconds:.1f} s; {verdict}")
-    assert len(arrived) == 1 and later - 0.25 < arrived[0] < later + 3
+    assert len(arrived) == 1 and later - 0.25 < arrived[0] < later + stretched(3)
     assert verdict.violations == [], str(verdict)
     assert verdict.duplicates == 0

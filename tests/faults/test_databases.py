@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import time
 
 from tests.faults.conftest import Install
@@ -10,15 +11,21 @@ from tests.faults.harness.evidence import Fault
 from tests.faults.harness.installation import Installation, await_condition
 from tests.faults.harness.proxy import AnswerLosingProxy
 from tests.faults.harness.trial import drain, judge, run_trial, send_noted, start_ledger
+from tests.patience import PATIENCE_SECONDS
+from tests.stretching import stretched
 
 _RECOVERY_SECONDS_MAX = 10.0
+_TRIAL_SECONDS = 60 if os.environ.get("TORTURE") else 8
+"""Each way to hurt it is tried once in any case."""
+_LOAD_SECONDS = 3.0
+_LOST_COMMITS_MIN = 3
 
 
 def delivered_again(installation: Installation) -> float:
     """Send an event until one is taken, and wait until it is delivered; how long both took."""
     started = time.monotonic()
     while (reply := send_noted(installation, "plain")).status != 202:
-        assert time.monotonic() - started < 30, reply
+        assert time.monotonic() - started < PATIENCE_SECONDS, reply
         time.sleep(0.1)
     path = f"/v1/events/{reply.answer['event_id']}/status"
     await_condition(lambda: installation.ask("GET", path)[1].get("status") == "delivered", "a delivery")
@@ -35,10 +42,10 @@ def start(installation: Installation) -> Installation:
 
 def test_nothing_is_lost_while_the_database_fails_in_every_way(install: Install, database: Database) -> None:
     installation = start(install(database))
-    trial = run_trial(installation, database.faults(1.5), types="plain=3,fan=1", seconds=15)
+    trial = run_trial(installation, database.faults(1.5), types="plain=3,fan=1", seconds=_TRIAL_SECONDS)
     print(f"\ndatabase faults on {database.name}: {trial}")
     assert trial.clean, str(trial)
-    assert trial.recovery_seconds < _RECOVERY_SECONDS_MAX
+    assert trial.recovery_seconds < stretched(_RECOVERY_SECONDS_MAX)
     assert [process.exits for process in installation.engines] == [[], []], "a process did not outlive the database"
 
 
@@ -57,7 +64,7 @@ def test_everything_resumes_within_ten_seconds_after_the_database_returns(
     server.thaw()
     seconds["frozen"] = delivered_again(installation)
     print(f"\nresumed on PostgreSQL after it was: {seconds}")
-    assert max(seconds.values()) < _RECOVERY_SECONDS_MAX
+    assert max(seconds.values()) < stretched(_RECOVERY_SECONDS_MAX)
 
 
 def test_a_foreign_lock_longer_than_the_busy_timeout_delays_and_loses_nothing(
@@ -76,7 +83,7 @@ def test_a_foreign_lock_longer_than_the_busy_timeout_delays_and_loses_nothing(
     verdict = judge(installation, [fault])
     print(f"\nforeign lock: resumed after {seconds:.2f} s; {verdict}")
     assert verdict.violations == [], str(verdict)
-    assert seconds < _RECOVERY_SECONDS_MAX
+    assert seconds < stretched(_RECOVERY_SECONDS_MAX)
 
 
 def test_a_commit_whose_answer_is_lost_doubles_no_event(install: Install, postgres_database: PostgresDatabase) -> None:
@@ -86,7 +93,8 @@ def test_a_commit_whose_answer_is_lost_doubles_no_event(install: Install, postgr
         installation = start(install(postgres_database, settings={"DOORSTEP_DATABASE_URL": url}))
         ledger = start_ledger(installation, "plain=3,fan=1", rate=150)
         proxy.share = 0.03
-        time.sleep(8)
+        time.sleep(_LOAD_SECONDS)
+        await_condition(lambda: proxy.lost_commits >= _LOST_COMMITS_MIN, "answers to a COMMIT to be lost")
         proxy.share = 0.0
         ledger.stop()
         drain(installation)
@@ -94,4 +102,4 @@ def test_a_commit_whose_answer_is_lost_doubles_no_event(install: Install, postgr
     verdict = judge(installation, [Fault(0.0, "answer lost")] * proxy.lost_answers)
     print(f"\nlost answers: N = {proxy.lost_answers}, of which {proxy.lost_commits} to a COMMIT; {verdict}")
     assert verdict.violations == [], str(verdict)
-    assert proxy.lost_commits > 0
+    assert proxy.lost_commits >= _LOST_COMMITS_MIN

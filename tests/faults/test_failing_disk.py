@@ -11,10 +11,10 @@ from tests.faults.harness.databases import SqliteDatabase
 from tests.faults.harness.evidence import Fault
 from tests.faults.harness.installation import Installation, Reply, await_condition
 from tests.faults.harness.trial import drain, judge, send_noted, start_ledger
+from tests.patience import PATIENCE_SECONDS
 
 _FAILURES = 8
 """Syncs of the file that fail, one after the other: a writer tries again after 50 ms, 100, 200, … at most a second."""
-_NOTICED_SECONDS_MAX = 30.0
 
 
 def failing_syncs(trace: Path, file: Path) -> list[str]:
@@ -38,7 +38,7 @@ def failing_syncs(trace: Path, file: Path) -> list[str]:
 
 def await_refusal(installation: Installation) -> Reply:
     """Send until an event is refused."""
-    deadline = time.monotonic() + _NOTICED_SECONDS_MAX
+    deadline = time.monotonic() + PATIENCE_SECONDS
     while (reply := send_noted(installation, "plain", metadata={"filler": "x" * 2_000})).status == 202:
         assert time.monotonic() < deadline, "the file cannot be synced, and events are still taken"
     return reply

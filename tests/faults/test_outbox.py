@@ -21,13 +21,13 @@ from pydantic import SecretStr
 from doorstep import Doorstep, Received, Settings
 from doorstep.model.delivery import OPEN_STATES
 from tests.faults.outbox_program import COMMITTED, PART_ROLLED_BACK, ROLLED_BACK, connect
+from tests.patience import PATIENCE_SECONDS
 
 TIMES = 10 if os.environ.get("TORTURE") else 1
 KILLS, ROLLBACKS, PARTS = 50 * TIMES, 500 * TIMES, 450 * TIMES
 LIVES_MAX = 4 * KILLS
 LIFE_MAX = 64
 """Transactions that a life has behind it when it is killed, in one that follows."""
-DRAIN_SECONDS = 60.0
 SECRET = SecretStr("4qBnEXcwcHNkBPlZV3JKmUQz5yjhFqJEbY9LxnLIGoQ=")
 
 
@@ -114,8 +114,8 @@ async def live_and_die(
     assert program.stdin is not None and program.stdout is not None
     death_at = journal.stat().st_size + transactions
     program.stdin.write(b"%d\n" % number)
-    pid = int(await asyncio.wait_for(program.stdout.readline(), 30))
-    async with asyncio.timeout(30):
+    pid = int(await asyncio.wait_for(program.stdout.readline(), PATIENCE_SECONDS))
+    async with asyncio.timeout(PATIENCE_SECONDS):
         while journal.stat().st_size < death_at:
             await asyncio.sleep(0.001)
     await asyncio.sleep(seconds)
@@ -124,7 +124,7 @@ async def live_and_die(
 
 async def until_drained(ds: Doorstep, url: str) -> None:
     """Until the server has undone what the dead left, and everything posted has been delivered."""
-    async with asyncio.timeout(DRAIN_SECONDS):
+    async with asyncio.timeout(PATIENCE_SECONDS):
         while sessions_of_the_dead(url) or await ds.store.outbox(1) or await open_deliveries(ds):
             await asyncio.sleep(0.02)
 

@@ -12,7 +12,7 @@ from tests.faults.harness.installation import Installation, await_condition
 from tests.faults.harness.trial import drain
 from tests.faults.poison_app import POISON
 
-_RETRIES = 3
+_RETRIES = 2
 _NEIGHBOURS = 50
 _STATES = """
 SELECT e.payload, d.state, d.attempt
@@ -58,7 +58,8 @@ def test_a_payload_that_kills_its_worker_is_a_dead_letter_after_its_policys_atte
 def test_the_harness_catches_attempts_that_are_counted_only_when_settled(
     install: Install, sqlite_database: SqliteDatabase
 ) -> None:
-    installation = install(sqlite_database, settings=SETTINGS, program=program("count-attempts-at-settle"))
+    settings = {"DOORSTEP_RETRY_DELAYS": "0.2"}
+    installation = install(sqlite_database, settings=settings, program=program("count-attempts-at-settle"))
     poison_one_of_many(installation)
-    seconds = await_condition(lambda: touches(installation) > _RETRIES + 1, "the poison to be touched too often")
+    seconds = await_condition(lambda: touches(installation) > 2, "the poison to be touched too often")
     print(f"\ncount at settle: touched {touches(installation)} times after {seconds:.0f} s")

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from collections.abc import Sequence
 from pathlib import Path
 
@@ -10,7 +11,7 @@ from tests.faults.harness.recording import Answered, Synced
 from tests.faults.often import PROGRAM as OFTEN
 from tests.faults.power import Cut, cut_power, record
 
-_CUTS = 300
+_CUTS = 1_000 if os.environ.get("TORTURE") else 150
 _REQUESTS = 150
 
 

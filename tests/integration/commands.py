@@ -12,8 +12,8 @@ from typing import Any, NamedTuple
 from typer.testing import CliRunner
 
 from doorstep.cli.main import app
-from tests.patience import PATIENCE_SECONDS
 from tests.integration.program import ADMIN_KEY, Program, clean_environment
+from tests.patience import PATIENCE_SECONDS
 
 
 class Ended(NamedTuple):

@@ -11,8 +11,8 @@ from contextlib import closing, contextmanager
 from pathlib import Path
 from typing import Any
 
-from tests.patience import PATIENCE_SECONDS
 from tests.integration.program import clean_environment
+from tests.patience import PATIENCE_SECONDS
 
 DATABASE = "app.db"
 

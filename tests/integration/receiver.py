@@ -8,6 +8,8 @@ from contextlib import contextmanager
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from typing import NamedTuple
 
+from tests.patience import PATIENCE_SECONDS
+
 
 class Received(NamedTuple):
     path: str
@@ -40,7 +42,7 @@ class _Handler(BaseHTTPRequestHandler):
         body = self.rfile.read(int(self.headers["content-length"]))
         headers = {name.lower(): value for name, value in self.headers.items()}
         self.server.received.append(Received(self.path, headers, body))
-        self.server.hold.wait(30)
+        self.server.hold.wait(PATIENCE_SECONDS)
         self.send_response(self.server.status)
         self.send_header("content-length", "0")
         self.end_headers()

@@ -17,6 +17,7 @@ from standardwebhooks import Webhook
 
 from tests.integration.commands import doorstep
 from tests.integration.program import Program, running, wait_for
+from tests.patience import PATIENCE_SECONDS
 
 SECRET = "whsec_MfKQ9r8GKYqrTwjUPD8ILPZIo2LaLaSw"
 
@@ -34,7 +35,7 @@ def url_of(program: Program) -> str:
 
 def post(program: Program, body: bytes, headers: dict[str, str] | None = None) -> int:
     place = urlsplit(url_of(program))
-    connection = http.client.HTTPConnection(place.hostname or "", place.port, timeout=20)
+    connection = http.client.HTTPConnection(place.hostname or "", place.port, timeout=PATIENCE_SECONDS)
     try:
         connection.request("POST", "/hook", body, headers or {})
         return connection.getresponse().status

@@ -14,10 +14,10 @@ from contextlib import contextmanager
 
 import pytest
 
-from tests.patience import PATIENCE_SECONDS
 from tests.integration.commands import Remote
 from tests.integration.program import Program, clean_environment
 from tests.integration.receiver import Receiver
+from tests.patience import PATIENCE_SECONDS
 
 
 class Terminal:

@@ -26,6 +26,7 @@ from doorstep.receiver import SignatureWrong, Webhook
 from doorstep.wire.signature import new_secret
 from tests.integration.program import ADMIN_KEY, Program, wait_for
 from tests.integration.receiver import Receiver
+from tests.patience import PATIENCE_SECONDS
 
 NO_RETRIES: list[float] = []
 
@@ -244,7 +245,7 @@ def test_many_dead_letters_are_counted_retried_and_waited_for(
     receiver.status = 200
     looks = []
     bulk = client.dead_letters.bulk_retry(these, reason="mended")
-    ended = client.bulk.wait(bulk.bulk_id, timeout=30, on_progress=looks.append)
+    ended = client.bulk.wait(bulk.bulk_id, timeout=PATIENCE_SECONDS, on_progress=looks.append)
     assert (ended.state, ended.succeeded, ended.failed, ended.progress) == ("finished", 5, 0, "5/5 succeeded, 0 failed")
     assert looks[-1] == ended
     assert bulk.bulk_id in [one.bulk_id for one in client.bulk.each(limit=1)]
@@ -266,7 +267,7 @@ def test_the_events_of_a_time_are_replayed_to_an_endpoint(client: Client, receiv
     preview = client.endpoints.preview_replay(endpoint.endpoint_id, event_type=event_type, **span)
     assert preview.count == 3
     bulk = client.endpoints.replay(endpoint.endpoint_id, event_type=event_type, **span)
-    client.bulk.wait(bulk.bulk_id, timeout=30)
+    client.bulk.wait(bulk.bulk_id, timeout=PATIENCE_SECONDS)
     assert wait_for(lambda: len(receiver.received) == 3)
 
 

@@ -17,6 +17,7 @@ from doorstep.wire.signature import Signer, new_secret
 from tests.docs.pages import DOCS, fences, rows
 from tests.integration.program import ADMIN_KEY, Program, serving
 from tests.integration.receiver import Receiver
+from tests.patience import PATIENCE_SECONDS
 
 PAGE = DOCS / "clients.md"
 BLOCKING, ASYNCHRONOUS, MANY = fences(PAGE, "python")
@@ -29,7 +30,9 @@ def run(code: str, served: Program, receiver: Receiver) -> Sequence[str]:
         ("http://127.0.0.1:9000/hook", receiver.url),
     ):
         code = code.replace(old, new)
-    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, timeout=60, check=False)
+    done = subprocess.run(
+        [sys.executable, "-c", code], capture_output=True, text=True, timeout=PATIENCE_SECONDS, check=False
+    )
     assert done.returncode == 0, done.stderr
     return done.stdout.splitlines()
 

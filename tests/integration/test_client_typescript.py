@@ -15,6 +15,7 @@ import pytest
 from doorstep import __version__
 from tests.docs.pages import ROOT
 from tests.integration.program import ADMIN_KEY, Program
+from tests.patience import PATIENCE_SECONDS
 
 HERE = ROOT / "clients" / "typescript"
 NPM = shutil.which("npm")
@@ -27,7 +28,7 @@ def run(*command: str | Path, **environment: str) -> subprocess.CompletedProcess
         env=os.environ | environment,
         capture_output=True,
         text=True,
-        timeout=180,
+        timeout=2 * PATIENCE_SECONDS,
         check=False,
     )
 

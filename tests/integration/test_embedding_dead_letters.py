@@ -17,6 +17,7 @@ from doorstep.model.act import ActKind
 from doorstep.model.dead_letter import DeadLetter
 from doorstep.sealing import new_secret_key
 from doorstep.wire.received import Received
+from tests.patience import PATIENCE_SECONDS
 
 
 @pytest.fixture(params=["sqlite", "postgres"])
@@ -27,7 +28,7 @@ def ds(request: pytest.FixtureRequest, tmp_path: Path) -> Doorstep:
 
 
 async def until(reached: Callable[[], object]) -> None:
-    async with asyncio.timeout(20):
+    async with asyncio.timeout(PATIENCE_SECONDS):
         while not reached():
             await asyncio.sleep(0.01)
 

@@ -17,9 +17,9 @@ from doorstep.config import Settings
 from doorstep.model.endpoint import Endpoint, EndpointState
 from doorstep.sealing import new_secret_key
 from doorstep.wire.received import Received
-from tests.patience import PATIENCE_SECONDS
 from tests.integration.embedding import write
 from tests.integration.program import clean_environment
+from tests.patience import PATIENCE_SECONDS
 
 STARTS = 4
 

@@ -12,6 +12,7 @@ import pytest
 
 from tests.integration.embedding import event_types, run, started, states, write
 from tests.integration.program import wait_for
+from tests.patience import PATIENCE_SECONDS
 from tests.ports import free_port
 
 DS = """
@@ -33,7 +34,7 @@ def shipped(folder: Path) -> list[str]:
 
 
 def get(port: int, path: str) -> bytes:
-    with urllib.request.urlopen(f"http://127.0.0.1:{port}{path}", timeout=10) as response:
+    with urllib.request.urlopen(f"http://127.0.0.1:{port}{path}", timeout=PATIENCE_SECONDS) as response:
         content: bytes = response.read()
     return content
 
@@ -211,7 +212,7 @@ def test_serve_with_a_program_of_your_own_has_its_handlers_and_so_have_its_worke
                 json.dumps({"events": events}).encode(),
                 {"X-API-Key": "an-admin-key", "Content-Type": "application/json"},
             )
-            with urllib.request.urlopen(request, timeout=10) as response:
+            with urllib.request.urlopen(request, timeout=PATIENCE_SECONDS) as response:
                 assert response.status == 202
             return len(list(tmp_path.glob("pid-*"))) == 2
 
@@ -242,6 +243,6 @@ def test_a_program_that_cannot_be_loaded_is_told_in_one_sentence_that_shows_wher
     write(tmp_path, "needs", "import nosuch_library\n")
     write(tmp_path, "leaves", "import sys\nsys.exit(3)\n")
     with started(tmp_path, "-m", "doorstep", "worker", "--app", app) as program:
-        assert program.process.wait(20) == 2, program.said
+        assert program.process.wait(PATIENCE_SECONDS) == 2, program.said
     assert "Traceback" not in program.said
     assert re.search(BROKEN[app], program.said), program.said

@@ -25,10 +25,14 @@ from doorstep.path import claim
 from doorstep.path.accept import Draft
 from doorstep.policy.fairness import Demand
 from doorstep.sealing import new_secret_key
+from tests.stretching import stretched
 
 OTHER_ORG = UUID("00000000-0000-7000-8000-000000000002")
 WAITING = 2_000
-TIMEOUT_SECONDS = 4.0
+TIMEOUT_SECONDS = 25.0
+"""Longer than anybody here waits: a place that the dead endpoint has is gone for good."""
+SOON_SECONDS = 3.0
+"""What comes later has not come."""
 PROBES = 40
 PLACES = 64
 SLACK_SECONDS = 0.5
@@ -81,26 +85,26 @@ async def test_a_dead_endpoint_with_thousands_waiting_does_not_delay_another(
     doorstep: Doorstep, dead_org: UUID
 ) -> None:
     idle, flooded = await _slowest_before_and_after_the_flood(doorstep, dead_org)
-    assert flooded <= 2 * idle + SLACK_SECONDS
+    assert flooded <= 2 * idle + stretched(SLACK_SECONDS)
 
 
 async def test_an_organization_with_more_dead_endpoints_than_there_are_places_does_not_delay_another(
     doorstep: Doorstep,
 ) -> None:
     idle, flooded = await _slowest_before_and_after_the_flood(doorstep, OTHER_ORG, endpoints=2 * PLACES)
-    assert flooded <= 2 * idle + SLACK_SECONDS
+    assert flooded <= 2 * idle + stretched(SLACK_SECONDS)
 
 
 async def test_the_bound_is_broken_when_places_are_given_first_come_first_served(
     doorstep: Doorstep, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(claim, "shares", _first_come)
-    idle, flooded = await _slowest_before_and_after_the_flood(doorstep, DEFAULT_ORG)
-    assert flooded > 2 * idle + SLACK_SECONDS
+    idle, flooded = await _slowest_before_and_after_the_flood(doorstep, DEFAULT_ORG, soon=SOON_SECONDS)
+    assert flooded > 2 * idle + stretched(SLACK_SECONDS)
 
 
 async def _slowest_before_and_after_the_flood(
-    doorstep: Doorstep, dead_org: UUID, endpoints: int = 1
+    doorstep: Doorstep, dead_org: UUID, endpoints: int = 1, soon: float | None = None
 ) -> tuple[float, float]:
     receivers = Receivers()
     healthy = await asyncio.start_server(receivers.healthy, "127.0.0.1", 0)
@@ -111,7 +115,7 @@ async def _slowest_before_and_after_the_flood(
         await _flood(doorstep, dead_org, _url(dead), endpoints)
         await _until(lambda: receivers.hanging >= 20)
         assert receivers.hanging >= 20, "the dead endpoint is in the way"
-        return idle, await _slowest(doorstep, receivers)
+        return idle, await _slowest(doorstep, receivers, soon)
     finally:
         healthy.close()
         dead.close()
@@ -132,7 +136,7 @@ async def _flood(doorstep: Doorstep, org_id: UUID, url: str, endpoints: int) -> 
     await doorstep.send_many([draft] * (WAITING // endpoints))
 
 
-async def _slowest(doorstep: Doorstep, receivers: Receivers) -> float:
+async def _slowest(doorstep: Doorstep, receivers: Receivers, soon: float | None = None) -> float:
     """The longest time from send to arrival among a few dozen events; infinite if one has not come at all."""
     sent: dict[str, float] = {}
     for _ in range(PROBES):
@@ -140,13 +144,13 @@ async def _slowest(doorstep: Doorstep, receivers: Receivers) -> float:
         receipt = await doorstep.send("probe", {})
         sent[str(receipt.event_id)] = at
         await asyncio.sleep(0.01)
-    await _until(lambda: sent.keys() <= receivers.arrived.keys())
+    await _until(lambda: sent.keys() <= receivers.arrived.keys(), soon)
     return max(receivers.arrived.get(event_id, math.inf) - at for event_id, at in sent.items())
 
 
-async def _until(reached: Callable[[], bool]) -> None:
-    """Wait for it, but not longer than a timeout of the dead endpoint."""
-    give_up_at = time.monotonic() + TIMEOUT_SECONDS
+async def _until(reached: Callable[[], bool], soon: float | None = None) -> None:
+    """Wait for it, but not until the dead endpoint lets go of its places."""
+    give_up_at = time.monotonic() + (soon or min(stretched(SOON_SECONDS), TIMEOUT_SECONDS - 5))
     while not reached() and time.monotonic() < give_up_at:
         await asyncio.sleep(0.01)
 

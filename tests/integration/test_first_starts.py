@@ -13,8 +13,8 @@ from doorstep import keys
 from doorstep.bootstrap import DEFAULT_ORG
 from doorstep.sealing import new_secret_key
 from doorstep.stores.opening import store_from_url
-from tests.patience import PATIENCE_SECONDS
 from tests.integration.program import ADMIN_KEY, clean_environment
+from tests.patience import PATIENCE_SECONDS
 from tests.postgres_server import PostgresServer
 
 STARTS = 4

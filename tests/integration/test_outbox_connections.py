@@ -22,6 +22,7 @@ from doorstep.errors import InvalidInput
 from doorstep.model.event import EventStatus
 from doorstep.model.posting import Posted
 from tests.integration import outbox_shop as shop
+from tests.patience import PATIENCE_SECONDS
 
 
 @pytest.fixture(params=[(kind, way) for kind, ways in shop.WAYS.items() for way in ways], ids=lambda p: p[1].__name__)
@@ -54,7 +55,7 @@ async def test_the_event_can_be_read_right_after_the_commit_and_is_the_one_that_
         assert view.event.correlation_id == "c-1"
         assert view.event.created_at >= posted.created_at
         await shop.until_forwarded(ds, arrived, 1)
-        async with asyncio.timeout(10):
+        async with asyncio.timeout(PATIENCE_SECONDS):
             while (await ds.event(DEFAULT_ORG, posted.event_id)).status is not EventStatus.DELIVERED:
                 await asyncio.sleep(0.002)
 

@@ -10,6 +10,7 @@ import sys
 from doorstep.clock import SECOND
 from doorstep.stores.opening import store_from_url
 from doorstep.stores.store import Task
+from tests.patience import PATIENCE_SECONDS
 
 _HOLDER = """
 import asyncio, sys
@@ -37,7 +38,7 @@ async def test_a_frozen_process_loses_the_outbox_when_its_time_is_over_and_a_liv
     store = store_from_url(postgres_url)
     await store.migrate()
     await store.open()
-    async with asyncio.timeout(10):
+    async with asyncio.timeout(PATIENCE_SECONDS):
         while store._wakeups._connection is None:  # type: ignore[attr-defined]  # it listens, and so can ask
             await asyncio.sleep(0.01)
     holder = await asyncio.create_subprocess_exec(
@@ -45,16 +46,16 @@ async def test_a_frozen_process_loses_the_outbox_when_its_time_is_over_and_a_liv
     )
     assert holder.stdout is not None
     try:
-        assert await asyncio.wait_for(holder.stdout.readline(), 30) == b"held\n"
+        assert await asyncio.wait_for(holder.stdout.readline(), PATIENCE_SECONDS) == b"held\n"
         for _ in range(12):
             assert not await store.hold(Task.OUTBOX, "other", 0, _SPAN), "he renews it again and again"
             await asyncio.sleep(0.1)
         os.kill(holder.pid, signal.SIGSTOP)
-        async with asyncio.timeout(10):
+        async with asyncio.timeout(PATIENCE_SECONDS):
             while not await store.hold(Task.OUTBOX, "other", 0, _SPAN):
                 await asyncio.sleep(0.02)
         os.kill(holder.pid, signal.SIGCONT)
-        async with asyncio.timeout(10):
+        async with asyncio.timeout(PATIENCE_SECONDS):
             while not await store.hold(Task.OUTBOX, "other", 0, _SPAN):
                 await asyncio.sleep(0.02)
     finally:

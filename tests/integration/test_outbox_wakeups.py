@@ -20,6 +20,7 @@ from doorstep.stores.opening import store_from_url
 from doorstep.stores.sql.postgres import PostgresStore
 from doorstep.stores.store import Task
 from tests.integration import outbox_shop as shop
+from tests.patience import PATIENCE_SECONDS
 
 NEVER_SECONDS = 3_600.0
 
@@ -32,7 +33,7 @@ def _no_polling(monkeypatch: pytest.MonkeyPatch) -> None:
 
 async def until_asleep(ds: Doorstep) -> None:
     """Until its forwarder would look again only after minutes, and its listening connection has said its first hint."""
-    async with asyncio.timeout(10):
+    async with asyncio.timeout(PATIENCE_SECONDS):
         while isinstance(ds.store, PostgresStore) and ds.store._wakeups._connection is None:
             await asyncio.sleep(0.01)
         await has_looked(ds)
@@ -156,7 +157,7 @@ async def test_two_workers_forward_each_event_once_and_say_so_once(postgres_url:
                 with psycopg.connect(postgres_url) as connection:
                     posted.append(one.send("order.paid", {"order": str(number)}, connection=connection).event_id)
                 other.wake()
-            async with asyncio.timeout(shop.PATIENCE_SECONDS):
+            async with asyncio.timeout(PATIENCE_SECONDS):
                 while len(said) < 40 or await one.store.any_posted():
                     await asyncio.sleep(0.005)
     assert sorted(said) == sorted(posted)

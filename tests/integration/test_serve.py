@@ -18,6 +18,7 @@ import pytest
 
 from tests.integration.program import ADMIN_KEY, Program, clean_environment, running, serving, wait_for
 from tests.integration.receiver import Receiver
+from tests.patience import PATIENCE_SECONDS
 from tests.ports import free_port
 
 
@@ -55,7 +56,9 @@ def test_the_first_start_shows_where_it_is_its_key_and_a_command_that_works(tmp_
         assert program.printed_key is not None
         command = re.search(r"^  curl .*$", said, re.MULTILINE)
         assert command is not None
-        answer = subprocess.run(["/bin/sh", "-c", command[0]], capture_output=True, check=True, timeout=20).stdout
+        answer = subprocess.run(
+            ["/bin/sh", "-c", command[0]], capture_output=True, check=True, timeout=PATIENCE_SECONDS
+        ).stdout
         assert b'"verdict":"accepted"' in answer
         assert not any(program.printed_key in line for line in program.out), "the key is not in the log"
 
@@ -324,7 +327,9 @@ def test_a_worker_delivers_to_the_handlers_of_your_own_program(tmp_path: Path) -
 def run(*arguments: str, folder: Path) -> subprocess.CompletedProcess[str]:
     command = [sys.executable, "-m", "doorstep", *arguments]
     environment = clean_environment()
-    return subprocess.run(command, cwd=folder, env=environment, capture_output=True, text=True, timeout=30, check=False)
+    return subprocess.run(
+        command, cwd=folder, env=environment, capture_output=True, text=True, timeout=PATIENCE_SECONDS, check=False
+    )
 
 
 def test_migrate_makes_the_tables_and_is_harmless_the_second_time(tmp_path: Path) -> None:

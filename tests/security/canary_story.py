@@ -21,6 +21,7 @@ from tests.collector import Collector, collecting
 from tests.integration.commands import ran
 from tests.integration.program import Answer, Program, serving, wait_for
 from tests.integration.receiver import Receiver, receiving
+from tests.patience import PATIENCE_SECONDS
 from tests.ports import free_port
 from tests.postgres_server import PostgresServer
 from tests.security.talkative import talkative
@@ -101,7 +102,7 @@ class Database:
         if self._server is not None:
             self._server.sql(statement, database=self._name)
             return
-        with closing(sqlite3.connect(self._path, timeout=20)) as connection, connection:
+        with closing(sqlite3.connect(self._path, timeout=PATIENCE_SECONDS)) as connection, connection:
             connection.execute(statement)
 
     def post(self, event_type: str, payload: object, **options: Any) -> None:

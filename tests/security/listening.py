@@ -7,6 +7,8 @@ import threading
 from collections.abc import Iterator
 from contextlib import contextmanager
 
+from tests.patience import PATIENCE_SECONDS
+
 EVERYWHERE = "::"
 """Every address of this machine, of IPv4 and of IPv6."""
 OK = b"HTTP/1.1 200 OK\r\nContent-Length: 0\r\nConnection: close\r\n\r\n"
@@ -31,7 +33,7 @@ class Listener:
             except OSError:
                 return  # closed
             with connection:
-                connection.settimeout(5)
+                connection.settimeout(PATIENCE_SECONDS)
                 self.seen.append(self._exchanged(connection))
 
     def _exchanged(self, connection: socket.socket) -> bytes:

@@ -21,9 +21,9 @@ from tests.integration.program import ADMIN_KEY, Program
 from tests.integration.receiver import receiving
 
 TORTURE = bool(os.environ.get("TORTURE"))
-EXAMPLES = 200 if TORTURE else 5
+EXAMPLES = 200 if TORTURE else 3
 SEED = secrets.randbelow(2**32) if TORTURE else 7
-SECONDS_MAX = 3_600 if TORTURE else 300
+SECONDS_MAX = 3_600 if TORTURE else 600
 """About 40 s on a machine with nothing else to do."""
 SETTINGS = f"""
 [phases.stateful.generation]

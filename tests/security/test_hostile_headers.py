@@ -11,9 +11,9 @@ from uuid import uuid4
 
 import pytest
 
-from tests.patience import PATIENCE_SECONDS
 from tests.integration.program import ADMIN_KEY, Program, wait_for
 from tests.integration.receiver import Receiver, receiving
+from tests.patience import PATIENCE_SECONDS
 from tests.security.verdicts import same_verdict
 
 INJECTIONS = [

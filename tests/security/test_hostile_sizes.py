@@ -10,8 +10,8 @@ from urllib.parse import urlsplit
 
 import pytest
 
-from tests.patience import PATIENCE_SECONDS
 from tests.integration.program import ADMIN_KEY, Program
+from tests.patience import PATIENCE_SECONDS
 from tests.security.verdicts import same_verdict
 
 PAYLOAD_MAX = 256 * 1024

@@ -1,6 +1,6 @@
 """Every promise holds for every seed; and a seed tells the same story every time, so that a failing one can be replayed.
 
-TORTURE=1 runs twenty times as many seeds.
+TORTURE=1 runs forty times as many seeds.
 """
 
 from __future__ import annotations
@@ -11,11 +11,12 @@ import sys
 
 import pytest
 
+from tests.patience import PATIENCE_SECONDS
 from tests.simulation.checker import check
 from tests.simulation.run import simulate, verdict
 
 _BLOCK = 100
-_BLOCKS = 400 if os.environ.get("TORTURE") else 20
+_BLOCKS = 400 if os.environ.get("TORTURE") else 10
 
 
 @pytest.mark.parametrize("first", range(0, _BLOCK * _BLOCKS, _BLOCK))
@@ -58,5 +59,7 @@ def test_the_seeds_cover_what_the_promises_are_about() -> None:
 def _told_by_another_process(hash_seed: str) -> str:
     command = [sys.executable, "-m", "tests.simulation", "--seed", "3", "--trace"]
     environment = os.environ | {"PYTHONHASHSEED": hash_seed}
-    told = subprocess.run(command, env=environment, check=True, capture_output=True, text=True, timeout=60).stdout
+    told = subprocess.run(
+        command, env=environment, check=True, capture_output=True, text=True, timeout=PATIENCE_SECONDS
+    ).stdout
     return told.rpartition("\n1 seeds")[0]

@@ -22,6 +22,7 @@ import asyncpg
 import psutil
 
 from tests.faults.harness.evidence import FinalState, StoredAttempt, StoredDelivery, StoredEvent, StoredMove
+from tests.patience import PATIENCE_SECONDS
 from tests.postgres_server import PostgresServer
 
 Hurt = Callable[[random.Random], None]
@@ -30,6 +31,8 @@ T = TypeVar("T")
 
 _RECOVERY_TRIES = 100
 _RECOVERY_PAUSE_SECONDS = 0.1
+_LOCK_SECONDS_MAX = 1.0
+"""Nobody who is at work holds it longer."""
 
 _numbers = itertools.count(1)
 
@@ -40,6 +43,9 @@ class Database(Protocol):
 
     def rows(self, statement: str) -> list[tuple[Any, ...]]:
         """What a query gives, read straight from the database, behind Doorstep's back."""
+
+    def writable(self) -> bool:
+        """Whether somebody else could write now: not while a process is stopped with the lock of a file in its hand."""
 
     def faults(self, outage_seconds: float) -> dict[str, Hurt]:
         """Ways to hurt it, by name; each leaves it working again."""
@@ -57,9 +63,19 @@ class SqliteDatabase:
         self.url = f"sqlite:///{self.path}"
 
     def rows(self, statement: str) -> list[tuple[Any, ...]]:
-        connection = sqlite3.connect(f"file:{self.path}?mode=ro", uri=True, timeout=10)
+        connection = sqlite3.connect(f"file:{self.path}?mode=ro", uri=True, timeout=PATIENCE_SECONDS)
         try:
             return connection.execute(statement).fetchall()
+        finally:
+            connection.close()
+
+    def writable(self) -> bool:
+        connection = sqlite3.connect(self.path, timeout=_LOCK_SECONDS_MAX, isolation_level=None)
+        try:
+            connection.execute("BEGIN IMMEDIATE")
+            return True
+        except sqlite3.OperationalError:
+            return False
         finally:
             connection.close()
 
@@ -86,11 +102,14 @@ class PostgresDatabase:
 
     async def _fetch(self, statement: str) -> list[tuple[Any, ...]]:
         # The superuser: row-level security shows the owner nothing.
-        connection = await asyncpg.connect(self.server.url(self._database, role="postgres"), timeout=10)
+        connection = await asyncpg.connect(self.server.url(self._database, role="postgres"), timeout=PATIENCE_SECONDS)
         try:
             return [tuple(row) for row in await connection.fetch(statement)]
         finally:
             await connection.close()
+
+    def writable(self) -> bool:
+        return True
 
     def faults(self, outage_seconds: float) -> dict[str, Hurt]:
         return {

@@ -17,6 +17,7 @@ from tests.faults.harness.databases import Database
 from tests.faults.harness.evidence import ROUTES
 from tests.faults.harness.processes import Keeper, KeptProcess
 from tests.faults.harness.receiver import PERSONALITIES
+from tests.patience import PATIENCE_SECONDS
 from tests.ports import free_port
 
 ADMIN_KEY = "dk_the_harness_0123456789"
@@ -26,8 +27,6 @@ CALM = {"DOORSTEP_LEASE_SECONDS": "12", "DOORSTEP_TIMEOUT_SECONDS": "8"}
 """For trials without lost workers: generous enough that a busy machine causes no timeouts of its own."""
 _ROOT = Path(__file__).parents[3]
 _STARTED = "A Doorstep worker delivers"
-_READY_SECONDS_MAX = 90.0
-"""A start takes a second of CPU; on a machine that is busy with other things that can be half a minute."""
 
 _PATIENT = [0.2, 0.3, 0.5, 0.5, 1.0, 1.0, 1.0, 1.0, 1.0, 1.0, 1.0, 1.0]
 _SHORT = [0.2, 0.3]
@@ -129,7 +128,7 @@ class Installation:
         return reply.status, reply.answer
 
     def ask_in_full(self, method: str, path: str, body: object = None) -> Reply:
-        connection = http.client.HTTPConnection("127.0.0.1", self.port, timeout=10)
+        connection = http.client.HTTPConnection("127.0.0.1", self.port, timeout=PATIENCE_SECONDS)
         try:
             headers = {"X-API-Key": ADMIN_KEY, "Content-Type": "application/json"}
             connection.request(method, path, None if body is None else json.dumps(body), headers)
@@ -138,7 +137,7 @@ class Installation:
         finally:
             connection.close()
 
-    def await_ready(self, seconds_max: float = _READY_SECONDS_MAX) -> float:
+    def await_ready(self, seconds_max: float = PATIENCE_SECONDS) -> float:
         """Wait until the server and its store answer; returns how long that took."""
         return await_condition(self._ready, "doorstep serve to be ready", seconds_max, said=self._said)
 
@@ -177,7 +176,7 @@ class Installation:
 def await_condition(
     condition: Callable[[], object],
     what: str,
-    seconds_max: float = _READY_SECONDS_MAX,
+    seconds_max: float = PATIENCE_SECONDS,
     *,
     said: Callable[[], str] = str,
 ) -> float:

@@ -12,6 +12,8 @@ from pathlib import Path
 
 import psutil
 
+from tests.patience import PATIENCE_SECONDS
+
 _RESTART_PAUSE_SECONDS = 0.2
 _LOOK_SECONDS = 0.02
 
@@ -74,7 +76,7 @@ class KeptProcess:
     def resume(self) -> None:
         self._send(signal.SIGCONT)
 
-    def stop(self, seconds_max: float = 40.0) -> int:
+    def stop(self, seconds_max: float = PATIENCE_SECONDS) -> int:
         """SIGTERM, and its exit code; one that does not end by itself is killed, and answers −9."""
         with self._lock:
             self._wanted = False

@@ -17,8 +17,8 @@ from tests.faults.harness.installation import ADMIN_KEY, CONCURRENCY, Installati
 from tests.faults.harness.ledger import Log
 from tests.faults.harness.nemesis import Nemesis
 from tests.faults.harness.processes import KeptProcess
+from tests.patience import PATIENCE_SECONDS
 
-_DRAIN_SECONDS_MAX = 90.0
 _SETTLES_LOST_WITH_POSTGRES = 600
 """Settlements are committed without waiting for the disk: a crash of PostgreSQL can forget the last 0.6 seconds."""
 
@@ -50,7 +50,7 @@ def send_noted(installation: Installation, event_type: str, **options: object) -
     return reply
 
 
-def drain(installation: Installation, seconds_max: float = _DRAIN_SECONDS_MAX) -> float:
+def drain(installation: Installation, seconds_max: float = PATIENCE_SECONDS) -> float:
     """Wait until nothing is waiting or being tried; returns how long that took. The checker tells what is stuck."""
     started = time.monotonic()
     while open_deliveries(installation.database) and time.monotonic() - started < seconds_max:

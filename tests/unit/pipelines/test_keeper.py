@@ -16,11 +16,13 @@ from doorstep.errors import StoreUnavailable
 from doorstep.model.entity import Phase
 from doorstep.pipelines import moves
 from doorstep.pipelines.carriers import Carriers
+from doorstep.services import pipeline_keeper
 from doorstep.services.pipeline_keeper import PipelineKeeper
 from doorstep.stores.memory import MemoryStore
 from doorstep.telemetry.facts import Fact, Notice, Telemetry
 from doorstep.testing import FakeClock, sandbox
 from tests.builders import an_org, new_id
+from tests.patience import PATIENCE_SECONDS
 from tests.unit.pipelines.declared import protocols
 
 
@@ -29,7 +31,7 @@ def fails(_: Entity) -> None:
 
 
 async def hangs(_: Entity) -> None:
-    await asyncio.sleep(20)
+    await asyncio.Event().wait()
 
 
 def declared(pipeline: Pipeline, function: Any = fails) -> Doorstep:
@@ -43,11 +45,14 @@ def declared(pipeline: Pipeline, function: Any = fails) -> Doorstep:
 # -- what it hears -----------------------------------------------------------------------------------------
 
 
-async def test_a_try_that_ran_out_of_time_is_heard_of_under_whatever_name_a_code_map_gives_it() -> None:
+async def test_a_try_that_ran_out_of_time_is_heard_of_under_whatever_name_a_code_map_gives_it(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr(pipeline_keeper, "_SWEEP_EVERY_SECONDS", 3_600.0)  # no walk through all entities finds it
     stage = Stage("extracting", failed="unread", policy=[3600], timeout_seconds=0.1, code_map={"TIMEOUT": "SLOW"})
     pipeline = Pipeline("protocol", first="uploaded", stages=[stage], last="complete")
     doorstep = declared(pipeline, hangs)
-    async with doorstep, asyncio.timeout(8):  # sooner than the next walk through all entities
+    async with doorstep, asyncio.timeout(PATIENCE_SECONDS):
         await pipeline.start({}, "p1")
         while (entity := await pipeline.entity("p1")).status != "unread":
             await asyncio.sleep(0.02)
