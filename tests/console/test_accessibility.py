@@ -83,10 +83,13 @@ async def test_the_letters_of_one_cause_can_be_read_on_a_narrow_screen(
 
 
 async def _fits(tab: Tab, *widths: int) -> None:
-    """No page is broader than the screen; what is, as tables are, scrolls by itself. Charts take a moment to follow."""
+    """No page is broader than the screen; what is, as tables are, scrolls by itself.
+
+    Charts take a moment to follow. No longer is waited: what is too broad may go from a page that is live.
+    """
     for width in widths:
         await tab.set_viewport_size({"width": width, "height": 850})
-        await tab.wait_for_function("width => document.documentElement.scrollWidth <= width", arg=width)
+        await tab.wait_for_function("width => document.documentElement.scrollWidth <= width", arg=width, timeout=10_000)
 
 
 async def test_questions_that_are_open_over_a_list_have_no_violation(look_around: None, house: House, tab: Tab) -> None:
@@ -167,4 +170,15 @@ async def test_a_violation_would_be_found(browser: Browser) -> None:
     found = " ".join(await violations(tab))
     for rule in ("image-alt", "label", "color-contrast", "html-has-lang", "document-title"):
         assert f" {rule}:" in found
+    await tab.close()
+
+
+async def test_a_colour_that_is_too_pale_in_the_dark_alone_would_be_found(browser: Browser) -> None:
+    tab = await browser.new_page()
+    dark = "@media (prefers-color-scheme: dark) { body { background: #111; color: #333; } }"
+    await tab.set_content(
+        f'<html lang="en"><title>t</title><style>{dark}</style><body><main><h1>t</h1><p>pale</p></main></body></html>'
+    )
+    found = await violations(tab)
+    assert [one.split()[0] for one in found] == ["dark"] and " color-contrast:" in found[0]
     await tab.close()
