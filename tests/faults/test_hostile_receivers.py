@@ -204,8 +204,8 @@ _IN_A_NETWORK_WITH_DEAD_DNS = """
             beside = await sending.one(a_transmission(receiver.url, timeout_seconds=stretched(0.5)))
             began = time.monotonic()
             for reply in await asyncio.gather(*hanging):
-                print(reply.failure.code)
-            print(beside.status)
+                print(reply.failure.code, flush=True)
+            print(beside.status, flush=True)
             assert time.monotonic() - began < stretched(1)
             began = time.monotonic()
         assert time.monotonic() - began < stretched(0.5), "close waits for the resolver"

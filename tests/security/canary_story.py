@@ -309,13 +309,14 @@ class _Story:
         assert self._ask("GET", "/v1/events", key=None, headers=bearer).status == 401
 
     def _spoiled_row(self) -> None:
-        """What somebody else wrote into a row cannot be read: the error quotes it."""
+        """What somebody else wrote into a row cannot be read: the error quotes it. Nor is it written over: whoever is at
+        work on the operation knows another version."""
         spoiled = f'{{"kind": "{self._canaries["rejectedpayload"]}"}}'
         self._database.change("CREATE TABLE kept AS SELECT id, document FROM doorstep_bulks")
-        self._database.change(f"UPDATE doorstep_bulks SET document = '{spoiled}'")
+        self._database.change(f"UPDATE doorstep_bulks SET document = '{spoiled}', version = version + 1")
         assert self._ask("GET", "/v1/bulk").status == 500
         restored = "SELECT document FROM kept WHERE kept.id = doorstep_bulks.id"
-        self._database.change(f"UPDATE doorstep_bulks SET document = ({restored})")
+        self._database.change(f"UPDATE doorstep_bulks SET document = ({restored}), version = version - 1")
 
     def _database_trouble(self) -> None:
         """A table is gone: requests and services fail; then it is back."""
