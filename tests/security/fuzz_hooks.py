@@ -30,6 +30,7 @@ BEYOND_A_SCHEMA = (
     r"^headers: .* is set by Doorstep and cannot be given$",
     r"^endpoint_ids?: (there is no endpoint|endpoint .* was deleted)",
     r"^(events\[\d+\]\.)?endpoint_ids: there is no endpoint",
+    r"^status: what is in progress cannot be acted upon",  # the filter is that of the list, which shows them
     r"^timeout_seconds: must be from 0.1 to 59, got ",  # the upper end is a setting
     r"^threshold: (must be from|is for) ",  # other bounds for each rule, and none for some
     r"^(window_seconds|minimum): is for failure_rate alone$",

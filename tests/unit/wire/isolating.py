@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 import json
 from collections.abc import AsyncIterator, Sequence
-from contextlib import asynccontextmanager
+from contextlib import asynccontextmanager, suppress
 from pathlib import Path
 from typing import Any
 
@@ -55,12 +55,14 @@ class Patient(Sending):
 
 
 def handler_processes() -> list[psutil.Process]:
-    children = psutil.Process().children()
-    return [one for one in children if one.status() != psutil.STATUS_ZOMBIE and _is_ours(one)]
+    return [one for one in psutil.Process().children() if _is_ours(one)]
 
 
 def _is_ours(process: psutil.Process) -> bool:
-    return any("isolation.child" in part for part in process.cmdline())
+    with suppress(psutil.NoSuchProcess):  # it has ended meanwhile
+        alive = process.status() != psutil.STATUS_ZOMBIE
+        return alive and any("isolation.child" in part for part in process.cmdline())
+    return False
 
 
 def result_of(reply: Reply) -> Any:
