@@ -37,7 +37,7 @@ WORKERS := 4
 # What fails on a machine that has more to do than it can may try once more, a few tests in all, and is told of at the
 # end with its traceback. What holds promises may not: one that is broken once is broken.
 AGAIN := --reruns 1 --reruns-delay 5 --max-suite-reruns 8 --rerun-show-tracebacks \
-	$(addprefix --rerun-exclude-path=tests/,contract faults security simulation unit)
+	$(addprefix --rerun-exclude-path=tests/,contract faults simulation)
 
 test: $(VENV)/.installed-dev programs
 	$(PYTEST) -q -n $(WORKERS) --dist worksteal $(AGAIN) tests
