@@ -74,14 +74,13 @@ Reports = dict[tuple[UUID | None, str], dict[str, Any]]
 async def told(scene: Scene, api: Api, endpoints: list[Endpoint]) -> tuple[list[Moment], Reports]:
     """What there is, and all that is told of it. Once more where something happened meanwhile: a circuit may close late."""
     ids = None, *(one.endpoint_id for one in endpoints)
-    while True:
+    asked = {(one, name): f"range={name}" + (f"&endpoint_id={one}" if one else "") for one in ids for name in RANGES}
+    for _ in range(20):
         moments = await recounted(scene)
-        asked = {
-            (one, name): f"range={name}" + (f"&endpoint_id={one}" if one else "") for one in ids for name in RANGES
-        }
         reports = {key: (await api.get(f"/v1/stats?{query}")).json["report"] for key, query in asked.items()}
         if moments == await recounted(scene):
             return moments, reports
+    raise AssertionError("it never came to rest")
 
 
 def within_a_minute(at: Instant) -> Instant:
