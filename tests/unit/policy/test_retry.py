@@ -156,6 +156,13 @@ def test_a_lost_worker_costs_an_attempt_but_next_to_no_further_pause() -> None:
     assert next_due_at(a_claim(retry_attempts=3), lost, _EXACT, half) is None
 
 
+def test_what_has_cost_several_workers_is_spread_over_longer_up_to_a_minute() -> None:
+    patient = RetryPolicy((1,) * 9, jitter=0)
+    lost = lost_worker(a_claim(claimed_at=NOW - DAY), NOW)
+    dues = [next_due_at(a_claim(retry_attempts=used), lost, patient, always(0.999_999)) for used in range(1, 9)]
+    assert [round((due - NOW) / SECOND, 2) for due in dues if due] == [4, 60, 60, 60, 60, 60, 60, 60]
+
+
 # -- what is written ---------------------------------------------------------------------------------------
 
 
