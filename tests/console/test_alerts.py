@@ -328,8 +328,7 @@ async def test_a_channel_is_deleted_after_a_question(scene: Scene, console: Cons
     assert "Delete pager?" in question.text
     assert (await viewer.get(f"{CHANNELS}/{made.channel_id}/delete")).status == 403
     refused = await console.post(f"{CHANNELS}/{made.channel_id}/delete")
-    assert (refused.status, "Delete pager?" in refused.text) == (422, True)
-    assert "cannot be used: must be given" in (refused.said or "")
+    assert refused.asks_why and "Delete pager?" in refused.text
     shown = await console.post(f"{CHANNELS}/{made.channel_id}/delete", reason="nobody reads it")
     assert shown.said == "The channel was deleted."
     (line,) = (await scene.doorstep.reading.audit(DEFAULT_ORG, None, "channel.delete", None, 10)).items

@@ -83,8 +83,8 @@ async def test_what_cannot_be_undone_is_not_done_without_a_reason_that_can_be_ke
     path = place.format(await waiting(scene))
     assert " required" in (await console.get(path)).source
     shown = await console.post(path, reason=reason, back="/console/retry-queue")
-    assert shown.path == "/console/retry-queue"
-    assert (shown.said or "").startswith("reason: must be")
+    assert (shown.status, shown.path, shown.field("back")) == (422, path, "/console/retry-queue")
+    assert "must be" in (shown.said or "")
     assert await scene.count(DeliveryState.PENDING) == 1
 
 
@@ -100,7 +100,7 @@ async def test_a_bulk_operation_is_cancelled_after_a_question_for_a_reason(scene
     )
     assert "Cancel the bulk retry" in (await console.get(f"{place}/cancel?back={place}")).text
     refused = await console.post(f"{place}/cancel", back=place)
-    assert (refused.said or "").startswith("reason: must be given")
+    assert refused.asks_why and "Cancel the bulk retry" in refused.text
     assert (await scene.doorstep.store.bulk(DEFAULT_ORG, bulk.bulk_id)).state is BulkState.PAUSED
     shown = await console.post(f"{place}/cancel", reason="wrong filter", back=place)
     assert shown.said == "Cancelled. What it has done stays done."
@@ -124,7 +124,7 @@ async def test_a_wrong_answer_asks_again_with_everything_that_was_entered(scene:
     assert all(f'name="id" value="{one}"' in shown.source for one in ids)
     assert shown.field("back") == f"{LETTERS}/letters"
     unsaid = await console.post(f"{LETTERS}/delete", {"all": "yes"})
-    assert (unsaid.status, "must be given for this" in (unsaid.said or "")) == (422, True)
+    assert unsaid.asks_why
     canary = await console.post(f"{LETTERS}/retry", {"all": "yes", "rate": "x"})
     assert 'name="canary" type="checkbox" value="yes">' in canary.source, "it had been unticked"
     assert (await scene.doorstep.store.list_bulk(DEFAULT_ORG, None, 10)).items == ()

@@ -34,6 +34,11 @@ class Shown(NamedTuple):
         found = re.search(r'<p (?:id="told" )?class="said [^"]*"[^>]*>(.*?)</p>', self.source, re.DOTALL)
         return html.unescape(found[1]) if found else None
 
+    @property
+    def asks_why(self) -> bool:
+        """Whether it is a question that was answered without the reason that it takes, asked once more."""
+        return self.status == 422 and (self.said or "").endswith("must be given for this; it is kept in the audit log")
+
     def field(self, name: str) -> str:
         """The value of a hidden field."""
         found = re.search(rf'name="{re.escape(name)}" value="([^"]*)"', self.source)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from doorstep.model.delivery import DeliveryState
 from doorstep.model.event import EventStatus
+from doorstep.model.listing import Count
 from doorstep.model.move import Moved
 from doorstep.model.outcome import Category, Code
 from tests.builders import new_id
@@ -53,6 +54,28 @@ async def test_deliveries_that_are_not_old_enough_are_spared(scene: Scene) -> No
     buried = await bury(scene, created_before=scene.now)
     assert buried.delivery_ids == (old.deliveries[0].delivery_id,)
     assert (await scene.delivery(new.deliveries[0].delivery_id)).state is DeliveryState.PENDING
+
+
+async def test_what_would_be_buried_can_be_counted_beforehand(scene: Scene) -> None:
+    """What is blocked behind another of its line waits too; what is being tried, or waits for others, does not count."""
+    other = await scene.add_endpoint()
+    await scene.accept(created_at=scene.now - 10)
+    await scene.claim_one()
+    await scene.accept(2, created_at=scene.now - 10, due_at=scene.now + 999, endpoints=[scene.endpoint, other])
+    await scene.accept(2, created_at=scene.now - 10, ordering_key="line")
+    await scene.accept(created_at=scene.now)
+    ids = scene.endpoint.org_id, scene.endpoint.endpoint_id
+    assert await scene.store.count_waiting(*ids, scene.now) == Count(4, exact=True)
+    assert await scene.store.count_waiting(*ids, scene.now, limit=3) == Count(3, exact=False)
+    assert await scene.store.count_waiting(*ids, scene.now - 10) == Count(0, exact=True)
+    assert await scene.store.count_waiting(new_id(), ids[1], scene.now) == Count(0, exact=True), (
+        "of another organization"
+    )
+    buried = 0
+    while moved := (await bury(scene, created_before=scene.now)).delivery_ids:
+        buried += len(moved)
+    assert buried == 4
+    assert await scene.store.count_waiting(*ids, scene.now) == Count(0, exact=True)
 
 
 async def test_an_endpoint_without_waiting_deliveries_has_nothing_to_bury(scene: Scene) -> None:

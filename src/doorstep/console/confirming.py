@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+from collections.abc import Awaitable, Callable
 from typing import NamedTuple
 from uuid import UUID
 
 from starlette.responses import Response
 
 from doorstep.console.fields import Fields
+from doorstep.console.page import ACT, Pages
 from doorstep.console.visit import Visit
 from doorstep.errors import InvalidInput
 from doorstep.model.act import REASON_CHARACTERS_MAX
@@ -22,8 +24,37 @@ class Confirmation(NamedTuple):
     """It cannot be undone, so that the reason must be given."""
 
 
-def asked_for(visit: Visit, title: str, question: Confirmation) -> Response:
-    return visit.page("confirmation.html", title=title, question=question)
+Ask = Callable[[Visit], Awaitable[tuple[str, Confirmation]]]
+"""The question, about what it is about at this moment."""
+Act = Callable[[Visit, str], Awaitable[Response]]
+"""What is done, for this reason."""
+
+
+def confirmed(pages: Pages, path: str, ask: Ask) -> Callable[[Act], Act]:
+    """Declare an act that is asked about first: the page that asks, and the form that answers. Where something is wrong
+    with the answer, it is asked once more."""
+
+    def declare(act: Act) -> Act:
+        @pages.get(path, ACT)
+        async def asked(visit: Visit) -> Response:
+            return await _asked(visit, ask)
+
+        @pages.post(path)
+        async def answered(visit: Visit) -> Response:
+            try:
+                _, question = await ask(visit)
+                return await act(visit, reason_of(visit.form, required=question.final))
+            except InvalidInput as error:
+                return await _asked(visit, ask, error)
+
+        return act
+
+    return declare
+
+
+async def _asked(visit: Visit, ask: Ask, error: InvalidInput | None = None) -> Response:
+    title, question = await ask(visit)
+    return visit.filled("confirmation.html", visit.form, error, title=title, question=question)
 
 
 def one_time_id(visit: Visit) -> UUID:

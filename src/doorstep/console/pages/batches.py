@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from starlette.responses import Response
 
-from doorstep.console.confirming import Confirmation, asked_for, reason_of
-from doorstep.console.page import ACT, Pages
+from doorstep.console.confirming import Confirmation, confirmed
+from doorstep.console.page import Pages
 from doorstep.console.visit import Visit
 from doorstep.model.batch import BatchStatus
 from doorstep.model.delivery import DEAD_STATES, OPEN_STATES
@@ -48,14 +48,12 @@ async def show(visit: Visit) -> Response:
     )
 
 
-@PAGES.get("/{batch_id}/resubmit", ACT)
-async def ask_resubmit(visit: Visit) -> Response:
+async def _asking_to_resubmit(visit: Visit) -> tuple[str, Confirmation]:
     batch = await visit.doorstep.batches.batch(visit.id("batch_id"), org_id=visit.org_id)
-    return asked_for(visit, f"Resubmit the batch {batch.event_type}?", _RESUBMIT)
+    return f"Resubmit the batch {batch.event_type}?", _RESUBMIT
 
 
-@PAGES.post("/{batch_id}/resubmit")
-async def resubmit(visit: Visit) -> Response:
-    reason = reason_of(visit.form)
+@confirmed(PAGES, "/{batch_id}/resubmit", _asking_to_resubmit)
+async def resubmit(visit: Visit, reason: str) -> Response:
     await visit.doorstep.batches.resubmit(visit.id("batch_id"), visit.actor, reason, org_id=visit.org_id)
     return visit.done("The batch is being submitted again.")

@@ -8,8 +8,8 @@ from uuid import UUID
 from starlette.responses import Response
 
 from doorstep.clock import to_iso
-from doorstep.console.confirming import Confirmation, asked_for, reason_of
-from doorstep.console.page import ACT, Pages
+from doorstep.console.confirming import Confirmation, confirmed
+from doorstep.console.page import Pages
 from doorstep.console.visit import Visit
 from doorstep.model.bulk import Bulk, Selection
 from doorstep.model.listing import EventFilter, Letters, Queue
@@ -62,15 +62,13 @@ async def resume(visit: Visit) -> Response:
     return visit.done("It goes on.")
 
 
-@PAGES.get("/{bulk_id}/cancel", ACT)
-async def ask_cancel(visit: Visit) -> Response:
+async def _asking_to_cancel(visit: Visit) -> tuple[str, Confirmation]:
     bulk = await visit.doorstep.store.bulk(visit.org_id, visit.id("bulk_id"))
-    return asked_for(visit, f"Cancel the bulk {bulk.kind}: {bulk.progress}?", _CANCEL)
+    return f"Cancel the bulk {bulk.kind}: {bulk.progress}?", _CANCEL
 
 
-@PAGES.post("/{bulk_id}/cancel")
-async def cancel(visit: Visit) -> Response:
-    reason = reason_of(visit.form, required=True)
+@confirmed(PAGES, "/{bulk_id}/cancel", _asking_to_cancel)
+async def cancel(visit: Visit, reason: str) -> Response:
     await visit.doorstep.bulk.cancel(visit.org_id, visit.id("bulk_id"), visit.actor, reason)
     return visit.done("Cancelled. What it has done stays done.")
 

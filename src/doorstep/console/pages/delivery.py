@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from starlette.responses import Response
 
-from doorstep.console.confirming import Confirmation, asked_for, reason_of
+from doorstep.console.confirming import Confirmation, confirmed
 from doorstep.console.dossier import dossier_of, tries_numbered
-from doorstep.console.page import ACT, Pages
+from doorstep.console.page import Pages
 from doorstep.console.pages.event import as_file
 from doorstep.console.tries import Try
 from doorstep.console.visit import Visit
@@ -68,17 +68,15 @@ async def retry(visit: Visit) -> Response:
     return visit.done("The delivery is tried again.")
 
 
-@PAGES.get("/{act}", ACT)
-async def ask(visit: Visit) -> Response:
+async def _asking(visit: Visit) -> tuple[str, Confirmation]:
     delivery, _ = await _found(visit)
     question = _QUESTIONS[_kind(visit)]
-    return asked_for(visit, f"{question.act}: the delivery of {delivery.event_type}?", question)
+    return f"{question.act}: the delivery of {delivery.event_type}?", question
 
 
-@PAGES.post("/{act}")
-async def answer(visit: Visit) -> Response:
+@confirmed(PAGES, "/{act}", _asking)
+async def answer(visit: Visit, reason: str) -> Response:
     kind = _kind(visit)
-    reason = reason_of(visit.form, required=_QUESTIONS[kind].final)
     await visit.doorstep.act_on(kind, visit.org_id, visit.id("delivery_id"), visit.actor, reason)
     return visit.done(f"The delivery was {DONE[kind]}.")
 

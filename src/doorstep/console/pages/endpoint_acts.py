@@ -49,29 +49,36 @@ async def ask_resume(visit: Visit) -> Response:
 async def resume(visit: Visit) -> Response:
     try:
         rate, before = _way(visit.form)
+        reason = reason_of(visit.form, required=before is not None)
+        if before is not None and visit.form.text("counted") != visit.form.text("skip_older_than"):
+            return await _resuming(visit, before=before)
         endpoint = await visit.doorstep.resume_endpoint(
             visit.org_id,
             visit.id("endpoint_id"),
             visit.actor,
             drain_per_second=rate,
             skip_older_than=before,
-            reason=reason_of(visit.form, required=before is not None),
+            reason=reason,
         )
     except InvalidInput as error:
         return await _resuming(visit, error)
     return visit.done(f"{endpoint.name} is active again.", place_of(endpoint))
 
 
-async def _resuming(visit: Visit, error: InvalidInput | None = None) -> Response:
-    endpoint = await endpoint_of(visit)
-    waiting = await visit.doorstep.store.waiting_since(visit.org_id, [endpoint.endpoint_id])
+async def _resuming(visit: Visit, error: InvalidInput | None = None, before: Instant | None = None) -> Response:
+    """The question. Whoever has said that what was accepted before some instant is to be skipped is asked once more, with
+    how many that are."""
+    endpoint, store = await endpoint_of(visit), visit.doorstep.store
+    key = endpoint.endpoint_id
+    waiting = await store.waiting_since(visit.org_id, [key])
     return _asked(
         visit,
         "endpoint_resume.html",
         endpoint,
         error,
         open=await _open(visit, endpoint),
-        waiting_since=waiting.get(endpoint.endpoint_id),
+        waiting_since=waiting.get(key),
+        skipped=None if before is None else await store.count_waiting(visit.org_id, key, before),
     )
 
 

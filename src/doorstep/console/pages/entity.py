@@ -5,10 +5,10 @@ from __future__ import annotations
 import msgspec
 from starlette.responses import Response
 
-from doorstep.console.confirming import Confirmation, asked_for, reason_of
+from doorstep.console.confirming import Confirmation, confirmed
 from doorstep.console.drawing import pretty
 from doorstep.console.entity_life import life_of
-from doorstep.console.page import ACT, Pages
+from doorstep.console.page import Pages
 from doorstep.console.pages.pipelines import named
 from doorstep.console.places import place_of_entity
 from doorstep.console.stages import tone_of
@@ -65,36 +65,33 @@ async def approve(visit: Visit) -> Response:
     return visit.done(f"{pipeline.name} {entity_id} was approved.")
 
 
-@PAGES.get("/gates/{gate}/reject", ACT)
-async def ask_reject(visit: Visit) -> Response:
+async def _asking_to_reject(visit: Visit) -> tuple[str, Confirmation]:
     dead = named(visit).plan.dead.replace("_", " ")
-    return await _asked(visit, Confirmation("Reject", f"Its status becomes {dead}. It can still be retried."))
+    return await _about(visit, Confirmation("Reject", f"Its status becomes {dead}. It can still be retried."))
 
 
-@PAGES.post("/gates/{gate}/reject")
-async def reject(visit: Visit) -> Response:
+@confirmed(PAGES, "/gates/{gate}/reject", _asking_to_reject)
+async def reject(visit: Visit, reason: str) -> Response:
     pipeline, entity_id = _named(visit)
-    reason = reason_of(visit.form, required=True)
     await pipeline.reject(entity_id, visit.actor, reason, gate=visit.text("gate"))
     return visit.done(f"{pipeline.name} {entity_id} was rejected.")
 
 
-@PAGES.get("/delete", ACT)
-async def ask_delete(visit: Visit) -> Response:
-    return await _asked(visit, _DELETE)
+async def _asking_to_delete(visit: Visit) -> tuple[str, Confirmation]:
+    return await _about(visit, _DELETE)
 
 
-@PAGES.post("/delete")
-async def delete(visit: Visit) -> Response:
+@confirmed(PAGES, "/delete", _asking_to_delete)
+async def delete(visit: Visit, reason: str) -> Response:
     pipeline, entity_id = _named(visit)
-    await pipeline.delete(entity_id, visit.actor, reason_of(visit.form, required=True))
+    await pipeline.delete(entity_id, visit.actor, reason)
     return visit.done(f"{pipeline.name} {entity_id} was deleted.", f"{HOME}/pipelines/{pipeline.name}")
 
 
-async def _asked(visit: Visit, question: Confirmation) -> Response:
+async def _about(visit: Visit, question: Confirmation) -> tuple[str, Confirmation]:
     pipeline, entity_id = _named(visit)
     entity = await pipeline.entity(entity_id)
-    return asked_for(visit, f"{question.act} {pipeline.name} {entity.entity_id}?", question)
+    return f"{question.act} {pipeline.name} {entity.entity_id}?", question
 
 
 def _named(visit: Visit) -> tuple[Pipeline, str]:

@@ -9,7 +9,7 @@ from uuid import UUID
 from starlette.responses import Response
 
 from doorstep.console.choices import endpoints_of
-from doorstep.console.confirming import Confirmation, asked_for, reason_of
+from doorstep.console.confirming import Confirmation, confirmed
 from doorstep.console.dossier import acts_in, dossiers_of
 from doorstep.console.drawing import pretty
 from doorstep.console.page import ACT, Pages
@@ -69,15 +69,14 @@ async def download(visit: Visit) -> Response:
     return as_file(event.payload, f"{event.event_id}.json")
 
 
-@PAGES.get("/retry", ACT)
-async def ask_retry(visit: Visit) -> Response:
-    return await _asked(visit, ActKind.RETRY, _RETRY)
+async def _asking_to_retry(visit: Visit) -> tuple[str, Confirmation]:
+    return await _about(visit, ActKind.RETRY, _RETRY)
 
 
-@PAGES.post("/retry")
-async def retry(visit: Visit) -> Response:
+@confirmed(PAGES, "/retry", _asking_to_retry)
+async def retry(visit: Visit, reason: str) -> Response:
     steward, event_id = visit.doorstep.steward, visit.id("event_id")
-    result = await steward.act(ActKind.RETRY, visit.org_id, event_id, visit.actor, reason_of(visit.form))
+    result = await steward.act(ActKind.RETRY, visit.org_id, event_id, visit.actor, reason)
     return visit.done(f"{plural(len(result.done), 'delivery is', 'deliveries are')} tried again.")
 
 
@@ -87,21 +86,18 @@ async def acknowledge(visit: Visit) -> Response:
     return visit.done("The event was acknowledged.")
 
 
-@PAGES.get("/cancel", ACT)
-async def ask_cancel(visit: Visit) -> Response:
-    return await _asked(visit, ActKind.CANCEL, _CANCEL)
+async def _asking_to_cancel(visit: Visit) -> tuple[str, Confirmation]:
+    return await _about(visit, ActKind.CANCEL, _CANCEL)
 
 
-@PAGES.post("/cancel")
-async def cancel(visit: Visit) -> Response:
-    reason = reason_of(visit.form, required=True)
+@confirmed(PAGES, "/cancel", _asking_to_cancel)
+async def cancel(visit: Visit, reason: str) -> Response:
     steward, event_id = visit.doorstep.steward, visit.id("event_id")
     result = await steward.act(ActKind.CANCEL, visit.org_id, event_id, visit.actor, reason)
     return visit.done(f"{plural(len(result.done), 'delivery was', 'deliveries were')} cancelled.")
 
 
-@PAGES.get("/delete", ACT)
-async def ask_delete(visit: Visit) -> Response:
+async def _asking_to_delete(visit: Visit) -> tuple[str, Confirmation]:
     event, possible = await _event(visit), await _possible(visit)
     erased = ["Its payload is erased"]
     if waiting := possible[ActKind.CANCEL]:
@@ -109,12 +105,12 @@ async def ask_delete(visit: Visit) -> Response:
     if letters := possible[ActKind.DELETE]:
         erased.append(f"{plural(letters, 'dead letter is', 'dead letters are')} deleted")
     question = Confirmation("Delete", f"{', '.join(erased)}. The attempt log stays.")
-    return asked_for(visit, f"Delete the event {event.event_type}?", question)
+    return f"Delete the event {event.event_type}?", question
 
 
-@PAGES.post("/delete")
-async def delete(visit: Visit) -> Response:
-    org_id, event_id, reason = visit.org_id, visit.id("event_id"), reason_of(visit.form, required=True)
+@confirmed(PAGES, "/delete", _asking_to_delete)
+async def delete(visit: Visit, reason: str) -> Response:
+    org_id, event_id = visit.org_id, visit.id("event_id")
     await visit.doorstep.steward.delete(org_id, event_id, visit.actor, reason)
     still_shown = await visit.doorstep.deliveries(org_id, event_id)
     return visit.done("The event was deleted.", None if still_shown else "/console/events")
@@ -122,23 +118,31 @@ async def delete(visit: Visit) -> Response:
 
 @PAGES.get("/replay", ACT)
 async def ask_replay(visit: Visit) -> Response:
-    return visit.page("event_replay.html", event=await _event(visit), endpoints=await endpoints_of(visit))
+    return await _replaying(visit)
 
 
 @PAGES.post("/replay")
 async def replay(visit: Visit) -> Response:
-    endpoint_id = visit.form.id("endpoint_id")
-    if endpoint_id is None:
-        raise InvalidInput("endpoint_id", "choose the endpoint that it goes to")
-    receipt = await visit.doorstep.steward.replay(visit.org_id, visit.id("event_id"), endpoint_id, visit.actor)
+    try:
+        endpoint_id = visit.form.id("endpoint_id")
+        if endpoint_id is None:
+            raise InvalidInput("endpoint_id", "choose the endpoint that it goes to")
+        receipt = await visit.doorstep.steward.replay(visit.org_id, visit.id("event_id"), endpoint_id, visit.actor)
+    except InvalidInput as error:
+        return await _replaying(visit, error)
     return visit.done("It was sent again, as this new event.", f"/console/events/{receipt.event_id}")
 
 
-async def _asked(visit: Visit, kind: ActKind, question: Confirmation) -> Response:
+async def _replaying(visit: Visit, error: InvalidInput | None = None) -> Response:
+    event, endpoints = await _event(visit), await endpoints_of(visit)
+    return visit.filled("event_replay.html", visit.form, error, event=event, endpoints=endpoints)
+
+
+async def _about(visit: Visit, kind: ActKind, question: Confirmation) -> tuple[str, Confirmation]:
     """With how many deliveries it is about: those whose state allows it."""
     event = await _event(visit)
     concerned = plural((await _possible(visit))[kind], "delivery", "deliveries")
-    return asked_for(visit, f"{question.act} {concerned} of {event.event_type}?", question)
+    return f"{question.act} {concerned} of {event.event_type}?", question
 
 
 async def _possible(visit: Visit) -> Counter[ActKind]:

@@ -59,15 +59,22 @@ async def create(visit: Visit) -> Response:
 
 @PAGES.get("/{key_id}/revoke", ADMINISTER)
 async def ask_revoke(visit: Visit) -> Response:
-    key = named_key(visit.id("key_id"), await visit.doorstep.keyring.keys(visit.org_id))
-    return visit.page("settings_key_revoke.html", key=key, place=PLACE, error=None)
+    return await _revoking(visit)
 
 
 @PAGES.post("/{key_id}/revoke", ADMINISTER)
 async def revoke(visit: Visit) -> Response:
-    reason = reason_of(visit.form, required=True)
-    key = await visit.doorstep.keyring.revoke(visit.org_id, visit.id("key_id"), visit.actor, reason)
+    try:
+        reason = reason_of(visit.form, required=True)
+        key = await visit.doorstep.keyring.revoke(visit.org_id, visit.id("key_id"), visit.actor, reason)
+    except InvalidInput as error:
+        return await _revoking(visit, error)
     return visit.done(f"{key.name} ({key.prefix}…) opens nothing any more.", PLACE)
+
+
+async def _revoking(visit: Visit, error: InvalidInput | None = None) -> Response:
+    key = named_key(visit.id("key_id"), await visit.doorstep.keyring.keys(visit.org_id))
+    return visit.filled("settings_key_revoke.html", visit.form, error, key=key, place=PLACE)
 
 
 def _expires_at(visit: Visit) -> Instant | None:

@@ -10,7 +10,9 @@ from doorstep.model.circuit import Circuit
 from doorstep.model.delivery import OPEN_STATES
 from doorstep.model.endpoint import EndpointState
 from doorstep.model.event import owed_since
+from doorstep.model.listing import Count
 from doorstep.model.rollup import Span
+from doorstep.stores.bounds import COUNT_MAX
 from doorstep.stores.memory.tables import Tables
 
 
@@ -49,6 +51,14 @@ class StandingVerbs:
                 owed_at = owed_since(event.created_at, event.deliver_at)
                 found[delivery.endpoint_id] = min(found.get(delivery.endpoint_id, owed_at), owed_at)
         return found
+
+    async def count_waiting(
+        self, org_id: UUID, endpoint_id: UUID, created_before: Instant, limit: int = COUNT_MAX
+    ) -> Count:
+        waiting = self._tables.waiting[endpoint_id].all() if self._own(org_id, [endpoint_id]) else ()
+        examined = [self._tables.by_key[key] for key in waiting][: limit + 1]
+        older = sum(row.delivery.created_at < created_before for row in examined)
+        return Count(min(older, limit), exact=len(examined) <= limit)
 
     def _own(self, org_id: UUID | None, endpoint_ids: Sequence[UUID]) -> list[UUID]:
         endpoints = self._tables.endpoints

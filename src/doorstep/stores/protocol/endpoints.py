@@ -9,7 +9,9 @@ from uuid import UUID
 from doorstep.clock import Instant
 from doorstep.model.act import AuditLine
 from doorstep.model.endpoint import Endpoint, Routing
+from doorstep.model.listing import Count
 from doorstep.model.move import Moved
+from doorstep.stores.bounds import COUNT_MAX
 
 
 class EndpointStore(Protocol):
@@ -52,6 +54,12 @@ class EndpointStore(Protocol):
         Looked for among the WAITING_EXAMINED_MAX that are due first: where more wait, there may be an older one whose
         next try is further off.
         """
+
+    async def count_waiting(
+        self, org_id: UUID, endpoint_id: UUID, created_before: Instant, limit: int = COUNT_MAX
+    ) -> Count:
+        """How many deliveries that wait for an endpoint are older: what `bury` would move. It looks at no more than
+        `limit` that wait; beyond, the value is only a floor."""
 
     async def bury(
         self,

@@ -1,4 +1,5 @@
-"""How endpoints stand: their circuits, and since when their oldest delivery waits; for many of them at once."""
+"""How endpoints stand: their circuits, and since when their oldest delivery waits, for many of them at once; and how
+much waits that is older than something."""
 
 from __future__ import annotations
 
@@ -10,7 +11,9 @@ from sqlalchemy import ColumnElement, FromClause, ScalarSelect, bindparam, case,
 from doorstep.clock import Instant
 from doorstep.model.circuit import Circuit
 from doorstep.model.delivery import DeliveryState
+from doorstep.model.listing import Count
 from doorstep.stores.bounds import WAITING_EXAMINED_MAX
+from doorstep.stores.sql.cold.listing.walking import count_up_to
 from doorstep.stores.sql.cold.moves import parts
 from doorstep.stores.sql.cold.rows import CIRCUIT, IN_ORG, circuit_from
 from doorstep.stores.sql.cold.script import Script, ask
@@ -67,6 +70,25 @@ _OLDEST = (
 )
 
 
+_WAITING = (
+    select(_D.created_at)
+    .where(
+        _D.endpoint_id
+        == select(endpoints.c.id)
+        .join(orgs, orgs.c.id == endpoints.c.org_id)
+        .where(IN_ORG, endpoints.c.uid == bindparam("endpoint"))
+        .scalar_subquery(),
+        text("doorstep_deliveries.state = 'pending'"),
+    )
+    .order_by(_D.due_at)
+    .limit(bindparam("most"))
+    .subquery()
+)
+_COUNT_WAITING = select(
+    func.count(), func.coalesce(func.sum(case((_WAITING.c.created_at < bindparam("created_before"), 1), else_=0)), 0)
+).select_from(_WAITING)
+
+
 def circuits(org_id: UUID | None, endpoint_ids: Sequence[UUID]) -> Script[dict[UUID, Circuit]]:
     statement = _CIRCUITS_ANYWHERE if org_id is None else _CIRCUITS
     found: dict[UUID, Circuit] = {}
@@ -83,3 +105,9 @@ def waiting_since(org_id: UUID, endpoint_ids: Sequence[UUID]) -> Script[dict[UUI
             waiting = [at for at in first if at is not None]
             oldest |= {uid: min(waiting)} if waiting else {}
     return oldest
+
+
+def count_waiting(org_id: UUID, endpoint_id: UUID, created_before: Instant, limit: int) -> Script[Count]:
+    values = {"org": org_id, "endpoint": endpoint_id, "created_before": created_before}
+    ((examined, older),) = yield ask(_COUNT_WAITING, most=limit + 1, **values)
+    return count_up_to(limit, examined, older)

@@ -9,7 +9,9 @@ from doorstep.clock import Instant
 from doorstep.model.act import AuditLine
 from doorstep.model.circuit import Circuit, CircuitChange, CircuitState
 from doorstep.model.endpoint import Endpoint, Routing
+from doorstep.model.listing import Count
 from doorstep.model.move import Moved
+from doorstep.stores.bounds import COUNT_MAX
 from doorstep.stores.sql.cold import ailing, operators, registry, standing
 from doorstep.stores.sql.cold.verbs.scripted import Scripted
 
@@ -53,6 +55,11 @@ class EndpointVerbs(Scripted):
 
     async def waiting_since(self, org_id: UUID, endpoint_ids: Sequence[UUID]) -> dict[UUID, Instant]:
         return await self._read(org_id, standing.waiting_since, org_id, endpoint_ids)
+
+    async def count_waiting(
+        self, org_id: UUID, endpoint_id: UUID, created_before: Instant, limit: int = COUNT_MAX
+    ) -> Count:
+        return await self._read(org_id, standing.count_waiting, org_id, endpoint_id, created_before, limit)
 
     async def circuit_counts(self, org_id: UUID | None = None) -> dict[CircuitState, int]:
         return await self._read(org_id, registry.circuit_counts, org_id)
