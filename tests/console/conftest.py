@@ -102,8 +102,9 @@ async def viewer(scene: Scene, api: Api) -> Console:
     return await Console(api.url).sign_in(key)
 
 
-@pytest_asyncio.fixture(scope="session", loop_scope="session")
+@pytest_asyncio.fixture(scope="module", loop_scope="session")
 async def browser() -> AsyncIterator[Browser]:
+    """For a module: one that nobody uses takes a twentieth of a core, and every test process would keep one to its end."""
     async with async_playwright() as playwright:
         browser = await launched(playwright)
         yield browser

@@ -21,7 +21,7 @@ from doorstep.api.alert_schemas import (
 )
 from doorstep.api.auth import Caller
 from doorstep.api.event_schemas import ReasonIn
-from doorstep.api.routing import StrictRoute
+from doorstep.api.routing import group
 from doorstep.api.schemas import CountedPagination, Pagination
 from doorstep.app import Doorstep
 from doorstep.model.alert import Rule
@@ -30,7 +30,7 @@ _NO_REASON = ReasonIn()
 
 
 def alert_routes(doorstep: Doorstep) -> APIRouter:
-    router = APIRouter(prefix="/v1/alerts", tags=["alerts"], route_class=StrictRoute)
+    router = group("/v1/alerts", "alerts")
     console = console_of(doorstep.settings)
 
     @router.get("")
@@ -55,7 +55,7 @@ def alert_routes(doorstep: Doorstep) -> APIRouter:
 
 
 def alert_rule_routes(doorstep: Doorstep) -> APIRouter:
-    router = APIRouter(prefix="/v1/alert-rules", tags=["alerts"], route_class=StrictRoute)
+    router = group("/v1/alert-rules", "alerts")
 
     @router.get("")
     async def list_alert_rules(caller: Caller) -> AlertRulesOut:
@@ -79,7 +79,7 @@ def alert_rule_routes(doorstep: Doorstep) -> APIRouter:
 
 
 def silence_routes(doorstep: Doorstep) -> APIRouter:
-    router = APIRouter(prefix="/v1/silences", tags=["alerts"], route_class=StrictRoute)
+    router = group("/v1/silences", "alerts")
 
     @router.post("", status_code=201)
     async def create_silence(body: SilenceIn, caller: Caller) -> SilenceOut:

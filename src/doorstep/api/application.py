@@ -6,7 +6,6 @@ from functools import partial
 from uuid import UUID
 
 from fastapi import FastAPI
-from fastapi.routing import APIRoute
 
 from doorstep import __version__
 from doorstep.api import problems
@@ -30,7 +29,7 @@ from doorstep.api.openapi import document
 from doorstep.api.pipelines import pipeline_routes
 from doorstep.api.polling import EventsQuery, InboxQuery, Polling
 from doorstep.api.retry_queue import retry_queue_routes
-from doorstep.api.routing import add_plain
+from doorstep.api.routing import add_group, add_plain
 from doorstep.api.scraping import metrics_routes
 from doorstep.api.sign_in_links import sign_in_link_routes
 from doorstep.api.stats import stats_routes
@@ -73,15 +72,14 @@ def create_application(doorstep: Doorstep, links: SignInLinks | None = None) -> 
         docs_url=None,  # FastAPI's pages load scripts from other hosts
         redoc_url=None,
         redirect_slashes=False,
-        generate_unique_id_function=_operation_id,
     )
     application.state.payload_bytes_max = doorstep.settings.payload_bytes_max
     _add_plain(application, doorstep)
     for routes in _GROUPS:
-        application.include_router(routes(doorstep))
+        add_group(application, routes(doorstep))
     settings, clock = doorstep.settings, doorstep.clock
     links = links or SignInLinks(clock)
-    application.include_router(sign_in_link_routes(doorstep, links))
+    add_group(application, sign_in_link_routes(doorstep, links))
     add_docs(application)
     for error in problems.HANDLED:
         application.add_exception_handler(error, problems.handle)
@@ -107,10 +105,6 @@ def _add_plain(application: FastAPI, doorstep: Doorstep) -> None:
     add_plain(application, "GET", "/v1/events", polling.events, EventsQuery.__struct_fields__)
     add_plain(application, "GET", "/v1/events/{event_id}/status", polling.status)
     add_plain(application, "GET", "/v1/inbox", polling.inbox, InboxQuery.__struct_fields__)
-
-
-def _operation_id(route: APIRoute) -> str:
-    return route.name
 
 
 def _new_id(doorstep: Doorstep) -> UUID:

@@ -8,7 +8,7 @@ from fastapi import APIRouter, Query
 from pydantic import Field
 
 from doorstep.api.auth import Caller
-from doorstep.api.routing import StrictRoute
+from doorstep.api.routing import group
 from doorstep.api.schemas import Asked, Pagination, Shape, Timestamp
 from doorstep.app import Doorstep
 from doorstep.clock import to_iso
@@ -47,7 +47,7 @@ class AuditOut(Shape):
 
 
 def audit_routes(doorstep: Doorstep) -> APIRouter:
-    router = APIRouter(prefix="/v1", tags=["audit"], route_class=StrictRoute)
+    router = group("/v1", "audit")
 
     @router.get("/audit")
     async def list_audit(asked: Annotated[AuditAsked, Query()], caller: Caller) -> AuditOut:

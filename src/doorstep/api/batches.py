@@ -10,7 +10,7 @@ from fastapi import APIRouter, Query
 from doorstep.api.auth import Caller
 from doorstep.api.batch_schemas import BatchesAsked, BatchesOut, BatchOut, SubmissionOut, SubmissionsOut
 from doorstep.api.event_schemas import ReasonIn
-from doorstep.api.routing import StrictRoute
+from doorstep.api.routing import group
 from doorstep.api.schemas import CountedPagination, Pagination
 from doorstep.app import Doorstep
 
@@ -18,7 +18,7 @@ _NO_REASON = ReasonIn()
 
 
 def batch_routes(doorstep: Doorstep) -> APIRouter:
-    router = APIRouter(prefix="/v1/batches", tags=["batches"], route_class=StrictRoute)
+    router = group("/v1/batches", "batches")
 
     @router.get("")
     async def list_batches(asked: Annotated[BatchesAsked, Query()], caller: Caller) -> BatchesOut:

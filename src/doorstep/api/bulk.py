@@ -19,7 +19,7 @@ from doorstep.api.bulk_schemas import (
     ReplayIn,
 )
 from doorstep.api.delivery_items import DeliveriesOut, delivery_item
-from doorstep.api.routing import StrictRoute
+from doorstep.api.routing import group
 from doorstep.api.schemas import Asked, Pagination
 from doorstep.app import Doorstep
 from doorstep.model.bulk import BulkKind, Selection
@@ -32,7 +32,7 @@ _PREVIEW: dict[int | str, dict[str, Any]] = {200: {"model": PreviewOut, "descrip
 
 def bulk_routes(doorstep: Doorstep) -> APIRouter:
     """Watching and steering."""
-    router = APIRouter(prefix="/v1/bulk", tags=["bulk"], route_class=StrictRoute)
+    router = group("/v1/bulk", "bulk")
 
     @router.get("")
     async def list_bulk(asked: Paged, caller: Caller) -> BulksOut:
@@ -75,7 +75,7 @@ def bulk_routes(doorstep: Doorstep) -> APIRouter:
 
 def bulk_start_routes(doorstep: Doorstep) -> APIRouter:
     """Starting."""
-    router = APIRouter(prefix="/v1", route_class=StrictRoute)
+    router = group("/v1")
     queue: dict[str, Any] = {
         "status_code": 202,
         "response_model": BulkOut,

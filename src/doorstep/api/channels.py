@@ -8,13 +8,13 @@ from fastapi import APIRouter
 
 from doorstep.api.auth import Caller
 from doorstep.api.channel_schemas import ChannelIn, ChannelOut, ChannelsOut, NewChannelOut, TestSentOut
-from doorstep.api.routing import StrictRoute
+from doorstep.api.routing import group
 from doorstep.api.schemas import CountedPagination
 from doorstep.app import Doorstep
 
 
 def channel_routes(doorstep: Doorstep) -> APIRouter:
-    router = APIRouter(prefix="/v1/channels", tags=["alerts"], route_class=StrictRoute)
+    router = group("/v1/channels", "alerts")
 
     @router.post("", status_code=201)
     async def create_channel(body: ChannelIn, caller: Caller) -> NewChannelOut:

@@ -12,7 +12,7 @@ from doorstep.api.deliveries import after_act
 from doorstep.api.delivery_items import DeadLettersOut, GroupOut, GroupsOut, LettersAsked, dead_letter_item
 from doorstep.api.event_schemas import DeliveryOut, ReasonIn
 from doorstep.api.raw_bodies import LETTER_RETRY_OPERATION, LetterRetryBody, given
-from doorstep.api.routing import StrictRoute
+from doorstep.api.routing import group
 from doorstep.api.schemas import CountedPagination, Pagination
 from doorstep.app import Doorstep
 from doorstep.model.act import ActKind
@@ -22,7 +22,7 @@ _NO_REASON = ReasonIn()
 
 
 def dead_letter_routes(doorstep: Doorstep) -> APIRouter:
-    router = APIRouter(prefix="/v1/dead-letters", tags=["dead letters"], route_class=StrictRoute)
+    router = group("/v1/dead-letters", "dead letters")
 
     @router.get("")
     async def list_dead_letters(asked: Annotated[LettersAsked, Query()], caller: Caller) -> DeadLettersOut:

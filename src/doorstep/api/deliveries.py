@@ -12,7 +12,7 @@ from doorstep.api.auth import Caller
 from doorstep.api.event_items import as_it_is
 from doorstep.api.event_schemas import AttemptOut, AttemptsOut, DeliveryOut, HistoryLineOut, HistoryOut
 from doorstep.api.examples import FIELDS
-from doorstep.api.routing import StrictRoute
+from doorstep.api.routing import group
 from doorstep.api.schemas import CountedPagination
 from doorstep.app import Doorstep
 from doorstep.model.act import ActKind
@@ -25,7 +25,7 @@ _ANY_JSON: dict[int | str, dict[str, Any]] = {
 
 
 def delivery_routes(doorstep: Doorstep) -> APIRouter:
-    router = APIRouter(prefix="/v1/deliveries", tags=["deliveries"], route_class=StrictRoute)
+    router = group("/v1/deliveries", "deliveries")
 
     @router.get("/{delivery_id}")
     async def read_delivery(delivery_id: UUID, caller: Caller) -> DeliveryOut:

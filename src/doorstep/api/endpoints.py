@@ -26,7 +26,7 @@ from doorstep.api.event_schemas import ReasonIn
 from doorstep.api.frame import correlation_id
 from doorstep.api.ingest import RECEIPT, receipt_answer
 from doorstep.api.raw_bodies import TEST_OPERATION, TestBody, given
-from doorstep.api.routing import StrictRoute
+from doorstep.api.routing import group
 from doorstep.api.schemas import Pagination, iso
 from doorstep.app import Doorstep
 from doorstep.model.endpoint import EndpointState
@@ -37,7 +37,7 @@ _NO_REASON, _AT_ONCE, _A_DAY = ReasonIn(), ResumeIn(), RotateIn()
 
 
 def endpoint_routes(doorstep: Doorstep) -> APIRouter:
-    router = APIRouter(prefix="/v1/endpoints", tags=["endpoints"], route_class=StrictRoute)
+    router = group("/v1/endpoints", "endpoints")
 
     @router.post("", status_code=201)
     async def create_endpoint(body: EndpointIn, caller: Caller) -> NewEndpointOut:

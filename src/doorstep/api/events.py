@@ -21,7 +21,7 @@ from doorstep.api.event_schemas import (
     refused_out,
 )
 from doorstep.api.ingest import RECEIPT, receipt_answer
-from doorstep.api.routing import StrictRoute
+from doorstep.api.routing import group
 from doorstep.api.schemas import iso
 from doorstep.app import Doorstep
 from doorstep.clock import to_iso
@@ -32,7 +32,7 @@ _NO_REASON = ReasonIn()
 
 
 def event_routes(doorstep: Doorstep) -> APIRouter:
-    router = APIRouter(prefix="/v1/events", tags=["events"], route_class=StrictRoute)
+    router = group("/v1/events", "events")
 
     @router.get("/{event_id}", response_model=EventOut)
     async def read_event(event_id: UUID, caller: Caller) -> Response:

@@ -8,6 +8,7 @@ from typing import Literal
 from fastapi import APIRouter
 from pydantic import BaseModel
 
+from doorstep.api.routing import group
 from doorstep.app import Doorstep
 from doorstep.errors import StoreUnavailable
 
@@ -19,7 +20,7 @@ class Health(BaseModel):
 
 
 def health_routes(doorstep: Doorstep) -> APIRouter:
-    router = APIRouter(tags=["health"])
+    router = group("", "health", strict=False)
 
     @router.get("/healthz")
     async def live() -> Health:

@@ -9,7 +9,7 @@ from fastapi import APIRouter, Query
 
 from doorstep.api.auth import Caller
 from doorstep.api.key_schemas import KeyIn, KeyOut, KeysOut, NewKeyOut, NewOrgOut, OrgIn, OrgOut, OrgsOut
-from doorstep.api.routing import StrictRoute
+from doorstep.api.routing import group
 from doorstep.api.schemas import Asked, CountedPagination, page_of
 from doorstep.app import Doorstep
 from doorstep.model.listing import Count
@@ -17,7 +17,7 @@ from doorstep.model.org import Role
 
 
 def key_routes(doorstep: Doorstep) -> APIRouter:
-    router = APIRouter(prefix="/v1", tags=["keys"], route_class=StrictRoute)
+    router = group("/v1", "keys")
 
     @router.post("/keys", status_code=201)
     async def create_key(body: KeyIn, caller: Caller) -> NewKeyOut:

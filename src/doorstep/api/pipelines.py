@@ -20,7 +20,7 @@ from doorstep.api.pipeline_schemas import (
     RejectionIn,
     retry_queued,
 )
-from doorstep.api.routing import StrictRoute
+from doorstep.api.routing import group
 from doorstep.api.schemas import CountedPagination, Pagination
 from doorstep.app import Doorstep
 from doorstep.errors import NotFound
@@ -31,7 +31,7 @@ _NO_REASON, _AT_ITS_GATE, _REJECTED = ReasonIn(), ApprovalIn(), RejectionIn()
 
 
 def pipeline_routes(doorstep: Doorstep) -> APIRouter:
-    router = APIRouter(prefix="/v1/pipelines", tags=["pipelines"], route_class=StrictRoute)
+    router = group("/v1/pipelines", "pipelines")
 
     def named(pipeline: str, caller: ApiKey) -> Pipeline:
         found = doorstep.pipelines.get(pipeline)

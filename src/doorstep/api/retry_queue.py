@@ -11,7 +11,7 @@ from doorstep.api.auth import Caller
 from doorstep.api.deliveries import after_act
 from doorstep.api.delivery_items import QueueAsked, QueueOut, delivery_item
 from doorstep.api.event_schemas import DeliveryOut, ReasonIn
-from doorstep.api.routing import StrictRoute
+from doorstep.api.routing import group
 from doorstep.api.schemas import CountedPagination
 from doorstep.app import Doorstep
 from doorstep.model.act import ActKind
@@ -21,7 +21,7 @@ _NO_REASON = ReasonIn()
 
 
 def retry_queue_routes(doorstep: Doorstep) -> APIRouter:
-    router = APIRouter(prefix="/v1/retry-queue", tags=["retry queue"], route_class=StrictRoute)
+    router = group("/v1/retry-queue", "retry queue")
 
     @router.get("")
     async def list_retry_queue(asked: Annotated[QueueAsked, Query()], caller: Caller) -> QueueOut:

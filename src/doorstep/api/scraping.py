@@ -5,12 +5,13 @@ from __future__ import annotations
 from fastapi import APIRouter
 from starlette.responses import Response
 
+from doorstep.api.routing import group
 from doorstep.app import Doorstep
 from doorstep.telemetry import metrics
 
 
 def metrics_routes(doorstep: Doorstep) -> APIRouter:
-    router = APIRouter(tags=["health"])
+    router = group("", "health", strict=False)
 
     @router.get("/metrics", response_class=Response, responses=_TEXT)
     async def read_metrics() -> Response:

@@ -5,7 +5,7 @@ from __future__ import annotations
 from fastapi import APIRouter
 
 from doorstep.api.auth import Caller
-from doorstep.api.routing import StrictRoute
+from doorstep.api.routing import group
 from doorstep.api.schemas import Shape, Timestamp
 from doorstep.app import Doorstep
 from doorstep.clock import to_iso
@@ -21,7 +21,7 @@ class SignInLinkOut(Shape):
 
 
 def sign_in_link_routes(doorstep: Doorstep, links: SignInLinks) -> APIRouter:
-    router = APIRouter(prefix="/v1", tags=["console"], route_class=StrictRoute)
+    router = group("/v1", "console")
 
     @router.post("/sign-in-links", status_code=201)
     async def create_sign_in_link(caller: Caller) -> SignInLinkOut:

@@ -9,7 +9,7 @@ from fastapi import APIRouter, Query
 from starlette.responses import Response
 
 from doorstep.api.auth import Caller
-from doorstep.api.routing import StrictRoute
+from doorstep.api.routing import group
 from doorstep.api.schemas import Asked, Pagination, Shape
 from doorstep.api.slo_schemas import SloOut, SloShape, SlosOut
 from doorstep.api.stats_schemas import HealthAsked, HealthOut, HealthsOut, ReportOut, StatsAsked, StatsOut
@@ -23,7 +23,7 @@ _RANGE_OF_ENDPOINT: RangeName = "24h"
 
 
 def stats_routes(doorstep: Doorstep) -> APIRouter:
-    router = APIRouter(prefix="/v1", tags=["stats"], route_class=StrictRoute)
+    router = group("/v1", "stats")
 
     @router.get("/stats", response_model=StatsOut)
     async def read_stats(asked: Annotated[StatsAsked, Query()], caller: Caller) -> Response:

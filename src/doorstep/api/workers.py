@@ -5,14 +5,14 @@ from __future__ import annotations
 from fastapi import APIRouter
 
 from doorstep.api.auth import Caller
-from doorstep.api.routing import StrictRoute
+from doorstep.api.routing import group
 from doorstep.api.schemas import CountedPagination
 from doorstep.api.worker_schemas import WorkerOut, WorkersOut
 from doorstep.app import Doorstep
 
 
 def worker_routes(doorstep: Doorstep) -> APIRouter:
-    router = APIRouter(prefix="/v1/workers", tags=["workers"], route_class=StrictRoute)
+    router = group("/v1/workers", "workers")
 
     @router.get("")
     async def list_workers(caller: Caller) -> WorkersOut:
