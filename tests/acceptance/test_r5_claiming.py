@@ -108,7 +108,7 @@ async def test_an_attempt_is_counted_when_it_is_claimed_so_what_kills_workers_en
         assert (await scene.delivery(delivery)).attempt == claim.attempt == attempt
         scene.leap(5)
         await scene.until_tried(delivery, attempt)
-        scene.leap(4)  # over which what has cost two workers is spread
+        scene.leap(4)  # over which what has cost two workers in a row is spread
     dead = await scene.delivery(delivery)
     assert (dead.state, dead.code, dead.attempt) == (_S.DEAD, "WORKER_LOST", 3)
     assert scene.receiver.requests == []

@@ -56,7 +56,10 @@ async def test_resuming_can_drain_at_a_rate_or_skip_what_is_too_old(scene: Scene
     assert (await stored(scene, picky)).state is EndpointState.PAUSED
     other = await console.post(f"{page_of(picky)}/resume", wanted | {"counted": "2026-01-02T00:00"})
     assert "1 delivery was accepted" in other.text, "what was counted was something else"
-    await console.post(f"{page_of(picky)}/resume", wanted | {"counted": between})
+    assert (await stored(scene, picky)).state is EndpointState.PAUSED
+    early = await console.post(f"{page_of(picky)}/resume", wanted | {"skip_older_than": "2020-01-02T00:00"})
+    assert "None was accepted before then" in early.text
+    await console.post(f"{page_of(picky)}/resume", wanted | {"counted": asked.field("counted")})
     assert "out of date" in await audited(scene, "endpoint.skip")
     letters, _ = await scene.doorstep.reading.dead_letters(
         DEFAULT_ORG, Letters(endpoint_id=picky.endpoint_id), None, 10

@@ -44,6 +44,22 @@ async def test_settling_an_expired_claim_fences_the_lost_worker(scene: Scene) ->
     assert (await scene.deliver(claim)).late == (claim,)
 
 
+async def test_an_expired_claim_tells_how_the_try_before_it_failed(scene: Scene) -> None:
+    await scene.accept()
+    told = []
+    for code in (Code.TIMEOUT, Code.WORKER_LOST):
+        claim = await scene.claim_one()
+        assert claim.last_code is None, "what is claimed need not know"
+        scene.wait(LEASE)
+        (expired,) = await scene.store.expired(scene.now, 10)
+        told.append(expired.last_code)
+        await scene.settle(Settlement.retry(expired, failure(scene.now, code), scene.now, 3))
+    await scene.claim_one()
+    scene.wait(LEASE)
+    (expired,) = await scene.store.expired(scene.now, 10)
+    assert [*told, expired.last_code] == [None, Code.TIMEOUT, Code.WORKER_LOST]
+
+
 async def test_of_two_reclaimers_only_one_settles_an_expired_claim(scene: Scene) -> None:
     await scene.accept()
     await scene.claim_one()

@@ -33,7 +33,7 @@ def test_nothing_acknowledged_is_lost_while_every_process_is_killed_over_and_ove
     trial = run_trial(installation, kills(installation) | crashes, types=types, seconds=_TRIAL_SECONDS)
     print(f"\nkill -9 on {database.name}: {trial}")
     assert trial.clean, str(trial)
-    assert trial.verdict.acknowledged > 100, str(trial)
+    assert trial.verdict.acknowledged > 20, str(trial)
 
 
 def test_no_duplicates_without_faults(install: Install, database: Database) -> None:

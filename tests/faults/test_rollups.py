@@ -32,7 +32,7 @@ def test_the_figures_are_exact_after_every_process_was_killed_over_and_over(
     wrong, figures = asyncio.run(_miscounted(database))
     print(f"\nfigures on {database.name}: {trial.verdict.faults} faults, {figures.created} events, wrong: {wrong}")
     assert wrong == []
-    assert figures.created > 100 and figures.attempts > figures.created and figures.died > 0
+    assert figures.created > 20 and figures.attempts > figures.created and figures.died > 0
 
 
 def test_counting_in_a_transaction_of_its_own_is_found_out(install: Install, sqlite_database: SqliteDatabase) -> None:

@@ -37,23 +37,22 @@ def confirmed(pages: Pages, path: str, ask: Ask) -> Callable[[Act], Act]:
     def declare(act: Act) -> Act:
         @pages.get(path, ACT)
         async def asked(visit: Visit) -> Response:
-            return await _asked(visit, ask)
+            return _asked(visit, *await ask(visit))
 
         @pages.post(path)
         async def answered(visit: Visit) -> Response:
+            title, question = await ask(visit)
             try:
-                _, question = await ask(visit)
                 return await act(visit, reason_of(visit.form, required=question.final))
             except InvalidInput as error:
-                return await _asked(visit, ask, error)
+                return _asked(visit, title, question, error)
 
         return act
 
     return declare
 
 
-async def _asked(visit: Visit, ask: Ask, error: InvalidInput | None = None) -> Response:
-    title, question = await ask(visit)
+def _asked(visit: Visit, title: str, question: Confirmation, error: InvalidInput | None = None) -> Response:
     return visit.filled("confirmation.html", visit.form, error, title=title, question=question)
 
 

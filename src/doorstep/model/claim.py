@@ -74,6 +74,8 @@ class Claim(NamedTuple):
     """The trace that the event is part of; see Event."""
     deliver_at: Instant | None = None
     """When its sender wanted it to be tried first, if not at once."""
+    last_code: str | None = None
+    """How the try before this one failed; known only of claims whose lease has ended."""
 
     @property
     def correlation_line(self) -> str:

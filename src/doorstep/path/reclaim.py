@@ -1,8 +1,9 @@
 """What becomes of the claims of a worker that was lost: killed, frozen, or cut off from the store.
 
 When a lease ends unsettled, the try is settled on behalf of the lost worker: it counts as a failed attempt, is
-written to the log as such, and the delivery is due again within a moment, or dead if that was its last attempt. So a
-payload that kills every worker that touches it ends among the dead letters.
+written to the log as such, and the delivery is due again within a moment (within a minute if it has cost several
+workers in a row), or dead if that was its last attempt. So a payload that kills every worker that touches it ends among
+the dead letters.
 """
 
 from __future__ import annotations

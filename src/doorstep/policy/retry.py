@@ -35,11 +35,11 @@ BUILT_IN: dict[str, RetryPolicy] = {
 
 RETRY_AFTER_MIN_SECONDS = 1.0
 RETRY_AFTER_MAX_SECONDS = 86_400.0
-_LOST_SPREAD_SECONDS, _LOST_SPREAD_GROWTH, _LOST_SPREAD_SECONDS_MAX = 0.25, 16, 60
-"""What a lost worker held is due again spread over this (the promise is a lease and a second), and over sixteen times
-as long after each further loss. Due all at once, it would be claimed together again, and a payload that kills workers
-would take its neighbours along: 18 to 31 of 50 to the dead letters. Against that, on two cores with eight such tests
-at once: one or two in 2 of 16 runs with two retries, none in 18 with three."""
+_LOST_SPREAD, _LOST_SPREAD_GROWTH, _LOST_SPREAD_MAX = SECOND // 4, 16, 60 * SECOND
+"""What a lost worker held is due again spread over this; what was lost by the worker before, too, over sixteen times as
+long for each retry. Due all at once, it would be claimed together again, and a payload that kills workers would take its
+neighbours along: 18 to 31 of 50 to the dead letters. Against that, on two cores with eight such tests at once: one or
+two in 2 of 16 runs with two retries, none in 18 with three."""
 
 Random = Callable[[], float]
 """A number in [0, 1), like random.random."""
@@ -89,14 +89,22 @@ def next_due_at(claim: Claim, outcome: Outcome, policy: RetryPolicy, random: Ran
     """The instant of the next try, or None when there is to be none."""
     if outcome.category is Category.PERMANENT or claim.retry_attempts >= len(policy.delays):
         return None
-    due_at = outcome.reply.finished_at + _pause(outcome, policy, claim.retry_attempts, random)
-    return due_at if due_at <= _deadline(claim, policy) else None
+    now, deadline = outcome.reply.finished_at, _deadline(claim, policy)
+    if outcome.code == Code.WORKER_LOST:  # no further pause: the lease has been waited for
+        due_at = now + int(min(_lost_spread(claim), deadline - now) * random())
+    else:
+        due_at = now + _pause(outcome, policy, claim.retry_attempts, random)
+    return due_at if due_at <= deadline else None
+
+
+def _lost_spread(claim: Claim) -> Instant:
+    if claim.last_code != Code.WORKER_LOST:
+        return _LOST_SPREAD
+    longer = int(_LOST_SPREAD * _LOST_SPREAD_GROWTH ** min(claim.retry_attempts, 9))
+    return min(longer, _LOST_SPREAD_MAX)
 
 
 def _pause(outcome: Outcome, policy: RetryPolicy, retries_used: int, random: Random) -> Instant:
-    if outcome.code == Code.WORKER_LOST:
-        spread = _LOST_SPREAD_SECONDS * _LOST_SPREAD_GROWTH ** min(retries_used, 9)
-        return seconds(min(spread, _LOST_SPREAD_SECONDS_MAX) * random())  # the lease has already been waited for
     if outcome.retry_after_seconds is not None:
         # Never earlier than the receiver asked, so the jitter only adds. The bound comes first: it beats a NaN.
         asked = min(max(RETRY_AFTER_MIN_SECONDS, outcome.retry_after_seconds), RETRY_AFTER_MAX_SECONDS)

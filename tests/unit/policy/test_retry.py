@@ -8,6 +8,7 @@ from hypothesis import strategies as st
 
 from doorstep.clock import DAY, SECOND, Instant, seconds
 from doorstep.errors import InvalidInput
+from doorstep.model.claim import Claim
 from doorstep.model.delivery import DeliveryState
 from doorstep.model.outcome import Category, Code, Outcome
 from doorstep.model.retry_policy import RetryPolicy
@@ -156,11 +157,26 @@ def test_a_lost_worker_costs_an_attempt_but_next_to_no_further_pause() -> None:
     assert next_due_at(a_claim(retry_attempts=3), lost, _EXACT, half) is None
 
 
-def test_what_has_cost_several_workers_is_spread_over_longer_up_to_a_minute() -> None:
+def test_what_has_cost_several_workers_in_a_row_is_spread_over_longer_up_to_a_minute() -> None:
     patient = RetryPolicy((1,) * 9, jitter=0)
-    lost = lost_worker(a_claim(claimed_at=NOW - DAY), NOW)
-    dues = [next_due_at(a_claim(retry_attempts=used), lost, patient, always(0.999_999)) for used in range(1, 9)]
-    assert [round((due - NOW) / SECOND, 2) for due in dues if due] == [4, 60, 60, 60, 60, 60, 60, 60]
+    spreads = {
+        before: [_spread(a_claim(retry_attempts=used, last_code=before), patient) for used in range(5)]
+        for before in (Code.WORKER_LOST, Code.TIMEOUT)
+    }
+    assert spreads == {Code.WORKER_LOST: [0.25, 4, 60, 60, 60], Code.TIMEOUT: [0.25] * 5}
+
+
+def test_what_was_lost_is_tried_again_before_it_expires_if_that_is_soon() -> None:
+    claim = a_claim(retry_attempts=2, last_code=Code.WORKER_LOST, expires_at=NOW + 10 * SECOND)
+    assert _spread(claim, _EXACT) == 10
+    assert next_due_at(claim._replace(expires_at=NOW - 1), lost_worker(claim, NOW), _EXACT, always(0.999_999)) is None
+
+
+def _spread(claim: Claim, policy: RetryPolicy) -> float:
+    """How many seconds later it is due at the latest, after its worker was lost."""
+    due_at = next_due_at(claim, lost_worker(claim, NOW), policy, always(0.999_999))
+    assert due_at is not None
+    return round((due_at - NOW) / SECOND, 2)
 
 
 # -- what is written ---------------------------------------------------------------------------------------

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import AsyncIterator
+
 import pytest
 
 from doorstep.clock import DAY
@@ -17,7 +19,7 @@ _ENDPOINTS = 12
 
 
 @pytest.fixture
-async def store(postgres_url: str, postgres_server: PostgresServer) -> PostgresStore:
+async def store(postgres_url: str, postgres_server: PostgresServer) -> AsyncIterator[PostgresStore]:
     name = postgres_url.rsplit("/", 1)[1]
     for way in OTHER_WAYS:
         postgres_server.sql(f"ALTER DATABASE {name} SET enable_{way} = off")
@@ -30,7 +32,8 @@ async def store(postgres_url: str, postgres_server: PostgresServer) -> PostgresS
         await store.put_endpoint(endpoint, 0)
     event = a_submission(org.org_id, [one.endpoint_id for one in endpoints])
     await store.accept([event], await store.routing_version(), NOW)
-    return store
+    yield store
+    await store.close()
 
 
 async def test_no_more_ticks_are_folded_and_no_more_roll_ups_dropped_than_were_asked_for(store: PostgresStore) -> None:
@@ -39,4 +42,3 @@ async def test_no_more_ticks_are_folded_and_no_more_roll_ups_dropped_than_were_a
     minutes = [await store.fold(later, 4, minutes_before=later) for _ in range(5)]
     assert minutes == [4, 4, 4, 2, 0]
     assert await store.series(None, None, Span.MINUTE, 0, later) == []
-    await store.close()

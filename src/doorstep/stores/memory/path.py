@@ -93,7 +93,8 @@ class PathVerbs:
 
     async def expired(self, now: Instant, limit: int) -> list[Claim]:
         keys = islice(self._tables.leased.until(now), limit)
-        return [claim_of(self._tables.by_key[key], picked_up=False)._replace(payload=b"") for key in keys]
+        rows = map(self._tables.by_key.__getitem__, keys)
+        return [claim_of(row, picked_up=False)._replace(payload=b"", last_code=row.delivery.code) for row in rows]
 
     # -- accepting -----------------------------------------------------------------------------------------
 

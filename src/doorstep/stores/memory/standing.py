@@ -1,4 +1,5 @@
-"""How endpoints stand: their circuits, and since when their oldest delivery waits."""
+"""How endpoints stand: their circuits, since when their oldest delivery waits, and how much waits that is older than
+something."""
 
 from __future__ import annotations
 

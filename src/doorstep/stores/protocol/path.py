@@ -79,6 +79,6 @@ class PathStore(Protocol):
     async def expired(self, now: Instant, limit: int) -> list[Claim]:
         """Claims whose lease has ended (`lease_until` <= now) unsettled, oldest first: their workers are lost or stuck.
 
-        They carry the token that they hold, so that whoever settles them on their behalf fences the lost worker,
-        and no payload (b""), which nobody needs for that.
+        They carry the token that they hold, so that whoever settles them on their behalf fences the lost worker, how
+        the try before failed (`last_code`), and no payload (b""), which nobody needs for that.
         """

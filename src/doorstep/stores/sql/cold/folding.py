@@ -53,28 +53,28 @@ def _kept(ticks: str) -> str:
 
 
 _ENDED = f"FROM doorstep_ticks WHERE minute < :before ORDER BY {TICK_KEY} LIMIT :most"
-_REMOVED = f"DELETE FROM doorstep_ticks WHERE ({TICK_KEY}) IN (SELECT {TICK_KEY} {{those}}) RETURNING"
 
 # SQLite has one writer: what is counted is what is removed after it.
 _KEEP = text(_kept(f"(SELECT * {_ENDED})"))
-_REMOVE = text(f"{_REMOVED.format(those=_ENDED)} minute")
-_MOVE = text(
-    f"WITH ended AS MATERIALIZED (SELECT {TICK_KEY} {_ENDED} FOR UPDATE SKIP LOCKED),"
-    f" moved AS ({_REMOVED.format(those='FROM ended')} *), kept AS ({_kept('moved')}) SELECT minute FROM moved"
-)
+_REMOVE = text(f"DELETE FROM doorstep_ticks WHERE ({TICK_KEY}) IN (SELECT {TICK_KEY} {_ENDED}) RETURNING minute")
+_MOVE = text(f"""
+    WITH ended AS MATERIALIZED (SELECT ctid {_ENDED} FOR UPDATE SKIP LOCKED), moved AS (
+        DELETE FROM doorstep_ticks WHERE ctid = ANY (ARRAY(SELECT ctid FROM ended)) RETURNING *
+    ), kept AS ({_kept("moved")})
+    SELECT minute FROM moved""")
 """What somebody is adding to just now is left for the next time.
 
-Those that have ended are found in a step of their own. Within the condition PostgreSQL may look for them once for every
-row, each time finding those that it has not removed yet: without bounds."""
+Those that have ended are found first, and once. In the condition itself PostgreSQL may look for them once for every row,
+each time finding those that it has not removed yet, without bounds; and by their key it may compare each with all."""
 
 _R = rollups.c
 _ROLLUP_KEY = (_R.org_id, _R.endpoint_id, _R.span, _R.at)
-_OLD = (
+_OUTDATED = (
     select(*_ROLLUP_KEY)
     .where(_R.span == bindparam("of_span"), _R.at < bindparam("before"))
     .order_by(_R.at, _R.org_id, _R.endpoint_id)
     .limit(bindparam("most"))
     .with_for_update(skip_locked=True)
-    .cte("old")
+    .cte("outdated")
 )
-_DROP = delete(rollups).where(tuple_(*_ROLLUP_KEY).in_(select(_OLD))).returning(_R.at)
+_DROP = delete(rollups).where(tuple_(*_ROLLUP_KEY).in_(select(_OUTDATED))).returning(_R.at)

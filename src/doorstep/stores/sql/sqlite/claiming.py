@@ -271,6 +271,7 @@ def _claims(directory: Directory, due: _Due, picked_up: Sequence[bool], lease: L
         metadata,
         traces,
         deliver_at,
+        repeat(None),
     )
     return list(map(Claim._make, zip(*columns, strict=False)))
 
@@ -280,7 +281,7 @@ def _claims(directory: Directory, due: _Due, picked_up: Sequence[bool], lease: L
 EXPIRED = f"""
 SELECT d.id, d.event_id, d.token, d.uid, e.uid, d.endpoint_id, d.org_id, e.event_type, x'', e.correlation_id,
     e.created_at, e.expires_at, d.attempt, d.retry_attempts, d.retries_max, d.first_failed_at, d.claimed_at, d.due_at,
-    d.worker, 0, e.ordering_key, e.metadata, e.trace, e.deliver_at
+    d.worker, 0, e.ordering_key, e.metadata, e.trace, e.deliver_at, d.code
 {_PAIR} WHERE d.state = 'in_progress' AND d.due_at <= ? ORDER BY d.due_at, d.id LIMIT ?
 """
 
