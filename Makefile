@@ -35,9 +35,9 @@ run: install
 WORKERS := 4
 
 # What fails on a machine that has more to do than it can may try once more, a few tests in all, and is told of at the
-# end with its traceback. What holds promises may not: one that is broken once is broken.
+# end with its traceback. What holds promises may not: one that is broken once is broken. (Faults: tests/faults/conftest.py.)
 AGAIN := --reruns 1 --reruns-delay 5 --max-suite-reruns 8 --rerun-show-tracebacks \
-	$(addprefix --rerun-exclude-path=tests/,contract faults simulation)
+	$(addprefix --rerun-exclude-path=tests/,contract simulation)
 
 test: $(VENV)/.installed-dev programs
 	$(PYTEST) -q -n $(WORKERS) --dist worksteal $(AGAIN) tests

@@ -14,6 +14,7 @@ from tests.faults.conftest import Install
 from tests.faults.harness.databases import Database, SqliteDatabase
 from tests.faults.harness.evidence import Fault
 from tests.faults.harness.installation import CALM, Installation, await_condition
+from tests.faults.harness.occasion import enough
 from tests.faults.harness.trial import drain, judge
 from tests.faults.letters import BulkEvidence, Operation, bulk_evidence, bury, violations
 
@@ -65,10 +66,12 @@ def test_others_go_on_while_a_process_is_frozen_and_no_letter_is_retried_twice_w
     installation = with_letters(install(database, settings=CALM), _FEW, workers=2)
     operation = Operation(installation, rate_per_second=_RATE)
     operation.await_taken(_FEW // 4)
-    assert any(goes_on_without_server(installation) for _ in range(_FREEZES_MAX))
+    enough(
+        any(goes_on_without_server(installation) for _ in range(_FREEZES_MAX)), "nobody went on, however often it froze"
+    )
     evidence = check_end(installation, operation, "finished", [])
     assert evidence.bulk["progress"] == f"{_FEW}/{_FEW} succeeded, 0 failed"
-    assert database.rows(_WORKERS)[0][0] >= 2
+    enough(database.rows(_WORKERS)[0][0] >= 2, "one worker did everything")
 
 
 def test_the_harness_catches_progress_that_is_written_apart_from_the_act(
@@ -99,7 +102,7 @@ def kill_once_taken(installation: Installation, operation: Operation, count: int
     operation.await_taken(count)
     kill = kill_server(installation)
     bulk = operation.seen()
-    assert bulk["taken"] < bulk["total"], "it was over before the kill: the test did not test anything"
+    enough(bulk["taken"] < bulk["total"], "it was over before the kill")
     return kill
 
 

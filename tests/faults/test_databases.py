@@ -9,10 +9,10 @@ from tests.faults.conftest import Install
 from tests.faults.harness.databases import Database, PostgresDatabase, SqliteDatabase, hold_write_lock
 from tests.faults.harness.evidence import Fault
 from tests.faults.harness.installation import Installation, await_condition
+from tests.faults.harness.occasion import enough, in_time
 from tests.faults.harness.proxy import AnswerLosingProxy
 from tests.faults.harness.trial import drain, judge, run_trial, send_noted, start_ledger
 from tests.patience import PATIENCE_SECONDS
-from tests.stretching import stretched
 
 _RECOVERY_SECONDS_MAX = 10.0
 _TRIAL_SECONDS = 60 if os.environ.get("TORTURE") else 8
@@ -45,8 +45,8 @@ def test_nothing_is_lost_while_the_database_fails_in_every_way(install: Install,
     trial = run_trial(installation, database.faults(1.5), types="plain=3,fan=1", seconds=_TRIAL_SECONDS)
     print(f"\ndatabase faults on {database.name}: {trial}")
     assert trial.clean, str(trial)
-    assert trial.recovery_seconds < stretched(_RECOVERY_SECONDS_MAX)
     assert [process.exits for process in installation.engines] == [[], []], "a process did not outlive the database"
+    in_time(trial.recovery_seconds, _RECOVERY_SECONDS_MAX)
 
 
 def test_everything_resumes_within_ten_seconds_after_the_database_returns(
@@ -64,7 +64,7 @@ def test_everything_resumes_within_ten_seconds_after_the_database_returns(
     server.thaw()
     seconds["frozen"] = delivered_again(installation)
     print(f"\nresumed on PostgreSQL after it was: {seconds}")
-    assert max(seconds.values()) < stretched(_RECOVERY_SECONDS_MAX)
+    in_time(max(seconds.values()), _RECOVERY_SECONDS_MAX)
 
 
 def test_a_foreign_lock_longer_than_the_busy_timeout_delays_and_loses_nothing(
@@ -83,7 +83,7 @@ def test_a_foreign_lock_longer_than_the_busy_timeout_delays_and_loses_nothing(
     verdict = judge(installation, [fault])
     print(f"\nforeign lock: resumed after {seconds:.2f} s; {verdict}")
     assert verdict.violations == [], str(verdict)
-    assert seconds < stretched(_RECOVERY_SECONDS_MAX)
+    in_time(seconds, _RECOVERY_SECONDS_MAX)
 
 
 def test_a_commit_whose_answer_is_lost_doubles_no_event(install: Install, postgres_database: PostgresDatabase) -> None:
@@ -102,4 +102,4 @@ def test_a_commit_whose_answer_is_lost_doubles_no_event(install: Install, postgr
     verdict = judge(installation, [Fault(0.0, "answer lost")] * proxy.lost_answers)
     print(f"\nlost answers: N = {proxy.lost_answers}, of which {proxy.lost_commits} to a COMMIT; {verdict}")
     assert verdict.violations == [], str(verdict)
-    assert proxy.lost_commits >= _LOST_COMMITS_MIN
+    enough(proxy.lost_commits >= _LOST_COMMITS_MIN, f"{proxy.lost_commits} answers to a COMMIT were lost")

@@ -10,6 +10,7 @@ from tests.faults.conftest import Install
 from tests.faults.harness.databases import SqliteDatabase
 from tests.faults.harness.evidence import Fault
 from tests.faults.harness.installation import Installation, Reply, await_condition
+from tests.faults.harness.occasion import enough
 from tests.faults.harness.trial import drain, judge, send_noted, start_ledger
 from tests.patience import PATIENCE_SECONDS
 
@@ -65,5 +66,5 @@ def test_a_file_that_cannot_be_synced_refuses_events_until_it_can_and_loses_none
         f"\nN = {failed} failed syncs: refused {refusal.status}, Retry-After {retry_after}; back in {seconds:.2f} s; {verdict}"
     )
     assert refusal.status == 503 and retry_after
-    assert failed >= _FAILURES
     assert verdict.violations == [], str(verdict)
+    enough(failed >= _FAILURES, f"{failed} failed syncs")

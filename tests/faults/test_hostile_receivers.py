@@ -20,6 +20,7 @@ import pytest
 
 from doorstep.model.outcome import Code, Reply
 from tests.faults import hostile_receiver as scripts
+from tests.faults.harness.occasion import enough, in_time
 from tests.faults.hostile_receiver import MIB, Hostiles, Script
 from tests.patience import PATIENCE_SECONDS
 from tests.stretching import stretched
@@ -177,7 +178,7 @@ async def test_a_hanging_name_server_is_a_timeout_and_does_not_hold_up_the_end()
     )
     if "unshare failed" in ran.stderr or "Operation not permitted" in ran.stderr:
         pytest.skip("HANGING NAME SERVER NOT TESTED: a network of its own cannot be made here")
-    assert ran.returncode == 0, ran.stdout + ran.stderr
+    enough(ran.returncode == 0, ran.stdout + ran.stderr)
     assert ran.stdout.split() == ["TIMEOUT"] * 40 + ["200"]
 
 
@@ -226,7 +227,7 @@ async def attempts_beside_neighbours(url: str, timeout_seconds: float, count: in
         alone = await seconds_for_neighbours(sending, neighbour.url)
         suffering = sending.start([a_transmission(url, timeout_seconds=timeout_seconds) for _ in range(count)])
         beside = await seconds_for_neighbours(sending, neighbour.url)
-        assert beside < 5 * alone + stretched(NEIGHBOUR_SLACK_SECONDS)
+        in_time(beside - 5 * alone, NEIGHBOUR_SLACK_SECONDS)
         replies = await asyncio.wait_for(asyncio.gather(*suffering), 2 * PATIENCE_SECONDS)
         assert (await sending.one(a_transmission(neighbour.url))).status == 200
         return replies
@@ -241,5 +242,5 @@ async def seconds_for_neighbours(sending: Sending, url: str) -> float:
 
 def check_bounds(reply: Reply, timeout_seconds: float) -> None:
     """An attempt never outlasts its timeout nor reads more than its cap."""
-    assert (reply.finished_at - reply.started_at) / 1e6 < timeout_seconds + stretched(SLACK_SECONDS)
     assert len(reply.body) <= BODY_BYTES_MAX and len(reply.headers) <= 16_384
+    in_time((reply.finished_at - reply.started_at) / 1e6 - timeout_seconds, SLACK_SECONDS)

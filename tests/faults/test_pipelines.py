@@ -26,6 +26,7 @@ from doorstep.model.entity import Entity, Phase
 from doorstep.sealing import new_secret_key
 from tests.faults.harness.controls import until_caught
 from tests.faults.harness.databases import Database, SqliteDatabase
+from tests.faults.harness.occasion import enough
 from tests.faults.harness.processes import Keeper, KeptProcess
 from tests.faults.pipeline_app import make
 from tests.faults.pipeline_verdict import Life, all_entities, faults, lives_of
@@ -158,7 +159,7 @@ async def test_however_workers_die_each_entity_ends_in_a_true_state(database: Da
     ended = await Trial(database, tmp_path, _ENTITIES, _NEMESIS_SECONDS).run(CHANCE_OF_DEATH="0.06")
     print(f"\npipelines on {database.name}: {ended}")
     assert ended.found == []
-    assert ended.deaths >= _DEATHS_MIN
+    enough(ended.deaths >= _DEATHS_MIN, f"{ended.deaths} deaths")
 
 
 @pytest.mark.parametrize(

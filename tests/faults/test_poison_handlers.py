@@ -9,9 +9,9 @@ from typing import NamedTuple
 from tests.faults.conftest import Install
 from tests.faults.harness.databases import Database
 from tests.faults.harness.installation import CALM, Installation
+from tests.faults.harness.occasion import in_time
 from tests.faults.harness.trial import drain
 from tests.faults.poison_handlers_app import HANG_SECONDS, MEMORY_MB, RETRIES
-from tests.stretching import stretched
 
 ATTEMPTS = RETRIES + 1
 _ROUNDS = 20
@@ -76,7 +76,7 @@ def judge(database: Database, ended: list[Ended], deeds: Mapping[str, tuple[str,
     print(f"\npoison on {database.name}: {len(dead)} dead; {len(neighbours)} neighbours, the slowest {slowest:.2f} s")
     assert len(neighbours) == len(_NEIGHBOURS) * (_ROUNDS + 2)
     assert {(row.state, row.attempts) for row in neighbours} == {("delivered", 1)}
-    assert slowest < stretched(_LATE_SECONDS)
+    in_time(slowest, _LATE_SECONDS)
 
 
 def test_isolated_every_kind_of_poison_is_a_dead_letter_with_its_reason_and_the_neighbours_notice_nothing(

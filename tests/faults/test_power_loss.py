@@ -7,6 +7,7 @@ from collections.abc import Sequence
 from pathlib import Path
 
 from tests.faults.broken import program
+from tests.faults.harness.occasion import enough
 from tests.faults.harness.recording import Answered, Synced
 from tests.faults.often import PROGRAM as OFTEN
 from tests.faults.power import Cut, cut_power, record
@@ -35,9 +36,9 @@ def test_no_acknowledged_event_is_lost_when_the_power_fails_while_the_log_is_mov
     moved = sum(isinstance(step, Synced) and step.name == "doorstep.db" for step in steps)
     cuts = list(cut_power(steps, tmp_path, _CUTS))
     print(report(f"{moved} checkpoints, power loss", cuts))
-    assert moved > 20
     assert {cut.integrity for cut in cuts} == {"ok"}
     assert not any(cut.lost for cut in cuts)
+    enough(moved > 20, f"{moved} checkpoints")
 
 
 def test_no_acknowledged_event_is_lost_when_syncs_fail_and_then_the_power(tmp_path: Path) -> None:
@@ -45,7 +46,7 @@ def test_no_acknowledged_event_is_lost_when_syncs_fail_and_then_the_power(tmp_pa
     failed = [index for index, step in enumerate(steps) if isinstance(step, Synced) and not step.succeeded]
     cuts = list(cut_power(steps, tmp_path, _CUTS))
     print(report(f"{len(failed)} failed syncs, then power loss", cuts))
-    assert len(failed) > 2
+    enough(len(failed) > 2, f"{len(failed)} failed syncs")
     assert any(isinstance(step, Answered) for step in steps[failed[-2] :]), "nothing was taken after a failed sync"
     assert {cut.integrity for cut in cuts} == {"ok"}
     assert not any(cut.lost for cut in cuts)

@@ -5,6 +5,8 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import TypeVar
 
+from tests.faults.harness.occasion import Unshown
+
 T = TypeVar("T")
 _ROUNDS_MAX = 12
 
@@ -19,4 +21,4 @@ def until_caught(play: Callable[[], T], caught: Callable[[T], object]) -> T:
         print(f"\nround {number}: {found}")
         if caught(found):
             return found
-    raise AssertionError(f"not caught in {_ROUNDS_MAX} rounds")
+    raise Unshown(f"not caught in {_ROUNDS_MAX} rounds")
