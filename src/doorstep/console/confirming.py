@@ -25,7 +25,7 @@ class Confirmation(NamedTuple):
 
 
 Ask = Callable[[Visit], Awaitable[tuple[str, Confirmation]]]
-"""The question, about what it is about at this moment."""
+"""The title, with what it is about as that stands now, and the rest of the question."""
 Act = Callable[[Visit, str], Awaitable[Response]]
 """What is done, for this reason."""
 

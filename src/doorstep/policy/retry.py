@@ -36,10 +36,10 @@ BUILT_IN: dict[str, RetryPolicy] = {
 RETRY_AFTER_MIN_SECONDS = 1.0
 RETRY_AFTER_MAX_SECONDS = 86_400.0
 _LOST_SPREAD, _LOST_SPREAD_GROWTH, _LOST_SPREAD_MAX = SECOND // 4, 16, 60 * SECOND
-"""What a lost worker held is due again spread over this; what was lost by the worker before, too, over sixteen times as
+"""What a lost worker held is due again spread over this; what two workers in a row were lost with, over sixteen times as
 long for each retry. Due all at once, it would be claimed together again, and a payload that kills workers would take its
-neighbours along: 18 to 31 of 50 to the dead letters. Against that, on two cores with eight such tests at once: one or
-two in 2 of 16 runs with two retries, none in 18 with three."""
+neighbours along: 18 to 31 of 50 to the dead letters. Against that, with three or four such tests at once on two cores:
+one or two in 2 of 16 runs with two retries, none in 18 with three."""
 
 Random = Callable[[], float]
 """A number in [0, 1), like random.random."""

@@ -13,8 +13,8 @@ from tests.builders import NOW, a_submission, an_endpoint, an_org
 from tests.postgres_server import PostgresServer
 
 OTHER_WAYS = ("hashjoin", "mergejoin", "hashagg", "material", "sort")
-"""Without these it joins what is to go with all there is row by row, as it may with fresh statistics of small tables, and
-asks for it once for each row."""
+"""Without these it can only join row by row. The store itself forbids it the first two, so that by its own estimates it
+came to that now and then."""
 _ENDPOINTS = 12
 
 

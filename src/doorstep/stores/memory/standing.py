@@ -4,6 +4,7 @@ something."""
 from __future__ import annotations
 
 from collections.abc import Sequence
+from itertools import islice
 from uuid import UUID
 
 from doorstep.clock import Instant
@@ -57,7 +58,7 @@ class StandingVerbs:
         self, org_id: UUID, endpoint_id: UUID, created_before: Instant, limit: int = COUNT_MAX
     ) -> Count:
         waiting = self._tables.waiting[endpoint_id].all() if self._own(org_id, [endpoint_id]) else ()
-        examined = [self._tables.by_key[key] for key in waiting][: limit + 1]
+        examined = [self._tables.by_key[key] for key in islice(waiting, limit + 1)]
         older = sum(row.delivery.created_at < created_before for row in examined)
         return Count(min(older, limit), exact=len(examined) <= limit)
 
