@@ -11,7 +11,7 @@ PYTEST := $(BIN)/python -m pytest
 # The tests start the program hundreds of times: compiled once, it starts a fifth sooner.
 unexport PYTHONDONTWRITEBYTECODE
 
-.PHONY: help install run test programs check format bench bench-rivals torture examples demo lock clean
+.PHONY: help install run test programs check format bench bench-rivals bench-against torture examples demo lock clean
 
 help:
 	@echo "make install   install Doorstep into $(VENV)"
@@ -19,6 +19,7 @@ help:
 	@echo "make test      run all tests"
 	@echo "make check     format, lint, types, import rules, generated pages"
 	@echo "make bench     measure its speed (make bench-rivals: and that of other queues)"
+	@echo "make bench-against REF=main~20   compare its CPU with that of another revision"
 	@echo "make torture   the long fault tests"
 	@echo "make examples  run the examples"
 	@echo "make demo      start it with something to look at"
@@ -59,6 +60,11 @@ bench: $(VENV)/.installed-dev
 
 bench-rivals: $(VENV)/.installed-dev
 	$(BIN)/python -m bench rivals
+
+# REF: the revision to compare with. HERE: the one to judge, HEAD unless given. Also ONLY="accept start", PAIRS, STORE.
+bench-against: $(VENV)/.installed-dev
+	$(BIN)/python -m bench.against $(REF) $(if $(HERE),--here $(HERE)) $(if $(STORE),--store $(STORE)) \
+		$(if $(PAIRS),--pairs $(PAIRS)) $(if $(ONLY),--only $(ONLY))
 
 torture: $(VENV)/.installed-dev
 	TORTURE=1 $(PYTEST) -q -s tests/contract/test_lockstep.py tests/simulation tests/faults

@@ -31,7 +31,8 @@ class Tally:
 async def call_for(
     seconds: float, port: int, requests: Sequence[Iterator[bytes]], expected: bytes, think: Callable[[], float]
 ) -> Tally:
-    """Let one caller for each of `requests` make its calls for so long, with a pause of `think()` before each."""
+    """Let one caller for each of `requests` make its calls for so long, or until they run out, with a pause of
+    `think()` before each."""
     loop = asyncio.get_running_loop()
     tally = Tally(expected)
     made = [
@@ -71,8 +72,9 @@ class Caller(asyncio.Protocol):
 
     def _call(self) -> None:
         self._called_at = time.perf_counter()
-        if self._called_at < self._tally.deadline:
-            self._transport.write(next(self._requests))
+        request = next(self._requests, None) if self._called_at < self._tally.deadline else None
+        if request is not None:
+            self._transport.write(request)
         else:
             self.ended.set_result(None)
             self._transport.close()
