@@ -1,4 +1,4 @@
-"""docs/console.md has a part for each screen, and says what each key does."""
+"""docs/reference/console.md has a part for each screen, and says what each key does."""
 
 from __future__ import annotations
 
@@ -7,9 +7,9 @@ from pathlib import Path
 
 import doorstep.console
 from doorstep.console.navigation import MENU
-from tests.docs.pages import DOCS, rows, section
+from tests.docs.pages import REFERENCE, rows, section
 
-PAGE = DOCS / "console.md"
+PAGE = REFERENCE / "console.md"
 HELP = Path(doorstep.console.__file__).with_name("templates") / "help.html"
 
 

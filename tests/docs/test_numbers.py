@@ -16,10 +16,10 @@ from doorstep.path.tuning import Tuning
 from doorstep.policy import payload
 from doorstep.stores.bounds import COUNT_MAX, EXAMINED_MAX
 from doorstep.wire.http_transport import HttpTransport
-from tests.docs.pages import DOCS, ROOT, rows
+from tests.docs.pages import EXPLANATION, HOW_TO, REFERENCE, ROOT, rows
 
 KIB = 1024
-SECURITY, OPERATING, GLOSSARY = (DOCS / f"{name}.md" for name in ("security", "operating", "glossary"))
+SECURITY, OPERATING, GLOSSARY = EXPLANATION / "security.md", HOW_TO / "operating.md", REFERENCE / "glossary.md"
 
 
 def test_the_limits_are_those_of_the_code() -> None:

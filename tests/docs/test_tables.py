@@ -1,4 +1,4 @@
-"""The tables in docs/retries.md are those of the code."""
+"""The tables in docs/explanation/retries.md are those of the code."""
 
 from __future__ import annotations
 
@@ -9,9 +9,9 @@ from doorstep.model.outcome import Category, Reply
 from doorstep.policy.classification import CATEGORY, classify
 from doorstep.policy.retry import BUILT_IN, RETRY_AFTER_MAX_SECONDS, RETRY_AFTER_MIN_SECONDS
 from tests.builders import an_endpoint, new_id
-from tests.docs.pages import DOCS, rows
+from tests.docs.pages import EXPLANATION, rows
 
-RETRIES = DOCS / "retries.md"
+RETRIES = EXPLANATION / "retries.md"
 UNITS = {"s": 1, "min": 60, "h": 3_600}
 
 
