@@ -79,7 +79,7 @@ def test_the_numbers_in_the_text_are_those_of_the_code() -> None:
 
 
 def test_the_metrics_to_watch_are_some_that_there_are() -> None:
-    table = rows(OPERATING, "## What to watch")
+    table = rows(OPERATING, "## Monitoring")
     named = {name for row in table for name in re.findall(r"`(doorstep_\w+)`", row[0])}
     assert named <= {measure.name for measure in MEASURES}
 

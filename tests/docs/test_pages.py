@@ -100,8 +100,8 @@ def test_every_route_is_documented() -> None:
 def test_every_link_inside_the_repository_leads_somewhere(page: Path) -> None:
     links = re.findall(r"\]\((?!https?://|mailto:)([^)#]*)(#[^)]*)?\)", page.read_text())
     assert [link for link, _ in links if link and not (page.parent / link).exists()] == []
-    own = {f"#{_anchor(heading)}" for heading in re.findall(r"^#+ (.+)$", page.read_text(), re.MULTILINE)}
-    assert [anchor for link, anchor in links if not link and anchor not in own] == []
+    to_headings = [(page.parent / link if link else page, anchor) for link, anchor in links if anchor]
+    assert [(str(target), anchor) for target, anchor in to_headings if anchor not in _anchors(target)] == []
 
 
 @_every_page
@@ -203,6 +203,11 @@ def _commands(group: Any, path: str) -> Iterator[tuple[str, Any]]:
 def _paths(page: Path) -> Iterator[str]:
     for name in re.findall(r"`((?:tests|docs|src|bench|examples|deploy|requirements)/[^`\s]*)`", page.read_text()):
         yield name.partition("::")[0].rstrip("/")
+
+
+def _anchors(page: Path) -> set[str]:
+    """Where links into a page can lead."""
+    return {f"#{_anchor(heading)}" for heading in re.findall(r"^#+ (.+)$", page.read_text(), re.MULTILINE)}
 
 
 def _anchor(heading: str) -> str:
