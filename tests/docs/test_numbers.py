@@ -60,9 +60,8 @@ def test_the_numbers_in_the_text_are_those_of_the_code() -> None:
     architecture = " ".join((ROOT / "ARCHITECTURE.md").read_text().split())
     assert f"its first {keys._PREFIX_CHARACTERS} characters" in security
     assert f"within {keyring.REMEMBERED_SECONDS} seconds" in security
-    assert (
-        f"looked up once in {keyring.REMEMBERED_SECONDS} seconds, and at most {keyring._STRANGERS_MAX} at" in security
-    )
+    assert f"the same unknown key at most once in {keyring.REMEMBERED_SECONDS} seconds" in security
+    assert f"at most {keyring._STRANGERS_MAX} unknown keys at a time" in security
     assert f"beyond {Settings().failed_keys_per_second:g} requests a second without a valid key" in security
     assert registrar.OVERLAP_SECONDS == 86_400 and "(a day by default," in security
     assert f"at most {registrar._OVERLAP_SECONDS_MAX / 86_400:g})" in security

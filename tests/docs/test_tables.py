@@ -21,9 +21,7 @@ def test_the_table_of_policies_is_that_of_the_code() -> None:
 
 
 def test_the_default_policy_is_marked_as_such() -> None:
-    assert [row[0] for row in rows(RETRIES, "## 2. Scheduling") if "default" in row[0]] == [
-        "`standard` (default)"
-    ]
+    assert [row[0] for row in rows(RETRIES, "## 2. Scheduling") if "default" in row[0]] == ["`standard` (default)"]
 
 
 def test_the_table_of_codes_names_each_with_its_category() -> None:
