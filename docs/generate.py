@@ -1,13 +1,14 @@
-"""Writes the pages that are generated from the code, so that they cannot say anything else.
+"""Generates the reference pages that mirror tables in the code, so that they cannot drift from it.
 
-python docs/generate.py           writes docs/states.md, settings.md, commands.md, api.md and metrics.md
-python docs/generate.py --check   fails if they are not up to date
+python docs/generate.py           writes states.md, settings.md, commands.md, api.md and metrics.md in docs/reference
+python docs/generate.py --check   fails if any of them is out of date
 """
 
 from __future__ import annotations
 
 import sys
-from collections.abc import Iterator, Sequence
+from collections import Counter
+from collections.abc import Container, Iterator, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -26,23 +27,26 @@ from doorstep.model.rollup import TTD_SECONDS
 from doorstep.path.measures import MEASURES, RETRY_BOUNDS
 from doorstep.telemetry.metrics import PROCESS
 
-DOCS = Path(__file__).parent
+FOLDER = Path(__file__).parent / "reference"
+
+Described = tuple[str, str]
+"""An option or an argument of a command: its names, and its help."""
 
 EVENT_MEANINGS = {
-    EventStatus.RECEIVED: "Accepted; nothing has been picked up yet.",
-    EventStatus.QUEUED: "At least one delivery has been picked up, and not all are settled.",
-    EventStatus.DELIVERED: "Every delivery is delivered or resolved, or the inbox consumer acknowledged the event.",
-    EventStatus.FAILED: "Nothing is left to try, and at least one delivery is dead (or all were cancelled).",
+    EventStatus.RECEIVED: "Accepted. No worker has claimed a delivery yet.",
+    EventStatus.QUEUED: "A worker has claimed at least one delivery, and not all deliveries are settled.",
+    EventStatus.DELIVERED: "Every delivery is delivered or resolved, or an inbox consumer acknowledged the event.",
+    EventStatus.FAILED: "No retries are left and at least one delivery is dead, or all deliveries were cancelled.",
 }
 
 STATE_MEANINGS = {
-    DeliveryState.PENDING: "Waiting for its due time. Held, if its endpoint is paused, disabled or its circuit open.",
+    DeliveryState.PENDING: "Waiting for its due time. Held while its endpoint is paused or disabled, or its circuit is open.",
     DeliveryState.IN_PROGRESS: "Claimed by a worker, under a lease.",
     DeliveryState.DELIVERED: "The receiver accepted it. Final.",
-    DeliveryState.DEAD: "In the dead-letter queue. Final for the machine; only an operator or archiving changes it.",
-    DeliveryState.RESOLVED: "An operator said that it needs no delivery.",
-    DeliveryState.ARCHIVED: "A dead letter that nobody touched for a week; hidden from the usual lists.",
-    DeliveryState.CANCELLED: "Called off before it was delivered.",
+    DeliveryState.DEAD: "In the dead-letter queue. Doorstep no longer retries it; only an operator or archiving changes it.",
+    DeliveryState.RESOLVED: "An operator marked it as needing no delivery.",
+    DeliveryState.ARCHIVED: "A dead letter that nobody acted on for a week. Hidden from the default lists.",
+    DeliveryState.CANCELLED: "Cancelled before it was delivered.",
 }
 
 
@@ -50,12 +54,12 @@ def states_page() -> str:
     lines = [
         "# States",
         "",
-        "This page is generated from the tables in `model/delivery.py` and `model/event.py`. Every pair that is not",
-        "listed is refused, by the code and by a trigger in the database.",
+        "This page is generated from the tables in `model/delivery.py` and `model/event.py`. The code and a database",
+        "trigger both reject any transition that is not listed here.",
         "",
         "## Deliveries",
         "",
-        "A delivery is one event owed to one endpoint. It is the thing that has a state.",
+        "A delivery is one event owed to one endpoint. Each delivery has a state.",
         "",
         "```mermaid",
         "stateDiagram-v2",
@@ -65,15 +69,15 @@ def states_page() -> str:
         "",
         "| state | meaning |",
         "| --- | --- |",
-        *(f"| `{state}` | {STATE_MEANINGS[state]} |" for state in DeliveryState),
+        *(_row(_code(state), STATE_MEANINGS[state]) for state in DeliveryState),
         "",
         "| from | to | by | when |",
         "| --- | --- | --- | --- |",
-        *(f"| `{row.source}` | `{row.target}` | {row.by} | {row.why} |" for row in TRANSITION_TABLE),
+        *(_row(_code(row.source), _code(row.target), row.by, row.why) for row in TRANSITION_TABLE),
         "",
         "## Events",
         "",
-        "An event's status is what its deliveries add up to.",
+        "The status of an event is derived from the states of its deliveries.",
         "",
         "```mermaid",
         "stateDiagram-v2",
@@ -83,7 +87,7 @@ def states_page() -> str:
         "",
         "| status | meaning |",
         "| --- | --- |",
-        *(f"| `{status}` | {EVENT_MEANINGS[status]} |" for status in EventStatus),
+        *(_row(_code(status), EVENT_MEANINGS[status]) for status in EventStatus),
         "",
     ]
     return "\n".join(lines)
@@ -93,54 +97,86 @@ def settings_page() -> str:
     lines = [
         "# Settings",
         "",
-        "This page is generated from `config.py`. A value comes from an argument, else from the environment variable,",
-        "else from a line in `doorstep.toml` (the name in lower case), else it is the default. A setting that is",
-        "unknown or out of bounds stops the start with a sentence that names it.",
+        "This page is generated from `config.py`. Doorstep takes each value from the first of these that sets it: an",
+        "argument, the environment variable, a line in `doorstep.toml` (the name in lower case, without `DOORSTEP_`), the",
+        "default. If a setting is unknown or out of range, Doorstep refuses to start and names it.",
         "",
-        "| variable | default | rule | what it does |",
+        "| variable | default | allowed values | description |",
         "| --- | --- | --- | --- |",
-        *(f"| `{row.variable}` | {_code(row.default)} | {row.rule} | {row.about} |" for row in setting_rows()),
+        *(_row(_code(row.variable), _code(row.default), row.rule, row.about) for row in setting_rows()),
         "",
     ]
     return "\n".join(lines)
 
 
 def commands_page() -> str:
+    commands = typer.main.get_command(cli)
+    shared = shared_options(commands)
     lines = [
         "# Commands",
         "",
-        "This page is generated from the command line's own help. `doorstep --install-completion` adds completion to",
-        "your shell. Commands that talk to a server find it and the key in `DOORSTEP_URL` and `DOORSTEP_API_KEY`. With",
-        "`--json`, standard output is JSON and nothing else; what is said to people goes to standard error.",
+        "This page is generated from the help texts of the command line. To add shell completion, run",
+        "`doorstep --install-completion`.",
+        "",
+        "## Exit codes",
         "",
         "| exit code | meaning |",
         "| --- | --- |",
-        *(f"| {code.value} | {about} |" for code, about in MEANINGS.items()),
+        *(_row(str(code.value), about) for code, about in MEANINGS.items()),
+        "",
+        "## Shared options",
+        "",
+        "The tables of the commands below do not repeat these options. With `--json`, standard output contains only JSON,",
+        "and messages for people go to standard error.",
+        "",
+        "| option | description | not accepted by |",
+        "| --- | --- | --- |",
+        *(_row(_code(named), about, ", ".join(map(_code, without))) for (named, about), without in shared.items()),
         "",
     ]
-    return "\n".join([*lines, *_commands(typer.main.get_command(cli), "doorstep", "##")])
+    return "\n".join([*lines, *_commands(commands, "doorstep", "##", shared)])
 
 
-def _commands(group: Any, path: str, mark: str) -> Iterator[str]:
+def shared_options(group: Any) -> dict[Described, list[str]]:
+    """Options that most commands take with the same description, and the commands that do not take them."""
+    taken = {path: _described(command.params) for path, command in _leaves(group, "doorstep")}
+    counts = Counter(option for options in taken.values() for option in options)
+    shared = (option for option, count in counts.items() if count > len(taken) / 2)
+    return {option: [path for path, options in taken.items() if option not in options] for option in shared}
+
+
+def _leaves(group: Any, path: str) -> Iterator[tuple[str, Any]]:
+    for name, command in group.commands.items():
+        if hasattr(command, "commands"):
+            yield from _leaves(command, f"{path} {name}")
+        else:
+            yield f"{path} {name}", command
+
+
+def _commands(group: Any, path: str, mark: str, shared: Container[Described]) -> Iterator[str]:
     for name, command in group.commands.items():
         yield from (f"{mark} `{path} {name}`", "", _paragraphs(command.help or ""), "")
         if hasattr(command, "commands"):
-            yield from _commands(command, f"{path} {name}", f"{mark}#")
+            yield from _commands(command, f"{path} {name}", f"{mark}#", shared)
         else:
-            yield from _options(command.params)
+            yield from _options([option for option in _described(command.params) if option not in shared])
 
 
-def _options(params: Sequence[Any]) -> Iterator[str]:
-    shown = [param for param in params if not getattr(param, "hidden", False)]
-    if not shown:
-        return
-    yield from ("| option | what it is |", "| --- | --- |")
-    for param in shown:
-        named = (
-            ", ".join((*param.opts, *param.secondary_opts)) if param.opts[0].startswith("-") else param.opts[0].upper()
-        )
-        yield f"| `{named}` | {(param.help or '').replace('|', ', ')} |"
-    yield ""
+def _options(options: Sequence[Described]) -> Iterator[str]:
+    if options:
+        yield from ("| option | description |", "| --- | --- |")
+        yield from (_row(_code(named), about) for named, about in options)
+        yield ""
+
+
+def _described(params: Sequence[Any]) -> list[Described]:
+    """Options by their flags, arguments by their name in capitals."""
+    visible = (param for param in params if not getattr(param, "hidden", False))
+    return [(", ".join(_names(param)), param.help or "") for param in visible]
+
+
+def _names(param: Any) -> list[str]:
+    return [*param.opts, *param.secondary_opts] if param.opts[0].startswith("-") else [param.opts[0].upper()]
 
 
 def _paragraphs(text: str) -> str:
@@ -152,24 +188,29 @@ def api_page() -> str:
     lines = [
         "# HTTP API",
         "",
-        "This page is generated from the API's own description, which a running Doorstep gives in full, with the shape",
-        "of every request and answer, at `/openapi.json`, and to read at `/docs`. Paths under `/v1` need a key:",
-        "`X-API-Key`, or `Authorization: Bearer`. Errors are `application/problem+json`.",
+        "This page is generated from the OpenAPI document. A running server publishes that document, with the schema of",
+        "every request and response, at `/openapi.json`, and a readable version at `/docs`. Routes under `/v1` need an API",
+        "key in the header `X-API-Key` or `Authorization: Bearer`. Errors are `application/problem+json`.",
         "",
         "## Roles",
         "",
-        "| role | may |",
+        "| role | permissions |",
         "| --- | --- |",
-        *(f"| `{role}` | {', '.join(sorted(allowed))} |" for role, allowed in ALLOWED.items()),
+        *(_row(_code(role), ", ".join(sorted(allowed))) for role, allowed in ALLOWED.items()),
         "",
         "## Routes",
         "",
-        "| request | does | needs |",
+        "| route | description | permission |",
         "| --- | --- | --- |",
     ]
     for line, operation in operations(described):
-        lines.append(f"| `{line}` | {operation['description']} | {operation.get('x-permission', '')} |")
+        lines.append(_row(_code(line), operation["description"], operation.get("x-permission", "")))
     return "\n".join([*lines, ""])
+
+
+def _row(*cells: str) -> str:
+    """One row of a table, on one line whatever is in its cells: a line break or a bare `|` would end the table."""
+    return f"| {' | '.join(' '.join(cell.split()).replace('|', chr(92) + '|') for cell in cells)} |"
 
 
 def _code(text: str) -> str:
@@ -180,18 +221,18 @@ def metrics_page() -> str:
     lines = [
         "# Metrics",
         "",
-        "This page is generated from the table in `path/measures.py`. What they mean together, and how to add them up over",
-        "processes, is in [observability.md](observability.md#metrics).",
+        "This page is generated from the table in `path/measures.py`. For what the metrics mean together and how to aggregate",
+        "them over processes, see [observability.md](observability.md#metrics).",
         "",
-        "## Of the whole installation",
+        "## Installation-wide",
         "",
         "| metric | kind | labels | meaning |",
         "| --- | --- | --- | --- |",
         *(_metric(one.name, one.kind, one.labels, one.about) for one in MEASURES),
         "",
-        f"Time to delivery has buckets up to {_bounds(TTD_SECONDS)} seconds; retries up to {_bounds(RETRY_BOUNDS)}.",
+        f"Bucket bounds: time to delivery {_bounds(TTD_SECONDS)} seconds; retries {_bounds(RETRY_BOUNDS)}.",
         "",
-        "## Of one process",
+        "## Per process",
         "",
         "| metric | kind | labels | meaning |",
         "| --- | --- | --- | --- |",
@@ -202,7 +243,7 @@ def metrics_page() -> str:
 
 
 def _metric(name: str, kind: str, labels: Sequence[str], about: str) -> str:
-    return f"| `{name}` | {kind} | {', '.join(f'`{label}`' for label in labels)} | {about} |"
+    return _row(_code(name), kind, ", ".join(map(_code, labels)), about)
 
 
 def _bounds(bounds: Sequence[float]) -> str:
@@ -219,14 +260,15 @@ PAGES = {
 
 
 def main() -> int:
-    stale = [name for name, page in PAGES.items() if _read(DOCS / name) != page()]
+    texts = {name: page() for name, page in PAGES.items()}
+    stale = [name for name, text in texts.items() if _read(FOLDER / name) != text]
     if "--check" in sys.argv:
         for name in stale:
-            print(f"docs/{name} is not up to date; run python docs/generate.py")
+            print(f"docs/reference/{name} is out of date; run python docs/generate.py")
         return 1 if stale else 0
     for name in stale:
-        (DOCS / name).write_text(PAGES[name]())
-        print(f"wrote docs/{name}")
+        (FOLDER / name).write_text(texts[name])
+        print(f"wrote docs/reference/{name}")
     return 0
 
 

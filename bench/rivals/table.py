@@ -1,4 +1,4 @@
-"""The comparison as a table of Markdown, for docs/comparison.md."""
+"""The comparison as a table of Markdown, for docs/explanation/comparison.md."""
 
 from __future__ import annotations
 

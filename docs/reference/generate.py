@@ -1,9 +1,9 @@
-"""Writes the reference of the public names from their docstrings and signatures.
+"""Generates the library reference from the docstrings and signatures of all public names.
 
-python docs/reference/generate.py           writes docs/reference/*.md
-python docs/reference/generate.py --check   fails if they are not up to date
+python docs/reference/generate.py           writes docs/reference/library/*.md
+python docs/reference/generate.py --check   fails if any of them is out of date
 
-Either way it fails if a public name has no docstring.
+Both fail if a public name has no docstring.
 """
 
 from __future__ import annotations
@@ -15,11 +15,11 @@ from typing import NamedTuple
 
 from source import Routine, Thing, module_docstring, public_names, thing
 
-FOLDER = Path(__file__).parent
+FOLDER = Path(__file__).parent / "library"
 
 
 class Page(NamedTuple):
-    """A module, and what its names lead to: things that are met, but not imported, by those who use it."""
+    """A module, the guides to it, and the types that its users meet without importing them."""
 
     module: str
     guides: tuple[str, ...]
@@ -29,7 +29,13 @@ class Page(NamedTuple):
 PAGES = {
     "doorstep.md": Page(
         "doorstep",
-        ("tutorial.md", "handlers.md", "outbox.md", "batches.md", "pipelines.md"),
+        (
+            "tutorial/library.md",
+            "how-to/handlers.md",
+            "how-to/outbox.md",
+            "how-to/batches.md",
+            "how-to/pipelines.md",
+        ),
         (
             ("doorstep.path.drafting", "Options"),
             ("doorstep.path.describing", "HandlerFields"),
@@ -39,11 +45,11 @@ PAGES = {
             ("doorstep.model.listing", "Page"),
         ),
     ),
-    "errors.md": Page("doorstep.errors", ("handlers.md", "retries.md")),
-    "testing.md": Page("doorstep.testing", ("testing.md",)),
+    "errors.md": Page("doorstep.errors", ("how-to/handlers.md", "explanation/retries.md")),
+    "testing.md": Page("doorstep.testing", ("how-to/testing.md",)),
     "client.md": Page(
         "doorstep.client",
-        ("clients.md", "api.md"),
+        ("how-to/clients.md", "reference/api.md"),
         (
             ("doorstep.client.events", "Events"),
             ("doorstep.client.events", "Inbox"),
@@ -59,31 +65,31 @@ PAGES = {
             ("doorstep.client.accounts", "Audit"),
         ),
     ),
-    "receiver.md": Page("doorstep.receiver", ("receiving.md",)),
-    "web.md": Page("doorstep.web", ("pipelines.md",)),
+    "receiver.md": Page("doorstep.receiver", ("how-to/receiving.md",)),
+    "web.md": Page("doorstep.web", ("how-to/pipelines.md",)),
 }
 WITHOUT_MEMBERS = {"Settings"}
-"""They have a page of their own, docs/settings.md."""
+"""Documented on a page of their own, docs/reference/settings.md."""
 
 
 def things(page: Page) -> list[Thing]:
-    """What can be imported, in alphabetical order; then what is met."""
+    """First the importable names in alphabetical order, then the types that users meet."""
     importable = sorted(public_names(page.module), key=str.lower)
     found = [*(thing(page.module, name) for name in importable), *(thing(*met) for met in page.met)]
     return [Thing(one.name, one.about, one.signatures) if one.name in WITHOUT_MEMBERS else one for one in found]
 
 
 def written(page: Page) -> str:
-    guides = ", ".join(f"[{guide}](../{guide})" for guide in page.guides)
+    guides = ", ".join(_guide(guide) for guide in page.guides)
     found = things(page)
     lines = [
         f"# `{page.module}`",
         "",
-        f"This page is generated from the docstrings. To read in order: {guides}.",
+        f"This page is generated from the docstrings. Guides: {guides}.",
         "",
         module_docstring(page.module),
         "",
-        "| name | |",
+        "| name | description |",
         "| --- | --- |",
         *(f"| [`{one.name}`](#{one.name.lower()}) | {_first_sentence(one.about)} |" for one in found),
         "",
@@ -91,10 +97,15 @@ def written(page: Page) -> str:
     return "\n".join([*lines, *(line for one in found for line in _section(one))])
 
 
+def _guide(path: str) -> str:
+    """A link from a page in docs/reference/library to a page elsewhere in docs."""
+    return f"[{Path(path).name}](../../{path})".replace("../../reference/", "../")
+
+
 def _section(one: Thing) -> Iterator[str]:
     yield from (f"## {one.name}", "", *_code(one.signatures), one.about, "")
     if one.fields:
-        yield from ("| field | type | |", "| --- | --- | --- |")
+        yield from ("| field | type | description |", "| --- | --- | --- |")
         yield from (f"| `{value.name}` | {_cell(_quoted(value.type))} | {_cell(value.about)} |" for value in one.fields)
         yield ""
     for routine in one.routines:
@@ -129,11 +140,11 @@ def main() -> int:
     stale = [name for name, text in texts.items() if _read(FOLDER / name) != text]
     if "--check" in sys.argv:
         for name in stale:
-            print(f"docs/reference/{name} is not up to date; run python docs/reference/generate.py")
+            print(f"docs/reference/library/{name} is out of date; run python docs/reference/generate.py")
         return 1 if stale or unsaid else 0
     for name in stale:
         (FOLDER / name).write_text(texts[name])
-        print(f"wrote docs/reference/{name}")
+        print(f"wrote docs/reference/library/{name}")
     return 1 if unsaid else 0
 
 

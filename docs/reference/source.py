@@ -1,4 +1,4 @@
-"""Reads public names and what is said about them from the source, without running it."""
+"""Reads public names and their docstrings from the source, without importing it."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from pathlib import Path
 
 _PACKAGE = "doorstep"
 _WRAPPERS = ("Call", "Steps")
-"""What verbs of the client are written with; whoever calls them gets what is inside."""
+"""Wrappers in the annotations of the client's methods; callers get the type inside."""
 
 Function = ast.FunctionDef | ast.AsyncFunctionDef
 Definition = ast.ClassDef | Function | ast.Assign | ast.AnnAssign
@@ -19,7 +19,7 @@ Definition = ast.ClassDef | Function | ast.Assign | ast.AnnAssign
 
 @dataclass
 class Field:
-    """A value that a thing has."""
+    """An attribute of a public name."""
 
     name: str
     type: str
@@ -28,7 +28,7 @@ class Field:
 
 @dataclass
 class Routine:
-    """A function or a method, with all the ways of calling it."""
+    """A function or a method, with all its overloads."""
 
     name: str
     about: str
@@ -46,7 +46,7 @@ class Thing:
     routines: list[Routine] = field(default_factory=list)
 
     def unsaid(self) -> Iterator[str]:
-        """Whatever of it has no docstring."""
+        """The names in it that have no docstring."""
         if not self.about:
             yield self.name
         yield from (f"{self.name}.{routine.name}" for routine in self.routines if not routine.about)
@@ -57,7 +57,7 @@ def module_docstring(module: str) -> str:
 
 
 def public_names(module: str) -> list[str]:
-    """Those in `__all__`, but for `__version__`; without one, the classes that it defines."""
+    """The names in `__all__` except `__version__`; without `__all__`, the classes that the module defines."""
     body = _tree(module).body
     for node in body:
         if isinstance(node, ast.Assign) and ast.unparse(node.targets[0]) == "__all__":
@@ -66,7 +66,7 @@ def public_names(module: str) -> list[str]:
 
 
 def thing(module: str, name: str) -> Thing:
-    """What a name of a module stands for, wherever it is defined."""
+    """The object behind a name of a module, wherever it is defined."""
     home, node = _definition(module, name)
     if isinstance(node, ast.ClassDef):
         return _class(home, node)
@@ -76,7 +76,7 @@ def thing(module: str, name: str) -> Thing:
 
 
 def _class(home: str, node: ast.ClassDef) -> Thing:
-    """With what it has from its bases, as far as they are ours and public to those who use it."""
+    """Includes members inherited from public base classes of this package."""
     found = Thing(node.name, _docstring(node), [])
     lineage = list(_lineage(home, node))
     for one in reversed(lineage):
@@ -103,7 +103,7 @@ def _lineage(home: str, node: ast.ClassDef) -> Iterator[ast.ClassDef]:
 
 
 def _fields(node: ast.ClassDef) -> Iterator[Field]:
-    """Declared in the body, named by an enumeration, or set in `__init__` with a word about it."""
+    """Declared in the class body, members of an enumeration, or set in `__init__` with a docstring."""
     for member in node.body:
         if isinstance(member, ast.AnnAssign):
             yield Field(ast.unparse(member.target), ast.unparse(member.annotation), _said_after(node.body, member))
@@ -122,7 +122,7 @@ def _attributes(start: ast.stmt) -> Iterator[Field]:
 
 
 def _kind(line: ast.Assign | ast.AnnAssign) -> str:
-    """Of what is set: its annotation, the class that is called, or the type of a constant; else nothing is said."""
+    """The annotation, the class that is called, or the type of a constant; otherwise empty."""
     if isinstance(line, ast.AnnAssign):
         return ast.unparse(line.annotation)
     if isinstance(line.value, ast.Constant):
@@ -174,7 +174,7 @@ def _result(node: Function) -> str:
 
 
 def _arguments(node: Function) -> list[str]:
-    """One text for each, so that they can be broken into lines."""
+    """One string per parameter, so that the signature can be wrapped."""
     given = node.args
     plain = [*given.posonlyargs, *given.args]
     defaults = [None] * (len(plain) - len(given.defaults)) + list(given.defaults)
@@ -220,7 +220,7 @@ def _named(node: Definition) -> list[str]:
 
 
 def _said_after(body: list[ast.stmt], node: ast.stmt) -> str:
-    """The string that stands under a value and tells what it is."""
+    """The string below a value that documents it."""
     after = body[body.index(node) + 1 :][:1]
     if after and isinstance(after[0], ast.Expr) and isinstance(after[0].value, ast.Constant):
         said = after[0].value.value
@@ -229,7 +229,7 @@ def _said_after(body: list[ast.stmt], node: ast.stmt) -> str:
 
 
 def _docstring(node: ast.Module | ast.ClassDef | Function) -> str:
-    """Without the indentation of its own code, and no more: what stands further in is an example."""
+    """Removes the indentation of the surrounding code only: deeper indentation marks an example."""
     said = ast.get_docstring(node, clean=False) or ""
     margin = 0 if isinstance(node, ast.Module) else node.col_offset + 4
     return "\n".join(line[margin:] if line[:margin].isspace() else line for line in said.splitlines()).strip()

@@ -28,8 +28,8 @@ class Story:
         await stage.api.send("invoice.issued", INVOICE)
         await stage.api.send("stock.counted", {"article": "A-1", "count": 5})
         await stage.pass_time()
-        stage.tell("A customer goes to the CRM by webhook, an invoice to the partner by EDI, a count to the ERP.")
-        stage.tell(f"  The partner has {self.partner.messages[0]}")
+        stage.tell("A customer goes to the CRM by webhook, an invoice to the partner by EDI, a stock count to the ERP.")
+        stage.tell(f"  The partner received {self.partner.messages[0]}")
 
     async def seen_in_the_retry_queue(self, stage: Theatre) -> None:
         stage.receiver.behaves(status(503))
@@ -41,39 +41,39 @@ class Story:
         stage.tell("The CRM is down and the partner's line is busy. The retry queue, next retry first:")
         await show_retry_queue(stage)
         await stage.pass_time(10)
-        stage.tell("Ten seconds later the partner has the invoice. The CRM is still down:")
+        stage.tell("Ten seconds later the partner has received the invoice. The CRM is still down:")
         await show_retry_queue(stage)
         stage.receiver.behaves(ok)
         (waiting,) = await stage.api.retry_queue.page()
         await stage.api.retry_queue.retry(waiting.delivery_id, reason="the CRM is back")
         await stage.pass_time()
         stage.tell(
-            f"Somebody hears that the CRM is back, and presses Retry. Waiting now: {await waiting_count(stage)}."
+            f"An operator learns that the CRM is back and retries. Deliveries waiting now: {await waiting_count(stage)}."
         )
 
     async def repaired_and_retried(self, stage: Theatre) -> None:
         await stage.api.send("invoice.issued", {"number": "R-8", "amount": 80})
         await stage.pass_time()
-        stage.tell("An invoice without a buyer. To try that again would be of no use, so it is a dead letter at once:")
+        stage.tell("An invoice has no buyer. A retry would not help, so it becomes a dead letter immediately:")
         await show_dead_letters(stage)
         (letter,) = await stage.api.dead_letters.page()
         repaired = {"number": "R-8", "amount": 80, "buyer": "ACME"}
         await stage.api.dead_letters.edit_and_retry(letter.delivery_id, repaired, reason="added the buyer")
         await stage.pass_time(5)
-        stage.tell("Somebody adds the buyer and retries. Five seconds later the partner has it:")
+        stage.tell("An operator adds the buyer and retries. Five seconds later the partner receives it:")
         stage.tell(f"  {self.partner.messages[-1]}")
 
     async def settled_by_a_person(self, stage: Theatre) -> None:
         self.erp.error = ErpError("M7-021", "Deficit of stock unrestricted")
         await stage.api.send("stock.counted", {"article": "A-2", "count": -1})
         await stage.pass_time(86_400)
-        stage.tell("The ERP refuses a count. Its policy is manual: a day later nothing was tried again.")
+        stage.tell("The ERP rejects a stock count. Its policy is manual, so a day later there was no retry:")
         await show_dead_letters(stage)
         (letter,) = await stage.api.dead_letters.page()
         await stage.api.dead_letters.resolve(letter.delivery_id, reason="posted by hand")
-        stage.tell("Somebody posts it by hand, and marks the dead letter as resolved.")
+        stage.tell("An operator posts it manually and marks the dead letter as resolved.")
         left = len(await stage.api.dead_letters.page())
-        stage.tell(f"  Dead letters: {left}. Who did what, newest first:")
+        stage.tell(f"  Dead letters: {left}. The audit log, newest first:")
         for line in await stage.api.audit.page(limit=3):
             stage.tell(f"  {line.action}: {line.reason}")
 

@@ -26,36 +26,36 @@ class Story:
         (self.protocols.sources / "pump").write_text("The pump's manual")
         await self.protocols.upload("A-1", b"Open the valve, as in [pump].")
         await stage.pass_time()
-        stage.tell("A-1 was uploaded. It was read, and its source found. Now it waits for a person:")
+        stage.tell("A-1 was uploaded and read, and its source was found. Now it waits for a review:")
         await show(stage, "A-1")
         await self.protocols.pipeline.approve("A-1", "mary")
-        stage.tell("Mary approves it. Its whole life:")
+        stage.tell("Mary approves it. Its complete history:")
         await show_history(stage, "A-1")
 
     async def no_text(self, stage: Theatre) -> None:
         await self.protocols.upload("A-2", b"\x89PNG\xff")
         await stage.pass_time()
-        stage.tell("A-2 is a picture. To try that again would be of no use, so it is a dead letter at once:")
+        stage.tell("A-2 is a picture. A retry would not help, so it becomes a dead letter immediately:")
         await show(stage, "A-2")
         self.protocols.replace("A-2", b"Close the valve.")
         answer = await stage.api.pipelines.retry("protocol", "A-2", reason="a text this time")
         await stage.pass_time()
-        stage.tell(f"Somebody puts a text in its place, and retries: {answer}.")
+        stage.tell(f"An operator replaces it with a text and retries: {answer}.")
         await show(stage, "A-2")
         try:
             await stage.api.pipelines.retry("protocol", "A-2")
         except Invalid as error:
-            stage.tell(f"  To retry it now is refused with {error.status}: {error.detail}.")
+            stage.tell(f"  Retrying it again fails with {error.status}: {error.detail}.")
 
     async def no_source(self, stage: Theatre) -> None:
         await self.protocols.upload("A-3", b"Grease the bearing, as in [bearing].")
         await stage.pass_time()
-        stage.tell("A-3 names a source that is not there. Three tries at once, then it is a dead letter:")
+        stage.tell("A-3 cites a missing source. After three attempts without delay it becomes a dead letter:")
         await show_history(stage, "A-3")
         (self.protocols.sources / "bearing").write_text("The bearing's manual")
         await stage.api.pipelines.retry("protocol", "A-3", reason="the manual has come")
         await stage.pass_time()
-        stage.tell("The manual comes, and somebody retries it.")
+        stage.tell("The missing source arrives, and an operator retries A-3.")
         await show(stage, "A-3")
 
     async def rejected_and_forgotten(self, stage: Theatre) -> None:
@@ -64,7 +64,9 @@ class Story:
         await show(stage, "A-3")
         await stage.pass_time(A_WEEK + 60)
         listed = [one.entity_id for one in await stage.api.pipelines.entities("protocol")]
-        stage.tell(f"A week later nobody has touched it. The list has {', '.join(listed)}; who asks for them, sees:")
+        stage.tell(
+            f"A week later nobody has acted on it. The list shows {', '.join(listed)}; archived entities are shown on request:"
+        )
         for one in await stage.api.pipelines.entities("protocol", status="archived"):
             stage.tell(f"  {one.entity_id}: {one.status}")
 

@@ -51,21 +51,21 @@ class Story:
         self.carrier.script = [BUSY, TOO_MANY]
         batch = await stage.doorstep.batches.submit("sms.batch", REMINDERS)
         await stage.pass_time()
-        stage.tell("Another batch, and the carrier's lines are busy.")
+        stage.tell("Another batch is submitted while the carrier's lines are busy.")
         await self.show(batch.batch_id)
         await stage.pass_time(600)
-        stage.tell("Five minutes later the carrier asks for two minutes of patience, and then takes the batch.")
+        stage.tell("Five minutes later the carrier asks to retry after two minutes. Then it accepts the batch.")
         await self.show(batch.batch_id)
 
     async def hopeless(self, stage: Theatre) -> None:
-        stage.tell("A batch with a misprinted number. To submit that again would be of no use.")
+        stage.tell("A batch contains an invalid phone number. A retry would not help.")
         batch = await stage.doorstep.batches.submit("sms.batch", MISPRINT)
         await stage.pass_time()
         await self.show(batch.batch_id)
 
     async def given_up(self, stage: Theatre) -> UUID:
         self.carrier.script = [BUSY] * 4
-        stage.tell("The carrier has a bad day. Four submissions, 300, 600 and 1200 seconds apart, are in vain.")
+        stage.tell("The carrier has an outage. Four submissions, 300, 600 and 1200 seconds apart, fail.")
         batch = await stage.doorstep.batches.submit("sms.batch", REMINDERS)
         await stage.pass_time(3_600)
         await self.show(batch.batch_id)
@@ -73,11 +73,11 @@ class Story:
 
     async def resubmitted_by_api(self, stage: Theatre, batch_id: UUID) -> None:
         failed = await stage.api.batches.page(status="FAILED")
-        stage.tell(f"Somebody asks the API for FAILED batches, finds {len(failed)}, and resubmits the newest.")
+        stage.tell(f"An operator lists the FAILED batches over the API, finds {len(failed)}, and resubmits the newest.")
         again = await stage.api.batches.resubmit(batch_id, reason="the carrier is back")
         stage.tell(f"  It is {again.status} again, with {again.retry_attempts} of {again.retries_max} retries used.")
         await stage.pass_time()
-        stage.tell("It is submitted at once.")
+        stage.tell("It is submitted immediately.")
         await self.show(batch_id)
 
     async def resubmitted_by_command(self, stage: Theatre) -> None:
@@ -85,11 +85,11 @@ class Story:
         stage.tell("The carrier rejects a batch by mistake.")
         batch = await stage.doorstep.batches.submit("sms.batch", REMINDERS)
         await stage.pass_time()
-        stage.tell("It is resubmitted at a terminal, with `doorstep batches resubmit`.")
+        stage.tell("An operator resubmits it in a terminal, with `doorstep batches resubmit`.")
         await run_doorstep(stage, "batches", "resubmit", str(batch.batch_id), "--reason", "their mistake")
         await stage.pass_time()
         await self.show(batch.batch_id)
-        stage.tell("Who resubmitted what is in the audit log, newest first:")
+        stage.tell("The audit log lists the resubmissions, newest first:")
         for line in await stage.api.audit.page(action="batch.resubmit"):
             stage.tell(f"  {line.action}, {line.result}: {line.reason}")
 

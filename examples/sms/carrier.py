@@ -29,7 +29,7 @@ def refusal(status: int, code: str, text: str, retry_after_seconds: int | None =
 WRONG_KEY = refusal(401, "AUTH-01", "unknown API key")
 TOO_MANY = refusal(429, "RATE-02", "too many batches", 120)
 BUSY = refusal(503, "BUSY-03", "all lines are busy")
-NO_NUMBER = refusal(422, "NUM-04", "a recipient is no phone number")
+NO_NUMBER = refusal(422, "NUM-04", "a recipient is not a phone number")
 PROXY_ALONE = Answer(502, "<h1>Bad Gateway</h1>")
 REJECTED = refusal(409, "REJ-05", "the batch was rejected")
 

@@ -66,7 +66,7 @@ class Sms:
         """Called once for each dead letter of this process, whatever it was: here only batches are worth an alarm."""
         if letter.event_type != BATCH:
             return
-        self._alert(f"ALERT: a batch failed for good at attempt {letter.attempts}: {letter.code}. {letter.reason}")
+        self._alert(f"ALERT: a batch failed permanently at attempt {letter.attempts}: {letter.code}. {letter.reason}")
 
 
 def _failure(refusal: HTTPError) -> Transient:

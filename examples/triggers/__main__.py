@@ -18,10 +18,10 @@ async def story(stage: Theatre) -> None:
 
 async def fetched_from_the_inbox(stage: Theatre) -> None:
     """No endpoint takes forms: whoever is interested asks for them."""
-    stage.tell("A website sends form.submitted. No endpoint takes it, so it waits in the inbox.")
+    stage.tell("A website sends form.submitted. No endpoint subscribes to it, so it goes to the inbox.")
     receipt = await stage.api.send("form.submitted", {"name": "Ada"})
     (waiting,) = await stage.api.inbox.page()
-    stage.tell(f"A program looks into the inbox, finds {waiting.event_type} {waiting.payload}, and acknowledges it.")
+    stage.tell(f"A program reads the inbox, finds {waiting.event_type} {waiting.payload}, and acknowledges it.")
     await stage.api.inbox.acknowledge(waiting.event_id)
     await _poll(stage, receipt.event_id)
 
@@ -29,15 +29,15 @@ async def fetched_from_the_inbox(stage: Theatre) -> None:
 async def called_until_it_works(stage: Theatre) -> None:
     """Nothing is final here but success, or the end of the retries."""
     stage.receiver.behaves(scripted([404, 503, 200]))
-    stage.tell("The website sends lead.created. The automation is called, and answers 404: it is being edited.")
+    stage.tell("The website sends lead.created. The automation is being edited and returns 404.")
     receipt = await stage.api.send("lead.created", {"lead": 1})
     await stage.pass_time()
     await _poll(stage, receipt.event_id)
     await stage.pass_time(60)
-    stage.tell("One minute later it is called again, and answers 503.")
+    stage.tell("One minute later Doorstep retries. The automation returns 503.")
     await _poll(stage, receipt.event_id)
     await stage.pass_time(300)
-    stage.tell("Five minutes later it takes the lead.")
+    stage.tell("Five minutes later the automation accepts the lead.")
     await _poll(stage, receipt.event_id)
     (delivery,) = (await stage.api.events.read(receipt.event_id)).deliveries
     stage.tell(f"  The delivery says: {delivery.remark}.")
@@ -46,20 +46,20 @@ async def called_until_it_works(stage: Theatre) -> None:
 async def failed_and_retried_by_hand(stage: Theatre) -> None:
     """Four attempts in all; then it waits for a person."""
     stage.receiver.behaves(status(500))
-    stage.tell("Another lead. This time the automation is broken for good.")
+    stage.tell("The website sends another lead. This time the automation stays broken.")
     receipt = await stage.api.send("lead.created", {"lead": 2})
     await stage.pass_time(3_600)
     await _poll(stage, receipt.event_id)
     (failed,) = await stage.api.inbox.page(status="failed")
     (delivery,) = (await stage.api.events.read(failed.event_id)).deliveries
-    stage.tell(f"It is in the list of failed events: {failed.event_type}, given up after {delivery.attempts} attempts:")
+    stage.tell(f"The list of failed events shows {failed.event_type}, failed after {delivery.attempts} attempts:")
     for attempt in await stage.api.deliveries.attempts(delivery.delivery_id):
         stage.tell(f"  attempt {attempt.number} at {attempt.started_at:%H:%M:%S}: {attempt.error_reason}")
     stage.receiver.behaves(ok)
-    stage.tell("Somebody repairs the automation, and retries the event by hand.")
+    stage.tell("An operator fixes the automation and retries the event manually.")
     await stage.api.events.retry(failed.event_id, reason="the automation is repaired")
     await stage.pass_time(5)
-    stage.tell("Five seconds later it is there.")
+    stage.tell("Five seconds later it is delivered.")
     await _poll(stage, receipt.event_id)
 
 

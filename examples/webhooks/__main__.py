@@ -30,7 +30,7 @@ async def subscribed(stage: Theatre) -> UUID:
 async def signed_and_sent(stage: Theatre) -> UUID:
     receipts = [await stage.api.send(event_type, {"order": 1}) for event_type in ("order.paid", "order.shipped")]
     await stage.pass_time()
-    stage.tell("order.paid and order.shipped are sent. What has arrived:")
+    stage.tell("order.paid and order.shipped are sent. The receivers got:")
     for path in sorted(f"{request.path} {request.flaw or 'signature ok'}" for request in stage.receiver.requests):
         stage.tell(f"  {path}")
     return receipts[0].event_id
@@ -40,7 +40,7 @@ async def tried_four_times(stage: Theatre) -> None:
     stage.receiver.behaves(status(503), at="/billing")
     receipt = await stage.api.send("order.paid", {"order": 2})
     await stage.pass_time(1_260)
-    stage.tell("Billing answers 503 now. After four attempts order.paid is a dead letter:")
+    stage.tell("Billing now returns 503. After four attempts order.paid is a dead letter:")
     (letter,) = await stage.api.dead_letters.page()
     for attempt in await stage.api.deliveries.attempts(letter.delivery_id):
         stage.tell(f"  attempt {attempt.number} at {attempt.started_at:%H:%M:%S}: {attempt.response_code}")
@@ -61,7 +61,9 @@ async def left_alone_while_it_is_down(stage: Theatre, billing: UUID) -> None:
     await stage.pass_time(1)
     circuit = await stage.api.endpoints.circuit(billing)
     seen = await stage.api.events.status(receipt.event_id)
-    stage.tell(f"Then one probe goes through, and succeeds: order.paid is {seen.status}, the circuit {circuit.state}.")
+    stage.tell(
+        f"Then Doorstep sends one probe, which succeeds: order.paid is {seen.status}, the circuit {circuit.state}."
+    )
     for change in circuit.history:
         stage.tell(f"  {change.at:%H:%M:%S} {change.old_state} to {change.new_state}: {change.reason}")
 
@@ -71,9 +73,9 @@ async def forgotten_after_a_week(stage: Theatre, first: UUID) -> None:
     try:
         await stage.api.events.status(first)
     except NotFound:
-        stage.tell("What was delivered a week ago has been removed.")
+        stage.tell("Deliveries that succeeded a week ago have been removed.")
     letters = await stage.api.dead_letters.page(status="archived")
-    stage.tell(f"The dead letter that nobody touched is archived: {len(letters)} of them.")
+    stage.tell(f"Dead letters that nobody acted on are archived: {len(letters)} of them.")
 
 
 if __name__ == "__main__":

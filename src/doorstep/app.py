@@ -256,7 +256,7 @@ class Doorstep(Overseeing, Declaring):
         """Accept one event. When it has been awaited, it is on stable storage with one delivery per matching endpoint.
 
         With a `connection` of your own (or a session of SQLAlchemy) it is inserted there, into the outbox, and exists
-        if and only if your transaction commits; see docs/outbox.md. Only an asyncio connection is to be awaited then.
+        if and only if your transaction commits; see docs/how-to/outbox.md. Only an asyncio connection is to be awaited then.
 
         Bytes must be JSON and are delivered as they are; anything else is encoded as JSON once, now. A Doorstep that
         is not open is opened by the first event.

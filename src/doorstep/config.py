@@ -1,4 +1,4 @@
-"""Settings: one table that feeds validation, the command line's help and docs/settings.md.
+"""Settings: one table that feeds validation, the command line's help and docs/reference/settings.md.
 
 A value comes from an argument, else from `DOORSTEP_<NAME>`, else from a line in `doorstep.toml`, else it is the
 default. What is unknown or out of bounds stops the start with one sentence (ConfigError): a setting that is

@@ -1,4 +1,4 @@
-"""The pages that people read, and what stands in them."""
+"""The pages that people read, and their contents."""
 
 from __future__ import annotations
 
@@ -7,7 +7,11 @@ from pathlib import Path
 
 ROOT = Path(__file__).parents[2]
 DOCS = ROOT / "docs"
-PAGES = sorted([*ROOT.glob("*.md"), *DOCS.glob("**/*.md")])
+TUTORIAL, HOW_TO, REFERENCE, EXPLANATION = (
+    DOCS / folder for folder in ("tutorial", "how-to", "reference", "explanation")
+)
+REQUIREMENTS_MAP = ROOT / "tests" / "requirements-map.md"
+PAGES = sorted([*ROOT.glob("*.md"), *DOCS.glob("**/*.md"), REQUIREMENTS_MAP])
 
 
 def fences(page: Path, *languages: str) -> list[str]:

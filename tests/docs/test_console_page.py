@@ -1,4 +1,4 @@
-"""docs/console.md has a part for each screen, and says what each key does."""
+"""docs/reference/console.md has a part for each screen, and says what each key does."""
 
 from __future__ import annotations
 
@@ -7,9 +7,9 @@ from pathlib import Path
 
 import doorstep.console
 from doorstep.console.navigation import MENU
-from tests.docs.pages import DOCS, rows, section
+from tests.docs.pages import REFERENCE, rows, section
 
-PAGE = DOCS / "console.md"
+PAGE = REFERENCE / "console.md"
 HELP = Path(doorstep.console.__file__).with_name("templates") / "help.html"
 
 
@@ -21,6 +21,6 @@ def test_every_screen_of_the_menu_has_a_part_that_names_its_key() -> None:
 
 def test_every_key_that_the_help_lists_is_on_the_page() -> None:
     listed = set(re.findall(r"<kbd>([^<{]+)</kbd>", HELP.read_text())) - {"Shift", "g"}
-    told = {key for row in rows(PAGE, "## What holds everywhere") for key in re.findall(r"`([^`]+)`", row[0])}
+    told = {key for row in rows(PAGE, "## Common to all screens") for key in re.findall(r"`([^`]+)`", row[0])}
     assert listed - told == set()
     assert {"j", "k", "x", "r"} <= listed

@@ -1,13 +1,13 @@
-"""The code of docs/handlers.md, written into a program and run: every handler on the page is declared and called."""
+"""The code of docs/how-to/handlers.md, written into a program and run: every handler on the page is declared and called."""
 
 from __future__ import annotations
 
 from pathlib import Path
 
-from tests.docs.pages import DOCS, fences
+from tests.docs.pages import HOW_TO, fences
 from tests.integration.embedding import run, states, write
 
-PAGE = DOCS / "handlers.md"
+PAGE = HOW_TO / "handlers.md"
 CARRIER = """
 class carrier:
     @staticmethod

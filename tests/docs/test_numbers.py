@@ -16,10 +16,10 @@ from doorstep.path.tuning import Tuning
 from doorstep.policy import payload
 from doorstep.stores.bounds import COUNT_MAX, EXAMINED_MAX
 from doorstep.wire.http_transport import HttpTransport
-from tests.docs.pages import DOCS, ROOT, rows
+from tests.docs.pages import EXPLANATION, HOW_TO, REFERENCE, ROOT, rows
 
 KIB = 1024
-SECURITY, OPERATING, GLOSSARY = (DOCS / f"{name}.md" for name in ("security", "operating", "glossary"))
+SECURITY, OPERATING, GLOSSARY = EXPLANATION / "security.md", HOW_TO / "operating.md", REFERENCE / "glossary.md"
 
 
 def test_the_limits_are_those_of_the_code() -> None:
@@ -27,19 +27,19 @@ def test_the_limits_are_those_of_the_code() -> None:
     written = {what: limit for what, limit, _ in rows(SECURITY, "## Limits")}
     assert written == {
         "payload of an event": f"{settings.payload_bytes_max // KIB} KiB",
-        "a batch": f"{ingest.BATCH_MAX:,} events, {settings.batch_bytes_max // KIB**2} MiB",
+        "batch request": f"{ingest.BATCH_MAX:,} events, {settings.batch_bytes_max // KIB**2} MiB",
         "any other request": f"{bodies.SMALL_BODY_BYTES_MAX // KIB} KiB",
         "nesting of JSON, digits of a number": f"{payload.DEPTH_MAX}, {payload.DIGITS_MAX}",
         "metadata of an event": f"{accept._METADATA_BYTES_MAX // KIB} KiB",
         "idempotency key, ordering key": f"{accept._KEY_CHARACTERS_MAX} characters",
-        "requests of a key, on each process": "none, with a burst of two seconds' worth",
-        "requests without a valid key, of one client on each process": (
+        "requests per key, on each process": "none, with a burst of two seconds' worth",
+        "requests without a valid key, per client on each process": (
             f"{settings.failed_keys_per_second:g} a second, with a burst of two seconds' worth"
         ),
-        "endpoints of an organization": f"{settings.endpoints_max:,}",
+        "endpoints per organization": f"{settings.endpoints_max:,}",
         "one attempt": f"{settings.timeout_seconds:g} s in all",
-        "what is read and kept of an answer": f"{_default(HttpTransport, 'body_bytes_max') // KIB} KiB",
-        "living keys of an organization": f"{keyring._LIVING_MAX:,}",
+        "part of a response that is read and kept": f"{_default(HttpTransport, 'body_bytes_max') // KIB} KiB",
+        "valid keys per organization": f"{keyring._LIVING_MAX:,}",
         "page of a list": "200 (events and inbox 1,000)",
     }
     assert (settings.requests_per_second, throttle._BURST_SECONDS) == (0, 2)
@@ -52,17 +52,16 @@ def test_the_settings_that_change_limits_exist() -> None:
 
 
 def test_the_roles_are_those_of_the_code() -> None:
-    assert {row[0].strip("`") for row in rows(SECURITY, "## Who may do what")} == set(ALLOWED)
+    assert {row[0].strip("`") for row in rows(SECURITY, "## Roles")} == set(ALLOWED)
 
 
 def test_the_numbers_in_the_text_are_those_of_the_code() -> None:
     security, operating = (" ".join(page.read_text().split()) for page in (SECURITY, OPERATING))
     architecture = " ".join((ROOT / "ARCHITECTURE.md").read_text().split())
-    assert f"their first {keys._PREFIX_CHARACTERS} characters" in security
+    assert f"its first {keys._PREFIX_CHARACTERS} characters" in security
     assert f"within {keyring.REMEMBERED_SECONDS} seconds" in security
-    assert (
-        f"looked up once in {keyring.REMEMBERED_SECONDS} seconds, and at most {keyring._STRANGERS_MAX} at" in security
-    )
+    assert f"the same unknown key at most once in {keyring.REMEMBERED_SECONDS} seconds" in security
+    assert f"at most {keyring._STRANGERS_MAX} unknown keys at a time" in security
     assert f"beyond {Settings().failed_keys_per_second:g} requests a second without a valid key" in security
     assert registrar.OVERLAP_SECONDS == 86_400 and "(a day by default," in security
     assert f"at most {registrar._OVERLAP_SECONDS_MAX / 86_400:g})" in security
@@ -79,7 +78,7 @@ def test_the_numbers_in_the_text_are_those_of_the_code() -> None:
 
 
 def test_the_metrics_to_watch_are_some_that_there_are() -> None:
-    table = rows(OPERATING, "## What to watch")
+    table = rows(OPERATING, "## Monitoring")
     named = {name for row in table for name in re.findall(r"`(doorstep_\w+)`", row[0])}
     assert named <= {measure.name for measure in MEASURES}
 

@@ -1,4 +1,4 @@
-"""The backups of docs/operating.md, taken from a running program and restored, with the commands that stand there."""
+"""The backups of docs/how-to/operating.md, taken from a running program and restored, with the commands that stand there."""
 
 from __future__ import annotations
 
@@ -8,12 +8,12 @@ from collections.abc import Mapping
 from pathlib import Path
 
 from doorstep.sealing import new_secret_key
-from tests.docs.pages import DOCS, fences, section
+from tests.docs.pages import HOW_TO, fences, section
 from tests.integration.program import Program, clean_environment, serving, wait_for
 from tests.patience import PATIENCE_SECONDS
 from tests.postgres_server import PostgresServer, find_binaries
 
-OPERATING = DOCS / "operating.md"
+OPERATING = HOW_TO / "operating.md"
 ADMIN = {"DOORSTEP_ALLOW_ADDRESSES": "127.0.0.0/8"}
 
 

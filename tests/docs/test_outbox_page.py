@@ -1,4 +1,4 @@
-"""The programs that docs/outbox.md shows are run as they stand there, and their events are in the outbox afterwards."""
+"""The programs that docs/how-to/outbox.md shows are run as they stand there, and their events are in the outbox afterwards."""
 
 from __future__ import annotations
 
@@ -18,10 +18,10 @@ from sqlalchemy import create_engine
 from sqlalchemy.orm import DeclarativeBase, Mapped, Session, mapped_column
 
 from doorstep import Doorstep
-from tests.docs.pages import DOCS, fences
+from tests.docs.pages import HOW_TO, fences
 from tests.patience import PATIENCE_SECONDS
 
-PLAIN, SQLALCHEMY, DJANGO, ASYNCPG, _ALEMBIC = fences(DOCS / "outbox.md", "python")
+PLAIN, SQLALCHEMY, DJANGO, ASYNCPG, _ALEMBIC = fences(HOW_TO / "outbox.md", "python")
 
 _DJANGO_PROGRAM = """
 import django

@@ -1,4 +1,4 @@
-"""What the pages say exists, and what exists is in the pages."""
+"""The pages describe what exists, and everything that exists is on a page."""
 
 from __future__ import annotations
 
@@ -18,9 +18,10 @@ from doorstep.api.application import create_application
 from doorstep.app import Doorstep
 from doorstep.cli.main import app as cli
 from doorstep.config import setting_rows
-from tests.docs.pages import DOCS, PAGES, ROOT, fences
+from tests.docs.pages import DOCS, PAGES, REFERENCE, ROOT, fences, rows
 from tests.patience import PATIENCE_SECONDS
 
+COMMANDS = REFERENCE / "commands.md"
 ALL_TEXT = "\n".join(page.read_text() for page in PAGES)
 _COMPLETION = {"--install-completion"}
 """Typer adds it by itself, to the program and not to a command."""
@@ -52,11 +53,15 @@ def test_every_command_and_option_is_documented() -> None:
     assert len(found) > 40
     for path, command in found.items():
         assert f"# `{path}`\n" in ALL_TEXT
-        section = ALL_TEXT.partition(f"# `{path}`\n")[2].partition("\n## ")[0]
-        for option in command.params:
-            hidden = getattr(option, "hidden", False)
-            flag = option.opts[0]
-            assert hidden or f"`{flag if flag.startswith('-') else flag.upper()}" in section, (path, flag)
+        section = COMMANDS.read_text().partition(f"# `{path}`\n")[2].partition("\n#")[0]
+        written = set(re.findall(r"^\| `([\w-]+)", section, re.MULTILINE))
+        assert written | _shared_by(path) == {_name(option) for option in command.params if not _hidden(option)}, path
+
+
+def test_no_command_repeats_a_shared_option() -> None:
+    shared = {row[0].strip("`") for row in rows(COMMANDS, "## Shared options")}
+    assert shared == {"--json", "--url", "--key"}
+    assert {name: COMMANDS.read_text().count(f"\n| `{name}` |") for name in shared} == dict.fromkeys(shared, 1)
 
 
 @_every_page
@@ -95,8 +100,8 @@ def test_every_route_is_documented() -> None:
 def test_every_link_inside_the_repository_leads_somewhere(page: Path) -> None:
     links = re.findall(r"\]\((?!https?://|mailto:)([^)#]*)(#[^)]*)?\)", page.read_text())
     assert [link for link, _ in links if link and not (page.parent / link).exists()] == []
-    own = {f"#{_anchor(heading)}" for heading in re.findall(r"^#+ (.+)$", page.read_text(), re.MULTILINE)}
-    assert [anchor for link, anchor in links if not link and anchor not in own] == []
+    to_headings = [(page.parent / link if link else page, anchor) for link, anchor in links if anchor]
+    assert [(str(target), anchor) for target, anchor in to_headings if anchor not in _anchors(target)] == []
 
 
 @_every_page
@@ -127,10 +132,55 @@ def test_every_path_that_a_page_names_exists(page: Path) -> None:
     assert [name for name in _paths(page) if not list(ROOT.glob(name))] == []
 
 
-def test_every_page_in_docs_is_linked_from_the_readme() -> None:
-    readme = (ROOT / "README.md").read_text()
-    pages = [page.relative_to(ROOT) for page in DOCS.glob("**/*.md")]
-    assert [page for page in pages if f"({page})" not in readme] == []
+@_every_page
+def test_every_table_has_as_many_cells_in_each_row_as_in_its_head(page: Path) -> None:
+    assert _broken_rows(page.read_text()) == []
+
+
+@pytest.mark.parametrize("row", ["| one |", "| one | two | three |", "| one\n\ntwo | |", "| `a|b` | two |"])
+def test_the_control_a_broken_row_is_noticed(row: str) -> None:
+    head = "| a | b |\n| --- | --- |\n"
+    assert _broken_rows(f"{head}| `1 \\| 2` | two |\n") == []
+    assert _broken_rows(f"{head}{row}\n") != []
+
+
+def test_every_page_in_docs_is_linked_from_the_index_and_the_index_from_the_readme() -> None:
+    index = DOCS / "README.md"
+    pages = {page.relative_to(DOCS) for page in DOCS.glob("**/*.md")} - {Path("README.md")}
+    assert [page for page in sorted(pages) if f"({page})" not in index.read_text()] == []
+    assert "(docs/README.md)" in (ROOT / "README.md").read_text()
+
+
+def test_every_page_in_docs_is_in_one_of_the_four_groups() -> None:
+    groups = {page.relative_to(DOCS).parts[0] for page in DOCS.glob("**/*.md")}
+    assert groups == {"README.md", "tutorial", "how-to", "reference", "explanation"}
+
+
+def _broken_rows(text: str) -> list[str]:
+    """Lines of tables with more or fewer cells than the line before; also a line that only ends like a row."""
+    prose = re.sub(r"^```.*?^```$", "", text, flags=re.DOTALL | re.MULTILINE)
+    broken, width = [], 0
+    for line in prose.splitlines():
+        cells = len(re.findall(r"(?<!\\)\|", line)) if line.startswith("|") else 0
+        if cells and (not line.endswith("|") or (width and cells != width)) or not cells and line.endswith("|"):
+            broken.append(line)
+        width = cells
+    return broken
+
+
+def _shared_by(path: str) -> set[str]:
+    """The shared options that the page says this command takes."""
+    table = rows(COMMANDS, "## Shared options")
+    return {name.strip("`") for name, _, without in table if f"`{path}`" not in without.split(", ")}
+
+
+def _name(param: Any) -> str:
+    flag: str = param.opts[0]
+    return flag if flag.startswith("-") else flag.upper()
+
+
+def _hidden(param: Any) -> bool:
+    return bool(getattr(param, "hidden", False))
 
 
 def _command(words: Sequence[str]) -> tuple[Any, list[str]]:
@@ -153,6 +203,11 @@ def _commands(group: Any, path: str) -> Iterator[tuple[str, Any]]:
 def _paths(page: Path) -> Iterator[str]:
     for name in re.findall(r"`((?:tests|docs|src|bench|examples|deploy|requirements)/[^`\s]*)`", page.read_text()):
         yield name.partition("::")[0].rstrip("/")
+
+
+def _anchors(page: Path) -> set[str]:
+    """Where links into a page can lead."""
+    return {f"#{_anchor(heading)}" for heading in re.findall(r"^#+ (.+)$", page.read_text(), re.MULTILINE)}
 
 
 def _anchor(heading: str) -> str:

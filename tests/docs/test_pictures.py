@@ -8,9 +8,9 @@ from pathlib import Path
 
 import pytest
 
-from tests.docs.pages import DOCS, PAGES
+from tests.docs.pages import PAGES, REFERENCE
 
-FOLDER = DOCS / "console"
+FOLDER = REFERENCE / "console"
 THEMES = ("light", "dark")
 _BYTES_MAX, _BYTES_MAX_IN_ALL = 200_000, 4_000_000
 
@@ -27,7 +27,7 @@ def test_every_picture_that_a_page_shows_is_there(page: Path) -> None:
 
 def test_every_picture_of_the_console_is_shown_in_both_themes() -> None:
     taken = {picture.resolve() for picture in FOLDER.glob("*.png")}
-    assert taken and taken == set(shown(DOCS / "console.md"))
+    assert taken and taken == set(shown(REFERENCE / "console.md"))
     light, dark = ({one.name.partition(f"-{theme}.")[0] for one in FOLDER.glob(f"*-{theme}.png")} for theme in THEMES)
     assert light == dark
 

@@ -11,10 +11,9 @@ from types import ModuleType
 
 import pytest
 
-from tests.docs.pages import DOCS
+from tests.docs.pages import REFERENCE
 from tests.patience import PATIENCE_SECONDS
 
-REFERENCE = DOCS / "reference"
 SAMPLE = '''
 """A package for this test."""
 

@@ -1,13 +1,13 @@
-"""docs/requirements-map.md names real tests, and leaves out no requirement and no acceptance test."""
+"""tests/requirements-map.md names real tests, and leaves out no requirement and no acceptance test."""
 
 from __future__ import annotations
 
 import ast
 import re
 
-from tests.docs.pages import DOCS, ROOT
+from tests.docs.pages import HOW_TO, REQUIREMENTS_MAP, ROOT
 
-MAP = (DOCS / "requirements-map.md").read_text()
+MAP = REQUIREMENTS_MAP.read_text()
 REQUIREMENTS = [
     *(f"R1.{number}" for number in range(1, 5)),
     *(f"R2.{number}" for number in range(1, 7)),
@@ -51,11 +51,13 @@ def test_every_acceptance_test_is_named() -> None:
 
 def test_every_profile_has_a_row_an_example_and_a_page() -> None:
     rows = re.findall(
-        r"^\| \[(\w+)\]\(profiles/\1\.md\) \| .+ \| `examples/\1` \| `tests/examples/test_\1\.py::", MAP, re.MULTILINE
+        r"^\| \[(\w+)\]\(\.\./docs/how-to/profiles/\1\.md\) \| .+ \| `examples/\1` \| `tests/examples/test_\1\.py::",
+        MAP,
+        re.MULTILINE,
     )
     assert tuple(rows) == PROFILES
     assert [name for name in PROFILES if not (ROOT / "examples" / name / "__main__.py").exists()] == []
-    assert [name for name in PROFILES if not (DOCS / "profiles" / f"{name}.md").exists()] == []
+    assert [name for name in PROFILES if not (HOW_TO / "profiles" / f"{name}.md").exists()] == []
 
 
 def _tests_in(path: str) -> set[str]:

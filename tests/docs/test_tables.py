@@ -1,4 +1,4 @@
-"""The tables in docs/retries.md are those of the code."""
+"""The tables in docs/explanation/retries.md are those of the code."""
 
 from __future__ import annotations
 
@@ -9,27 +9,25 @@ from doorstep.model.outcome import Category, Reply
 from doorstep.policy.classification import CATEGORY, classify
 from doorstep.policy.retry import BUILT_IN, RETRY_AFTER_MAX_SECONDS, RETRY_AFTER_MIN_SECONDS
 from tests.builders import an_endpoint, new_id
-from tests.docs.pages import DOCS, rows
+from tests.docs.pages import EXPLANATION, rows
 
-RETRIES = DOCS / "retries.md"
+RETRIES = EXPLANATION / "retries.md"
 UNITS = {"s": 1, "min": 60, "h": 3_600}
 
 
 def test_the_table_of_policies_is_that_of_the_code() -> None:
-    written = {row[0].split("`")[1]: _delays(row[1]) for row in rows(RETRIES, "## 2. When the next try is")}
+    written = {row[0].split("`")[1]: _delays(row[1]) for row in rows(RETRIES, "## 2. Scheduling")}
     assert written == {name: [float(delay) for delay in policy.delays] for name, policy in BUILT_IN.items()}
 
 
 def test_the_default_policy_is_marked_as_such() -> None:
-    assert [row[0] for row in rows(RETRIES, "## 2. When the next try is") if "default" in row[0]] == [
-        "`standard` (default)"
-    ]
+    assert [row[0] for row in rows(RETRIES, "## 2. Scheduling") if "default" in row[0]] == ["`standard` (default)"]
 
 
 def test_the_table_of_codes_names_each_with_its_category() -> None:
     written = {
         code: category.split()[0].rstrip(",:")
-        for _, codes, category in rows(RETRIES, "## 1. What the reply means")
+        for _, codes, category in rows(RETRIES, "## 1. Classification")
         for code in re.findall(r"`([A-Z_]+)`", codes)
     }
     assert written == {code: str(category) for code, category in CATEGORY.items()}
@@ -37,7 +35,7 @@ def test_the_table_of_codes_names_each_with_its_category() -> None:
 
 def test_the_table_of_codes_says_of_each_status_what_the_code_makes_of_it() -> None:
     endpoint = an_endpoint(new_id())
-    for what, codes, category in rows(RETRIES, "## 1. What the reply means"):
+    for what, codes, category in rows(RETRIES, "## 1. Classification"):
         expected = re.findall(r"`([A-Z_]+)`", codes)
         for position, status in enumerate(_statuses(what)):
             outcome = classify(Reply(started_at=0, finished_at=0, status=status), endpoint)

@@ -1,4 +1,4 @@
-"""The tutorial, followed to the letter: its files are written, its commands run, and what they show is compared."""
+"""The tutorial of the library, followed to the letter: its files are written, its commands run, and what they show is compared."""
 
 from __future__ import annotations
 
@@ -8,12 +8,12 @@ from pathlib import Path
 
 import pytest
 
-from tests.docs.pages import DOCS, fences
+from tests.docs.pages import TUTORIAL, fences
 from tests.docs.reader import Reader, reading, steps
 from tests.postgres_server import PostgresServer
 
-TUTORIAL = DOCS / "tutorial.md"
-STEPS = steps(TUTORIAL.read_text())
+PAGE = TUTORIAL / "library.md"
+STEPS = steps(PAGE.read_text())
 
 
 @pytest.fixture
@@ -37,7 +37,7 @@ def test_the_tutorial_works_and_shows_what_the_page_shows(reader: Reader) -> Non
 
 
 def test_every_file_and_every_command_of_the_tutorial_is_among_the_steps() -> None:
-    commands, files = fences(TUTORIAL, "sh"), fences(TUTORIAL, "python", "toml")
+    commands, files = fences(PAGE, "sh"), fences(PAGE, "python", "toml")
     assert [step.code for step in STEPS if step.file is None] == commands
     assert [step.code for step in STEPS if step.file is not None] == files
     assert len(commands) > 20 and len(files) == 5

@@ -9,9 +9,9 @@ from uuid import UUID
 from doorstep.client.answers.deliveries import Attempt, Delivery
 from doorstep.clock import from_datetime
 from examples.theatre import NOON, Theatre
-from tests.docs.pages import DOCS, fences
+from tests.docs.pages import HOW_TO, fences
 
-PROFILES = DOCS / "profiles"
+PROFILES = HOW_TO / "profiles"
 
 
 async def status_of(stage: Theatre, event_id: UUID) -> str:

@@ -258,7 +258,7 @@ async def test_r9_3_there_is_one_alert_after_the_last_failure_and_none_before(
     await stage.pass_time(TO_THE_END - 1)
     assert story.alerts == []
     await stage.pass_time(1)
-    wanted = "ALERT: a batch failed for good at attempt 4: SERVICE_UNAVAILABLE. The carrier answered BUSY-03."
+    wanted = "ALERT: a batch failed permanently at attempt 4: SERVICE_UNAVAILABLE. The carrier answered BUSY-03."
     assert story.alerts == [wanted]
     await stage.pass_time(86_400)
     assert story.alerts == [wanted]
@@ -321,8 +321,8 @@ async def test_r9_3_a_resubmission_that_fails_for_good_alerts_again(
     await stage.api.batches.resubmit(batch_id)
     await stage.pass_time()
     assert [line.split(":")[1] for line in story.alerts] == [
-        " a batch failed for good at attempt 4",
-        " a batch failed for good at attempt 5",
+        " a batch failed permanently at attempt 4",
+        " a batch failed permanently at attempt 5",
     ]
 
 

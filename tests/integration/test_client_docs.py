@@ -1,4 +1,4 @@
-"""The examples of docs/clients.md and docs/receiving.md, run as they stand there."""
+"""The examples of docs/how-to/clients.md and receiving.md, run as they stand there."""
 
 from __future__ import annotations
 
@@ -14,12 +14,12 @@ import pytest
 from doorstep.client import Client
 from doorstep.client.verbs import Each, Group, Verb
 from doorstep.wire.signature import Signer, new_secret
-from tests.docs.pages import DOCS, fences, rows
+from tests.docs.pages import HOW_TO, fences, rows
 from tests.integration.program import ADMIN_KEY, Program, serving
 from tests.integration.receiver import Receiver
 from tests.patience import PATIENCE_SECONDS
 
-PAGE = DOCS / "clients.md"
+PAGE = HOW_TO / "clients.md"
 BLOCKING, ASYNCHRONOUS, MANY = fences(PAGE, "python")
 
 
@@ -69,7 +69,7 @@ def test_the_table_of_verbs_is_complete() -> None:
 
 def test_the_example_of_the_receiver_works_as_written(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.chdir(tmp_path)
-    (code,) = fences(DOCS / "receiving.md", "python")
+    (code,) = fences(HOW_TO / "receiving.md", "python")
     secret = new_secret()
     (tmp_path / "receiver.py").write_text(code.replace("whsec_…", secret))
     place = runpy.run_path("receiver.py")

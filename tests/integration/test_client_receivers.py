@@ -1,4 +1,4 @@
-"""The receivers of docs/receiving.md, run as they stand there, behind a running Doorstep."""
+"""The receivers of docs/how-to/receiving.md, run as they stand there, behind a running Doorstep."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ import pytest
 
 from doorstep.client import Client
 from doorstep.wire.signature import Signer
-from tests.docs.pages import DOCS
+from tests.docs.pages import HOW_TO
 from tests.integration.program import ADMIN_KEY, Program, wait_for
 from tests.ports import free_port
 
@@ -34,7 +34,7 @@ def running(framework: str, port: int, secret: str, ledger: Path) -> Iterator[su
     environment = os.environ | {"WEBHOOK_SECRET": secret, "LEDGER": str(ledger)}
     process = subprocess.Popen(
         [sys.executable, *command],
-        cwd=DOCS / "receiving",
+        cwd=HOW_TO / "receiving",
         env=environment,
         stdout=subprocess.PIPE,
         stderr=subprocess.DEVNULL,

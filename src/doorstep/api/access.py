@@ -1,7 +1,7 @@
 """Who may do what: every route with the permission that it needs.
 
 `ROUTES` is the only place where that is said. Routes are enforced from it (routing.py), the OpenAPI document and
-docs/api.md show it, and the tests go through it role by role. A route that is not in it cannot be added.
+docs/reference/api.md show it, and the tests go through it role by role. A route that is not in it cannot be added.
 """
 
 from __future__ import annotations

@@ -1,6 +1,6 @@
 """Many small calls become one big one: whatever arrives while the last batch is being written is the next batch.
 
-Nothing ever waits for a batch to fill (a 2 ms linger only hurt, see docs/scaling.md); an idle system writes
+Nothing ever waits for a batch to fill (a 2 ms linger only hurt, see docs/explanation/scaling.md); an idle system writes
 each call at once, a busy one writes hundreds together, because commits cost the same for one as for many.
 """
 

@@ -1,6 +1,6 @@
 """What is measured, in one table: the name of each metric, what it means, and how it is read off a snapshot.
 
-Prometheus (telemetry/metrics.py), OpenTelemetry (telemetry/otel_metrics.py) and docs/metrics.md are all made from it.
+Prometheus (telemetry/metrics.py), OpenTelemetry (telemetry/otel_metrics.py) and docs/reference/metrics.md are all made from it.
 Labels are bounded: nothing in them comes from outside, but for the endpoints that an operator asked to see.
 """
 

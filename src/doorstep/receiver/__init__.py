@@ -2,7 +2,7 @@
 
     from doorstep.receiver import Once, SqliteLedger, Webhook
 
-Knows no web framework and loads nothing of the engine. See docs/receiving.md.
+Knows no web framework and loads nothing of the engine. See docs/how-to/receiving.md.
 """
 
 from __future__ import annotations

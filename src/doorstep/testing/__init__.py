@@ -1,4 +1,4 @@
-"""For tests of programs that use Doorstep, and for Doorstep's own: see docs/testing.md.
+"""For tests of programs that use Doorstep, and for Doorstep's own: see docs/how-to/testing.md.
 
     from doorstep.testing import Receiver, sandbox, scripted
 

@@ -11,7 +11,7 @@ from doorstep import Gate, Stage
 from doorstep.errors import ConfigError
 from doorstep.model.delivery import IllegalTransition
 from doorstep.model.entity import Phase
-from tests.docs.pages import DOCS, fences
+from tests.docs.pages import HOW_TO, fences
 from tests.unit.pipelines.declared import protocols
 
 PLAN = protocols().plan
@@ -76,7 +76,7 @@ def test_what_failed_and_what_is_no_longer_declared_can_be_retried() -> None:
 
 
 def test_the_page_shows_the_diagram_of_the_declaration() -> None:
-    assert fences(DOCS / "pipelines.md", "mermaid") == [f"{PLAN.diagram()}\n"]
+    assert fences(HOW_TO / "pipelines.md", "mermaid") == [f"{PLAN.diagram()}\n"]
 
 
 def test_stages_may_share_a_failed_status_and_gates_may_stand_anywhere_but_first() -> None:

@@ -1,4 +1,4 @@
-"""The tests that docs/testing.md shows are run as they stand there."""
+"""The tests that docs/how-to/testing.md shows are run as they stand there."""
 
 from __future__ import annotations
 
@@ -9,14 +9,14 @@ from pathlib import Path
 
 import pytest
 
-from tests.docs.pages import DOCS, fences
+from tests.docs.pages import HOW_TO, fences
 
 
 def test_every_example_of_the_page_passes_and_leaves_nothing_behind(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     page = tmp_path / "page.py"
-    page.write_text("\n\n".join(["import pytest", *fences(DOCS / "testing.md", "python")]))
+    page.write_text("\n\n".join(["import pytest", *fences(HOW_TO / "testing.md", "python")]))
     monkeypatch.chdir(tmp_path)
     found = runpy.run_path(str(page))
     tests = [found[name] for name in found if name.startswith("test_")]

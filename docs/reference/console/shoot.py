@@ -1,0 +1,128 @@
+"""Takes the pictures of docs/reference/console.md, of every screen in both themes, from a demo that has run for a while.
+
+doorstep demo                                    and ten minutes later, with the address and the key that it printed:
+python docs/reference/console/shoot.py URL KEY             takes all of them
+python docs/reference/console/shoot.py URL KEY event bulk  takes some
+"""
+
+from __future__ import annotations
+
+import json
+import shutil
+import sys
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any
+from urllib.parse import urlencode
+from urllib.request import Request, urlopen
+
+from playwright.sync_api import Browser, Page, sync_playwright
+from shrinking import shrunk
+
+FOLDER = Path(__file__).parent
+THEMES = ("light", "dark")
+_WIDTH, _HEIGHT = 1360, 850
+_HEIGHT_MIN = 640
+"""What the menu needs."""
+_HIGHER = {"overview": 1_000, "event": 1_260, "endpoint": 1_000}
+"""Those that tell less without what is further down."""
+_MARGIN = 24
+_ARGUMENTS = ("--no-sandbox", "--disable-gpu", "--disable-background-networking", "--disable-dev-shm-usage")
+_BOTTOM = "Math.max(...[...document.querySelectorAll('main > *')].map(one => one.getBoundingClientRect().bottom))"
+
+Demo = Callable[..., dict[str, Any]]
+"""Asks its API."""
+
+
+def screens(ask: Demo) -> Iterator[tuple[str, str]]:
+    """The name of each picture, and the path of its screen; those of single things show one that has been through a lot."""
+    yield "overview", ""
+    yield "events", "/events"
+    yield "event", f"/events/{_most_retried(ask)}"
+    yield "retry-queue", "/retry-queue"
+    yield "dead-letters", "/dead-letters"
+    yield "dead-letters-one-by-one", "/dead-letters/letters"
+    yield "endpoints", "/endpoints"
+    yield "endpoint", f"/endpoints/{_endpoint(ask, 'crm')}?range=1h"
+    yield "endpoint-edit", f"/endpoints/{_endpoint(ask, 'crm')}/edit"
+    yield "batches", "/batches"
+    yield "batch", f"/batches/{_most(ask('batches', limit=100)['batches'], 'attempts')['batch_id']}"
+    yield "pipelines", "/pipelines"
+    yield "pipeline", "/pipelines/bill"
+    yield "entity", f"/pipelines/bill/{_failed_bill(ask)}"
+    yield "bulk", "/bulk"
+    yield "alerts", "/alerts"
+    yield "alert-rules", "/alerts/rules"
+    yield "alert-channels", "/alerts/channels"
+    yield "audit", "/audit"
+    yield "workers", "/workers"
+    yield "settings", "/settings/keys"
+
+
+def shoot(url: str, key: str, wanted: set[str]) -> None:
+    def ask(path: str, **query: object) -> dict[str, Any]:
+        with urlopen(Request(f"{url}/v1/{path}?{urlencode(query)}", headers={"X-API-Key": key})) as answer:
+            found: dict[str, Any] = json.load(answer)
+            return found
+
+    chosen = [(name, path) for name, path in screens(ask) if not wanted or name in wanted]
+    with sync_playwright() as playwright:
+        browser = playwright.chromium.launch(executable_path=shutil.which("chromium"), args=_ARGUMENTS)
+        for theme in THEMES:
+            page = _signed_in(browser, url, key, theme)
+            for name, path in chosen:
+                file = FOLDER / f"{name}-{theme}.png"
+                file.write_bytes(shrunk(_taken(page, f"{url}/console{path}", _HIGHER.get(name, _HEIGHT))))
+        browser.close()
+
+
+def _signed_in(browser: Browser, url: str, key: str, theme: str) -> Page:
+    page = browser.new_page(color_scheme="dark" if theme == "dark" else "light")
+    page.goto(f"{url}/console/sign-in")
+    page.fill("#key", key)
+    page.click("button.main")
+    return page
+
+
+def _taken(page: Page, url: str, height_max: int) -> bytes:
+    """As high as what is on it, within bounds."""
+    page.set_viewport_size({"width": _WIDTH, "height": height_max})
+    answer = page.goto(url)
+    assert answer is not None and answer.ok, f"{url} cannot be shown"
+    page.wait_for_timeout(1_000)  # charts are drawn
+    bottom = round(page.evaluate(_BOTTOM)) + _MARGIN
+    page.set_viewport_size({"width": _WIDTH, "height": min(height_max, max(_HEIGHT_MIN, bottom))})
+    page.wait_for_timeout(200)
+    return page.screenshot()
+
+
+# -- what is worth looking at ---------------------------------------------------------------------------------------------
+
+
+def _most_retried(ask: Demo) -> str:
+    events: list[dict[str, Any]] = []
+    page: dict[str, Any] = {"pagination": {"cursor": ""}}
+    while len(events) < 1_000 and (cursor := page["pagination"]["cursor"]) is not None:
+        after = {"cursor": cursor} if cursor else {}
+        page = ask("events", event_type="order.paid", status="delivered", limit=100, **after)
+        events += page["events"]
+    return str(_most(events, "retry_attempts")["event_id"])
+
+
+def _endpoint(ask: Demo, name: str) -> str:
+    (found,) = [one for one in ask("endpoints", limit=100)["endpoints"] if one["name"] == name]
+    return str(found["endpoint_id"])
+
+
+def _failed_bill(ask: Demo) -> str:
+    """One with the longest life."""
+    bills = [one["entity_id"] for one in ask("pipelines/bill/entities", limit=50)["entities"]]
+    return str(max(bills, key=lambda bill: len(ask(f"pipelines/bill/entities/{bill}/history")["history"])))
+
+
+def _most(things: list[dict[str, Any]], field: str) -> dict[str, Any]:
+    return max(things, key=lambda one: one[field])
+
+
+if __name__ == "__main__":
+    shoot(sys.argv[1], sys.argv[2], set(sys.argv[3:]))
