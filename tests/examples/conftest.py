@@ -1,4 +1,4 @@
-"""Every test of this folder that takes a `stage` runs on SQLite and on PostgreSQL; the time is not real."""
+"""Every test of this folder that takes a `stage` runs on SQLite, and in the full tier on PostgreSQL; the time is not real."""
 
 from __future__ import annotations
 

@@ -9,6 +9,8 @@ import json
 import os
 import time
 
+import pytest
+
 from tests.faults.broken import program
 from tests.faults.conftest import Install
 from tests.faults.harness.databases import Database, SqliteDatabase
@@ -74,6 +76,7 @@ def test_others_go_on_while_a_process_is_frozen_and_no_letter_is_retried_twice_w
     enough(database.rows(_WORKERS)[0][0] >= 2, "one worker did everything")
 
 
+@pytest.mark.full
 def test_the_harness_catches_progress_that_is_written_apart_from_the_act(
     install: Install, sqlite_database: SqliteDatabase
 ) -> None:

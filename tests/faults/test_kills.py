@@ -5,6 +5,8 @@ from __future__ import annotations
 import os
 import time
 
+import pytest
+
 from tests.faults.broken import program
 from tests.faults.conftest import Install
 from tests.faults.harness.checker import Verdict
@@ -49,6 +51,7 @@ def test_no_duplicates_without_faults(install: Install, database: Database) -> N
     assert trial.verdict.duplicates == 0 and trial.verdict.late == 0
 
 
+@pytest.mark.full
 def test_the_harness_catches_events_acknowledged_before_their_commit(
     install: Install, sqlite_database: SqliteDatabase
 ) -> None:
@@ -59,6 +62,7 @@ def test_the_harness_catches_events_acknowledged_before_their_commit(
     until_caught(lambda: kill_after_an_answer(installation), lambda verdict: verdict.lost)
 
 
+@pytest.mark.full
 def test_the_harness_catches_events_that_overtake_others_with_the_same_ordering_key(
     install: Install, sqlite_database: SqliteDatabase
 ) -> None:

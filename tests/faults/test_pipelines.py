@@ -166,6 +166,7 @@ async def test_however_workers_die_each_entity_ends_in_a_true_state(database: Da
     ("broken", "seen"),
     [("send-outside", "nothing carried it on"), ("write-over", "came a step from")],
 )
+@pytest.mark.full
 def test_the_harness_catches_an_event_sent_outside_of_the_transaction_and_a_write_over_another(
     tmp_path: Path, broken: str, seen: str
 ) -> None:

@@ -6,6 +6,8 @@ import os
 from collections.abc import Sequence
 from pathlib import Path
 
+import pytest
+
 from tests.faults.broken import program
 from tests.faults.harness.occasion import enough
 from tests.faults.harness.recording import Answered, Synced
@@ -52,6 +54,7 @@ def test_no_acknowledged_event_is_lost_when_syncs_fail_and_then_the_power(tmp_pa
     assert not any(cut.lost for cut in cuts)
 
 
+@pytest.mark.full
 def test_the_harness_catches_commits_that_are_not_synced(tmp_path: Path) -> None:
     cuts = list(
         cut_power(record(tmp_path, requests=_REQUESTS, program=program("commit-without-sync")), tmp_path, _CUTS)

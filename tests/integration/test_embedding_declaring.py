@@ -20,11 +20,12 @@ from doorstep.wire.received import Received
 from tests.integration.embedding import write
 from tests.integration.program import clean_environment
 from tests.patience import PATIENCE_SECONDS
+from tests.support.stores import EITHER_STORE
 
 STARTS = 4
 
 
-@pytest.fixture(params=["sqlite", "postgres"])
+@pytest.fixture(params=EITHER_STORE)
 async def settings(request: pytest.FixtureRequest, tmp_path: Path) -> Settings:
     """Of a database with its tables, and nothing else."""
     sqlite = request.param == "sqlite"

@@ -15,7 +15,6 @@ from typing import Any, NamedTuple
 from doorstep.sealing import new_secret_key
 from tests.faults.harness.databases import Database
 from tests.faults.harness.evidence import ROUTES
-from tests.faults.harness.occasion import Unshown
 from tests.faults.harness.processes import Keeper, KeptProcess
 from tests.faults.harness.receiver import PERSONALITIES
 from tests.patience import PATIENCE_SECONDS
@@ -185,7 +184,7 @@ def await_condition(
     started = time.monotonic()
     while not condition():
         if time.monotonic() - started >= seconds_max:
-            raise Unshown(f"waited {seconds_max} s in vain for {what}\n{said()}")
+            raise AssertionError(f"waited {seconds_max} s in vain for {what}\n{said()}")
         time.sleep(0.02)
     return time.monotonic() - started
 
