@@ -3,7 +3,7 @@
 import gc
 import signal
 
-pytest_plugins = ["tests.fixtures_postgres"]
+pytest_plugins = ["tests.support.fixtures_postgres"]
 
 if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:
     # A shell's background job ignores Ctrl-C, and so would every program that the tests start and stop with it.

@@ -8,12 +8,12 @@ from pathlib import Path
 import pytest
 import pytest_asyncio
 
-from tests.acceptance.api import Api, serving
-from tests.acceptance.receiver import Receiver, receiving
-from tests.acceptance.scene import Scene
-from tests.fixtures_postgres import TEMPLATE
-from tests.migrated_file import copy_migrated
-from tests.postgres_server import PostgresServer
+from tests.support.api import Api, serving
+from tests.support.fixtures_postgres import TEMPLATE
+from tests.support.loop_receiver import Receiver, receiving
+from tests.support.migrated_file import copy_migrated
+from tests.support.postgres_server import PostgresServer
+from tests.support.scene import Scene
 from tests.support.stores import EITHER_STORE
 
 

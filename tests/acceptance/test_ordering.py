@@ -12,10 +12,10 @@ import pytest
 
 from doorstep.model.act import ActKind
 from doorstep.model.delivery import DeliveryState
-from tests.acceptance.api import Api
 from tests.acceptance.conftest import migrated_url
-from tests.acceptance.receiver import Answer, Request
-from tests.acceptance.scene import Scene, until
+from tests.support.api import Api
+from tests.support.loop_receiver import Answer, Request
+from tests.support.scene import Scene, until
 from tests.support.stores import EACH_STORE
 
 KEYS, EVENTS = ("a", "b", "c"), 15

@@ -14,10 +14,10 @@ from standardwebhooks import Webhook
 
 from doorstep.clock import to_datetime
 from doorstep.model.endpoint import CircuitRules, Endpoint
-from tests.acceptance.api import Api, serving
 from tests.acceptance.mailbox import Mailbox, receiving_mail
-from tests.acceptance.receiver import Answer, Receiver, Request
-from tests.acceptance.scene import NEVER_OPENS, Scene, until
+from tests.support.api import Api, serving
+from tests.support.loop_receiver import Answer, Receiver, Request
+from tests.support.scene import NEVER_OPENS, Scene, until
 
 CONSOLE = "https://doorstep.example"
 NO_PAUSE = [0.01, 0.01, 0.01]

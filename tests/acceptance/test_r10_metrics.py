@@ -20,9 +20,9 @@ from doorstep.sealing import new_secret_key
 from doorstep.stores.opening import store_from_url
 from doorstep.stores.store import Store
 from tests.acceptance.history import History
-from tests.integration.program import Program, running, serving, wait_for
-from tests.integration.receiver import receiving
-from tests.recounting import recount
+from tests.support.program import Program, running, serving, wait_for
+from tests.support.receiver import receiving
+from tests.support.recounting import recount
 
 T = TypeVar("T")
 SEEDS = range(20) if os.environ.get("TORTURE") else range(2)

@@ -23,9 +23,9 @@ from doorstep.path.accept import Draft
 from doorstep.stores.opening import store_from_url
 from doorstep.telemetry.facts import LateSettle
 from tests.acceptance.conftest import migrated_url
-from tests.acceptance.scene import Scene, until
-from tests.stretching import stretched
+from tests.support.scene import Scene, until
 from tests.support.stores import EACH_STORE
+from tests.support.stretching import stretched
 
 _S = DeliveryState
 LEASE_SECONDS = 10.0

@@ -9,9 +9,9 @@ from urllib.parse import quote
 import pytest
 
 from doorstep.api.access import ROUTES
-from tests.acceptance.api import Api, lasting
-from tests.acceptance.scene import Scene
-from tests.http_calls import Answer
+from tests.support.api import Api, lasting
+from tests.support.http_calls import Answer
+from tests.support.scene import Scene
 
 TEXTS = [
     "",

@@ -22,10 +22,10 @@ from doorstep.policy.alerting import BUILT_IN
 from tests.deploy.exported import complaints, selectors
 from tests.deploy.test_grafana import DASHBOARD
 from tests.docs.pages import ROOT
-from tests.integration.program import Program, serving, wait_for
-from tests.integration.receiver import Receiver, receiving
-from tests.patience import PATIENCE_SECONDS
-from tests.ports import free_port
+from tests.support.patience import PATIENCE_SECONDS
+from tests.support.ports import free_port
+from tests.support.program import Program, serving, wait_for
+from tests.support.receiver import Receiver, receiving
 
 FOLDER = ROOT / "deploy" / "prometheus"
 RULES: list[dict[str, Any]] = yaml.safe_load((FOLDER / "rules.yml").read_text())["groups"][0]["rules"]

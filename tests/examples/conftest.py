@@ -10,8 +10,8 @@ import pytest
 from doorstep.api.application import create_application
 from doorstep.app import Doorstep
 from examples.theatre import Prepare, Theatre, staged
-from tests.acceptance.api import listening
 from tests.acceptance.conftest import database_url, sqlite_url
+from tests.support.api import listening
 
 __all__ = ["database_url", "sqlite_url"]
 

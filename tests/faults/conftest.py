@@ -10,7 +10,7 @@ import pytest
 
 from tests.faults.harness.databases import Database, PostgresDatabase, SqliteDatabase
 from tests.faults.harness.installation import Installation
-from tests.postgres_server import PostgresServer
+from tests.support.postgres_server import PostgresServer
 from tests.support.stores import EITHER_STORE
 
 Install = Callable[..., Installation]

@@ -12,7 +12,7 @@ from tests.faults.harness.installation import Installation, await_condition
 from tests.faults.harness.occasion import enough, in_time
 from tests.faults.harness.proxy import AnswerLosingProxy
 from tests.faults.harness.trial import drain, judge, run_trial, send_noted, start_ledger
-from tests.patience import PATIENCE_SECONDS
+from tests.support.patience import PATIENCE_SECONDS
 
 _RECOVERY_SECONDS_MAX = 10.0
 _TRIAL_SECONDS = 60 if os.environ.get("TORTURE") else 8

@@ -22,8 +22,8 @@ from doorstep.model.outcome import Code, Reply
 from tests.faults import hostile_receiver as scripts
 from tests.faults.harness.occasion import enough, in_time
 from tests.faults.hostile_receiver import MIB, Hostiles, Script
-from tests.patience import PATIENCE_SECONDS
-from tests.stretching import stretched
+from tests.support.patience import PATIENCE_SECONDS
+from tests.support.stretching import stretched
 from tests.unit.wire.certificates import certificate
 from tests.unit.wire.receiver import answer, receiving
 from tests.unit.wire.sending import Sending, a_transmission, sending_over_http
@@ -184,7 +184,7 @@ async def test_a_hanging_name_server_is_a_timeout_and_does_not_hold_up_the_end()
 
 _IN_A_NETWORK_WITH_DEAD_DNS = """
     import asyncio, os, socket, subprocess, tempfile, time
-    from tests.stretching import stretched
+    from tests.support.stretching import stretched
     from tests.unit.wire.receiver import receiving
     from tests.unit.wire.sending import Sending, a_transmission, sending_over_http
 

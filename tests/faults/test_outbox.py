@@ -21,7 +21,7 @@ from pydantic import SecretStr
 from doorstep import Doorstep, Received, Settings
 from doorstep.model.delivery import OPEN_STATES
 from tests.faults.outbox_program import COMMITTED, PART_ROLLED_BACK, ROLLED_BACK, connect
-from tests.patience import PATIENCE_SECONDS
+from tests.support.patience import PATIENCE_SECONDS
 from tests.support.stores import EITHER_STORE
 
 TIMES = 10 if os.environ.get("TORTURE") else 1

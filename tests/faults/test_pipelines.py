@@ -30,7 +30,7 @@ from tests.faults.harness.occasion import enough
 from tests.faults.harness.processes import Keeper, KeptProcess
 from tests.faults.pipeline_app import make
 from tests.faults.pipeline_verdict import Life, all_entities, faults, lives_of
-from tests.patience import PATIENCE_SECONDS
+from tests.support.patience import PATIENCE_SECONDS
 
 _TORTURE = bool(os.environ.get("TORTURE"))
 _ENTITIES = 1_000 if _TORTURE else 100

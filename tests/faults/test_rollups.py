@@ -17,7 +17,7 @@ from tests.faults.harness.installation import Installation, await_condition
 from tests.faults.harness.nemesis import kills
 from tests.faults.harness.occasion import enough
 from tests.faults.harness.trial import drain, run_trial, start_ledger
-from tests.recounting import all_events, differing, recount
+from tests.support.recounting import all_events, differing, recount
 
 SECONDS = 60 if os.environ.get("TORTURE") else 5
 

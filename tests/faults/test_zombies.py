@@ -17,8 +17,8 @@ from tests.faults.harness.evidence import Fault
 from tests.faults.harness.installation import LEASE_SECONDS, Installation, await_condition
 from tests.faults.harness.occasion import enough, in_time
 from tests.faults.harness.trial import drain, judge, start_ledger
-from tests.patience import PATIENCE_SECONDS
-from tests.stretching import stretched
+from tests.support.patience import PATIENCE_SECONDS
+from tests.support.stretching import stretched
 
 _ROUNDS = 10 if os.environ.get("TORTURE") else 2
 _SEVERAL = 8

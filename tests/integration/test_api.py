@@ -8,8 +8,8 @@ from uuid import UUID, uuid4
 import pytest
 from standardwebhooks import Webhook
 
-from tests.integration.program import ADMIN_KEY, Program, wait_for
-from tests.integration.receiver import Receiver
+from tests.support.program import ADMIN_KEY, Program, wait_for
+from tests.support.receiver import Receiver
 
 TIMESTAMP = r"^\d{4}-\d\d-\d\dT\d\d:\d\d:\d\d\.\d{6}Z$"
 

@@ -13,9 +13,9 @@ from jsonschema import Draft202012Validator
 
 from doorstep.api.access import ROUTES
 from doorstep.model.permission import ALLOWED
-from tests.integration.program import Program, serving, wait_for
-from tests.integration.receiver import Receiver
 from tests.integration.test_api import create_endpoint, new_type, wait_for_status
+from tests.support.program import Program, serving, wait_for
+from tests.support.receiver import Receiver
 
 OPEN = {"GET /healthz", "GET /readyz", "GET /metrics"}
 

@@ -10,10 +10,10 @@ from typing import Any
 
 import pytest
 
-from tests.integration.commands import Remote, doorstep
-from tests.integration.program import ADMIN_KEY, Program, running, wait_for
-from tests.integration.receiver import Receiver
-from tests.ports import free_port
+from tests.support.commands import Remote, doorstep
+from tests.support.ports import free_port
+from tests.support.program import ADMIN_KEY, Program, running, wait_for
+from tests.support.receiver import Receiver
 
 numbers = itertools.count()
 

@@ -15,9 +15,9 @@ from doorstep.client import Client
 from doorstep.client.verbs import Each, Group, Verb
 from doorstep.wire.signature import Signer, new_secret
 from tests.docs.pages import DOCS, fences, rows
-from tests.integration.program import ADMIN_KEY, Program, serving
-from tests.integration.receiver import Receiver
-from tests.patience import PATIENCE_SECONDS
+from tests.support.patience import PATIENCE_SECONDS
+from tests.support.program import ADMIN_KEY, Program, serving
+from tests.support.receiver import Receiver
 
 PAGE = DOCS / "clients.md"
 BLOCKING, ASYNCHRONOUS, MANY = fences(PAGE, "python")

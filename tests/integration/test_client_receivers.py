@@ -18,8 +18,8 @@ import pytest
 from doorstep.client import Client
 from doorstep.wire.signature import Signer
 from tests.docs.pages import DOCS
-from tests.integration.program import ADMIN_KEY, Program, wait_for
-from tests.ports import free_port
+from tests.support.ports import free_port
+from tests.support.program import ADMIN_KEY, Program, wait_for
 
 COMMANDS = {
     "fastapi": ["-m", "uvicorn", "fastapi_receiver:app", "--port", "{port}", "--log-level", "warning"],

@@ -17,7 +17,7 @@ from doorstep.model.act import ActKind
 from doorstep.model.dead_letter import DeadLetter
 from doorstep.sealing import new_secret_key
 from doorstep.wire.received import Received
-from tests.patience import PATIENCE_SECONDS
+from tests.support.patience import PATIENCE_SECONDS
 from tests.support.stores import EITHER_STORE
 
 

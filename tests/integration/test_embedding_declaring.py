@@ -18,8 +18,8 @@ from doorstep.model.endpoint import Endpoint, EndpointState
 from doorstep.sealing import new_secret_key
 from doorstep.wire.received import Received
 from tests.integration.embedding import write
-from tests.integration.program import clean_environment
-from tests.patience import PATIENCE_SECONDS
+from tests.support.patience import PATIENCE_SECONDS
+from tests.support.program import clean_environment
 from tests.support.stores import EITHER_STORE
 
 STARTS = 4

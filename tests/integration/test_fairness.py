@@ -25,8 +25,8 @@ from doorstep.path import claim
 from doorstep.path.accept import Draft
 from doorstep.policy.fairness import Demand
 from doorstep.sealing import new_secret_key
-from tests.stretching import stretched
 from tests.support.stores import EITHER_STORE
+from tests.support.stretching import stretched
 
 OTHER_ORG = UUID("00000000-0000-7000-8000-000000000002")
 WAITING = 2_000

@@ -13,9 +13,9 @@ from doorstep import keys
 from doorstep.bootstrap import DEFAULT_ORG
 from doorstep.sealing import new_secret_key
 from doorstep.stores.opening import store_from_url
-from tests.integration.program import ADMIN_KEY, clean_environment
-from tests.patience import PATIENCE_SECONDS
-from tests.postgres_server import PostgresServer
+from tests.support.patience import PATIENCE_SECONDS
+from tests.support.postgres_server import PostgresServer
+from tests.support.program import ADMIN_KEY, clean_environment
 
 STARTS = 4
 START = """

@@ -20,7 +20,7 @@ from doorstep.stores.opening import store_from_url
 from doorstep.stores.sql.postgres import PostgresStore
 from doorstep.stores.store import Task
 from tests.integration import outbox_shop as shop
-from tests.patience import PATIENCE_SECONDS
+from tests.support.patience import PATIENCE_SECONDS
 
 NEVER_SECONDS = 3_600.0
 

@@ -8,8 +8,8 @@ from urllib.parse import urlsplit
 
 import pytest
 
-from tests.integration.program import ADMIN_KEY, Program
-from tests.patience import PATIENCE_SECONDS
+from tests.support.patience import PATIENCE_SECONDS
+from tests.support.program import ADMIN_KEY, Program
 
 EVENT = b'{"event_type": "a", "payload": %s}'
 

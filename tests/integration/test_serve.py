@@ -16,10 +16,10 @@ from typing import Any
 import psutil
 import pytest
 
-from tests.integration.program import ADMIN_KEY, Program, clean_environment, running, serving, wait_for
-from tests.integration.receiver import Receiver
-from tests.patience import PATIENCE_SECONDS
-from tests.ports import free_port
+from tests.support.patience import PATIENCE_SECONDS
+from tests.support.ports import free_port
+from tests.support.program import ADMIN_KEY, Program, clean_environment, running, serving, wait_for
+from tests.support.receiver import Receiver
 
 
 def send(program: Program, key: str | None = ADMIN_KEY) -> str:

@@ -11,9 +11,9 @@ import sys
 
 import pytest
 
-from tests.patience import PATIENCE_SECONDS
 from tests.simulation.checker import check
 from tests.simulation.run import simulate, verdict
+from tests.support.patience import PATIENCE_SECONDS
 
 _BLOCK = 100
 _BLOCKS = 400 if os.environ.get("TORTURE") else 10

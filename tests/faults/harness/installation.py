@@ -17,8 +17,8 @@ from tests.faults.harness.databases import Database
 from tests.faults.harness.evidence import ROUTES
 from tests.faults.harness.processes import Keeper, KeptProcess
 from tests.faults.harness.receiver import PERSONALITIES
-from tests.patience import PATIENCE_SECONDS
-from tests.ports import free_port
+from tests.support.patience import PATIENCE_SECONDS
+from tests.support.ports import free_port
 
 ADMIN_KEY = "dk_the_harness_0123456789"
 LEASE_SECONDS = 2.0

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from tests.stretching import stretched
+from tests.support.stretching import stretched
 
 
 def enough(happened: object, what: str) -> None:

@@ -17,7 +17,7 @@ from tests.faults.harness.installation import ADMIN_KEY, CONCURRENCY, Installati
 from tests.faults.harness.ledger import Log
 from tests.faults.harness.nemesis import Nemesis
 from tests.faults.harness.processes import KeptProcess
-from tests.patience import PATIENCE_SECONDS
+from tests.support.patience import PATIENCE_SECONDS
 
 _SETTLES_LOST_WITH_POSTGRES = 600
 """Settlements are committed without waiting for the disk: a crash of PostgreSQL can forget the last 0.6 seconds."""

@@ -10,7 +10,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from doorstep.model.cause import cause_of, normalised
-from tests.stretching import stretched
+from tests.support.stretching import stretched
 
 ENDPOINT, OTHER = UUID(int=1), UUID(int=2)
 

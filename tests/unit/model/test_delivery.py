@@ -18,7 +18,7 @@ from doorstep.model.delivery import (
     IllegalTransition,
     check_transition,
 )
-from tests.builders import NOW, new_id
+from tests.support.builders import NOW, new_id
 
 S = DeliveryState
 

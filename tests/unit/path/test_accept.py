@@ -16,7 +16,7 @@ from doorstep.model.retry_policy import RetryPolicy
 from doorstep.model.submission import Verdict
 from doorstep.path.accept import Accepter, Draft, fingerprint
 from doorstep.telemetry.facts import StatusTransition
-from tests.builders import NOW, an_endpoint, new_id
+from tests.support.builders import NOW, an_endpoint, new_id
 from tests.unit.path.scene import PLAIN, Bench
 
 

@@ -17,7 +17,7 @@ from doorstep.path.channel_form import ChannelForm, check
 from doorstep.path.channels import CHANNELS_MAX
 from doorstep.path.directory import unseal_headers
 from doorstep.policy.testing_pace import ADDRESSES_AN_HOUR_MAX, TESTS_AN_HOUR_MAX
-from tests.builders import an_endpoint, an_org, new_id
+from tests.support.builders import an_endpoint, an_org, new_id
 from tests.unit.path.channel_desk import Desk
 
 

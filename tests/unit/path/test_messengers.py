@@ -18,8 +18,8 @@ from doorstep.path.messengers import Messengers
 from doorstep.wire.address_guard import AddressGuard
 from doorstep.wire.mail_session import MailServer
 from doorstep.wire.received import Received
-from tests.acceptance.receiver import Receiver, receiving
-from tests.builders import an_org, new_id
+from tests.support.builders import an_org, new_id
+from tests.support.loop_receiver import Receiver, receiving
 from tests.unit.path.channel_desk import Desk
 
 OPEN = AddressGuard([ip_network("127.0.0.0/8")])

@@ -10,7 +10,7 @@ from doorstep.clock import SECOND
 from doorstep.model.endpoint import Endpoint
 from doorstep.model.outcome import Category, Code, Failure, Outcome, Reply
 from doorstep.policy.classification import CATEGORY, classify, header, lost_worker, retry_after, without_try
-from tests.builders import NOW, a_claim, a_reply, an_endpoint, new_id
+from tests.support.builders import NOW, a_claim, a_reply, an_endpoint, new_id
 
 T, P = Category.TRANSIENT, Category.PERMANENT
 

@@ -26,7 +26,7 @@ from doorstep.policy.reporting import (
     time_to_delivery,
     times_to_delivery,
 )
-from tests.builders import NOW
+from tests.support.builders import NOW
 
 
 def test_every_range_has_a_window_and_the_client_knows_them_all() -> None:

@@ -14,7 +14,7 @@ from doorstep.model.outcome import Category, Code, Outcome
 from doorstep.model.retry_policy import RetryPolicy
 from doorstep.policy.classification import lost_worker
 from doorstep.policy.retry import BUILT_IN, Random, capped, named, next_due_at, policy_for, settlement_for
-from tests.builders import NOW, a_claim, an_endpoint, an_org, failure, new_id, refusal, success
+from tests.support.builders import NOW, a_claim, an_endpoint, an_org, failure, new_id, refusal, success
 
 _EXACT = RetryPolicy((60, 300, 900), jitter=0)
 

@@ -8,7 +8,7 @@ from hypothesis import strategies as st
 
 from doorstep.model.endpoint import EndpointState
 from doorstep.policy.routing import RouteTable, matches, most_specific
-from tests.builders import an_endpoint, new_id
+from tests.support.builders import an_endpoint, new_id
 
 names = st.text("ab.*", min_size=1, max_size=6)
 

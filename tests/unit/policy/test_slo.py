@@ -7,7 +7,7 @@ import pytest
 from doorstep.model.rollup import FIGURES, TTD_SECONDS, Figures, only
 from doorstep.model.slo import P95_SECONDS_MAX, Slo
 from doorstep.policy.slo import BUDGET_FIGURES, BURN_FIGURES, against, burn, slo_of
-from tests.builders import an_endpoint, an_org
+from tests.support.builders import an_endpoint, an_org
 
 TARGET = Slo(success=0.99, p95_seconds=10)
 

@@ -22,8 +22,8 @@ from doorstep.stores.opening import store_from_url
 from doorstep.stores.sql.migrations import VERSION_TABLE
 from doorstep.stores.sql.schema import metadata
 from doorstep.stores.store import Store
-from tests.builders import an_org
-from tests.postgres_server import PostgresServer
+from tests.support.builders import an_org
+from tests.support.postgres_server import PostgresServer
 from tests.unit.stores.old_databases import driven, migrate_to
 
 NOW: Instant = 1_900_000_000 * SECOND

@@ -7,8 +7,8 @@ import pytest
 
 from doorstep.stores.sql.postgres import PostgresStore
 from tests.contract.scene import Scene
-from tests.fixtures_postgres import EmptiedDatabase
-from tests.postgres_server import PostgresServer
+from tests.support.fixtures_postgres import EmptiedDatabase
+from tests.support.postgres_server import PostgresServer
 
 _TABLES = "SELECT tablename FROM pg_tables WHERE schemaname = 'public'"
 _NUMBERS = "SELECT sequencename, last_value FROM pg_sequences ORDER BY sequencename"

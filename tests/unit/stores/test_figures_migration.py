@@ -16,10 +16,10 @@ from doorstep.stores.sql import migrations
 from doorstep.stores.sql.postgres import PostgresStore
 from doorstep.stores.sql.sqlite.store import SqliteStore
 from doorstep.stores.store import Store
-from tests.builders import a_submission
 from tests.contract.scene import Scene
-from tests.postgres_server import PostgresServer
-from tests.recounting import LEVELS, all_events, recount
+from tests.support.builders import a_submission
+from tests.support.postgres_server import PostgresServer
+from tests.support.recounting import LEVELS, all_events, recount
 from tests.unit.stores.old_databases import driven, migrate_to
 
 

@@ -18,8 +18,8 @@ from doorstep.model.event import EventStatus
 from doorstep.model.settlement import Settlement
 from doorstep.model.submission import Submission, Verdict
 from doorstep.stores.sql.postgres import PostgresStore
-from tests.builders import NOW, a_submission, an_endpoint, an_org, success
-from tests.patience import PATIENCE_SECONDS
+from tests.support.builders import NOW, a_submission, an_endpoint, an_org, success
+from tests.support.patience import PATIENCE_SECONDS
 
 LEASE_END = NOW + 30 * SECOND
 WORKERS = 4

@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 from doorstep.stores.sql.postgres import PostgresStore, claiming
-from tests.builders import NOW
-from tests.postgres_server import PostgresServer
+from tests.support.builders import NOW
+from tests.support.postgres_server import PostgresServer
 
 
 async def test_a_store_that_opens_has_its_connections_ready_and_their_statements_planned(postgres_url: str) -> None:

@@ -9,8 +9,8 @@ import pytest
 from doorstep.clock import DAY
 from doorstep.model.rollup import Span
 from doorstep.stores.sql.postgres import PostgresStore
-from tests.builders import NOW, a_submission, an_endpoint, an_org
-from tests.postgres_server import PostgresServer
+from tests.support.builders import NOW, a_submission, an_endpoint, an_org
+from tests.support.postgres_server import PostgresServer
 
 OTHER_WAYS = ("hashjoin", "mergejoin", "hashagg", "material", "sort")
 """Without these it can only join row by row. The store itself forbids it the first two, so that by its own estimates it

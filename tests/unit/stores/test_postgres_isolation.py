@@ -9,8 +9,8 @@ import pytest
 
 from doorstep.stores.sql.postgres import PostgresStore
 from doorstep.stores.sql.schema import TENANT_TABLES
-from tests.builders import NOW, a_submission, an_endpoint, an_org
-from tests.postgres_server import PostgresServer
+from tests.support.builders import NOW, a_submission, an_endpoint, an_org
+from tests.support.postgres_server import PostgresServer
 
 FORGETFUL = "SELECT org_id FROM doorstep_deliveries"
 

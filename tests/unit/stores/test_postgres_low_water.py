@@ -9,7 +9,7 @@ from doorstep.clock import SECOND
 from doorstep.model.claim import Quota
 from doorstep.stores.sql.postgres import PostgresStore, claiming
 from doorstep.stores.sql.postgres.low_water import SLACK, SLOW_SWEEPS, SWEEP_PAUSE_SECONDS, LowWater
-from tests.builders import NOW, a_submission, an_endpoint, an_org
+from tests.support.builders import NOW, a_submission, an_endpoint, an_org
 from tests.unit.stores.elapsed import Elapsed
 from tests.unit.stores.explaining import buffers
 

@@ -19,7 +19,7 @@ from doorstep.model.settlement import Settlement
 from doorstep.stores.sql.cold.script import ask
 from doorstep.stores.sql.postgres import PostgresStore, accepting, connections, settling
 from doorstep.stores.sql.postgres.connections import Connection, Connections
-from tests.builders import NOW, a_submission, an_endpoint, an_org, success
+from tests.support.builders import NOW, a_submission, an_endpoint, an_org, success
 
 PATIENCE_SECONDS = 0.3
 """Long enough for a verb that waits for nobody."""

@@ -11,7 +11,7 @@ from doorstep.stores.sql.cold.lines import unblock
 from doorstep.stores.sql.postgres import PostgresStore, accepting, scripts
 from doorstep.stores.sql.postgres.connections import Connection
 from doorstep.stores.sql.schema import NEVER
-from tests.builders import NOW
+from tests.support.builders import NOW
 
 LENGTH = 8_000
 READ_MAX = 100

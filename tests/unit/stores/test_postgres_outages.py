@@ -15,9 +15,9 @@ import pytest
 from doorstep.errors import ConfigError, StoreUnavailable
 from doorstep.model.submission import Verdict
 from doorstep.stores.sql.postgres import PostgresStore
-from tests.builders import NOW, a_submission, an_endpoint, an_org
-from tests.postgres_server import PostgresServer
-from tests.stretching import stretched
+from tests.support.builders import NOW, a_submission, an_endpoint, an_org
+from tests.support.postgres_server import PostgresServer
+from tests.support.stretching import stretched
 
 T = TypeVar("T")
 TRIES = 20

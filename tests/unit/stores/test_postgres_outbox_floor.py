@@ -8,8 +8,8 @@ import pytest
 from doorstep.stores.sql.postgres import PostgresStore
 from doorstep.stores.sql.postgres import outbox as outbox_module
 from doorstep.stores.sql.postgres.outbox import FULL_PAUSE_SECONDS, SLACK_SECONDS, SLOW_LOOKS, SLOW_SECONDS, Floor
-from tests.builders import an_org
 from tests.contract.test_outbox import a_posting, ids_in_outbox
+from tests.support.builders import an_org
 from tests.unit.stores.elapsed import Elapsed
 
 FAST, SLOW = SLOW_SECONDS / 2, SLOW_SECONDS * 2

@@ -12,7 +12,7 @@ from doorstep.model.claim import Quota
 from doorstep.model.rollup import FIGURES
 from doorstep.stores.sql.postgres import PostgresStore, accepting, claiming, settling, ticking
 from doorstep.stores.sql.postgres.connections import Connection
-from tests.builders import NOW, a_submission, an_endpoint, an_org
+from tests.support.builders import NOW, a_submission, an_endpoint, an_org
 from tests.unit.stores.explaining import buffers, nodes, plan_of
 
 FINISHED = 50_000

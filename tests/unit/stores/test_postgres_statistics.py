@@ -18,7 +18,7 @@ from doorstep.clock import DAY, SECOND, Instant
 from doorstep.model.settlement import Settlement
 from doorstep.stores.sql.postgres import PostgresStore, accepting, claiming, settling
 from doorstep.stores.sql.postgres.connections import Connection
-from tests.builders import NOW, a_claim, an_endpoint, an_org, success
+from tests.support.builders import NOW, a_claim, an_endpoint, an_org, success
 
 T = TypeVar("T")
 

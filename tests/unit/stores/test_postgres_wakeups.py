@@ -11,9 +11,9 @@ import pytest
 from doorstep.clock import SECOND
 from doorstep.model.act import Act, ActKind
 from doorstep.stores.sql.postgres import PostgresStore
-from tests.builders import NOW, a_submission, an_endpoint, an_org
-from tests.patience import PATIENCE_SECONDS
-from tests.postgres_server import PostgresServer
+from tests.support.builders import NOW, a_submission, an_endpoint, an_org
+from tests.support.patience import PATIENCE_SECONDS
+from tests.support.postgres_server import PostgresServer
 
 
 class Sleeper:

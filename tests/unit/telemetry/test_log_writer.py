@@ -21,7 +21,7 @@ from doorstep.telemetry.log_writer import LogWriter, log_of_a_guest, open_log
 from doorstep.telemetry.logs import Words, json_lines, text_words
 from doorstep.telemetry.scrubbing import Secrets
 from doorstep.telemetry.standard_logging import Routing
-from tests.patience import PATIENCE_SECONDS
+from tests.support.patience import PATIENCE_SECONDS
 from tests.unit.telemetry.test_logs import AT, failure, transition
 
 

@@ -14,9 +14,9 @@ from doorstep.model.outcome import Reply
 from doorstep.wire.address_guard import AddressGuard
 from doorstep.wire.http_transport import HttpTransport
 from doorstep.wire.transport import Transmission, Transport
-from tests import builders
-from tests.builders import NOW
-from tests.patience import PATIENCE_SECONDS
+from tests.support import builders
+from tests.support.builders import NOW
+from tests.support.patience import PATIENCE_SECONDS
 
 LOOPBACK = (ip_network("127.0.0.0/8"),)
 

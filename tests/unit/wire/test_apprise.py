@@ -16,8 +16,8 @@ from doorstep.errors import HandlerFailure, Permanent, Transient
 from doorstep.wire.address_guard import AddressGuard
 from doorstep.wire.apprise_child import LOCAL_SCHEMES, Watcher
 from doorstep.wire.apprise_process import ENVIRONMENT, FOLDER, PYTHON, send_by_apprise
-from tests.acceptance.receiver import Answer, Receiver, receiving
-from tests.patience import PATIENCE_SECONDS
+from tests.support.loop_receiver import Answer, Receiver, receiving
+from tests.support.patience import PATIENCE_SECONDS
 
 OPEN = AddressGuard([ip_network("127.0.0.0/8")])
 MESSAGE = {"title": "[Doorstep] shop: down", "body": "It is down.", "type": "failure"}

@@ -18,7 +18,7 @@ from doorstep.model.outcome import Code
 from doorstep.wire import curl_loop, http_transport
 from doorstep.wire.exchange import Exchange
 from doorstep.wire.readiness import EpollReadiness, LoopReadiness
-from tests.patience import PATIENCE_SECONDS
+from tests.support.patience import PATIENCE_SECONDS
 from tests.unit.wire.certificates import certificate
 from tests.unit.wire.receiver import answer, receiving
 from tests.unit.wire.sending import Sending, a_transmission, sending_over_http

@@ -11,7 +11,7 @@ import pytest
 from doorstep.model.outcome import Code
 from doorstep.wire import sites
 from doorstep.wire.readiness import EpollReadiness
-from tests.patience import PATIENCE_SECONDS
+from tests.support.patience import PATIENCE_SECONDS
 from tests.unit.wire.receiver import receiving
 from tests.unit.wire.sending import Sending, a_transmission, sending_over_http
 
