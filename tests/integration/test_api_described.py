@@ -14,6 +14,7 @@ from jsonschema import Draft202012Validator
 from doorstep.api.access import ROUTES
 from doorstep.model.permission import ALLOWED
 from tests.integration.test_api import create_endpoint, new_type, wait_for_status
+from tests.support.matrix import each_case
 from tests.support.program import Program, serving, wait_for
 from tests.support.receiver import Receiver
 
@@ -61,7 +62,7 @@ def test_every_request_and_answer_has_an_example_that_fits_its_schema(document: 
     assert shown > 300
 
 
-@pytest.mark.parametrize("line", list(ROUTES))
+@each_case("line", list(ROUTES))
 def test_an_operation_lists_the_errors_that_it_can_give_and_no_others(document: dict[str, Any], line: str) -> None:
     operation = dict(operations(document))[line]
     errors = {int(status) for status in operation["responses"]} - {200, 201, 202, 204, 207}

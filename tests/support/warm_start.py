@@ -65,6 +65,12 @@ def run_python(
     """The same to its end."""
     pipe = subprocess.PIPE
     process = start_python(arguments, cwd=cwd, env=env, stdin=pipe, stdout=pipe, stderr=pipe)
+    code, out, err = end_of(process, stdin)
+    return subprocess.CompletedProcess(list(arguments), code, out, err)
+
+
+def end_of(process: Process, stdin: bytes = b"") -> tuple[int, bytes, bytes]:
+    """The exit code of a process, and what it wrote until then to pipes that nobody else reads."""
     said: dict[str, bytes] = {}
     readers = [
         threading.Thread(target=lambda name=name, stream=stream: said.__setitem__(name, stream.read()), daemon=True)
@@ -83,7 +89,7 @@ def run_python(
         raise
     for reader in readers:
         reader.join(PATIENCE_SECONDS)
-    return subprocess.CompletedProcess(list(arguments), code, said["out"], said["err"])
+    return code, said["out"], said["err"]
 
 
 class WarmProcess:
