@@ -20,6 +20,7 @@ from sqlalchemy.dialects.postgresql.asyncpg import PGDialect_asyncpg
 from doorstep.stores.sql.postgres import PostgresStore
 from doorstep.stores.sql.postgres.connections import Connection
 from doorstep.stores.sql.sqlite.migrating import migrate
+from tests.support.matrix import each_case
 from tests.unit.stores.explaining import nodes
 from tests.unit.stores.list_statements import BY_ID, LISTED, Listed, text_of
 
@@ -63,7 +64,7 @@ def faults_on_sqlite(plan: list[str], listed: Listed) -> list[str]:
     return faults
 
 
-@pytest.mark.parametrize("listed", LISTED, ids=lambda listed: listed.name)
+@each_case("listed", LISTED, ids=lambda listed: listed.name)
 def test_on_sqlite_it_walks_its_index_between_two_places(file: sqlite3.Connection, listed: Listed) -> None:
     assert faults_on_sqlite(sqlite_plan(file, text_of(listed.statement, _SQLITE)), listed) == []
 

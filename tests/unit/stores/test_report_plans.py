@@ -21,6 +21,7 @@ from doorstep.stores.sql.cold.script import Step, ask, prepare
 from doorstep.stores.sql.postgres import PostgresStore
 from doorstep.stores.sql.postgres.connections import Connection
 from doorstep.stores.sql.sqlite.migrating import migrate
+from tests.support.matrix import each_case
 from tests.unit.stores.explaining import nodes
 
 ORG = UUID(int=1)
@@ -49,7 +50,7 @@ STEPS: dict[str, Step] = {
     "who lost something": ask(ailing._LOSING, org=ORG, since=0, examined=480, most=20),
     "the oldest that wait": ask(standing._OLDEST, org=ORG, endpoints=ENDPOINTS),
 }
-each_step = pytest.mark.parametrize("step", STEPS.values(), ids=list(STEPS))
+each_step = each_case("step", STEPS.values(), ids=list(STEPS))
 
 
 @pytest.fixture(scope="module")

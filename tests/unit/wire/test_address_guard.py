@@ -12,6 +12,7 @@ from doorstep.errors import InvalidInput
 from doorstep.model.outcome import Code
 from doorstep.wire import sites
 from doorstep.wire.address_guard import AddressGuard
+from tests.support.matrix import each_case
 from tests.unit.wire.receiver import answer, receiving
 from tests.unit.wire.sending import a_transmission, sending_over_http
 
@@ -86,7 +87,7 @@ PUBLIC = [
 GUARD = AddressGuard()
 
 
-@pytest.mark.parametrize("network", FORBIDDEN_NETWORKS)
+@each_case("network", FORBIDDEN_NETWORKS)
 def test_the_first_last_and_a_middle_address_of_each_forbidden_network_are_refused(network: str) -> None:
     addresses = ip_network(network)
     middle = addresses.network_address + addresses.num_addresses // 2
@@ -94,12 +95,12 @@ def test_the_first_last_and_a_middle_address_of_each_forbidden_network_are_refus
         assert GUARD.judge(address, 443), address
 
 
-@pytest.mark.parametrize("address", WRAPPED_FORBIDDEN)
+@each_case("address", WRAPPED_FORBIDDEN)
 def test_a_forbidden_address_inside_another_form_is_refused(address: str) -> None:
     assert GUARD.judge(address, 443)
 
 
-@pytest.mark.parametrize("address", PUBLIC)
+@each_case("address", PUBLIC)
 def test_public_addresses_are_let_through_up_to_the_edges_of_the_table(address: str) -> None:
     assert GUARD.judge(address, 443) is None
 
@@ -177,20 +178,20 @@ SPELLINGS_OF_LOOPBACK = [
 UNICODE_SPELLINGS = ["https://①②⑦.⓪.⓪.①/", "https://１２７.0.0.1/", "https://127。0。0。1/", "https://ⓛocalhost/"]
 
 
-@pytest.mark.parametrize("url", SPELLINGS_OF_LOOPBACK)
+@each_case("url", SPELLINGS_OF_LOOPBACK)
 def test_every_spelling_of_a_forbidden_address_is_refused_as_such(url: str) -> None:
     with pytest.raises(InvalidInput, match="must not point to") as caught:
         GUARD.check_url(url)
     assert caught.value.field == "url" and "DOORSTEP_ALLOW_ADDRESSES" in caught.value.message
 
 
-@pytest.mark.parametrize("url", UNICODE_SPELLINGS)
+@each_case("url", UNICODE_SPELLINGS)
 def test_spellings_outside_ascii_are_refused_altogether(url: str) -> None:
     with pytest.raises(InvalidInput, match="must be ASCII"):
         GUARD.check_url(url)
 
 
-@pytest.mark.parametrize(
+@each_case(
     "url",
     [
         "",
@@ -265,7 +266,7 @@ def listener() -> Iterator[socket.socket]:
 SPELLINGS_TO_CONNECT = ["127.0.0.1", "0x7f000001", "2130706433", "0177.1", "localhost", "[::ffff:127.0.0.1]", "0"]
 
 
-@pytest.mark.parametrize("host", SPELLINGS_TO_CONNECT)
+@each_case("host", SPELLINGS_TO_CONNECT)
 async def test_no_connection_is_made_to_a_refused_address_however_it_is_spelled(
     host: str, listener: socket.socket
 ) -> None:
