@@ -3,6 +3,11 @@
 import gc
 import signal
 
+import hypothesis
+
+hypothesis.settings.register_profile("any machine", deadline=None)  # one example may wait for its turn on a busy one
+hypothesis.settings.load_profile("any machine")
+
 pytest_plugins = ["tests.support.fixtures_postgres"]
 
 if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:

@@ -17,7 +17,7 @@ from doorstep.wire.handler_transport import HandlerTransport
 from doorstep.wire.received import Handler, Received
 from tests.support.builders import NOW
 from tests.support.patience import PATIENCE_SECONDS
-from tests.unit.wire.sending import Sending, a_transmission
+from tests.support.sending import Sending, a_transmission
 
 PAYLOAD = b'{"card": "4111 1111 canary"}'
 SHORT = 0.05

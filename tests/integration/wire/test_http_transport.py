@@ -19,9 +19,9 @@ from doorstep.wire import curl_loop, http_transport
 from doorstep.wire.exchange import Exchange
 from doorstep.wire.readiness import EpollReadiness, LoopReadiness
 from tests.support.patience import PATIENCE_SECONDS
+from tests.support.raw_receiver import answer, receiving
+from tests.support.sending import Sending, a_transmission, sending_over_http
 from tests.unit.wire.certificates import certificate
-from tests.unit.wire.receiver import answer, receiving
-from tests.unit.wire.sending import Sending, a_transmission, sending_over_http
 
 SECRET = "sk_live_canary"
 

@@ -13,8 +13,8 @@ from doorstep.model.outcome import Code
 from doorstep.wire import sites
 from doorstep.wire.address_guard import AddressGuard
 from tests.support.matrix import each_case
-from tests.unit.wire.receiver import answer, receiving
-from tests.unit.wire.sending import a_transmission, sending_over_http
+from tests.support.raw_receiver import answer, receiving
+from tests.support.sending import a_transmission, sending_over_http
 
 FORBIDDEN_NETWORKS = [
     "0.0.0.0/8",

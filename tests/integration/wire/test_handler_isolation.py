@@ -18,9 +18,9 @@ from doorstep.model.outcome import Category, Code
 from doorstep.wire.isolation.places import find, place_of
 from doorstep.wire.isolation.wishes import wish_of
 from doorstep.wire.received import Handler
+from tests.integration.wire import isolated_functions as functions
+from tests.integration.wire.isolating import an_attempt, handler_processes, isolating, result_of
 from tests.support.patience import PATIENCE_SECONDS
-from tests.unit.wire import isolated_functions as functions
-from tests.unit.wire.isolating import an_attempt, handler_processes, isolating, result_of
 
 
 @pytest.mark.parametrize("function", [functions.do, functions.do_async, functions.Shelf.do])

@@ -12,8 +12,8 @@ from doorstep.model.outcome import Code
 from doorstep.wire import sites
 from doorstep.wire.readiness import EpollReadiness
 from tests.support.patience import PATIENCE_SECONDS
-from tests.unit.wire.receiver import receiving
-from tests.unit.wire.sending import Sending, a_transmission, sending_over_http
+from tests.support.raw_receiver import receiving
+from tests.support.sending import Sending, a_transmission, sending_over_http
 
 SHORT = 0.05
 

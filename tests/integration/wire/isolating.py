@@ -19,9 +19,9 @@ from doorstep.wire.isolation.places import Place, place_of
 from doorstep.wire.isolation.pool import Isolation
 from doorstep.wire.received import Handler
 from doorstep.wire.transport import Transmission
+from tests.integration.wire import isolated_functions as functions
 from tests.support.patience import PATIENCE_SECONDS
-from tests.unit.wire import isolated_functions as functions
-from tests.unit.wire.sending import Sending, a_claim
+from tests.support.sending import Sending, a_claim
 
 PAYLOAD = b'{"card": "4111 1111 canary"}'
 

@@ -25,10 +25,17 @@ from doorstep.wire.isolation.process import HandlerProcess
 from doorstep.wire.isolation.wishes import Wish, isolations
 from doorstep.wire.received import received
 from doorstep.wire.transport import Transmission
+from tests.integration.wire import isolated_functions as functions
+from tests.integration.wire.isolating import (
+    Patient,
+    an_attempt,
+    handler_processes,
+    isolating,
+    isolating_module,
+    result_of,
+)
 from tests.support.patience import PATIENCE_SECONDS
-from tests.unit.wire import isolated_functions as functions
-from tests.unit.wire.isolating import Patient, an_attempt, handler_processes, isolating, isolating_module, result_of
-from tests.unit.wire.sending import a_claim
+from tests.support.sending import a_claim
 
 
 @pytest.mark.parametrize("noticed", [False, True], ids=["a moment ago", "a while ago"])
