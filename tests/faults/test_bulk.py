@@ -24,6 +24,8 @@ _LETTERS = 100_000 if os.environ.get("TORTURE") else 1_500
 _FEW = 600
 _VERY_FEW = 10
 _RATE = 200
+_UNHURRIED: dict[str, object] = {} if os.environ.get("TORTURE") else {"rate_per_second": 300}
+"""So that it is still under way whenever it is killed."""
 _WATCHED_SECONDS = 1.0
 _FREEZES_MAX = 15
 _IN_FLIGHT_MAX = 100
@@ -37,11 +39,12 @@ def test_every_letter_is_retried_exactly_once_though_the_process_is_killed_midwa
     install: Install, database: Database
 ) -> None:
     installation = with_letters(install(database), _LETTERS)
-    operation = Operation(installation)
+    operation = Operation(installation, **_UNHURRIED)
     faults = [kill_once_taken(installation, operation, _LETTERS * share // 10) for share in (2, 6)]
     check_end(installation, operation, "finished", faults)
 
 
+@pytest.mark.full
 def test_orders_to_pause_and_to_cancel_outlive_the_process_they_were_given_to(
     install: Install, database: Database
 ) -> None:
@@ -62,6 +65,7 @@ def test_orders_to_pause_and_to_cancel_outlive_the_process_they_were_given_to(
     assert states.count("dead") == _FEW - cancelled["taken"]
 
 
+@pytest.mark.full
 def test_others_go_on_while_a_process_is_frozen_and_no_letter_is_retried_twice_when_it_wakes(
     install: Install, database: Database
 ) -> None:

@@ -84,6 +84,7 @@ def fail_each_sync(folder: Path, *arguments: str) -> list[Found]:
     raise AssertionError("unreachable")
 
 
+@pytest.mark.full
 def test_whichever_sync_fails_nothing_that_was_safe_is_lost_when_the_power_fails_too(tmp_path: Path) -> None:
     runs = fail_each_sync(tmp_path)
     of_file = sum("notes.db" in run.failed for run in runs)

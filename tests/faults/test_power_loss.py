@@ -31,6 +31,7 @@ def test_no_acknowledged_event_is_lost_when_the_power_fails(tmp_path: Path) -> N
     assert not any(cut.lost for cut in cuts)
 
 
+@pytest.mark.full
 def test_no_acknowledged_event_is_lost_when_the_power_fails_while_the_log_is_moved_into_the_file(
     tmp_path: Path,
 ) -> None:
@@ -43,6 +44,7 @@ def test_no_acknowledged_event_is_lost_when_the_power_fails_while_the_log_is_mov
     enough(moved > 20, f"{moved} checkpoints")
 
 
+@pytest.mark.full
 def test_no_acknowledged_event_is_lost_when_syncs_fail_and_then_the_power(tmp_path: Path) -> None:
     steps = record(tmp_path, requests=_REQUESTS, inject="fsync,fdatasync:error=EIO:when=50+10")
     failed = [index for index, step in enumerate(steps) if isinstance(step, Synced) and not step.succeeded]
