@@ -27,7 +27,7 @@ def _blocks() -> Iterator[object]:
         yield pytest.param(number * _BLOCK, marks=[pytest.mark.full] if number >= _QUICK_BLOCKS else [])
 
 
-@pytest.mark.parametrize("first", _blocks())
+@pytest.mark.parametrize("first", list(_blocks()))
 def test_every_promise_holds_whatever_goes_wrong(first: int) -> None:
     problems = [verdict(simulate(seed)) for seed in range(first, first + _BLOCK)]
     assert not any(problems), "\n".join(filter(None, problems))

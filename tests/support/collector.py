@@ -3,14 +3,14 @@
 from __future__ import annotations
 
 import gzip
-import threading
 from collections.abc import Iterator
-from contextlib import contextmanager
-from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+from contextlib import AbstractContextManager
 from typing import NamedTuple
 
 from opentelemetry.proto.collector.trace.v1.trace_service_pb2 import ExportTraceServiceRequest
 from opentelemetry.proto.trace.v1.trace_pb2 import Span as Message
+
+from tests.support.post_server import PostServer, at_work
 
 
 class Collected(NamedTuple):
@@ -30,14 +30,11 @@ class Collected(NamedTuple):
     state: str
 
 
-class Collector(ThreadingHTTPServer):
+class Collector(PostServer):
     """Answers with `status`, and keeps what it was sent while that is a success."""
 
-    daemon_threads = True
-
     def __init__(self) -> None:
-        super().__init__(("127.0.0.1", 0), _Handler)
-        self.status = 200
+        super().__init__()
         self.requests: list[tuple[str, dict[str, str]]] = []
         self.bodies: list[bytes] = []
         self.others: list[bytes] = []
@@ -45,7 +42,16 @@ class Collector(ThreadingHTTPServer):
 
     @property
     def url(self) -> str:
-        return f"http://127.0.0.1:{self.server_address[1]}"
+        return self.origin
+
+    def take(self, path: str, headers: dict[str, str], body: bytes) -> None:
+        plain = gzip.decompress(body) if headers.get("content-encoding") == "gzip" else body
+        if path != "/v1/traces":
+            self.others.append(plain)
+        else:
+            self.requests.append((path, headers))
+            if self.status == 200:
+                self.bodies.append(plain)
 
     @property
     def spans(self) -> list[Collected]:
@@ -55,37 +61,8 @@ class Collector(ThreadingHTTPServer):
         return sorted((span for span in self.spans if span.name == name), key=lambda span: span.started)
 
 
-class _Handler(BaseHTTPRequestHandler):
-    protocol_version = "HTTP/1.1"
-    server: Collector
-
-    def do_POST(self) -> None:
-        body = self.rfile.read(int(self.headers["content-length"]))
-        headers = {name.lower(): value for name, value in self.headers.items()}
-        plain = gzip.decompress(body) if headers.get("content-encoding") == "gzip" else body
-        if self.path != "/v1/traces":
-            self.server.others.append(plain)
-        else:
-            self.server.requests.append((self.path, headers))
-            if self.server.status == 200:
-                self.server.bodies.append(plain)
-        self.send_response(self.server.status)
-        self.send_header("content-length", "0")
-        self.end_headers()
-
-    def log_message(self, format: str, *args: object) -> None:
-        pass
-
-
-@contextmanager
-def collecting() -> Iterator[Collector]:
-    collector = Collector()
-    threading.Thread(target=collector.serve_forever, daemon=True).start()
-    try:
-        yield collector
-    finally:
-        collector.shutdown()
-        collector.server_close()
+def collecting() -> AbstractContextManager[Collector]:
+    return at_work(Collector())
 
 
 def _read(body: bytes) -> Iterator[Collected]:
