@@ -175,7 +175,13 @@ def _can_be_warm(environment: Mapping[str, str]) -> bool:
         sys.platform == "linux"
         and os.environ.get("WARM_STARTS", "1") != "0"
         and not _NEEDS_A_NEW_INTERPRETER & environment.keys()
+        and not _customised(environment.get("PYTHONPATH", ""))
     )
+
+
+def _customised(path: str) -> bool:
+    """Whether something is to happen before the program begins."""
+    return any(Path(entry, "sitecustomize.py").exists() for entry in path.split(os.pathsep) if entry)
 
 
 class _Server:
