@@ -13,12 +13,14 @@ from tests.support.warm_start import WarmProcess, run_python, start_python
 
 
 def test_it_has_its_own_arguments_environment_folder_and_streams(tmp_path: Path) -> None:
-    code = (
-        "import os, sys; print(sys.argv[1:], os.environ, os.getcwd(), sys.stdin.read()); print('no', file=sys.stderr)"
-    )
+    code = """
+import os, sys
+print(sys.argv[1:], os.environ["ONLY"], "HOME" in os.environ, os.getcwd(), sys.stdin.read())
+print("no", file=sys.stderr)
+"""
     done = run_python(["-c", code, "a", "b"], cwd=tmp_path, env={"ONLY": "this"}, stdin=b"said")
     assert done.returncode == 0
-    assert done.stdout.decode() == f"['a', 'b'] environ({{'ONLY': 'this'}}) {tmp_path} said\n"
+    assert done.stdout.decode() == f"['a', 'b'] this False {tmp_path} said\n"
     assert done.stderr == b"no\n"
 
 
