@@ -276,10 +276,10 @@ async def test_a_delivery_that_is_due_for_too_long_is_told_and_told_again_when_i
     await api.post("/v1/alert-rules", {"rule": "oldest_due", "threshold": 60})
     endpoint = await scene.endpoint(handler="nobody", name="nobody")
     (delivery,) = await scene.send_to(endpoint)
-    scene.leap(55)
+    scene.leap(30)
     await asyncio.sleep(1.5)
     assert await office.alerts("rule=oldest_due") == []
-    scene.leap(10)
+    scene.leap(35)
     await office.until_told(1, "oldest_due")
     scene.doorstep.register("nobody", lambda _: None)
     await scene.until_state(delivery, "delivered")  # type: ignore[arg-type]
