@@ -11,12 +11,14 @@ PYTEST := $(BIN)/python -m pytest
 # The tests start the program hundreds of times: compiled once, it starts a fifth sooner.
 unexport PYTHONDONTWRITEBYTECODE
 
-.PHONY: help install run test programs check format bench bench-rivals bench-against torture examples demo lock clean
+.PHONY: help install run test test-all programs check format bench bench-rivals bench-against torture examples demo \
+	lock clean
 
 help:
 	@echo "make install   install Doorstep into $(VENV)"
 	@echo "make run       start it at http://127.0.0.1:8080"
-	@echo "make test      run all tests"
+	@echo "make test      run the tests that a change needs, in minutes"
+	@echo "make test-all  run all tests: both databases, whole matrices, controls"
 	@echo "make check     format, lint, types, import rules, generated pages"
 	@echo "make bench     measure its speed (make bench-rivals: and that of other queues)"
 	@echo "make bench-against REF=main~20   compare its CPU with that of another revision"
@@ -35,13 +37,13 @@ run: install
 # because the long ones are in few files.
 WORKERS := 4
 
-# What fails on a machine that has more to do than it can may try once more, a few tests in all, and is told of at the
-# end with its traceback. What holds promises may not: one that is broken once is broken. (Faults: tests/faults/conftest.py.)
-AGAIN := --reruns 1 --reruns-delay 5 --max-suite-reruns 8 --rerun-show-tracebacks \
-	$(addprefix --rerun-exclude-path=tests/,contract simulation)
+SUITE := $(PYTEST) -q -n $(WORKERS) --dist worksteal tests
 
 test: $(VENV)/.installed-dev programs
-	$(PYTEST) -q -n $(WORKERS) --dist worksteal $(AGAIN) tests
+	$(SUITE) -m "not full"
+
+test-all: $(VENV)/.installed-dev programs
+	$(SUITE)
 
 check: $(VENV)/.installed-dev
 	$(BIN)/ruff format --check .

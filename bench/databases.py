@@ -14,7 +14,7 @@ from typing import Literal, Self
 from uuid import UUID
 
 from doorstep.model.ids import uuid7
-from tests.postgres_server import PostgresServer
+from tests.support.postgres_server import PostgresServer
 
 StoreName = Literal["sqlite", "postgres"]
 

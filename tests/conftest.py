@@ -3,7 +3,12 @@
 import gc
 import signal
 
-pytest_plugins = ["tests.fixtures_postgres"]
+import hypothesis
+
+hypothesis.settings.register_profile("any machine", deadline=None)  # one example may wait for its turn on a busy one
+hypothesis.settings.load_profile("any machine")
+
+pytest_plugins = ["tests.support.fixtures_postgres"]
 
 if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:
     # A shell's background job ignores Ctrl-C, and so would every program that the tests start and stop with it.

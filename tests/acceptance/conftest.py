@@ -1,4 +1,4 @@
-"""Every test of this folder that takes a `scene` runs on SQLite and on PostgreSQL."""
+"""Every test of this folder that takes a `scene` runs on SQLite, and in the full tier on PostgreSQL."""
 
 from __future__ import annotations
 
@@ -8,17 +8,22 @@ from pathlib import Path
 import pytest
 import pytest_asyncio
 
-from tests.acceptance.api import Api, serving
-from tests.acceptance.receiver import Receiver, receiving
-from tests.acceptance.scene import Scene
-from tests.fixtures_postgres import TEMPLATE
-from tests.migrated_file import copy_migrated
-from tests.postgres_server import PostgresServer
+from tests.support.api import Api, serving
+from tests.support.fixtures_postgres import TEMPLATE
+from tests.support.loop_receiver import Receiver, receiving
+from tests.support.migrated_file import copy_migrated
+from tests.support.postgres_server import PostgresServer
+from tests.support.scene import Scene
+from tests.support.stores import EITHER_STORE
 
 
-@pytest.fixture(params=["sqlite", "postgres"])
+@pytest.fixture(params=EITHER_STORE)
 def database_url(request: pytest.FixtureRequest) -> str:
-    """A migrated database without rows."""
+    return migrated_url(request)
+
+
+def migrated_url(request: pytest.FixtureRequest) -> str:
+    """A migrated database without rows. Files about what databases do at once have a `database_url` of EACH_STORE."""
     return str(request.getfixturevalue({"sqlite": "sqlite_url", "postgres": "emptied_postgres_url"}[request.param]))
 
 
@@ -65,7 +70,7 @@ def lasting_postgres_url(postgres_server: PostgresServer) -> Iterator[str]:
     postgres_server.drop_database("lasting")
 
 
-@pytest_asyncio.fixture(scope="module", loop_scope="module", params=["sqlite", "postgres"])
+@pytest_asyncio.fixture(scope="module", loop_scope="module", params=EITHER_STORE)
 async def lasting_scene(request: pytest.FixtureRequest) -> AsyncIterator[Scene]:
     """As `scene`. Tests that take it are marked with `lasting`, because they run in its event loop."""
     async with receiving() as receiver:

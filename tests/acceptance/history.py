@@ -11,8 +11,8 @@ from itertools import cycle, islice
 from typing import Any
 from uuid import UUID
 
-from tests.integration.program import Program, wait_for
-from tests.integration.receiver import Receiver
+from tests.support.program import Program, wait_for
+from tests.support.receiver import Receiver
 
 WORKERS = 3
 ACTS_A_ROUND = 3

@@ -10,8 +10,8 @@ from uuid import UUID
 
 from doorstep import Doorstep, Entity, Gate, Pipeline, Stage
 from doorstep.model.entity import EntityChange
-from tests.acceptance.scene import Scene, until
-from tests.patience import PATIENCE_SECONDS
+from tests.support.patience import PATIENCE_SECONDS
+from tests.support.scene import Scene, until
 
 Work = Callable[[Entity], Mapping[str, Any] | None]
 

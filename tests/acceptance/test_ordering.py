@@ -12,11 +12,19 @@ import pytest
 
 from doorstep.model.act import ActKind
 from doorstep.model.delivery import DeliveryState
-from tests.acceptance.api import Api
-from tests.acceptance.receiver import Answer, Request
-from tests.acceptance.scene import Scene, until
+from tests.acceptance.conftest import migrated_url
+from tests.support.api import Api
+from tests.support.loop_receiver import Answer, Request
+from tests.support.scene import Scene, until
+from tests.support.stores import EACH_STORE
 
 KEYS, EVENTS = ("a", "b", "c"), 15
+
+
+@pytest.fixture(params=EACH_STORE)
+def database_url(request: pytest.FixtureRequest) -> str:
+    """Claims are the database's own work."""
+    return migrated_url(request)
 
 
 @pytest.mark.parametrize("workers", [1, 3])

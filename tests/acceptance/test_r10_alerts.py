@@ -14,10 +14,10 @@ from standardwebhooks import Webhook
 
 from doorstep.clock import to_datetime
 from doorstep.model.endpoint import CircuitRules, Endpoint
-from tests.acceptance.api import Api, serving
 from tests.acceptance.mailbox import Mailbox, receiving_mail
-from tests.acceptance.receiver import Answer, Receiver, Request
-from tests.acceptance.scene import NEVER_OPENS, Scene, until
+from tests.support.api import Api, serving
+from tests.support.loop_receiver import Answer, Receiver, Request
+from tests.support.scene import NEVER_OPENS, Scene, until
 
 CONSOLE = "https://doorstep.example"
 NO_PAUSE = [0.01, 0.01, 0.01]
@@ -276,10 +276,10 @@ async def test_a_delivery_that_is_due_for_too_long_is_told_and_told_again_when_i
     await api.post("/v1/alert-rules", {"rule": "oldest_due", "threshold": 60})
     endpoint = await scene.endpoint(handler="nobody", name="nobody")
     (delivery,) = await scene.send_to(endpoint)
-    scene.leap(55)
+    scene.leap(30)
     await asyncio.sleep(1.5)
     assert await office.alerts("rule=oldest_due") == []
-    scene.leap(10)
+    scene.leap(35)
     await office.until_told(1, "oldest_due")
     scene.doorstep.register("nobody", lambda _: None)
     await scene.until_state(delivery, "delivered")  # type: ignore[arg-type]

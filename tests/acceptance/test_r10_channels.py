@@ -9,10 +9,10 @@ import pytest
 
 from doorstep.model.channel import OPERATIONS_ORG
 from doorstep.model.listing import Letters
-from tests.acceptance.api import Api, serving
 from tests.acceptance.mailbox import Mailbox, receiving_mail
-from tests.acceptance.receiver import Answer, Receiver
-from tests.acceptance.scene import Scene, until
+from tests.support.api import Api, serving
+from tests.support.loop_receiver import Answer, Receiver
+from tests.support.scene import Scene, until
 
 OPS, BOSS, GONE = "ops@shop.example", "boss@shop.example", "gone@shop.example"
 

@@ -18,10 +18,10 @@ from doorstep.clock import DAY, SECOND, Instant, to_iso
 from doorstep.model.delivery import DeliveryState
 from doorstep.model.endpoint import Endpoint
 from doorstep.model.rollup import HOUR, MINUTE, TTD_SECONDS
-from tests.acceptance.api import Api
-from tests.acceptance.receiver import Answer, Receiver
-from tests.acceptance.scene import Scene, until
-from tests.recounting import all_events
+from tests.support.api import Api
+from tests.support.loop_receiver import Answer, Receiver
+from tests.support.recounting import all_events
+from tests.support.scene import Scene, until
 
 RANGES = {"1h": (MINUTE, 60), "6h": (MINUTE, 360), "24h": (MINUTE, 1_440), "7d": (HOUR, 168), "30d": (HOUR, 720)}
 PAUSES = (9 * DAY, 2 * DAY + 7 * HOUR, 26 * HOUR, 5 * HOUR + 13 * MINUTE, 70 * MINUTE, 59 * MINUTE, 25 * MINUTE, MINUTE)

@@ -10,9 +10,9 @@ from doorstep.bootstrap import DEFAULT_ORG
 from doorstep.model.act import ActKind
 from doorstep.model.delivery import Delivery, DeliveryState
 from doorstep.model.endpoint import CircuitRules
-from tests.acceptance.receiver import Answer, Receiver
-from tests.acceptance.scene import Scene
 from tests.contract.conftest import KINDS
+from tests.support.loop_receiver import Answer, Receiver
+from tests.support.scene import Scene
 
 _S = DeliveryState
 

@@ -11,8 +11,8 @@ from doorstep.model.act import ActKind
 from doorstep.model.delivery import Delivery, DeliveryState
 from doorstep.model.event import EventStatus
 from doorstep.telemetry.facts import DeliveryTransition
-from tests.acceptance.receiver import Answer
-from tests.acceptance.scene import Scene, until
+from tests.support.loop_receiver import Answer
+from tests.support.scene import Scene, until
 
 _S = DeliveryState
 WEEK_SECONDS = 7 * DAY // SECOND

@@ -17,7 +17,7 @@ from doorstep.model.org import Org
 from doorstep.model.retry_policy import RetryPolicy
 from doorstep.telemetry.facts import DeliveryFailure, Fact
 from doorstep.wire.received import Received
-from tests.acceptance.scene import Scene, until
+from tests.support.scene import Scene, until
 
 _S = DeliveryState
 HOUR = 3_600.0

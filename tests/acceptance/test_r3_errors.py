@@ -17,8 +17,8 @@ from doorstep.model.endpoint import EndpointState
 from doorstep.telemetry.facts import DeliveryFailure, EndpointDisabled
 from doorstep.telemetry.logs import level_of
 from doorstep.wire.received import Received
-from tests.acceptance.receiver import Answer
-from tests.acceptance.scene import Scene
+from tests.support.loop_receiver import Answer
+from tests.support.scene import Scene
 
 _S = DeliveryState
 

@@ -10,8 +10,8 @@ from doorstep.model.delivery import Delivery, DeliveryState
 from doorstep.path.accept import Draft
 from doorstep.telemetry.facts import Notice
 from doorstep.wire.received import Received
-from tests.acceptance.receiver import Answer
-from tests.acceptance.scene import Scene, until
+from tests.support.loop_receiver import Answer
+from tests.support.scene import Scene, until
 
 _S = DeliveryState
 WEEK_SECONDS = 7 * DAY // SECOND

@@ -22,12 +22,20 @@ from doorstep.model.org import Org
 from doorstep.path.accept import Draft
 from doorstep.stores.opening import store_from_url
 from doorstep.telemetry.facts import LateSettle
-from tests.acceptance.scene import Scene, until
-from tests.stretching import stretched
+from tests.acceptance.conftest import migrated_url
+from tests.support.scene import Scene, until
+from tests.support.stores import EACH_STORE
+from tests.support.stretching import stretched
 
 _S = DeliveryState
 LEASE_SECONDS = 10.0
 OTHER_ORG = UUID("00000000-0000-7000-8000-000000000002")
+
+
+@pytest.fixture(params=EACH_STORE)
+def database_url(request: pytest.FixtureRequest) -> str:
+    """Claims are the database's own work."""
+    return migrated_url(request)
 
 
 # -- R5.1 --------------------------------------------------------------------------------------------------

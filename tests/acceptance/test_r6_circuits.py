@@ -13,7 +13,7 @@ from doorstep.model.endpoint import CircuitRules, Endpoint, EndpointState
 from doorstep.path.accept import Draft
 from doorstep.path.tuning import Tuning
 from doorstep.telemetry.facts import CircuitTransition, EndpointDisabled
-from tests.acceptance.scene import Scene, until
+from tests.support.scene import Scene, until
 
 _S = DeliveryState
 _C = CircuitState

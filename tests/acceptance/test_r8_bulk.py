@@ -7,9 +7,9 @@ from uuid import uuid4
 
 import pytest
 
-from tests.acceptance.api import Api, lasting
-from tests.acceptance.receiver import Answer
-from tests.acceptance.scene import Scene, until
+from tests.support.api import Api, lasting
+from tests.support.loop_receiver import Answer
+from tests.support.scene import Scene, until
 
 STARTS = (
     "/v1/retry-queue/bulk-retry",

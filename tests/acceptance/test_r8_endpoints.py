@@ -11,9 +11,9 @@ import pytest
 from standardwebhooks import Webhook, WebhookVerificationError
 
 from doorstep.wire.signature import verify
-from tests.acceptance.api import Api, lasting
-from tests.acceptance.receiver import Request
-from tests.acceptance.scene import Scene, until
+from tests.support.api import Api, lasting
+from tests.support.loop_receiver import Request
+from tests.support.scene import Scene, until
 
 
 async def test_endpoints_are_listed_in_the_order_of_their_creation_page_by_page(scene: Scene, api: Api) -> None:

@@ -9,8 +9,8 @@ from uuid import uuid4
 
 import pytest
 
-from tests.acceptance.api import Api, lasting
-from tests.acceptance.scene import Scene, until
+from tests.support.api import Api, lasting
+from tests.support.scene import Scene, until
 
 TIME = re.compile(r"\d{4}-\d\d-\d\dT\d\d:\d\d:\d\d\.\d{6}Z")
 NOBODY = str(uuid4())

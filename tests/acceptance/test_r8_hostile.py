@@ -6,12 +6,11 @@ import json
 from typing import Any
 from urllib.parse import quote
 
-import pytest
-
 from doorstep.api.access import ROUTES
-from tests.acceptance.api import Api, lasting
-from tests.acceptance.scene import Scene
-from tests.http_calls import Answer
+from tests.support.api import Api, lasting
+from tests.support.http_calls import Answer
+from tests.support.matrix import each_case
+from tests.support.scene import Scene
 
 TEXTS = [
     "",
@@ -45,7 +44,7 @@ TIMES = ["1969-12-31T23:59:59Z", "0001-01-01T00:00:00Z", "9999-12-31T23:59:59Z",
 
 
 @lasting
-@pytest.mark.parametrize("path", LISTS)
+@each_case("path", LISTS)
 async def test_no_value_of_a_query_makes_a_list_fail(lasting_api: Api, path: str) -> None:
     for name in LISTS[path]:
         for value in (*TEXTS, *NUMBERS, *TIMES):
@@ -56,7 +55,7 @@ async def test_no_value_of_a_query_makes_a_list_fail(lasting_api: Api, path: str
 
 
 @lasting
-@pytest.mark.parametrize("text", TEXTS)
+@each_case("text", TEXTS)
 async def test_no_text_in_a_body_makes_a_route_fail(lasting_scene: Scene, lasting_api: Api, text: str) -> None:
     lasting_scene.receiver.says(400)
     own_type = f"hostile.{TEXTS.index(text)}"
@@ -96,7 +95,7 @@ async def test_no_text_in_a_body_makes_a_route_fail(lasting_scene: Scene, lastin
 
 
 @lasting
-@pytest.mark.parametrize("body", [b"", b"null", b"[]", b"1", b'"a"', b"{", b"\xff\xfe", b"{}" * 2, b"[" * 5_000])
+@each_case("body", [b"", b"null", b"[]", b"1", b'"a"', b"{", b"\xff\xfe", b"{}" * 2, b"[" * 5_000])
 async def test_no_body_makes_a_route_fail(lasting_api: Api, body: bytes) -> None:
     nobody = "0198a4f2-6c1e-7b52-8a0d-5f1b7b6c9d01"
     for line in ROUTES:
@@ -107,7 +106,7 @@ async def test_no_body_makes_a_route_fail(lasting_api: Api, body: bytes) -> None
 
 
 @lasting
-@pytest.mark.parametrize("number", [-1, 0, 1.5, 10**40, 1e308, True, None, "5", [], {}])
+@each_case("number", [-1, 0, 1.5, 10**40, 1e308, True, None, "5", [], {}])
 async def test_no_number_in_a_body_makes_a_route_fail(lasting_scene: Scene, lasting_api: Api, number: Any) -> None:
     endpoint = await lasting_api.endpoint(lasting_scene.receiver.url(), event_types=["numbers"])
     path = f"/v1/endpoints/{endpoint['endpoint_id']}"

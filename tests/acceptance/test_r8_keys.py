@@ -10,8 +10,8 @@ from doorstep.bootstrap import DEFAULT_ORG
 from doorstep.clock import DAY, seconds, to_iso
 from doorstep.model.org import Role
 from doorstep.path.keyring import REMEMBERED_SECONDS
-from tests.acceptance.api import Api, lasting
-from tests.acceptance.scene import Scene
+from tests.support.api import Api, lasting
+from tests.support.scene import Scene
 
 
 async def test_a_new_key_is_shown_once_and_kept_only_as_a_hash(scene: Scene, api: Api) -> None:

@@ -12,10 +12,10 @@ import pytest
 from doorstep.bootstrap import DEFAULT_ORG
 from doorstep.errors import Conflict, InvalidInput
 from doorstep.model.org import Role
-from tests.acceptance.api import Api, serving
-from tests.acceptance.receiver import Receiver
-from tests.acceptance.scene import Scene
-from tests.http_calls import Answer
+from tests.support.api import Api, serving
+from tests.support.http_calls import Answer
+from tests.support.loop_receiver import Receiver
+from tests.support.scene import Scene
 
 
 @asynccontextmanager

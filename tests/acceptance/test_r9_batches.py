@@ -16,9 +16,9 @@ from doorstep.errors import ConfigError
 from doorstep.model.endpoint import CircuitRules
 from doorstep.model.org import Role
 from doorstep.telemetry.facts import DeliveryTransition, StatusTransition
-from tests.acceptance.api import Api, lasting, serving
-from tests.acceptance.receiver import Receiver
-from tests.acceptance.scene import Scene, until
+from tests.support.api import Api, lasting, serving
+from tests.support.loop_receiver import Receiver
+from tests.support.scene import Scene, until
 
 BUSY = Transient("B-1", "The carrier is busy.", response={"code": "B-1", "text": "busy"})
 REJECTED = Permanent("R-9", "The carrier said no.", response="R-9 rejected")

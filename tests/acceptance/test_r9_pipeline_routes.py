@@ -12,11 +12,11 @@ from doorstep import Permanent
 from doorstep.bootstrap import DEFAULT_ORG
 from doorstep.model.org import Org, Role
 from doorstep.web import router
-from tests.acceptance.api import Api, listening, serving
 from tests.acceptance.protocols import Protocols, failing
-from tests.acceptance.receiver import Receiver
-from tests.acceptance.scene import Scene
-from tests.builders import new_id
+from tests.support.api import Api, listening, serving
+from tests.support.builders import new_id
+from tests.support.loop_receiver import Receiver
+from tests.support.scene import Scene
 
 ENTITIES = "/v1/pipelines/protocol/entities"
 

@@ -20,8 +20,8 @@ from doorstep.model.entity import Entity, Phase
 from doorstep.sealing import new_secret_key
 from doorstep.telemetry.facts import EntityTransition
 from tests.acceptance.protocols import Held, Protocols, failing
-from tests.acceptance.scene import Scene, until
-from tests.patience import PATIENCE_SECONDS
+from tests.support.patience import PATIENCE_SECONDS
+from tests.support.scene import Scene, until
 
 DAY = 86_400
 

@@ -22,8 +22,8 @@ from doorstep.path.tuning import Tuning
 from doorstep.sealing import Sealer
 from doorstep.stores.store import Store
 from doorstep.telemetry.facts import Telemetry
-from tests.builders import refusal
 from tests.contract.scene import Scene
+from tests.support.builders import refusal
 
 
 class SceneClock:

@@ -36,14 +36,14 @@ from doorstep.model.settlement import Settlement
 from doorstep.model.submission import Submission
 from doorstep.stores.memory import MemoryStore
 from doorstep.stores.store import Store
-from tests.builders import NOW, an_endpoint, an_event, an_org, failure, id_maker, refusal, success
 from tests.contract.comparing import differences, dump, shown
 from tests.contract.counted import Counted
 from tests.contract.lockstep_outbox import OutboxSteps, outbox_of
 from tests.contract.places import Place
 from tests.contract.steps import STEPS
 from tests.contract.wanted import pages_of
-from tests.recounting import LEVELS, differing, recount
+from tests.support.builders import NOW, an_endpoint, an_event, an_org, failure, id_maker, refusal, success
+from tests.support.recounting import LEVELS, differing, recount
 
 T = TypeVar("T")
 Handle = tuple[UUID, int]

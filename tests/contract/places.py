@@ -16,8 +16,8 @@ import asyncpg
 from doorstep.stores.memory import MemoryStore
 from doorstep.stores.opening import store_from_url
 from doorstep.stores.store import Store
-from tests.migrated_file import copy_migrated
-from tests.patience import PATIENCE_SECONDS
+from tests.support.migrated_file import copy_migrated
+from tests.support.patience import PATIENCE_SECONDS
 
 
 class Refused(Exception):

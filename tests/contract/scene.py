@@ -17,7 +17,7 @@ from doorstep.model.outcome import Outcome
 from doorstep.model.settlement import Settled, Settlement
 from doorstep.model.submission import Receipt, Submission
 from doorstep.stores.store import Store
-from tests.builders import NOW, a_submission, an_endpoint, an_org, failure, refusal, success
+from tests.support.builders import NOW, a_submission, an_endpoint, an_org, failure, refusal, success
 
 LEASE = 30 * SECOND
 SOON = 60 * SECOND

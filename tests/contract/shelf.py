@@ -17,8 +17,8 @@ from doorstep.model.outcome import Code, Outcome
 from doorstep.model.settlement import Settlement
 from doorstep.model.submission import Submission
 from doorstep.stores.store import Store
-from tests.builders import a_submission, failure, new_id, refusal, success
 from tests.contract.scene import SOON, Scene
+from tests.support.builders import a_submission, failure, new_id, refusal, success
 
 TYPES = ("user.created", "order.paid")
 

@@ -15,8 +15,8 @@ from doorstep.model.circuit import CircuitState
 from doorstep.model.endpoint import EndpointState
 from doorstep.model.event import EventStatus
 from doorstep.model.posting import PostingOptions
-from tests.builders import NOW
 from tests.contract import wanted
+from tests.support.builders import NOW
 
 SPANS = st.sampled_from([0, 1, SECOND, 30 * SECOND, 60 * SECOND])
 WAITS = st.sampled_from([1, SECOND, 30 * SECOND, 60 * SECOND, 3600 * SECOND, DAY])

@@ -11,8 +11,8 @@ from doorstep.model.delivery import DeliveryState, NewDelivery
 from doorstep.model.event import EventStatus
 from doorstep.model.submission import Receipt, Submission, Verdict
 from doorstep.stores.store import Store
-from tests.builders import a_submission, an_endpoint, an_event, an_org, new_id
 from tests.contract.scene import Scene
+from tests.support.builders import a_submission, an_endpoint, an_event, an_org, new_id
 
 
 async def test_an_accepted_event_has_one_delivery_for_each_endpoint_it_was_fanned_out_to(scene: Scene) -> None:

@@ -15,8 +15,8 @@ from doorstep.model.event import EventStatus
 from doorstep.model.move import Moved
 from doorstep.model.outcome import Category, Code
 from doorstep.stores.store import Store
-from tests.builders import an_org, new_id
 from tests.contract.scene import SOON, Scene
+from tests.support.builders import an_org, new_id
 
 
 async def dead_letter(scene: Scene) -> Claim:

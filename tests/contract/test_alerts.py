@@ -19,8 +19,8 @@ from doorstep.model.incident import Incident, IncidentKind
 from doorstep.model.outcome import Code
 from doorstep.model.posting import Posting
 from doorstep.stores.store import Store
-from tests.builders import a_submission, an_endpoint, an_org, new_id
 from tests.contract.scene import Scene
+from tests.support.builders import a_submission, an_endpoint, an_org, new_id
 
 
 async def kinds(scene: Scene) -> list[IncidentKind]:

@@ -11,10 +11,10 @@ from msgspec.structs import replace
 from doorstep.clock import DAY
 from doorstep.model.act import AuditLine
 from doorstep.stores.store import Cleaned
-from tests.builders import an_org, new_id
 from tests.contract.places import MemoryPlace, Place, SqlPlace
 from tests.contract.scene import Scene
 from tests.contract.wanted import all_of, pages_of
+from tests.support.builders import an_org, new_id
 
 LATER = 5_000
 MANY = 1_000

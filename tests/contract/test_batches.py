@@ -13,9 +13,9 @@ from doorstep.model.batch import STATES, BatchFilter, BatchStatus
 from doorstep.model.delivery import DEAD_STATES, DeliveryState
 from doorstep.model.submission import Submission
 from doorstep.stores.bounds import EXAMINED_MAX
-from tests.builders import a_submission, an_org
 from tests.contract.scene import Scene
 from tests.contract.wanted import all_of, pages_of
+from tests.support.builders import a_submission, an_org
 
 EVERY = BatchFilter()
 

@@ -5,8 +5,8 @@ from __future__ import annotations
 from doorstep.model.act import ActKind
 from doorstep.model.claim import Quota
 from doorstep.model.delivery import DeliveryState
-from tests.builders import a_submission
 from tests.contract.scene import LEASE, Scene
+from tests.support.builders import a_submission
 
 MANY = 3_000
 

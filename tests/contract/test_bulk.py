@@ -14,9 +14,9 @@ from doorstep.model.delivery import DEAD_STATES, WAITING_STATES, DeliveryState
 from doorstep.model.listing import Count, Letters, Queue
 from doorstep.path import bulk as bulk_module
 from doorstep.stores.store import Store
-from tests.builders import new_id
 from tests.contract.desk import Desk, claims_of, dead_letters, work
 from tests.contract.scene import Scene
+from tests.support.builders import new_id
 
 _S = DeliveryState
 

@@ -21,9 +21,9 @@ from doorstep.model.listing import EventFilter, Letters, Queue
 from doorstep.model.settlement import Settlement
 from doorstep.path import bulk as path_bulk
 from doorstep.stores.store import Store
-from tests.builders import an_org, new_id, refusal
 from tests.contract.desk import Desk, claims_of, dead_letters
 from tests.contract.scene import SOON, Scene
+from tests.support.builders import an_org, new_id, refusal
 
 
 async def forced(scene: Scene) -> list[Claim]:

@@ -18,9 +18,9 @@ from doorstep.model.settlement import Settlement
 from doorstep.path import bulk_walk
 from doorstep.path.bulk_places import Places
 from doorstep.stores.store import Store
-from tests.builders import refusal
 from tests.contract.desk import Desk, work
 from tests.contract.scene import Scene
+from tests.support.builders import refusal
 
 _DEAD, _LIVING = 3, 7
 _OF_DEAD, _OF_LIVING = 70, 20

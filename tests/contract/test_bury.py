@@ -7,8 +7,8 @@ from doorstep.model.event import EventStatus
 from doorstep.model.listing import Count
 from doorstep.model.move import Moved
 from doorstep.model.outcome import Category, Code
-from tests.builders import new_id
 from tests.contract.scene import Scene
+from tests.support.builders import new_id
 
 REASON = "its endpoint was deleted"
 

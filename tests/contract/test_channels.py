@@ -13,8 +13,8 @@ from doorstep.model.act import AuditLine
 from doorstep.model.channel import OPERATIONS_ORG, Channel, ChannelKind, ChannelTest, ChannelTests
 from doorstep.model.endpoint import Endpoint, EndpointState
 from doorstep.stores.store import Store
-from tests.builders import an_endpoint, an_org, new_id
 from tests.contract.scene import Scene
+from tests.support.builders import an_endpoint, an_org, new_id
 
 
 def a_line(scene: Scene) -> AuditLine:

@@ -10,8 +10,8 @@ from msgspec.structs import replace
 from doorstep.errors import NotFound
 from doorstep.model.circuit import Circuit, CircuitChange, CircuitState
 from doorstep.stores.store import Store
-from tests.builders import new_id
 from tests.contract.scene import Scene
+from tests.support.builders import new_id
 
 
 def opened(scene: Scene) -> Circuit:

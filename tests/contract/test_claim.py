@@ -11,8 +11,8 @@ from doorstep.model.delivery import DeliveryState
 from doorstep.model.endpoint import EndpointState
 from doorstep.model.event import EventStatus
 from doorstep.stores.store import Store
-from tests.builders import new_id
 from tests.contract.scene import LEASE, SOON, Scene
+from tests.support.builders import new_id
 
 
 async def test_a_claim_carries_all_that_a_try_needs(scene: Scene) -> None:

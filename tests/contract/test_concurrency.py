@@ -13,9 +13,9 @@ from doorstep.model.delivery import DEAD_STATES, DONE_STATES, OPEN_STATES, Deliv
 from doorstep.model.event import EventStatus, status_of
 from doorstep.model.settlement import Settlement
 from doorstep.stores.store import Store
-from tests.builders import failure, refusal, success
 from tests.contract.scene import LEASE, Scene
-from tests.patience import PATIENCE_SECONDS
+from tests.support.builders import failure, refusal, success
+from tests.support.patience import PATIENCE_SECONDS
 
 WORKERS, ROUNDS, EVENTS = 4, 12, 60
 

@@ -11,8 +11,8 @@ from doorstep.model.listing import Letters
 from doorstep.model.rollup import HOUR
 from doorstep.model.settlement import Settlement
 from doorstep.stores import bounds
-from tests.builders import refusal
 from tests.contract.scene import Scene
+from tests.support.builders import refusal
 
 REASONS = {"a": "no such page", "b": "no such user"}
 

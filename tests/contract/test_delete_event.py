@@ -16,9 +16,9 @@ from doorstep.model.event import EventStatus
 from doorstep.model.listing import EventFilter, Letters, Page, Queue
 from doorstep.model.move import Moved
 from doorstep.stores.store import Store
-from tests.builders import a_submission, an_org, new_id
 from tests.contract.places import SqlPlace
 from tests.contract.scene import Scene
+from tests.support.builders import a_submission, an_org, new_id
 
 SECRET = b'"' + b"the sender's own words " * 100 + b'"'
 

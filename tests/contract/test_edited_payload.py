@@ -10,8 +10,8 @@ from doorstep.errors import NotFound
 from doorstep.model.act import ActKind
 from doorstep.model.claim import Claim
 from doorstep.model.delivery import DeliveryState
-from tests.builders import a_submission, an_org, new_id
 from tests.contract.scene import LEASE, Scene
+from tests.support.builders import a_submission, an_org, new_id
 
 SHORT, LONG, BINARY = b'{"n": 2}', b'"' + b"x" * 100_000 + b'"', b"\x00\xff\xfe"
 

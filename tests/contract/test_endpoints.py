@@ -12,8 +12,8 @@ from doorstep.model.act import AuditLine
 from doorstep.model.endpoint import CircuitRules, EndpointState, SigningSecret
 from doorstep.model.retry_policy import RetryPolicy
 from doorstep.stores.store import Store
-from tests.builders import an_endpoint, an_org, new_id
 from tests.contract.scene import Scene
+from tests.support.builders import an_endpoint, an_org, new_id
 
 
 def a_line(scene: Scene, actor: str = "ops") -> AuditLine:

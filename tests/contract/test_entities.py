@@ -20,9 +20,9 @@ from doorstep.model.listing import Count
 from doorstep.model.move import Moved
 from doorstep.model.posting import Posting, PostingOptions
 from doorstep.stores.store import Store
-from tests.builders import NOW, an_org, new_id
 from tests.contract.places import Refused, SqlPlace
 from tests.contract.scene import WEEK, Scene
+from tests.support.builders import NOW, an_org, new_id
 
 PIPELINE = "protocol"
 

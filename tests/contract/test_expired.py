@@ -5,8 +5,8 @@ from __future__ import annotations
 from doorstep.clock import SECOND
 from doorstep.model.outcome import Code
 from doorstep.model.settlement import Settlement
-from tests.builders import failure
 from tests.contract.scene import LEASE, Scene
+from tests.support.builders import failure
 
 
 async def test_a_claim_is_expired_from_the_instant_its_lease_ends(scene: Scene) -> None:

@@ -11,8 +11,8 @@ from doorstep.model.delivery import DeliveryState
 from doorstep.model.outcome import Code
 from doorstep.model.settlement import Settlement
 from doorstep.stores.store import Store
-from tests.builders import failure, refusal, success
 from tests.contract.scene import LEASE, SOON, Scene
+from tests.support.builders import failure, refusal, success
 
 LOST = Code.WORKER_LOST
 

@@ -8,8 +8,8 @@ from doorstep.clock import SECOND
 from doorstep.model.act import ActKind
 from doorstep.model.delivery import TRANSITIONS, DeliveryState, HistoryLine
 from doorstep.model.settlement import Settlement
-from tests.builders import failure
 from tests.contract.scene import SOON, WEEK, Scene
+from tests.support.builders import failure
 
 
 async def test_every_transition_writes_one_line_that_says_who_or_why(scene: Scene) -> None:

@@ -10,8 +10,8 @@ from doorstep.errors import InvalidInput
 from doorstep.model.delivery import DeliveryState
 from doorstep.model.outcome import Category, Failure, Outcome
 from doorstep.model.settlement import Settlement
-from tests.builders import a_reply, a_submission
 from tests.contract.scene import Scene
+from tests.support.builders import a_reply, a_submission
 
 PAYLOADS = {
     "empty": b"",

@@ -8,8 +8,8 @@ from doorstep.clock import DAY
 from doorstep.model.delivery import DeliveryState
 from doorstep.model.submission import Submission, Verdict
 from doorstep.stores.store import Store
-from tests.builders import a_submission, an_org
 from tests.contract.scene import Scene
+from tests.support.builders import a_submission, an_org
 
 
 def keyed(scene: Scene, payload: bytes = b"1", key: str = "k") -> Submission:

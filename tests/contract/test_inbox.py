@@ -7,8 +7,8 @@ import pytest
 from doorstep.errors import Conflict, NotFound
 from doorstep.model.event import EventStatus
 from doorstep.model.settlement import StatusChange
-from tests.builders import a_submission, an_org, new_id
 from tests.contract.scene import Scene
+from tests.support.builders import a_submission, an_org, new_id
 
 
 async def test_an_acknowledged_event_is_delivered(scene: Scene) -> None:

@@ -11,8 +11,8 @@ from doorstep.model.circuit import Circuit, CircuitState
 from doorstep.model.delivery import DeliveryState
 from doorstep.model.submission import Verdict
 from doorstep.stores.store import Cleaned
-from tests.builders import a_submission
 from tests.contract.scene import SOON, Scene
+from tests.support.builders import a_submission
 
 REMOVED = {DeliveryState.DELIVERED, DeliveryState.RESOLVED, DeliveryState.CANCELLED}
 

@@ -11,10 +11,10 @@ from doorstep.errors import StoreUnavailable
 from doorstep.model.claim import Quota
 from doorstep.model.delivery import DeliveryState
 from doorstep.stores.store import Store
-from tests.builders import a_submission, an_org
 from tests.contract.places import Place
 from tests.contract.scene import LEASE, Scene
-from tests.patience import PATIENCE_SECONDS
+from tests.support.builders import a_submission, an_org
+from tests.support.patience import PATIENCE_SECONDS
 
 
 async def test_what_was_kept_is_there_after_closing_and_opening_again(place: Place) -> None:

@@ -10,9 +10,9 @@ from doorstep.model.event import EventStatus
 from doorstep.model.listing import Count, EventFilter, Letters, Queue
 from doorstep.model.settlement import Settlement
 from doorstep.stores.bounds import EXAMINED_MAX, INBOX_BYTES_MAX
-from tests.builders import a_submission, failure, refusal
 from tests.contract.scene import Scene
 from tests.contract.wanted import all_of, pages_of
+from tests.support.builders import a_submission, failure, refusal
 
 COMMON, RARE = "user.created", "order.paid"
 

@@ -19,9 +19,9 @@ from doorstep.model.endpoint import EndpointState
 from doorstep.model.event import EventStatus
 from doorstep.model.listing import CauseGroup, Count, EventFilter, Letters, Queue
 from doorstep.stores.store import Store
-from tests.builders import NOW, new_id
 from tests.contract.shelf import Shelf, summary, two_shelves
 from tests.contract.wanted import all_of, pages_of
+from tests.support.builders import NOW, new_id
 
 TYPES = (None, "order.paid", "user.*", "*", "user.")
 SPANS = ((None, None), (NOW + DAY, None), (None, NOW + DAY + 4), (NOW + DAY + 2, NOW + 2 * DAY + 5), (NOW, NOW))

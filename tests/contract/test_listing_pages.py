@@ -21,9 +21,9 @@ from doorstep.model.listing import Count, EventFilter, Letters, Page, Queue
 from doorstep.model.settlement import Settlement
 from doorstep.stores.memory import MemoryStore
 from doorstep.stores.store import Store
-from tests.builders import a_submission, failure, new_id, refusal
 from tests.contract.scene import Scene
 from tests.contract.wanted import all_of
+from tests.support.builders import a_submission, failure, new_id, refusal
 
 RECEIVED, FAILED = EventStatus.RECEIVED, EventStatus.FAILED
 Maker = Callable[[Scene], Awaitable[UUID]]

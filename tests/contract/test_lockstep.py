@@ -31,7 +31,7 @@ from doorstep.stores.store import Store
 from doorstep.stores.tally import Tally
 from tests.contract.lockstep import Lockstep, Opening
 from tests.contract.places import Place, PostgresPlace, SqlitePlace
-from tests.fixtures_postgres import EmptiedDatabase
+from tests.support.fixtures_postgres import EmptiedDatabase
 
 TORTURE = bool(os.environ.get("TORTURE"))
 """Longer and from a new seed each time, instead of the same short run; and a failure is made as small as possible,
@@ -227,6 +227,7 @@ WALKS_MAX = 100
 BROKEN = [store for store in MemoryStore.__subclasses__() if store.__module__ == __name__]
 
 
+@pytest.mark.full
 @pytest.mark.parametrize("broken", BROKEN, ids=lambda broken: broken.__name__)
 def test_a_deliberately_broken_store_is_caught(broken: type[MemoryStore]) -> None:
     class BrokenPlace:
@@ -244,6 +245,7 @@ def test_a_deliberately_broken_store_is_caught(broken: type[MemoryStore]) -> Non
             walk(opening, SHORT, number)
 
 
+@pytest.mark.full
 def test_the_memory_model_agrees_with_itself() -> None:
     """Otherwise the controls above would prove nothing."""
 

@@ -11,8 +11,8 @@ from doorstep.model.act import ActKind
 from doorstep.model.claim import Quota
 from doorstep.model.endpoint import Endpoint
 from doorstep.model.submission import Submission
-from tests.builders import a_submission
 from tests.contract.scene import SOON, Scene
+from tests.support.builders import a_submission
 
 
 async def accept(scene: Scene, count: int = 1, key: str | None = "a", **fields: object) -> list[UUID]:

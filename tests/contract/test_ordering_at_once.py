@@ -13,9 +13,9 @@ from doorstep.model.delivery import OPEN_STATES
 from doorstep.model.settlement import Settlement
 from doorstep.model.submission import Submission
 from doorstep.stores.store import Store
-from tests.builders import a_submission, failure, refusal, success
 from tests.contract.scene import LEASE, Scene
-from tests.patience import PATIENCE_SECONDS
+from tests.support.builders import a_submission, failure, refusal, success
+from tests.support.patience import PATIENCE_SECONDS
 
 LINES, SENDINGS, BATCH, WORKERS = 3, 25, 3, 2
 

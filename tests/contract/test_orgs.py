@@ -13,8 +13,8 @@ from doorstep.model.act import AuditLine
 from doorstep.model.org import ApiKey, Role
 from doorstep.model.retry_policy import RetryPolicy
 from doorstep.stores.store import Store
-from tests.builders import an_org, new_id
 from tests.contract.scene import Scene
+from tests.support.builders import an_org, new_id
 
 
 def a_key(

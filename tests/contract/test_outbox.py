@@ -14,9 +14,9 @@ from doorstep.model.event import EventStatus
 from doorstep.model.posting import Posting, PostingOptions, event_of
 from doorstep.stores.bounds import OUTBOX_BYTES_MAX
 from doorstep.stores.store import Store
-from tests.builders import NOW, a_submission, an_endpoint, an_org, new_id
 from tests.contract.scene import Scene
-from tests.patience import PATIENCE_SECONDS
+from tests.support.builders import NOW, a_submission, an_endpoint, an_org, new_id
+from tests.support.patience import PATIENCE_SECONDS
 
 ALL_OPTIONS = PostingOptions(
     correlation_id="request-7",

@@ -18,9 +18,9 @@ from doorstep.model.outcome import Code
 from doorstep.model.rollup import HOUR, MINUTE, TREND, Figures, Point, Span, only
 from doorstep.model.settlement import Settlement
 from doorstep.stores.store import Store
-from tests.builders import NOW, a_submission, an_endpoint, an_org, new_id, refusal
 from tests.contract.scene import LEASE, SOON, WEEK, Scene
-from tests.recounting import all_events, recount
+from tests.support.builders import NOW, a_submission, an_endpoint, an_org, new_id, refusal
+from tests.support.recounting import all_events, recount
 
 FIRST_MINUTE = Span.MINUTE.start(NOW)
 

@@ -16,11 +16,11 @@ from doorstep.clock import SECOND
 from doorstep.model.act import ActKind
 from doorstep.model.delivery import DeliveryState
 from doorstep.model.rollup import Figures
-from tests.builders import NOW, a_submission
 from tests.contract.comparing import dump
 from tests.contract.places import SqlPlace
 from tests.contract.scene import WEEK, Scene
-from tests.recounting import all_events
+from tests.support.builders import NOW, a_submission
+from tests.support.recounting import all_events
 
 
 class Stage:

@@ -12,8 +12,8 @@ from doorstep.model.delivery import DeliveryState, IllegalTransition
 from doorstep.model.event import EventStatus
 from doorstep.model.outcome import Category, Code, Timings
 from doorstep.model.settlement import Settled, Settlement, StatusChange
-from tests.builders import failure, refusal, success
 from tests.contract.scene import SOON, Scene
+from tests.support.builders import failure, refusal, success
 
 
 async def claimed(scene: Scene, **fields: object) -> Claim:

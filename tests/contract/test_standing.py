@@ -15,8 +15,8 @@ from doorstep.model.endpoint import EndpointState
 from doorstep.model.event import owed_since
 from doorstep.model.rollup import HOUR, Span
 from doorstep.stores.bounds import WAITING_EXAMINED_MAX
-from tests.builders import an_endpoint, an_org, new_id
 from tests.contract.scene import Scene
+from tests.support.builders import an_endpoint, an_org, new_id
 
 
 async def test_the_stored_circuits_are_read_together_and_those_that_never_failed_are_left_out(scene: Scene) -> None:

@@ -12,8 +12,8 @@ from doorstep.model.claim import Quota
 from doorstep.model.delivery import DEAD_STATES, DONE_STATES, OPEN_STATES, DeliveryState
 from doorstep.model.event import EventStatus, status_of
 from doorstep.model.settlement import Settlement
-from tests.builders import failure, refusal, success
 from tests.contract.scene import LEASE, SOON, Scene
+from tests.support.builders import failure, refusal, success
 
 ENDS = ("deliver", "fail", "kill", "cancel", "skip", "resolve", "leave")
 

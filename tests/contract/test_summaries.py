@@ -5,8 +5,8 @@ from __future__ import annotations
 from uuid import UUID
 
 from doorstep.model.event import EventSummary, EventView
-from tests.builders import a_submission, an_org, new_id
 from tests.contract.scene import SOON, Scene
+from tests.support.builders import a_submission, an_org, new_id
 
 
 async def test_a_summary_says_of_each_event_what_the_event_itself_says(scene: Scene) -> None:

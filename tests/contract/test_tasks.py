@@ -9,9 +9,9 @@ import pytest
 from doorstep.clock import SECOND
 from doorstep.stores.sql.postgres import PostgresStore
 from doorstep.stores.store import Store, Task
-from tests.builders import NOW
 from tests.contract.places import Place
-from tests.patience import PATIENCE_SECONDS
+from tests.support.builders import NOW
+from tests.support.patience import PATIENCE_SECONDS
 
 
 @pytest.mark.parametrize("task", Task)

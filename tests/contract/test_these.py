@@ -5,8 +5,8 @@ from __future__ import annotations
 from doorstep.model.act import ActKind
 from doorstep.model.delivery import DeliveryState
 from doorstep.model.endpoint import EndpointState
-from tests.builders import new_id
 from tests.contract.scene import Scene
+from tests.support.builders import new_id
 
 
 async def test_deliveries_are_as_each_of_them_is_alone(scene: Scene) -> None:

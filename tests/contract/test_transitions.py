@@ -11,9 +11,9 @@ from doorstep.model.delivery import OPEN_STATES, TRANSITIONS, DeliveryState
 from doorstep.model.event import EVENT_TRANSITIONS, EventStatus
 from doorstep.model.submission import Submission
 from doorstep.stores.sql.schema import deliveries, events
-from tests.builders import an_event
 from tests.contract.places import Refused, SqlPlace
 from tests.contract.scene import Scene
+from tests.support.builders import an_event
 
 PAIRS = list(product(DeliveryState, DeliveryState))
 REWRITABLE = {(DeliveryState.PENDING, DeliveryState.PENDING)}

@@ -5,7 +5,7 @@ from __future__ import annotations
 from doorstep.clock import DAY, SECOND
 from doorstep.model.worker import LOST_AFTER, WorkerEntry
 from doorstep.stores.store import Store
-from tests.builders import NOW
+from tests.support.builders import NOW
 
 
 def a_worker(name: str, seen_at: int = NOW, **fields: object) -> WorkerEntry:

@@ -12,7 +12,7 @@ from doorstep.model.batch import BatchFilter, BatchStatus
 from doorstep.model.endpoint import EndpointState
 from doorstep.model.event import EventStatus
 from doorstep.model.listing import EventFilter, Letters, Page, Queue
-from tests.builders import NOW
+from tests.support.builders import NOW
 
 T = TypeVar("T")
 

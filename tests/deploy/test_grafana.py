@@ -10,12 +10,12 @@ import sys
 from collections.abc import Iterator
 from typing import Any
 
-import pytest
 import yaml
 
 from tests.deploy.exported import complaints
 from tests.deploy.grafana_schema import misfits
 from tests.docs.pages import ROOT
+from tests.support.matrix import each_case
 
 FOLDER = ROOT / "deploy" / "grafana"
 DASHBOARD: dict[str, Any] = json.loads((FOLDER / "doorstep.json").read_text())
@@ -54,7 +54,7 @@ def test_grafana_understands_every_field_of_it() -> None:
     assert misfits(DASHBOARD) == []
 
 
-@pytest.mark.parametrize(
+@each_case(
     "spoil",
     [
         lambda one: one.update(titel="Doorstep"),
@@ -76,12 +76,12 @@ def test_it_shows_everything_that_was_asked_for() -> None:
     assert WANTED <= {panel["title"] for panel in DASHBOARD["panels"]}
 
 
-@pytest.mark.parametrize("expression", sorted(set(expressions())))
+@each_case("expression", sorted(set(expressions())))
 def test_each_query_asks_for_what_is_exported_and_counts_no_installation_twice(expression: str) -> None:
     assert list(complaints(expression)) == []
 
 
-@pytest.mark.parametrize(
+@each_case(
     ("wrong", "words"),
     [
         ("max(doorstep_evnts)", "not exported"),

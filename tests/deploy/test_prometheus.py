@@ -22,10 +22,11 @@ from doorstep.policy.alerting import BUILT_IN
 from tests.deploy.exported import complaints, selectors
 from tests.deploy.test_grafana import DASHBOARD
 from tests.docs.pages import ROOT
-from tests.integration.program import Program, serving, wait_for
-from tests.integration.receiver import Receiver, receiving
-from tests.patience import PATIENCE_SECONDS
-from tests.ports import free_port
+from tests.support.matrix import each_case
+from tests.support.patience import PATIENCE_SECONDS
+from tests.support.ports import free_port
+from tests.support.program import Program, serving, wait_for
+from tests.support.receiver import Receiver, receiving
 
 FOLDER = ROOT / "deploy" / "prometheus"
 RULES: list[dict[str, Any]] = yaml.safe_load((FOLDER / "rules.yml").read_text())["groups"][0]["rules"]
@@ -45,7 +46,7 @@ def promtool(folder: Path, *arguments: str) -> subprocess.CompletedProcess[str]:
     )
 
 
-@pytest.mark.parametrize("rule", RULES, ids=[rule["alert"] for rule in RULES])
+@each_case("rule", RULES, ids=[rule["alert"] for rule in RULES])
 def test_each_rule_asks_for_what_is_exported(rule: dict[str, Any]) -> None:
     assert list(complaints(rule["expr"])) == []
     assert rule["labels"]["severity"] in ("warning", "critical")
@@ -59,7 +60,7 @@ def test_each_alert_fires_at_its_threshold_and_not_one_before() -> None:
     assert all(f"alertname: {rule['alert']}" in tested for rule in RULES)
 
 
-@pytest.mark.parametrize(
+@each_case(
     ("alert", "rule"),
     [
         ("DoorstepFailureRate", Rule.FAILURE_RATE),
@@ -85,7 +86,7 @@ def test_the_failure_rate_counts_what_the_built_in_rule_counts() -> None:
     assert counted == {("doorstep_attempts_total", "succeeded"), ("doorstep_attempts_total", "dead")}
 
 
-@pytest.mark.parametrize(
+@each_case(
     ("threshold", "changed"),
     [
         ("> 0.05", ">= 0.05"),

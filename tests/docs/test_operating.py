@@ -7,6 +7,8 @@ import subprocess
 from collections.abc import Mapping
 from pathlib import Path
 
+import pytest
+
 from doorstep.sealing import new_secret_key
 from tests.docs.pages import HOW_TO, fences, section
 from tests.integration.program import Program, clean_environment, serving, wait_for
@@ -43,6 +45,7 @@ def test_a_dump_of_postgresql_taken_while_it_runs_is_restored_with_its_secrets(
         assert tried_again(program, event_id) == "CONNECTION"
 
 
+@pytest.mark.full
 def test_the_control_without_its_secret_key_a_backup_is_not_whole(tmp_path: Path) -> None:
     back_up, restore = blocks("backup/")
     with serving(tmp_path, environment=ADMIN) as program:
@@ -53,6 +56,7 @@ def test_the_control_without_its_secret_key_a_backup_is_not_whole(tmp_path: Path
         assert tried_again(program, event_id) == "UNSEALABLE"
 
 
+@pytest.mark.full
 def test_the_control_a_plain_dump_of_postgresql_is_refused_as_the_page_says(
     tmp_path: Path, postgres_server: PostgresServer
 ) -> None:

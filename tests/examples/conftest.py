@@ -1,4 +1,4 @@
-"""Every test of this folder that takes a `stage` runs on SQLite and on PostgreSQL; the time is not real."""
+"""Every test of this folder that takes a `stage` runs on SQLite, and in the full tier on PostgreSQL; the time is not real."""
 
 from __future__ import annotations
 
@@ -10,8 +10,8 @@ import pytest
 from doorstep.api.application import create_application
 from doorstep.app import Doorstep
 from examples.theatre import Prepare, Theatre, staged
-from tests.acceptance.api import listening
 from tests.acceptance.conftest import database_url, sqlite_url
+from tests.support.api import listening
 
 __all__ = ["database_url", "sqlite_url"]
 

@@ -10,17 +10,10 @@ import pytest
 
 from tests.faults.harness.databases import Database, PostgresDatabase, SqliteDatabase
 from tests.faults.harness.installation import Installation
-from tests.faults.harness.occasion import Unshown
-from tests.postgres_server import PostgresServer
+from tests.support.postgres_server import PostgresServer
+from tests.support.stores import EITHER_STORE
 
 Install = Callable[..., Installation]
-
-
-def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
-    """Only what had no occasion to be shown may try once more: a promise that is broken once is broken."""
-    for item in items:
-        if Path(__file__).parent in item.path.parents:
-            item.add_marker(pytest.mark.flaky(reruns=1, only_rerun=[Unshown.__name__]))
 
 
 @pytest.fixture(scope="session")
@@ -41,7 +34,7 @@ def postgres_database(fault_server: PostgresServer) -> PostgresDatabase:
     return PostgresDatabase(fault_server)
 
 
-@pytest.fixture(params=["sqlite", "postgres"])
+@pytest.fixture(params=EITHER_STORE)
 def database(request: pytest.FixtureRequest) -> Database:
     found: Database = request.getfixturevalue(f"{request.param}_database")
     return found

@@ -14,7 +14,7 @@ from tests.faults.harness.installation import ADMIN_KEY, Installation, await_con
 from tests.faults.harness.ledger import Draft, Log, Sender
 from tests.faults.harness.receiver import MENDED
 from tests.faults.harness.trial import ledger_path
-from tests.patience import PATIENCE_SECONDS
+from tests.support.patience import PATIENCE_SECONDS
 
 _BATCH = 500
 _END_SECONDS_MAX = 5 * PATIENCE_SECONDS if os.environ.get("TORTURE") else PATIENCE_SECONDS

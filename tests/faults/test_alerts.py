@@ -12,6 +12,8 @@ from collections.abc import Callable
 from contextlib import suppress
 from typing import Any, NamedTuple
 
+import pytest
+
 from tests.faults.broken import ACT_SECONDS, program
 from tests.faults.conftest import Install
 from tests.faults.harness.controls import until_caught
@@ -89,6 +91,7 @@ def test_nothing_is_lost_and_nothing_told_twice_while_whoever_tells_is_killed(
     assert sorted(one["endpoint_name"] for one in told.alerts) == sorted(f"shop-{n}" for n in range(SHOPS))
 
 
+@pytest.mark.full
 def test_the_harness_catches_incidents_that_are_removed_before_they_are_told(
     install: Install, sqlite_database: SqliteDatabase
 ) -> None:
@@ -97,6 +100,7 @@ def test_the_harness_catches_incidents_that_are_removed_before_they_are_told(
         until_caught(_killed_halfway(installation, office, REMOVED_AND_UNTOLD), lambda told: told.lost)
 
 
+@pytest.mark.full
 def test_the_harness_catches_incidents_that_are_told_before_they_are_removed(
     install: Install, sqlite_database: SqliteDatabase
 ) -> None:

@@ -9,6 +9,8 @@ import json
 import os
 import time
 
+import pytest
+
 from tests.faults.broken import program
 from tests.faults.conftest import Install
 from tests.faults.harness.databases import Database, SqliteDatabase
@@ -22,6 +24,8 @@ _LETTERS = 100_000 if os.environ.get("TORTURE") else 1_500
 _FEW = 600
 _VERY_FEW = 10
 _RATE = 200
+_UNHURRIED: dict[str, object] = {} if os.environ.get("TORTURE") else {"rate_per_second": 300}
+"""So that it is still under way whenever it is killed."""
 _WATCHED_SECONDS = 1.0
 _FREEZES_MAX = 15
 _IN_FLIGHT_MAX = 100
@@ -35,11 +39,12 @@ def test_every_letter_is_retried_exactly_once_though_the_process_is_killed_midwa
     install: Install, database: Database
 ) -> None:
     installation = with_letters(install(database), _LETTERS)
-    operation = Operation(installation)
+    operation = Operation(installation, **_UNHURRIED)
     faults = [kill_once_taken(installation, operation, _LETTERS * share // 10) for share in (2, 6)]
     check_end(installation, operation, "finished", faults)
 
 
+@pytest.mark.full
 def test_orders_to_pause_and_to_cancel_outlive_the_process_they_were_given_to(
     install: Install, database: Database
 ) -> None:
@@ -60,6 +65,7 @@ def test_orders_to_pause_and_to_cancel_outlive_the_process_they_were_given_to(
     assert states.count("dead") == _FEW - cancelled["taken"]
 
 
+@pytest.mark.full
 def test_others_go_on_while_a_process_is_frozen_and_no_letter_is_retried_twice_when_it_wakes(
     install: Install, database: Database
 ) -> None:
@@ -74,6 +80,7 @@ def test_others_go_on_while_a_process_is_frozen_and_no_letter_is_retried_twice_w
     enough(database.rows(_WORKERS)[0][0] >= 2, "one worker did everything")
 
 
+@pytest.mark.full
 def test_the_harness_catches_progress_that_is_written_apart_from_the_act(
     install: Install, sqlite_database: SqliteDatabase
 ) -> None:

@@ -4,8 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Callable
 
-import pytest
-
 from tests.faults.harness import checker
 from tests.faults.harness.checker import RULES, Rule, check
 from tests.faults.harness.evidence import (
@@ -20,6 +18,7 @@ from tests.faults.harness.evidence import (
     StoredEvent,
     StoredMove,
 )
+from tests.support.matrix import each_case
 
 _SECOND = 1_000_000
 
@@ -169,7 +168,7 @@ def test_innocent_evidence_breaks_no_rule() -> None:
     assert check(innocent()).violations == []
 
 
-@pytest.mark.parametrize(("rule", "crime"), CRIMES, ids=[crime.__name__ for _, crime in CRIMES])
+@each_case(("rule", "crime"), CRIMES, ids=[crime.__name__ for _, crime in CRIMES])
 def test_each_rule_is_broken_by_the_crime_it_is_about(rule: Rule, crime: Callable[[Evidence], None]) -> None:
     evidence = innocent()
     crime(evidence)

@@ -5,6 +5,8 @@ from __future__ import annotations
 import os
 import time
 
+import pytest
+
 from tests.faults.conftest import Install
 from tests.faults.harness.databases import Database, PostgresDatabase, SqliteDatabase, hold_write_lock
 from tests.faults.harness.evidence import Fault
@@ -12,7 +14,7 @@ from tests.faults.harness.installation import Installation, await_condition
 from tests.faults.harness.occasion import enough, in_time
 from tests.faults.harness.proxy import AnswerLosingProxy
 from tests.faults.harness.trial import drain, judge, run_trial, send_noted, start_ledger
-from tests.patience import PATIENCE_SECONDS
+from tests.support.patience import PATIENCE_SECONDS
 
 _RECOVERY_SECONDS_MAX = 10.0
 _TRIAL_SECONDS = 60 if os.environ.get("TORTURE") else 8
@@ -67,6 +69,7 @@ def test_everything_resumes_within_ten_seconds_after_the_database_returns(
     in_time(max(seconds.values()), _RECOVERY_SECONDS_MAX)
 
 
+@pytest.mark.full
 def test_a_foreign_lock_longer_than_the_busy_timeout_delays_and_loses_nothing(
     install: Install, sqlite_database: SqliteDatabase
 ) -> None:

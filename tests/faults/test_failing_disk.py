@@ -12,7 +12,7 @@ from tests.faults.harness.evidence import Fault
 from tests.faults.harness.installation import Installation, Reply, await_condition
 from tests.faults.harness.occasion import enough
 from tests.faults.harness.trial import drain, judge, send_noted, start_ledger
-from tests.patience import PATIENCE_SECONDS
+from tests.support.patience import PATIENCE_SECONDS
 
 _FAILURES = 8
 """Syncs of the file that fail, one after the other: a writer tries again after 50 ms, 100, 200, … at most a second."""

@@ -16,7 +16,7 @@ from tests.faults.harness.evidence import Fault, read_ledger
 from tests.faults.harness.installation import Installation, Reply, await_condition
 from tests.faults.harness.occasion import in_time
 from tests.faults.harness.trial import drain, judge, ledger_path, send_noted, start_ledger
-from tests.patience import PATIENCE_SECONDS
+from tests.support.patience import PATIENCE_SECONDS
 
 _SIZE = 6 * 2**20
 

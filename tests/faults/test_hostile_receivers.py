@@ -22,11 +22,11 @@ from doorstep.model.outcome import Code, Reply
 from tests.faults import hostile_receiver as scripts
 from tests.faults.harness.occasion import enough, in_time
 from tests.faults.hostile_receiver import MIB, Hostiles, Script
-from tests.patience import PATIENCE_SECONDS
-from tests.stretching import stretched
+from tests.support.patience import PATIENCE_SECONDS
+from tests.support.raw_receiver import answer, receiving
+from tests.support.sending import Sending, a_transmission, sending_over_http
+from tests.support.stretching import stretched
 from tests.unit.wire.certificates import certificate
-from tests.unit.wire.receiver import answer, receiving
-from tests.unit.wire.sending import Sending, a_transmission, sending_over_http
 
 TIMEOUT_SECONDS = 0.6
 """For attempts that must run into it; others have time enough to end by themselves, on the slowest machine."""
@@ -184,9 +184,9 @@ async def test_a_hanging_name_server_is_a_timeout_and_does_not_hold_up_the_end()
 
 _IN_A_NETWORK_WITH_DEAD_DNS = """
     import asyncio, os, socket, subprocess, tempfile, time
-    from tests.stretching import stretched
-    from tests.unit.wire.receiver import receiving
-    from tests.unit.wire.sending import Sending, a_transmission, sending_over_http
+    from tests.support.stretching import stretched
+    from tests.support.raw_receiver import receiving
+    from tests.support.sending import Sending, a_transmission, sending_over_http
 
     subprocess.run(["ip", "link", "set", "lo", "up"], check=True)
     for path, text in (("/etc/resolv.conf", "nameserver 127.0.0.1\\n"), ("/etc/nsswitch.conf", "hosts: dns\\n")):

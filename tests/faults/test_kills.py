@@ -5,6 +5,8 @@ from __future__ import annotations
 import os
 import time
 
+import pytest
+
 from tests.faults.broken import program
 from tests.faults.conftest import Install
 from tests.faults.harness.checker import Verdict
@@ -13,11 +15,11 @@ from tests.faults.harness.databases import Database, SqliteDatabase
 from tests.faults.harness.evidence import read_ledger
 from tests.faults.harness.installation import CALM, Installation, await_condition
 from tests.faults.harness.nemesis import kills
-from tests.faults.harness.occasion import enough
 from tests.faults.harness.trial import drain, judge, ledger_path, run_trial, start_ledger
 
 _TRIAL_SECONDS = 60 if os.environ.get("TORTURE") else 10
 """Every process is killed once in any case."""
+_ACKNOWLEDGED_MIN = 100
 
 
 def test_nothing_acknowledged_is_lost_while_every_process_is_killed_over_and_over(
@@ -31,10 +33,16 @@ def test_nothing_acknowledged_is_lost_while_every_process_is_killed_over_and_ove
     installation.add_worker()
     crashes = {name: hurt for name, hurt in database.faults(0.5).items() if name.startswith("kill")}
     types = "plain=12,fan=4,hostile=1,ordered=2"
-    trial = run_trial(installation, kills(installation) | crashes, types=types, seconds=_TRIAL_SECONDS)
+    trial = run_trial(
+        installation,
+        kills(installation) | crashes,
+        types=types,
+        seconds=_TRIAL_SECONDS,
+        until=lambda: acknowledged(installation) > _ACKNOWLEDGED_MIN,
+    )
     print(f"\nkill -9 on {database.name}: {trial}")
     assert trial.clean, str(trial)
-    enough(trial.verdict.acknowledged > 100, str(trial))
+    assert trial.verdict.acknowledged > _ACKNOWLEDGED_MIN, str(trial)
 
 
 def test_no_duplicates_without_faults(install: Install, database: Database) -> None:
@@ -49,6 +57,7 @@ def test_no_duplicates_without_faults(install: Install, database: Database) -> N
     assert trial.verdict.duplicates == 0 and trial.verdict.late == 0
 
 
+@pytest.mark.full
 def test_the_harness_catches_events_acknowledged_before_their_commit(
     install: Install, sqlite_database: SqliteDatabase
 ) -> None:
@@ -59,6 +68,7 @@ def test_the_harness_catches_events_acknowledged_before_their_commit(
     until_caught(lambda: kill_after_an_answer(installation), lambda verdict: verdict.lost)
 
 
+@pytest.mark.full
 def test_the_harness_catches_events_that_overtake_others_with_the_same_ordering_key(
     install: Install, sqlite_database: SqliteDatabase
 ) -> None:

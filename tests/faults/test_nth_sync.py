@@ -11,6 +11,8 @@ from itertools import count
 from pathlib import Path
 from typing import NamedTuple
 
+import pytest
+
 from tests.faults.harness.disk import ForgetfulDisk
 from tests.faults.harness.recording import Answered, Step, Synced, read_steps, strace_command
 
@@ -82,6 +84,7 @@ def fail_each_sync(folder: Path, *arguments: str) -> list[Found]:
     raise AssertionError("unreachable")
 
 
+@pytest.mark.full
 def test_whichever_sync_fails_nothing_that_was_safe_is_lost_when_the_power_fails_too(tmp_path: Path) -> None:
     runs = fail_each_sync(tmp_path)
     of_file = sum("notes.db" in run.failed for run in runs)
@@ -92,6 +95,7 @@ def test_whichever_sync_fails_nothing_that_was_safe_is_lost_when_the_power_fails
     assert sum(run.losing for run in runs) == 0
 
 
+@pytest.mark.full
 def test_the_harness_catches_a_file_that_is_believed_to_have_what_was_moved_before_its_sync_failed(
     tmp_path: Path,
 ) -> None:

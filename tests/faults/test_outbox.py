@@ -21,7 +21,8 @@ from pydantic import SecretStr
 from doorstep import Doorstep, Received, Settings
 from doorstep.model.delivery import OPEN_STATES
 from tests.faults.outbox_program import COMMITTED, PART_ROLLED_BACK, ROLLED_BACK, connect
-from tests.patience import PATIENCE_SECONDS
+from tests.support.patience import PATIENCE_SECONDS
+from tests.support.stores import EITHER_STORE
 
 TIMES = 10 if os.environ.get("TORTURE") else 1
 KILLS, ROLLBACKS, PARTS = 50 * TIMES, 500 * TIMES, 450 * TIMES
@@ -50,7 +51,7 @@ class Verdict(NamedTuple):
         )
 
 
-@pytest.fixture(params=["sqlite", "postgres"])
+@pytest.fixture(params=EITHER_STORE)
 def url(request: pytest.FixtureRequest, tmp_path: Path) -> str:
     if request.param == "sqlite":
         return f"sqlite:///{tmp_path / 'shop.db'}"
@@ -65,6 +66,7 @@ async def test_interrupted_anywhere_there_is_an_event_exactly_for_each_transacti
     assert verdict.twice == set(), "no worker was hurt"
 
 
+@pytest.mark.full
 async def test_a_sender_beside_the_transaction_is_caught_with_events_of_what_never_happened(
     url: str, tmp_path: Path
 ) -> None:
@@ -72,6 +74,7 @@ async def test_a_sender_beside_the_transaction_is_caught_with_events_of_what_nev
     assert verdict.without_transaction
 
 
+@pytest.mark.full
 async def test_a_sender_after_the_transaction_is_caught_with_transactions_nobody_hears_of(
     url: str, tmp_path: Path
 ) -> None:

@@ -23,6 +23,7 @@ from doorstep.bootstrap import DEFAULT_ORG
 from doorstep.path.forward import HOLD_SECONDS
 from tests.faults.outbox_program import connect
 from tests.faults.test_outbox import SECRET, live_and_die, shop, until_drained
+from tests.support.stores import EITHER_STORE
 
 TIMES = 10 if os.environ.get("TORTURE") else 1
 ROUNDS = 12 * TIMES
@@ -39,7 +40,7 @@ ENVIRONMENT = {
 }
 
 
-@pytest.fixture(params=["sqlite", "postgres"])
+@pytest.fixture(params=EITHER_STORE)
 def url(request: pytest.FixtureRequest, tmp_path: Path) -> str:
     if request.param == "sqlite":
         return f"sqlite:///{tmp_path / 'shop.db'}"

@@ -30,7 +30,7 @@ from tests.faults.harness.occasion import enough
 from tests.faults.harness.processes import Keeper, KeptProcess
 from tests.faults.pipeline_app import make
 from tests.faults.pipeline_verdict import Life, all_entities, faults, lives_of
-from tests.patience import PATIENCE_SECONDS
+from tests.support.patience import PATIENCE_SECONDS
 
 _TORTURE = bool(os.environ.get("TORTURE"))
 _ENTITIES = 1_000 if _TORTURE else 100
@@ -166,6 +166,7 @@ async def test_however_workers_die_each_entity_ends_in_a_true_state(database: Da
     ("broken", "seen"),
     [("send-outside", "nothing carried it on"), ("write-over", "came a step from")],
 )
+@pytest.mark.full
 def test_the_harness_catches_an_event_sent_outside_of_the_transaction_and_a_write_over_another(
     tmp_path: Path, broken: str, seen: str
 ) -> None:

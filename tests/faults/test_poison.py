@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from collections import Counter
 
+import pytest
+
 from tests.faults.broken import program
 from tests.faults.conftest import Install
 from tests.faults.harness.databases import Database, SqliteDatabase
@@ -56,6 +58,7 @@ def test_a_payload_that_kills_its_worker_is_a_dead_letter_after_its_policys_atte
     assert neighbours == {"delivered": _NEIGHBOURS}
 
 
+@pytest.mark.full
 def test_the_harness_catches_attempts_that_are_counted_only_when_settled(
     install: Install, sqlite_database: SqliteDatabase
 ) -> None:

@@ -6,6 +6,8 @@ import time
 from collections.abc import Mapping
 from typing import NamedTuple
 
+import pytest
+
 from tests.faults.conftest import Install
 from tests.faults.harness.databases import Database
 from tests.faults.harness.installation import CALM, Installation
@@ -91,6 +93,7 @@ def test_isolated_every_kind_of_poison_is_a_dead_letter_with_its_reason_and_the_
     }
 
 
+@pytest.mark.full
 def test_in_the_worker_itself_what_is_raised_or_hangs_costs_its_attempts_and_the_neighbours_notice_nothing(
     install: Install, database: Database
 ) -> None:

@@ -6,6 +6,8 @@ import os
 from collections.abc import Sequence
 from pathlib import Path
 
+import pytest
+
 from tests.faults.broken import program
 from tests.faults.harness.occasion import enough
 from tests.faults.harness.recording import Answered, Synced
@@ -29,6 +31,7 @@ def test_no_acknowledged_event_is_lost_when_the_power_fails(tmp_path: Path) -> N
     assert not any(cut.lost for cut in cuts)
 
 
+@pytest.mark.full
 def test_no_acknowledged_event_is_lost_when_the_power_fails_while_the_log_is_moved_into_the_file(
     tmp_path: Path,
 ) -> None:
@@ -41,6 +44,7 @@ def test_no_acknowledged_event_is_lost_when_the_power_fails_while_the_log_is_mov
     enough(moved > 20, f"{moved} checkpoints")
 
 
+@pytest.mark.full
 def test_no_acknowledged_event_is_lost_when_syncs_fail_and_then_the_power(tmp_path: Path) -> None:
     steps = record(tmp_path, requests=_REQUESTS, inject="fsync,fdatasync:error=EIO:when=50+10")
     failed = [index for index, step in enumerate(steps) if isinstance(step, Synced) and not step.succeeded]
@@ -52,6 +56,7 @@ def test_no_acknowledged_event_is_lost_when_syncs_fail_and_then_the_power(tmp_pa
     assert not any(cut.lost for cut in cuts)
 
 
+@pytest.mark.full
 def test_the_harness_catches_commits_that_are_not_synced(tmp_path: Path) -> None:
     cuts = list(
         cut_power(record(tmp_path, requests=_REQUESTS, program=program("commit-without-sync")), tmp_path, _CUTS)

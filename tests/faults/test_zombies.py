@@ -6,6 +6,8 @@ import os
 import time
 from contextlib import suppress
 
+import pytest
+
 from tests.faults.broken import program
 from tests.faults.conftest import Install
 from tests.faults.harness.checker import Verdict
@@ -15,8 +17,8 @@ from tests.faults.harness.evidence import Fault
 from tests.faults.harness.installation import LEASE_SECONDS, Installation, await_condition
 from tests.faults.harness.occasion import enough, in_time
 from tests.faults.harness.trial import drain, judge, start_ledger
-from tests.patience import PATIENCE_SECONDS
-from tests.stretching import stretched
+from tests.support.patience import PATIENCE_SECONDS
+from tests.support.stretching import stretched
 
 _ROUNDS = 10 if os.environ.get("TORTURE") else 2
 _SEVERAL = 8
@@ -104,6 +106,7 @@ def test_a_worker_stopped_past_its_lease_changes_nothing_and_its_work_is_picked_
     in_time(max(spans) - LEASE_SECONDS, 1)
 
 
+@pytest.mark.full
 def test_the_harness_catches_a_settle_without_a_token(install: Install, sqlite_database: SqliteDatabase) -> None:
     installation = install(sqlite_database, settings=_LONG_TRIES, program=program("settle-without-token"))
     graveyard = Graveyard(installation, held_seconds=_ANSWERED_SECONDS)

@@ -24,7 +24,7 @@ from tests.faults.harness.nemesis import kills, pauses
 from tests.faults.harness.trial import run_trial
 from tests.faults.harness.vitals import Vitals
 from tests.faults.power import Cut, cut_power, record
-from tests.postgres_server import PostgresServer
+from tests.support.postgres_server import PostgresServer
 
 _TRIAL_SECONDS = 60.0
 _OUTAGE_SECONDS = 3.0

@@ -6,8 +6,8 @@ from collections.abc import Iterator
 
 import pytest
 
-from tests.integration.program import Program, serving
-from tests.integration.receiver import Receiver, receiving
+from tests.support.program import Program, serving
+from tests.support.receiver import Receiver, receiving
 
 
 @pytest.fixture(scope="session")

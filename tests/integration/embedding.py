@@ -4,15 +4,14 @@ from __future__ import annotations
 
 import signal
 import sqlite3
-import subprocess
-import sys
 from collections.abc import Iterator, Mapping
 from contextlib import closing, contextmanager
 from pathlib import Path
 from typing import Any
 
-from tests.integration.program import clean_environment
-from tests.patience import PATIENCE_SECONDS
+from tests.support.patience import PATIENCE_SECONDS
+from tests.support.program import clean_environment
+from tests.support.warm_start import Process, run_python, start_python
 
 DATABASE = "app.db"
 
@@ -23,29 +22,20 @@ def write(folder: Path, name: str, code: str) -> None:
 
 def run(folder: Path, *arguments: str, environment: Mapping[str, str] | None = None) -> str:
     """Run `python …` to its end, which must be a good one; returns what it printed."""
-    done = subprocess.run(
-        [sys.executable, *arguments],
-        cwd=folder,
-        env=clean_environment() | dict(environment or {}),
-        capture_output=True,
-        text=True,
-        timeout=PATIENCE_SECONDS,
-        check=False,
-    )
-    assert done.returncode == 0, done.stderr
-    assert not done.stderr, done.stderr
-    return done.stdout
+    done = run_python(arguments, cwd=folder, env=clean_environment() | dict(environment or {}))
+    assert done.returncode == 0, done.stderr.decode()
+    assert not done.stderr, done.stderr.decode()
+    return done.stdout.decode()
 
 
 @contextmanager
 def started(folder: Path, *arguments: str, environment: Mapping[str, str] | None = None) -> Iterator[Started]:
     """`python …` in the background; ended, if need be by force, at the end."""
     with (folder / "out").open("ab") as out, (folder / "err").open("ab") as err:
-        process = subprocess.Popen(
-            [sys.executable, *arguments],
+        process = start_python(
+            arguments,
             cwd=folder,
             env=clean_environment() | dict(environment or {}),
-            stdin=subprocess.DEVNULL,
             stdout=out,
             stderr=err,
             start_new_session=True,
@@ -60,7 +50,7 @@ def started(folder: Path, *arguments: str, environment: Mapping[str, str] | None
 class Started:
     """A program at work."""
 
-    def __init__(self, process: subprocess.Popen[bytes], folder: Path) -> None:
+    def __init__(self, process: Process, folder: Path) -> None:
         self.process = process
         self._folder = folder
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from doorstep.model.org import Role
-from tests.integration.program import ADMIN_KEY, Program
+from tests.support.program import ADMIN_KEY, Program
 
 
 def add_key(served: Program, role: Role, *, admin: str = ADMIN_KEY) -> str:

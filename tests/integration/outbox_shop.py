@@ -21,7 +21,7 @@ from sqlalchemy.ext.asyncio import AsyncSession, async_scoped_session, async_ses
 from sqlalchemy.orm import Session, scoped_session, sessionmaker
 
 from doorstep import Doorstep, Received, Settings
-from tests.patience import PATIENCE_SECONDS
+from tests.support.patience import PATIENCE_SECONDS
 
 SECRET = "4qBnEXcwcHNkBPlZV3JKmUQz5yjhFqJEbY9LxnLIGoQ="
 ORDERS = "CREATE TABLE orders (id TEXT PRIMARY KEY)"

@@ -8,8 +8,9 @@ from uuid import UUID, uuid4
 import pytest
 from standardwebhooks import Webhook
 
-from tests.integration.program import ADMIN_KEY, Program, wait_for
-from tests.integration.receiver import Receiver
+from tests.support.matrix import each_case
+from tests.support.program import ADMIN_KEY, Program, wait_for
+from tests.support.receiver import Receiver
 
 TIMESTAMP = r"^\d{4}-\d\d-\d\dT\d\d:\d\d:\d\d\.\d{6}Z$"
 
@@ -144,7 +145,7 @@ def test_a_batch_with_one_bad_event_stores_nothing_and_names_it(served: Program)
     assert answer.json["events"][0]["verdict"] == "accepted", "nothing of the refused batches was kept"
 
 
-@pytest.mark.parametrize("count", [0, 1_001])
+@each_case("count", [0, 1_001])
 def test_a_batch_is_bounded(served: Program, count: int) -> None:
     answer = served.post("/v1/events/batch", [{"event_type": "a", "payload": 1}] * count)
     assert (answer.status, answer.json["errors"][0]["field"]) == (422, "events")
@@ -178,7 +179,7 @@ def test_a_key_in_the_header_that_cannot_be_used_is_named_as_the_header(served: 
     assert (answer.status, answer.json["errors"][0]["field"]) == (422, "Idempotency-Key")
 
 
-@pytest.mark.parametrize("path", ["/healthz", "/readyz"])
+@each_case("path", ["/healthz", "/readyz"])
 def test_monitors_may_ask_for_the_head_alone(served: Program, path: str) -> None:
     answer = served.request("HEAD", path, key=None)
     assert (answer.status, answer.body) == (200, b"")
@@ -244,7 +245,7 @@ def test_without_a_correlation_id_one_is_made(served: Program) -> None:
     assert UUID(served.get("/healthz").headers["x-correlation-id"]).version == 7
 
 
-@pytest.mark.parametrize("given", ["", "a b", "x" * 129, "caf\xe9"])
+@each_case("given", ["", "a b", "x" * 129, "caf\xe9"])
 def test_a_correlation_id_that_would_not_survive_the_journey_is_refused(served: Program, given: str) -> None:
     answer = served.get("/healthz", headers={"X-Correlation-Id": given})
     assert (answer.status, answer.json["errors"][0]["field"]) == (422, "X-Correlation-Id")
@@ -337,7 +338,7 @@ BAD_ENDPOINTS: list[tuple[dict[str, Any], str]] = [
 ]
 
 
-@pytest.mark.parametrize(("body", "field"), BAD_ENDPOINTS)
+@each_case(("body", "field"), BAD_ENDPOINTS)
 def test_an_endpoint_that_cannot_work_is_refused_and_the_field_named(
     served: Program, body: dict[str, Any], field: str
 ) -> None:
@@ -349,8 +350,8 @@ def test_an_endpoint_that_cannot_work_is_refused_and_the_field_named(
 # -- keys ------------------------------------------------------------------------------------------------------
 
 
-@pytest.mark.parametrize("path", ["/v1/events", "/v1/endpoints", "/v1/nothing", "/v1/events/x/status"])
-@pytest.mark.parametrize("key", [None, "wrong-key", "k" * 5_000])
+@each_case("path", ["/v1/events", "/v1/endpoints", "/v1/nothing", "/v1/events/x/status"])
+@each_case("key", [None, "wrong-key", "k" * 5_000])
 def test_nobody_gets_in_without_a_valid_key(served: Program, path: str, key: str | None) -> None:
     for method in ("GET", "POST", "DELETE"):
         answer = served.request(method, path, b"{not json" if method == "POST" else None, key=key)

@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-from tests.integration.program import Program
-from tests.integration.receiver import Receiver
 from tests.integration.test_api import create_endpoint, new_type
+from tests.support.program import Program
+from tests.support.receiver import Receiver
 
 
 def test_policies_by_event_type_are_taken_in_each_form_and_shown(served: Program, receiver: Receiver) -> None:

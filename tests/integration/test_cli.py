@@ -10,10 +10,11 @@ from typing import Any
 
 import pytest
 
-from tests.integration.commands import Remote, doorstep
-from tests.integration.program import ADMIN_KEY, Program, running, wait_for
-from tests.integration.receiver import Receiver
-from tests.ports import free_port
+from tests.support.commands import Remote, doorstep
+from tests.support.matrix import each_case
+from tests.support.ports import free_port
+from tests.support.program import ADMIN_KEY, Program, running, wait_for
+from tests.support.receiver import Receiver
 
 numbers = itertools.count()
 
@@ -303,7 +304,7 @@ def test_what_does_not_exist_is_three(remote: Remote) -> None:
     assert remote("endpoints", "show", "nobody-has-this-name").code == 3
 
 
-@pytest.mark.parametrize(
+@each_case(
     "arguments",
     [
         ("send", "order.paid", "{unquoted: 1}"),

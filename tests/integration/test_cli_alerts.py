@@ -7,9 +7,9 @@ from datetime import datetime, timedelta
 
 import pytest
 
-from tests.integration.commands import Remote
-from tests.integration.program import serving, wait_for
-from tests.integration.receiver import Receiver, receiving
+from tests.support.commands import Remote
+from tests.support.program import serving, wait_for
+from tests.support.receiver import Receiver, receiving
 
 
 @pytest.fixture(scope="module")

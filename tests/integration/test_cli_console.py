@@ -10,10 +10,10 @@ from urllib.parse import urlsplit
 import pytest
 
 from doorstep.model.org import Role
-from tests.http_calls import Answer, call
-from tests.integration.commands import Remote
 from tests.integration.keys import add_key
-from tests.integration.program import Program, running, serving, wait_for
+from tests.support.commands import Remote
+from tests.support.http_calls import Answer, call
+from tests.support.program import Program, running, serving, wait_for
 
 LINK = re.compile(r"http://127\.0\.0\.1:\d+/console/sign-in/[\w-]{32}")
 

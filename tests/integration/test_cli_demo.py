@@ -8,8 +8,8 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
-from tests.integration.commands import Remote
-from tests.integration.program import Program, running, wait_for
+from tests.support.commands import Remote
+from tests.support.program import Program, running, wait_for
 
 
 class Playing(Remote):

@@ -12,10 +12,10 @@ from typing import Any
 
 import pytest
 
-from tests.integration.commands import Remote, doorstep
-from tests.integration.program import ADMIN_KEY, serving
-from tests.integration.receiver import Receiver
-from tests.ports import free_port
+from tests.support.commands import Remote, doorstep
+from tests.support.ports import free_port
+from tests.support.program import ADMIN_KEY, serving
+from tests.support.receiver import Receiver
 
 ALLOWED = {"DOORSTEP_ALLOW_ADDRESSES": "127.0.0.0/8", "DOORSTEP_ADMIN_KEY": ADMIN_KEY}
 

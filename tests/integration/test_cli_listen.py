@@ -15,9 +15,9 @@ from urllib.parse import urlsplit
 import pytest
 from standardwebhooks import Webhook
 
-from tests.integration.commands import doorstep
-from tests.integration.program import Program, running, wait_for
-from tests.patience import PATIENCE_SECONDS
+from tests.support.commands import doorstep
+from tests.support.patience import PATIENCE_SECONDS
+from tests.support.program import Program, running, wait_for
 
 SECRET = "whsec_MfKQ9r8GKYqrTwjUPD8ILPZIo2LaLaSw"
 

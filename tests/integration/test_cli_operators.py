@@ -9,9 +9,9 @@ from typing import Any
 
 import pytest
 
-from tests.integration.commands import Remote
-from tests.integration.program import Program, serving, wait_for
-from tests.integration.receiver import Receiver
+from tests.support.commands import Remote
+from tests.support.program import Program, serving, wait_for
+from tests.support.receiver import Receiver
 
 numbers = itertools.count()
 

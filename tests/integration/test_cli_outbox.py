@@ -10,8 +10,8 @@ from pathlib import Path
 
 import pytest
 
-from tests.integration.commands import doorstep
-from tests.integration.program import serving
+from tests.support.commands import doorstep
+from tests.support.program import serving
 
 FIRST, SECOND = "00112233-4455-7677-8899-aabbccddee01", "00112233-4455-7677-8899-aabbccddee02"
 _INSERT = (

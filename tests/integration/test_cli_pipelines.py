@@ -7,8 +7,8 @@ from pathlib import Path
 
 import pytest
 
-from tests.integration.commands import Remote
-from tests.integration.program import serving, wait_for
+from tests.support.commands import Remote
+from tests.support.program import serving, wait_for
 
 PROGRAM = """
 from doorstep import Doorstep, Gate, Permanent, Pipeline, Stage

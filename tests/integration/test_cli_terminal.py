@@ -14,10 +14,10 @@ from contextlib import contextmanager
 
 import pytest
 
-from tests.integration.commands import Remote
-from tests.integration.program import Program, clean_environment
-from tests.integration.receiver import Receiver
-from tests.patience import PATIENCE_SECONDS
+from tests.support.commands import Remote
+from tests.support.patience import PATIENCE_SECONDS
+from tests.support.program import Program, clean_environment
+from tests.support.receiver import Receiver
 
 
 class Terminal:

@@ -24,9 +24,9 @@ from doorstep.client import (
 )
 from doorstep.receiver import SignatureWrong, Webhook
 from doorstep.wire.signature import new_secret
-from tests.integration.program import ADMIN_KEY, Program, wait_for
-from tests.integration.receiver import Receiver
-from tests.patience import PATIENCE_SECONDS
+from tests.support.patience import PATIENCE_SECONDS
+from tests.support.program import ADMIN_KEY, Program, wait_for
+from tests.support.receiver import Receiver
 
 NO_RETRIES: list[float] = []
 

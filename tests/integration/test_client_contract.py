@@ -10,7 +10,6 @@ from typing import Any, Unpack, get_args, get_origin, get_type_hints
 from uuid import UUID
 
 import msgspec
-import pytest
 
 from doorstep.api.application import create_application
 from doorstep.app import Doorstep
@@ -19,6 +18,7 @@ from doorstep.client.call import Call, get, one
 from doorstep.client.sending import status_of
 from doorstep.client.verbs import Group, Verb
 from tests.integration.schema_samples import barest, fullest
+from tests.support.matrix import each_case
 
 SOME_ID = UUID(int=1)
 NOW = datetime(2026, 1, 31, tzinfo=UTC)
@@ -69,7 +69,7 @@ def calls() -> Iterator[tuple[str, Call[Any]]]:
 
 
 CALLS = list(calls())
-each_call = pytest.mark.parametrize("call", [call for _, call in CALLS], ids=[name for name, _ in CALLS])
+each_call = each_case("call", [call for _, call in CALLS], ids=[name for name, _ in CALLS])
 
 
 def operation(call: Call[Any]) -> dict[str, Any]:

@@ -3,8 +3,6 @@
 from __future__ import annotations
 
 import runpy
-import subprocess
-import sys
 import time
 from collections.abc import Iterator, Sequence
 from pathlib import Path
@@ -15,9 +13,9 @@ from doorstep.client import Client
 from doorstep.client.verbs import Each, Group, Verb
 from doorstep.wire.signature import Signer, new_secret
 from tests.docs.pages import HOW_TO, fences, rows
-from tests.integration.program import ADMIN_KEY, Program, serving
-from tests.integration.receiver import Receiver
-from tests.patience import PATIENCE_SECONDS
+from tests.support.program import ADMIN_KEY, Program, serving
+from tests.support.receiver import Receiver
+from tests.support.warm_start import run_python
 
 PAGE = HOW_TO / "clients.md"
 BLOCKING, ASYNCHRONOUS, MANY = fences(PAGE, "python")
@@ -30,11 +28,9 @@ def run(code: str, served: Program, receiver: Receiver) -> Sequence[str]:
         ("http://127.0.0.1:9000/hook", receiver.url),
     ):
         code = code.replace(old, new)
-    done = subprocess.run(
-        [sys.executable, "-c", code], capture_output=True, text=True, timeout=PATIENCE_SECONDS, check=False
-    )
-    assert done.returncode == 0, done.stderr
-    return done.stdout.splitlines()
+    done = run_python(["-c", code])
+    assert done.returncode == 0, done.stderr.decode()
+    return done.stdout.decode().splitlines()
 
 
 @pytest.fixture

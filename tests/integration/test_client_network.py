@@ -11,7 +11,7 @@ from typing import Any
 import pytest
 
 from doorstep.client import AsyncClient, Client, Retrying, Unavailable, UnexpectedAnswer, Unreachable
-from tests.ports import free_port
+from tests.support.ports import free_port
 
 QUICK = Retrying(tries_max=3, first_pause_seconds=0.01, longest_pause_seconds=0.05)
 OK = b'HTTP/1.1 200 OK\r\ncontent-type: application/json\r\ncontent-length: 15\r\n\r\n{"status":"ok"}'

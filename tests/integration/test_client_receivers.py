@@ -5,7 +5,6 @@ from __future__ import annotations
 import os
 import socket
 import subprocess
-import sys
 import time
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -18,8 +17,9 @@ import pytest
 from doorstep.client import Client
 from doorstep.wire.signature import Signer
 from tests.docs.pages import HOW_TO
-from tests.integration.program import ADMIN_KEY, Program, wait_for
-from tests.ports import free_port
+from tests.support.ports import free_port
+from tests.support.program import ADMIN_KEY, Program, wait_for
+from tests.support.warm_start import Process, start_python
 
 COMMANDS = {
     "fastapi": ["-m", "uvicorn", "fastapi_receiver:app", "--port", "{port}", "--log-level", "warning"],
@@ -29,16 +29,11 @@ COMMANDS = {
 
 
 @contextmanager
-def running(framework: str, port: int, secret: str, ledger: Path) -> Iterator[subprocess.Popen[bytes]]:
+def running(framework: str, port: int, secret: str, ledger: Path) -> Iterator[Process]:
     command = [part.format(port=port) for part in COMMANDS[framework]]
     environment = os.environ | {"WEBHOOK_SECRET": secret, "LEDGER": str(ledger)}
-    process = subprocess.Popen(
-        [sys.executable, *command],
-        cwd=HOW_TO / "receiving",
-        env=environment,
-        stdout=subprocess.PIPE,
-        stderr=subprocess.DEVNULL,
-    )
+    pipe, devnull = subprocess.PIPE, subprocess.DEVNULL
+    process = start_python(command, cwd=HOW_TO / "receiving", env=environment, stdout=pipe, stderr=devnull)
     try:
         wait_for(lambda: _listens(port))
         yield process

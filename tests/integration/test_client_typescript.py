@@ -14,8 +14,8 @@ import pytest
 
 from doorstep import __version__
 from tests.docs.pages import ROOT
-from tests.integration.program import ADMIN_KEY, Program
-from tests.patience import PATIENCE_SECONDS
+from tests.support.patience import PATIENCE_SECONDS
+from tests.support.program import ADMIN_KEY, Program
 
 HERE = ROOT / "clients" / "typescript"
 NPM = shutil.which("npm")

@@ -17,10 +17,11 @@ from doorstep.model.act import ActKind
 from doorstep.model.dead_letter import DeadLetter
 from doorstep.sealing import new_secret_key
 from doorstep.wire.received import Received
-from tests.patience import PATIENCE_SECONDS
+from tests.support.patience import PATIENCE_SECONDS
+from tests.support.stores import EITHER_STORE
 
 
-@pytest.fixture(params=["sqlite", "postgres"])
+@pytest.fixture(params=EITHER_STORE)
 def ds(request: pytest.FixtureRequest, tmp_path: Path) -> Doorstep:
     sqlite = request.param == "sqlite"
     url = f"sqlite:///{tmp_path}/app.db" if sqlite else request.getfixturevalue("emptied_postgres_url")

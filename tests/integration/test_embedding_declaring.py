@@ -5,9 +5,7 @@ from __future__ import annotations
 import asyncio
 import json
 import subprocess
-import sys
 from pathlib import Path
-from typing import Any
 
 import pytest
 
@@ -18,13 +16,14 @@ from doorstep.model.endpoint import Endpoint, EndpointState
 from doorstep.sealing import new_secret_key
 from doorstep.wire.received import Received
 from tests.integration.embedding import write
-from tests.integration.program import clean_environment
-from tests.patience import PATIENCE_SECONDS
+from tests.support.program import clean_environment
+from tests.support.stores import EITHER_STORE
+from tests.support.warm_start import end_of, start_python
 
 STARTS = 4
 
 
-@pytest.fixture(params=["sqlite", "postgres"])
+@pytest.fixture(params=EITHER_STORE)
 async def settings(request: pytest.FixtureRequest, tmp_path: Path) -> Settings:
     """Of a database with its tables, and nothing else."""
     sqlite = request.param == "sqlite"
@@ -112,17 +111,15 @@ def test_so_do_first_starts_in_processes_of_their_own(settings: Settings, tmp_pa
         "DOORSTEP_SECRET_KEY": settings.secret_key.get_secret_value(),
         "DOORSTEP_ADMIN_KEY": "an-admin-key",
     }
-    pipe: Any = subprocess.PIPE
-    command, environment = [sys.executable, "app.py"], clean_environment() | given
+    pipe, environment = subprocess.PIPE, clean_environment() | given
     begun = [
-        subprocess.Popen(command, cwd=tmp_path, env=environment, stdin=pipe, stdout=pipe, stderr=pipe, text=True)
+        start_python(["app.py"], cwd=tmp_path, env=environment, stdin=pipe, stdout=pipe, stderr=pipe)
         for _ in range(STARTS)
     ]
-    assert [one.stdout.readline() for one in begun] == ["ready\n"] * STARTS  # type: ignore[union-attr]
+    assert [one.stdout.readline() for one in begun] == [b"ready\n"] * STARTS  # type: ignore[union-attr]
     for one in begun:
-        one.stdin.write("\n")  # type: ignore[union-attr]
-        one.stdin.flush()  # type: ignore[union-attr]
-    ended = [one.communicate(timeout=PATIENCE_SECONDS) for one in begun]
-    assert not any(one.returncode for one in begun), ended
-    seen = [json.loads(out) for out, _ in ended]
+        one.stdin.write(b"\n")  # type: ignore[union-attr]
+    ended = [end_of(one) for one in begun]
+    assert not any(code for code, _, _ in ended), ended
+    seen = [json.loads(out) for _, out, _ in ended]
     assert len(seen[0]) == 1 and all(one == seen[0] for one in seen)

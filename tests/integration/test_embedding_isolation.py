@@ -10,7 +10,7 @@ import psutil
 import pytest
 
 from tests.integration.embedding import Started, rows, run, started, states, write
-from tests.integration.program import wait_for
+from tests.support.program import wait_for
 
 APP = """
 import os, re, time

@@ -11,9 +11,9 @@ from pathlib import Path
 import pytest
 
 from tests.integration.embedding import event_types, run, started, states, write
-from tests.integration.program import wait_for
-from tests.patience import PATIENCE_SECONDS
-from tests.ports import free_port
+from tests.support.patience import PATIENCE_SECONDS
+from tests.support.ports import free_port
+from tests.support.program import wait_for
 
 DS = """
 import os, time

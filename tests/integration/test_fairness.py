@@ -25,7 +25,8 @@ from doorstep.path import claim
 from doorstep.path.accept import Draft
 from doorstep.policy.fairness import Demand
 from doorstep.sealing import new_secret_key
-from tests.stretching import stretched
+from tests.support.stores import EITHER_STORE
+from tests.support.stretching import stretched
 
 OTHER_ORG = UUID("00000000-0000-7000-8000-000000000002")
 WAITING = 2_000
@@ -59,7 +60,7 @@ class Receivers:
         writer.close()
 
 
-@pytest.fixture(params=["sqlite", "postgres"])
+@pytest.fixture(params=EITHER_STORE)
 def database_url(request: pytest.FixtureRequest, tmp_path: Path) -> str:
     if request.param == "postgres":
         return str(request.getfixturevalue("emptied_postgres_url"))

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import subprocess
-import sys
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -13,9 +12,10 @@ from doorstep import keys
 from doorstep.bootstrap import DEFAULT_ORG
 from doorstep.sealing import new_secret_key
 from doorstep.stores.opening import store_from_url
-from tests.integration.program import ADMIN_KEY, clean_environment
-from tests.patience import PATIENCE_SECONDS
-from tests.postgres_server import PostgresServer
+from tests.support.postgres_server import PostgresServer
+from tests.support.program import ADMIN_KEY, clean_environment
+from tests.support.stores import EACH_STORE
+from tests.support.warm_start import Process, end_of, start_python
 
 STARTS = 4
 START = """
@@ -45,7 +45,7 @@ asyncio.run(start())
 """They meet before they begin, and again when each has seen that the key is not there yet."""
 
 
-@pytest.fixture(params=["sqlite", "postgres"])
+@pytest.fixture(params=EACH_STORE)
 def empty_url(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[str]:
     if request.param == "sqlite":
         yield f"sqlite:///{tmp_path}/data/doorstep.db"
@@ -63,8 +63,8 @@ async def test_starts_that_are_given_the_same_key_all_come_up_and_keep_it_once(e
     starts = [_begin(tmp_path, given) for _ in range(STARTS)]
     for place in ("ready", "looked"):
         _meet(starts, place)
-    complaints = [start.communicate(timeout=PATIENCE_SECONDS)[1] for start in starts]
-    assert [start.returncode for start in starts] == [0] * STARTS, complaints
+    ends = [end_of(start) for start in starts]
+    assert [code for code, _, _ in ends] == [0] * STARTS, ends
 
     store = store_from_url(empty_url)
     await store.open()
@@ -74,24 +74,18 @@ async def test_starts_that_are_given_the_same_key_all_come_up_and_keep_it_once(e
     await store.close()
 
 
-def _begin(folder: Path, given: dict[str, str]) -> subprocess.Popen[str]:
-    return subprocess.Popen(
-        [sys.executable, "-c", START],
-        cwd=folder,
-        env=clean_environment() | given,
-        stdin=subprocess.PIPE,
-        stdout=subprocess.PIPE,
-        stderr=subprocess.PIPE,
-        text=True,
-    )
+def _begin(folder: Path, given: dict[str, str]) -> Process:
+    pipe = subprocess.PIPE
+    environment = clean_environment() | given
+    return start_python(["-c", START], cwd=folder, env=environment, stdin=pipe, stdout=pipe, stderr=pipe)
 
 
-def _meet(starts: list[subprocess.Popen[str]], place: str) -> None:
+def _meet(starts: list[Process], place: str) -> None:
     """Wait for all, then let all go on at the same moment."""
     for start in starts:
         assert start.stdout is not None
-        assert start.stdout.readline() == f"{place}\n"
+        assert start.stdout.readline() == f"{place}\n".encode()
     for start in starts:
         assert start.stdin is not None
-        start.stdin.write("\n")
+        start.stdin.write(b"\n")
         start.stdin.flush()

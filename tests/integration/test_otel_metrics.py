@@ -13,9 +13,9 @@ from opentelemetry.proto.collector.metrics.v1.metrics_service_pb2 import ExportM
 from doorstep.errors import ConfigError
 from doorstep.path.measures import MEASURES
 from doorstep.telemetry.otel_metrics import exporter_from
-from tests.collector import Collector, collecting
-from tests.integration.program import Program, running, serving, wait_for
-from tests.integration.receiver import receiving
+from tests.support.collector import Collector, collecting
+from tests.support.program import Program, running, serving, wait_for
+from tests.support.receiver import receiving
 
 INTERVAL = "300"
 

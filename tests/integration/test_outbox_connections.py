@@ -22,7 +22,7 @@ from doorstep.errors import InvalidInput
 from doorstep.model.event import EventStatus
 from doorstep.model.posting import Posted
 from tests.integration import outbox_shop as shop
-from tests.patience import PATIENCE_SECONDS
+from tests.support.patience import PATIENCE_SECONDS
 
 
 @pytest.fixture(params=[(kind, way) for kind, ways in shop.WAYS.items() for way in ways], ids=lambda p: p[1].__name__)

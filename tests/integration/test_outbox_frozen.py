@@ -10,7 +10,7 @@ import sys
 from doorstep.clock import SECOND
 from doorstep.stores.opening import store_from_url
 from doorstep.stores.store import Task
-from tests.patience import PATIENCE_SECONDS
+from tests.support.patience import PATIENCE_SECONDS
 
 _HOLDER = """
 import asyncio, sys

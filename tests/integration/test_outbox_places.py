@@ -20,7 +20,7 @@ from doorstep import Doorstep
 from doorstep.errors import ConfigError
 from doorstep.stores.opening import store_from_url
 from tests.integration import outbox_shop as shop
-from tests.postgres_server import PostgresServer
+from tests.support.postgres_server import PostgresServer
 
 # -- roles -------------------------------------------------------------------------------------------------
 

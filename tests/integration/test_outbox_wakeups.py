@@ -20,7 +20,7 @@ from doorstep.stores.opening import store_from_url
 from doorstep.stores.sql.postgres import PostgresStore
 from doorstep.stores.store import Task
 from tests.integration import outbox_shop as shop
-from tests.patience import PATIENCE_SECONDS
+from tests.support.patience import PATIENCE_SECONDS
 
 NEVER_SECONDS = 3_600.0
 
@@ -56,12 +56,19 @@ async def has_looked(ds: Doorstep) -> None:
     ds._parts.forwarder.run_once = run_once  # type: ignore[method-assign]
 
 
+async def until_connected(sender: Doorstep) -> None:
+    """From then on it can tell others."""
+    async with asyncio.timeout(PATIENCE_SECONDS):
+        while sender.store._wakeups._connection is None:  # type: ignore[attr-defined]
+            await asyncio.sleep(0.01)
+
+
 async def test_a_process_that_only_sends_tells_the_worker_in_another(postgres_url: str) -> None:
     async with shop.running(postgres_url) as (worker, arrived):
         sender = Doorstep(Settings(database_url=postgres_url, secret_key=SecretStr(shop.SECRET)))
         await sender.open()
         await until_asleep(worker)
-        await asyncio.sleep(0.2)  # until the sender listens, and so can tell
+        await until_connected(sender)
         with psycopg.connect(postgres_url) as connection:
             sender.send("order.paid", {"order": "1"}, connection=connection)
         await shop.until_forwarded(worker, arrived, 1)

@@ -10,9 +10,9 @@ from uuid import uuid4
 import pytest
 
 from doorstep.client import Client, Invalid
-from tests.integration.commands import Remote
-from tests.integration.program import ADMIN_KEY, Program, serving, wait_for
-from tests.integration.receiver import receiving
+from tests.support.commands import Remote
+from tests.support.program import ADMIN_KEY, Program, serving, wait_for
+from tests.support.receiver import receiving
 
 LENGTHS = {"1h": (60, 60), "6h": (360, 60), "24h": (1_440, 60), "7d": (168, 3_600), "30d": (720, 3_600)}
 

@@ -6,10 +6,9 @@ import socket
 from collections.abc import Iterator
 from urllib.parse import urlsplit
 
-import pytest
-
-from tests.integration.program import ADMIN_KEY, Program
-from tests.patience import PATIENCE_SECONDS
+from tests.support.matrix import each_case
+from tests.support.patience import PATIENCE_SECONDS
+from tests.support.program import ADMIN_KEY, Program
 
 EVENT = b'{"event_type": "a", "payload": %s}'
 
@@ -75,8 +74,8 @@ WRONG = {
 }  # fmt: skip
 
 
-@pytest.mark.parametrize("path", ["/v1/events", "/v1/events/batch"])
-@pytest.mark.parametrize("body", NOT_JSON.values(), ids=NOT_JSON.keys())
+@each_case("path", ["/v1/events", "/v1/events/batch"])
+@each_case("body", NOT_JSON.values(), ids=NOT_JSON.keys())
 def test_a_body_that_is_not_json_is_refused(served: Program, path: str, body: bytes) -> None:
     answer = served.post(path, body)
     assert answer.status in (400, 422), answer.body
@@ -85,14 +84,14 @@ def test_a_body_that_is_not_json_is_refused(served: Program, path: str, body: by
     assert b"Traceback" not in answer.body
 
 
-@pytest.mark.parametrize("body", NOT_JSON.values(), ids=NOT_JSON.keys())
+@each_case("body", NOT_JSON.values(), ids=NOT_JSON.keys())
 def test_the_other_routes_refuse_it_alike(served: Program, body: bytes) -> None:
     answer = served.post("/v1/endpoints", body)
     assert answer.status in (400, 422), answer.body
     assert answer.headers["content-type"] == "application/problem+json"
 
 
-@pytest.mark.parametrize(("body", "field"), WRONG.values(), ids=WRONG.keys())
+@each_case(("body", "field"), WRONG.values(), ids=WRONG.keys())
 def test_a_wrong_value_is_refused_and_its_field_named(served: Program, body: bytes, field: str) -> None:
     answer = served.post("/v1/events", body)
     assert answer.status == 422, answer.body
@@ -100,7 +99,7 @@ def test_a_wrong_value_is_refused_and_its_field_named(served: Program, body: byt
     assert len(answer.body) < 2_000, "what was sent is not sent back at length"
 
 
-@pytest.mark.parametrize(
+@each_case(
     "payload",
     [b"[" * 64 + b"]" * 64, b'"' + b"[" * 1_000 + b'"', b'"' + b"9" * 5_000 + b'"', b'"\\u0000"', b"1e400", b"null",
      b'{"a": 1, "a": 2}', b'"\\ud83d\\ude00"', b"-0.0", b'""', b'"' + b"x" * 262_142 + b'"'],
@@ -113,7 +112,7 @@ def test_what_is_strange_but_json_is_taken_and_given_back_unchanged(served: Prog
     assert b'"payload":' + payload + b"," in served.get(f"/v1/events/{answer.json['event_id']}").body
 
 
-@pytest.mark.parametrize(
+@each_case(
     ("method", "path", "status"),
     [
         ("GET", "/v1/events/", 404),
@@ -157,7 +156,7 @@ def raw(served: Program, *pieces: bytes) -> bytes:
 HEAD = b"POST %s HTTP/1.1\r\nHost: x\r\nX-API-Key: " + ADMIN_KEY.encode() + b"\r\n"
 
 
-@pytest.mark.parametrize("path", [b"/v1/events", b"/v1/events/batch", b"/v1/endpoints"])
+@each_case("path", [b"/v1/events", b"/v1/events/batch", b"/v1/endpoints"])
 def test_an_oversize_body_is_refused_before_it_has_been_read(served: Program, path: bytes) -> None:
     head = HEAD % path + b"Content-Length: 10000000000\r\n\r\n"
     answer = raw(served, head, b"[")
@@ -184,7 +183,7 @@ def test_a_chunked_body_without_end_is_cut_off(served: Program) -> None:
     assert raw(served, head, *chunked(64 * 1024 * 1024)).startswith(b"HTTP/1.1 413 ")
 
 
-@pytest.mark.parametrize(
+@each_case(
     "request_bytes",
     [
         b"\x00\x01\x02\x03\r\n\r\n",

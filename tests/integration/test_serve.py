@@ -16,10 +16,11 @@ from typing import Any
 import psutil
 import pytest
 
-from tests.integration.program import ADMIN_KEY, Program, clean_environment, running, serving, wait_for
-from tests.integration.receiver import Receiver
-from tests.patience import PATIENCE_SECONDS
-from tests.ports import free_port
+from tests.support.commands import doorstep
+from tests.support.patience import PATIENCE_SECONDS
+from tests.support.ports import free_port
+from tests.support.program import ADMIN_KEY, Program, running, serving, wait_for
+from tests.support.receiver import Receiver
 
 
 def send(program: Program, key: str | None = ADMIN_KEY) -> str:
@@ -85,7 +86,7 @@ def test_a_bootstrap_key_that_was_revoked_stays_revoked_and_each_start_says_so(t
 
 
 def test_a_key_that_nobody_has_seen_is_not_made_by_a_migration(tmp_path: Path) -> None:
-    assert run("migrate", "--database", "sqlite:///data/doorstep.db", folder=tmp_path).returncode == 0
+    assert doorstep("migrate", "--database", "sqlite:///data/doorstep.db", folder=tmp_path).code == 0
     with serving(tmp_path, admin_key=None) as program:
         assert program.printed_key is not None
 
@@ -324,26 +325,18 @@ def test_a_worker_delivers_to_the_handlers_of_your_own_program(tmp_path: Path) -
 # -- the other commands ----------------------------------------------------------------------------------------
 
 
-def run(*arguments: str, folder: Path) -> subprocess.CompletedProcess[str]:
-    command = [sys.executable, "-m", "doorstep", *arguments]
-    environment = clean_environment()
-    return subprocess.run(
-        command, cwd=folder, env=environment, capture_output=True, text=True, timeout=PATIENCE_SECONDS, check=False
-    )
-
-
 def test_migrate_makes_the_tables_and_is_harmless_the_second_time(tmp_path: Path) -> None:
     for _ in range(2):
-        done = run("migrate", "--database", "sqlite:///new.db", folder=tmp_path)
-        assert done.returncode == 0, done.stderr
-        assert "up to date" in done.stderr
+        done = doorstep("migrate", "--database", "sqlite:///new.db", folder=tmp_path)
+        assert done.code == 0, done.err
+        assert "up to date" in done.err
     assert (tmp_path / "new.db").exists()
 
 
 def test_version_and_settings_and_help(tmp_path: Path) -> None:
-    assert re.fullmatch(r"doorstep \d+\.\d+\.\d+\n", run("version", folder=tmp_path).stdout)
-    assert "DOORSTEP_LEASE_SECONDS" in run("settings", folder=tmp_path).stdout
-    shown = run("serve", "--help", folder=tmp_path).stdout
+    assert re.fullmatch(r"doorstep \d+\.\d+\.\d+\n", doorstep("version", folder=tmp_path).out)
+    assert "DOORSTEP_LEASE_SECONDS" in doorstep("settings", folder=tmp_path).out
+    shown = doorstep("serve", "--help", folder=tmp_path).out
     for option in ("--host", "--port", "--database", "--workers"):
         assert option in shown
 

@@ -17,8 +17,8 @@ from doorstep.telemetry.tracing.environment import collector_from
 from doorstep.telemetry.tracing.otlp import Kind, template, written
 from doorstep.telemetry.tracing.recording import Tracing
 from doorstep.wire.span_exporter import SpanExporter
-from tests.collector import Collector, collecting
-from tests.integration.program import wait_for
+from tests.support.collector import Collector, collecting
+from tests.support.program import wait_for
 
 
 @pytest.fixture

@@ -7,10 +7,10 @@ from pathlib import Path
 
 import pytest
 
-from tests.http_calls import Answer
-from tests.integration.program import Program, serving, wait_for
-from tests.integration.receiver import Receiver
-from tests.postgres_server import PostgresServer
+from tests.support.http_calls import Answer
+from tests.support.postgres_server import PostgresServer
+from tests.support.program import Program, serving, wait_for
+from tests.support.receiver import Receiver
 
 SECRET_KEY = "MDEyMzQ1Njc4OTAxMjM0NTY3ODkwMTIzNDU2Nzg5MDE="
 EVENT = {"event_type": "order.paid", "payload": {"order": 1}}

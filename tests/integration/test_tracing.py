@@ -15,9 +15,9 @@ from opentelemetry.sdk.trace import TracerProvider
 from doorstep.app import Doorstep
 from doorstep.bootstrap import DEFAULT_ORG
 from doorstep.wire.received import Received
-from tests.collector import Collected, Collector, collecting
-from tests.integration.program import Program, running, serving, wait_for
-from tests.integration.receiver import Receiver, receiving
+from tests.support.collector import Collected, Collector, collecting
+from tests.support.program import Program, running, serving, wait_for
+from tests.support.receiver import Receiver, receiving
 
 TRACE, SPAN = "0af7651916cd43dd8448eb211c80319c", "b7ad6b7169203331"
 GIVEN = {"traceparent": f"00-{TRACE}-{SPAN}-01", "tracestate": "shop=1", "X-Correlation-Id": "order-17"}

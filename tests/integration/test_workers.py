@@ -10,8 +10,8 @@ from typing import Any
 import pytest
 
 from doorstep.client import Client, Forbidden
-from tests.integration.commands import Remote
-from tests.integration.program import ADMIN_KEY, Program, serving, wait_for
+from tests.support.commands import Remote
+from tests.support.program import ADMIN_KEY, Program, serving, wait_for
 
 _FIELDS = {
     *("name", "state", "host", "pid", "version", "started_at", "seen_at"),

@@ -14,6 +14,8 @@ from tests.simulation.nemesis import disturb
 from tests.simulation.scenario import draw
 from tests.simulation.world import World
 
+pytestmark = pytest.mark.full
+
 _SEEDS_MAX = 500
 
 BROKEN_STORES: dict[type[MemoryStore], tuple[str, str]] = {

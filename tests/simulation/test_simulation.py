@@ -8,18 +8,26 @@ from __future__ import annotations
 import os
 import subprocess
 import sys
+from collections.abc import Iterator
 
 import pytest
 
-from tests.patience import PATIENCE_SECONDS
 from tests.simulation.checker import check
 from tests.simulation.run import simulate, verdict
+from tests.support.patience import PATIENCE_SECONDS
 
-_BLOCK = 100
-_BLOCKS = 400 if os.environ.get("TORTURE") else 10
+_BLOCK = 50
+_BLOCKS = 800 if os.environ.get("TORTURE") else 20
+_QUICK_BLOCKS = 4
+"""Those that `make test` plays; `make test-all` plays all of them."""
 
 
-@pytest.mark.parametrize("first", range(0, _BLOCK * _BLOCKS, _BLOCK))
+def _blocks() -> Iterator[object]:
+    for number in range(_BLOCKS):
+        yield pytest.param(number * _BLOCK, marks=[pytest.mark.full] if number >= _QUICK_BLOCKS else [])
+
+
+@pytest.mark.parametrize("first", list(_blocks()))
 def test_every_promise_holds_whatever_goes_wrong(first: int) -> None:
     problems = [verdict(simulate(seed)) for seed in range(first, first + _BLOCK)]
     assert not any(problems), "\n".join(filter(None, problems))
@@ -43,7 +51,7 @@ def test_different_seeds_tell_different_stories() -> None:
 def test_the_seeds_cover_what_the_promises_are_about() -> None:
     """A simulation in which nothing goes wrong proves nothing: over a few seeds all of this must be seen."""
     seen: set[str] = set()
-    for seed in range(_BLOCK):
+    for seed in range(2 * _BLOCK):
         story = simulate(seed)
         assert not check(story)
         seen |= {one.kind for one in story.disturbances}

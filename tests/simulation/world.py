@@ -22,7 +22,6 @@ from doorstep.path.accept import Draft
 from doorstep.services.worker import Worker
 from doorstep.stores.memory import MemoryStore
 from doorstep.testing.fake_clock import BEGINNING
-from tests.recounting import differing, recount
 from tests.simulation.faults import Faults, NoFaults, RandomFaults
 from tests.simulation.machines import ClientMachine, OperatorMachine, SkewedClock, WorkerMachine
 from tests.simulation.network import Network
@@ -32,6 +31,7 @@ from tests.simulation.store_server import StoreServer, finish
 from tests.simulation.story import Disturbance, Life, Sending, Story
 from tests.simulation.trace import Trace
 from tests.simulation.virtual_loop import Process, VirtualLoop
+from tests.support.recounting import differing, recount
 
 _QUIET_SECONDS_MAX = 150
 

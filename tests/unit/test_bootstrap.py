@@ -14,7 +14,7 @@ from doorstep.bootstrap import DEFAULT_ORG, prepare
 from doorstep.config import Settings
 from doorstep.model.org import Role
 from doorstep.stores.memory import MemoryStore
-from tests.builders import NOW
+from tests.support.builders import NOW
 
 GIVEN = "a-key-that-was-given"
 SETTINGS = Settings(database_url="memory://", admin_key=GIVEN)

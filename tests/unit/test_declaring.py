@@ -19,8 +19,8 @@ from doorstep.pipelines.pipeline import Pipeline
 from doorstep.pipelines.plan import Stage
 from doorstep.stores.memory import MemoryStore
 from doorstep.wire.received import Handler, Received
-from tests.builders import NOW, new_id
-from tests.patience import PATIENCE_SECONDS
+from tests.support.builders import NOW, new_id
+from tests.support.patience import PATIENCE_SECONDS
 
 A, B = new_id(), new_id()
 

@@ -14,8 +14,8 @@ from doorstep.clock import Instant
 from doorstep.model.posting import Posting
 from doorstep.stores.store import Task
 from doorstep.telemetry.facts import Fact, Notice, Telemetry
-from tests.builders import NOW, new_id
-from tests.patience import PATIENCE_SECONDS
+from tests.support.builders import NOW, new_id
+from tests.support.patience import PATIENCE_SECONDS
 
 
 async def test_deliveries_tasks_and_the_log_have_the_same_name_of_a_process(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -5,8 +5,6 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import TypeVar
 
-from tests.faults.harness.occasion import Unshown
-
 T = TypeVar("T")
 _ROUNDS_MAX = 12
 
@@ -21,4 +19,4 @@ def until_caught(play: Callable[[], T], caught: Callable[[T], object]) -> T:
         print(f"\nround {number}: {found}")
         if caught(found):
             return found
-    raise Unshown(f"not caught in {_ROUNDS_MAX} rounds")
+    raise AssertionError(f"not caught in {_ROUNDS_MAX} rounds")

@@ -22,8 +22,8 @@ import asyncpg
 import psutil
 
 from tests.faults.harness.evidence import FinalState, StoredAttempt, StoredDelivery, StoredEvent, StoredMove
-from tests.patience import PATIENCE_SECONDS
-from tests.postgres_server import PostgresServer
+from tests.support.patience import PATIENCE_SECONDS
+from tests.support.postgres_server import PostgresServer
 
 Hurt = Callable[[random.Random], None]
 

@@ -15,11 +15,10 @@ from typing import Any, NamedTuple
 from doorstep.sealing import new_secret_key
 from tests.faults.harness.databases import Database
 from tests.faults.harness.evidence import ROUTES
-from tests.faults.harness.occasion import Unshown
 from tests.faults.harness.processes import Keeper, KeptProcess
 from tests.faults.harness.receiver import PERSONALITIES
-from tests.patience import PATIENCE_SECONDS
-from tests.ports import free_port
+from tests.support.patience import PATIENCE_SECONDS
+from tests.support.ports import free_port
 
 ADMIN_KEY = "dk_the_harness_0123456789"
 LEASE_SECONDS = 2.0
@@ -185,7 +184,7 @@ def await_condition(
     started = time.monotonic()
     while not condition():
         if time.monotonic() - started >= seconds_max:
-            raise Unshown(f"waited {seconds_max} s in vain for {what}\n{said()}")
+            raise AssertionError(f"waited {seconds_max} s in vain for {what}\n{said()}")
         time.sleep(0.02)
     return time.monotonic() - started
 

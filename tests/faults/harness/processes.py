@@ -5,14 +5,17 @@ from __future__ import annotations
 import os
 import signal
 import subprocess
+import sys
 import threading
 import time
 from collections.abc import Mapping, Sequence
 from pathlib import Path
+from typing import IO, Any
 
 import psutil
 
-from tests.patience import PATIENCE_SECONDS
+from tests.support.patience import PATIENCE_SECONDS
+from tests.support.warm_start import Process, start_python
 
 _RESTART_PAUSE_SECONDS = 0.2
 _LOOK_SECONDS = 0.02
@@ -33,7 +36,7 @@ class KeptProcess:
         self._revived = revived
         self._wanted = False
         self._died_at = 0.0
-        self._process: subprocess.Popen[bytes] | None = None
+        self._process: Process | None = None
         self._lock = threading.Lock()
 
     @property
@@ -112,14 +115,13 @@ class KeptProcess:
     def _launch(self) -> None:
         self._died_at = 0.0
         with self.output.open("ab") as output:
-            self._process = subprocess.Popen(
-                self._command,
-                env=self._environment,
-                cwd=self._folder,
-                stdin=subprocess.DEVNULL,
-                stdout=output,
-                stderr=output,
-            )
+            self._process = self._started(output)
+
+    def _started(self, output: IO[bytes]) -> Process:
+        given: dict[str, Any] = {"env": self._environment, "cwd": self._folder, "stdout": output, "stderr": output}
+        if self._command[0] == sys.executable:
+            return start_python(self._command[1:], **given)
+        return subprocess.Popen(self._command, stdin=subprocess.DEVNULL, **given)
 
     def _send(self, number: signal.Signals) -> None:
         try:

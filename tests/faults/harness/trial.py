@@ -6,18 +6,18 @@ import hashlib
 import json
 import sys
 import time
-from collections.abc import Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 
 from tests.faults.harness.checker import Verdict, check
 from tests.faults.harness.databases import Hurt, open_deliveries, read_final_state
 from tests.faults.harness.evidence import Evidence, Fault, read_arrivals, read_ledger
-from tests.faults.harness.installation import ADMIN_KEY, CONCURRENCY, Installation, Reply
+from tests.faults.harness.installation import ADMIN_KEY, CONCURRENCY, Installation, Reply, await_condition
 from tests.faults.harness.ledger import Log
 from tests.faults.harness.nemesis import Nemesis
 from tests.faults.harness.processes import KeptProcess
-from tests.patience import PATIENCE_SECONDS
+from tests.support.patience import PATIENCE_SECONDS
 
 _SETTLES_LOST_WITH_POSTGRES = 600
 """Settlements are committed without waiting for the disk: a crash of PostgreSQL can forget the last 0.6 seconds."""
@@ -105,14 +105,19 @@ def run_trial(
     seconds: float = 12,
     rate: float = 100,
     seed: int = 1,
+    until: Callable[[], object] = lambda: True,
 ) -> Trial:
-    """Load and faults together for so long, on an installation that is running; then heal, drain and judge."""
+    """Load and faults together for so long, on an installation that is running; then heal, drain and judge.
+
+    The load goes on `until` what the trial needs has happened: a busy machine takes longer for it.
+    """
     nemesis = Nemesis(faults, seed, installation.await_ready)
     ledger = start_ledger(installation, types, rate=rate, seed=seed)
     started = time.monotonic()
     nemesis.rage(seconds)
     installation.database.heal()
     recovery_seconds = installation.await_ready()
+    await_condition(until, "enough to happen under load")
     ledger.stop()
     drain_seconds = drain(installation)
     exit_codes = installation.stop()

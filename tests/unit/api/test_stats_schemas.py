@@ -6,7 +6,7 @@ from doorstep.api.stats_schemas import HealthOut
 from doorstep.model.circuit import Circuit
 from doorstep.model.rollup import FIGURES, Figures, only
 from doorstep.path.reporting import HEALTH, LEVELS, Health
-from tests.builders import an_endpoint, new_id
+from tests.support.builders import an_endpoint, new_id
 
 EVERY = Figures(*range(1, len(FIGURES) + 1))
 

@@ -10,6 +10,7 @@ from doorstep.api.auth import OVER_RATE, client_of
 from doorstep.api.throttle import Throttle
 from doorstep.errors import Overloaded
 from doorstep.testing.fake_clock import FakeClock
+from tests.support.matrix import each_case
 
 
 def allowed(throttle: Throttle, key_id: object, tries: int) -> int:
@@ -63,7 +64,7 @@ def test_a_clock_that_is_set_back_gives_nothing_and_breaks_nothing() -> None:
     assert allowed(throttle, key_id, 10) == 0
 
 
-@pytest.mark.parametrize(
+@each_case(
     ("client", "known_as"),
     [
         (("192.0.2.7", 5000), "192.0.2.7"),

@@ -12,6 +12,7 @@ from pydantic import Field, ValidationError
 from doorstep.api.endpoint_schemas import EndpointIn
 from doorstep.api.schemas import Shape
 from doorstep.api.wording import FieldError, from_msgspec, from_pydantic
+from tests.support.matrix import each_case
 
 
 class HotShape(msgspec.Struct, forbid_unknown_fields=True):
@@ -59,7 +60,7 @@ def found_by_pydantic(shape: type[Shape], given: object) -> list[FieldError]:
     return [from_pydantic({**finding, "loc": ("body", *finding["loc"])}) for finding in caught.value.errors()]
 
 
-@pytest.mark.parametrize(("given", "field", "message"), WRONG)
+@each_case(("given", "field", "message"), WRONG)
 def test_both_parsers_are_given_the_same_words(given: object, field: str, message: str) -> None:
     assert found_by_msgspec(HotShape, given) == FieldError(field, message)
     assert found_by_pydantic(UsualShape, given) == [FieldError(field, message)]
@@ -73,7 +74,7 @@ class Bounded(Shape):
     all: Literal[True] | None = None
 
 
-@pytest.mark.parametrize(
+@each_case(
     ("given", "message"),
     [
         ({"limit": 0}, "must be at least 1"),
@@ -91,7 +92,7 @@ def test_a_bound_that_is_broken_is_named(given: dict[str, Any], message: str) ->
     assert found_by_pydantic(Bounded, given) == [FieldError(field, message)]
 
 
-@pytest.mark.parametrize(
+@each_case(
     ("sentence", "expected"),
     [
         ("Expected `int` <= 1000 - at `$.limit`", FieldError("limit", "must be at most 1000")),
@@ -108,7 +109,7 @@ def test_what_msgspec_says_of_bounds_ids_and_times_is_put_into_our_words(sentenc
     assert from_msgspec(sentence) == expected
 
 
-@pytest.mark.parametrize(
+@each_case(
     ("policy", "field", "message"),
     [
         (5, "policy", "must be the name of a policy, a list of delays in seconds, or an object"),

@@ -5,11 +5,11 @@ from __future__ import annotations
 from collections.abc import Iterator
 from typing import Any
 
-import pytest
 import typer
 from typer.testing import CliRunner
 
 from doorstep.cli.main import app
+from tests.support.matrix import each_case
 
 WITHOUT_JSON = {"serve", "worker"}
 """They run until they are stopped, and log in JSON."""
@@ -28,7 +28,7 @@ def commands(group: Any = None, names: tuple[str, ...] = ()) -> Iterator[tuple[s
 
 
 ALL = dict(commands())
-every_command = pytest.mark.parametrize("name", ALL)
+every_command = each_case("name", ALL)
 
 
 def flags(name: str) -> set[str]:

@@ -9,7 +9,7 @@ from doorstep.clock import SECOND
 from doorstep.model.outcome import Category, Outcome, Reply
 from doorstep.model.retry_policy import RetryPolicy
 from doorstep.policy.retry import BUILT_IN, next_due_at
-from tests.builders import a_claim
+from tests.support.builders import a_claim
 
 START = 1_700_000_000 * SECOND
 

@@ -8,7 +8,7 @@ import pytest
 
 from doorstep.console.alert_texts import fires, measured, threshold
 from doorstep.model.alert import AlertRule, Rule
-from tests.builders import new_id
+from tests.support.builders import new_id
 
 
 @pytest.mark.parametrize(

@@ -11,7 +11,7 @@ from doorstep.console.stages import status_counts, tone_of
 from doorstep.model.entity import EntityChange
 from doorstep.model.listing import Count
 from doorstep.pipelines.plan import Plan
-from tests.builders import NOW
+from tests.support.builders import NOW
 
 PLAN = Plan(
     "protocol",

@@ -14,7 +14,7 @@ from doorstep.console.timeline import Edge, outcome_of, parts, phase_keys, timel
 from doorstep.console.waiting import Wait
 from doorstep.model.attempt import Attempt
 from doorstep.model.outcome import Timings
-from tests.builders import NOW
+from tests.support.builders import NOW
 from tests.unit.console.test_waiting import an_attempt, at
 
 

@@ -15,7 +15,7 @@ from doorstep.model.circuit import CircuitChange, CircuitState
 from doorstep.model.delivery import Delivery, DeliveryState, HistoryLine
 from doorstep.model.endpoint import EndpointState
 from doorstep.model.outcome import Timings
-from tests.builders import NOW, an_endpoint, new_id
+from tests.support.builders import NOW, an_endpoint, new_id
 
 PENDING, BUSY, DEAD = DeliveryState.PENDING, DeliveryState.IN_PROGRESS, DeliveryState.DEAD
 CLOSED, OPEN, HALF = CircuitState.CLOSED, CircuitState.OPEN, CircuitState.HALF_OPEN

@@ -5,12 +5,12 @@ from __future__ import annotations
 import time
 from uuid import UUID
 
-import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
 from doorstep.model.cause import cause_of, normalised
-from tests.stretching import stretched
+from tests.support.matrix import each_case
+from tests.support.stretching import stretched
 
 ENDPOINT, OTHER = UUID(int=1), UUID(int=2)
 
@@ -34,12 +34,12 @@ DIFFERENT = [
 ]
 
 
-@pytest.mark.parametrize(("one", "other"), SAME)
+@each_case(("one", "other"), SAME)
 def test_messages_that_differ_in_ids_numbers_and_quoted_names_have_one_cause(one: str, other: str) -> None:
     assert cause_of(ENDPOINT, "REJECTED", one) == cause_of(ENDPOINT, "REJECTED", other)
 
 
-@pytest.mark.parametrize(("one", "other"), DIFFERENT)
+@each_case(("one", "other"), DIFFERENT)
 def test_messages_that_differ_in_words_have_causes_of_their_own(one: str, other: str) -> None:
     assert cause_of(ENDPOINT, "REJECTED", one) != cause_of(ENDPOINT, "REJECTED", other)
 
@@ -70,7 +70,7 @@ def test_what_is_normalised_has_no_digit_left(reason: str) -> None:
     assert not any(character.isdigit() for character in normalised(reason))
 
 
-@pytest.mark.parametrize("hostile", ["'" * 100_000, '"a' * 50_000, "0a-" * 40_000, "a" * 100_000, "1" * 100_000])
+@each_case("hostile", ["'" * 100_000, '"a' * 50_000, "0a-" * 40_000, "a" * 100_000, "1" * 100_000])
 def test_a_hostile_message_costs_no_more_than_a_long_one(hostile: str) -> None:
     started = time.perf_counter()
     cause_of(ENDPOINT, "A", hostile)

@@ -18,7 +18,8 @@ from doorstep.model.delivery import (
     IllegalTransition,
     check_transition,
 )
-from tests.builders import NOW, new_id
+from tests.support.builders import NOW, new_id
+from tests.support.matrix import each_case
 
 S = DeliveryState
 
@@ -29,7 +30,7 @@ def a_delivery(**changes: object) -> Delivery:
     return Delivery(**fields | changes)  # type: ignore[arg-type]
 
 
-@pytest.mark.parametrize(("source", "target"), list(product(S, S)))
+@each_case(("source", "target"), list(product(S, S)))
 def test_exactly_the_pairs_of_the_table_are_allowed(source: DeliveryState, target: DeliveryState) -> None:
     if (source, target) in TRANSITIONS:
         check_transition(source, target)

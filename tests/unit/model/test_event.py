@@ -4,15 +4,14 @@ from __future__ import annotations
 
 from itertools import product
 
-import pytest
-
 from doorstep.model.event import EVENT_TRANSITIONS, EventStatus, status_of
+from tests.support.matrix import each_case
 
 S = EventStatus
 
 
-@pytest.mark.parametrize("picked_up", [False, True])
-@pytest.mark.parametrize(("dead", "done"), list(product([0, 2], [0, 2])))
+@each_case("picked_up", [False, True])
+@each_case(("dead", "done"), list(product([0, 2], [0, 2])))
 def test_while_anything_is_open_the_event_is_queued_if_picked_up_and_received_if_not(
     dead: int, done: int, picked_up: bool
 ) -> None:
@@ -20,10 +19,8 @@ def test_while_anything_is_open_the_event_is_queued_if_picked_up_and_received_if
     assert status is (S.QUEUED if picked_up else S.RECEIVED)
 
 
-@pytest.mark.parametrize("picked_up", [False, True])
-@pytest.mark.parametrize(
-    ("dead", "done", "status"), [(0, 1, S.DELIVERED), (1, 0, S.FAILED), (1, 9, S.FAILED), (0, 0, S.FAILED)]
-)
+@each_case("picked_up", [False, True])
+@each_case(("dead", "done", "status"), [(0, 1, S.DELIVERED), (1, 0, S.FAILED), (1, 9, S.FAILED), (0, 0, S.FAILED)])
 def test_when_nothing_is_open_one_dead_delivery_fails_the_event_and_so_does_none_done(
     dead: int, done: int, status: EventStatus, picked_up: bool
 ) -> None:

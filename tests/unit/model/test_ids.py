@@ -5,7 +5,7 @@ from __future__ import annotations
 from uuid import RFC_4122
 
 from doorstep.model.ids import uuid7
-from tests.builders import NOW
+from tests.support.builders import NOW
 
 
 def test_an_id_is_a_uuid_of_version_7() -> None:

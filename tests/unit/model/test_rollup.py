@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import pytest
-
 from doorstep.clock import DAY, SECOND
 from doorstep.model.rollup import (
     FIGURES,
@@ -18,6 +16,7 @@ from doorstep.model.rollup import (
     retries_figure,
     ttd_figure,
 )
+from tests.support.matrix import each_case
 
 
 def test_there_is_a_figure_for_every_bucket() -> None:
@@ -36,7 +35,7 @@ def test_of_figures_that_were_chosen_the_others_are_zero() -> None:
     assert only(("dead", "ttd_3"), Figures(dead=1, died=2, ttd_3=3, ttd_4=4)) == Figures(dead=1, ttd_3=3)
 
 
-@pytest.mark.parametrize(
+@each_case(
     ("seconds", "figure"),
     [(0, "ttd_0"), (0.005, "ttd_0"), (0.005001, "ttd_1"), (259_200, "ttd_19"), (300_000, "ttd_20")],
 )
@@ -44,7 +43,7 @@ def test_a_time_is_counted_in_the_first_bucket_whose_bound_it_does_not_exceed(se
     assert ttd_figure(round(seconds * SECOND)) == figure
 
 
-@pytest.mark.parametrize(("retries", "figure"), [(0, "retries_0"), (7, "retries_7"), (20, "retries_7")])
+@each_case(("retries", "figure"), [(0, "retries_0"), (7, "retries_7"), (20, "retries_7")])
 def test_seven_retries_and_more_are_one_figure(retries: int, figure: str) -> None:
     assert retries_figure(retries) == figure
 

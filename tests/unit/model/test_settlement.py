@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from doorstep.model.delivery import TRANSITIONS, DeliveryState
 from doorstep.model.settlement import Settlement
-from tests.builders import NOW, a_claim, failure, refusal, success
+from tests.support.builders import NOW, a_claim, failure, refusal, success
 
 
 def test_only_a_retry_has_a_due_time() -> None:

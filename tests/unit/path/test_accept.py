@@ -16,7 +16,8 @@ from doorstep.model.retry_policy import RetryPolicy
 from doorstep.model.submission import Verdict
 from doorstep.path.accept import Accepter, Draft, fingerprint
 from doorstep.telemetry.facts import StatusTransition
-from tests.builders import NOW, an_endpoint, new_id
+from tests.support.builders import NOW, an_endpoint, new_id
+from tests.support.matrix import each_case
 from tests.unit.path.scene import PLAIN, Bench
 
 
@@ -156,7 +157,7 @@ async def test_a_hundred_callers_with_one_key_at_once_make_one_event() -> None:
     assert [one.verdict for one in receipts].count(Verdict.ACCEPTED) == 1
 
 
-@pytest.mark.parametrize(
+@each_case(
     "changes",
     [
         {"event_type": "order.placed"},
@@ -178,7 +179,7 @@ def test_a_fingerprint_does_not_depend_on_the_request() -> None:
     assert fingerprint(a_draft(bench, correlation_id="a")) == fingerprint(a_draft(bench, correlation_id="b"))
 
 
-@pytest.mark.parametrize(
+@each_case(
     ("changes", "field"),
     [
         ({"event_type": ""}, "event_type"),

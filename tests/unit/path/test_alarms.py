@@ -15,7 +15,7 @@ from doorstep.model.endpoint import CircuitRules, Endpoint, EndpointState
 from doorstep.model.org import Org
 from doorstep.path.alarms import BATCH_MAX
 from doorstep.services.watch import REVIEW_SECONDS
-from tests.builders import an_endpoint, an_org, new_id
+from tests.support.builders import an_endpoint, an_org, new_id
 from tests.unit.services.tower import Tower
 
 FRAGILE = CircuitRules(failures_max=1)

@@ -9,7 +9,7 @@ from doorstep.errors import InvalidInput
 from doorstep.model.alert import Rule
 from doorstep.model.endpoint import Endpoint, EndpointState
 from doorstep.path.alert_desk import AlertDesk
-from tests.builders import new_id
+from tests.support.builders import new_id
 from tests.unit.services.tower import Tower
 
 

@@ -8,7 +8,7 @@ from uuid import UUID
 from doorstep.model.bulk import UnderWay
 from doorstep.model.delivery import Delivery, DeliveryState
 from doorstep.path.bulk_places import Places
-from tests.builders import NOW, new_id
+from tests.support.builders import NOW, new_id
 
 
 def letters_to(endpoint_id: UUID) -> Iterator[Delivery]:

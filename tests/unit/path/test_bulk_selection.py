@@ -13,7 +13,7 @@ from doorstep.path.bulk_selection import Chooser
 from doorstep.path.tuning import Tuning
 from doorstep.stores.store import Store
 from doorstep.testing import FakeClock
-from tests.builders import new_id
+from tests.support.builders import new_id
 
 
 class Endless:

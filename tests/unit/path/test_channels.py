@@ -17,7 +17,8 @@ from doorstep.path.channel_form import ChannelForm, check
 from doorstep.path.channels import CHANNELS_MAX
 from doorstep.path.directory import unseal_headers
 from doorstep.policy.testing_pace import ADDRESSES_AN_HOUR_MAX, TESTS_AN_HOUR_MAX
-from tests.builders import an_endpoint, an_org, new_id
+from tests.support.builders import an_endpoint, an_org, new_id
+from tests.support.matrix import each_case
 from tests.unit.path.channel_desk import Desk
 
 
@@ -48,8 +49,8 @@ async def test_a_create_that_fails_leaves_no_endpoint(desk: Desk) -> None:
 WRITES = ["put_channel", "remove_channel", "put_endpoint", "put_arrangement", "remove_arrangement"]
 
 
-@pytest.mark.parametrize("verb", WRITES)
-@pytest.mark.parametrize("act", ["create", "delete"])
+@each_case("verb", WRITES)
+@each_case("act", ["create", "delete"])
 async def test_wherever_a_create_or_a_delete_is_interrupted_there_is_no_half_a_channel(
     desk: Desk, act: str, verb: str
 ) -> None:
@@ -89,7 +90,7 @@ async def test_a_channel_is_only_for_endpoints_of_its_organization(desk: Desk) -
     assert await desk.endpoints() == 1
 
 
-@pytest.mark.parametrize("kind", [ChannelKind.SLACK, ChannelKind.EMAIL, ChannelKind.WEBHOOK, ChannelKind.APPRISE])
+@each_case("kind", [ChannelKind.SLACK, ChannelKind.EMAIL, ChannelKind.WEBHOOK, ChannelKind.APPRISE])
 async def test_every_channel_has_a_pace(desk: Desk, kind: ChannelKind) -> None:
     targets = {ChannelKind.EMAIL: "a@shop.example", ChannelKind.APPRISE: "json://shop.example"}
     channel = await desk.create(kind=kind, target=targets.get(kind, "https://shop.example/"))
@@ -290,12 +291,12 @@ BAD = [
 ]  # fmt: skip
 
 
-@pytest.mark.parametrize("address", GOOD)
+@each_case("address", GOOD)
 def test_an_address_that_can_be_one_is_taken(address: str) -> None:
     check(ChannelForm(name="ops", kind=ChannelKind.EMAIL, target=f"x@shop.example, {address}"), has_mail=True)
 
 
-@pytest.mark.parametrize("address", BAD, ids=ascii)
+@each_case("address", BAD, ids=ascii)
 def test_an_address_that_cannot_be_one_is_refused_by_its_name(address: str) -> None:
     with pytest.raises(InvalidInput) as caught:
         check(ChannelForm(name="ops", kind=ChannelKind.EMAIL, target=f"x@shop.example, {address}"), has_mail=True)
@@ -311,7 +312,7 @@ async def test_an_address_that_is_named_twice_is_one(desk: Desk) -> None:
     assert (channel.shown, kept["target"]) == ("a@shop.example, b@shop.example", "a@shop.example,b@shop.example")
 
 
-@pytest.mark.parametrize(
+@each_case(
     "target",
     ["json://a.example/ dbus://", "json://a.example/,json://b.example", "json://a;dbus://", " json://a", "json://a b"],
 )
@@ -326,7 +327,7 @@ def test_commas_within_an_apprise_url_are_its_own() -> None:
     check(ChannelForm(name="ops", kind=ChannelKind.APPRISE, target=target), has_mail=True)
 
 
-@pytest.mark.parametrize("target", ["syslog://", "SYSLOG://localhost", "dbus://", "windows://", "file:///tmp/x"])
+@each_case("target", ["syslog://", "SYSLOG://localhost", "dbus://", "windows://", "file:///tmp/x"])
 def test_a_url_for_this_machine_alone_is_refused(target: str) -> None:
     with pytest.raises(InvalidInput) as caught:
         check(ChannelForm(name="ops", kind=ChannelKind.APPRISE, target=target), has_mail=True)

@@ -11,7 +11,7 @@ from doorstep.model.delivery import DeliveryState
 from doorstep.model.endpoint import CircuitRules, Endpoint, EndpointState
 from doorstep.telemetry.facts import CircuitTransition, EndpointDisabled
 from doorstep.testing import FakeTransport
-from tests.builders import new_id
+from tests.support.builders import new_id
 from tests.unit.path.scene import PLAIN, Bench
 
 _QUICK = CircuitRules(failures_max=2, open_seconds=10)

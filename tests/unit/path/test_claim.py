@@ -13,7 +13,7 @@ from doorstep.model.endpoint import CircuitRules, EndpointState
 from doorstep.model.outcome import Code
 from doorstep.path.claim import rate_of
 from doorstep.testing import FakeTransport
-from tests.builders import NOW, an_endpoint, an_org, new_id
+from tests.support.builders import NOW, an_endpoint, an_org, new_id
 from tests.unit.path.scene import PLAIN, Bench
 
 LARGE = msgspec.structs.replace(PLAIN, places=512, connections_per_endpoint=64)

@@ -21,7 +21,7 @@ from doorstep.sealing import Sealer
 from doorstep.stores.memory import MemoryStore
 from doorstep.testing import FakeClock
 from doorstep.wire.address_guard import AddressGuard
-from tests.builders import an_org, new_id
+from tests.support.builders import an_org, new_id
 
 
 class Program:

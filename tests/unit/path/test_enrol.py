@@ -13,7 +13,7 @@ from doorstep.path.enrol import EndpointForm, PolicyForm, Terms, check, enrol, p
 from doorstep.sealing import Sealer
 from doorstep.wire.address_guard import AddressGuard
 from doorstep.wire.signature import verify
-from tests.builders import NOW, new_id
+from tests.support.builders import NOW, new_id
 
 SEALER = Sealer(bytes(32))
 

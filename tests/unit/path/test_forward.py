@@ -20,7 +20,7 @@ from doorstep.path.accept import Accepter, Draft
 from doorstep.path.forward import HOLD_SECONDS, Forward
 from doorstep.path.post import post
 from doorstep.telemetry.facts import Notice, StatusTransition
-from tests.builders import new_id
+from tests.support.builders import new_id
 from tests.unit.path.scene import Bench
 
 

@@ -8,7 +8,7 @@ from hypothesis import strategies as st
 from doorstep.clock import MILLISECOND
 from doorstep.model.claim import Claim
 from doorstep.path.hand import Hand
-from tests.builders import NOW, a_claim, new_id
+from tests.support.builders import NOW, a_claim, new_id
 
 ENDPOINT = new_id()
 

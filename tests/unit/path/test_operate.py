@@ -18,7 +18,7 @@ from doorstep.model.outcome import Code
 from doorstep.path.change import create_endpoint
 from doorstep.path.operate import Operator
 from doorstep.telemetry.facts import CircuitTransition, EndpointDisabled, StatusTransition
-from tests.builders import NOW, an_endpoint, new_id
+from tests.support.builders import NOW, an_endpoint, new_id
 from tests.unit.path.scene import PLAIN, Bench
 
 

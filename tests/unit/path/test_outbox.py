@@ -15,7 +15,7 @@ from doorstep.model.act import ActKind
 from doorstep.model.event import EventStatus
 from doorstep.model.posting import Posted
 from doorstep.testing import Sandbox, sandbox
-from tests.builders import an_org, new_id
+from tests.support.builders import an_org, new_id
 
 STRANGER = UUID(int=7)
 

@@ -11,7 +11,7 @@ from doorstep.model.circuit import CircuitState
 from doorstep.model.slo import Slo
 from doorstep.path.reporting import Reporter
 from doorstep.policy.reporting import WINDOWS, levels
-from tests.builders import an_org, new_id
+from tests.support.builders import an_org, new_id
 from tests.unit.path.scene import Bench
 
 HOUR_SECONDS = 3_600

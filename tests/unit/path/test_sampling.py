@@ -12,7 +12,7 @@ from doorstep.path.busiest import Busiest
 from doorstep.path.measures import MEASURES, Distribution, Kind, Value
 from doorstep.path.reading import Reader
 from doorstep.path.sampling import Sampler, Snapshot
-from tests.builders import an_endpoint, an_org
+from tests.support.builders import an_endpoint, an_org
 from tests.unit.path.scene import Bench
 
 

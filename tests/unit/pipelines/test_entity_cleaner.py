@@ -18,7 +18,7 @@ from doorstep.services.entity_cleaner import EntityCleaner
 from doorstep.stores.memory import MemoryStore
 from doorstep.telemetry.facts import Fact, Notice, Telemetry
 from doorstep.testing import FakeClock, sandbox
-from tests.builders import an_org, new_id
+from tests.support.builders import an_org, new_id
 from tests.unit.pipelines.declared import protocols
 
 DAY_SECONDS = 86_400.0

@@ -21,8 +21,8 @@ from doorstep.services.pipeline_keeper import PipelineKeeper
 from doorstep.stores.memory import MemoryStore
 from doorstep.telemetry.facts import Fact, Notice, Telemetry
 from doorstep.testing import FakeClock, sandbox
-from tests.builders import an_org, new_id
-from tests.patience import PATIENCE_SECONDS
+from tests.support.builders import an_org, new_id
+from tests.support.patience import PATIENCE_SECONDS
 from tests.unit.pipelines.declared import protocols
 
 

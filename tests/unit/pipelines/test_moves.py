@@ -9,7 +9,7 @@ from doorstep.model.delivery import IllegalTransition
 from doorstep.model.entity import Entity, Phase
 from doorstep.pipelines import moves
 from doorstep.pipelines.moves import Trouble, Turn
-from tests.builders import NOW, new_id
+from tests.support.builders import NOW, new_id
 from tests.unit.pipelines.declared import protocols
 
 PLAN = protocols().plan

@@ -15,7 +15,7 @@ from doorstep.errors import InvalidInput, NotFound
 from doorstep.model.delivery import DeliveryState
 from doorstep.pipelines.pipeline import Pipeline
 from doorstep.pipelines.plan import Stage
-from tests.patience import PATIENCE_SECONDS
+from tests.support.patience import PATIENCE_SECONDS
 
 NO_SESSION = "connection: .*got None; leave it out"
 

@@ -6,7 +6,6 @@ from typing import Any
 from uuid import UUID
 
 import msgspec
-import pytest
 from msgspec.structs import replace
 
 from doorstep.clock import SECOND
@@ -14,6 +13,7 @@ from doorstep.model.alert import Alert, Ending, Rule
 from doorstep.model.channel import ChannelKind
 from doorstep.policy.alert_words import link_to, payload_for, title_of, words_of, words_of_test
 from doorstep.policy.alerting import News
+from tests.support.matrix import each_case
 
 CONSOLE = "https://doorstep.example"
 SHOP, EVENT = UUID(int=2), UUID(int=3)
@@ -46,7 +46,7 @@ def test_a_message_has_the_error_the_event_and_a_link() -> None:
     assert shaped(ChannelKind.WEBHOOK)["data"]["error_reason"] == "It took too long."
 
 
-@pytest.mark.parametrize(
+@each_case(
     ("rule", "value", "threshold", "said"),
     [
         (Rule.FAILURE_RATE, 0.03, 0.02, "Measured 0.1%, threshold 0.02%."),
@@ -72,7 +72,7 @@ def test_a_recovery_says_how_long_it_lasted() -> None:
     assert shaped(ChannelKind.WEBHOOK, over, News.RECOVERED)["type"] == "alert.recovered"
 
 
-@pytest.mark.parametrize(
+@each_case(
     ("why", "said"),
     [
         (Ending.ENDPOINT_DELETED, "The endpoint was deleted."),
@@ -95,7 +95,7 @@ def test_what_a_receiver_chose_does_not_call_everybody_in_slack() -> None:
     assert "&lt;\u200b!channel&gt;" in text
 
 
-@pytest.mark.parametrize(
+@each_case(
     ("rule", "endpoint_id", "value", "title", "page"),
     [
         (Rule.FAILURE_RATE, SHOP, 5.9405, "shop: 5.9% of deliveries fail", f"endpoints/{SHOP}"),

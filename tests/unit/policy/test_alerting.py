@@ -4,12 +4,12 @@ from __future__ import annotations
 
 from uuid import UUID
 
-import pytest
 from msgspec.structs import replace
 
 from doorstep.clock import SECOND, seconds
 from doorstep.model.alert import Alert, AlertRule, Ending, Rule, Silence
 from doorstep.policy.alerting import BUILT_IN, News, Rules, Sight, Step, after, ended, failing, is_above, reviewed
+from tests.support.matrix import each_case
 
 ORG, SHOP, OTHER = UUID(int=1), UUID(int=2), UUID(int=3)
 NEW = UUID(int=9)
@@ -35,7 +35,7 @@ def written(step: Step | None) -> Step:
 # -- thresholds --------------------------------------------------------------------------------------------
 
 
-@pytest.mark.parametrize(
+@each_case(
     ("value", "was_on", "on"),
     [
         (50, False, False),
@@ -52,14 +52,14 @@ def test_it_fires_at_more_than_the_threshold_and_is_over_at_four_fifths_of_it(
     assert is_above(value, 50, was_on) is on
 
 
-@pytest.mark.parametrize("total", [20, 40, 60, 100, 140, 180, 220, 1_000, 100_000])
+@each_case("total", [20, 40, 60, 100, 140, 180, 220, 1_000, 100_000])
 def test_exactly_five_percent_never_fires_and_one_more_failure_always_does(total: int) -> None:
     rule, failed = BUILT_IN[Rule.FAILURE_RATE], total // 20
     assert failing(total - failed, failed, rule, False) == (False, 5.0)
     assert failing(total - failed, failed + 1, rule, False)[0]
 
 
-@pytest.mark.parametrize(
+@each_case(
     ("succeeded", "failed", "was_on", "on"),
     [
         (0, 19, False, False),
@@ -165,7 +165,7 @@ def test_a_rule_that_is_off_fires_nothing_and_ends_what_was_on() -> None:
     assert (step.alert.ended_at, step.alert.ended_because) == (NOW + 5, Ending.RULE_CHANGED)
 
 
-@pytest.mark.parametrize(
+@each_case(
     ("silence", "quiet"),
     [
         ({}, True),
@@ -289,7 +289,7 @@ def test_what_goes_on_is_written_with_what_it_measures_once_a_minute() -> None:
 # -- rules that are changed while an alert is open ---------------------------------------------------------
 
 
-@pytest.mark.parametrize("rule", [Rule.DEAD_LETTERS, Rule.OLDEST_DUE])
+@each_case("rule", [Rule.DEAD_LETTERS, Rule.OLDEST_DUE])
 def test_an_endpoint_s_alert_ends_when_its_own_rule_is_reset(rule: Rule) -> None:
     own = Rules(ORG, [AlertRule(org_id=ORG, rule=rule, threshold=1, endpoint_id=SHOP)])
     alert = begun(Sight(rule=rule, on=True, value=2, endpoint_id=SHOP), own)

@@ -9,7 +9,7 @@ from doorstep.clock import DAY, SECOND
 from doorstep.model.circuit import Circuit, CircuitState
 from doorstep.model.endpoint import CircuitRules
 from doorstep.policy.circuit import after_failure, after_success, after_uncounted, allowance, is_hopeless, probing
-from tests.builders import NOW, new_id
+from tests.support.builders import NOW, new_id
 
 RULES = CircuitRules()
 FRESH = Circuit(endpoint_id=new_id())

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
@@ -10,7 +9,8 @@ from doorstep.clock import SECOND
 from doorstep.model.endpoint import Endpoint
 from doorstep.model.outcome import Category, Code, Failure, Outcome, Reply
 from doorstep.policy.classification import CATEGORY, classify, header, lost_worker, retry_after, without_try
-from tests.builders import NOW, a_claim, a_reply, an_endpoint, new_id
+from tests.support.builders import NOW, a_claim, a_reply, an_endpoint, new_id
+from tests.support.matrix import each_case
 
 T, P = Category.TRANSIENT, Category.PERMANENT
 
@@ -23,7 +23,7 @@ def judged_failure(failure: Failure, **endpoint: object) -> Outcome:
     return classify(Reply(started_at=NOW, finished_at=NOW, failure=failure), an_endpoint(new_id(), **endpoint))
 
 
-@pytest.mark.parametrize("status", [200, 201, 202, 204, 299])
+@each_case("status", [200, 201, 202, 204, 299])
 def test_every_2xx_is_a_delivery(status: int) -> None:
     assert judged(status).succeeded
 
@@ -32,7 +32,7 @@ def test_a_handler_that_returns_has_delivered() -> None:
     assert classify(Reply(started_at=NOW, finished_at=NOW), an_endpoint(new_id())).succeeded
 
 
-@pytest.mark.parametrize(
+@each_case(
     ("status", "category", "code"),
     [
         (408, T, Code.REQUEST_TIMEOUT),
@@ -69,7 +69,7 @@ def test_every_status_has_its_category_and_code(status: int, category: Category,
     assert str(status) in outcome.reason
 
 
-@pytest.mark.parametrize(
+@each_case(
     ("code", "category"),
     [
         (Code.TIMEOUT, T),
@@ -103,22 +103,22 @@ def test_every_code_but_that_of_an_operators_skip_has_a_built_in_category() -> N
 # -- what counts for the circuit ---------------------------------------------------------------------------
 
 
-@pytest.mark.parametrize("status", [400, 422])
+@each_case("status", [400, 422])
 def test_failures_that_blame_the_payload_do_not_blame_the_endpoint(status: int) -> None:
     assert not judged(status).blames_endpoint
 
 
-@pytest.mark.parametrize("status", [401, 404, 408, 429, 500, 302])
+@each_case("status", [401, 404, 408, 429, 500, 302])
 def test_other_failures_blame_the_endpoint(status: int) -> None:
     assert judged(status).blames_endpoint
 
 
-@pytest.mark.parametrize("code", [Code.TIMEOUT, Code.CONNECTION, Code.DNS, Code.TLS, Code.HANDLER_ERROR])
+@each_case("code", [Code.TIMEOUT, Code.CONNECTION, Code.DNS, Code.TLS, Code.HANDLER_ERROR])
 def test_a_receiver_that_cannot_be_reached_is_to_blame(code: str) -> None:
     assert judged_failure(Failure(code, "")).blames_endpoint
 
 
-@pytest.mark.parametrize("code", [Code.BATCH_REJECTED, Code.NO_HANDLER, Code.NO_PLACE, Code.UNSEALABLE])
+@each_case("code", [Code.BATCH_REJECTED, Code.NO_HANDLER, Code.NO_PLACE, Code.UNSEALABLE])
 def test_our_own_faults_do_not_blame_the_endpoint(code: str) -> None:
     assert not judged_failure(Failure(code, "")).blames_endpoint
 
@@ -132,12 +132,12 @@ def test_neither_a_lost_worker_nor_an_untried_claim_blames_the_endpoint() -> Non
 # -- what an endpoint can say otherwise --------------------------------------------------------------------
 
 
-@pytest.mark.parametrize("name", ["NOT_FOUND", "404", "4xx", "*"])
+@each_case("name", ["NOT_FOUND", "404", "4xx", "*"])
 def test_retry_on_makes_a_permanent_failure_worth_another_try(name: str) -> None:
     assert judged(404, retry_on=(name,)).category is T
 
 
-@pytest.mark.parametrize("name", ["SERVICE_UNAVAILABLE", "503", "5xx"])
+@each_case("name", ["SERVICE_UNAVAILABLE", "503", "5xx"])
 def test_give_up_on_makes_a_transient_failure_permanent(name: str) -> None:
     assert judged(503, give_up_on=(name,)).category is P
 
@@ -209,7 +209,7 @@ def test_a_handler_that_says_gone_speaks_of_one_event_and_disables_nothing() -> 
     assert not judged_failure(Failure("E-17", ""), code_map={"E-17": Code.GONE}).disable_endpoint
 
 
-@pytest.mark.parametrize("status", [200, 404, 500])
+@each_case("status", [200, 404, 500])
 def test_webhook_delivery_disable_disables_the_endpoint_whatever_the_status(status: int) -> None:
     assert judged(status, b"HTTP/1.1 x\r\nWebhook-Delivery: Disable\r\n").disable_endpoint
 
@@ -229,7 +229,7 @@ def test_retry_after_is_read_from_any_failing_answer() -> None:
     assert judged_failure(Failure(Code.RATE_LIMIT, "", T, retry_after=30)).retry_after_seconds == 30
 
 
-@pytest.mark.parametrize(
+@each_case(
     ("value", "expected"),
     [
         (b"0", 0),
@@ -274,7 +274,7 @@ def test_headers_are_found_whatever_their_case_and_the_last_one_wins() -> None:
 _ENDPOINT: Endpoint = an_endpoint(new_id())
 
 
-@pytest.mark.parametrize("status", [200, 500])
+@each_case("status", [200, 500])
 def test_the_log_says_that_an_answer_was_longer_than_what_is_kept_of_it(status: int) -> None:
     endpoint = an_endpoint(new_id())
     whole, cut = (classify(a_reply(NOW, status=status, body_cut=cut), endpoint) for cut in (False, True))

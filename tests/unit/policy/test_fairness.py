@@ -9,7 +9,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from doorstep.policy.fairness import Demand, byte_shares, shares
-from tests.builders import NOW, new_id
+from tests.support.builders import NOW, new_id
 
 PLACES = 512
 ORGS = [UUID(int=number) for number in range(8)]

@@ -8,7 +8,6 @@ from typing import Any
 from uuid import UUID
 
 import msgspec
-import pytest
 from msgspec.structs import replace
 
 from doorstep.clock import SECOND
@@ -16,6 +15,7 @@ from doorstep.model.alert import Alert, Rule
 from doorstep.model.channel import ChannelKind
 from doorstep.policy.alert_words import payload_for, words_of, words_of_test
 from doorstep.policy.alerting import News
+from tests.support.matrix import each_case
 
 CONSOLE = "https://doorstep.example"
 ALERT = Alert(
@@ -59,30 +59,30 @@ def texts(means: ChannelKind, **fields: Any) -> list[str]:
     return [*said, *map(html.unescape, said)]
 
 
-@pytest.mark.parametrize("field", ["endpoint_name", "reason"])
-@pytest.mark.parametrize("means", [ChannelKind.SLACK, ChannelKind.APPRISE])
-@pytest.mark.parametrize("hostile", HOSTILE, ids=ascii)
+@each_case("field", ["endpoint_name", "reason"])
+@each_case("means", [ChannelKind.SLACK, ChannelKind.APPRISE])
+@each_case("hostile", HOSTILE, ids=ascii)
 def test_a_name_or_an_error_does_not_act_in_a_chat(hostile: str, means: ChannelKind, field: str) -> None:
     for text in texts(means, **{field: f"{hostile} {hostile}"}):
         assert [pattern.pattern for pattern in ACTS if pattern.search(text)] == []
 
 
-@pytest.mark.parametrize("hostile", HOSTILE, ids=ascii)
+@each_case("hostile", HOSTILE, ids=ascii)
 def test_the_control_as_it_is_it_would_act_somewhere(hostile: str) -> None:
     """Those that would not are there for their line ends and control characters, or are decoded first."""
     acts = any(pattern.search(html.unescape(hostile)) for pattern in ACTS)
     assert acts or not hostile.isprintable()
 
 
-@pytest.mark.parametrize("means", [ChannelKind.SLACK, ChannelKind.APPRISE, ChannelKind.EMAIL])
-@pytest.mark.parametrize("hostile", HOSTILE, ids=ascii)
+@each_case("means", [ChannelKind.SLACK, ChannelKind.APPRISE, ChannelKind.EMAIL])
+@each_case("hostile", HOSTILE, ids=ascii)
 def test_a_name_or_an_error_writes_no_lines_of_ours(hostile: str, means: ChannelKind) -> None:
     plain = [text.count("\n") for text in texts(means)]
     assert [text.count("\n") for text in texts(means, endpoint_name=hostile, reason=hostile)] == plain
     assert not any(set("\r\x00\x1b\u2028\u202e") & set(text) for text in texts(means, reason=hostile))
 
 
-@pytest.mark.parametrize("means", [ChannelKind.SLACK, ChannelKind.APPRISE, ChannelKind.EMAIL])
+@each_case("means", [ChannelKind.SLACK, ChannelKind.APPRISE, ChannelKind.EMAIL])
 def test_our_own_link_stays_a_link(means: ChannelKind) -> None:
     assert any(f"{CONSOLE}/console/events/{UUID(int=3)}" in text for text in texts(means, reason="<@x>`"))
 

@@ -6,6 +6,7 @@ import pytest
 
 from doorstep.model.rollup import TTD_SECONDS
 from doorstep.policy.quantile import quantile
+from tests.support.matrix import each_case
 
 BOUNDS = (1.0, 2.0, 4.0)
 
@@ -14,7 +15,7 @@ def test_nothing_has_no_quantile() -> None:
     assert quantile(0.5, (0, 0, 0, 0), BOUNDS) is None
 
 
-@pytest.mark.parametrize(
+@each_case(
     ("q", "counts", "expected"),
     [
         (0.5, (10, 0, 0, 0), 0.5),

@@ -26,14 +26,15 @@ from doorstep.policy.reporting import (
     time_to_delivery,
     times_to_delivery,
 )
-from tests.builders import NOW
+from tests.support.builders import NOW
+from tests.support.matrix import each_case
 
 
 def test_every_range_has_a_window_and_the_client_knows_them_all() -> None:
     assert set(get_args(RangeName)) == set(WINDOWS) == set(get_args(Range))
 
 
-@pytest.mark.parametrize("name", WINDOWS)
+@each_case("name", WINDOWS)
 def test_an_axis_covers_its_range_and_ends_with_the_step_that_is_going_on(name: RangeName) -> None:
     window = WINDOWS[name]
     axis = window.axis(NOW)

@@ -14,7 +14,8 @@ from doorstep.model.outcome import Category, Code, Outcome
 from doorstep.model.retry_policy import RetryPolicy
 from doorstep.policy.classification import lost_worker
 from doorstep.policy.retry import BUILT_IN, Random, capped, named, next_due_at, policy_for, settlement_for
-from tests.builders import NOW, a_claim, an_endpoint, an_org, failure, new_id, refusal, success
+from tests.support.builders import NOW, a_claim, an_endpoint, an_org, failure, new_id, refusal, success
+from tests.support.matrix import each_case
 
 _EXACT = RetryPolicy((60, 300, 900), jitter=0)
 
@@ -26,7 +27,7 @@ def always(chance: float) -> Random:
 half = always(0.5)
 
 
-@pytest.mark.parametrize(
+@each_case(
     ("name", "delays"),
     [
         ("standard", (60, 300, 900)),
@@ -49,7 +50,7 @@ def test_an_unknown_policy_is_refused_by_naming_the_known_ones() -> None:
         named("eager")
 
 
-@pytest.mark.parametrize(("used", "delay"), [(0, 60), (1, 300), (2, 900)])
+@each_case(("used", "delay"), [(0, 60), (1, 300), (2, 900)])
 def test_each_retry_waits_for_its_own_delay_after_the_end_of_the_try(used: int, delay: int) -> None:
     claim = a_claim(retry_attempts=used)
     assert next_due_at(claim, failure(NOW), _EXACT, half) == NOW + delay * SECOND
@@ -100,9 +101,7 @@ def test_retry_after_replaces_the_delay_of_the_policy() -> None:
     assert asked_for(7) == 7 * SECOND
 
 
-@pytest.mark.parametrize(
-    ("asked", "given"), [(-5, 1), (0, 1), (float("-inf"), 1), (1e12, 86_400), (float("inf"), 86_400)]
-)
+@each_case(("asked", "given"), [(-5, 1), (0, 1), (float("-inf"), 1), (1e12, 86_400), (float("inf"), 86_400)])
 def test_retry_after_is_clamped_to_a_second_and_a_day(asked: float, given: float) -> None:
     assert asked_for(asked) == given * SECOND
 
@@ -219,7 +218,7 @@ def test_an_empty_policy_is_a_policy_not_the_absence_of_one() -> None:
     assert policy_for(an_endpoint(new_id(), policy=manual), None, "x", named("standard")) is manual
 
 
-@pytest.mark.parametrize(("allowed", "kept"), [(0, ()), (2, (60, 300)), (3, (60, 300, 900)), (20, (60, 300, 900))])
+@each_case(("allowed", "kept"), [(0, ()), (2, (60, 300)), (3, (60, 300, 900)), (20, (60, 300, 900))])
 def test_no_policy_retries_more_often_than_the_installation_allows(allowed: int, kept: tuple[float, ...]) -> None:
     policy = capped(RetryPolicy((60, 300, 900), 0.2, 50, "mine"), allowed)
     assert policy == RetryPolicy(kept, 0.2, 50, "mine")

@@ -2,18 +2,18 @@
 
 from __future__ import annotations
 
-import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
 from doorstep.model.endpoint import EndpointState
 from doorstep.policy.routing import RouteTable, matches, most_specific
-from tests.builders import an_endpoint, new_id
+from tests.support.builders import an_endpoint, new_id
+from tests.support.matrix import each_case
 
 names = st.text("ab.*", min_size=1, max_size=6)
 
 
-@pytest.mark.parametrize(
+@each_case(
     ("pattern", "event_type", "takes"),
     [
         ("user.created", "user.created", True),
@@ -52,7 +52,7 @@ def test_an_event_goes_to_every_matching_endpoint_of_its_own_organization() -> N
     assert table.route(new_id(), "order.paid") == ()
 
 
-@pytest.mark.parametrize("state", [EndpointState.PAUSED, EndpointState.DISABLED])
+@each_case("state", [EndpointState.PAUSED, EndpointState.DISABLED])
 def test_endpoints_that_are_held_are_routed_to_as_well(state: EndpointState) -> None:
     held = an_endpoint(new_id(), state=state)
     assert RouteTable([held]).route(held.org_id, "order.paid") == (held,)

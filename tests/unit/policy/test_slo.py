@@ -7,7 +7,8 @@ import pytest
 from doorstep.model.rollup import FIGURES, TTD_SECONDS, Figures, only
 from doorstep.model.slo import P95_SECONDS_MAX, Slo
 from doorstep.policy.slo import BUDGET_FIGURES, BURN_FIGURES, against, burn, slo_of
-from tests.builders import an_endpoint, an_org
+from tests.support.builders import an_endpoint, an_org
+from tests.support.matrix import each_case
 
 TARGET = Slo(success=0.99, p95_seconds=10)
 
@@ -20,7 +21,7 @@ def test_the_most_specific_target_counts() -> None:
     assert slo_of(an_endpoint(org.org_id), org) == slo_of(an_endpoint(org.org_id), None) == Slo()
 
 
-@pytest.mark.parametrize(
+@each_case(
     ("lost", "left"), [(0, 1.0), (1, 0.9), (10, 0.0), (20, -1.0)], ids=["whole", "a tenth used", "used up", "overdrawn"]
 )
 def test_the_budget_is_the_share_of_deliveries_that_may_be_lost(lost: int, left: float) -> None:
@@ -53,7 +54,7 @@ def test_slow_deliveries_miss_the_target_though_all_arrive() -> None:
     assert slow.p95_seconds is not None and slow.p95_seconds > 60
 
 
-@pytest.mark.parametrize(("beyond", "met"), [(0, True), (5, True), (6, False), (100, False)])
+@each_case(("beyond", "met"), [(0, True), (5, True), (6, False), (100, False)])
 def test_the_longest_target_that_may_be_said_can_be_seen_to_be_missed(beyond: int, met: bool) -> None:
     """It is the bound of the last bucket; of times beyond only that is known."""
     figures = Figures(succeeded=100, ttd_19=100 - beyond, ttd_20=beyond)

@@ -10,13 +10,13 @@ from doorstep.model.delivery import Delivery, DeliveryState
 from doorstep.model.endpoint import Endpoint
 from doorstep.stores.memory import MemoryStore
 from doorstep.testing.fake_clock import BEGINNING
-from tests.builders import a_submission, an_endpoint, an_org
 from tests.simulation.faults import Fault
 from tests.simulation.machines import SkewedClock, WorkerMachine
 from tests.simulation.network import Network
 from tests.simulation.store_server import StoreServer, finish
 from tests.simulation.trace import Trace
 from tests.simulation.virtual_loop import VirtualLoop
+from tests.support.builders import a_submission, an_endpoint, an_org
 
 
 class Away:

@@ -14,7 +14,7 @@ from doorstep.path.bulk_steps import BulkStepper
 from doorstep.services.bulk_runner import BulkRunner
 from doorstep.stores.store import Store
 from doorstep.testing import FakeClock
-from tests.builders import NOW, new_id
+from tests.support.builders import NOW, new_id
 
 
 class Live:

@@ -7,7 +7,7 @@ from doorstep.model.channel import OPERATIONS_ORG
 from doorstep.model.listing import Letters
 from doorstep.path.operate import Operator
 from doorstep.services.message_cleaner import MessageCleaner
-from tests.builders import an_endpoint, an_org
+from tests.support.builders import an_endpoint, an_org
 from tests.unit.path.scene import Bench
 
 

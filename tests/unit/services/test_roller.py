@@ -9,7 +9,7 @@ from doorstep.services.roller import Roller
 from doorstep.stores.memory import MemoryStore
 from doorstep.stores.store import Task
 from doorstep.testing.fake_clock import FakeClock
-from tests.builders import NOW, a_submission, an_org
+from tests.support.builders import NOW, a_submission, an_org
 
 FOLD_MAX = MemoryStore.fold_max
 

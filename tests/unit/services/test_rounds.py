@@ -17,7 +17,7 @@ from doorstep.services.timekeeper import Timekeeper
 from doorstep.stores.memory import MemoryStore
 from doorstep.stores.store import Store
 from doorstep.telemetry.facts import Notice, Telemetry
-from tests.builders import NOW, a_submission, an_endpoint
+from tests.support.builders import NOW, a_submission, an_endpoint
 from tests.unit.path.scene import Bench
 
 # -- cleaner -----------------------------------------------------------------------------------------------

@@ -17,7 +17,7 @@ from doorstep.path.alarms import Alarms
 from doorstep.path.alert_book import CAUSES_MAX
 from doorstep.services.watch import HOLD_SECONDS, LOOK_SECONDS, REVIEW_SECONDS
 from doorstep.stores.store import Store, Task
-from tests.builders import an_endpoint, an_org
+from tests.support.builders import an_endpoint, an_org
 from tests.unit.services.tower import Tower
 
 WRITES = {"tell", "hold", "put_arrangement", "post", "accept", "settle"}

@@ -16,7 +16,7 @@ from doorstep.model.endpoint import Endpoint
 from doorstep.path.alarms import Alarms
 from doorstep.path.change import change_endpoint
 from doorstep.services.watch import REVIEW_SECONDS, Watch
-from tests.builders import an_org, new_id
+from tests.support.builders import an_org, new_id
 from tests.unit.path.scene import Bench
 
 

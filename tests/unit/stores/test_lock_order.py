@@ -14,7 +14,7 @@ from doorstep.stores.sql.cold.audit import _ADD_LINE
 from doorstep.stores.sql.cold.channels import put_channel
 from doorstep.stores.sql.cold.orgs import put_org
 from doorstep.stores.sql.cold.script import Script
-from tests.builders import an_endpoint, an_org
+from tests.support.builders import an_endpoint, an_org
 
 ORG, ENDPOINT = an_org(), an_endpoint(OPERATIONS_ORG)
 CHANNEL = Channel(

@@ -9,7 +9,7 @@ from doorstep.model.claim import Quota
 from doorstep.model.settlement import Settlement
 from doorstep.stores.memory import MemoryStore
 from doorstep.stores.memory.due_index import DueIndex
-from tests.builders import NOW, a_submission, an_endpoint, an_org, success
+from tests.support.builders import NOW, a_submission, an_endpoint, an_org, success
 
 
 def test_an_index_gives_its_keys_by_instant_and_then_by_key() -> None:

@@ -7,7 +7,7 @@ from hypothesis import strategies as st
 
 from doorstep.clock import SECOND
 from doorstep.stores.rate import admit
-from tests.builders import NOW
+from tests.support.builders import NOW
 
 
 def test_an_idle_endpoint_may_begin_at_once() -> None:

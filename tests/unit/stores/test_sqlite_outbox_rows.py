@@ -14,8 +14,8 @@ import pytest
 from doorstep import Doorstep
 from doorstep.bootstrap import DEFAULT_ORG
 from doorstep.stores.sql.sqlite.store import SqliteStore
-from tests.builders import NOW, new_id
-from tests.patience import PATIENCE_SECONDS
+from tests.support.builders import NOW, new_id
+from tests.support.patience import PATIENCE_SECONDS
 
 INSERT = (
     "INSERT INTO doorstep_outbox (uid, org_uid, event_type, payload, options, created_at) VALUES (?, ?, ?, ?, ?, ?)"

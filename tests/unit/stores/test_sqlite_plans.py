@@ -29,6 +29,7 @@ from doorstep.stores.sql.cold import (
 from doorstep.stores.sql.cold.script import Step, prepare
 from doorstep.stores.sql.sqlite import accepting, claiming, settling, ticking
 from doorstep.stores.sql.sqlite.migrating import migrate
+from tests.support.matrix import each_case
 
 SMALL_INDEXES = (
     *("doorstep_deliveries_pending", "doorstep_deliveries_in_progress"),
@@ -101,7 +102,7 @@ def _is_large_scan(line: str, statement: str) -> bool:
     return bool(name) and name not in SMALL_TABLES
 
 
-@pytest.mark.parametrize(("name", "statement"), HOT, ids=[name for name, _ in HOT])
+@each_case(("name", "statement"), HOT, ids=[name for name, _ in HOT])
 def test_no_hot_statement_scans_a_table(connection: sqlite3.Connection, name: str, statement: str) -> None:
     assert scans(connection, statement) == []
 
@@ -109,14 +110,14 @@ def test_no_hot_statement_scans_a_table(connection: sqlite3.Connection, name: st
 COLD = list(cold_statements())
 
 
-@pytest.mark.parametrize(("name", "statement"), COLD, ids=[name for name, _ in COLD])
+@each_case(("name", "statement"), COLD, ids=[name for name, _ in COLD])
 def test_no_cold_statement_scans_a_table_but_the_tally(
     connection: sqlite3.Connection, name: str, statement: str
 ) -> None:
     assert scans(connection, statement) == []
 
 
-@pytest.mark.parametrize(
+@each_case(
     "statement",
     [
         "SELECT id FROM doorstep_deliveries WHERE worker = ?",
@@ -134,7 +135,7 @@ def test_every_hot_verb_is_looked_at() -> None:
     }
 
 
-@pytest.mark.parametrize("statement", [accepting.BLOCK, dict(COLD)["_FIRSTS"]], ids=["BLOCK", "_FIRSTS"])
+@each_case("statement", [accepting.BLOCK, dict(COLD)["_FIRSTS"]], ids=["BLOCK", "_FIRSTS"])
 def test_those_before_a_delivery_in_its_line_are_found_by_their_own_index(
     connection: sqlite3.Connection, statement: str
 ) -> None:

@@ -18,8 +18,8 @@ from doorstep.model.settlement import Settlement
 from doorstep.model.submission import Submission, Verdict
 from doorstep.stores.sql.sqlite.accepting import INLINE_BYTES_MAX
 from doorstep.stores.sql.sqlite.store import SqliteStore
-from tests.builders import NOW, a_submission, an_endpoint, an_org, success
-from tests.patience import PATIENCE_SECONDS
+from tests.support.builders import NOW, a_submission, an_endpoint, an_org, success
+from tests.support.patience import PATIENCE_SECONDS
 
 LEASE = 30 * SECOND
 

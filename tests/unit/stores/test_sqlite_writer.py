@@ -14,7 +14,7 @@ from doorstep.errors import NotFound, StoreUnavailable
 from doorstep.stores.sql.sqlite import checkpoints, connections, writing_connection
 from doorstep.stores.sql.sqlite.connections import connect
 from doorstep.stores.sql.sqlite.writer import Writer
-from tests.patience import PATIENCE_SECONDS
+from tests.support.patience import PATIENCE_SECONDS
 
 Job = Callable[[sqlite3.Connection], object]
 

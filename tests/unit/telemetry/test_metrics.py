@@ -13,7 +13,7 @@ from doorstep.path.busiest import EndpointFigures
 from doorstep.path.measures import MEASURES
 from doorstep.path.sampling import Load, Snapshot
 from doorstep.telemetry import metrics
-from tests.builders import NOW, an_endpoint, new_id
+from tests.support.builders import NOW, an_endpoint, new_id
 
 LOAD = Load(accepts_waiting=3, places_in_use=2)
 FIGURES = Figures(created=5, succeeded=3, ttd_0=2, ttd_20=1, ttd_ms=2_000, retries_0=1, retries_7=2, now_queued=4)

@@ -10,9 +10,10 @@ from doorstep.errors import StoreUnavailable
 from doorstep.telemetry.facts import Fact, Notice
 from doorstep.telemetry.scrubbing import Secrets, passwords_in, said_by, scrubbed, traceback_of
 from doorstep.telemetry.standard_logging import NoticeHandler
+from tests.support.matrix import each_case
 
 
-@pytest.mark.parametrize(
+@each_case(
     ("text", "shown"),
     [
         ("cannot reach https://user:word@shop.example/a/b?token=1#x now", "cannot reach https://shop.example/a/b now"),
@@ -85,7 +86,7 @@ def test_the_secrets_of_the_process_are_hidden_in_texts_wherever_they_come_from(
     assert secrets.found_in(b'{"b":"a\\"quoted\\"one"}') and not secrets.found_in(b'{"d":"7 chars"}')
 
 
-@pytest.mark.parametrize(
+@each_case(
     ("url", "passwords"),
     [
         ("postgresql://u:w%40rd@db/x", ["w%40rd"]),

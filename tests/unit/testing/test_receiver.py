@@ -23,7 +23,7 @@ from doorstep.testing import (
     slow,
     status,
 )
-from tests.patience import PATIENCE_SECONDS
+from tests.support.patience import PATIENCE_SECONDS
 
 pytest_plugins = ["doorstep.testing.fixtures"]
 

@@ -20,9 +20,9 @@ from doorstep.model.bulk import BulkKind, Selection
 from doorstep.model.delivery import DeliveryState
 from doorstep.model.listing import Letters
 from doorstep.testing import Answer, Receiver, Request, dead, ok, reset, sandbox, scripted, slow, status
-from tests.builders import new_id
-from tests.patience import PATIENCE_SECONDS
-from tests.stretching import stretched
+from tests.support.builders import new_id
+from tests.support.patience import PATIENCE_SECONDS
+from tests.support.stretching import stretched
 
 
 class Shop:

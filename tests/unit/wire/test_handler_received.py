@@ -11,7 +11,7 @@ import pytest
 from doorstep.errors import Permanent
 from doorstep.model.outcome import Code
 from doorstep.wire.received import Received, received
-from tests.unit.wire.sending import a_claim
+from tests.support.sending import a_claim
 
 
 class Currency(enum.Enum):

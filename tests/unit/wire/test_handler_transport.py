@@ -15,9 +15,9 @@ from doorstep.errors import Permanent, Transient
 from doorstep.model.outcome import Category, Code, Failure, Reply
 from doorstep.wire.handler_transport import HandlerTransport
 from doorstep.wire.received import Handler, Received
-from tests.builders import NOW
-from tests.patience import PATIENCE_SECONDS
-from tests.unit.wire.sending import Sending, a_transmission
+from tests.support.builders import NOW
+from tests.support.patience import PATIENCE_SECONDS
+from tests.support.sending import Sending, a_transmission
 
 PAYLOAD = b'{"card": "4111 1111 canary"}'
 SHORT = 0.05

@@ -5,11 +5,11 @@ from __future__ import annotations
 import time
 
 import msgspec
-import pytest
 
 from doorstep.errors import Permanent
 from doorstep.wire.handler_replies import failure_of, worded
 from doorstep.wire.quotations import Quotations
+from tests.support.matrix import each_case
 
 PAYLOAD = msgspec.json.encode(
     {"card": "4111-1111", "holder": {"name": 'Grüße "an" O\'Neill\n', "number": 40123456}, "few": [1, True, None, "ab"]}
@@ -71,7 +71,7 @@ def misplaced(given: dict[str, object]) -> None:
     raise Permanent(f"no card {given['card']}")
 
 
-@pytest.mark.parametrize("raising", [whole, raw, single, name, spelt, told, chained, grouped, noted, misplaced])
+@each_case("raising", [whole, raw, single, name, spelt, told, chained, grouped, noted, misplaced])
 def test_whatever_an_error_quotes_of_the_payload_is_not_kept(raising: object) -> None:
     kept = kept_of(raising)
     for secret in ("4111-1111", "Grüße", "Neill", "40123456"):
@@ -112,14 +112,14 @@ def test_values_that_overlap_in_a_text_leave_nothing_of_either() -> None:
     assert quoted.masked("is abcd efgh ijkl in the payload", 1_000) == "is [payload] in the payload"
 
 
-@pytest.mark.parametrize("chars", range(14, 70))
+@each_case("chars", range(14, 70))
 def test_a_value_that_is_cut_off_with_the_rest_of_a_long_text_is_left_out_too(chars: int) -> None:
     quoted = Quotations(b'{"card": "4111-1111-1111-1111"}')
     masked = quoted.masked("the card number is 4111-1111-1111-1111 of 4111-1111-1111-1111 in all", chars)
     assert masked.startswith("the card numb") and "4111" not in masked
 
 
-@pytest.mark.parametrize("where", [0, 4_999, 5_001, 29_999])
+@each_case("where", [0, 4_999, 5_001, 29_999])
 def test_a_value_is_found_however_many_others_there_are(where: int) -> None:
     many = [f"value {number:05d}" for number in range(30_000)]
     failure = failure_of(ValueError(f"no {many[where]}"), msgspec.json.encode({"a": {"many": many}}))
@@ -137,8 +137,8 @@ HOSTILE = {
 }
 
 
-@pytest.mark.parametrize("kind", HOSTILE)
-@pytest.mark.parametrize("text", ["plain words", "a" * 20_000 + "b" * 2_000_000], ids=["short", "long"])
+@each_case("kind", HOSTILE)
+@each_case("text", ["plain words", "a" * 20_000 + "b" * 2_000_000], ids=["short", "long"])
 def test_the_cost_of_masking_is_bounded(kind: str, text: str) -> None:
     """Measured up to 0.3 s for the largest payload and the most hostile text; an ordinary one takes 0.3 ms."""
     began = time.process_time()
@@ -180,6 +180,6 @@ def test_of_a_long_chain_of_errors_the_last_ones_are_told() -> None:
     assert detail.count("which led to:") == 49
 
 
-@pytest.mark.parametrize("payload", [b"", b"\xff\xfe", b"[" * 5_000, b'"\\ud800"'])
+@each_case("payload", [b"", b"\xff\xfe", b"[" * 5_000, b'"\\ud800"'])
 def test_no_payload_is_too_strange_to_be_looked_for(payload: bytes) -> None:
     assert failure_of(ValueError("plain words"), payload).detail.endswith("ValueError: plain words\n")

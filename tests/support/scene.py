@@ -1,0 +1,197 @@
+"""A scene: a database, a receiver, and any number of Doorsteps on them, each with its real worker.
+
+Everything goes through the facade. What a test waits for is waited for with `until`, in real time; hours and days
+are leapt over by the clock that all Doorsteps of a scene share.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import inspect
+import time
+from collections.abc import Awaitable, Callable
+from typing import Any, TypeVar
+from uuid import UUID
+
+import msgspec
+
+from doorstep.app import Doorstep
+from doorstep.bootstrap import DEFAULT_ORG
+from doorstep.clock import Instant
+from doorstep.config import Settings
+from doorstep.model.act import ActKind, ActResult
+from doorstep.model.attempt import Attempt
+from doorstep.model.delivery import Delivery, DeliveryState, HistoryLine
+from doorstep.model.endpoint import CircuitRules, Endpoint, EndpointState
+from doorstep.model.event import EventStatus
+from doorstep.model.submission import Receipt
+from doorstep.path.accept import Draft
+from doorstep.sealing import new_secret_key
+from doorstep.telemetry.facts import Fact, Telemetry
+from doorstep.telemetry.logs import json_lines
+from tests.support.leaping_clock import LeapingClock
+from tests.support.loop_receiver import Receiver
+from tests.support.patience import PATIENCE_SECONDS
+
+F = TypeVar("F", bound=Fact)
+
+NEVER_OPENS = CircuitRules(failures_max=1_000_000)
+"""For tests about something else than circuits."""
+
+
+class Scene:
+    def __init__(self, database_url: str, receiver: Receiver) -> None:
+        self.receiver = receiver
+        self.clock = LeapingClock()
+        self.facts: list[Fact] = []
+        self.doorsteps: list[Doorstep] = []
+        self._settings: dict[str, Any] = {
+            "database_url": database_url,
+            "secret_key": new_secret_key(),
+            "allow_addresses": "127.0.0.0/8",
+            "lease_seconds": 10.0,
+            "timeout_seconds": 5.0,
+            "grace_seconds": 0.0,
+        }
+
+    # -- life ----------------------------------------------------------------------------------------------
+
+    async def open(self, prepare: Callable[[Doorstep], object] = lambda _: None, **settings: Any) -> Doorstep:
+        """One more process, as it were: a Doorstep with a store and a worker of its own on the same database."""
+        doorstep = Doorstep(
+            Settings(**self._settings | settings), telemetry=Telemetry(self.facts.extend), clock=self.clock
+        )
+        prepare(doorstep)
+        await doorstep.open(migrate=False)
+        doorstep.start()
+        self.doorsteps.append(doorstep)
+        return doorstep
+
+    async def close(self) -> None:
+        doorsteps, self.doorsteps = self.doorsteps, []
+        await asyncio.gather(*(doorstep.close() for doorstep in doorsteps))
+
+    @property
+    def doorstep(self) -> Doorstep:
+        return self.doorsteps[0]
+
+    def leap(self, span_seconds: float) -> None:
+        self.clock.leap(span_seconds)
+        self._wake()
+
+    def leap_to(self, instant: Instant) -> None:
+        self.clock.leap_to(instant)
+        self._wake()
+
+    def _wake(self) -> None:
+        """Workers look twice a second by themselves; this only spares the test that half second."""
+        for doorstep in self.doorsteps:
+            doorstep.wake_dispatcher()
+
+    # -- acting --------------------------------------------------------------------------------------------
+
+    async def endpoint(self, path: str = "/hook", **fields: Any) -> Endpoint:
+        """An endpoint at the receiver; a handler's where one is given."""
+        target = {} if "handler" in fields or "url" in fields else {"url": self.receiver.url(path)}
+        given = {"name": path, "circuit": NEVER_OPENS} | target | fields
+        endpoint, _ = await self.doorstep.create_endpoint(**given)
+        return endpoint
+
+    async def send(self, event_type: str = "order.paid", payload: object = b'{"n": 1}', **fields: Any) -> Receipt:
+        return await self.doorstep.send(event_type, payload, **fields)
+
+    async def send_to(self, endpoint: Endpoint, count: int = 1) -> list[Delivery]:
+        """Events for this endpoint alone; returns their deliveries."""
+        ids = (endpoint.endpoint_id,)
+        draft = Draft(org_id=endpoint.org_id, event_type="order.paid", payload=b'{"n": 1}', endpoint_ids=ids)
+        receipts = await self.doorstep.send_many([draft] * count)
+        found = await asyncio.gather(*(self.deliveries(receipt, endpoint.org_id) for receipt in receipts))
+        return [delivery for (delivery,) in found]
+
+    async def act(self, kind: ActKind, *deliveries: Delivery, actor: str = "ops") -> ActResult:
+        ids = [delivery.delivery_id for delivery in deliveries]
+        return await self.doorstep.act(kind, deliveries[0].org_id, ids, actor)
+
+    # -- looking -------------------------------------------------------------------------------------------
+
+    async def status(self, receipt: Receipt) -> EventStatus:
+        return (await self.doorstep.event(DEFAULT_ORG, receipt.event_id)).status
+
+    async def deliveries(self, receipt: Receipt, org_id: UUID = DEFAULT_ORG) -> list[Delivery]:
+        return await self.doorstep.deliveries(org_id, receipt.event_id)
+
+    async def delivery(self, one: Delivery | Receipt) -> Delivery:
+        if isinstance(one, Delivery):
+            return await self.doorstep.delivery(one.org_id, one.delivery_id)
+        (delivery,) = await self.deliveries(one)
+        return delivery
+
+    async def attempts(self, delivery: Delivery) -> list[Attempt]:
+        return await self.doorstep.attempts(delivery.org_id, delivery.delivery_id)
+
+    async def history(self, delivery: Delivery) -> list[HistoryLine]:
+        return await self.doorstep.history(delivery.org_id, delivery.delivery_id)
+
+    async def count(self, state: DeliveryState) -> int:
+        return (await self.doorstep.store.tally())[state]
+
+    def heard(self, kind: type[F]) -> list[F]:
+        return [fact for fact in self.facts if isinstance(fact, kind)]
+
+    def log(self) -> list[dict[str, Any]]:
+        """The lines that were logged so far, as they are written."""
+        return [msgspec.json.decode(line) for line in json_lines(self.facts).splitlines()]
+
+    # -- waiting -------------------------------------------------------------------------------------------
+
+    async def until_state(self, one: Delivery | Receipt, *states: DeliveryState) -> Delivery:
+        await until(lambda: self._in_state(one, states), f"{', '.join(states)}")
+        return await self.delivery(one)
+
+    async def _in_state(self, one: Delivery | Receipt, states: tuple[DeliveryState, ...]) -> bool:
+        return (await self.delivery(one)).state in states
+
+    async def until_stored(self, delivery: Delivery, state: DeliveryState) -> None:
+        """Wait until the store says so itself, not only whoever looks."""
+        store = self.doorstep.store
+
+        async def stored() -> bool:
+            return (await store.delivery(delivery.org_id, delivery.delivery_id)).state is state
+
+        await until(stored, f"{state} in the store")
+
+    async def until_tried(self, one: Delivery | Receipt, times: int = 1) -> Delivery:
+        """Wait until so many attempts are in its log."""
+        delivery = await self.delivery(one)
+        await until(lambda: self._tried(delivery, times), f"{times} attempts")
+        return await self.delivery(delivery)
+
+    async def _tried(self, delivery: Delivery, times: int) -> bool:
+        return len(await self.attempts(delivery)) >= times
+
+    async def until_endpoint(self, endpoint: Endpoint, state: EndpointState) -> Endpoint:
+        async def reached() -> bool:
+            return (await self.doorstep.endpoint(endpoint.org_id, endpoint.endpoint_id)).state is state
+
+        await until(reached, f"an endpoint that is {state}")
+        return await self.doorstep.endpoint(endpoint.org_id, endpoint.endpoint_id)
+
+    async def nothing_more_arrives(self, seconds: float = 0.6) -> None:
+        """Long enough for every worker to have looked: each looks twice a second, woken or not."""
+        before = len(self.receiver.requests)
+        await asyncio.sleep(seconds)
+        assert len(self.receiver.requests) == before
+
+    async def until_received(self, count: int) -> None:
+        await until(lambda: len(self.receiver.requests) >= count, f"{count} requests")
+
+
+async def until(reached: Callable[[], bool | Awaitable[bool]], what: str = "") -> None:
+    """Wait for it; a test that waits in vain says what for. Long enough for a machine that is busy with other things."""
+    give_up_at = time.monotonic() + PATIENCE_SECONDS
+    while True:
+        answer = reached()
+        if await answer if inspect.isawaitable(answer) else answer:
+            return
+        assert time.monotonic() < give_up_at, f"waited {PATIENCE_SECONDS:g} s in vain for {what or 'it'}"
+        await asyncio.sleep(0.005)
