@@ -18,6 +18,8 @@ from tests.patience import PATIENCE_MILLISECONDS
 
 Look = Callable[..., Awaitable[Page]]
 
+OPENED = {"Sec-Fetch-Site": "none"}
+"""What a browser says of an address that its user opened."""
 _ARGUMENTS = (
     "--no-sandbox",
     "--disable-gpu",
@@ -59,15 +61,16 @@ async def looking(browser: Browser, url: str, links: SignInLinks, keyring: Keyri
             viewport={"width": width, "height": 850},
         )
         contexts.append(context)
+        signed_in = await context.request.get(links.new(record), headers=OPENED, max_redirects=0)
+        assert signed_in.status == 303, await signed_in.text()
         page = await watched(context, url, troubles)
-        await page.goto(links.new(record))
         await page.goto(path)
         return page
 
     yield look
     for context in contexts:
         await context.close()
-    assert troubles == []
+    assert troubles == [], troubles
 
 
 async def watched(context: BrowserContext, home: str, troubles: list[str]) -> Page:

@@ -29,21 +29,26 @@ FOCUSED = """() => {
 }"""
 
 
-@pytest.mark.parametrize("path", WALKED)
-async def test_tab_reaches_everything_in_turn_and_shows_where_it_is(house: House, look_around: Look, path: str) -> None:
-    tab = await look_around(path)
-    await tab.evaluate(STANDING_STILL)
-    for _ in range(STEPS_MAX):
-        await tab.keyboard.press("Tab")
-        focused = await tab.evaluate(FOCUSED)
-        if focused["tag"] == "BODY":
-            break
-        assert focused["seen"], focused["html"]
-    else:
-        pytest.fail("the focus goes round without an end")
-    acts = tab.locator(ACTS).locator("visible=true")
-    assert await acts.count() > 0
-    assert [await one.evaluate("it => it.outerHTML") for one in await acts.all() if not await _was_reached(one)] == []
+async def test_tab_reaches_everything_in_turn_and_shows_where_it_is(
+    house: House, look_around: Look, subtests: pytest.Subtests
+) -> None:
+    for path in WALKED:
+        with subtests.test(path=path):
+            tab = await look_around(path)
+            await tab.evaluate(STANDING_STILL)
+            for _ in range(STEPS_MAX):
+                await tab.keyboard.press("Tab")
+                focused = await tab.evaluate(FOCUSED)
+                if focused["tag"] == "BODY":
+                    break
+                assert focused["seen"], focused["html"]
+            else:
+                pytest.fail("the focus goes round without an end")
+            acts = tab.locator(ACTS).locator("visible=true")
+            assert await acts.count() > 0
+            assert [
+                await one.evaluate("it => it.outerHTML") for one in await acts.all() if not await _was_reached(one)
+            ] == []
 
 
 async def _was_reached(act: Locator) -> bool:

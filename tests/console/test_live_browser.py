@@ -5,6 +5,7 @@ from __future__ import annotations
 from datetime import UTC, datetime, timedelta
 from urllib.parse import quote
 
+import pytest
 from playwright.async_api import Page, Route, expect
 
 from doorstep.bootstrap import DEFAULT_ORG
@@ -18,6 +19,7 @@ from tests.console.refreshing import refreshed
 SAYS = "#live-status"
 
 
+@pytest.mark.key_story
 async def test_an_answer_that_tells_of_a_problem_is_said_and_changes_nothing_on_the_page(
     scene: Scene, look: Look
 ) -> None:
@@ -46,7 +48,7 @@ async def test_coming_back_to_a_page_refreshes_it_unless_rows_are_ticked(scene: 
     page.on("request", lambda request: asked.append(request.url) if "hx-request" in request.headers else None)
     await page.locator("input[data-row]").check()
     await _come_back(page)
-    await page.wait_for_timeout(300)
+    await page.evaluate("fetch('/console/static/icon.svg')")  # whatever was asked for before it is known by now
     assert asked == []
     await page.get_by_role("button", name="Untick").click()
     async with page.expect_response(lambda answer: "hx-request" in answer.request.headers):
