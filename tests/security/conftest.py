@@ -52,7 +52,15 @@ def served(request: pytest.FixtureRequest) -> Program:
     return program
 
 
-@pytest.fixture
-def receiver() -> Iterator[Receiver]:
+@pytest.fixture(scope="package")
+def lasting_receiver() -> Iterator[Receiver]:
     with receiving() as it:
         yield it
+
+
+@pytest.fixture
+def receiver(lasting_receiver: Receiver) -> Receiver:
+    """As if it were new. To end one takes half a second."""
+    lasting_receiver.status = 200
+    lasting_receiver.received.clear()
+    return lasting_receiver

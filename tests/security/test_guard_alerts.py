@@ -88,7 +88,7 @@ def test_a_redirect_of_an_allowed_receiver_leads_nowhere_else(
 
 
 def test_the_control_where_it_is_allowed_every_channel_arrives(tmp_path_factory: pytest.TempPathFactory) -> None:
-    with listening(EVERYWHERE) as seen, listening(answer=b"220 hello\r\n") as mail:
+    with listening(EVERYWHERE) as seen, listening(answer=b"220 hello\r\n", greets=True) as mail:
         settings = EVERYTHING_ALLOWED | {"DOORSTEP_SMTP_URL": f"smtp://127.0.0.1:{mail.port}"}
         with serving(tmp_path_factory.mktemp("open"), environment=settings) as program:
             for kind, target in (
