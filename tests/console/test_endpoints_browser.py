@@ -16,6 +16,7 @@ from tests.acceptance.receiver import Request
 from tests.acceptance.scene import Scene, until
 from tests.console.conftest import Look
 from tests.console.endpoint_pages import ENDPOINTS, page_of, stored
+from tests.console.timers import stop_timers
 
 
 def verified(request: Request, secret: str) -> bool:
@@ -122,6 +123,7 @@ async def test_the_secret_can_be_copied(scene: Scene, look: Look) -> None:
     await page.context.grant_permissions(["clipboard-read", "clipboard-write"])
     await ask(page, "New secret")
     await answer(page, "Make a new secret")
+    await stop_timers(page)
     await page.get_by_role("button", name="Copy").click()
     await expect(page.get_by_role("button", name="Copied")).to_be_visible()
     assert await page.evaluate("navigator.clipboard.readText()") == await page.locator("#secret").inner_text()

@@ -19,6 +19,7 @@ from doorstep.receiver import Webhook
 from tests.acceptance.receiver import Answer
 from tests.acceptance.scene import Scene
 from tests.console.conftest import Look
+from tests.console.timers import stop_timers
 
 ONCE = RetryPolicy(())
 HOSTILE = "</pre></script><script>window.struck=1</script><img src=x onerror=window.struck=1>'\"&lt;{{7*7}}"
@@ -111,6 +112,7 @@ async def test_a_body_too_long_for_a_command_is_downloaded_as_it_was_signed_unde
 
 async def copied_command(page: Page) -> str:
     await page.context.grant_permissions(["clipboard-read", "clipboard-write"])
+    await stop_timers(page)
     await page.get_by_role("button", name="Copy as curl").click()
     await expect(page.get_by_role("button", name="Copied")).to_be_visible()
     return str(await page.evaluate("navigator.clipboard.readText()"))

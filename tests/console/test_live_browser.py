@@ -15,6 +15,7 @@ from tests.acceptance.scene import Scene
 from tests.console.chromium import Look
 from tests.console.queueing import QUEUE, failing
 from tests.console.refreshing import refreshed
+from tests.console.timers import stop_timers
 
 SAYS = "#live-status"
 
@@ -102,6 +103,7 @@ async def test_a_text_that_cannot_be_copied_is_selected(scene: Scene, look: Look
     endpoint = await scene.endpoint()
     page = await look(f"/console/endpoints/{endpoint.endpoint_id}")
     await page.evaluate("() => { navigator.clipboard.writeText = () => Promise.reject(new Error('refused')); }")
+    await stop_timers(page)
     await page.get_by_role("button", name="Copy").first.click()
     await expect(page.get_by_role("button", name="Selected")).to_be_visible()
     assert await page.evaluate("getSelection().toString()") == str(endpoint.endpoint_id)

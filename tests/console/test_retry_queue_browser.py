@@ -12,6 +12,7 @@ from tests.acceptance.scene import Scene, until
 from tests.console.conftest import Look
 from tests.console.queueing import QUEUE, failing
 from tests.console.refreshing import refreshed
+from tests.console.timers import stop_timers
 
 
 async def state_of(scene: Scene, delivery: Delivery) -> DeliveryState:
@@ -122,6 +123,7 @@ async def test_it_works_by_keyboard_alone(scene: Scene, look: Look) -> None:
     await page.keyboard.press("?")
     await expect(page.get_by_role("dialog", name="Keys")).to_be_visible()
     await page.keyboard.press("Escape")
+    await stop_timers(page)
     await page.keyboard.press("g")
     await page.keyboard.press("o")
     await page.wait_for_url("**/console")
