@@ -23,9 +23,10 @@ from doorstep.model.org import Role
 from tests.acceptance.api import Api, listening
 from tests.acceptance.receiver import Receiver, receiving
 from tests.acceptance.scene import Scene
-from tests.console.chromium import Look, launched, looking
+from tests.console.chromium import Look, launched, looking, opened
 from tests.console.furnished import House, Words, built
 from tests.console.visiting import Console
+from tests.console.window import Window, gate, one_window
 from tests.fixtures_postgres import TEMPLATE
 from tests.migrated_file import copy_migrated
 from tests.postgres_server import PostgresServer
@@ -119,13 +120,19 @@ async def browser() -> AsyncIterator[Browser]:
         await browser.close()
 
 
+@pytest_asyncio.fixture(scope="package", loop_scope="session")
+async def window(browser: Browser) -> AsyncIterator[Window]:
+    async with gate() as passing, one_window(await opened(browser, base_url=passing.url), passing) as window:
+        yield window
+
+
 @pytest_asyncio.fixture(loop_scope="session")
-async def look(scene: Scene, api: Api, links: SignInLinks, browser: Browser) -> AsyncIterator[Look]:
+async def look(scene: Scene, api: Api, links: SignInLinks, browser: Browser, window: Window) -> AsyncIterator[Look]:
     """`page = await look("/console/retry-queue", role=Role.VIEWER, theme="dark")`: signed in, and at that page.
 
     Nothing that the page does may leave this machine, break the rules of its own policy, or raise in a script.
     """
-    async with looking(browser, api.url, links, scene.doorstep.keyring) as look:
+    async with looking(browser, api.url, links, scene.doorstep.keyring, window) as look:
         yield look
 
 
@@ -151,7 +158,7 @@ async def house(house_url: str) -> AsyncIterator[House]:
 
 
 @pytest_asyncio.fixture(loop_scope="session")
-async def look_around(house: House, browser: Browser) -> AsyncIterator[Look]:
+async def look_around(house: House, browser: Browser, window: Window) -> AsyncIterator[Look]:
     """The same as `look`, in the house."""
-    async with looking(browser, house.api.url, house.links, house.scene.doorstep.keyring) as look:
+    async with looking(browser, house.api.url, house.links, house.scene.doorstep.keyring, window) as look:
         yield look

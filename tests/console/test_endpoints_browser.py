@@ -119,7 +119,7 @@ async def test_during_a_rotation_old_and_new_secret_both_verify(scene: Scene, lo
 
 async def test_the_secret_can_be_copied(scene: Scene, look: Look) -> None:
     endpoint = await scene.endpoint()
-    page = await look(page_of(endpoint))
+    page = await look(page_of(endpoint), alone=True)
     await page.context.grant_permissions(["clipboard-read", "clipboard-write"])
     await ask(page, "New secret")
     await answer(page, "Make a new secret")

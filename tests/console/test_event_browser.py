@@ -72,7 +72,7 @@ async def test_copy_as_curl_yields_a_command_that_sends_the_same_bytes(
 ) -> None:
     scene.receiver.says(503)
     await scene.endpoint(name="shop", policy=ONCE, headers={"authorization": "Bearer s3cret"})
-    page = await look()
+    page = await look(alone=True)
     for payload in PAYLOADS:
         with subtests.test(payload=payload[:40]):
             delivery = await scene.until_state(await scene.send(payload=payload), DeliveryState.DEAD)
@@ -95,7 +95,7 @@ async def test_a_body_too_long_for_a_command_is_downloaded_as_it_was_signed_unde
     _, secret = await scene.doorstep.create_endpoint(name="shop", url=scene.receiver.url(), policy=ONCE, envelope=True)
     receipt = await scene.send(payload=json.dumps("x" * 100 * 1024).encode())
     delivery = await scene.until_state(receipt, DeliveryState.DEAD)
-    page = await look(f"/console/deliveries/{delivery.delivery_id}/attempts/1")
+    page = await look(f"/console/deliveries/{delivery.delivery_id}/attempts/1", alone=True)
     await expect(page.get_by_text("own headers are kept")).to_have_count(0)
     command = await copied_command(page)
     link = page.get_by_role("link", name=".json")

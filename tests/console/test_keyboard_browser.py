@@ -104,7 +104,7 @@ async def test_a_dialog_keeps_the_focus_and_gives_it_back(house: House, look_aro
 
 
 async def test_the_keys_lead_to_every_screen_of_the_menu_and_help_lists_them(house: House, look_around: Look) -> None:
-    tab = await look_around("/console/audit")
+    tab = await look_around("/console/audit", alone=True)
     await stop_timers(tab)  # the second key may be pressed at any time
     for link in await tab.locator("nav [data-go]").all():
         key, path = str(await link.get_attribute("data-go")), str(await link.get_attribute("href"))

@@ -89,7 +89,7 @@ async def test_a_session_that_ended_leads_to_the_sign_in_and_from_there_back(
 
 async def test_times_are_told_by_the_clock_of_the_server(scene: Scene, look: Look) -> None:
     await failing(scene, 1)
-    page = await look("/console")
+    page = await look(alone=True)
     await page.clock.install(time=datetime.now(UTC) + timedelta(hours=2))
     for path in ("/console/settings/keys", QUEUE):  # one that does not refresh itself, and one that does
         await page.goto(path)
@@ -101,7 +101,7 @@ async def test_times_are_told_by_the_clock_of_the_server(scene: Scene, look: Loo
 
 async def test_a_text_that_cannot_be_copied_is_selected(scene: Scene, look: Look) -> None:
     endpoint = await scene.endpoint()
-    page = await look(f"/console/endpoints/{endpoint.endpoint_id}")
+    page = await look(f"/console/endpoints/{endpoint.endpoint_id}", alone=True)
     await page.evaluate("() => { navigator.clipboard.writeText = () => Promise.reject(new Error('refused')); }")
     await stop_timers(page)
     await page.get_by_role("button", name="Copy").first.click()

@@ -74,7 +74,7 @@ async def test_a_range_is_ticked_with_shift_and_retried_in_bulk(scene: Scene, lo
 
 async def test_a_live_list_pauses_while_rows_are_ticked_and_says_so(scene: Scene, look: Look) -> None:
     await failing(scene, 2)
-    page = await look()
+    page = await look(alone=True)
     await page.clock.install()
     await page.goto(QUEUE)
     status = page.locator("#live-status")
@@ -109,7 +109,7 @@ async def test_a_refresh_keeps_ticks_typed_text_and_focus(scene: Scene, look: Lo
 
 async def test_it_works_by_keyboard_alone(scene: Scene, look: Look) -> None:
     deliveries = await failing(scene, 3)
-    page = await look(QUEUE)
+    page = await look(QUEUE, alone=True)
     await page.keyboard.press("j")
     await page.keyboard.press("j")
     await page.keyboard.press("x")
