@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import shutil
 from collections.abc import AsyncIterator, Awaitable, Callable
-from contextlib import asynccontextmanager
+from contextlib import AsyncExitStack, asynccontextmanager
 from typing import Any
 
 import pytest
@@ -14,10 +14,14 @@ from doorstep.bootstrap import DEFAULT_ORG
 from doorstep.console.links import SignInLinks
 from doorstep.model.org import Role
 from doorstep.path.keyring import Keyring
+from tests.console.visiting import Console
+from tests.console.window import Window
 from tests.patience import PATIENCE_MILLISECONDS
 
 Look = Callable[..., Awaitable[Page]]
 
+OPENED = {"Sec-Fetch-Site": "none"}
+"""What a browser says of an address that its user opened."""
 _ARGUMENTS = (
     "--no-sandbox",
     "--disable-gpu",
@@ -45,32 +49,58 @@ async def opened(browser: Browser, **options: Any) -> BrowserContext:
 
 
 @asynccontextmanager
-async def looking(browser: Browser, url: str, links: SignInLinks, keyring: Keyring) -> AsyncIterator[Look]:
-    """Opens pages for somebody who has signed in; fails at the end if one of them did what it may not."""
+async def looking(
+    browser: Browser, url: str, links: SignInLinks, keyring: Keyring, window: Window | None = None
+) -> AsyncIterator[Look]:
+    """Opens pages for somebody who has signed in; fails at the end if one of them did what it may not.
+
+    The first one is in the window, if there is one. The others, and those that are to be `alone` because they change
+    the clock of their context, are each in a context of their own.
+    """
     troubles: list[str] = []
-    contexts: list[BrowserContext] = []
+    free = [window] if window else []
+    async with AsyncExitStack() as stack:
 
-    async def look(path: str = "/console", role: Role = Role.ADMIN, theme: str = "light", width: int = 1360) -> Page:
-        record, _ = await keyring.create(DEFAULT_ORG, f"a {role}", role, "test")
-        context = await opened(
-            browser,
-            base_url=url,
-            color_scheme="dark" if theme == "dark" else "light",
-            viewport={"width": width, "height": 850},
-        )
-        contexts.append(context)
-        page = await watched(context, url, troubles)
-        await page.goto(links.new(record))
-        await page.goto(path)
-        return page
+        async def entered(alone: bool) -> tuple[BrowserContext, str]:
+            if free and not alone:
+                taken = free.pop()
+                await taken.lead_to(url)
+                return taken.context, taken.url
+            context = await opened(browser, base_url=url)
+            stack.push_async_callback(context.close)
+            return context, url
 
-    yield look
-    for context in contexts:
-        await context.close()
-    assert troubles == []
+        async def look(
+            path: str = "/console",
+            role: Role = Role.ADMIN,
+            theme: str = "light",
+            width: int = 1360,
+            alone: bool = False,
+        ) -> Page:
+            context, home = await entered(alone)
+            record, _ = await keyring.create(DEFAULT_ORG, f"a {role}", role, "test")
+            await _sign_in(context, url, links.new(record))
+            page = await stack.enter_async_context(watched(context, home, troubles))
+            await page.emulate_media(color_scheme="dark" if theme == "dark" else "light")
+            await page.set_viewport_size({"width": width, "height": 850})
+            await page.goto(path)
+            return page
+
+        yield look
+    assert troubles == [], troubles
 
 
-async def watched(context: BrowserContext, home: str, troubles: list[str]) -> Page:
+async def _sign_in(context: BrowserContext, url: str, link: str) -> None:
+    """Without a page, which would be drawn for nobody."""
+    visitor = Console(url)
+    answer = await visitor.raw("GET", link, **OPENED)
+    assert answer.status == 303, answer.body
+    for name, value in visitor.cookies.items():
+        await context.add_cookies([{"name": name, "value": value, "domain": "127.0.0.1", "path": "/console"}])
+
+
+@asynccontextmanager
+async def watched(context: BrowserContext, home: str, troubles: list[str]) -> AsyncIterator[Page]:
     """A new page. Requests that leave home, errors of scripts and breaches of the content policy become troubles."""
     page = await context.new_page()
 
@@ -86,4 +116,6 @@ async def watched(context: BrowserContext, home: str, troubles: list[str]) -> Pa
     page.on("console", on_console)
     page.on("pageerror", lambda error: troubles.append(f"an error in a script: {error}"))
     page.on("dialog", lambda dialog: troubles.append(f"a dialog of a script: {dialog.message}"))
-    return page
+    yield page
+    await page.close()
+    context.remove_listener("request", on_request)

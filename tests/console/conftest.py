@@ -1,8 +1,10 @@
-"""Every test of this folder has a scene with the console on a real socket, on SQLite and on PostgreSQL.
+"""Every test of this folder has a scene with the console on a real socket, on SQLite and, in the full tier, PostgreSQL.
 
 `console` is a visitor that reads pages over HTTP; `look` opens them in Chromium, which is started once. All run in one
-event loop, because a browser belongs to the loop that it was started in. Stories in the browser run on SQLite alone,
-unless they are marked with `both_stores`: what a page shows does not depend on the store.
+event loop, because a browser belongs to the loop that it was started in.
+
+A test in the browser belongs to the full tier and runs on SQLite alone, because what a page shows does not depend on
+the store. Those marked with `key_story` run in every tier, and on PostgreSQL in the full one.
 """
 
 from __future__ import annotations
@@ -21,28 +23,35 @@ from doorstep.model.org import Role
 from tests.acceptance.api import Api, listening
 from tests.acceptance.receiver import Receiver, receiving
 from tests.acceptance.scene import Scene
-from tests.console.chromium import Look, launched, looking
+from tests.console.chromium import Look, launched, looking, opened
 from tests.console.furnished import House, Words, built
 from tests.console.visiting import Console
+from tests.console.window import Window, gate, one_window
 from tests.fixtures_postgres import TEMPLATE
 from tests.migrated_file import copy_migrated
 from tests.postgres_server import PostgresServer
 
 __all__ = ["Look"]
-_STORES = ["sqlite", "postgres"]
+_STORES = ["sqlite", pytest.param("postgres", marks=pytest.mark.full)]
 
 
 def pytest_configure(config: pytest.Config) -> None:
-    config.addinivalue_line("markers", "both_stores: a story in the browser that runs on PostgreSQL too")
+    config.addinivalue_line("markers", "key_story: a test in the browser that runs in every tier, and on both stores")
+
+
+def pytest_itemcollected(item: pytest.Item) -> None:
+    in_browser = "browser" in getattr(item, "fixturenames", ())
+    if in_browser and item.get_closest_marker("key_story") is None:
+        item.add_marker(pytest.mark.full)
 
 
 def pytest_generate_tests(metafunc: pytest.Metafunc) -> None:
     if "database_url" in metafunc.fixturenames:
-        everywhere = "look" not in metafunc.fixturenames or metafunc.definition.get_closest_marker("both_stores")
+        everywhere = "look" not in metafunc.fixturenames or metafunc.definition.get_closest_marker("key_story")
         metafunc.parametrize("database_url", _STORES if everywhere else _STORES[:1], indirect=True)
     if "house_url" in metafunc.fixturenames:
         stores = _STORES[:1] if "look_around" in metafunc.fixturenames else _STORES
-        metafunc.parametrize("house_url", stores, indirect=True, scope="module")
+        metafunc.parametrize("house_url", stores, indirect=True, scope="package")
 
 
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
@@ -102,31 +111,37 @@ async def viewer(scene: Scene, api: Api) -> Console:
     return await Console(api.url).sign_in(key)
 
 
-@pytest_asyncio.fixture(scope="module", loop_scope="session")
+@pytest_asyncio.fixture(scope="package", loop_scope="session")
 async def browser() -> AsyncIterator[Browser]:
-    """For a module: one that nobody uses takes a twentieth of a core, and every test process would keep one to its end."""
+    """One for each test process, until its last test of this folder: an idle browser takes a twentieth of a core."""
     async with async_playwright() as playwright:
         browser = await launched(playwright)
         yield browser
         await browser.close()
 
 
+@pytest_asyncio.fixture(scope="package", loop_scope="session")
+async def window(browser: Browser) -> AsyncIterator[Window]:
+    async with gate() as passing, one_window(await opened(browser, base_url=passing.url), passing) as window:
+        yield window
+
+
 @pytest_asyncio.fixture(loop_scope="session")
-async def look(scene: Scene, api: Api, links: SignInLinks, browser: Browser) -> AsyncIterator[Look]:
+async def look(scene: Scene, api: Api, links: SignInLinks, browser: Browser, window: Window) -> AsyncIterator[Look]:
     """`page = await look("/console/retry-queue", role=Role.VIEWER, theme="dark")`: signed in, and at that page.
 
     Nothing that the page does may leave this machine, break the rules of its own policy, or raise in a script.
     """
-    async with looking(browser, api.url, links, scene.doorstep.keyring) as look:
+    async with looking(browser, api.url, links, scene.doorstep.keyring, window) as look:
         yield look
 
 
-# -- a house with one of everything, for the tests of all screens of a file ---------------------------------------------
+# -- a house with one of everything, for the tests of all screens; they leave it as it is -------------------------------
 
 
-@pytest.fixture(scope="module")
+@pytest.fixture(scope="package")
 def house_url(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
-    """A migrated database of the file's own."""
+    """A migrated database of its own."""
     if request.param == "sqlite":
         yield f"sqlite:///{copy_migrated(tmp_path_factory.mktemp('house') / 'doorstep.db')}"
         return
@@ -136,14 +151,14 @@ def house_url(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathF
     server.drop_database("house")
 
 
-@pytest_asyncio.fixture(scope="module", loop_scope="session")
+@pytest_asyncio.fixture(scope="package", loop_scope="session")
 async def house(house_url: str) -> AsyncIterator[House]:
     async with built(house_url, Words()) as it:
         yield it
 
 
 @pytest_asyncio.fixture(loop_scope="session")
-async def look_around(house: House, browser: Browser) -> AsyncIterator[Look]:
+async def look_around(house: House, browser: Browser, window: Window) -> AsyncIterator[Look]:
     """The same as `look`, in the house."""
-    async with looking(browser, house.api.url, house.links, house.scene.doorstep.keyring) as look:
+    async with looking(browser, house.api.url, house.links, house.scene.doorstep.keyring, window) as look:
         yield look

@@ -162,9 +162,9 @@ async def test_a_second_click_sends_nothing_more_until_the_answer_is_there(scene
     page = await look(f"{QUEUE}/retry?all=yes")
     sent, gate = posts_of(page), await slow(page, "**/console/retry-queue/retry")
     await page.get_by_role("button", name="Retry now 2").evaluate(
-        "it => { for (const after of [0, 100, 200]) setTimeout(() => it.click(), after); }"
+        """it => Promise.all([0, 100, 200].map(after => new Promise(clicked => setTimeout(() => {
+            it.click(); clicked(); }, after))))"""
     )
-    await page.wait_for_timeout(400)
     gate.set()
     await page.wait_for_url("**/console/bulk/*")
     assert len(sent) == 1

@@ -198,28 +198,29 @@ async def test_a_rule_is_turned_off_and_on(scene: Scene, console: Console, viewe
     assert (await viewer.post(f"{RULES}/switch", rule="circuit_opened")).status == 403
 
 
-@pytest.mark.parametrize(
-    ("field", "value", "words"),
-    [
-        ("threshold", "many", "must be a number"),
-        ("threshold", "101", "must be from 0 to 100, got 101"),
-        ("window_seconds", "soon", "is no span of time"),
-        ("window_seconds", "1s", "must be from 60 to"),
-        ("minimum", "1.5", "must be a whole number"),
-        ("cooldown_seconds", "0", "must be from 60 to"),
-    ],
-)
+WRONG_TERMS = [
+    ("threshold", "many", "must be a number"),
+    ("threshold", "101", "must be from 0 to 100, got 101"),
+    ("window_seconds", "soon", "is no span of time"),
+    ("window_seconds", "1s", "must be from 60 to"),
+    ("minimum", "1.5", "must be a whole number"),
+    ("cooldown_seconds", "0", "must be from 60 to"),
+]
+
+
 async def test_a_wrong_term_is_named_and_what_was_entered_stays(
-    scene: Scene, console: Console, field: str, value: str, words: str
+    scene: Scene, console: Console, subtests: pytest.Subtests
 ) -> None:
-    await console.get(RULES)
     terms = {"threshold": "5", "window_seconds": "15m", "minimum": "20", "cooldown_seconds": "1h", "enabled": "yes"}
-    shown = await console.post(f"{RULES}/edit", terms | {field: value, "rule": "failure_rate"})
-    assert shown.status == 422
-    assert words in shown.text
-    assert f'value="{value}"' in shown.source
-    rule = await rule_of(scene, Rule.FAILURE_RATE)
-    assert rule is not None and rule.version == 0
+    await console.get(RULES)
+    for field, value, words in WRONG_TERMS:
+        with subtests.test(field=field, value=value):
+            shown = await console.post(f"{RULES}/edit", terms | {field: value, "rule": "failure_rate"})
+            assert shown.status == 422
+            assert words in shown.text
+            assert f'value="{value}"' in shown.source
+            rule = await rule_of(scene, Rule.FAILURE_RATE)
+            assert rule is not None and rule.version == 0
 
 
 async def test_an_unknown_rule_or_endpoint_is_refused(console: Console) -> None:
@@ -258,26 +259,27 @@ async def test_a_chat_is_created_without_its_address_ever_being_shown(scene: Sce
     assert not made.recoveries, "the box was not ticked"
 
 
-@pytest.mark.parametrize(
-    ("fields", "words"),
-    [
-        ({"kind": "email"}, "e-mail needs a mail server"),
-        ({"kind": "webhook", "target": "ftp://x"}, '<a href="#target">One field</a>'),
-        ({"kind": "webhook", "target": "http://10.1.2.3/x"}, "must not point to 10.1.2.3"),
-        ({"kind": "webhook", "name": ""}, "must be 1 to 100 characters"),
-        ({"kind": "pigeon"}, "must be one of webhook, slack, email, apprise"),
-        ({"kind": "webhook", "rules": "nonsense"}, "must be of"),
-        ({"kind": "webhook", "endpoint_ids": "0197b5a2-3c4d-7e5f-8a9b-0c1d2e3f4a5b"}, "there is no endpoint"),
-    ],
-)
+WRONG_CHANNELS = [
+    ({"kind": "email"}, "e-mail needs a mail server"),
+    ({"kind": "webhook", "target": "ftp://x"}, '<a href="#target">One field</a>'),
+    ({"kind": "webhook", "target": "http://10.1.2.3/x"}, "must not point to 10.1.2.3"),
+    ({"kind": "webhook", "name": ""}, "must be 1 to 100 characters"),
+    ({"kind": "pigeon"}, "must be one of webhook, slack, email, apprise"),
+    ({"kind": "webhook", "rules": "nonsense"}, "must be of"),
+    ({"kind": "webhook", "endpoint_ids": "0197b5a2-3c4d-7e5f-8a9b-0c1d2e3f4a5b"}, "there is no endpoint"),
+]
+
+
 async def test_a_channel_that_cannot_work_is_refused_by_name(
-    scene: Scene, console: Console, fields: dict[str, object], words: str
+    scene: Scene, console: Console, subtests: pytest.Subtests
 ) -> None:
-    await console.get(f"{CHANNELS}/new")
-    shown = await console.post(f"{CHANNELS}/new", {"name": "pager", "target": "a@b.example"} | fields)
-    assert shown.status == 422
-    assert words in shown.source
-    assert await scene.doorstep.alerting.channels.reading.channels(DEFAULT_ORG) == []
+    for fields, words in WRONG_CHANNELS:
+        with subtests.test(fields=fields):
+            await console.get(f"{CHANNELS}/new")
+            shown = await console.post(f"{CHANNELS}/new", {"name": "pager", "target": "a@b.example"} | fields)
+            assert shown.status == 422
+            assert words in shown.source
+            assert await scene.doorstep.alerting.channels.reading.channels(DEFAULT_ORG) == []
 
 
 async def test_a_test_arrives_and_the_list_says_so_and_too_many_are_refused(scene: Scene, console: Console) -> None:
@@ -375,23 +377,24 @@ async def test_a_silence_that_has_ended_says_so(scene: Scene, console: Console) 
     assert '<span class="badge ended">ended</span>' in shown.source and "End now" not in shown.text
 
 
-@pytest.mark.parametrize(
-    ("fields", "words"),
-    [
-        ({"until_at": "2001-01-01T00:00"}, "must be later than now"),
-        ({"until_at": "tomorrow"}, "must be a date and a time"),
-        ({"span": "9y"}, "must be one of 1h, 4h, 1d, 7d"),
-        ({"rule": "nonsense"}, "must be one of"),
-        ({"endpoint_id": "nonsense"}, "must be an id"),
-    ],
-)
+WRONG_SILENCES = [
+    ({"until_at": "2001-01-01T00:00"}, "must be later than now"),
+    ({"until_at": "tomorrow"}, "must be a date and a time"),
+    ({"span": "9y"}, "must be one of 1h, 4h, 1d, 7d"),
+    ({"rule": "nonsense"}, "must be one of"),
+    ({"endpoint_id": "nonsense"}, "must be an id"),
+]
+
+
 async def test_a_silence_that_cannot_be_is_refused_by_name(
-    scene: Scene, console: Console, fields: dict[str, object], words: str
+    scene: Scene, console: Console, subtests: pytest.Subtests
 ) -> None:
-    await console.get(f"{SILENCES}/new")
-    shown = await console.post(f"{SILENCES}/new", fields)
-    assert shown.status == 422 and words in shown.text
-    assert await silences(scene) == []
+    for fields, words in WRONG_SILENCES:
+        with subtests.test(fields=fields):
+            await console.get(f"{SILENCES}/new")
+            shown = await console.post(f"{SILENCES}/new", fields)
+            assert shown.status == 422 and words in shown.text
+            assert await silences(scene) == []
 
 
 async def test_a_viewer_sees_silences_and_makes_none(scene: Scene, viewer: Console) -> None:

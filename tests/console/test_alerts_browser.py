@@ -19,7 +19,7 @@ async def answer(page: Page, label: str) -> None:
     await page.get_by_role("dialog").get_by_role("button", name=label, exact=True).click()
 
 
-@pytest.mark.both_stores
+@pytest.mark.key_story
 async def test_an_alert_appears_by_itself_and_is_acknowledged_and_leads_to_what_failed(
     scene: Scene, look: Look
 ) -> None:
@@ -55,7 +55,7 @@ async def test_a_threshold_is_changed_in_a_dialog_and_counts(scene: Scene, look:
 
     await fire(scene)  # one dead letter is more than none
     page = await look(f"{ALERTS}?rule=dead_letters")
-    await expect(page.get_by_role("link", name="1 dead letters")).to_be_visible(timeout=15_000)
+    await expect(page.get_by_role("link", name="1 dead letters")).to_be_visible()
 
 
 async def test_an_endpoint_gets_its_own_rule_through_two_questions(scene: Scene, look: Look) -> None:
@@ -74,6 +74,7 @@ async def test_an_endpoint_gets_its_own_rule_through_two_questions(scene: Scene,
     assert own is not None and own.threshold == 7_200
 
 
+@pytest.mark.key_story
 async def test_a_channel_is_made_and_a_test_arrives_signed_with_the_secret_that_was_shown(
     scene: Scene, look: Look
 ) -> None:
@@ -92,7 +93,7 @@ async def test_a_channel_is_made_and_a_test_arrives_signed_with_the_secret_that_
 
     await row.get_by_role("button", name="Send a test").click()
     await expect(page.get_by_text("The test is on its way")).to_be_visible()
-    await expect(row.locator(".badge.delivered")).to_be_visible(timeout=15_000)
+    await expect(row.locator(".badge.delivered")).to_be_visible()
     await until(lambda: len(scene.receiver.requests) == 1, "the test at the receiver")
     (request,) = scene.receiver.requests
     assert b"This is a test of the channel pager" in request.body

@@ -30,7 +30,7 @@ async def scene(carrier: Carrier) -> Scene:
     return carrier.scene
 
 
-@pytest.mark.both_stores
+@pytest.mark.key_story
 async def test_a_failed_batch_is_found_resubmitted_and_confirmed(carrier: Carrier, look: Look) -> None:
     batch = await carrier.failed()
     page = await look(f"{BATCHES}?status=FAILED", role=Role.OPERATOR)

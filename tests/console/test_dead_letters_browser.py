@@ -37,7 +37,7 @@ def boxes(page: Page) -> Locator:
     return page.locator("input[data-row]")
 
 
-@pytest.mark.both_stores
+@pytest.mark.key_story
 async def test_142_letters_are_three_groups_and_one_is_retried_with_a_canary_in_sight(scene: Scene, look: Look) -> None:
     await three_causes(scene)
     page = await look(LETTERS)
@@ -116,7 +116,7 @@ async def test_all_that_match_are_resolved_from_one_tick(scene: Scene, look: Loo
     await until(resolved, "three of four resolved")
 
 
-@pytest.mark.both_stores
+@pytest.mark.key_story
 async def test_a_payload_is_edited_compared_mended_and_delivered(scene: Scene, look: Look) -> None:
     (letter,) = await die(scene, path="/erp")
     page = await look(LETTERS)

@@ -327,24 +327,29 @@ async def test_a_waiting_delivery_is_retried_at_once(scene: Scene, console: Cons
     await scene.until_state(delivery, DeliveryState.DELIVERED)
 
 
-@pytest.mark.parametrize(
-    "act, state", [("skip", DEAD), ("cancel", DeliveryState.CANCELLED), ("resolve", None), ("delete", None)]
-)
+ENDINGS = [("skip", DEAD), ("cancel", DeliveryState.CANCELLED), ("resolve", None), ("delete", None)]
+
+
 async def test_a_waiting_delivery_is_skipped_or_cancelled_and_nothing_else(
-    scene: Scene, console: Console, act: str, state: DeliveryState | None
+    scene: Scene, console: Console, subtests: pytest.Subtests
 ) -> None:
-    delivery = await a_waiting_one(scene)
-    asked = await console.get(f"/console/deliveries/{delivery.delivery_id}/{act}?back={place(delivery)}")
-    assert 'id="question"' in asked.source
-    shown = await console.post(
-        f"/console/deliveries/{delivery.delivery_id}/{act}", reason="not wanted", back=place(delivery)
-    )
-    assert shown.path == place(delivery)
-    assert (await scene.delivery(delivery)).state is (state or PENDING)
-    if state is None:
-        assert "is pending and cannot be" in (shown.said or "")
-    else:
-        assert f"{act} 1 done, 0 refused not wanted" in shown.text, "in the audit trail"
+    scene.receiver.says(503)
+    endpoint = await scene.endpoint(name="shop", policy=LATER)
+    for act, state in ENDINGS:
+        with subtests.test(act=act):
+            (sent,) = await scene.send_to(endpoint)
+            delivery = await scene.until_state(await scene.until_tried(sent), PENDING)
+            asked = await console.get(f"/console/deliveries/{delivery.delivery_id}/{act}?back={place(delivery)}")
+            assert 'id="question"' in asked.source
+            shown = await console.post(
+                f"/console/deliveries/{delivery.delivery_id}/{act}", reason="not wanted", back=place(delivery)
+            )
+            assert shown.path == place(delivery)
+            assert (await scene.delivery(delivery)).state is (state or PENDING)
+            if state is None:
+                assert "is pending and cannot be" in (shown.said or "")
+            else:
+                assert f"{act} 1 done, 0 refused not wanted" in shown.text, "in the audit trail"
 
 
 async def test_a_deleted_dead_letter_keeps_its_log(scene: Scene, console: Console) -> None:
@@ -465,9 +470,10 @@ async def test_of_many_deliveries_those_that_need_somebody_come_first_and_all_ca
     assert all(f'id="delivery-{one.delivery_id}"' in shown.source for one in deliveries)
 
 
-@pytest.mark.parametrize("path", ["events/x", "events/x/payload", "deliveries/x", "deliveries/x/attempts/1"])
-async def test_what_is_no_id_is_not_found(console: Console, path: str) -> None:
-    assert (await console.get(f"/console/{path}")).status == 404
+async def test_what_is_no_id_is_not_found(console: Console, subtests: pytest.Subtests) -> None:
+    for path in ("events/x", "events/x/payload", "deliveries/x", "deliveries/x/attempts/1"):
+        with subtests.test(path=path):
+            assert (await console.get(f"/console/{path}")).status == 404
 
 
 async def test_only_what_may_be_asked_is_asked(scene: Scene, console: Console) -> None:

@@ -36,10 +36,6 @@ RUBBISH = (
 )  # fmt: skip
 
 
-def each(pages: list[Page]) -> pytest.MarkDecorator:
-    return pytest.mark.parametrize("page", pages, ids=[f"{page.method} {page.path}" for page in pages])
-
-
 @pytest_asyncio.fixture(scope="module", loop_scope="session")
 async def owner(house: House) -> Console:
     return await house.visitor()
@@ -60,132 +56,158 @@ async def asked(house: House, visitor: Console, page: Page, path: str) -> Shown:
 # -- who gets in ------------------------------------------------------------------------------------------------------
 
 
-@each(PAGES)
-async def test_nobody_gets_anything_without_signing_in(house: House, page: Page) -> None:
-    before = await _traces(house)
-    shown = await asked(house, Console(house.api.url), page, house.path(page))
-    assert shown.path.startswith("/console/sign-in")
-    assert await _traces(house) == before
+async def test_nobody_gets_anything_without_signing_in(house: House, subtests: pytest.Subtests) -> None:
+    for page in PAGES:
+        with subtests.test(page=f"{page.method} {page.path}"):
+            before = await _traces(house)
+            shown = await asked(house, Console(house.api.url), page, house.path(page))
+            assert shown.path.startswith("/console/sign-in")
+            assert await _traces(house) == before
 
 
-@each(NAMING)
-async def test_what_another_organization_has_is_not_found(house: House, stranger: Console, page: Page) -> None:
-    before = await _traces(house)
-    shown = await asked(house, stranger, page, house.path(page))
-    assert shown.status == 404, shown.text
-    assert await _traces(house) == before
+async def test_what_another_organization_has_is_not_found(
+    house: House, stranger: Console, subtests: pytest.Subtests
+) -> None:
+    for page in NAMING:
+        with subtests.test(page=f"{page.method} {page.path}"):
+            before = await _traces(house)
+            shown = await asked(house, stranger, page, house.path(page))
+            assert shown.status == 404, shown.text
+            assert await _traces(house) == before
 
 
-@each(NAMING)
 async def test_what_does_not_exist_is_not_found_in_the_same_words(
-    house: House, owner: Console, stranger: Console, page: Page
+    house: House, owner: Console, stranger: Console, subtests: pytest.Subtests
 ) -> None:
-    unknown = await asked(house, owner, page, house.unknown(page))
-    theirs = await asked(house, stranger, page, house.path(page))
-    assert unknown.status == 404, unknown.text
-    assert _sentence(unknown) == _sentence(theirs)
+    for page in NAMING:
+        with subtests.test(page=f"{page.method} {page.path}"):
+            unknown = await asked(house, owner, page, house.unknown(page))
+            theirs = await asked(house, stranger, page, house.path(page))
+            assert unknown.status == 404, unknown.text
+            assert _sentence(unknown) == _sentence(theirs)
 
 
-@each(POSTS)
-async def test_a_form_without_the_token_of_the_session_does_nothing(house: House, owner: Console, page: Page) -> None:
-    before = await _traces(house)
-    for body in (b"reason=x", b"csrf=guessed&reason=x", b"csrf="):
-        answer = await owner.raw("POST", house.path(page), body)
-        assert answer.status == 403
-    assert await _traces(house) == before
+async def test_a_form_without_the_token_of_the_session_does_nothing(
+    house: House, owner: Console, subtests: pytest.Subtests
+) -> None:
+    for page in POSTS:
+        with subtests.test(page=f"{page.method} {page.path}"):
+            before = await _traces(house)
+            for body in (b"reason=x", b"csrf=guessed&reason=x", b"csrf="):
+                answer = await owner.raw("POST", house.path(page), body)
+                assert answer.status == 403
+            assert await _traces(house) == before
 
 
-@each(POSTS)
 async def test_a_form_that_another_site_sends_does_nothing_even_with_the_token(
-    house: House, owner: Console, page: Page
+    house: House, owner: Console, subtests: pytest.Subtests
 ) -> None:
-    before = await _traces(house)
-    token = (await owner.get("/console/endpoints/new")).field("csrf")
-    body = urlencode({"csrf": token, "reason": "x"}).encode()
-    for header in (
-        {"Sec_Fetch_Site": "cross-site"},
-        {"Sec_Fetch_Site": "same-site"},
-        {"Origin": "https://evil.example"},
-    ):
-        assert (await owner.raw("POST", house.path(page), body, **header)).status == 403
-    assert await _traces(house) == before
+    for page in POSTS:
+        with subtests.test(page=f"{page.method} {page.path}"):
+            before = await _traces(house)
+            token = (await owner.get("/console/endpoints/new")).field("csrf")
+            body = urlencode({"csrf": token, "reason": "x"}).encode()
+            for header in (
+                {"Sec_Fetch_Site": "cross-site"},
+                {"Sec_Fetch_Site": "same-site"},
+                {"Origin": "https://evil.example"},
+            ):
+                assert (await owner.raw("POST", house.path(page), body, **header)).status == 403
+            assert await _traces(house) == before
 
 
 # -- what every page is -----------------------------------------------------------------------------------------------
 
 
-@each(GETS)
-async def test_a_page_keeps_to_the_rules_of_the_console(house: House, owner: Console, page: Page) -> None:
-    shown = await owner.get(house.path(page))
-    assert shown.status in (200, 422), shown.text  # a question about nothing is refused
-    if page.path in FILES:
-        return
-    found = elements(shown.source)
-    assert [one.tag for one in found].count("h1") == 1
-    assert "default-src 'none'" in shown.headers["content-security-policy"]
-    assert "unsafe" not in shown.headers["content-security-policy"]
-    assert shown.headers["cache-control"] == "no-store"
-    assert shown.headers["x-content-type-options"] == "nosniff"
-    for one in found:
-        assert not [name for name in one.attributes if name == "style" or name.startswith(("on", "hx-on"))], one
-        own = one.attributes.get("src", "").startswith("/console/static/")
-        assert one.tag not in ("script", "style") or own or one.attributes.get("type") == "application/json", one
-        for name in ("href", "src", "action", "formaction", "hx-get"):
-            address = one.attributes.get(name, "/")
-            assert address.startswith(("/console", "/docs", "#", "?", "/", "https://github.com/")), one
-            assert not address.startswith("//"), one
+async def test_a_page_keeps_to_the_rules_of_the_console(
+    house: House, owner: Console, subtests: pytest.Subtests
+) -> None:
+    for page in GETS:
+        with subtests.test(page=f"{page.method} {page.path}"):
+            shown = await owner.get(house.path(page))
+            assert shown.status in (200, 422), shown.text  # a question about nothing is refused
+            if page.path in FILES:
+                continue
+            found = elements(shown.source)
+            assert [one.tag for one in found].count("h1") == 1
+            assert "default-src 'none'" in shown.headers["content-security-policy"]
+            assert "unsafe" not in shown.headers["content-security-policy"]
+            assert shown.headers["cache-control"] == "no-store"
+            assert shown.headers["x-content-type-options"] == "nosniff"
+            for one in found:
+                assert not [name for name in one.attributes if name == "style" or name.startswith(("on", "hx-on"))], one
+                own = one.attributes.get("src", "").startswith("/console/static/")
+                assert one.tag not in ("script", "style") or own or one.attributes.get("type") == "application/json", (
+                    one
+                )
+                for name in ("href", "src", "action", "formaction", "hx-get"):
+                    address = one.attributes.get(name, "/")
+                    assert address.startswith(("/console", "/docs", "#", "?", "/", "https://github.com/")), one
+                    assert not address.startswith("//"), one
 
 
-@each(GETS)
-async def test_every_form_that_changes_something_carries_the_token(house: House, owner: Console, page: Page) -> None:
-    found = elements((await owner.get(house.path(page))).source)
-    forms = [one for one in found if one.tag == "form" and one.attributes.get("method", "").lower() == "post"]
-    signed = {one.form for one in found if one.attributes.get("name") == "csrf"}
-    assert [one for one in forms if one.form not in signed and one.attributes["action"] != "/console/sign-out"] == []
+async def test_every_form_that_changes_something_carries_the_token(
+    house: House, owner: Console, subtests: pytest.Subtests
+) -> None:
+    for page in GETS:
+        with subtests.test(page=f"{page.method} {page.path}"):
+            found = elements((await owner.get(house.path(page))).source)
+            forms = [one for one in found if one.tag == "form" and one.attributes.get("method", "").lower() == "post"]
+            signed = {one.form for one in found if one.attributes.get("name") == "csrf"}
+            assert [
+                one for one in forms if one.form not in signed and one.attributes["action"] != "/console/sign-out"
+            ] == []
 
 
-@each(GETS)
 async def test_a_page_can_be_asked_for_its_head_and_by_no_other_method(
-    house: House, owner: Console, page: Page
+    house: House, owner: Console, subtests: pytest.Subtests
 ) -> None:
-    path = house.path(page)
-    head = await owner.raw("HEAD", path)
-    assert (head.status, head.body) == ((await owner.raw("GET", path)).status, b"")
-    taken = {one.method for one in PAGES if one.path == page.path}
-    for method in {"POST", "PUT", "PATCH", "DELETE"} - taken:
-        answer = await owner.raw(method, path, b"")
-        assert answer.status in (403, 404, 405), f"{method} {path}: {answer.status}"
+    for page in GETS:
+        with subtests.test(page=f"{page.method} {page.path}"):
+            path = house.path(page)
+            head = await owner.raw("HEAD", path)
+            assert (head.status, head.body) == ((await owner.raw("GET", path)).status, b"")
+            taken = {one.method for one in PAGES if one.path == page.path}
+            for method in {"POST", "PUT", "PATCH", "DELETE"} - taken:
+                answer = await owner.raw(method, path, b"")
+                assert answer.status in (403, 404, 405), f"{method} {path}: {answer.status}"
 
 
-@each(GETS)
 async def test_rubbish_in_a_field_is_refused_or_finds_nothing_and_never_breaks(
-    house: House, owner: Console, page: Page
+    house: House, owner: Console, subtests: pytest.Subtests
 ) -> None:
-    path = house.path(page)
-    names = {*fields_of((await owner.get(path)).source), "cursor", "range", "id", "back", "endpoint_id"}
-    for place, name in enumerate(sorted(names)):
-        for value in (
-            RUBBISH if name == "cursor" else (RUBBISH[(place + step) % len(RUBBISH)] for step in range(0, 15, 4))
-        ):
-            answer = await owner.raw("GET", f"{path}?{quote(name)}={quote(value)}")
-            assert answer.status < 500, f"{path}?{name}={value!r}: {answer.body[-2_000:].decode()}"
+    for page in GETS:
+        with subtests.test(page=f"{page.method} {page.path}"):
+            path = house.path(page)
+            names = {*fields_of((await owner.get(path)).source), "cursor", "range", "id", "back", "endpoint_id"}
+            for place, name in enumerate(sorted(names)):
+                for value in (
+                    RUBBISH
+                    if name == "cursor"
+                    else (RUBBISH[(place + step) % len(RUBBISH)] for step in range(0, 15, 4))
+                ):
+                    answer = await owner.raw("GET", f"{path}?{quote(name)}={quote(value)}")
+                    assert answer.status < 500, f"{path}?{name}={value!r}: {answer.body[-2_000:].decode()}"
 
 
-@each(POSTS)
-async def test_rubbish_in_a_form_is_refused_and_never_breaks(house: House, owner: Console, page: Page) -> None:
-    path = house.unknown(page)
-    token = (await owner.get("/console/endpoints/new")).field("csrf").encode()
-    for body in (
-        b"id=%00&reason=%00&name=%00&payload=%00&event_type=%00",
-        b"id=nonsense&rate=nan&limit=1e400&version=x&all=",
-        b"%ff%fe=%ff",
-        b"reason=" + b"x" * 100_000,
-        b"&".join(b"id=%d" % n for n in range(6_000)),
-        b"payload=" + b"[" * 5_000,
-        b"name=" + "🚪".encode() * 300 + b"&role=king&kind=owl&rule=none&threshold=-1",
-    ):
-        answer = await owner.raw("POST", path, b"csrf=" + token + b"&" + body)
-        assert answer.status < 500, f"{path} {body[:60]!r}: {answer.body[-2_000:].decode()}"
+async def test_rubbish_in_a_form_is_refused_and_never_breaks(
+    house: House, owner: Console, subtests: pytest.Subtests
+) -> None:
+    for page in POSTS:
+        with subtests.test(page=f"{page.method} {page.path}"):
+            path = house.unknown(page)
+            token = (await owner.get("/console/endpoints/new")).field("csrf").encode()
+            for body in (
+                b"id=%00&reason=%00&name=%00&payload=%00&event_type=%00",
+                b"id=nonsense&rate=nan&limit=1e400&version=x&all=",
+                b"%ff%fe=%ff",
+                b"reason=" + b"x" * 100_000,
+                b"&".join(b"id=%d" % n for n in range(6_000)),
+                b"payload=" + b"[" * 5_000,
+                b"name=" + "🚪".encode() * 300 + b"&role=king&kind=owl&rule=none&threshold=-1",
+            ):
+                answer = await owner.raw("POST", path, b"csrf=" + token + b"&" + body)
+                assert answer.status < 500, f"{path} {body[:60]!r}: {answer.body[-2_000:].decode()}"
 
 
 async def _traces(house: House) -> object:

@@ -49,16 +49,21 @@ async def test_a_payload_that_was_not_changed_goes_out_byte_for_byte(scene: Scen
     assert scene.receiver.requests[-1].body == b'{ "order":7 ,\n"price":1.10 }'
 
 
-@pytest.mark.parametrize("typed", ['{"order": ', "<b>hm</b>", '{"a": 1} x'])
-async def test_a_payload_that_is_no_json_is_told_and_kept(scene: Scene, console: Console, typed: str) -> None:
-    (letter,) = await die(scene)
-    path = f"{LETTERS}/{letter.delivery_id}/edit"
-    shown = await sent(console, path, payload=typed, reason="my reason", back=LETTERS)
-    assert shown.status == 422
-    assert "must be JSON" in (shown.said or "")
-    assert html.unescape(shown.source.partition("<textarea")[2].partition(">\n")[2]).startswith(typed + "</textarea>")
-    assert 'value="my reason"' in shown.source
-    assert await state_of(scene, letter) is DeliveryState.DEAD
+async def test_a_payload_that_is_no_json_is_told_and_kept(
+    scene: Scene, console: Console, subtests: pytest.Subtests
+) -> None:
+    for typed in ('{"order": ', "<b>hm</b>", '{"a": 1} x'):
+        with subtests.test(typed=typed):
+            (letter,) = await die(scene)
+            path = f"{LETTERS}/{letter.delivery_id}/edit"
+            shown = await sent(console, path, payload=typed, reason="my reason", back=LETTERS)
+            assert shown.status == 422
+            assert "must be JSON" in (shown.said or "")
+            assert html.unescape(shown.source.partition("<textarea")[2].partition(">\n")[2]).startswith(
+                typed + "</textarea>"
+            )
+            assert 'value="my reason"' in shown.source
+            assert await state_of(scene, letter) is DeliveryState.DEAD
 
 
 async def test_an_empty_payload_is_told(scene: Scene, console: Console) -> None:

@@ -5,6 +5,7 @@ from __future__ import annotations
 from datetime import UTC, datetime, timedelta
 from urllib.parse import quote
 
+import pytest
 from playwright.async_api import Page, Route, expect
 
 from doorstep.bootstrap import DEFAULT_ORG
@@ -14,10 +15,12 @@ from tests.acceptance.scene import Scene
 from tests.console.chromium import Look
 from tests.console.queueing import QUEUE, failing
 from tests.console.refreshing import refreshed
+from tests.console.timers import stop_timers
 
 SAYS = "#live-status"
 
 
+@pytest.mark.key_story
 async def test_an_answer_that_tells_of_a_problem_is_said_and_changes_nothing_on_the_page(
     scene: Scene, look: Look
 ) -> None:
@@ -46,7 +49,7 @@ async def test_coming_back_to_a_page_refreshes_it_unless_rows_are_ticked(scene: 
     page.on("request", lambda request: asked.append(request.url) if "hx-request" in request.headers else None)
     await page.locator("input[data-row]").check()
     await _come_back(page)
-    await page.wait_for_timeout(300)
+    await page.evaluate("fetch('/console/static/icon.svg')")  # whatever was asked for before it is known by now
     assert asked == []
     await page.get_by_role("button", name="Untick").click()
     async with page.expect_response(lambda answer: "hx-request" in answer.request.headers):
@@ -86,7 +89,7 @@ async def test_a_session_that_ended_leads_to_the_sign_in_and_from_there_back(
 
 async def test_times_are_told_by_the_clock_of_the_server(scene: Scene, look: Look) -> None:
     await failing(scene, 1)
-    page = await look("/console")
+    page = await look(alone=True)
     await page.clock.install(time=datetime.now(UTC) + timedelta(hours=2))
     for path in ("/console/settings/keys", QUEUE):  # one that does not refresh itself, and one that does
         await page.goto(path)
@@ -98,8 +101,9 @@ async def test_times_are_told_by_the_clock_of_the_server(scene: Scene, look: Loo
 
 async def test_a_text_that_cannot_be_copied_is_selected(scene: Scene, look: Look) -> None:
     endpoint = await scene.endpoint()
-    page = await look(f"/console/endpoints/{endpoint.endpoint_id}")
+    page = await look(f"/console/endpoints/{endpoint.endpoint_id}", alone=True)
     await page.evaluate("() => { navigator.clipboard.writeText = () => Promise.reject(new Error('refused')); }")
+    await stop_timers(page)
     await page.get_by_role("button", name="Copy").first.click()
     await expect(page.get_by_role("button", name="Selected")).to_be_visible()
     assert await page.evaluate("getSelection().toString()") == str(endpoint.endpoint_id)

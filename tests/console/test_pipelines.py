@@ -164,11 +164,12 @@ async def test_a_row_has_its_error_and_a_retry_where_that_is_possible(protocols:
     assert (again.path, again.said) == (PROTOCOLS, "protocol d goes through again from the start.")
 
 
-@pytest.mark.parametrize("query", ["status=a%00b", "cursor=nonsense"])
-async def test_a_filter_that_cannot_be_used_says_so(console: Console, query: str) -> None:
-    shown = await console.get(f"{PROTOCOLS}?{query}")
-    assert shown.status == 422
-    assert query.partition("=")[0] in shown.text
+async def test_a_filter_that_cannot_be_used_says_so(console: Console, subtests: pytest.Subtests) -> None:
+    for query in ("status=a%00b", "cursor=nonsense"):
+        with subtests.test(query=query):
+            shown = await console.get(f"{PROTOCOLS}?{query}")
+            assert shown.status == 422
+            assert query.partition("=")[0] in shown.text
 
 
 async def test_without_any_entity_it_says_how_one_is_started(console: Console) -> None:
@@ -331,17 +332,20 @@ HOSTILE = (
 )
 
 
-@pytest.mark.parametrize("entity_id", HOSTILE)
 async def test_an_id_is_text_and_leads_to_its_entity_whatever_it_is(
-    protocols: Protocols, console: Console, entity_id: str
+    protocols: Protocols, console: Console, subtests: pytest.Subtests
 ) -> None:
-    await keep(protocols, entity_id, data={"text": "</pre><script>window.struck=1</script>"}, error_reason="<b>bad</b>")
-    in_list = await console.get(PROTOCOLS)
-    place = html.unescape(re.search(r'<td class="name"><a href="([^"]*)"', in_list.source)[1])  # type: ignore[index]
-    assert place == f"{PROTOCOLS}/{quote(entity_id, safe='')}"
-    shown = await console.get(place)
-    assert shown.status == 200
-    for page in (in_list, shown):
-        assert "<script>window" not in page.source and "<b>bad" not in page.source
-    await console.post(f"{place}/delete", reason="a test", back=place)
-    assert listed(await console.get(PROTOCOLS)) == []
+    for entity_id in HOSTILE:
+        with subtests.test(entity_id=entity_id):
+            await keep(
+                protocols, entity_id, data={"text": "</pre><script>window.struck=1</script>"}, error_reason="<b>bad</b>"
+            )
+            in_list = await console.get(PROTOCOLS)
+            place = html.unescape(re.search(r'<td class="name"><a href="([^"]*)"', in_list.source)[1])  # type: ignore[index]
+            assert place == f"{PROTOCOLS}/{quote(entity_id, safe='')}"
+            shown = await console.get(place)
+            assert shown.status == 200
+            for page in (in_list, shown):
+                assert "<script>window" not in page.source and "<b>bad" not in page.source
+            await console.post(f"{place}/delete", reason="a test", back=place)
+            assert listed(await console.get(PROTOCOLS)) == []

@@ -40,7 +40,7 @@ def found(entity: Entity) -> dict[str, object]:
     return {**entity.data, "sources": 4}
 
 
-@pytest.mark.both_stores
+@pytest.mark.key_story
 async def test_a_protocol_fails_is_retried_approved_and_complete(protocols: Protocols, look: Look) -> None:
     protocols.does["grounding"] = failing(
         Transient("SOURCE_MISSING", "1 of the sources that it cites cannot be found.")
@@ -85,7 +85,7 @@ async def test_a_protocol_fails_is_retried_approved_and_complete(protocols: Prot
     await expect(page.get_by_role("link", name="complete 1 ends here")).to_be_visible()
 
 
-@pytest.mark.both_stores
+@pytest.mark.key_story
 async def test_a_rejection_asks_for_a_reason_and_shows_it(protocols: Protocols, look: Look) -> None:
     await waiting(protocols)
     page = await look(P1, role=Role.OPERATOR)

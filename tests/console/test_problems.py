@@ -39,13 +39,14 @@ async def test_with_the_store_away_a_browser_gets_a_page_that_leads_back_to_wher
     assert (await console.get("/console/retry-queue?status=pending")).status == 200
 
 
-@pytest.mark.parametrize("method", ["GET", "POST"])
 async def test_signing_in_with_the_store_away_is_a_page_too(
-    api: Api, console: Console, store_away: pytest.MonkeyPatch, method: str
+    api: Api, console: Console, store_away: pytest.MonkeyPatch, subtests: pytest.Subtests
 ) -> None:
-    answer = await console.raw(method, "/console/sign-in", b"key=x" if method == "POST" else None)
-    assert answer.status == 503
-    assert b"The store cannot be reached" in answer.body
+    for method in ("GET", "POST"):
+        with subtests.test(method=method):
+            answer = await console.raw(method, "/console/sign-in", b"key=x" if method == "POST" else None)
+            assert answer.status == 503
+            assert b"The store cannot be reached" in answer.body
 
 
 async def test_a_link_that_was_followed_with_the_store_away_signs_in_when_it_is_back(

@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import html
 from collections import Counter
+from itertools import product
 from urllib.parse import urlencode
 from uuid import UUID
 
@@ -12,7 +13,6 @@ import pytest
 
 from doorstep.bootstrap import DEFAULT_ORG
 from doorstep.console.mounting import all_pages
-from doorstep.console.page import Page
 from doorstep.model.act import REASON_CHARACTERS_MAX, ActKind
 from doorstep.model.bulk import BulkKind, BulkState, Selection
 from doorstep.model.delivery import DeliveryState
@@ -44,16 +44,17 @@ def questions_of(page: list[Element]) -> set[str]:
     return {html.unescape(one.get("href") or f"{one['formaction']}?all=yes") for one in asking}
 
 
-@pytest.mark.parametrize("page", ASKING, ids=[page.path for page in ASKING])
-async def test_a_question_has_no_id_that_the_page_under_it_has(house: House, page: Page) -> None:
-    visitor = await house.visitor()
-    below = elements((await visitor.get(house.path(page))).source)
-    for place in questions_of(below):
-        shown = await visitor.get(place)
-        (form,) = [one.form for one in elements(shown.source) if one.attributes.get("id") == "question"]
-        inside = ids_in([one for one in elements(shown.source) if one.form == form])
-        assert max(inside.values()) == 1, place
-        assert set(inside) & set(ids_in(below)) <= {"question"}, f"{page.path} under {place}"
+async def test_a_question_has_no_id_that_the_page_under_it_has(house: House, subtests: pytest.Subtests) -> None:
+    for page in ASKING:
+        with subtests.test(page=page.path):
+            visitor = await house.visitor()
+            below = elements((await visitor.get(house.path(page))).source)
+            for place in questions_of(below):
+                shown = await visitor.get(place)
+                (form,) = [one.form for one in elements(shown.source) if one.attributes.get("id") == "question"]
+                inside = ids_in([one for one in elements(shown.source) if one.form == form])
+                assert max(inside.values()) == 1, place
+                assert set(inside) & set(ids_in(below)) <= {"question"}, f"{page.path} under {place}"
 
 
 async def test_the_questions_of_the_screens_are_found(house: House) -> None:
@@ -75,17 +76,18 @@ async def waiting(scene: Scene) -> str:
     return str((await scene.until_state(delivery, DeliveryState.PENDING)).delivery_id)
 
 
-@pytest.mark.parametrize("place", ["/console/deliveries/{}/skip", "/console/deliveries/{}/cancel"])
-@pytest.mark.parametrize("reason", ["", "  ", "x" * (REASON_CHARACTERS_MAX + 1)])
 async def test_what_cannot_be_undone_is_not_done_without_a_reason_that_can_be_kept(
-    scene: Scene, console: Console, place: str, reason: str
+    scene: Scene, console: Console, subtests: pytest.Subtests
 ) -> None:
-    path = place.format(await waiting(scene))
-    assert " required" in (await console.get(path)).source
-    shown = await console.post(path, reason=reason, back="/console/retry-queue")
-    assert (shown.status, shown.path, shown.field("back")) == (422, path, "/console/retry-queue")
-    assert "must be" in (shown.said or "")
-    assert await scene.count(DeliveryState.PENDING) == 1
+    delivery_id = await waiting(scene)
+    for act, reason in product(("skip", "cancel"), ("", "  ", "x" * (REASON_CHARACTERS_MAX + 1))):
+        with subtests.test(act=act, reason=reason[:9]):
+            path = f"/console/deliveries/{delivery_id}/{act}"
+            assert " required" in (await console.get(path)).source
+            shown = await console.post(path, reason=reason, back="/console/retry-queue")
+            assert (shown.status, shown.path, shown.field("back")) == (422, path, "/console/retry-queue")
+            assert "must be" in (shown.said or "")
+            assert await scene.count(DeliveryState.PENDING) == 1
 
 
 async def test_a_bulk_operation_is_cancelled_after_a_question_for_a_reason(scene: Scene, console: Console) -> None:

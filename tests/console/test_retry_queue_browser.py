@@ -12,13 +12,14 @@ from tests.acceptance.scene import Scene, until
 from tests.console.conftest import Look
 from tests.console.queueing import QUEUE, failing
 from tests.console.refreshing import refreshed
+from tests.console.timers import stop_timers
 
 
 async def state_of(scene: Scene, delivery: Delivery) -> DeliveryState:
     return (await scene.doorstep.delivery(DEFAULT_ORG, delivery.delivery_id)).state
 
 
-@pytest.mark.both_stores
+@pytest.mark.key_story
 async def test_retry_now_delivers_and_the_row_leaves_the_queue(scene: Scene, look: Look) -> None:
     (delivery,) = await failing(scene, 1)
     page = await look(QUEUE)
@@ -28,7 +29,7 @@ async def test_retry_now_delivers_and_the_row_leaves_the_queue(scene: Scene, loo
     scene.receiver.says(200)
     await row.get_by_role("button", name="Retry now").click()
     await expect(page.locator("#told")).to_have_text("It is being tried now.")
-    await expect(page.get_by_text("Nothing waits for a retry.")).to_be_visible(timeout=15_000)
+    await expect(page.get_by_text("Nothing waits for a retry.")).to_be_visible()
     assert await state_of(scene, delivery) is DeliveryState.DELIVERED
 
 
@@ -73,13 +74,19 @@ async def test_a_range_is_ticked_with_shift_and_retried_in_bulk(scene: Scene, lo
 
 async def test_a_live_list_pauses_while_rows_are_ticked_and_says_so(scene: Scene, look: Look) -> None:
     await failing(scene, 2)
-    page = await look(QUEUE)
+    page = await look(alone=True)
+    await page.clock.install()
+    await page.goto(QUEUE)
     status = page.locator("#live-status")
     await expect(status).to_have_text("Live")
     await page.locator("input[data-row]").first.click()
     await expect(status).to_have_text("Paused while rows are ticked")
     await failing(scene, 1, "other-erp")
-    await page.wait_for_timeout(4_000)
+    asked: list[str] = []
+    page.on("request", lambda request: asked.append(request.url) if "hx-request" in request.headers else None)
+    await page.clock.run_for(60_000)
+    await page.evaluate("fetch('/console/static/icon.svg')")  # whatever was asked for before it is known by now
+    assert asked == []
     assert await page.locator("#live tbody tr").count() == 2
     await page.get_by_role("button", name="Untick").click()
     await expect(page.locator("#live tbody tr")).to_have_count(3)
@@ -102,7 +109,7 @@ async def test_a_refresh_keeps_ticks_typed_text_and_focus(scene: Scene, look: Lo
 
 async def test_it_works_by_keyboard_alone(scene: Scene, look: Look) -> None:
     deliveries = await failing(scene, 3)
-    page = await look(QUEUE)
+    page = await look(QUEUE, alone=True)
     await page.keyboard.press("j")
     await page.keyboard.press("j")
     await page.keyboard.press("x")
@@ -116,6 +123,7 @@ async def test_it_works_by_keyboard_alone(scene: Scene, look: Look) -> None:
     await page.keyboard.press("?")
     await expect(page.get_by_role("dialog", name="Keys")).to_be_visible()
     await page.keyboard.press("Escape")
+    await stop_timers(page)
     await page.keyboard.press("g")
     await page.keyboard.press("o")
     await page.wait_for_url("**/console")

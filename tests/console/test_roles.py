@@ -18,7 +18,6 @@ from tests.console.visiting import Console
 PAGES = all_pages()
 ROLES = (Role.VIEWER, Role.OPERATOR, Role.ADMIN)
 """Publishers cannot sign in at all (test_signing_in.py)."""
-each_page = pytest.mark.parametrize("page", PAGES, ids=[f"{page.method} {page.path}" for page in PAGES])
 Visitors = dict[Role, Console]
 
 
@@ -33,29 +32,31 @@ async def elsewhere(house: House) -> Console:
     return await house.visitor(org="theirs")
 
 
-@each_page
 async def test_a_role_is_let_in_where_its_permissions_reach_and_refused_elsewhere(
-    house: House, visitors: Visitors, page: Page
+    house: House, visitors: Visitors, subtests: pytest.Subtests
 ) -> None:
     """What a form asks for is about unknown things, so that nothing is changed by those who may."""
-    for role, visitor in visitors.items():
-        if page.method == "GET":
-            shown = await visitor.get(house.path(page))
-        else:
-            shown = await visitor.post(house.unknown(page))
-        allowed = page.permission in ALLOWED[role]
-        assert (shown.status == 403) is not allowed, f"{role}: {shown.status} {shown.text}"
-        assert allowed or "You may not do that" in shown.text
+    for page in PAGES:
+        with subtests.test(page=f"{page.method} {page.path}"):
+            for role, visitor in visitors.items():
+                if page.method == "GET":
+                    shown = await visitor.get(house.path(page))
+                else:
+                    shown = await visitor.post(house.unknown(page))
+                allowed = page.permission in ALLOWED[role]
+                assert (shown.status == 403) is not allowed, f"{role}: {shown.status} {shown.text}"
+                assert allowed or "You may not do that" in shown.text
 
 
-@each_page
 async def test_what_concerns_the_whole_installation_is_for_the_default_organization_alone(
-    house: House, elsewhere: Console, page: Page
+    house: House, elsewhere: Console, subtests: pytest.Subtests
 ) -> None:
-    if page.default_org:
-        path = house.unknown(page)
-        shown = await (elsewhere.get(path) if page.method == "GET" else elsewhere.post(path))
-        assert (shown.status, "You may not do that" in shown.text) == (403, True)
+    for page in PAGES:
+        with subtests.test(page=f"{page.method} {page.path}"):
+            if page.default_org:
+                path = house.unknown(page)
+                shown = await (elsewhere.get(path) if page.method == "GET" else elsewhere.post(path))
+                assert (shown.status, "You may not do that" in shown.text) == (403, True)
 
 
 def test_what_changes_something_needs_more_than_a_permission_to_look() -> None:
@@ -72,17 +73,22 @@ def test_who_may_do_what_is_as_the_requirements_say() -> None:
             assert page.permission in (Permission.ACT, Permission.SEND, Permission.ADMINISTER), page
 
 
-@each_page
-async def test_nobody_is_shown_a_way_to_what_they_may_not_do(house: House, visitors: Visitors, page: Page) -> None:
+async def test_nobody_is_shown_a_way_to_what_they_may_not_do(
+    house: House, visitors: Visitors, subtests: pytest.Subtests
+) -> None:
     """Whoever may see a page finds no form and no link on it that would be refused."""
-    if page.method != "GET":
-        return
-    for role, visitor in visitors.items():
-        shown = await visitor.get(house.path(page))
-        refused = [
-            way for way in _ways(shown.source) if (found := _page(*way)) and found.permission not in ALLOWED[role]
-        ]
-        assert refused == [], role
+    for page in PAGES:
+        with subtests.test(page=f"{page.method} {page.path}"):
+            if page.method != "GET":
+                continue
+            for role, visitor in visitors.items():
+                shown = await visitor.get(house.path(page))
+                refused = [
+                    way
+                    for way in _ways(shown.source)
+                    if (found := _page(*way)) and found.permission not in ALLOWED[role]
+                ]
+                assert refused == [], role
 
 
 def _ways(source: str) -> set[tuple[str, str]]:

@@ -14,7 +14,7 @@ from tests.console.chromium import Look, opened
 SETTINGS = "/console/settings"
 
 
-@pytest.mark.both_stores
+@pytest.mark.key_story
 async def test_a_key_is_made_shown_once_used_and_revoked(scene: Scene, api: Api, look: Look, browser: Browser) -> None:
     page = await look(SETTINGS)
     await page.get_by_role("link", name="New key").click()

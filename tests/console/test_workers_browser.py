@@ -25,7 +25,7 @@ async def entry_of(scene: Scene, program: Program) -> WorkerEntry:
     return next(one for one in await scene.doorstep.workers() if one.pid == program.process.pid)
 
 
-@pytest.mark.both_stores
+@pytest.mark.key_story
 async def test_two_worker_processes_appear_and_one_that_is_killed_is_marked_as_lost(
     scene: Scene, look: Look, tmp_path: Path
 ) -> None:

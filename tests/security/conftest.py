@@ -1,4 +1,4 @@
-"""The real program on each store, both at once, so that their verdicts can be compared."""
+"""The real program: on SQLite in every tier; in the full one on PostgreSQL too, and on both at once to compare them."""
 
 from __future__ import annotations
 
@@ -12,6 +12,7 @@ from tests.integration.receiver import Receiver, receiving
 from tests.postgres_server import PostgresServer
 
 STORES = ("sqlite", "postgresql")
+IN_TIERS = ("sqlite", pytest.param("postgresql", marks=pytest.mark.full))
 QUIET = {
     "DOORSTEP_RETRY_DELAYS": "3600",
     "DOORSTEP_FAILED_KEYS_PER_SECOND": "0",
@@ -21,13 +22,13 @@ QUIET = {
 be made, though nobody takes the mail."""
 
 
-@pytest.fixture(scope="session")
+@pytest.fixture(scope="package")
 def on_sqlite(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Program]:
     with serving(tmp_path_factory.mktemp("sqlite"), environment=QUIET) as program:
         yield program
 
 
-@pytest.fixture(scope="session")
+@pytest.fixture(scope="package")
 def on_postgresql(postgres_server: PostgresServer, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Program]:
     postgres_server.create_database("security")
     environment = QUIET | {
@@ -38,20 +39,28 @@ def on_postgresql(postgres_server: PostgresServer, tmp_path_factory: pytest.Temp
         yield program
 
 
-@pytest.fixture(scope="session")
-def each(on_sqlite: Program, on_postgresql: Program) -> dict[str, Program]:
-    """Both at the same time, by the name of their store."""
-    return {"sqlite": on_sqlite, "postgresql": on_postgresql}
+@pytest.fixture(scope="package", params=[("sqlite",), pytest.param(STORES, marks=pytest.mark.full)], ids="-".join)
+def each(request: pytest.FixtureRequest) -> dict[str, Program]:
+    """By the name of their store. Where there are two, what one says the other says too."""
+    return {name: request.getfixturevalue(f"on_{name}") for name in request.param}
 
 
-@pytest.fixture(scope="session", params=STORES)
+@pytest.fixture(scope="package", params=IN_TIERS)
 def served(request: pytest.FixtureRequest) -> Program:
-    """One of them; each test that asks for it runs on both."""
+    """One of them; in the full tier each test that asks for it runs on both."""
     program: Program = request.getfixturevalue(f"on_{request.param}")
     return program
 
 
-@pytest.fixture
-def receiver() -> Iterator[Receiver]:
+@pytest.fixture(scope="package")
+def lasting_receiver() -> Iterator[Receiver]:
     with receiving() as it:
         yield it
+
+
+@pytest.fixture
+def receiver(lasting_receiver: Receiver) -> Receiver:
+    """As if it were new. To end one takes half a second."""
+    lasting_receiver.status = 200
+    lasting_receiver.received.clear()
+    return lasting_receiver

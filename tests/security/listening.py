@@ -15,14 +15,15 @@ OK = b"HTTP/1.1 200 OK\r\nContent-Length: 0\r\nConnection: close\r\n\r\n"
 
 
 class Listener:
-    """Answers each connection with the same bytes, and closes it."""
+    """Answers each connection with the same bytes, and closes it; one that greets says them before it listens."""
 
-    def __init__(self, host: str, port: int, answer: bytes) -> None:
+    def __init__(self, host: str, port: int, answer: bytes, greets: bool) -> None:
         everywhere = host == EVERYWHERE
         family = socket.AF_INET6 if everywhere else socket.AF_INET
         self._socket = socket.create_server((host, port), family=family, dualstack_ipv6=everywhere)
         self.port: int = self._socket.getsockname()[1]
-        self.answer = answer
+        self._answer = answer
+        self._greets = greets
         self.seen: list[bytes] = []
         """What each connection began with."""
 
@@ -38,8 +39,11 @@ class Listener:
 
     def _exchanged(self, connection: socket.socket) -> bytes:
         try:
+            if self._greets:
+                connection.sendall(self._answer)
             received = connection.recv(65_536)
-            connection.sendall(self.answer)
+            if not self._greets:
+                connection.sendall(self._answer)
         except OSError:
             return b""
         return received
@@ -50,8 +54,10 @@ class Listener:
 
 
 @contextmanager
-def listening(host: str = "127.0.0.1", port: int = 0, answer: bytes = OK) -> Iterator[Listener]:
-    listener = Listener(host, port, answer)
+def listening(
+    host: str = "127.0.0.1", port: int = 0, answer: bytes = OK, *, greets: bool = False
+) -> Iterator[Listener]:
+    listener = Listener(host, port, answer, greets)
     threading.Thread(target=listener.listen, daemon=True).start()
     try:
         yield listener

@@ -17,7 +17,7 @@ import pytest
 from doorstep.sealing import new_secret_key
 from tests.postgres_server import PostgresServer
 from tests.security.canary_story import CANARIES, Told, tell
-from tests.security.conftest import STORES
+from tests.security.conftest import IN_TIERS
 
 _PAYLOADS = {"payloadvalue", "payloadkey", "longpayload", "editedpayload", "outboxpayload", "batchpayload"}
 MAY_HOLD: Mapping[str, set[str]] = {
@@ -36,7 +36,7 @@ MAY_HOLD: Mapping[str, set[str]] = {
 made it: only the log and the spans never show its query. Everything else is sealed, hashed or not kept at all."""
 
 
-@pytest.fixture(scope="module", params=STORES)
+@pytest.fixture(scope="module", params=IN_TIERS)
 def told(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> Told:
     server: PostgresServer | None = None
     if request.param == "postgresql":
@@ -59,6 +59,7 @@ def test_tables_hold_payloads_and_answers_in_their_columns_and_no_secret_anywher
     )
 
 
+@pytest.mark.full
 def test_the_search_finds_what_a_careless_program_lets_out(tmp_path_factory: pytest.TempPathFactory) -> None:
     told = tell(tmp_path_factory.mktemp("leaking"), None, "leaking", leak=True)
     assert {"payloadvalue", "adminkey", "smtppassword", "sealingkey"} <= set(found_in(told, told.places["the log"]))
@@ -87,15 +88,16 @@ WRITTEN: Mapping[str, Callable[[str], bytes]] = {
 }
 
 
-@pytest.mark.parametrize("way", WRITTEN)
-def test_the_search_finds_every_canary_in_every_usual_encoding(way: str) -> None:
+def test_the_search_finds_every_canary_in_every_usual_encoding(subtests: pytest.Subtests) -> None:
     """Among them secrets as programs make them, with signs that are escaped somewhere."""
-    planted = dict(CANARIES) | {"sealingkey": new_secret_key(), "odd": "a/b+c=\"d'é\\%40?"}
-    for name, canary in planted.items():
-        middle = len(canary) // 2
-        another = canary[:middle] + ("x" if canary[middle] != "x" else "y") + canary[middle + 1 :]
-        for text, found in ((canary, [name]), (another, [])):
-            assert leaks({name: canary}, b"before " + WRITTEN[way](text) + b" after") == found
+    for way in WRITTEN:
+        with subtests.test(way=way):
+            planted = dict(CANARIES) | {"sealingkey": new_secret_key(), "odd": "a/b+c=\"d'é\\%40?"}
+            for name, canary in planted.items():
+                middle = len(canary) // 2
+                another = canary[:middle] + ("x" if canary[middle] != "x" else "y") + canary[middle + 1 :]
+                for text, found in ((canary, [name]), (another, [])):
+                    assert leaks({name: canary}, b"before " + WRITTEN[way](text) + b" after") == found
 
 
 def found_in(told: Told, content: bytes) -> list[str]:

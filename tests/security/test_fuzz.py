@@ -36,6 +36,7 @@ EXCLUDED = (
 ROOT = Path(__file__).parents[2]
 
 
+@pytest.mark.full
 def test_requests_made_up_from_the_document_are_answered_as_it_says(
     request: pytest.FixtureRequest, served: Program, receivers: list[str], tmp_path: Path
 ) -> None:

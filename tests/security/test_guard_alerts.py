@@ -6,12 +6,13 @@ A socket listens where the connection would arrive; the control shows that it wo
 from __future__ import annotations
 
 from collections.abc import Iterator
+from itertools import product
 
 import pytest
 
 from tests.integration.program import Program, serving, wait_for
 from tests.security.listening import EVERYWHERE, Listener, listening
-from tests.security.test_guard import EVERYTHING_ALLOWED, LOOPBACK, NEVER, NOTHING_ALLOWED, PRIVATE
+from tests.security.test_guard import EVERYTHING_ALLOWED, HOSTS, NOTHING_ALLOWED
 
 
 @pytest.fixture(scope="module")
@@ -40,19 +41,19 @@ def _last_error(program: Program, channel_id: str) -> str | None:
     return str(wait_for(lambda: program.get(f"/v1/channels/{channel_id}").json["last_error"]))
 
 
-@pytest.mark.parametrize("kind", ["webhook", "slack"])
-@pytest.mark.parametrize("host", [*LOOPBACK, *PRIVATE, *NEVER], ids=ascii)
 def test_no_channel_over_http_can_be_made_to_point_there(
-    strict: Program, unseen: Listener, kind: str, host: str
+    strict: Program, unseen: Listener, subtests: pytest.Subtests
 ) -> None:
     """But for names, which are judged when they are connected to."""
-    answer = strict.post("/v1/channels", {"name": "a", "kind": kind, "target": f"http://{host}:{unseen.port}/"})
-    if answer.status == 201:
-        assert "BLOCKED" in (_last_error(strict, answer.json["channel_id"]) or "")
-    else:
-        assert answer.status == 422, answer.body
-        assert answer.json["errors"][0]["field"] == "target"
-    assert unseen.seen == []
+    for kind, host in product(("webhook", "slack"), HOSTS):
+        with subtests.test(kind=kind, host=ascii(host)):
+            answer = strict.post("/v1/channels", {"name": "a", "kind": kind, "target": f"http://{host}:{unseen.port}/"})
+            if answer.status == 201:
+                assert "BLOCKED" in (_last_error(strict, answer.json["channel_id"]) or "")
+            else:
+                assert answer.status == 422, answer.body
+                assert answer.json["errors"][0]["field"] == "target"
+            assert unseen.seen == []
 
 
 def test_a_mail_server_at_an_address_that_is_not_allowed_is_not_connected_to(strict: Program, unseen: Listener) -> None:
@@ -61,11 +62,12 @@ def test_a_mail_server_at_an_address_that_is_not_allowed_is_not_connected_to(str
     assert unseen.seen == []
 
 
-@pytest.mark.parametrize("host", ["127.0.0.1", "localhost", "127.1", "[::1]", "0x7f000001"])
-def test_apprise_does_not_connect_there_either(strict: Program, unseen: Listener, host: str) -> None:
-    error = _last_error(strict, _channel(strict, "apprise", f"json://{host}:{unseen.port}/"))
-    assert error is not None and error.partition(":")[0] in ("BLOCKED", "REJECTED")
-    assert unseen.seen == []
+def test_apprise_does_not_connect_there_either(strict: Program, unseen: Listener, subtests: pytest.Subtests) -> None:
+    for host in ("127.0.0.1", "localhost", "127.1", "[::1]", "0x7f000001"):
+        with subtests.test(host=host):
+            error = _last_error(strict, _channel(strict, "apprise", f"json://{host}:{unseen.port}/"))
+            assert error is not None and error.partition(":")[0] in ("BLOCKED", "REJECTED")
+            assert unseen.seen == []
 
 
 def test_a_redirect_of_an_allowed_receiver_leads_nowhere_else(
@@ -86,7 +88,7 @@ def test_a_redirect_of_an_allowed_receiver_leads_nowhere_else(
 
 
 def test_the_control_where_it_is_allowed_every_channel_arrives(tmp_path_factory: pytest.TempPathFactory) -> None:
-    with listening(EVERYWHERE) as seen, listening(answer=b"220 hello\r\n") as mail:
+    with listening(EVERYWHERE) as seen, listening(answer=b"220 hello\r\n", greets=True) as mail:
         settings = EVERYTHING_ALLOWED | {"DOORSTEP_SMTP_URL": f"smtp://127.0.0.1:{mail.port}"}
         with serving(tmp_path_factory.mktemp("open"), environment=settings) as program:
             for kind, target in (

@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import socket
 from collections.abc import Iterator
+from itertools import product
 from typing import Any
 from urllib.parse import urlsplit
 from uuid import uuid4
@@ -25,15 +26,16 @@ INJECTIONS = [
 """The two ideographs end in the bytes of a line break, in case someone cuts characters down to one byte."""
 
 
-@pytest.mark.parametrize("text", INJECTIONS, ids=ascii)
 def test_a_header_of_an_endpoint_is_one_line_or_refused_alike_on_each_store(
-    each: dict[str, Program], text: str
+    each: dict[str, Program], subtests: pytest.Subtests
 ) -> None:
-    for headers in ({"x-own": text}, {text: "own"}, {f"x-own: 1\r\n{text}": "own"}):
-        endpoint = {"name": "a", "url": "https://127.0.0.1/", "event_types": ["none"], "headers": headers}
-        verdict = same_verdict(each, "POST", "/v1/endpoints", endpoint)
-        plain = text.isascii() and text.isprintable() and headers.get("x-own") == text
-        assert verdict.status == (201 if plain else 422), verdict
+    for text in INJECTIONS:
+        with subtests.test(text=ascii(text)):
+            for headers in ({"x-own": text}, {text: "own"}, {f"x-own: 1\r\n{text}": "own"}):
+                endpoint = {"name": "a", "url": "https://127.0.0.1/", "event_types": ["none"], "headers": headers}
+                verdict = same_verdict(each, "POST", "/v1/endpoints", endpoint)
+                plain = text.isascii() and text.isprintable() and headers.get("x-own") == text
+                assert verdict.status == (201 if plain else 422), verdict
 
 
 OURS = [
@@ -42,10 +44,11 @@ OURS = [
 ]  # fmt: skip
 
 
-@pytest.mark.parametrize("name", OURS)
-def test_a_header_that_is_ours_cannot_be_given(each: dict[str, Program], name: str) -> None:
-    endpoint = {"name": "a", "url": "https://127.0.0.1/", "event_types": ["none"], "headers": {name: "x"}}
-    assert same_verdict(each, "POST", "/v1/endpoints", endpoint).status == 422
+def test_a_header_that_is_ours_cannot_be_given(each: dict[str, Program], subtests: pytest.Subtests) -> None:
+    for name in OURS:
+        with subtests.test(name=name):
+            endpoint = {"name": "a", "url": "https://127.0.0.1/", "event_types": ["none"], "headers": {name: "x"}}
+            assert same_verdict(each, "POST", "/v1/endpoints", endpoint).status == 422
 
 
 FIELDS: dict[str, Any] = {
@@ -67,26 +70,26 @@ def collecting() -> Iterator[Receiver]:
         yield receiver
 
 
-@pytest.mark.parametrize("field", FIELDS)
-@pytest.mark.parametrize("text", INJECTIONS, ids=ascii)
 def test_what_is_sent_out_has_the_headers_that_we_put_there_and_no_others(
-    served: Program, collecting: Receiver, field: str, text: str
+    served: Program, collecting: Receiver, subtests: pytest.Subtests
 ) -> None:
-    of_endpoint, of_event = FIELDS[field](text)
-    url = collecting.url + of_endpoint.pop("path", "")
-    endpoint = {"name": "a", "url": url, "event_types": ["none"], "envelope": True} | of_endpoint
-    made = served.post("/v1/endpoints", endpoint)
-    if made.status != 201:
-        assert made.status == 422, made.body
-        return
-    event = {"event_type": "a", "payload": 1, "endpoint_ids": [made.json["endpoint_id"]]} | of_event
-    sent = served.post("/v1/events", event, headers={"X-Correlation-Id": f"c-{uuid4().hex}"})
-    if sent.status != 202:
-        assert sent.status == 422, sent.body
-        return
-    (headers, body) = arrived(collecting, sent.json["event_id"])
-    assert headers.keys() <= EXPECTED
-    assert json.loads(body)["data"] == event["payload"]
+    for field, text in product(FIELDS, INJECTIONS):
+        with subtests.test(field=field, text=ascii(text)):
+            of_endpoint, of_event = FIELDS[field](text)
+            url = collecting.url + of_endpoint.pop("path", "")
+            endpoint = {"name": "a", "url": url, "event_types": ["none"], "envelope": True} | of_endpoint
+            made = served.post("/v1/endpoints", endpoint)
+            if made.status != 201:
+                assert made.status == 422, made.body
+                continue
+            event = {"event_type": "a", "payload": 1, "endpoint_ids": [made.json["endpoint_id"]]} | of_event
+            sent = served.post("/v1/events", event, headers={"X-Correlation-Id": f"c-{uuid4().hex}"})
+            if sent.status != 202:
+                assert sent.status == 422, sent.body
+                continue
+            (headers, body) = arrived(collecting, sent.json["event_id"])
+            assert headers.keys() <= EXPECTED
+            assert json.loads(body)["data"] == event["payload"]
 
 
 EXPECTED = {
@@ -109,39 +112,43 @@ CORRELATION = {
 }  # fmt: skip
 
 
-@pytest.mark.parametrize(("value", "status"), CORRELATION.items(), ids=lambda one: repr(one)[:20])
-def test_a_correlation_id_is_echoed_as_it_came_or_refused(served: Program, value: bytes, status: int) -> None:
-    head, _, body = raw(served, b"GET", b"/v1/events/x", [b"X-Correlation-Id: " + value]).partition(b"\r\n\r\n")
-    assert head.startswith(b"HTTP/1.1 %d " % status), head
-    lines = [line for line in head.lower().split(b"\r\n") if line.startswith(b"x-correlation-id:")]
-    assert len(lines) == 1
-    assert (lines[0] == b"x-correlation-id: " + value.lower()) is (status == 404)
-    assert json.loads(body)["status"] == status
+def test_a_correlation_id_is_echoed_as_it_came_or_refused(served: Program, subtests: pytest.Subtests) -> None:
+    for value, status in CORRELATION.items():
+        with subtests.test(value=repr(value)[:20]):
+            head, _, body = raw(served, b"GET", b"/v1/events/x", [b"X-Correlation-Id: " + value]).partition(b"\r\n\r\n")
+            assert head.startswith(b"HTTP/1.1 %d " % status), head
+            lines = [line for line in head.lower().split(b"\r\n") if line.startswith(b"x-correlation-id:")]
+            assert len(lines) == 1
+            assert (lines[0] == b"x-correlation-id: " + value.lower()) is (status == 404)
+            assert json.loads(body)["status"] == status
 
 
-@pytest.mark.parametrize("value", [b"", b"\xff\xfe", b"\xe2\x82\xac", b"a" * 256, b"a\tb"], ids=repr)
-def test_an_idempotency_key_that_cannot_be_kept_is_refused_rather_than_ignored(served: Program, value: bytes) -> None:
+def test_an_idempotency_key_that_cannot_be_kept_is_refused_rather_than_ignored(
+    served: Program, subtests: pytest.Subtests
+) -> None:
     """Ignored, it would let a repeated request be stored twice."""
-    body = b'{"event_type": "a", "payload": 1}'
-    answer = raw(served, b"POST", b"/v1/events", [b"Idempotency-Key: " + value], body)
-    assert answer.startswith(b"HTTP/1.1 422 "), answer
+    for value in (b"", b"\xff\xfe", b"\xe2\x82\xac", b"a" * 256, b"a\tb"):
+        with subtests.test(value=repr(value)[:20]):
+            body = b'{"event_type": "a", "payload": 1}'
+            answer = raw(served, b"POST", b"/v1/events", [b"Idempotency-Key: " + value], body)
+            assert answer.startswith(b"HTTP/1.1 422 "), answer
 
 
-@pytest.mark.parametrize(
-    "lines",
-    [
-        [b"X-API-Key: wrong", b"X-API-Key: " + ADMIN_KEY.encode()],
-        [b"X-API-Key: wrong", b"Authorization: Bearer " + ADMIN_KEY.encode()],
-        [b"Authorization: Basic " + ADMIN_KEY.encode()],
-        [b"Authorization: Bearer"],
-        [b"Authorization: Bearer  "],
-        [b"X-API-Key: \xff\xfe"],
-        [b"Cookie: X-API-Key=" + ADMIN_KEY.encode()],
-    ],
-    ids=repr,
+AMBIGUOUS = (
+    [b"X-API-Key: wrong", b"X-API-Key: " + ADMIN_KEY.encode()],
+    [b"X-API-Key: wrong", b"Authorization: Bearer " + ADMIN_KEY.encode()],
+    [b"Authorization: Basic " + ADMIN_KEY.encode()],
+    [b"Authorization: Bearer"],
+    [b"Authorization: Bearer  "],
+    [b"X-API-Key: \xff\xfe"],
+    [b"Cookie: X-API-Key=" + ADMIN_KEY.encode()],
 )
-def test_a_key_that_is_given_ambiguously_opens_nothing(served: Program, lines: list[bytes]) -> None:
-    assert raw(served, b"GET", b"/v1/endpoints", lines, key=False).startswith(b"HTTP/1.1 401 ")
+
+
+def test_a_key_that_is_given_ambiguously_opens_nothing(served: Program, subtests: pytest.Subtests) -> None:
+    for lines in AMBIGUOUS:
+        with subtests.test(lines=repr(lines)):
+            assert raw(served, b"GET", b"/v1/endpoints", lines, key=False).startswith(b"HTTP/1.1 401 ")
 
 
 def raw(

@@ -5,6 +5,8 @@ from __future__ import annotations
 import json
 import os
 from collections.abc import Iterator
+from contextlib import ExitStack
+from itertools import product
 from uuid import uuid4
 
 import pytest
@@ -26,20 +28,24 @@ EXAMPLES = 5_000 if os.environ.get("TORTURE") else 150
 # -- refused ---------------------------------------------------------------------------------------------------
 
 
-@pytest.mark.parametrize("body", NOT_JSON.values(), ids=NOT_JSON.keys())
 def test_what_is_not_json_is_refused_by_every_route_in_the_same_words_on_each_store(
-    each: dict[str, Program], body: bytes
+    each: dict[str, Program], subtests: pytest.Subtests
 ) -> None:
-    for line in TAKES_A_BODY:
-        method, path = line.split(" ")
-        verdict = same_verdict(each, method, path.format(**unknown_ids()), body)
-        assert verdict.refused or not body.strip(), (line, verdict)
+    for name, body in NOT_JSON.items():
+        with subtests.test(body=name):
+            for line in TAKES_A_BODY:
+                method, path = line.split(" ")
+                verdict = same_verdict(each, method, path.format(**unknown_ids()), body)
+                assert verdict.refused or not body.strip(), (line, verdict)
 
 
-@pytest.mark.parametrize("body", [body for body, _ in WRONG.values()], ids=WRONG.keys())
-def test_a_wrong_value_is_refused_in_the_same_words_on_each_store(each: dict[str, Program], body: bytes) -> None:
-    assert same_verdict(each, "POST", "/v1/events", body).status == 422
-    assert same_verdict(each, "POST", "/v1/events/batch", b"[%b]" % body).status == 422
+def test_a_wrong_value_is_refused_in_the_same_words_on_each_store(
+    each: dict[str, Program], subtests: pytest.Subtests
+) -> None:
+    for name, (body, _) in WRONG.items():
+        with subtests.test(body=name):
+            assert same_verdict(each, "POST", "/v1/events", body).status == 422
+            assert same_verdict(each, "POST", "/v1/events/batch", b"[%b]" % body).status == 422
 
 
 DOUBLED = {
@@ -50,10 +56,13 @@ DOUBLED = {
 }
 
 
-@pytest.mark.parametrize("body", DOUBLED.values(), ids=DOUBLED.keys())
-def test_a_field_given_twice_gets_the_same_verdict_on_each_store(each: dict[str, Program], body: bytes) -> None:
-    for path in ("/v1/events", "/v1/endpoints", "/v1/dead-letters/bulk-retry"):
-        same_verdict(each, "POST", path, body)
+def test_a_field_given_twice_gets_the_same_verdict_on_each_store(
+    each: dict[str, Program], subtests: pytest.Subtests
+) -> None:
+    for name, body in DOUBLED.items():
+        with subtests.test(twice=name):
+            for path in ("/v1/events", "/v1/endpoints", "/v1/dead-letters/bulk-retry"):
+                same_verdict(each, "POST", path, body)
 
 
 UNSTORABLE = ["\x00", "a\x00b", "\ud800", "a\udfffb", "\ud83d"]
@@ -88,25 +97,25 @@ TEXTS = {
 }
 
 
-@pytest.mark.parametrize("line", TEXTS)
-@pytest.mark.parametrize("text", UNSTORABLE, ids=ascii)
 def test_text_that_some_store_cannot_keep_gets_the_same_verdict_on_each(
-    each: dict[str, Program], line: str, text: str
+    each: dict[str, Program], subtests: pytest.Subtests
 ) -> None:
     """A NUL is no text in PostgreSQL, a lone surrogate is none anywhere."""
-    method, path = line.split(" ")
-    for template in TEXTS[line]:
-        body = json.dumps(template).replace("T", json.dumps(text)[1:-1]).encode()
-        same_verdict(each, method, path, body)
+    for line, text in product(TEXTS, UNSTORABLE):
+        with subtests.test(route=line, text=ascii(text)):
+            method, path = line.split(" ")
+            for template in TEXTS[line]:
+                body = json.dumps(template).replace("T", json.dumps(text)[1:-1]).encode()
+                same_verdict(each, method, path, body)
 
 
-@pytest.mark.parametrize("line", [line for line in TAKES_A_BODY if line not in BODIES])
-@pytest.mark.parametrize("text", UNSTORABLE, ids=ascii)
 def test_a_reason_that_some_store_cannot_keep_gets_the_same_verdict_on_each(
-    each: dict[str, Program], line: str, text: str
+    each: dict[str, Program], subtests: pytest.Subtests
 ) -> None:
-    method, path = line.split(" ")
-    same_verdict(each, method, path.format(**unknown_ids()), {"reason": text})
+    for line, text in product((line for line in TAKES_A_BODY if line not in BODIES), UNSTORABLE):
+        with subtests.test(route=line, text=ascii(text)):
+            method, path = line.split(" ")
+            same_verdict(each, method, path.format(**unknown_ids()), {"reason": text})
 
 
 # -- made up by chance -----------------------------------------------------------------------------------------
@@ -190,28 +199,33 @@ STRANGE = {
 def taking(each: dict[str, Program]) -> Iterator[tuple[str, dict[str, Receiver]]]:
     """An event type, and for each store the receiver of its events."""
     event_type = f"strange.{uuid4().hex}"
-    with receiving() as on_sqlite, receiving() as on_postgresql:
-        receivers = {"sqlite": on_sqlite, "postgresql": on_postgresql}
+    with ExitStack() as stack:
+        receivers = {name: stack.enter_context(receiving()) for name in each}
         for name, program in each.items():
             endpoint = {"name": "strange", "url": receivers[name].url, "event_types": [event_type]}
             assert program.post("/v1/endpoints", endpoint).status == 201
         yield event_type, receivers
 
 
-@pytest.mark.parametrize("payload", STRANGE.values(), ids=STRANGE.keys())
 def test_what_is_strange_but_json_is_delivered_byte_for_byte_from_each_store(
-    each: dict[str, Program], taking: tuple[str, dict[str, Receiver]], payload: bytes
+    each: dict[str, Program], taking: tuple[str, dict[str, Receiver]], subtests: pytest.Subtests
 ) -> None:
-    event_type, receivers = taking
-    for name, program in each.items():
-        body = b'{"event_type": "%b", "payload": %b, "metadata": {"m": %b}}' % (event_type.encode(), payload, payload)
-        answer = program.post("/v1/events", body)
-        assert verdict_of(answer).status == 202, answer.body
-        event_id = answer.json["event_id"]
-        assert delivered(receivers[name], event_id) == [payload]
-        shown = program.get(f"/v1/events/{event_id}").body
-        assert b'"payload":' + payload + b"," in shown
-        assert b'"metadata":{"m": ' + payload + b"}," in shown
+    for kind, payload in STRANGE.items():
+        with subtests.test(payload=kind):
+            event_type, receivers = taking
+            for name, program in each.items():
+                body = b'{"event_type": "%b", "payload": %b, "metadata": {"m": %b}}' % (
+                    event_type.encode(),
+                    payload,
+                    payload,
+                )
+                answer = program.post("/v1/events", body)
+                assert verdict_of(answer).status == 202, answer.body
+                event_id = answer.json["event_id"]
+                assert delivered(receivers[name], event_id) == [payload]
+                shown = program.get(f"/v1/events/{event_id}").body
+                assert b'"payload":' + payload + b"," in shown
+                assert b'"metadata":{"m": ' + payload + b"}," in shown
 
 
 def delivered(receiver: Receiver, event_id: str) -> list[bytes]:

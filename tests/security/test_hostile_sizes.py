@@ -29,12 +29,13 @@ def event(payload: bytes = b"1", more: bytes = b"") -> bytes:
     return b'{"event_type": "size", "payload": %b%b}' % (payload, more)
 
 
-@pytest.mark.parametrize(("size", "status"), [(PAYLOAD_MAX - 1, 202), (PAYLOAD_MAX, 202), (PAYLOAD_MAX + 1, 422)])
 def test_a_payload_may_be_as_large_as_the_limit_and_not_a_byte_larger(
-    each: dict[str, Program], size: int, status: int
+    each: dict[str, Program], subtests: pytest.Subtests
 ) -> None:
-    assert same_verdict(each, "POST", "/v1/events", event(text(size))).status == status
-    assert same_verdict(each, "POST", "/v1/events/batch", b"[%b]" % event(text(size))).status == status
+    for size, status in ((PAYLOAD_MAX - 1, 202), (PAYLOAD_MAX, 202), (PAYLOAD_MAX + 1, 422)):
+        with subtests.test(size=size):
+            assert same_verdict(each, "POST", "/v1/events", event(text(size))).status == status
+            assert same_verdict(each, "POST", "/v1/events/batch", b"[%b]" % event(text(size))).status == status
 
 
 def test_what_makes_a_payload_too_large_is_its_bytes_not_its_characters(each: dict[str, Program]) -> None:
@@ -43,25 +44,28 @@ def test_what_makes_a_payload_too_large_is_its_bytes_not_its_characters(each: di
     assert same_verdict(each, "POST", "/v1/events", event(three_bytes_each.encode())).status == 422
 
 
-@pytest.mark.parametrize(("count", "status"), [(0, 422), (1, 202), (BATCH_MAX, 202), (BATCH_MAX + 1, 422)])
-def test_a_batch_holds_up_to_a_thousand_events(each: dict[str, Program], count: int, status: int) -> None:
-    body = b"[%b]" % b",".join([event()] * count)
-    assert same_verdict(each, "POST", "/v1/events", body).status == status
-    assert same_verdict(each, "POST", "/v1/events/batch", b'{"events": %b}' % body).status == status
+def test_a_batch_holds_up_to_a_thousand_events(each: dict[str, Program], subtests: pytest.Subtests) -> None:
+    for count, status in ((0, 422), (1, 202), (BATCH_MAX, 202), (BATCH_MAX + 1, 422)):
+        with subtests.test(count=count):
+            body = b"[%b]" % b",".join([event()] * count)
+            assert same_verdict(each, "POST", "/v1/events", body).status == status
+            assert same_verdict(each, "POST", "/v1/events/batch", b'{"events": %b}' % body).status == status
 
 
-@pytest.mark.parametrize("size", [METADATA_MAX, METADATA_MAX + 1])
-def test_metadata_has_a_limit_of_its_own(each: dict[str, Program], size: int) -> None:
-    metadata = b'{"m":%b}' % text(size - 6)
-    status = 202 if size <= METADATA_MAX else 422
-    assert same_verdict(each, "POST", "/v1/events", event(more=b', "metadata": %b' % metadata)).status == status
+def test_metadata_has_a_limit_of_its_own(each: dict[str, Program], subtests: pytest.Subtests) -> None:
+    for size in (METADATA_MAX, METADATA_MAX + 1):
+        with subtests.test(size=size):
+            metadata = b'{"m":%b}' % text(size - 6)
+            status = 202 if size <= METADATA_MAX else 422
+            assert same_verdict(each, "POST", "/v1/events", event(more=b', "metadata": %b' % metadata)).status == status
 
 
-@pytest.mark.parametrize("size", [SMALL_BODY_MAX, SMALL_BODY_MAX + 1])
-def test_bodies_of_the_other_routes_have_a_limit(each: dict[str, Program], size: int) -> None:
-    body = b'{"name": "", "role": "viewer"}'
-    verdict = same_verdict(each, "POST", "/v1/keys", body + b" " * (size - len(body)))
-    assert verdict.status == (422 if size <= SMALL_BODY_MAX else 413)
+def test_bodies_of_the_other_routes_have_a_limit(each: dict[str, Program], subtests: pytest.Subtests) -> None:
+    for size in (SMALL_BODY_MAX, SMALL_BODY_MAX + 1):
+        with subtests.test(size=size):
+            body = b'{"name": "", "role": "viewer"}'
+            verdict = same_verdict(each, "POST", "/v1/keys", body + b" " * (size - len(body)))
+            assert verdict.status == (422 if size <= SMALL_BODY_MAX else 413)
 
 
 MANY = {
@@ -80,9 +84,10 @@ MANY = {
 }
 
 
-@pytest.mark.parametrize("endpoint", MANY.values(), ids=MANY.keys())
-def test_an_endpoint_has_a_limit_on_everything(each: dict[str, Program], endpoint: dict[str, object]) -> None:
-    assert same_verdict(each, "POST", "/v1/endpoints", endpoint).status == 422
+def test_an_endpoint_has_a_limit_on_everything(each: dict[str, Program], subtests: pytest.Subtests) -> None:
+    for name, endpoint in MANY.items():
+        with subtests.test(many=name):
+            assert same_verdict(each, "POST", "/v1/endpoints", endpoint).status == 422
 
 
 def test_a_bulk_operation_names_up_to_a_thousand_deliveries(each: dict[str, Program]) -> None:
@@ -92,13 +97,14 @@ def test_a_bulk_operation_names_up_to_a_thousand_deliveries(each: dict[str, Prog
         assert same_verdict(each, "POST", "/v1/dead-letters/bulk-retry", body).status == status
 
 
-@pytest.mark.parametrize(("size", "status"), [(PAYLOAD_MAX, 404), (PAYLOAD_MAX + 100 * 1024, 413)])
 def test_a_payload_for_a_test_or_an_edited_one_may_be_as_large_as_any_other(
-    each: dict[str, Program], size: int, status: int
+    each: dict[str, Program], subtests: pytest.Subtests
 ) -> None:
-    one = "01890a5d-ac96-774b-bcce-b302099a8057"
-    for path in (f"/v1/endpoints/{one}/test", f"/v1/dead-letters/{one}/retry"):
-        assert same_verdict(each, "POST", path, b'{"payload": %b}' % text(size)).status == status
+    for size, status in ((PAYLOAD_MAX, 404), (PAYLOAD_MAX + 100 * 1024, 413)):
+        with subtests.test(size=size):
+            one = "01890a5d-ac96-774b-bcce-b302099a8057"
+            for path in (f"/v1/endpoints/{one}/test", f"/v1/dead-letters/{one}/retry"):
+                assert same_verdict(each, "POST", path, b'{"payload": %b}' % text(size)).status == status
 
 
 # -- lies ------------------------------------------------------------------------------------------------------
@@ -152,12 +158,13 @@ LIES = {
 }
 
 
-@pytest.mark.parametrize(("lines", "body"), LIES.values(), ids=LIES.keys())
-def test_a_request_that_lies_about_its_length_stores_nothing(served: Program, lines: bytes, body: bytes) -> None:
-    before = count_events(served)
-    answered = statuses(exchange(served, head(lines), body))
-    assert [status for status in answered if status < 400 or status >= 500] == [], answered
-    assert count_events(served) == before
+def test_a_request_that_lies_about_its_length_stores_nothing(served: Program, subtests: pytest.Subtests) -> None:
+    for name, (lines, body) in LIES.items():
+        with subtests.test(lie=name):
+            before = count_events(served)
+            answered = statuses(exchange(served, head(lines), body))
+            assert [status for status in answered if status < 400 or status >= 500] == [], answered
+            assert count_events(served) == before
 
 
 def test_the_control_the_same_request_with_its_true_length_is_stored(served: Program) -> None:
@@ -172,30 +179,34 @@ SMUGGLED = b"GET /v1/keys HTTP/1.1\r\nHost: x\r\n\r\n"
 """Comes without a key: if it were taken for a request of the one before it, it would show."""
 
 
-@pytest.mark.parametrize(
-    "lines",
-    [
-        b"Content-Length: 5\r\nTransfer-Encoding: chunked",
-        b"Transfer-Encoding: chunked\r\nContent-Length: 5",
-        b"Transfer-Encoding: chunked\r\nTransfer-Encoding: identity",
-        b"Transfer-Encoding: xchunked",
-        b"Transfer-Encoding : chunked",
-        b"Transfer-Encoding:\x0bchunked",
-    ],
-    ids=repr,
+HIDING = (
+    b"Content-Length: 5\r\nTransfer-Encoding: chunked",
+    b"Transfer-Encoding: chunked\r\nContent-Length: 5",
+    b"Transfer-Encoding: chunked\r\nTransfer-Encoding: identity",
+    b"Transfer-Encoding: xchunked",
+    b"Transfer-Encoding : chunked",
+    b"Transfer-Encoding:\x0bchunked",
 )
-def test_a_second_request_hidden_in_the_first_is_not_answered_as_if_it_had_a_key(served: Program, lines: bytes) -> None:
-    answered = statuses(exchange(served, head(lines), b"0\r\n\r\n" + SMUGGLED))
-    assert 200 not in answered and not [status for status in answered if status >= 500], answered
 
 
-@pytest.mark.parametrize("path", [b"/v1/endpoints", b"/v1/events/batch", b"/v1/dead-letters/bulk-retry", b"/v1/keys"])
-def test_a_body_without_end_is_cut_off_at_every_route(served: Program, path: bytes) -> None:
-    def chunks() -> Iterator[bytes]:
-        for _ in range(512):
-            yield b"10000\r\n%b\r\n" % (b" " * 65_536)
+def test_a_second_request_hidden_in_the_first_is_not_answered_as_if_it_had_a_key(
+    served: Program, subtests: pytest.Subtests
+) -> None:
+    for lines in HIDING:
+        with subtests.test(lines=repr(lines)):
+            answered = statuses(exchange(served, head(lines), b"0\r\n\r\n" + SMUGGLED))
+            assert 200 not in answered and not [status for status in answered if status >= 500], answered
 
-    assert statuses(exchange(served, head(b"Transfer-Encoding: chunked", path=path), *chunks())) == [413]
+
+def test_a_body_without_end_is_cut_off_at_every_route(served: Program, subtests: pytest.Subtests) -> None:
+    for path in (b"/v1/endpoints", b"/v1/events/batch", b"/v1/dead-letters/bulk-retry", b"/v1/keys"):
+        with subtests.test(path=path.decode()):
+
+            def chunks() -> Iterator[bytes]:
+                for _ in range(512):
+                    yield b"10000\r\n%b\r\n" % (b" " * 65_536)
+
+            assert statuses(exchange(served, head(b"Transfer-Encoding: chunked", path=path), *chunks())) == [413]
 
 
 def test_thousands_of_headers_and_an_endless_query_are_refused_and_harm_nobody(served: Program) -> None:

@@ -51,35 +51,39 @@ def bad_keys(served: Program) -> dict[str, str | None]:
     }
 
 
-@pytest.mark.parametrize("line", list(ROUTES))
 def test_without_a_valid_key_every_route_answers_the_same_401(
-    served: Program, bad_keys: dict[str, str | None], line: str
+    served: Program, bad_keys: dict[str, str | None], subtests: pytest.Subtests
 ) -> None:
-    answers = {name: ask(served, line, key, unknown_ids()) for name, key in bad_keys.items()}
-    assert {name: answer.status for name, answer in answers.items()} == dict.fromkeys(bad_keys, 401)
-    assert len({answer.body for answer in answers.values()}) == 1, "none tells why"
+    for line in ROUTES:
+        with subtests.test(route=line):
+            answers = {name: ask(served, line, key, unknown_ids()) for name, key in bad_keys.items()}
+            assert {name: answer.status for name, answer in answers.items()} == dict.fromkeys(bad_keys, 401)
+            assert len({answer.body for answer in answers.values()}) == 1, "none tells why"
 
 
-@pytest.mark.parametrize("path", ["/v1/", "/v1/nothing", "/v1/events/x/nothing", "/v1//events"])
-def test_without_a_key_nobody_learns_which_paths_there_are(served: Program, path: str) -> None:
-    assert served.get(path, key=None).status == 401
+def test_without_a_key_nobody_learns_which_paths_there_are(served: Program, subtests: pytest.Subtests) -> None:
+    for path in ("/v1/", "/v1/nothing", "/v1/events/x/nothing", "/v1//events"):
+        with subtests.test(path=path):
+            assert served.get(path, key=None).status == 401
 
 
-@pytest.mark.parametrize("line", list(ROUTES))
 def test_each_role_may_use_a_route_exactly_if_the_table_says_so(
-    served: Program, keys: dict[Role, str], line: str
+    served: Program, keys: dict[Role, str], subtests: pytest.Subtests
 ) -> None:
-    allowed = {role: ROUTES[line].permission in ALLOWED[role] for role in Role}
-    answers = {role: ask(served, line, key, unknown_ids()) for role, key in keys.items()}
-    assert {role: answer.status != 403 for role, answer in answers.items()} == allowed
-    assert not [answer for answer in answers.values() if answer.status in (401, 405) or answer.status >= 500]
+    for line in ROUTES:
+        with subtests.test(route=line):
+            allowed = {role: ROUTES[line].permission in ALLOWED[role] for role in Role}
+            answers = {role: ask(served, line, key, unknown_ids()) for role, key in keys.items()}
+            assert {role: answer.status != 403 for role, answer in answers.items()} == allowed
+            assert not [answer for answer in answers.values() if answer.status in (401, 405) or answer.status >= 500]
 
 
-@pytest.mark.parametrize("line", [line for line, access in ROUTES.items() if access.default_org])
 def test_what_concerns_all_organizations_is_refused_to_the_admins_of_any_but_the_default_one(
-    served: Program, line: str
+    served: Program, subtests: pytest.Subtests
 ) -> None:
-    assert ask(served, line, add_org(served), {}).status == 403
+    for line in (line for line, access in ROUTES.items() if access.default_org):
+        with subtests.test(route=line):
+            assert ask(served, line, add_org(served), {}).status == 403
 
 
 def test_the_roles_are_those_of_the_requirements() -> None:

@@ -27,7 +27,7 @@ from tests.integration.program import Program, serving, wait_for
 from tests.integration.receiver import receiving
 from tests.ports import free_port
 from tests.postgres_server import PostgresServer
-from tests.security.conftest import STORES
+from tests.security.conftest import IN_TIERS
 
 ADMIN = "c4n4ry-admin-key-0123456789"
 HEADER = "Bearer c4n4ry-header-value"
@@ -50,7 +50,7 @@ class Traces(NamedTuple):
     database: bytes
 
 
-@pytest.fixture(scope="module", params=STORES)
+@pytest.fixture(scope="module", params=IN_TIERS)
 def traces(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Traces]:
     folder = tmp_path_factory.mktemp("secrets")
     sealing_key = new_secret_key()
