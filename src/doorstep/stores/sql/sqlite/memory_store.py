@@ -8,13 +8,15 @@ from __future__ import annotations
 
 import sqlite3
 import threading
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable, Callable, Sequence
 from contextlib import nullcontext
 from functools import cache
 from typing import Any, TypeVar
 
+from doorstep.clock import Instant
 from doorstep.errors import StoreUnavailable
 from doorstep.model.posting import Posting
+from doorstep.model.submission import Receipt, Submission
 from doorstep.stores.foreign import family_of
 from doorstep.stores.sql.cold import outbox
 from doorstep.stores.sql.ddl import schema_ddl
@@ -39,6 +41,7 @@ class MemoryStore(SqliteVerbs):
         super().__init__(Directory(lambda: nullcontext(self._present().connection)))
         self._database: _Database | None = None
         self._is_open = False
+        self._wakes: list[Callable[[], None]] = []
         self._posted_wakes: list[Callable[[], None]] = []
 
     # -- life ----------------------------------------------------------------------------------------------
@@ -58,7 +61,14 @@ class MemoryStore(SqliteVerbs):
         """It is created with the current schema."""
 
     def on_wakeup(self, wake: Callable[[], None]) -> None:
-        """No other process can accept anything here."""
+        self._wakes.append(wake)
+
+    async def accept(self, submissions: Sequence[Submission], routing_version: int, now: Instant) -> list[Receipt]:
+        """No other process can accept anything here, but several workers of this one may share the store."""
+        receipts = await super().accept(submissions, routing_version, now)
+        for wake in self._wakes:
+            wake()
+        return receipts
 
     # -- the outbox ----------------------------------------------------------------------------------------
 
@@ -79,6 +89,10 @@ class MemoryStore(SqliteVerbs):
         self._present().do(lambda connection: run_script(connection, outbox.post([posting])))
         self.tell_posted()
         wake()
+
+    async def post(self, postings: Sequence[Posting]) -> None:
+        await super().post(postings)
+        self.tell_posted()
 
     def on_posted(self, wake: Callable[[], None]) -> None:
         self._posted_wakes.append(wake)
