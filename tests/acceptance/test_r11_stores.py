@@ -21,7 +21,7 @@ _S = DeliveryState
 
 
 def test_the_contract_suite_runs_on_memory_sqlite_and_postgresql() -> None:
-    assert KINDS == ("memory", "sqlite", "postgres")
+    assert KINDS == ("reference", "memory", "sqlite", "postgres")
 
 
 async def test_one_story_is_told_alike_by_every_store_and_switching_is_one_url(

@@ -9,11 +9,11 @@ import pytest
 
 from doorstep.stores.store import Store
 from tests.contract.desk import Desk
-from tests.contract.places import MemoryPlace, Place, PostgresPlace, SqlitePlace, SqlPlace
+from tests.contract.places import MemoryPlace, Place, PostgresPlace, ReferencePlace, SqlitePlace, SqlPlace
 from tests.contract.scene import Scene
 
 SQL_KINDS = ("sqlite", "postgres")
-KINDS = ("memory", *SQL_KINDS)
+KINDS = ("reference", "memory", *SQL_KINDS)
 
 
 @pytest.fixture(params=KINDS)
@@ -60,6 +60,8 @@ async def sql_scene(sql_place: SqlPlace) -> AsyncIterator[Scene]:
 
 
 def _place(request: pytest.FixtureRequest, folder: Path) -> Place:
+    if request.param == "reference":
+        return ReferencePlace()
     if request.param == "memory":
         return MemoryPlace()
     if request.param == "sqlite":

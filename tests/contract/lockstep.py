@@ -1,4 +1,4 @@
-"""Lockstep: the memory model and another store given the same verbs, compared in every answer and in what is kept.
+"""Lockstep: the reference model and another store given the same verbs, compared in every answer and in what is kept.
 
 Hypothesis chooses the verbs and their arguments. Claims are named by delivery and token; each side has its own
 values for them, because a claim carries its store's handles.
@@ -34,7 +34,6 @@ from doorstep.model.listing import EventFilter, Letters, Queue
 from doorstep.model.rollup import HOUR, Span
 from doorstep.model.settlement import Settlement
 from doorstep.model.submission import Submission
-from doorstep.stores.memory import MemoryStore
 from doorstep.stores.store import Store
 from tests.contract.comparing import differences, dump, shown
 from tests.contract.counted import Counted
@@ -42,8 +41,18 @@ from tests.contract.lockstep_outbox import OutboxSteps, outbox_of
 from tests.contract.places import Place
 from tests.contract.steps import STEPS
 from tests.contract.wanted import pages_of
-from tests.support.builders import NOW, an_endpoint, an_event, an_org, failure, id_maker, refusal, success
-from tests.support.recounting import LEVELS, differing, recount
+from tests.support.builders import NOW
+from tests.support.builders import an_endpoint
+from tests.support.builders import an_event
+from tests.support.builders import an_org
+from tests.support.builders import failure
+from tests.support.builders import id_maker
+from tests.support.builders import refusal
+from tests.support.builders import success
+from tests.support.recounting import LEVELS
+from tests.support.recounting import differing
+from tests.support.recounting import recount
+from tests.reference import ReferenceStore
 
 T = TypeVar("T")
 Handle = tuple[UUID, int]
@@ -70,7 +79,7 @@ class Lockstep(OutboxSteps, RuleBasedStateMachine):
         self._exits = ExitStack()
         self._loop = asyncio.new_event_loop()
         self._place = self._exits.enter_context(opening())
-        self._sides = (Side(MemoryStore()), Side(self._await(self._place.open())))
+        self._sides = (Side(ReferenceStore()), Side(self._await(self._place.open())))
         self._new_id = id_maker()
         self._events: list[tuple[UUID, UUID]] = []
         self._deliveries: list[UUID] = []

@@ -13,11 +13,12 @@ from uuid import UUID
 
 import asyncpg
 
-from doorstep.stores.memory import MemoryStore
 from doorstep.stores.opening import store_from_url
+from doorstep.stores.sql.sqlite.memory_store import MemoryStore
 from doorstep.stores.store import Store
 from tests.support.migrated_file import copy_migrated
 from tests.support.patience import PATIENCE_SECONDS
+from tests.reference import ReferenceStore
 
 
 class Refused(Exception):
@@ -39,16 +40,36 @@ class SqlPlace(Place, Protocol):
         """An id as this database writes it in a statement."""
 
 
-class MemoryPlace:
+class ReferencePlace:
     """The store is the data: every opening gives the same object."""
+
+    name = "reference"
+
+    def __init__(self) -> None:
+        self._store = ReferenceStore()
+
+    async def open(self) -> Store:
+        return self._store
+
+
+class MemoryPlace:
+    """The same for SQLite in memory."""
 
     name = "memory"
 
     def __init__(self) -> None:
-        self._store = MemoryStore()
+        self._store = _LastingMemoryStore()
 
     async def open(self) -> Store:
+        await self._store.open()
         return self._store
+
+
+class _LastingMemoryStore(MemoryStore):
+    """Its data would be gone with the first store on them that is closed; here they last as long as their place."""
+
+    async def close(self) -> None:
+        """Later."""
 
 
 class SqlitePlace:

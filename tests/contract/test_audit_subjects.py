@@ -11,7 +11,10 @@ from msgspec.structs import replace
 from doorstep.clock import DAY
 from doorstep.model.act import AuditLine
 from doorstep.stores.store import Cleaned
-from tests.contract.places import MemoryPlace, Place, SqlPlace
+from tests.contract.places import MemoryPlace
+from tests.contract.places import Place
+from tests.contract.places import SqlPlace
+from tests.contract.places import ReferencePlace
 from tests.contract.scene import Scene
 from tests.contract.wanted import all_of, pages_of
 from tests.support.builders import an_org, new_id
@@ -33,7 +36,7 @@ async def about(scene: Scene, *wanted: UUID) -> tuple[AuditLine, ...]:
 
 async def crowd(scene: Scene, place: Place) -> None:
     """So many later lines; into a database in one go."""
-    if isinstance(place, MemoryPlace):
+    if isinstance(place, ReferencePlace | MemoryPlace):
         for _ in range(LATER):
             await scene.store.add_audit(a_line(scene, new_id()))
         return

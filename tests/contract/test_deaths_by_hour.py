@@ -61,8 +61,8 @@ async def test_a_crowded_hour_is_counted_no_further_than_its_part(
     scene: Scene, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     since = scene.now
-    for module in ("memory.listing", "sql.cold.listing.deaths"):
-        monkeypatch.setattr(f"doorstep.stores.{module}.DEATHS_COUNTED_MAX", 12)
+    for module in ("tests.reference.listing", "doorstep.stores.sql.cold.listing.deaths"):
+        monkeypatch.setattr(f"{module}.DEATHS_COUNTED_MAX", 12)
     assert bounds.DEATHS_COUNTED_MAX > 12
     cause = await die(scene, 9)
     scene.wait(HOUR)

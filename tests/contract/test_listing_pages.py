@@ -19,11 +19,14 @@ from doorstep.model.endpoint import EndpointState
 from doorstep.model.event import EventStatus, EventSummary
 from doorstep.model.listing import Count, EventFilter, Letters, Page, Queue
 from doorstep.model.settlement import Settlement
-from doorstep.stores.memory import MemoryStore
 from doorstep.stores.store import Store
 from tests.contract.scene import Scene
 from tests.contract.wanted import all_of
-from tests.support.builders import a_submission, failure, new_id, refusal
+from tests.support.builders import a_submission
+from tests.support.builders import failure
+from tests.support.builders import new_id
+from tests.support.builders import refusal
+from tests.reference import ReferenceStore
 
 RECEIVED, FAILED = EventStatus.RECEIVED, EventStatus.FAILED
 Maker = Callable[[Scene], Awaitable[UUID]]
@@ -219,7 +222,7 @@ async def test_what_matches_all_the_time_is_met_exactly_once_and_nothing_twice(s
 async def test_pages_that_are_counted_off_instead_are_caught_by_this() -> None:
     """The control: skipping as many as were seen loses what moved up, and repeats what moved down."""
 
-    class CountsOff(MemoryStore):
+    class CountsOff(ReferenceStore):
         async def list_events(
             self, org_id: UUID, wanted: EventFilter, cursor: str | None = None, limit: int = 50
         ) -> Page[EventSummary]:

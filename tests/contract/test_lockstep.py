@@ -1,4 +1,4 @@
-"""R11.1: every store does exactly what the memory model does, whatever is asked of it in whatever order."""
+"""R11.1: every store does exactly what the reference model does, whatever is asked of it in whatever order."""
 
 from __future__ import annotations
 
@@ -24,14 +24,15 @@ from doorstep.model.listing import Letters, Page
 from doorstep.model.move import Move, Moved
 from doorstep.model.posting import Posting
 from doorstep.model.submission import Receipt, Submission, Verdict
-from doorstep.stores.memory import MemoryStore
-from doorstep.stores.memory.projections import claim_of
-from doorstep.stores.memory.tables import DeliveryRow, EventRow
 from doorstep.stores.store import Store
 from doorstep.stores.tally import Tally
 from tests.contract.lockstep import Lockstep, Opening
 from tests.contract.places import Place, PostgresPlace, SqlitePlace
 from tests.support.fixtures_postgres import EmptiedDatabase
+from tests.reference import ReferenceStore
+from tests.reference.projections import claim_of
+from tests.reference.tables import DeliveryRow
+from tests.reference.tables import EventRow
 
 TORTURE = bool(os.environ.get("TORTURE"))
 """Longer and from a new seed each time, instead of the same short run; and a failure is made as small as possible,
@@ -52,7 +53,7 @@ SLOWER = settings(PROFILE, max_examples=500 if TORTURE else 30)
 """For a store that every step asks over a socket."""
 
 
-def test_sqlite_answers_and_keeps_what_the_memory_model_does() -> None:
+def test_sqlite_answers_and_keeps_what_the_reference_model_does() -> None:
     @contextmanager
     def opening() -> Iterator[Place]:
         with TemporaryDirectory(prefix="doorstep-lockstep-") as folder:
@@ -61,7 +62,7 @@ def test_sqlite_answers_and_keeps_what_the_memory_model_does() -> None:
     walk(opening, PROFILE)
 
 
-def test_postgres_answers_and_keeps_what_the_memory_model_does(emptied_database: EmptiedDatabase) -> None:
+def test_postgres_answers_and_keeps_what_the_reference_model_does(emptied_database: EmptiedDatabase) -> None:
     @contextmanager
     def opening() -> Iterator[Place]:
         yield PostgresPlace(emptied_database.url)
@@ -79,40 +80,40 @@ def walk(opening: Opening, profile: settings, number: int | None = None) -> None
 # -- negative controls: deliberately broken stores that the machine must catch -----------------------------
 
 
-class SettlesWithoutLookingAtTheToken(MemoryStore):
+class SettlesWithoutLookingAtTheToken(ReferenceStore):
     def _held(self, claim: Claim) -> DeliveryRow | None:
         row = self._tables.deliveries.get(claim.delivery_id)
         return row if row is not None and row.delivery.state is DeliveryState.IN_PROGRESS else None
 
 
-class ReusesTokens(MemoryStore):
+class ReusesTokens(ReferenceStore):
     def _release(self, row: DeliveryRow, claim: Claim, now: Instant) -> None:
         super()._release(row, claim, now)
         row.token -= 1
 
 
-class BurnsAnAttemptOnRelease(MemoryStore):
+class BurnsAnAttemptOnRelease(ReferenceStore):
     def _release(self, row: DeliveryRow, claim: Claim, now: Instant) -> None:
         super()._release(row, claim, now)
         self._tables.change(row, now, "", attempt=row.delivery.attempt + 1)
 
 
-class IgnoresConcurrency(MemoryStore):
+class IgnoresConcurrency(ReferenceStore):
     def _due_in(self, quota: Quota, now: Instant) -> list[DeliveryRow]:
         return super()._due_in(Quota(quota.endpoint_id, quota.count, None, quota.rate_per_second), now)
 
 
-class IgnoresTheRate(MemoryStore):
+class IgnoresTheRate(ReferenceStore):
     def _admit(self, endpoint_id: UUID, rate_per_second: float, now: Instant, wanted: int) -> int:
         return wanted
 
 
-class ForgetsIdempotencyKeys(MemoryStore):
+class ForgetsIdempotencyKeys(ReferenceStore):
     def _first_receipt(self, submission: Submission, now: Instant) -> Receipt | None:
         return None
 
 
-class ForgetsWhichVersionAnEndpointHas(MemoryStore):
+class ForgetsWhichVersionAnEndpointHas(ReferenceStore):
     async def put_endpoint(
         self,
         endpoint: Endpoint,
@@ -124,7 +125,7 @@ class ForgetsWhichVersionAnEndpointHas(MemoryStore):
         return await super().put_endpoint(endpoint, present.version if present else 0, line, living_max)
 
 
-class ExpiresWhatIsBeingTried(MemoryStore):
+class ExpiresWhatIsBeingTried(ReferenceStore):
     async def expire(self, code: str, reason: str, since: Instant, now: Instant, limit: int) -> Moved:
         for key in list(self._tables.leased.all()):
             row = self._tables.by_key[key]
@@ -133,31 +134,31 @@ class ExpiresWhatIsBeingTried(MemoryStore):
         return await super().expire(code, reason, since, now, limit)
 
 
-class ForgetsEventStatuses(MemoryStore):
+class ForgetsEventStatuses(ReferenceStore):
     def __init__(self) -> None:
         super().__init__()
         self._tables.update_statuses = lambda rows, at: []  # type: ignore[method-assign]
 
 
-class ForgetsTheOrder(MemoryStore):
+class ForgetsTheOrder(ReferenceStore):
     def __init__(self) -> None:
         super().__init__()
         self._tables.lines.first = lambda line: None  # type: ignore[method-assign]
 
 
-class LeavesTheBlockedBehind(MemoryStore):
+class LeavesTheBlockedBehind(ReferenceStore):
     def __init__(self) -> None:
         super().__init__()
         self._tables._unblock_first = lambda line, at: None  # type: ignore[method-assign]
 
 
-class LosesLateResults(MemoryStore):
+class LosesLateResults(ReferenceStore):
     def _log_attempt(self, settlement: object, late: bool) -> None:
         if not late:
             super()._log_attempt(settlement, late)  # type: ignore[arg-type]
 
 
-class CountsRepetitions(MemoryStore):
+class CountsRepetitions(ReferenceStore):
     def _accept(self, submission: Submission, now: Instant) -> Receipt:
         receipt = super()._accept(submission, now)
         tally = Tally()
@@ -166,13 +167,13 @@ class CountsRepetitions(MemoryStore):
         return receipt
 
 
-class KeepsCountingWhatWasDeleted(MemoryStore):
+class KeepsCountingWhatWasDeleted(ReferenceStore):
     def __init__(self) -> None:
         super().__init__()
         self._tables._count_leaving = lambda event, at: None  # type: ignore[method-assign]
 
 
-class LosesFoldedTicks(MemoryStore):
+class LosesFoldedTicks(ReferenceStore):
     async def fold(
         self, now: Instant, limit: int | None = None, *, minutes_before: Instant = 0, hours_before: Instant = 0
     ) -> int:
@@ -181,39 +182,39 @@ class LosesFoldedTicks(MemoryStore):
         return moved
 
 
-class LetsOthersAct(MemoryStore):
+class LetsOthersAct(ReferenceStore):
     def _find(self, org_id: UUID, delivery_id: UUID) -> DeliveryRow | None:
         return self._tables.deliveries.get(delivery_id)
 
 
-class ListsDeletedEvents(MemoryStore):
+class ListsDeletedEvents(ReferenceStore):
     def _events_of(self, org_id: UUID) -> list[EventRow]:
         return [row for row in self._tables.events.values() if row.event.org_id == org_id]
 
 
-class ListsOldLettersAsDead(MemoryStore):
+class ListsOldLettersAsDead(ReferenceStore):
     def _letters(self, org_id: UUID, wanted: Letters) -> list[DeliveryRow]:
         return super()._letters(org_id, replace(wanted, archived_before=0))
 
 
-class SendsWhatWasAcceptedInsteadOfWhatWasEdited(MemoryStore):
+class SendsWhatWasAcceptedInsteadOfWhatWasEdited(ReferenceStore):
     def _do(self, act: Act, row: DeliveryRow) -> list[Move]:
         moves = super()._do(act, row)
         row.own_payload = None
         return moves
 
 
-class ForwardsTheNewestFirst(MemoryStore):
+class ForwardsTheNewestFirst(ReferenceStore):
     async def outbox(self, limit: int) -> list[Posting]:
         return (await super().outbox(1_000))[::-1][:limit]
 
 
-class ForgetsWhyItWasSetAside(MemoryStore):
+class ForgetsWhyItWasSetAside(ReferenceStore):
     async def set_aside(self, event_id: UUID, refusal: str, now: Instant) -> None:
         self._tables.outbox.pop(event_id, None)
 
 
-class ListsEveryDeliveryAsABatch(MemoryStore):
+class ListsEveryDeliveryAsABatch(ReferenceStore):
     async def list_batches(
         self, org_id: UUID, wanted: BatchFilter, cursor: str | None = None, limit: int = 50
     ) -> Page[Delivery]:
@@ -224,12 +225,12 @@ SHORT = settings(PROFILE, max_examples=8, derandomize=False, phases=[Phase.gener
 WALKS_MAX = 100
 """Many short walks find a fault ten times sooner than one as long as all of them, which keeps to what it knows."""
 
-BROKEN = [store for store in MemoryStore.__subclasses__() if store.__module__ == __name__]
+BROKEN = [store for store in ReferenceStore.__subclasses__() if store.__module__ == __name__]
 
 
 @pytest.mark.full
 @pytest.mark.parametrize("broken", BROKEN, ids=lambda broken: broken.__name__)
-def test_a_deliberately_broken_store_is_caught(broken: type[MemoryStore]) -> None:
+def test_a_deliberately_broken_store_is_caught(broken: type[ReferenceStore]) -> None:
     class BrokenPlace:
         name = "broken"
 
@@ -246,14 +247,14 @@ def test_a_deliberately_broken_store_is_caught(broken: type[MemoryStore]) -> Non
 
 
 @pytest.mark.full
-def test_the_memory_model_agrees_with_itself() -> None:
+def test_the_reference_model_agrees_with_itself() -> None:
     """Otherwise the controls above would prove nothing."""
 
     class SamePlace:
-        name = "memory"
+        name = "reference"
 
         async def open(self) -> Store:
-            return MemoryStore()
+            return ReferenceStore()
 
     @contextmanager
     def opening() -> Iterator[Place]:

@@ -486,7 +486,7 @@ async def test_the_whole_and_its_parts_are_of_one_picture_whatever_happens_meanw
     while not dying.done():
         whole, parts = await scene.store.shares(scene.org_id, [endpoint_id], NOW, NOW + 1)
         assert whole.died == parts[endpoint_id].died
-        await asyncio.sleep(0)  # the memory store never gives way by itself
+        await asyncio.sleep(0)  # the stores in memory never give way by themselves
     await dying
 
 

@@ -47,3 +47,9 @@ def test_only_a_start_that_has_something_to_migrate_loads_alembic(tmp_path: Path
     loaded = [loaded_by(opening, tmp_path) for _ in range(starts)][-1]
     assert ("alembic" in loaded) == loads
     assert "sqlalchemy" in loaded
+
+
+def test_a_store_in_memory_is_opened_without_alembic(tmp_path: Path) -> None:
+    opening = "import asyncio\nfrom doorstep.stores.opening import store_from_url\n"
+    opening += "store = store_from_url('memory://')\nasyncio.run(store.migrate())\nasyncio.run(store.open())"
+    assert "alembic" not in loaded_by(opening, tmp_path)

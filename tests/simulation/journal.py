@@ -15,7 +15,7 @@ from doorstep.model.claim import Claim
 from doorstep.model.delivery import Delivery
 from doorstep.model.settlement import Settlement
 from doorstep.model.submission import Submission
-from doorstep.stores.memory import MemoryStore
+from tests.reference import ReferenceStore
 
 
 class Step(NamedTuple):
@@ -39,7 +39,7 @@ class Step(NamedTuple):
 
 
 class Journal:
-    def __init__(self, store: MemoryStore) -> None:
+    def __init__(self, store: ReferenceStore) -> None:
         self._store = store
         self._rows = store._tables.deliveries
         self.steps: list[Step] = []

@@ -15,12 +15,12 @@ from doorstep.path.deliver import Deliverer
 from doorstep.path.directory import Profile
 from doorstep.path.settle import Settler
 from doorstep.services.worker import Worker
-from doorstep.stores.memory import MemoryStore
-from doorstep.stores.memory.tables import DeliveryRow
 from doorstep.stores.tally import Tally
+from tests.reference import ReferenceStore
+from tests.reference.tables import DeliveryRow
 
 
-class SettlesWithoutToken(MemoryStore):
+class SettlesWithoutToken(ReferenceStore):
     """Whoever comes with a result may write it, as long as someone is trying."""
 
     def _held(self, claim: Claim) -> DeliveryRow | None:
@@ -28,7 +28,7 @@ class SettlesWithoutToken(MemoryStore):
         return row if row is not None and row.delivery.state is DeliveryState.IN_PROGRESS else None
 
 
-class CountsAtSettle(MemoryStore):
+class CountsAtSettle(ReferenceStore):
     """An attempt counts when its result is written; a lease that ends makes the delivery visible again."""
 
     def _claim(self, row: DeliveryRow, now: Instant, lease_until: Instant, worker: str) -> Claim:
@@ -47,7 +47,7 @@ class CountsAtSettle(MemoryStore):
         return []
 
 
-class AcknowledgesBeforeKeeping(MemoryStore):
+class AcknowledgesBeforeKeeping(ReferenceStore):
     """The answer is given first; every fifth commit behind it then fails."""
 
     _calls = 0
@@ -59,37 +59,37 @@ class AcknowledgesBeforeKeeping(MemoryStore):
         return [Receipt(Verdict.ACCEPTED, one.event.event_id, now, len(one.deliveries)) for one in submissions]
 
 
-class ReleaseBurnsAnAttempt(MemoryStore):
+class ReleaseBurnsAnAttempt(ReferenceStore):
     def _release(self, row: DeliveryRow, claim: Claim, now: Instant) -> None:
         counted = row.delivery.attempt
         super()._release(row, claim, now)
         self._tables.change(row, now, "", attempt=counted)
 
 
-class ReleaseForgetsAnAttempt(MemoryStore):
+class ReleaseForgetsAnAttempt(ReferenceStore):
     def _release(self, row: DeliveryRow, claim: Claim, now: Instant) -> None:
         super()._release(row, claim, now)
         self._tables.change(row, now, "", attempt=max(0, row.delivery.attempt - 1))
 
 
-class LeasesNeverEnd(MemoryStore):
+class LeasesNeverEnd(ReferenceStore):
     async def expired(self, now: Instant, limit: int) -> list[Claim]:
         return []
 
 
-class ReclaimsTooEarly(MemoryStore):
+class ReclaimsTooEarly(ReferenceStore):
     """Takes a claim for lost one second after it was made."""
 
     async def expired(self, now: Instant, limit: int) -> list[Claim]:
         return await super().expired(now + 7_000_000, limit)
 
 
-class ForgetsIdempotencyKeys(MemoryStore):
+class ForgetsIdempotencyKeys(ReferenceStore):
     def _first_receipt(self, submission: Submission, now: Instant) -> Receipt | None:
         return None
 
 
-class ChangesTheBytes(MemoryStore):
+class ChangesTheBytes(ReferenceStore):
     """Parses and prints the payload again, as a JSON column would."""
 
     def _claim(self, row: DeliveryRow, now: Instant, lease_until: Instant, worker: str) -> Claim:
@@ -97,13 +97,13 @@ class ChangesTheBytes(MemoryStore):
         return claim._replace(payload=claim.payload.replace(b": ", b":"))
 
 
-class KeepsNoLateRows(MemoryStore):
+class KeepsNoLateRows(ReferenceStore):
     def _log_attempt(self, settlement: Settlement, late: bool) -> None:
         if not late:
             super()._log_attempt(settlement, late)
 
 
-class ForgetsTheOrder(MemoryStore):
+class ForgetsTheOrder(ReferenceStore):
     """Nobody waits for anybody."""
 
     def __init__(self) -> None:
@@ -111,7 +111,7 @@ class ForgetsTheOrder(MemoryStore):
         self._tables.lines.first = lambda line: None  # type: ignore[method-assign]
 
 
-class RetriesHoldUpNobody(MemoryStore):
+class RetriesHoldUpNobody(ReferenceStore):
     """A failure lets the next one go, as a success does."""
 
     def _settle(self, row: DeliveryRow, settlement: Settlement, now: Instant) -> None:
@@ -122,7 +122,7 @@ class RetriesHoldUpNobody(MemoryStore):
             self._tables.lines.add(row.line, row.key)
 
 
-class CountsLateResultsAsSuccesses(MemoryStore):
+class CountsLateResultsAsSuccesses(ReferenceStore):
     async def settle(self, settlements: Sequence[Settlement], now: Instant) -> Settled:
         settled = await super().settle(settlements, now)
         tally = Tally()
@@ -132,7 +132,7 @@ class CountsLateResultsAsSuccesses(MemoryStore):
         return settled
 
 
-class LeavesTheBlockedBehind(MemoryStore):
+class LeavesTheBlockedBehind(ReferenceStore):
     """Lets the next one go after a success, and forgets it after a death."""
 
     def _settle(self, row: DeliveryRow, settlement: Settlement, now: Instant) -> None:

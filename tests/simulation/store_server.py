@@ -1,6 +1,6 @@
 """A database server as workers know it: somewhere else, slow at times, unreachable at times.
 
-Behind it is the memory store. A call travels, is executed (whatever has become of its caller), and its answer
+Behind it is the reference model. A call travels, is executed (whatever has become of its caller), and its answer
 travels back; either way can fail. So a worker that dies with a call on its way does not know what it did, nor do we.
 """
 
@@ -15,8 +15,8 @@ from typing import Any, NamedTuple, cast
 
 from doorstep.clock import Instant
 from doorstep.errors import StoreUnavailable
-from doorstep.stores.memory import MemoryStore
 from doorstep.stores.store import Store
+from tests.reference import ReferenceStore
 from tests.simulation.faults import Fault, Faults, NoFaults
 from tests.simulation.journal import Journal
 from tests.simulation.trace import Trace
@@ -30,7 +30,7 @@ _READS = frozenset(
 
 
 class StoreServer:
-    def __init__(self, store: MemoryStore, loop: VirtualLoop, random: Random, trace: Trace) -> None:
+    def __init__(self, store: ReferenceStore, loop: VirtualLoop, random: Random, trace: Trace) -> None:
         self.store = store
         self.faults: Faults = NoFaults()
         self.journal = Journal(store)
@@ -124,12 +124,12 @@ class Connection:
 
 
 def finish(verb: Coroutine[Any, Any, Any]) -> Any:
-    """The result of a verb of the memory store, which never waits."""
+    """The result of a verb of the reference model, which never waits."""
     try:
         verb.send(None)
     except StopIteration as end:
         return end.value
-    raise AssertionError("a verb of the memory store waited")
+    raise AssertionError("a verb of the reference model waited")
 
 
 def _give(answer: Future[Any], result: Any) -> None:

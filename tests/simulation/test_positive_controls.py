@@ -7,7 +7,7 @@ from collections.abc import Callable
 import pytest
 
 from doorstep.services.worker import Worker
-from doorstep.stores.memory import MemoryStore
+from tests.reference import ReferenceStore
 from tests.simulation import sabotage
 from tests.simulation.checker import check
 from tests.simulation.nemesis import disturb
@@ -18,7 +18,7 @@ pytestmark = pytest.mark.full
 
 _SEEDS_MAX = 500
 
-BROKEN_STORES: dict[type[MemoryStore], tuple[str, str]] = {
+BROKEN_STORES: dict[type[ReferenceStore], tuple[str, str]] = {
     sabotage.SettlesWithoutToken: ("claims_are_fenced_and_counted", "which no longer holds the delivery"),
     sabotage.CountsAtSettle: ("everything_ends", "after everything was healed"),
     sabotage.AcknowledgesBeforeKeeping: ("nothing_acknowledged_is_lost", "was acknowledged and is not kept"),
@@ -47,7 +47,7 @@ FIRST_SEEDS: dict[object, int] = {sabotage.ReleaseForgetsAnAttempt: 155, sabotag
 
 
 @pytest.mark.parametrize("broken", BROKEN_STORES, ids=lambda broken: broken.__name__)
-def test_a_broken_store_is_found_out(broken: type[MemoryStore]) -> None:
+def test_a_broken_store_is_found_out(broken: type[ReferenceStore]) -> None:
     _find_out(broken, BROKEN_STORES[broken], lambda seed: World(seed, draw(seed), store=broken()))
 
 

@@ -20,8 +20,8 @@ from doorstep.model.org import Org
 from doorstep.model.retry_policy import RetryPolicy
 from doorstep.path.accept import Draft
 from doorstep.services.worker import Worker
-from doorstep.stores.memory import MemoryStore
 from doorstep.testing.fake_clock import BEGINNING
+from tests.reference import ReferenceStore
 from tests.simulation.faults import Faults, NoFaults, RandomFaults
 from tests.simulation.machines import ClientMachine, OperatorMachine, SkewedClock, WorkerMachine
 from tests.simulation.network import Network
@@ -42,7 +42,7 @@ class World:
         seed: int,
         scenario: Scenario,
         *,
-        store: MemoryStore | None = None,
+        store: ReferenceStore | None = None,
         make_worker: Callable[..., Worker] = Worker,
         faults: Faults | None = None,
     ) -> None:
@@ -51,7 +51,7 @@ class World:
         self.loop = VirtualLoop()
         self.trace = Trace(self.loop)
         self.server = StoreServer(
-            store or MemoryStore(SkewedClock(self.loop)), self.loop, self.random("store"), self.trace
+            store or ReferenceStore(SkewedClock(self.loop)), self.loop, self.random("store"), self.trace
         )
         self.server.faults = faults or RandomFaults(self.random("faults"), scenario.store_fault_rate)
         self.network = Network(self.loop, self.random("network"), self.trace, self.kill_by_poison)

@@ -1,4 +1,4 @@
-"""A migrated SQLite file that fresh ones are copied from: 1 ms a copy, against a quarter of a second of migrating."""
+"""A migrated SQLite file that fresh ones are copied from: 1 ms a copy, against 10 ms of CPU for migrating one."""
 
 from __future__ import annotations
 

@@ -13,15 +13,15 @@ from doorstep import Doorstep, bootstrap, keys
 from doorstep.bootstrap import DEFAULT_ORG, prepare
 from doorstep.config import Settings
 from doorstep.model.org import Role
-from doorstep.stores.memory import MemoryStore
 from tests.support.builders import NOW
+from tests.reference import ReferenceStore
 
 GIVEN = "a-key-that-was-given"
 SETTINGS = Settings(database_url="memory://", admin_key=GIVEN)
 
 
 async def test_a_given_key_is_an_admin_key_of_the_default_organization_and_is_kept_once() -> None:
-    store = MemoryStore()
+    store = ReferenceStore()
     for _ in range(2):
         assert await prepare(store, SETTINGS, NOW) is None
     (key,) = await store.keys(DEFAULT_ORG)
@@ -31,7 +31,7 @@ async def test_a_given_key_is_an_admin_key_of_the_default_organization_and_is_ke
 async def test_a_given_key_that_was_revoked_stays_revoked_and_the_start_says_so(
     caplog: pytest.LogCaptureFixture,
 ) -> None:
-    store = MemoryStore()
+    store = ReferenceStore()
     await prepare(store, SETTINGS, NOW)
     (key,) = await store.keys(DEFAULT_ORG)
     await store.put_key(replace(key, revoked_at=NOW))
@@ -44,7 +44,7 @@ async def test_a_given_key_that_was_revoked_stays_revoked_and_the_start_says_so(
 
 
 async def test_another_key_can_be_given_where_the_first_was_revoked() -> None:
-    store = MemoryStore()
+    store = ReferenceStore()
     await prepare(store, SETTINGS, NOW)
     (key,) = await store.keys(DEFAULT_ORG)
     await store.put_key(replace(key, revoked_at=NOW))
@@ -53,14 +53,14 @@ async def test_another_key_can_be_given_where_the_first_was_revoked() -> None:
 
 
 async def test_a_first_start_without_a_key_makes_one_and_later_ones_do_not() -> None:
-    store = MemoryStore()
+    store = ReferenceStore()
     made = await prepare(store, Settings(database_url="memory://"), NOW)
     assert made is not None and await store.find_key(keys.digest(made)) is not None
     assert await prepare(store, Settings(database_url="memory://"), NOW) is None
 
 
 async def test_no_key_is_made_for_who_has_nobody_to_show_it_to_and_the_next_start_makes_it() -> None:
-    store = MemoryStore()
+    store = ReferenceStore()
     assert await prepare(store, Settings(database_url="memory://"), NOW, new_key=False) is None
     assert not await store.keys(DEFAULT_ORG)
     assert await prepare(store, Settings(database_url="memory://"), NOW) is not None

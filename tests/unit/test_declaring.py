@@ -17,17 +17,18 @@ from doorstep.errors import ConfigError
 from doorstep.model.org import Org
 from doorstep.pipelines.pipeline import Pipeline
 from doorstep.pipelines.plan import Stage
-from doorstep.stores.memory import MemoryStore
 from doorstep.wire.received import Handler, Received
-from tests.support.builders import NOW, new_id
+from tests.support.builders import NOW
+from tests.support.builders import new_id
 from tests.support.patience import PATIENCE_SECONDS
+from tests.reference import ReferenceStore
 
 A, B = new_id(), new_id()
 
 
 @pytest.fixture
 async def ds() -> Doorstep:
-    store = MemoryStore()
+    store = ReferenceStore()
     for number, org_id in enumerate((A, B)):
         await store.put_org(Org(org_id=org_id, name=f"org {number}", created_at=NOW))
     return Doorstep(Settings(database_url="memory://", admin_key="an-admin-key"), store=store)

@@ -13,12 +13,12 @@ from doorstep.app import Doorstep
 from doorstep.bootstrap import DEFAULT_ORG
 from doorstep.config import Settings
 from doorstep.errors import Conflict, StoreUnavailable
-from doorstep.stores.memory import MemoryStore
+from tests.reference import ReferenceStore
 
 
 @pytest.fixture
 def ds() -> Doorstep:
-    return Doorstep("memory://", store=MemoryStore())
+    return Doorstep("memory://", store=ReferenceStore())
 
 
 async def elsewhere(work: Callable[[], Coroutine[Any, Any, object]]) -> object:
@@ -68,7 +68,7 @@ async def test_only_who_asks_for_one_is_given_a_new_admin_key(ds: Doorstep) -> N
 # -- opening and closing -----------------------------------------------------------------------------------------------
 
 
-class Stumbling(MemoryStore):
+class Stumbling(ReferenceStore):
     """Fails to be read when it is opened for the first time."""
 
     stumbles = True

@@ -28,13 +28,6 @@ class Count(Noun, frozen=True):
     exact: bool
 
 
-def is_of_type(event_type: str, wanted: str | None) -> bool:
-    """Whether an event type is the wanted one: a name, a pattern whose final `*` stands for any rest, or any."""
-    if wanted is None:
-        return True
-    return event_type.startswith(wanted[:-1]) if wanted.endswith("*") else event_type == wanted
-
-
 class EventFilter(Noun, frozen=True, kw_only=True):
     status: EventStatus | None = None
     event_type: str | None = None

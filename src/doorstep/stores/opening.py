@@ -14,7 +14,7 @@ _SCHEMA = re.compile(r"[a-z_][a-z0-9_]{0,62}")
 
 def store_from_url(url: str) -> Store:
     """The store of a URL, not yet opened: `sqlite:///relative.db`, `sqlite:////absolute.db`, `postgresql://…`,
-    or `memory://`, which forgets everything at the end of the process.
+    or `memory://`, which keeps its data in memory and loses them when it is closed.
 
     `postgresql://…?schema=name` keeps the tables in that schema of the database, and makes it if need be.
     """
@@ -25,7 +25,7 @@ def store_from_url(url: str) -> Store:
         case "postgresql" | "postgres":
             return _postgres(url)
         case "memory":
-            from doorstep.stores.memory import MemoryStore
+            from doorstep.stores.sql.sqlite.memory_store import MemoryStore
 
             return MemoryStore()
     raise ConfigError(

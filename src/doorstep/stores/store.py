@@ -17,7 +17,7 @@ Four verbs carry the guarantees: `accept`, `claim_due`, `settle`, `release`. Rul
   `deliver_at` unless it is forced. Nobody is blocked again, so a dead letter that is retried may be overtaken.
 
 The verbs are in `protocol/`, one concept a module: whoever needs one alone says so (`store: PathStore`). One contract
-suite (tests/contract) runs on every store; stores/memory/ is the reference model.
+suite (tests/contract) runs on every store, and compares it with a reference model (tests/reference).
 """
 
 from __future__ import annotations

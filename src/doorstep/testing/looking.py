@@ -15,7 +15,7 @@ from doorstep.model.delivery import Delivery, DeliveryState
 from doorstep.model.event import Event, EventStatus, EventView
 from doorstep.model.posting import Posting, event_of
 from doorstep.policy.routing import matches
-from doorstep.stores.memory import MemoryStore
+from doorstep.stores.store import Store
 from doorstep.telemetry.facts import Fact, StatusTransition
 
 T = TypeVar("T")
@@ -36,7 +36,7 @@ class Sent(Protocol):
 class Looking:
     """Remembers every event that was accepted, even if it has been cleaned away since."""
 
-    def __init__(self, store: MemoryStore, clock: Clock) -> None:
+    def __init__(self, store: Store, clock: Clock) -> None:
         self._store = store
         self._clock = clock
         self._events: dict[UUID, Event] = {}
@@ -162,13 +162,13 @@ class Looking:
 
 
 def _at_once(coroutine: Coroutine[Any, Any, T]) -> T:
-    """The memory store never waits, so each of its verbs ends in its first step: no event loop is needed to ask."""
+    """The store in memory never waits, so each of its verbs ends in its first step: no event loop is needed to ask."""
     try:
         coroutine.send(None)
     except StopIteration as ended:
         value: T = ended.value
         return value
-    raise AssertionError("the memory store waited for something")
+    raise AssertionError("the store in memory waited for something")
 
 
 def _has(event: Event, payload: Any) -> bool:

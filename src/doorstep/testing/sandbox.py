@@ -19,7 +19,8 @@ from typing import Any
 from msgspec.structs import replace
 
 from doorstep.app import Doorstep
-from doorstep.stores.memory import MemoryStore
+from doorstep.stores.opening import store_from_url
+from doorstep.stores.store import Store
 from doorstep.telemetry.facts import Telemetry
 from doorstep.testing.drainer import Drainer
 from doorstep.testing.fake_clock import FakeClock
@@ -30,6 +31,7 @@ from doorstep.wire.address_guard import AddressGuard
 from doorstep.wire.http_transport import HttpTransport
 from doorstep.wire.transport import Transport
 
+_IN_MEMORY = "memory://"
 _LOOPBACK = ip_network("127.0.0.0/8")
 
 
@@ -66,7 +68,7 @@ class _Box(Looking):
     """What both kinds of sandbox have in common."""
 
     def __init__(self, doorstep: Doorstep, clock: FakeClock, *, network: bool) -> None:
-        store = MemoryStore(clock)
+        store = store_from_url(_IN_MEMORY)
         super().__init__(store, clock)
         self.doorstep = doorstep
         self.clock = clock
@@ -75,12 +77,12 @@ class _Box(Looking):
         self._real_network = network
         self._swapped = _swapped(doorstep, **self._replacements(store))
 
-    def _replacements(self, store: MemoryStore) -> dict[str, Any]:
+    def _replacements(self, store: Store) -> dict[str, Any]:
         """What the sandbox has of its own. Handlers and the like are the program's; what a test adds is forgotten."""
         real = self.doorstep
         copies = {name: copy(value) for name, value in vars(real).items() if isinstance(value, dict | list)}
         return copies | {
-            "settings": real.settings.model_copy(update={"database_url": "memory://"}),
+            "settings": real.settings.model_copy(update={"database_url": _IN_MEMORY}),
             "store": store,
             "clock": self.clock,
             "telemetry": Telemetry(real.telemetry.emit_all, self.hear),

@@ -1,4 +1,4 @@
-"""A worker's path on a bench: the real steps, a memory store that can be made to fail, a clock and a network by hand."""
+"""A worker's path on a bench: the real steps, a reference store that can be made to fail, a clock and a network by hand."""
 
 from __future__ import annotations
 
@@ -14,19 +14,21 @@ from doorstep.path.deliver import Deliverer
 from doorstep.path.directory import Directory
 from doorstep.path.tuning import Tuning
 from doorstep.sealing import Sealer
-from doorstep.stores.memory import MemoryStore
 from doorstep.stores.store import Store
 from doorstep.telemetry.facts import Fact, Telemetry
 from doorstep.testing import FakeClock, FakeTransport
-from tests.support.builders import a_submission, an_endpoint, an_org
+from tests.support.builders import a_submission
+from tests.support.builders import an_endpoint
+from tests.support.builders import an_org
+from tests.reference import ReferenceStore
 
 PLAIN = Tuning(places=8, connections_per_endpoint=4, policy=RetryPolicy((60, 300), jitter=0), settle_linger_seconds=0)
 
 
 class FailingStore:
-    """A memory store of which single verbs can be away for a while, or take their time."""
+    """A reference store of which single verbs can be away for a while, or take their time."""
 
-    def __init__(self, store: MemoryStore, clock: FakeClock) -> None:
+    def __init__(self, store: ReferenceStore, clock: FakeClock) -> None:
         self.kept = store
         self.clock = clock
         self.slow: dict[str, float] = {}
@@ -48,7 +50,7 @@ class FailingStore:
 class Bench:
     def __init__(self, tuning: Tuning = PLAIN) -> None:
         self.clock = FakeClock()
-        self.failing = FailingStore(MemoryStore(self.clock), self.clock)
+        self.failing = FailingStore(ReferenceStore(self.clock), self.clock)
         self.store = cast(Store, self.failing)
         self.facts: list[Fact] = []
         self.telemetry = Telemetry(self.facts.extend)

@@ -18,10 +18,11 @@ from doorstep.path.directory import Directory
 from doorstep.path.enrol import Terms
 from doorstep.path.tuning import Tuning
 from doorstep.sealing import Sealer
-from doorstep.stores.memory import MemoryStore
 from doorstep.testing import FakeClock
 from doorstep.wire.address_guard import AddressGuard
-from tests.support.builders import an_org, new_id
+from tests.support.builders import an_org
+from tests.support.builders import new_id
+from tests.reference import ReferenceStore
 
 
 class Program:
@@ -29,7 +30,7 @@ class Program:
 
     def __init__(self) -> None:
         self.clock = FakeClock()
-        self.store = MemoryStore(self.clock)
+        self.store = ReferenceStore(self.clock)
         self.org = an_org()
         sealer = Sealer(bytes(32))
         self.terms = Terms(sealer, AddressGuard(()), 60.0)

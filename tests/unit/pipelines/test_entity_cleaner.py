@@ -15,10 +15,11 @@ from doorstep.model.entity import Phase
 from doorstep.path.tuning import Tuning
 from doorstep.pipelines import moves
 from doorstep.services.entity_cleaner import EntityCleaner
-from doorstep.stores.memory import MemoryStore
 from doorstep.telemetry.facts import Fact, Notice, Telemetry
 from doorstep.testing import FakeClock, sandbox
-from tests.support.builders import an_org, new_id
+from tests.support.builders import an_org
+from tests.support.builders import new_id
+from tests.reference import ReferenceStore
 from tests.unit.pipelines.declared import protocols
 
 DAY_SECONDS = 86_400.0
@@ -36,7 +37,7 @@ class Scene:
 
     def __init__(self) -> None:
         self.clock = FakeClock()
-        self.store = MemoryStore(self.clock)
+        self.store = ReferenceStore(self.clock)
         self.heard: list[Fact] = []
         self.org = an_org()
 

@@ -18,11 +18,12 @@ from doorstep.pipelines import moves
 from doorstep.pipelines.carriers import Carriers
 from doorstep.services import pipeline_keeper
 from doorstep.services.pipeline_keeper import PipelineKeeper
-from doorstep.stores.memory import MemoryStore
 from doorstep.telemetry.facts import Fact, Notice, Telemetry
 from doorstep.testing import FakeClock, sandbox
-from tests.support.builders import an_org, new_id
+from tests.support.builders import an_org
+from tests.support.builders import new_id
 from tests.support.patience import PATIENCE_SECONDS
+from tests.reference import ReferenceStore
 from tests.unit.pipelines.declared import protocols
 
 
@@ -180,7 +181,7 @@ async def test_a_status_that_is_no_longer_declared_can_be_listed() -> None:
 class Scene:
     def __init__(self, *pipelines: Pipeline) -> None:
         self.clock = FakeClock()
-        self.store = MemoryStore(self.clock)
+        self.store = ReferenceStore(self.clock)
         self.heard: list[Fact] = []
         self.org = an_org()
         for pipeline in pipelines:

@@ -8,8 +8,8 @@ from typing import Any
 
 from doorstep.model.delivery import Delivery, DeliveryState
 from doorstep.model.endpoint import Endpoint
-from doorstep.stores.memory import MemoryStore
 from doorstep.testing.fake_clock import BEGINNING
+from tests.reference import ReferenceStore
 from tests.simulation.faults import Fault
 from tests.simulation.machines import SkewedClock, WorkerMachine
 from tests.simulation.network import Network
@@ -36,7 +36,7 @@ class OneWorker:
         self.loop = VirtualLoop()
         self.clock = SkewedClock(self.loop)
         trace = Trace(self.loop)
-        self.server = StoreServer(MemoryStore(self.clock), self.loop, Random(1), trace)
+        self.server = StoreServer(ReferenceStore(self.clock), self.loop, Random(1), trace)
         self.away = Away()
         self.server.faults = self.away
         self.network = Network(self.loop, Random(2), trace, self.loop.kill)

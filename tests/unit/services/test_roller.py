@@ -6,17 +6,19 @@ from doorstep.clock import DAY, SECOND
 from doorstep.model.rollup import HOUR, MINUTE, Span
 from doorstep.path.tuning import Tuning
 from doorstep.services.roller import Roller
-from doorstep.stores.memory import MemoryStore
 from doorstep.stores.store import Task
 from doorstep.testing.fake_clock import FakeClock
-from tests.support.builders import NOW, a_submission, an_org
+from tests.support.builders import NOW
+from tests.support.builders import a_submission
+from tests.support.builders import an_org
+from tests.reference import ReferenceStore
 
-FOLD_MAX = MemoryStore.fold_max
+FOLD_MAX = ReferenceStore.fold_max
 
 
-async def a_store(events: int) -> MemoryStore:
+async def a_store(events: int) -> ReferenceStore:
     """So many organizations with an event each: a tick each."""
-    store = MemoryStore()
+    store = ReferenceStore()
     for org in [an_org() for _ in range(events)]:
         await store.put_org(org)
         await store.accept([a_submission(org.org_id)], 0, NOW)

@@ -14,10 +14,12 @@ from doorstep.services.cleaner import Cleaner
 from doorstep.services.dispatcher import Dispatcher
 from doorstep.services.reclaimer import Reclaimer
 from doorstep.services.timekeeper import Timekeeper
-from doorstep.stores.memory import MemoryStore
 from doorstep.stores.store import Store
 from doorstep.telemetry.facts import Notice, Telemetry
-from tests.support.builders import NOW, a_submission, an_endpoint
+from tests.support.builders import NOW
+from tests.support.builders import a_submission
+from tests.support.builders import an_endpoint
+from tests.reference import ReferenceStore
 from tests.unit.path.scene import Bench
 
 # -- cleaner -----------------------------------------------------------------------------------------------
@@ -144,10 +146,10 @@ async def test_the_reclaimer_looks_twice_a_second_and_at_once_again_after_a_find
 # -- timekeeper --------------------------------------------------------------------------------------------
 
 
-class FarStore(MemoryStore):
+class FarStore(ReferenceStore):
     """A store on another machine, whose clock is ahead by so much."""
 
-    capabilities = msgspec.structs.replace(MemoryStore.capabilities, many_machines=True)
+    capabilities = msgspec.structs.replace(ReferenceStore.capabilities, many_machines=True)
 
     def __init__(self, clock: AnchoredClock, ahead: Instant) -> None:
         super().__init__(clock)
@@ -177,4 +179,4 @@ async def test_small_corrections_are_made_silently() -> None:
 
 async def test_an_embedded_store_has_no_time_of_its_own_to_follow() -> None:
     clock = AnchoredClock()
-    assert await Timekeeper(cast(Store, MemoryStore(clock)), clock, Telemetry()).run_once() is None
+    assert await Timekeeper(cast(Store, ReferenceStore(clock)), clock, Telemetry()).run_once() is None

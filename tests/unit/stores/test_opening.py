@@ -9,8 +9,8 @@ import pytest
 
 from doorstep.errors import ConfigError
 from doorstep.stores import opening
-from doorstep.stores.memory import MemoryStore
 from doorstep.stores.opening import store_from_url
+from doorstep.stores.sql.sqlite.memory_store import MemoryStore
 from doorstep.stores.sql.sqlite.store import SqliteStore
 
 

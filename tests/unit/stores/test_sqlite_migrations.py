@@ -7,8 +7,6 @@ import sqlite3
 from pathlib import Path
 
 import pytest
-from alembic.autogenerate import compare_metadata
-from alembic.runtime.migration import MigrationContext
 from alembic.script import ScriptDirectory
 from sqlalchemy import create_engine
 
@@ -49,15 +47,6 @@ async def test_the_migrated_schema_is_exactly_the_one_that_the_code_describes(pa
             connection.exec_driver_sql(statement)
     engine.dispose()
     assert definitions(path) == definitions(described)
-
-
-async def test_alembic_finds_nothing_to_change_after_a_migration(path: str) -> None:
-    await SqliteStore(path).migrate()
-    engine = create_engine(f"sqlite:///{path}")
-    with engine.connect() as connection:
-        context = MigrationContext.configure(connection, opts={"version_table": VERSION_TABLE})
-        assert compare_metadata(context, metadata) == []
-    engine.dispose()
 
 
 async def test_the_marks_are_there_after_a_migration(path: str) -> None:

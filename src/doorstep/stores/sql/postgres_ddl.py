@@ -1,4 +1,4 @@
-"""What only PostgreSQL has, for the first migration: row-level security, the routing lock, vacuum settings.
+"""What only PostgreSQL has: row-level security, the routing lock, vacuum settings.
 
 Row-level security keeps organizations apart even if a query forgets its WHERE. A connection says for whom it works
 by the setting `doorstep.org`: the key of an organization, or `*` for the engine; without it no row is seen.
@@ -6,11 +6,20 @@ by the setting `doorstep.org`: the key of an organization, or `*` for the engine
 
 from __future__ import annotations
 
-from collections.abc import Iterable
-
 from sqlalchemy import Table
 
-from doorstep.stores.sql.schema import FIRST_TENANT_TABLES, attempts, deliveries, events, history, marks, orgs, outbox
+from doorstep.stores.sql.schema import (
+    TENANT_TABLES,
+    attempts,
+    deliveries,
+    events,
+    history,
+    marks,
+    orgs,
+    outbox,
+    ticks,
+    workers,
+)
 from doorstep.stores.store import Task
 
 SCOPE = "doorstep.org"
@@ -45,18 +54,15 @@ _ONE_ORG = f"(SELECT CASE WHEN {_SETTING} ~ '^[0-9]+$' THEN {_SETTING}::bigint E
 def postgres_ddl() -> list[str]:
     """The statements, in order; they are executed once, after the tables exist."""
     return [
-        *isolation_ddl(FIRST_TENANT_TABLES),
+        *(statement for table in TENANT_TABLES for statement in _isolated(table, "org_id")),
         *_isolated(orgs, "id"),
+        *_for_the_engine_alone(workers),
         *_open_to_senders(),
         *_routing_lock(),
         *map(_often_vacuumed, (events, deliveries)),
+        _always_rewritten(ticks),
         *_logs(),
     ]
-
-
-def isolation_ddl(tables: Iterable[Table]) -> list[str]:
-    """What keeps the organizations of these tables apart, for the migration that creates them."""
-    return [line for table in tables for line in _isolated(table, "org_id")]
 
 
 def _isolated(table: Table, column: str) -> list[str]:
@@ -73,8 +79,8 @@ def _isolated(table: Table, column: str) -> list[str]:
     ]
 
 
-def engine_only_ddl(table: Table) -> list[str]:
-    """What hides a table of the whole installation from whoever works for one organization."""
+def _for_the_engine_alone(table: Table) -> list[str]:
+    """Hides a table of the whole installation from connections that work for one organization."""
     return [*_guarded(table), f"CREATE POLICY {table.name}_of_the_engine ON {table.name} USING ({_EVERYONE})"]
 
 
@@ -122,7 +128,7 @@ def _often_vacuumed(table: Table) -> str:
     )
 
 
-def always_rewritten(table: Table) -> str:
+def _always_rewritten(table: Table) -> str:
     """Few rows, each rewritten with every batch: room for that on its page, and no waiting for the vacuum."""
     return (
         f"ALTER TABLE {table.name} SET (fillfactor = 20, autovacuum_vacuum_threshold = 500,"

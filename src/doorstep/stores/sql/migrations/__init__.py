@@ -7,7 +7,6 @@ Revisions are numbered: the name of their file begins with the number.
 
 from __future__ import annotations
 
-from functools import cache
 from pathlib import Path
 
 from sqlalchemy import column, inspect, select, table
@@ -17,6 +16,8 @@ from doorstep.errors import ConfigError
 
 VERSION_TABLE = "doorstep_version"
 """Our own, because the program that embeds us may keep an `alembic_version` in the same database."""
+FOLDER = Path(__file__).parent
+"""Where Alembic finds `versions/`."""
 
 
 def upgrade(connection: Connection) -> None:
@@ -28,7 +29,7 @@ def upgrade(connection: Connection) -> None:
         return
     from doorstep.stores.sql.migrations.upgrading import run_to_head  # loading Alembic takes a tenth of a second
 
-    run_to_head(connection, VERSION_TABLE)
+    run_to_head(connection, FOLDER, VERSION_TABLE)
 
 
 def head() -> str:
@@ -36,10 +37,9 @@ def head() -> str:
     return revisions()[-1]
 
 
-@cache
 def revisions() -> tuple[str, ...]:
     """Every revision that this version of Doorstep knows, the oldest first."""
-    files = (Path(__file__).parent / "versions").glob("[0-9]*.py")
+    files = (FOLDER / "versions").glob("[0-9]*.py")
     return tuple(sorted(file.name.partition("_")[0] for file in files))
 
 

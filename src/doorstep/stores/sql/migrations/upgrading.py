@@ -11,13 +11,13 @@ from alembic.script import ScriptDirectory
 from sqlalchemy.engine import Connection
 
 
-def run_to_head(connection: Connection, version_table: str) -> None:
+def run_to_head(connection: Connection, folder: Path, version_table: str) -> None:
     """Run every revision that the database does not have yet, in the transaction that `connection` is in."""
-    options = {"version_table": version_table, "transactional_ddl": True, "fn": _steps_to_head}
+    scripts = ScriptDirectory(str(folder))
+
+    def steps(revision: Any, context: MigrationContext) -> Any:
+        return scripts._upgrade_revs("head", revision)  # as Alembic's own recipes for programmatic upgrades do
+
+    options = {"version_table": version_table, "transactional_ddl": True, "fn": steps}
     context = MigrationContext.configure(connection, opts=options)
     context.run_migrations(op=Operations(context))
-
-
-def _steps_to_head(revision: Any, context: MigrationContext) -> Any:
-    scripts = ScriptDirectory(str(Path(__file__).parent))
-    return scripts._upgrade_revs("head", revision)  # as Alembic's own recipes for programmatic upgrades do

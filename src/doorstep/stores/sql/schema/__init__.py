@@ -42,7 +42,6 @@ from doorstep.stores.sql.schema.mark import MARKS, marks
 from doorstep.stores.sql.schema.org import audit, audit_subjects, keys, orgs
 from doorstep.stores.sql.schema.posting import POSTED, outbox, outbox_ddl
 from doorstep.stores.sql.schema.rollup import BUSY, LOSING, rollups, ticks
-from doorstep.stores.sql.schema.tenancy import ALERT_TABLES, FIGURE_TABLES, FIRST_TENANT_TABLES, TENANT_TABLES
 from doorstep.stores.sql.schema.transitions import trigger_ddl
 from doorstep.stores.sql.schema.worker import workers
 
@@ -51,15 +50,12 @@ __all__ = [
     "ALERT_MAY_RETURN",
     "ALERT_OPEN",
     "ALERT_PENDING",
-    "ALERT_TABLES",
     "BUSY",
     "DISABLED",
     "EXPECTING",
     "EXPIRING",
     "FAILED",
-    "FIGURE_TABLES",
     "FINISHED",
-    "FIRST_TENANT_TABLES",
     "GIVEN_UP",
     "HIDDEN",
     "INBOX",
@@ -102,3 +98,6 @@ __all__ = [
     "trigger_ddl",
     "workers",
 ]
+
+TENANT_TABLES = tuple(table for table in metadata.sorted_tables if "org_id" in table.c)
+"""Every table whose rows belong to one organization, named by `org_id`."""

@@ -19,4 +19,4 @@ somebody holds each of the tasks of stores/protocol/tasks.py. `pipeline:…` is 
 pipeline."""
 
 MARKS = ("routing", "events", "deliveries", "outbox", "roller", "watch", "meter")
-"""The rows that migrations put into `marks`, all at 0."""
+"""The rows of `marks` in a new database, all at 0."""

@@ -7,12 +7,16 @@ then undone must not be remembered, because its integer may be given to another.
 
 from __future__ import annotations
 
-from contextlib import closing
+import sqlite3
+from collections.abc import Callable
+from contextlib import AbstractContextManager
 from typing import NamedTuple
 from uuid import UUID
 
 from doorstep.errors import NotFound
-from doorstep.stores.sql.sqlite.connections import connect_reader
+
+Reading = Callable[[], AbstractContextManager[sqlite3.Connection]]
+"""Lends a connection on which only what is committed is seen."""
 
 
 class _Known(NamedTuple):
@@ -26,10 +30,14 @@ class _Known(NamedTuple):
 class Names:
     """The names in one table; `noun` is what an unknown one is called, `org` the column of its organization."""
 
-    def __init__(self, path: str, table: str, noun: str, org: str) -> None:
-        self._path = path
+    def __init__(self, reading: Reading, table: str, noun: str, org: str) -> None:
+        self._reading = reading
         self._query = f"SELECT id, uid, {org} FROM {table}"
         self._noun = noun
+        self.forget()
+
+    def forget(self) -> None:
+        """Read all of them again, when the next is asked for."""
         self._known = _Known({}, {}, {})
 
     def key(self, uid: UUID) -> int:
@@ -55,7 +63,7 @@ class Names:
         return self._read().uids[key] if uid is None else uid
 
     def _read(self) -> _Known:
-        with closing(connect_reader(self._path)) as connection:
+        with self._reading() as connection:
             rows = [(key, UUID(bytes=uid), org_key) for key, uid, org_key in connection.execute(self._query)]
         self._known = _Known(
             {uid: key for key, uid, _ in rows},
@@ -68,6 +76,11 @@ class Names:
 class Directory:
     """The names of a store."""
 
-    def __init__(self, path: str) -> None:
-        self.orgs = Names(path, "doorstep_orgs", "organization", org="id")
-        self.endpoints = Names(path, "doorstep_endpoints", "endpoint", org="org_id")
+    def __init__(self, reading: Reading) -> None:
+        self.orgs = Names(reading, "doorstep_orgs", "organization", org="id")
+        self.endpoints = Names(reading, "doorstep_endpoints", "endpoint", org="org_id")
+
+    def forget(self) -> None:
+        """The database is another one from now on."""
+        self.orgs.forget()
+        self.endpoints.forget()

@@ -5,10 +5,12 @@ from __future__ import annotations
 import asyncio
 import sqlite3
 import time
+from abc import abstractmethod
 from collections.abc import Awaitable, Callable, Sequence
+from contextlib import closing
 from functools import partial
 from pathlib import Path
-from typing import ParamSpec, TypeVar
+from typing import Any, ParamSpec, Protocol, TypeVar
 from uuid import UUID
 
 from doorstep.clock import Instant
@@ -24,12 +26,13 @@ from doorstep.stores.sql.cold.verbs import ColdVerbs
 from doorstep.stores.sql.posting import inserting
 from doorstep.stores.sql.posting.row import SQLITE, Slot
 from doorstep.stores.sql.sqlite import accepting, claiming, outbox, settling
+from doorstep.stores.sql.sqlite.connections import connect_reader
 from doorstep.stores.sql.sqlite.holding import Holding
 from doorstep.stores.sql.sqlite.migrating import migrate, require_migrated
 from doorstep.stores.sql.sqlite.names import Directory
 from doorstep.stores.sql.sqlite.readers import Readers
 from doorstep.stores.sql.sqlite.scripts import run_script
-from doorstep.stores.sql.sqlite.writer import Writer
+from doorstep.stores.sql.sqlite.writer import Work, Writer
 from doorstep.stores.store import Capabilities, Task
 from doorstep.stores.text import check_storable
 
@@ -37,58 +40,42 @@ P = ParamSpec("P")
 T = TypeVar("T")
 
 
-class SqliteStore(ColdVerbs):
-    """A Store in a SQLite file. Writes go through one thread, which commits what has come together in one go."""
+class Runner(Protocol):
+    """Where work on a connection is done: the writer of a file, its readers, or the database in memory."""
+
+    async def run(self, work: Callable[[sqlite3.Connection], T]) -> T: ...
+
+
+class WriteRunner(Protocol):
+    """The same for work that writes, which says whether it must be on stable storage when it is answered."""
+
+    async def run(self, work: Callable[[sqlite3.Connection], T], *, durable: bool = True) -> T: ...
+
+    async def request(self, work: Work, request: object, *, durable: bool = True) -> Any: ...
+
+
+class SqliteVerbs(ColdVerbs):
+    """The verbs of a store on SQLite, wherever it keeps its data."""
 
     capabilities = Capabilities(many_machines=False, notices_postings=True)
     fold_max = 100
     """5 ms, for which nobody else writes to the file: 18,000 ticks a second."""
 
-    def __init__(self, path: str) -> None:
-        if not path or path.startswith(":"):
-            raise ConfigError(f"a SQLite store needs a file, got {path!r}; for a store without one use memory://")
-        self._path = str(Path(path).absolute())  # once: the program may go to another folder, or its folder may go
-        self._directory = Directory(self._path)
-        self._accept_all = partial(accepting.accept, directory=self._directory)
-        self._wakes: list[Callable[[], None]] = []
+    def __init__(self, directory: Directory) -> None:
+        self._directory = directory
+        self._accept_all = partial(accepting.accept, directory=directory)
         self._holding = Holding()
-        self._writer: Writer | None = None
-        self._readers: Readers | None = None
 
-    # -- life ----------------------------------------------------------------------------------------------
+    @abstractmethod
+    def _opened_writer(self) -> WriteRunner:
+        """StoreUnavailable if it is not open."""
 
-    async def open(self) -> None:
-        if self._writer is not None:
-            return
-        await asyncio.to_thread(require_migrated, self._path)
-        self._readers = Readers(self._path)
-        self._writer = Writer(self._path)
-        self._writer.start()
-        if self._wakes:
-            self._writer.watch(self._wake)
-
-    async def close(self) -> None:
-        writer, self._writer = self._writer, None
-        readers, self._readers = self._readers, None
-        if readers is not None:
-            await readers.stop()
-        if writer is not None:
-            await writer.stop()
-
-    async def migrate(self) -> None:
-        await asyncio.to_thread(migrate, self._path)
+    @abstractmethod
+    def _opened_readers(self) -> Runner:
+        """StoreUnavailable if it is not open."""
 
     async def time(self) -> Instant:
         return time.time_ns() // 1_000
-
-    def on_wakeup(self, wake: Callable[[], None]) -> None:
-        self._wakes.append(wake)
-        if self._writer is not None:
-            self._writer.watch(self._wake)
-
-    def _wake(self) -> None:
-        for wake in self._wakes:
-            wake()
 
     # -- the path ------------------------------------------------------------------------------------------
 
@@ -138,21 +125,11 @@ class SqliteStore(ColdVerbs):
 
     # -- the outbox ----------------------------------------------------------------------------------------
 
-    def post_on(self, connection: object, posting: Posting, wake: Callable[[], None]) -> Awaitable[None] | None:
-        return inserting.post_on(connection, posting, Slot(SQLITE), wake)
-
     async def any_posted(self) -> bool:
         return await self._opened_readers().run(outbox.any_posted)
 
     async def clear_outbox(self, event_ids: Sequence[UUID]) -> None:
         await self._opened_writer().run(lambda connection: outbox.clear(connection, event_ids), durable=False)
-
-    def on_posted(self, wake: Callable[[], None]) -> None:
-        """The writer sees that somebody else has written, whatever it was."""
-        self.on_wakeup(wake)
-
-    def tell_posted(self) -> None:
-        """They see it by themselves."""
 
     # -- tasks ---------------------------------------------------------------------------------------------
 
@@ -181,6 +158,63 @@ class SqliteStore(ColdVerbs):
         self, scope: UUID | None, script: Callable[P, Script[T]], /, *args: P.args, **kwargs: P.kwargs
     ) -> T:
         return await self._opened_writer().run(lambda connection: run_script(connection, script(*args, **kwargs)))
+
+
+class SqliteStore(SqliteVerbs):
+    """A Store in a SQLite file. Writes go through one thread, which commits what has come together in one go."""
+
+    def __init__(self, path: str) -> None:
+        if not path or path.startswith(":"):
+            raise ConfigError(f"a SQLite store needs a file, got {path!r}; for a store without one use memory://")
+        self._path = str(Path(path).absolute())  # once: the program may go to another folder, or its folder may go
+        super().__init__(Directory(lambda: closing(connect_reader(self._path))))
+        self._wakes: list[Callable[[], None]] = []
+        self._writer: Writer | None = None
+        self._readers: Readers | None = None
+
+    # -- life ----------------------------------------------------------------------------------------------
+
+    async def open(self) -> None:
+        if self._writer is not None:
+            return
+        await asyncio.to_thread(require_migrated, self._path)
+        self._readers = Readers(self._path)
+        self._writer = Writer(self._path)
+        self._writer.start()
+        if self._wakes:
+            self._writer.watch(self._wake)
+
+    async def close(self) -> None:
+        writer, self._writer = self._writer, None
+        readers, self._readers = self._readers, None
+        if readers is not None:
+            await readers.stop()
+        if writer is not None:
+            await writer.stop()
+
+    async def migrate(self) -> None:
+        await asyncio.to_thread(migrate, self._path)
+
+    def on_wakeup(self, wake: Callable[[], None]) -> None:
+        self._wakes.append(wake)
+        if self._writer is not None:
+            self._writer.watch(self._wake)
+
+    def _wake(self) -> None:
+        for wake in self._wakes:
+            wake()
+
+    # -- the outbox ----------------------------------------------------------------------------------------
+
+    def post_on(self, connection: object, posting: Posting, wake: Callable[[], None]) -> Awaitable[None] | None:
+        return inserting.post_on(connection, posting, Slot(SQLITE), wake)
+
+    def on_posted(self, wake: Callable[[], None]) -> None:
+        """The writer sees that somebody else has written, whatever it was."""
+        self.on_wakeup(wake)
+
+    def tell_posted(self) -> None:
+        """They see it by themselves."""
 
     def _opened_writer(self) -> Writer:
         if self._writer is None:

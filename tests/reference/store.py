@@ -1,28 +1,28 @@
-"""MemoryStore: the chapters of its verbs put together."""
+"""ReferenceStore: its verbs, put together from one module for each concept."""
 
 from __future__ import annotations
 
 from collections.abc import Callable
 
 from doorstep.clock import AnchoredClock, Clock, Instant
-from doorstep.stores.memory.alerts import AlertVerbs
-from doorstep.stores.memory.bulk import BulkVerbs
-from doorstep.stores.memory.channels import ChannelVerbs
-from doorstep.stores.memory.entities import EntityVerbs
-from doorstep.stores.memory.figures import FiguresVerbs
-from doorstep.stores.memory.house import HouseVerbs
-from doorstep.stores.memory.listing import ListVerbs
-from doorstep.stores.memory.outbox import OutboxVerbs
-from doorstep.stores.memory.path import PathVerbs
-from doorstep.stores.memory.reading import ReadingVerbs
-from doorstep.stores.memory.registry import RegistryVerbs
-from doorstep.stores.memory.standing import StandingVerbs
-from doorstep.stores.memory.tables import Tables
-from doorstep.stores.memory.workers import WorkerVerbs
 from doorstep.stores.store import Capabilities, Task
+from tests.reference.alerts import AlertVerbs
+from tests.reference.bulk import BulkVerbs
+from tests.reference.channels import ChannelVerbs
+from tests.reference.entities import EntityVerbs
+from tests.reference.figures import FiguresVerbs
+from tests.reference.house import HouseVerbs
+from tests.reference.listing import ListVerbs
+from tests.reference.outbox import OutboxVerbs
+from tests.reference.path import PathVerbs
+from tests.reference.reading import ReadingVerbs
+from tests.reference.registry import RegistryVerbs
+from tests.reference.standing import StandingVerbs
+from tests.reference.tables import Tables
+from tests.reference.workers import WorkerVerbs
 
 
-class MemoryStore(
+class ReferenceStore(
     PathVerbs,
     EntityVerbs,
     ChannelVerbs,
@@ -37,7 +37,7 @@ class MemoryStore(
     HouseVerbs,
     WorkerVerbs,
 ):
-    """A Store that keeps everything in this process, for tests, simulations and readers."""
+    """Keeps everything in this process."""
 
     capabilities = Capabilities(many_machines=False, notices_postings=True)
 

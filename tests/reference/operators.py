@@ -15,7 +15,7 @@ from doorstep.model.move import Move, Moved
 from doorstep.model.outcome import Category, Code
 from doorstep.model.settlement import StatusChange
 from doorstep.stores import notes
-from doorstep.stores.memory.tables import DeliveryRow, Tables
+from tests.reference.tables import DeliveryRow, Tables
 
 
 class OperatorVerbs:

@@ -12,9 +12,9 @@ from doorstep.clock import Instant
 from doorstep.model.channel import OPERATIONS_ORG
 from doorstep.model.endpoint import EndpointState
 from doorstep.model.rollup import FIGURES, TREND, Figures, Point, Span, only
-from doorstep.stores.memory.tables import Tables
 from doorstep.stores.ranges import widened
 from doorstep.stores.tally import EVERY
+from tests.reference.tables import Tables
 
 
 class FiguresVerbs:

@@ -1,4 +1,4 @@
-"""The audit lines of the memory store."""
+"""The audit lines of the reference model."""
 
 from __future__ import annotations
 

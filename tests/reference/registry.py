@@ -17,8 +17,8 @@ from doorstep.model.endpoint import Endpoint, EndpointState, Routing
 from doorstep.model.org import ApiKey, Org
 from doorstep.stores import notes
 from doorstep.stores.incidents import turn_of_circuit, turn_of_endpoint
-from doorstep.stores.memory.tables import Tables
 from doorstep.stores.revoking import check_revocable, named_key
+from tests.reference.tables import Tables
 
 
 class RegistryVerbs:

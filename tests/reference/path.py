@@ -15,12 +15,12 @@ from doorstep.model.event import EventStatus
 from doorstep.model.settlement import Settled, Settlement
 from doorstep.model.submission import Receipt, Submission, Verdict
 from doorstep.stores import notes
-from doorstep.stores.memory.projections import attempt_of, claim_of, new_delivery
-from doorstep.stores.memory.tables import NEVER, DeliveryRow, EventRow, Tables
 from doorstep.stores.rate import admit
 from doorstep.stores.tally import Tally
 from doorstep.stores.text import check_storable, storable
 from doorstep.stores.weight import fitting
+from tests.reference.projections import attempt_of, claim_of, new_delivery
+from tests.reference.tables import NEVER, DeliveryRow, EventRow, Tables
 
 
 class PathVerbs:

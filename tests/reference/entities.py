@@ -21,10 +21,10 @@ from doorstep.model.posting import Posting
 from doorstep.stores import cursor as cursors
 from doorstep.stores import notes
 from doorstep.stores.bounds import COUNT_MAX
-from doorstep.stores.memory.operators import OperatorVerbs
-from doorstep.stores.memory.outbox import OutboxVerbs
-from doorstep.stores.memory.tables import EntityRow
 from doorstep.stores.text import check_storable, storable
+from tests.reference.operators import OperatorVerbs
+from tests.reference.outbox import OutboxVerbs
+from tests.reference.tables import EntityRow
 
 _decode = msgspec.json.Decoder(Entity).decode
 

@@ -1,4 +1,4 @@
-"""The rows of the memory store, and the one gate through which every delivery changes."""
+"""The rows of the reference model, and the one gate through which every delivery changes."""
 
 from __future__ import annotations
 
@@ -39,11 +39,11 @@ from doorstep.model.submission import Receipt
 from doorstep.model.worker import WorkerEntry
 from doorstep.stores import notes
 from doorstep.stores.incidents import death_of
-from doorstep.stores.memory.audit_log import AuditLog
-from doorstep.stores.memory.due_index import DueIndex
-from doorstep.stores.memory.lines import Line, Lines
-from doorstep.stores.memory.ticks import Ticks
 from doorstep.stores.tally import Tally
+from tests.reference.audit_log import AuditLog
+from tests.reference.due_index import DueIndex
+from tests.reference.lines import Line, Lines
+from tests.reference.ticks import Ticks
 
 NEVER: Instant = 2**62
 """Where the blocked are found among those that wait: after all that have a time."""

@@ -11,8 +11,8 @@ from doorstep.model.delivery import Delivery, DeliveryState, HistoryLine
 from doorstep.model.event import EventSummary, EventView
 from doorstep.model.posting import Posting, summary_of_posting, view_of_posting
 from doorstep.stores import notes
-from doorstep.stores.memory.projections import summary_of, view_of
-from doorstep.stores.memory.tables import DeliveryRow, Tables
+from tests.reference.projections import summary_of, view_of
+from tests.reference.tables import DeliveryRow, Tables
 
 
 class ReadingVerbs:

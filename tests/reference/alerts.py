@@ -19,7 +19,7 @@ from doorstep.model.listing import Page
 from doorstep.stores import cursor as cursors
 from doorstep.stores import notes
 from doorstep.stores.incidents import arranged
-from doorstep.stores.memory.outbox import OutboxVerbs
+from tests.reference.outbox import OutboxVerbs
 
 T = TypeVar("T")
 

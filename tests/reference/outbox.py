@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Awaitable, Callable, Sequence
+from collections.abc import Callable, Sequence
 from itertools import islice
 from uuid import UUID
 
@@ -13,10 +13,8 @@ from doorstep.model.act import AuditLine
 from doorstep.model.posting import Posting
 from doorstep.stores import notes
 from doorstep.stores.bounds import OUTBOX_BYTES_MAX
-from doorstep.stores.foreign import family_of
-from doorstep.stores.memory.tables import Tables
-from doorstep.stores.transactions import check_transaction, check_transaction_async
 from doorstep.stores.weight import fitting
+from tests.reference.tables import Tables
 
 
 class OutboxVerbs:
@@ -24,22 +22,10 @@ class OutboxVerbs:
 
     _tables: Tables
 
-    def post_on(self, connection: object, posting: Posting, wake: Callable[[], None]) -> Awaitable[None] | None:
-        """Whether it commits is not looked at: there is no database that a transaction could share with this store."""
-        if family_of(connection).asynchronous:
-            return self._post_when_awaited(connection, posting, wake)
-        check_transaction(connection)
-        self._add_postings([posting])
-        wake()
-        return None
-
-    async def _post_when_awaited(self, connection: object, posting: Posting, wake: Callable[[], None]) -> None:
-        await check_transaction_async(connection)
-        self._add_postings([posting])
-        wake()
-
     async def post(self, postings: Sequence[Posting]) -> None:
-        self._add_postings(postings)
+        for posting in postings:
+            self._tables.outbox[posting.event_id] = posting
+        self.tell_posted()
 
     async def outbox(self, limit: int) -> list[Posting]:
         waiting = (row for row in self._tables.outbox.values() if row.refused_at is None)
@@ -66,7 +52,7 @@ class OutboxVerbs:
         self._audit(line, found)
         for row in found:
             self._tables.outbox[row.event_id] = replace(row, refused_at=None, refusal=None)
-        self._tell_posted()
+        self.tell_posted()
         return found
 
     async def discard(self, event_ids: Sequence[UUID], line: AuditLine) -> list[Posting]:
@@ -91,13 +77,5 @@ class OutboxVerbs:
         self._tables.posted_wakes.append(wake)
 
     def tell_posted(self) -> None:
-        self._tell_posted()
-
-    def _add_postings(self, postings: Sequence[Posting]) -> None:
-        for posting in postings:
-            self._tables.outbox[posting.event_id] = posting
-        self._tell_posted()
-
-    def _tell_posted(self) -> None:
         for wake in self._tables.posted_wakes:
             wake()

@@ -15,7 +15,7 @@ from doorstep.model.event import owed_since
 from doorstep.model.listing import Count
 from doorstep.model.rollup import Span
 from doorstep.stores.bounds import COUNT_MAX
-from doorstep.stores.memory.tables import Tables
+from tests.reference.tables import Tables
 
 
 class StandingVerbs:

@@ -7,8 +7,8 @@ from doorstep.model.claim import Claim
 from doorstep.model.delivery import Delivery, DeliveryState, NewDelivery
 from doorstep.model.event import EventSummary, EventView
 from doorstep.model.settlement import Settlement
-from doorstep.stores.memory.tables import DeliveryRow, EventRow
 from doorstep.stores.text import storable
+from tests.reference.tables import DeliveryRow, EventRow
 
 
 def new_delivery(row: EventRow, new: NewDelivery) -> Delivery:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from doorstep.clock import Instant
 from doorstep.model.worker import WorkerEntry
-from doorstep.stores.memory.tables import Tables
+from tests.reference.tables import Tables
 
 
 class WorkerVerbs:

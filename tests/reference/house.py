@@ -8,10 +8,10 @@ from doorstep.clock import Instant
 from doorstep.model.delivery import DeliveryState
 from doorstep.model.move import Moved
 from doorstep.stores import notes
-from doorstep.stores.memory.due_index import DueIndex
-from doorstep.stores.memory.operators import bury_all
-from doorstep.stores.memory.tables import BulkRow, DeliveryRow, Tables
 from doorstep.stores.store import Cleaned
+from tests.reference.due_index import DueIndex
+from tests.reference.operators import bury_all
+from tests.reference.tables import BulkRow, DeliveryRow, Tables
 
 
 class HouseVerbs:

@@ -12,8 +12,8 @@ from doorstep.model.delivery import Delivery, DeliveryState
 from doorstep.model.listing import Page
 from doorstep.model.move import Moved
 from doorstep.stores import cursor as cursors
-from doorstep.stores.memory.operators import OperatorVerbs
-from doorstep.stores.memory.tables import BulkItem, BulkRow
+from tests.reference.operators import OperatorVerbs
+from tests.reference.tables import BulkItem, BulkRow
 
 
 class BulkVerbs(OperatorVerbs):
