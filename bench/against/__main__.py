@@ -21,7 +21,7 @@ from bench.against.ratios import Comparison, Pair, Verdict
 from bench.against.revisions import ROOT, RefError, Revision, build, is_dirty
 from bench.against.server import Side, Slice, process_cpu
 from bench.receiver import Receiver
-from tests.postgres_server import PostgresServer
+from tests.support.postgres_server import PostgresServer
 
 
 class Stores:

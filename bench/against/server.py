@@ -19,7 +19,7 @@ from typing import Any, NamedTuple, Self
 import psutil
 
 from bench.against.revisions import Revision
-from tests.ports import free_port
+from tests.support.ports import free_port
 
 ADMIN_KEY = "bench-admin-key"
 _SECRET_KEY = "ZG9vcnN0ZXAtYmVuY2gtZG9vcnN0ZXAtYmVuY2gtMTI="

@@ -12,9 +12,9 @@ from doorstep.model.batch import Batch, BatchStatus
 from doorstep.model.endpoint import CircuitRules
 from doorstep.model.entity import Entity
 from tests.acceptance.protocols import Protocols, failing
-from tests.acceptance.receiver import Receiver
-from tests.acceptance.scene import Scene, until
 from tests.console.visiting import Shown
+from tests.support.loop_receiver import Receiver
+from tests.support.scene import Scene, until
 
 PICTURE = Permanent("INVALID_FORMAT", "The document is a picture, not a text.")
 BUSY = Transient("B-1", "The carrier is busy.", response={"code": "B-1", "text": "busy"})

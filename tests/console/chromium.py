@@ -16,7 +16,7 @@ from doorstep.model.org import Role
 from doorstep.path.keyring import Keyring
 from tests.console.visiting import Console
 from tests.console.window import Window
-from tests.patience import PATIENCE_MILLISECONDS
+from tests.support.patience import PATIENCE_MILLISECONDS
 
 Look = Callable[..., Awaitable[Page]]
 

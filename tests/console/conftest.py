@@ -20,16 +20,16 @@ from playwright.async_api import Browser, async_playwright
 from doorstep.bootstrap import DEFAULT_ORG
 from doorstep.console.links import SignInLinks
 from doorstep.model.org import Role
-from tests.acceptance.api import Api, listening
-from tests.acceptance.receiver import Receiver, receiving
-from tests.acceptance.scene import Scene
 from tests.console.chromium import Look, launched, looking, opened
 from tests.console.furnished import House, Words, built
 from tests.console.visiting import Console
 from tests.console.window import Window, gate, one_window
-from tests.fixtures_postgres import TEMPLATE
-from tests.migrated_file import copy_migrated
-from tests.postgres_server import PostgresServer
+from tests.support.api import Api, listening
+from tests.support.fixtures_postgres import TEMPLATE
+from tests.support.loop_receiver import Receiver, receiving
+from tests.support.migrated_file import copy_migrated
+from tests.support.postgres_server import PostgresServer
+from tests.support.scene import Scene
 
 __all__ = ["Look"]
 _STORES = ["sqlite", pytest.param("postgres", marks=pytest.mark.full)]

@@ -7,8 +7,8 @@ from doorstep.model.delivery import Delivery, DeliveryState
 from doorstep.model.endpoint import Endpoint
 from doorstep.model.listing import Letters
 from doorstep.path.accept import Draft
-from tests.acceptance.receiver import Answer
-from tests.acceptance.scene import Scene, until
+from tests.support.loop_receiver import Answer
+from tests.support.scene import Scene, until
 
 LETTERS = "/console/dead-letters"
 REFUSALS = {"/crm": 401, "/shop": 404, "/erp": 422}

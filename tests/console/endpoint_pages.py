@@ -8,8 +8,8 @@ import re
 from doorstep.bootstrap import DEFAULT_ORG
 from doorstep.model.circuit import CircuitState
 from doorstep.model.endpoint import CircuitRules, Endpoint
-from tests.acceptance.scene import Scene, until
 from tests.console.visiting import Shown
+from tests.support.scene import Scene, until
 
 ENDPOINTS = "/console/endpoints"
 SECRET = re.compile(r'<code id="secret">([^<]*)</code>')

@@ -5,7 +5,7 @@ from __future__ import annotations
 from doorstep.bootstrap import DEFAULT_ORG
 from doorstep.model.alert import Alert, AlertFilter, Rule
 from doorstep.model.endpoint import CircuitRules, Endpoint
-from tests.acceptance.scene import NEVER_OPENS, Scene, until
+from tests.support.scene import NEVER_OPENS, Scene, until
 
 ALERTS = "/console/alerts"
 

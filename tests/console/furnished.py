@@ -19,12 +19,12 @@ from doorstep.console.links import SignInLinks
 from doorstep.console.page import Page
 from doorstep.errors import Permanent
 from doorstep.model.org import Role
-from tests.acceptance.api import Api, listening
 from tests.acceptance.protocols import Protocols
-from tests.acceptance.receiver import Answer, Receiver, Request, receiving
-from tests.acceptance.scene import Scene, until
 from tests.console.hostile import HOSTILE, packed, printable_ascii
 from tests.console.visiting import Console
+from tests.support.api import Api, listening
+from tests.support.loop_receiver import Answer, Receiver, Request, receiving
+from tests.support.scene import Scene, until
 
 Json = dict[str, Any]
 

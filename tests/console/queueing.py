@@ -6,7 +6,7 @@ from doorstep.bootstrap import DEFAULT_ORG
 from doorstep.model.delivery import Delivery
 from doorstep.model.endpoint import Endpoint
 from doorstep.model.listing import Queue
-from tests.acceptance.scene import Scene, until
+from tests.support.scene import Scene, until
 
 QUEUE = "/console/retry-queue"
 

@@ -15,7 +15,7 @@ from doorstep.console.page import Page
 from doorstep.model.org import Role
 from tests.console.chromium import looking, opened
 from tests.console.furnished import House, built
-from tests.migrated_file import copy_migrated
+from tests.support.migrated_file import copy_migrated
 
 FILES = ("/export", "/payload", "/body")
 SCREENS = [page for page in all_pages() if page.method == "GET" and not page.path.endswith(FILES)]

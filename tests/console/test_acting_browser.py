@@ -8,9 +8,9 @@ from playwright.async_api import Page, Request, Route, expect
 
 from doorstep.bootstrap import DEFAULT_ORG
 from doorstep.model.delivery import Delivery, DeliveryState
-from tests.acceptance.scene import Scene
 from tests.console.chromium import Look
 from tests.console.queueing import QUEUE, failing
+from tests.support.scene import Scene
 
 TOLD, BOXES = "#told", "input[data-row]"
 

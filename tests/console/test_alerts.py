@@ -14,9 +14,9 @@ from doorstep.model.alert import AlertRule, Rule, Silence
 from doorstep.model.channel import OPERATIONS_ORG, Channel, ChannelKind
 from doorstep.model.endpoint import EndpointState
 from doorstep.path.channel_form import ChannelForm
-from tests.acceptance.scene import Scene, until
 from tests.console.firing import ALERTS, alerts, end, fire
 from tests.console.visiting import Console
+from tests.support.scene import Scene, until
 
 RULES, CHANNELS, SILENCES = f"{ALERTS}/rules", f"{ALERTS}/channels", f"{ALERTS}/silences"
 

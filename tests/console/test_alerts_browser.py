@@ -9,10 +9,10 @@ from standardwebhooks.webhooks import Webhook
 from doorstep.bootstrap import DEFAULT_ORG
 from doorstep.model.alert import Rule
 from doorstep.model.org import Role
-from tests.acceptance.scene import Scene, until
 from tests.console.conftest import Look
 from tests.console.firing import ALERTS, fire
 from tests.console.test_alerts import channel, rule_of, silences
+from tests.support.scene import Scene, until
 
 
 async def answer(page: Page, label: str) -> None:

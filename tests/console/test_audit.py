@@ -12,9 +12,9 @@ from doorstep.model.delivery import DeliveryState
 from doorstep.model.listing import EventFilter, Letters, Queue
 from doorstep.model.org import ApiKey, Role
 from doorstep.model.retry_policy import RetryPolicy
-from tests.acceptance.api import Api
-from tests.acceptance.scene import Scene
 from tests.console.visiting import Console
+from tests.support.api import Api
+from tests.support.scene import Scene
 
 AUDIT, BULK = "/console/audit", "/console/bulk"
 

@@ -13,11 +13,11 @@ from doorstep.bootstrap import DEFAULT_ORG
 from doorstep.model.act import ActKind
 from doorstep.model.batch import Batch, BatchStatus
 from doorstep.model.org import Role
-from tests.acceptance.api import Api
-from tests.acceptance.receiver import Receiver
-from tests.acceptance.scene import Scene
 from tests.console.carrying import BUSY, REJECTED, Carrier, row_of, submitted
 from tests.console.visiting import Console
+from tests.support.api import Api
+from tests.support.loop_receiver import Receiver
+from tests.support.scene import Scene
 
 BATCHES = "/console/batches"
 

@@ -11,10 +11,10 @@ from playwright.async_api import expect
 from doorstep.bootstrap import DEFAULT_ORG
 from doorstep.model.batch import BatchStatus
 from doorstep.model.org import Role
-from tests.acceptance.receiver import Receiver
-from tests.acceptance.scene import Scene
 from tests.console.carrying import BUSY, Carrier, submitted
 from tests.console.conftest import Look
+from tests.support.loop_receiver import Receiver
+from tests.support.scene import Scene
 
 BATCHES = "/console/batches"
 

@@ -6,8 +6,8 @@ import re
 
 from playwright.async_api import expect
 
-from tests.acceptance.scene import Scene
 from tests.console.chromium import Look
+from tests.support.scene import Scene
 
 MEASURES = "import(document.querySelector('script[type=module]').src.replace('console.js', 'measures.js'))"
 

@@ -16,11 +16,11 @@ from doorstep.console.fields import Fields
 from doorstep.errors import InvalidInput
 from doorstep.model.bulk import Bulk
 from doorstep.model.listing import Letters, Queue
-from tests.acceptance.scene import Scene, until
 from tests.console.dying import LETTERS, die, letters
 from tests.console.markup import elements
 from tests.console.queueing import QUEUE, failing
 from tests.console.visiting import Console, Shown
+from tests.support.scene import Scene, until
 
 NOW: Instant = 1_800_000_000 * SECOND
 LATER = NOW + 60 * SECOND

@@ -16,10 +16,10 @@ from doorstep.clock import to_iso
 from doorstep.model.bulk import Bulk, BulkKind
 from doorstep.model.delivery import DeliveryState
 from doorstep.model.listing import Letters
-from tests.acceptance.api import Api
-from tests.acceptance.scene import Scene, until
 from tests.console.dying import LETTERS, PAYLOAD, die, endpoint_at, letters, state_of, three_causes
 from tests.console.visiting import Console, Shown
+from tests.support.api import Api
+from tests.support.scene import Scene, until
 
 ROWS = f"{LETTERS}/letters"
 NOTHING = "No failed events. All integrations healthy."

@@ -14,9 +14,9 @@ from doorstep.errors import Permanent
 from doorstep.model.bulk import BulkKind
 from doorstep.model.delivery import DeliveryState
 from doorstep.model.org import Role
-from tests.acceptance.scene import Scene, until
 from tests.console.conftest import Look
 from tests.console.dying import LETTERS, die, letters, state_of, three_causes
+from tests.support.scene import Scene, until
 
 ROWS = f"{LETTERS}/letters"
 HOSTILE = (

@@ -12,9 +12,9 @@ from doorstep.clock import SECOND, to_iso
 from doorstep.model.delivery import DeliveryState
 from doorstep.model.endpoint import EndpointState
 from doorstep.model.listing import Letters
-from tests.acceptance.scene import Scene, until
 from tests.console.endpoint_pages import ENDPOINTS, SECRET, audited, held, page_of, stored
 from tests.console.visiting import Console
+from tests.support.scene import Scene, until
 
 
 async def test_a_pause_holds_with_a_reason_and_resuming_lets_go(scene: Scene, console: Console) -> None:

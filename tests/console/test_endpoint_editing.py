@@ -10,9 +10,9 @@ import pytest
 
 from doorstep.bootstrap import DEFAULT_ORG
 from doorstep.path.directory import unseal_headers
-from tests.acceptance.scene import Scene
 from tests.console.endpoint_pages import ENDPOINTS, SECRET, audited, page_of, stored
 from tests.console.visiting import Console, Shown
+from tests.support.scene import Scene
 
 
 async def create(console: Console, **fields: Any) -> Shown:

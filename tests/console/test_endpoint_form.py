@@ -23,7 +23,7 @@ from doorstep.model.retry_policy import RetryPolicy
 from doorstep.model.slo import Slo
 from doorstep.path.enrol import EndpointForm
 from doorstep.policy.retry import BUILT_IN
-from tests.builders import an_endpoint, an_org
+from tests.support.builders import an_endpoint, an_org
 
 FULL = EndpointForm(
     name="carrier <one>",

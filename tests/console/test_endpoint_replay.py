@@ -13,10 +13,10 @@ from doorstep.clock import Instant, from_datetime, to_iso
 from doorstep.model.bulk import Bulk, BulkKind
 from doorstep.model.delivery import DeliveryState
 from doorstep.model.endpoint import Endpoint
-from tests.acceptance.scene import Scene, until
 from tests.console.endpoint_pages import page_of
 from tests.console.markup import Element, elements
 from tests.console.visiting import Console, Shown
+from tests.support.scene import Scene, until
 
 
 async def delivered(scene: Scene, endpoint: Endpoint, count: int) -> None:

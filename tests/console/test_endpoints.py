@@ -9,9 +9,9 @@ import pytest
 
 from doorstep.bootstrap import DEFAULT_ORG
 from doorstep.model.delivery import DeliveryState
-from tests.acceptance.scene import Scene
 from tests.console.endpoint_pages import ENDPOINTS, names_in, open_circuit, page_of, stored
 from tests.console.visiting import Console
+from tests.support.scene import Scene
 
 # -- the list ------------------------------------------------------------------------------------------------------
 

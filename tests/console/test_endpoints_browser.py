@@ -12,11 +12,11 @@ from doorstep.bootstrap import DEFAULT_ORG
 from doorstep.model.delivery import DeliveryState
 from doorstep.model.endpoint import EndpointState
 from doorstep.model.org import Role
-from tests.acceptance.receiver import Request
-from tests.acceptance.scene import Scene, until
 from tests.console.conftest import Look
 from tests.console.endpoint_pages import ENDPOINTS, page_of, stored
 from tests.console.timers import stop_timers
+from tests.support.loop_receiver import Request
+from tests.support.scene import Scene, until
 
 
 def verified(request: Request, secret: str) -> bool:

@@ -28,10 +28,10 @@ from doorstep.model.org import Role
 from doorstep.model.posting import Posting
 from doorstep.model.retry_policy import RetryPolicy
 from doorstep.sealing import new_secret_key
-from tests.acceptance.api import listening
-from tests.acceptance.receiver import Answer
-from tests.acceptance.scene import Scene, until
 from tests.console.visiting import Console, Shown
+from tests.support.api import listening
+from tests.support.loop_receiver import Answer
+from tests.support.scene import Scene, until
 
 ONCE, LATER = RetryPolicy(()), RetryPolicy((600.0,))
 PENDING, DEAD = DeliveryState.PENDING, DeliveryState.DEAD

@@ -16,10 +16,10 @@ from doorstep.model.delivery import Delivery, DeliveryState
 from doorstep.model.org import Role
 from doorstep.model.retry_policy import RetryPolicy
 from doorstep.receiver import Webhook
-from tests.acceptance.receiver import Answer
-from tests.acceptance.scene import Scene
 from tests.console.conftest import Look
 from tests.console.timers import stop_timers
+from tests.support.loop_receiver import Answer
+from tests.support.scene import Scene
 
 ONCE = RetryPolicy(())
 HOSTILE = "</pre></script><script>window.struck=1</script><img src=x onerror=window.struck=1>'\"&lt;{{7*7}}"

@@ -10,9 +10,9 @@ import pytest
 from doorstep.bootstrap import DEFAULT_ORG
 from doorstep.model.delivery import DeliveryState
 from doorstep.model.org import Role
-from tests.acceptance.api import Api
-from tests.acceptance.scene import Scene
 from tests.console.visiting import Console
+from tests.support.api import Api
+from tests.support.scene import Scene
 
 
 async def test_events_are_listed_the_newest_first(scene: Scene, console: Console) -> None:

@@ -25,7 +25,7 @@ from tests.console.furnished import HostileWords, House, TamedWords, built
 from tests.console.hostile import HOSTILE
 from tests.console.markup import elements, fields_of, shapes
 from tests.console.visiting import Console
-from tests.migrated_file import copy_migrated
+from tests.support.migrated_file import copy_migrated
 
 GETS = [page for page in all_pages() if page.method == "GET"]
 LISTS = [page for page in GETS if "{" not in page.path]

@@ -12,9 +12,9 @@ from doorstep.console.drawing import pretty
 from doorstep.console.pages import letter_editing
 from doorstep.model.act import ActKind
 from doorstep.model.delivery import DeliveryState
-from tests.acceptance.scene import Scene
 from tests.console.dying import LETTERS, die, state_of
 from tests.console.visiting import Console, Shown
+from tests.support.scene import Scene
 
 
 async def sent(console: Console, path: str, **fields: object) -> Shown:

@@ -10,12 +10,12 @@ from playwright.async_api import Page, Route, expect
 
 from doorstep.bootstrap import DEFAULT_ORG
 from doorstep.model.org import Role
-from tests.acceptance.api import Api
-from tests.acceptance.scene import Scene
 from tests.console.chromium import Look
 from tests.console.queueing import QUEUE, failing
 from tests.console.refreshing import refreshed
 from tests.console.timers import stop_timers
+from tests.support.api import Api
+from tests.support.scene import Scene
 
 SAYS = "#live-status"
 

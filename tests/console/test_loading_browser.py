@@ -11,11 +11,11 @@ from playwright.async_api import Browser, Page, Route, expect
 
 from doorstep.bootstrap import DEFAULT_ORG
 from doorstep.model.org import Role
-from tests.acceptance.api import Api
-from tests.acceptance.scene import Scene
 from tests.console.chromium import Look, opened
-from tests.integration.program import Program, wait_for
-from tests.ports import free_port
+from tests.support.api import Api
+from tests.support.ports import free_port
+from tests.support.program import Program, wait_for
+from tests.support.scene import Scene
 
 SAYS = "#live-status"
 

@@ -33,8 +33,8 @@ from doorstep.stores.sql.cold.rows import DELIVERY, IN_ORG
 from doorstep.stores.sql.cold.script import Prepared, Rows, Step, ask
 from doorstep.stores.sql.schema import events
 from doorstep.stores.sql.sqlite import scripts
-from tests.acceptance.api import listening
 from tests.console.visiting import Console
+from tests.support.api import listening
 
 STATEMENTS_MAX, ROWS_MAX = 48, 2_500
 """The dearest is an endpoint's page with 40 to 44: a span of its series is summed in up to three parts (minutes, whole

@@ -16,12 +16,12 @@ from doorstep.console.pages import entity as entity_page
 from doorstep.errors import NotFound
 from doorstep.model.entity import Entity, EntityChange, Phase
 from doorstep.model.org import Role
-from tests.acceptance.api import Api, serving
 from tests.acceptance.protocols import Protocols, failing
-from tests.acceptance.receiver import Receiver
-from tests.acceptance.scene import Scene
 from tests.console.carrying import GATE, carried, complete, dead, row_of, waiting
 from tests.console.visiting import Console, Shown
+from tests.support.api import Api, serving
+from tests.support.loop_receiver import Receiver
+from tests.support.scene import Scene
 
 PIPELINES = "/console/pipelines"
 PROTOCOLS = f"{PIPELINES}/protocol"

@@ -11,10 +11,10 @@ from playwright.async_api import Page, expect
 from doorstep import Entity, Transient
 from doorstep.model.org import Role
 from tests.acceptance.protocols import Protocols, failing
-from tests.acceptance.receiver import Receiver
-from tests.acceptance.scene import Scene
 from tests.console.carrying import GATE, carried, dead, waiting
 from tests.console.conftest import Look
+from tests.support.loop_receiver import Receiver
+from tests.support.scene import Scene
 
 PIPELINES = "/console/pipelines"
 P1 = f"{PIPELINES}/protocol/p1"

@@ -10,9 +10,9 @@ from doorstep.bootstrap import DEFAULT_ORG
 from doorstep.console.links import SignInLinks
 from doorstep.errors import StoreUnavailable
 from doorstep.path.keyring import REMEMBERED_SECONDS
-from tests.acceptance.api import Api
-from tests.acceptance.scene import Scene
 from tests.console.visiting import Console
+from tests.support.api import Api
+from tests.support.scene import Scene
 
 
 @pytest.fixture

@@ -19,12 +19,12 @@ from doorstep.model.delivery import DeliveryState
 from doorstep.model.listing import Queue
 from doorstep.model.retry_policy import RetryPolicy
 from doorstep.path import bulk
-from tests.acceptance.scene import Scene
 from tests.console.dying import LETTERS, die
 from tests.console.furnished import House
 from tests.console.markup import Element, elements
 from tests.console.queueing import QUEUE
 from tests.console.visiting import Console
+from tests.support.scene import Scene
 
 ASKING = [
     page

@@ -8,11 +8,11 @@ from playwright.async_api import expect
 from doorstep.bootstrap import DEFAULT_ORG
 from doorstep.model.delivery import Delivery, DeliveryState
 from doorstep.model.org import Role
-from tests.acceptance.scene import Scene, until
 from tests.console.conftest import Look
 from tests.console.queueing import QUEUE, failing
 from tests.console.refreshing import refreshed
 from tests.console.timers import stop_timers
+from tests.support.scene import Scene, until
 
 
 async def state_of(scene: Scene, delivery: Delivery) -> DeliveryState:

@@ -8,11 +8,11 @@ from playwright.async_api import Browser, expect
 
 from doorstep.console.links import SignInLinks
 from doorstep.model.delivery import DeliveryState
-from tests.acceptance.api import Api
-from tests.acceptance.scene import Scene
 from tests.console.chromium import Look, opened
 from tests.console.queueing import QUEUE, failing
 from tests.console.refreshing import refreshed
+from tests.support.api import Api
+from tests.support.scene import Scene
 
 BAR, ALL, BOXES = "[data-selection]", "[data-all]", "input[data-row]"
 

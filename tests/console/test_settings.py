@@ -13,9 +13,9 @@ from doorstep.config import Settings
 from doorstep.console.pages.settings import values_of
 from doorstep.model.org import ApiKey, Role
 from doorstep.model.slo import Slo
-from tests.acceptance.api import Api
-from tests.acceptance.scene import Scene
 from tests.console.visiting import Console, Shown
+from tests.support.api import Api
+from tests.support.scene import Scene
 
 SETTINGS = "/console/settings"
 KEYS, ORGS, TARGET = f"{SETTINGS}/keys", f"{SETTINGS}/organizations", f"{SETTINGS}/target"

@@ -7,9 +7,9 @@ from playwright.async_api import Browser, expect
 
 from doorstep.bootstrap import DEFAULT_ORG
 from doorstep.model.slo import Slo
-from tests.acceptance.api import Api
-from tests.acceptance.scene import Scene
 from tests.console.chromium import Look, opened
+from tests.support.api import Api
+from tests.support.scene import Scene
 
 SETTINGS = "/console/settings"
 

@@ -14,10 +14,10 @@ from doorstep.clock import SECOND
 from doorstep.console.links import LASTS, SignInLinks
 from doorstep.console.sessions import IDLE, LONGEST
 from doorstep.model.org import Role
-from tests.acceptance.api import Api
-from tests.acceptance.scene import Scene
 from tests.console.chromium import OPENED
 from tests.console.visiting import Console
+from tests.support.api import Api
+from tests.support.scene import Scene
 
 
 async def test_nobody_sees_a_page_without_signing_in(api: Api) -> None:

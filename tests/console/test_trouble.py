@@ -17,12 +17,12 @@ from doorstep.model.delivery import DeliveryState
 from doorstep.model.endpoint import Endpoint, EndpointState
 from doorstep.model.rollup import Figures
 from doorstep.path.reporting import Health
-from tests.acceptance.scene import Scene
-from tests.builders import an_endpoint
 from tests.console.endpoint_pages import ENDPOINTS, names_in, open_circuit, page_of
 from tests.console.firing import fire
 from tests.console.queueing import failing
 from tests.console.visiting import Console, Shown
+from tests.support.builders import an_endpoint
+from tests.support.scene import Scene
 
 ACTIVE, PAUSED, DISABLED = EndpointState.ACTIVE, EndpointState.PAUSED, EndpointState.DISABLED
 CLOSED, HALF_OPEN = CircuitState.CLOSED, CircuitState.HALF_OPEN

@@ -8,9 +8,9 @@ from doorstep.app import Doorstep
 from doorstep.clock import SECOND
 from doorstep.model.org import Role
 from doorstep.model.worker import LOST_AFTER, WorkerEntry
-from tests.acceptance.api import Api
-from tests.acceptance.scene import Scene, until
 from tests.console.visiting import Console
+from tests.support.api import Api
+from tests.support.scene import Scene, until
 
 WORKERS = "/console/workers"
 

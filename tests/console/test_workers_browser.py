@@ -11,10 +11,10 @@ import pytest
 from playwright.async_api import expect
 
 from doorstep.model.worker import WorkerEntry
-from tests.acceptance.scene import Scene, until
 from tests.console.conftest import Look
 from tests.console.test_workers import WORKERS, lose
-from tests.integration.program import Program, running
+from tests.support.program import Program, running
+from tests.support.scene import Scene, until
 
 
 async def entry_of(scene: Scene, program: Program) -> WorkerEntry:

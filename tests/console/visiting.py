@@ -9,7 +9,7 @@ from collections.abc import Sequence
 from typing import NamedTuple, Self
 from urllib.parse import urlencode
 
-from tests.http_calls import Answer, call
+from tests.support.http_calls import Answer, call
 
 Fields = dict[str, object]
 

@@ -41,18 +41,9 @@ from tests.contract.lockstep_outbox import OutboxSteps, outbox_of
 from tests.contract.places import Place
 from tests.contract.steps import STEPS
 from tests.contract.wanted import pages_of
-from tests.support.builders import NOW
-from tests.support.builders import an_endpoint
-from tests.support.builders import an_event
-from tests.support.builders import an_org
-from tests.support.builders import failure
-from tests.support.builders import id_maker
-from tests.support.builders import refusal
-from tests.support.builders import success
-from tests.support.recounting import LEVELS
-from tests.support.recounting import differing
-from tests.support.recounting import recount
 from tests.reference import ReferenceStore
+from tests.support.builders import NOW, an_endpoint, an_event, an_org, failure, id_maker, refusal, success
+from tests.support.recounting import LEVELS, differing, recount
 
 T = TypeVar("T")
 Handle = tuple[UUID, int]

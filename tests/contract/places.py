@@ -16,9 +16,9 @@ import asyncpg
 from doorstep.stores.opening import store_from_url
 from doorstep.stores.sql.sqlite.memory_store import MemoryStore
 from doorstep.stores.store import Store
+from tests.reference import ReferenceStore
 from tests.support.migrated_file import copy_migrated
 from tests.support.patience import PATIENCE_SECONDS
-from tests.reference import ReferenceStore
 
 
 class Refused(Exception):

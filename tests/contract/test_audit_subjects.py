@@ -11,10 +11,7 @@ from msgspec.structs import replace
 from doorstep.clock import DAY
 from doorstep.model.act import AuditLine
 from doorstep.stores.store import Cleaned
-from tests.contract.places import MemoryPlace
-from tests.contract.places import Place
-from tests.contract.places import SqlPlace
-from tests.contract.places import ReferencePlace
+from tests.contract.places import MemoryPlace, Place, ReferencePlace, SqlPlace
 from tests.contract.scene import Scene
 from tests.contract.wanted import all_of, pages_of
 from tests.support.builders import an_org, new_id

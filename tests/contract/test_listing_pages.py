@@ -22,11 +22,8 @@ from doorstep.model.settlement import Settlement
 from doorstep.stores.store import Store
 from tests.contract.scene import Scene
 from tests.contract.wanted import all_of
-from tests.support.builders import a_submission
-from tests.support.builders import failure
-from tests.support.builders import new_id
-from tests.support.builders import refusal
 from tests.reference import ReferenceStore
+from tests.support.builders import a_submission, failure, new_id, refusal
 
 RECEIVED, FAILED = EventStatus.RECEIVED, EventStatus.FAILED
 Maker = Callable[[Scene], Awaitable[UUID]]

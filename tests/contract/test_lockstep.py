@@ -28,11 +28,10 @@ from doorstep.stores.store import Store
 from doorstep.stores.tally import Tally
 from tests.contract.lockstep import Lockstep, Opening
 from tests.contract.places import Place, PostgresPlace, SqlitePlace
-from tests.support.fixtures_postgres import EmptiedDatabase
 from tests.reference import ReferenceStore
 from tests.reference.projections import claim_of
-from tests.reference.tables import DeliveryRow
-from tests.reference.tables import EventRow
+from tests.reference.tables import DeliveryRow, EventRow
+from tests.support.fixtures_postgres import EmptiedDatabase
 
 TORTURE = bool(os.environ.get("TORTURE"))
 """Longer and from a new seed each time, instead of the same short run; and a failure is made as small as possible,

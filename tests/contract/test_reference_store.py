@@ -7,13 +7,9 @@ import random
 from doorstep.clock import SECOND
 from doorstep.model.claim import Quota
 from doorstep.model.settlement import Settlement
-from tests.support.builders import NOW
-from tests.support.builders import a_submission
-from tests.support.builders import an_endpoint
-from tests.support.builders import an_org
-from tests.support.builders import success
 from tests.reference import ReferenceStore
 from tests.reference.due_index import DueIndex
+from tests.support.builders import NOW, a_submission, an_endpoint, an_org, success
 
 
 def test_an_index_gives_its_keys_by_instant_and_then_by_key() -> None:

@@ -13,9 +13,9 @@ from typing import NamedTuple
 from tests.docs.pages import ROOT
 from tests.docs.sample import Samples
 from tests.docs.terminal import Terminal, terminal
-from tests.integration.program import wait_for
-from tests.patience import PATIENCE_SECONDS
-from tests.ports import free_port
+from tests.support.patience import PATIENCE_SECONDS
+from tests.support.ports import free_port
+from tests.support.program import wait_for
 
 _STAYS = re.compile(r"make .*run|doorstep (serve|worker)\b")
 """Commands that keep the first terminal until they are stopped."""

@@ -12,8 +12,8 @@ from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from pathlib import Path
 
-from tests.integration.program import clean_environment
-from tests.patience import PATIENCE_SECONDS
+from tests.support.patience import PATIENCE_SECONDS
+from tests.support.program import clean_environment
 
 _COLUMNS = 120
 _STYLES = re.compile(r"\x1b\[[0-9;?]*[A-Za-z]")

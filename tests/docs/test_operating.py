@@ -11,9 +11,9 @@ import pytest
 
 from doorstep.sealing import new_secret_key
 from tests.docs.pages import HOW_TO, fences, section
-from tests.integration.program import Program, clean_environment, serving, wait_for
-from tests.patience import PATIENCE_SECONDS
-from tests.postgres_server import PostgresServer, find_binaries
+from tests.support.patience import PATIENCE_SECONDS
+from tests.support.postgres_server import PostgresServer, find_binaries
+from tests.support.program import Program, clean_environment, serving, wait_for
 
 OPERATING = HOW_TO / "operating.md"
 ADMIN = {"DOORSTEP_ALLOW_ADDRESSES": "127.0.0.0/8"}

@@ -19,7 +19,7 @@ from sqlalchemy.orm import DeclarativeBase, Mapped, Session, mapped_column
 
 from doorstep import Doorstep
 from tests.docs.pages import HOW_TO, fences
-from tests.patience import PATIENCE_SECONDS
+from tests.support.patience import PATIENCE_SECONDS
 
 PLAIN, SQLALCHEMY, DJANGO, ASYNCPG, _ALEMBIC = fences(HOW_TO / "outbox.md", "python")
 

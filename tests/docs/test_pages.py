@@ -19,7 +19,7 @@ from doorstep.app import Doorstep
 from doorstep.cli.main import app as cli
 from doorstep.config import setting_rows
 from tests.docs.pages import DOCS, PAGES, REFERENCE, ROOT, fences, rows
-from tests.patience import PATIENCE_SECONDS
+from tests.support.patience import PATIENCE_SECONDS
 
 COMMANDS = REFERENCE / "commands.md"
 ALL_TEXT = "\n".join(page.read_text() for page in PAGES)

@@ -8,7 +8,7 @@ from pathlib import Path
 
 from tests.docs.pages import ROOT, fences
 from tests.docs.terminal import terminal
-from tests.integration.program import wait_for
+from tests.support.program import wait_for
 
 README = ROOT / "README.md"
 _LINES_MAX, _EXAMPLE_LINES_MAX = 150, 12

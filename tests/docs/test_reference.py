@@ -12,7 +12,7 @@ from types import ModuleType
 import pytest
 
 from tests.docs.pages import REFERENCE
-from tests.patience import PATIENCE_SECONDS
+from tests.support.patience import PATIENCE_SECONDS
 
 SAMPLE = '''
 """A package for this test."""

@@ -8,8 +8,8 @@ from doorstep.model.endpoint import CircuitRules
 from doorstep.model.outcome import Category, Reply
 from doorstep.policy.classification import CATEGORY, classify
 from doorstep.policy.retry import BUILT_IN, RETRY_AFTER_MAX_SECONDS, RETRY_AFTER_MIN_SECONDS
-from tests.builders import an_endpoint, new_id
 from tests.docs.pages import EXPLANATION, rows
+from tests.support.builders import an_endpoint, new_id
 
 RETRIES = EXPLANATION / "retries.md"
 UNITS = {"s": 1, "min": 60, "h": 3_600}

@@ -10,7 +10,7 @@ import pytest
 
 from tests.docs.pages import TUTORIAL, fences
 from tests.docs.reader import Reader, reading, steps
-from tests.postgres_server import PostgresServer
+from tests.support.postgres_server import PostgresServer
 
 PAGE = TUTORIAL / "library.md"
 STEPS = steps(PAGE.read_text())

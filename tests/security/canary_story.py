@@ -17,14 +17,14 @@ import psycopg
 
 from doorstep.app import Doorstep
 from doorstep.sealing import new_secret_key
-from tests.collector import Collector, collecting
-from tests.integration.commands import ran
-from tests.integration.program import Answer, Program, serving, wait_for
-from tests.integration.receiver import Receiver, receiving
-from tests.patience import PATIENCE_SECONDS
-from tests.ports import free_port
-from tests.postgres_server import PostgresServer
 from tests.security.talkative import talkative
+from tests.support.collector import Collector, collecting
+from tests.support.commands import ran
+from tests.support.patience import PATIENCE_SECONDS
+from tests.support.ports import free_port
+from tests.support.postgres_server import PostgresServer
+from tests.support.program import Answer, Program, serving, wait_for
+from tests.support.receiver import Receiver, receiving
 
 CANARIES = {
     name: f"c4n4ry{number:02d}{name}"

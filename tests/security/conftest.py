@@ -7,9 +7,9 @@ from collections.abc import Iterator
 import pytest
 
 from doorstep.sealing import new_secret_key
-from tests.integration.program import Program, serving
-from tests.integration.receiver import Receiver, receiving
-from tests.postgres_server import PostgresServer
+from tests.support.postgres_server import PostgresServer
+from tests.support.program import Program, serving
+from tests.support.receiver import Receiver, receiving
 
 STORES = ("sqlite", "postgresql")
 IN_TIERS = ("sqlite", pytest.param("postgresql", marks=pytest.mark.full))

@@ -5,8 +5,8 @@ from __future__ import annotations
 from typing import Any
 from uuid import uuid4
 
-from tests.http_calls import Answer
-from tests.integration.program import Program
+from tests.support.http_calls import Answer
+from tests.support.program import Program
 
 _SPAN = {"created_from": "2020-01-01T00:00:00Z", "created_before": "2020-01-02T00:00:00Z"}
 _EVERYTHING = {"all": True, "preview": True}

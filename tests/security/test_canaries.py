@@ -15,9 +15,9 @@ from urllib.parse import quote
 import pytest
 
 from doorstep.sealing import new_secret_key
-from tests.postgres_server import PostgresServer
 from tests.security.canary_story import CANARIES, Told, tell
 from tests.security.conftest import IN_TIERS
+from tests.support.postgres_server import PostgresServer
 
 _PAYLOADS = {"payloadvalue", "payloadkey", "longpayload", "editedpayload", "outboxpayload", "batchpayload"}
 MAY_HOLD: Mapping[str, set[str]] = {

@@ -17,8 +17,8 @@ from pathlib import Path
 
 import pytest
 
-from tests.integration.program import ADMIN_KEY, Program
-from tests.integration.receiver import receiving
+from tests.support.program import ADMIN_KEY, Program
+from tests.support.receiver import receiving
 
 TORTURE = bool(os.environ.get("TORTURE"))
 EXAMPLES = 200 if TORTURE else 3

@@ -11,10 +11,10 @@ from typing import Any
 
 import pytest
 
-from tests.integration.commands import doorstep
-from tests.integration.program import ADMIN_KEY, Program, serving, wait_for
-from tests.ports import free_port
 from tests.security.listening import EVERYWHERE, Listener, listening
+from tests.support.commands import doorstep
+from tests.support.ports import free_port
+from tests.support.program import ADMIN_KEY, Program, serving, wait_for
 
 LOOPBACK = [
     "127.0.0.1", "127.1", "127.0.1", "2130706433", "0x7f000001", "017700000001", "0177.0.0.1", "0x7f.0.0.1", "0x7F.1",

@@ -10,9 +10,9 @@ from itertools import product
 
 import pytest
 
-from tests.integration.program import Program, serving, wait_for
 from tests.security.listening import EVERYWHERE, Listener, listening
 from tests.security.test_guard import EVERYTHING_ALLOWED, HOSTS, NOTHING_ALLOWED
+from tests.support.program import Program, serving, wait_for
 
 
 @pytest.fixture(scope="module")

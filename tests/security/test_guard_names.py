@@ -10,10 +10,10 @@ from pathlib import Path
 
 import pytest
 
-from tests.integration.commands import doorstep
-from tests.integration.program import ADMIN_KEY, Program, serving, wait_for
-from tests.ports import free_port
 from tests.security.listening import Listener, listening
+from tests.support.commands import doorstep
+from tests.support.ports import free_port
+from tests.support.program import ADMIN_KEY, Program, serving, wait_for
 
 RESOLVER = Path(__file__).parent / "own_resolver"
 NAMES = {

@@ -12,10 +12,10 @@ from uuid import uuid4
 
 import pytest
 
-from tests.integration.program import ADMIN_KEY, Program, wait_for
-from tests.integration.receiver import Receiver, receiving
-from tests.patience import PATIENCE_SECONDS
 from tests.security.verdicts import same_verdict
+from tests.support.patience import PATIENCE_SECONDS
+from tests.support.program import ADMIN_KEY, Program, wait_for
+from tests.support.receiver import Receiver, receiving
 
 INJECTIONS = [
     "a\r\nx-injected: 1", "a\nx-injected: 1", "a\rx-injected: 1", "\r\nx-injected: 1", "a\r\n x-injected: 1",

@@ -14,11 +14,11 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from doorstep.api.access import ROUTES
-from tests.integration.program import Program, wait_for
-from tests.integration.receiver import Receiver, receiving
 from tests.integration.test_rubbish import EVENT, NOT_JSON, WRONG
 from tests.security.requests import BODIES, unknown_ids
 from tests.security.verdicts import same_verdict, verdict_of
+from tests.support.program import Program, wait_for
+from tests.support.receiver import Receiver, receiving
 
 _TAKES_NONE = "POST /v1/sign-in-links"
 TAKES_A_BODY = [line for line in ROUTES if line.startswith(("POST ", "PATCH ")) and line != _TAKES_NONE]

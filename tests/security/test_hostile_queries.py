@@ -7,9 +7,9 @@ from urllib.parse import quote
 import pytest
 
 from doorstep.api.access import ROUTES
-from tests.integration.program import Program
 from tests.security.requests import BODIES, unknown_ids
 from tests.security.verdicts import same_verdict, verdict_of
+from tests.support.program import Program
 
 LISTS = [
     "/v1/events", "/v1/inbox", "/v1/endpoints", "/v1/retry-queue", "/v1/dead-letters", "/v1/dead-letters/groups",

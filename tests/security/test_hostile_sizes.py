@@ -10,9 +10,9 @@ from urllib.parse import urlsplit
 
 import pytest
 
-from tests.integration.program import ADMIN_KEY, Program
-from tests.patience import PATIENCE_SECONDS
 from tests.security.verdicts import same_verdict
+from tests.support.patience import PATIENCE_SECONDS
+from tests.support.program import ADMIN_KEY, Program
 
 PAYLOAD_MAX = 256 * 1024
 BATCH_MAX = 1_000

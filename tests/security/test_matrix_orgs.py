@@ -7,12 +7,12 @@ from typing import Any
 import pytest
 
 from doorstep.api.access import ROUTES
-from tests.http_calls import Answer
 from tests.integration.keys import add_org
-from tests.integration.program import Program
-from tests.integration.receiver import receiving
 from tests.security.requests import BODIES, ask, unknown_ids
 from tests.security.things import Owner, furnish
+from tests.support.http_calls import Answer
+from tests.support.program import Program
+from tests.support.receiver import receiving
 
 WITH_ID = [line for line in ROUTES if "{" in line and "{pipeline}" not in line]
 """Pipelines are declared by a program: tests/acceptance/test_r9_pipeline_routes.py has those."""

@@ -11,8 +11,8 @@ from doorstep.config import Settings
 from doorstep.model.org import Role
 from doorstep.model.permission import ALLOWED
 from tests.integration.keys import add_key, add_org
-from tests.integration.program import ADMIN_KEY, Program, wait_for
 from tests.security.requests import ask, unknown_ids
+from tests.support.program import ADMIN_KEY, Program, wait_for
 
 OPEN = {"/healthz", "/readyz", "/metrics", "/openapi.json", "/docs", "/docs/style.css"}
 """What anyone may read: it tells nothing of any organization."""

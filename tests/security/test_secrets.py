@@ -21,13 +21,13 @@ import pytest
 from doorstep import keys
 from doorstep.api.access import ROUTES
 from doorstep.sealing import new_secret_key
-from tests.integration.commands import doorstep
 from tests.integration.keys import add_org
-from tests.integration.program import Program, serving, wait_for
-from tests.integration.receiver import receiving
-from tests.ports import free_port
-from tests.postgres_server import PostgresServer
 from tests.security.conftest import IN_TIERS
+from tests.support.commands import doorstep
+from tests.support.ports import free_port
+from tests.support.postgres_server import PostgresServer
+from tests.support.program import Program, serving, wait_for
+from tests.support.receiver import receiving
 
 ADMIN = "c4n4ry-admin-key-0123456789"
 HEADER = "Bearer c4n4ry-header-value"

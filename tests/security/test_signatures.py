@@ -11,8 +11,8 @@ from cryptography.exceptions import InvalidSignature
 from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PublicKey
 from standardwebhooks import Webhook, WebhookVerificationError
 
-from tests.integration.program import Program, wait_for
-from tests.integration.receiver import Received, Receiver
+from tests.support.program import Program, wait_for
+from tests.support.receiver import Received, Receiver
 
 PAYLOAD = {"order": 1017, "name": "Žluťoučký 😀", "total": 49.9}
 

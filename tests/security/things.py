@@ -6,9 +6,9 @@ from datetime import UTC, datetime, timedelta
 from typing import NamedTuple
 from uuid import uuid4
 
-from tests.http_calls import Answer
-from tests.integration.program import Program, wait_for
-from tests.integration.receiver import Receiver
+from tests.support.http_calls import Answer
+from tests.support.program import Program, wait_for
+from tests.support.receiver import Receiver
 
 
 class Owner(NamedTuple):

@@ -6,8 +6,8 @@ import re
 from collections.abc import Mapping
 from typing import Any, NamedTuple
 
-from tests.http_calls import Answer
-from tests.integration.program import ADMIN_KEY, Program
+from tests.support.http_calls import Answer
+from tests.support.program import ADMIN_KEY, Program
 
 _PARTICULARS = re.compile(r"[0-9a-f]{8}(-[0-9a-f]{4}){3}-[0-9a-f]{12}|\d{4}-\d\d-\d\dT[\d:.]+Z")
 

@@ -13,8 +13,8 @@ from doorstep import Doorstep, bootstrap, keys
 from doorstep.bootstrap import DEFAULT_ORG, prepare
 from doorstep.config import Settings
 from doorstep.model.org import Role
-from tests.support.builders import NOW
 from tests.reference import ReferenceStore
+from tests.support.builders import NOW
 
 GIVEN = "a-key-that-was-given"
 SETTINGS = Settings(database_url="memory://", admin_key=GIVEN)

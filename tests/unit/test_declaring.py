@@ -18,10 +18,9 @@ from doorstep.model.org import Org
 from doorstep.pipelines.pipeline import Pipeline
 from doorstep.pipelines.plan import Stage
 from doorstep.wire.received import Handler, Received
-from tests.support.builders import NOW
-from tests.support.builders import new_id
-from tests.support.patience import PATIENCE_SECONDS
 from tests.reference import ReferenceStore
+from tests.support.builders import NOW, new_id
+from tests.support.patience import PATIENCE_SECONDS
 
 A, B = new_id(), new_id()
 

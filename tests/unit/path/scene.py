@@ -17,10 +17,8 @@ from doorstep.sealing import Sealer
 from doorstep.stores.store import Store
 from doorstep.telemetry.facts import Fact, Telemetry
 from doorstep.testing import FakeClock, FakeTransport
-from tests.support.builders import a_submission
-from tests.support.builders import an_endpoint
-from tests.support.builders import an_org
 from tests.reference import ReferenceStore
+from tests.support.builders import a_submission, an_endpoint, an_org
 
 PLAIN = Tuning(places=8, connections_per_endpoint=4, policy=RetryPolicy((60, 300), jitter=0), settle_linger_seconds=0)
 

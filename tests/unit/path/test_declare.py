@@ -20,9 +20,8 @@ from doorstep.path.tuning import Tuning
 from doorstep.sealing import Sealer
 from doorstep.testing import FakeClock
 from doorstep.wire.address_guard import AddressGuard
-from tests.support.builders import an_org
-from tests.support.builders import new_id
 from tests.reference import ReferenceStore
+from tests.support.builders import an_org, new_id
 
 
 class Program:

@@ -17,9 +17,8 @@ from doorstep.pipelines import moves
 from doorstep.services.entity_cleaner import EntityCleaner
 from doorstep.telemetry.facts import Fact, Notice, Telemetry
 from doorstep.testing import FakeClock, sandbox
-from tests.support.builders import an_org
-from tests.support.builders import new_id
 from tests.reference import ReferenceStore
+from tests.support.builders import an_org, new_id
 from tests.unit.pipelines.declared import protocols
 
 DAY_SECONDS = 86_400.0

@@ -20,10 +20,9 @@ from doorstep.services import pipeline_keeper
 from doorstep.services.pipeline_keeper import PipelineKeeper
 from doorstep.telemetry.facts import Fact, Notice, Telemetry
 from doorstep.testing import FakeClock, sandbox
-from tests.support.builders import an_org
-from tests.support.builders import new_id
-from tests.support.patience import PATIENCE_SECONDS
 from tests.reference import ReferenceStore
+from tests.support.builders import an_org, new_id
+from tests.support.patience import PATIENCE_SECONDS
 from tests.unit.pipelines.declared import protocols
 
 

@@ -8,10 +8,8 @@ from doorstep.path.tuning import Tuning
 from doorstep.services.roller import Roller
 from doorstep.stores.store import Task
 from doorstep.testing.fake_clock import FakeClock
-from tests.support.builders import NOW
-from tests.support.builders import a_submission
-from tests.support.builders import an_org
 from tests.reference import ReferenceStore
+from tests.support.builders import NOW, a_submission, an_org
 
 FOLD_MAX = ReferenceStore.fold_max
 

@@ -16,10 +16,8 @@ from doorstep.services.reclaimer import Reclaimer
 from doorstep.services.timekeeper import Timekeeper
 from doorstep.stores.store import Store
 from doorstep.telemetry.facts import Notice, Telemetry
-from tests.support.builders import NOW
-from tests.support.builders import a_submission
-from tests.support.builders import an_endpoint
 from tests.reference import ReferenceStore
+from tests.support.builders import NOW, a_submission, an_endpoint
 from tests.unit.path.scene import Bench
 
 # -- cleaner -----------------------------------------------------------------------------------------------

@@ -21,7 +21,7 @@ from doorstep.stores.opening import store_from_url
 from doorstep.stores.sql.ddl import schema_ddl
 from doorstep.stores.sql.sqlite.memory_store import MemoryStore
 from doorstep.stores.store import Store
-from tests.builders import NOW, a_submission, an_endpoint, an_org
+from tests.support.builders import NOW, a_submission, an_endpoint, an_org
 
 T = TypeVar("T")
 

@@ -15,8 +15,8 @@ from doorstep.errors import ConfigError
 from doorstep.stores.opening import store_from_url
 from doorstep.stores.sql import migrations
 from doorstep.stores.sql.schema import metadata
-from tests.builders import an_org
-from tests.postgres_server import PostgresServer
+from tests.support.builders import an_org
+from tests.support.postgres_server import PostgresServer
 
 REVISION = f"SELECT version_num FROM {migrations.VERSION_TABLE}"
 NEXT_REVISION = """

@@ -1,3 +1,0 @@
-"""Moved to tests.support.api."""
-
-from tests.support.api import *

@@ -1,3 +1,0 @@
-"""Moved to tests.support.loop_receiver."""
-
-from tests.support.loop_receiver import *

@@ -1,3 +1,0 @@
-"""Moved to tests.support.scene."""
-
-from tests.support.scene import *

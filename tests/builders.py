@@ -1,3 +1,0 @@
-"""Moved to tests.support.builders."""
-
-from tests.support.builders import *

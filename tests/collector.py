@@ -1,3 +1,0 @@
-"""Moved to tests.support.collector."""
-
-from tests.support.collector import *

@@ -1,3 +1,0 @@
-"""Moved to tests.support.fixtures_postgres."""
-
-from tests.support.fixtures_postgres import *

@@ -1,3 +1,0 @@
-"""Moved to tests.support.http_calls."""
-
-from tests.support.http_calls import *

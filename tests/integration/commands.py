@@ -1,3 +1,0 @@
-"""Moved to tests.support.commands."""
-
-from tests.support.commands import *

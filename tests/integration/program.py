@@ -1,3 +1,0 @@
-"""Moved to tests.support.program."""
-
-from tests.support.program import *

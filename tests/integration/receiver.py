@@ -1,3 +1,0 @@
-"""Moved to tests.support.receiver."""
-
-from tests.support.receiver import *

@@ -1,3 +1,0 @@
-"""Moved to tests.support.migrated_file."""
-
-from tests.support.migrated_file import *

@@ -1,3 +1,0 @@
-"""Moved to tests.support.patience."""
-
-from tests.support.patience import *

@@ -1,3 +1,0 @@
-"""Moved to tests.support.ports."""
-
-from tests.support.ports import *
