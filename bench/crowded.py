@@ -155,12 +155,12 @@ async def _arrange(database_url: str, url: str) -> Ids:
     doorstep = Doorstep(settings_for(database_url))
     await doorstep.open(migrate=False)
     try:
-        endpoint_ids = [one.endpoint_id for one in (await doorstep.store.routing()).endpoints]
+        endpoint_ids = [one.endpoint_id for one in (await doorstep.components.store.routing()).endpoints]
         now = doorstep.clock.now()
-        await _open_circuits(doorstep.store, endpoint_ids[:_OPEN_CIRCUITS], now)
-        await _tell(doorstep.store, endpoint_ids, now)
+        await _open_circuits(doorstep.components.store, endpoint_ids[:_OPEN_CIRCUITS], now)
+        await _tell(doorstep.components.store, endpoint_ids, now)
         await _operate(doorstep, endpoint_ids)
-        key, _ = await doorstep.keyring.create(DEFAULT_ORG, "bench", Role.VIEWER, "bench")
+        key, _ = await doorstep.components.keys.create(DEFAULT_ORG, "bench", Role.VIEWER, "bench")
         receipt = await doorstep.send("bench.wide", b"1", endpoint_ids=endpoint_ids)
         return {
             "key_id": str(key.key_id),
@@ -205,18 +205,18 @@ async def _operate(doorstep: Doorstep, endpoint_ids: Sequence[UUID]) -> None:
     for number in range(_SILENCES):
         until_at = doorstep.clock.now() + DAY
         chosen = endpoint_ids[number]
-        await doorstep.alerting.desk.silence(DEFAULT_ORG, "bench", until_at=until_at, endpoint_id=chosen)
+        await doorstep.components.alerts.silence(DEFAULT_ORG, "bench", until_at=until_at, endpoint_id=chosen)
     for _ in range(_KEYS):
-        await doorstep.keyring.create(DEFAULT_ORG, "bench", Role.VIEWER, "bench")
+        await doorstep.components.keys.create(DEFAULT_ORG, "bench", Role.VIEWER, "bench")
     for _ in range(_OPERATIONS):
         selection = Selection(delivery_ids=(uuid7(doorstep.clock.now()),))
-        bulk = await doorstep.bulk.start(BulkKind.RESOLVE, DEFAULT_ORG, selection, "bench")
-        await doorstep.bulk.cancel(DEFAULT_ORG, bulk.bulk_id, "bench")
+        bulk = await doorstep.components.bulk.start(BulkKind.RESOLVE, DEFAULT_ORG, selection, "bench")
+        await doorstep.components.bulk.cancel(DEFAULT_ORG, bulk.bulk_id, "bench")
 
 
 async def _add_channels(doorstep: Doorstep, url: str) -> str:
     """Last of all, because a channel is an endpoint, too."""
-    desk = doorstep.alerting.channels
+    desk = doorstep.components.channels
     forms = [ChannelForm(name=f"bench.{n}", kind=ChannelKind.WEBHOOK, target=url) for n in range(_CHANNELS)]
     made = [await desk.create(form, DEFAULT_ORG, "bench") for form in forms]
     return str(made[0][0].channel_id)

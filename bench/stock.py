@@ -41,7 +41,7 @@ def stock(database: Database, *wanted: Wanted) -> None:
 async def _stock(database: Database, wanted: Sequence[Wanted]) -> None:
     doorstep = Doorstep(settings_for(database.url))
     await doorstep.open()
-    await doorstep.store.put_org(Org(org_id=OTHER_ORG, name="other", created_at=doorstep.clock.now()))
+    await doorstep.components.store.put_org(Org(org_id=OTHER_ORG, name="other", created_at=doorstep.clock.now()))
     for want in wanted:
         await _stock_endpoint(doorstep, want)
     await doorstep.close()
@@ -59,7 +59,7 @@ async def _stock_endpoint(doorstep: Doorstep, want: Wanted) -> None:
     for start in range(0, want.events, _BATCH):
         await doorstep.send_many(drafts(min(_BATCH, want.events - start), want.event_type, want.org_id))
     if want.paused:
-        await doorstep.pause_endpoint(want.org_id, endpoint.endpoint_id, "bench")
+        await doorstep.components.endpoints.pause(want.org_id, endpoint.endpoint_id, "bench")
 
 
 def drafts(count: int, event_type: str = "bench", org_id: UUID = DEFAULT_ORG) -> list[Draft]:

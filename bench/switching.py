@@ -146,7 +146,11 @@ class _Worker:
             self._used[mode][name] += end - start
 
     async def _scrape(self) -> None:
-        metrics.text(await self._doorstep.sampler.snapshot(), self._doorstep.load(), self._doorstep.clock.now())
+        metrics.text(
+            await self._doorstep.components.sampler.snapshot(),
+            self._doorstep.components.load(),
+            self._doorstep.clock.now(),
+        )
 
     def _reading(self) -> _Reading:
         server = cpu_seconds_of(self._server) if self._server else 0.0
@@ -171,9 +175,9 @@ class _Settled:
     """Counts what is settled at the store: to listen to facts would be to have them told."""
 
     def __init__(self, doorstep: Doorstep) -> None:
-        self._settle = doorstep.store.settle
+        self._settle = doorstep.components.store.settle
         self.count = 0
-        doorstep.store.settle = self._counting  # type: ignore[method-assign]
+        doorstep.components.store.settle = self._counting  # type: ignore[method-assign]
 
     async def _counting(self, settlements: Sequence[Settlement], now: Instant) -> Settled:
         result = await self._settle(settlements, now)

@@ -97,7 +97,7 @@ async def staged(
         receiver = opened.enter_context(Receiver(clock))
         await doorstep.open(migrate=migrate, admin_key=True)
         opened.push_async_callback(doorstep.close)
-        drainer = Drainer(doorstep, clock, HttpTransport(doorstep.guard, clock))
+        drainer = Drainer(doorstep, clock, HttpTransport(doorstep.components.guard, clock))
         drainer.open()
         opened.push_async_callback(drainer.close)
         url = await opened.enter_async_context((served or _served)(doorstep))

@@ -66,8 +66,10 @@ async def _claim_in_turns(small_url: str, large_url: str) -> tuple[float, float]
 async def _claim(doorstep: Doorstep) -> float:
     now = doorstep.clock.now()
     started = time.perf_counter_ns()
-    (lane,) = await doorstep.store.lanes(now)
-    claims = await doorstep.store.claim_due([Quota(lane.endpoint_id, _BATCH)], now, now + 60 * SECOND, "bench")
+    (lane,) = await doorstep.components.store.lanes(now)
+    claims = await doorstep.components.store.claim_due(
+        [Quota(lane.endpoint_id, _BATCH)], now, now + 60 * SECOND, "bench"
+    )
     elapsed = time.perf_counter_ns() - started
     assert len(claims) == _BATCH
     return elapsed / 1_000 / MILLISECOND

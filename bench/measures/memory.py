@@ -73,9 +73,9 @@ async def _live_through(url: str, path: Path, count: int) -> list[Sample]:
     delivered = Delivered(count)
     telemetry = Telemetry(open_log("info", "json", os.open(os.devnull, os.O_WRONLY)), delivered)
     doorstep = Doorstep(settings_for(url), telemetry=telemetry)
-    doorstep.tuning = msgspec.structs.replace(doorstep.tuning, retention_days=_RETENTION_SECONDS / 86_400)
+    doorstep._tuning = msgspec.structs.replace(doorstep._tuning, retention_days=_RETENTION_SECONDS / 86_400)
     async with doorstep:
-        cleaner = Cleaner(doorstep.store, doorstep.clock, doorstep.tuning, telemetry)
+        cleaner = Cleaner(doorstep.components.store, doorstep.clock, doorstep.components.tuning, telemetry)
         cleaning = asyncio.create_task(keep_running(cleaner, doorstep.clock, telemetry))
         samples = await _send_and_sample(doorstep, delivered, path, count, cleaner.wake.set)
         cleaning.cancel()

@@ -47,7 +47,7 @@ async def test_a_receiver_that_fails_at_times_sees_the_events_of_each_key_in_ord
 
 
 async def _all_ended(scene: Scene) -> bool:
-    tally = await scene.doorstep.store.tally()
+    tally = await scene.doorstep.components.store.tally()
     return tally[DeliveryState.DELIVERED] == 2 * len(KEYS) * EVENTS
 
 

@@ -98,7 +98,7 @@ class Office:
 
     async def at_rest(self) -> None:
         """Every incident has been told, and every message delivered."""
-        store = self.scene.doorstep.store
+        store = self.scene.doorstep.components.store
 
         async def over() -> bool:
             return not await store.any_incident() and not await store.any_posted()

@@ -61,7 +61,7 @@ async def live(scene: Scene, endpoints: list[Endpoint], chance: random.Random) -
         await scene.send_to(endpoint, chance.randint(2, 5))
 
     async def over() -> bool:
-        lanes = await scene.doorstep.store.lanes(scene.clock.now())
+        lanes = await scene.doorstep.components.store.lanes(scene.clock.now())
         return not await scene.count(_S.IN_PROGRESS) and all(lane.due_at > scene.clock.now() for lane in lanes)
 
     await until(over, "rest")
@@ -104,7 +104,7 @@ class Moment(NamedTuple):
 
 
 async def recounted(scene: Scene) -> list[Moment]:
-    store, found = scene.doorstep.store, []
+    store, found = scene.doorstep.components.store, []
     for event_id in await all_events(store, DEFAULT_ORG):
         (delivery,) = await store.deliveries(DEFAULT_ORG, event_id)
         for line in await store.history(DEFAULT_ORG, delivery.delivery_id):

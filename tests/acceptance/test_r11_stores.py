@@ -74,12 +74,12 @@ async def _seen(scene: Scene, delivery: Delivery) -> object:
 
 async def test_what_was_accepted_is_still_there_after_a_restart_and_is_delivered(scene: Scene) -> None:
     endpoint = await scene.endpoint()
-    await scene.doorstep.pause_endpoint(DEFAULT_ORG, endpoint.endpoint_id, "ops")
+    await scene.doorstep.components.endpoints.pause(DEFAULT_ORG, endpoint.endpoint_id, "ops")
     (delivery,) = await scene.send_to(endpoint)
     await scene.close()
     await scene.open()
     assert (await scene.delivery(delivery)).state is _S.PENDING
-    await scene.doorstep.resume_endpoint(DEFAULT_ORG, endpoint.endpoint_id, "ops")
+    await scene.doorstep.components.endpoints.resume(DEFAULT_ORG, endpoint.endpoint_id, "ops")
     await scene.until_state(delivery, _S.DELIVERED)
 
 

@@ -30,10 +30,10 @@ def test_an_event_has_one_of_four_statuses_and_a_delivery_one_of_seven_states() 
 async def test_an_event_is_received_until_it_is_picked_up_then_queued_and_in_the_end_delivered(scene: Scene) -> None:
     endpoint = await scene.endpoint()
     scene.receiver.hold.clear()
-    await scene.doorstep.pause_endpoint(DEFAULT_ORG, endpoint.endpoint_id, "ops")
+    await scene.doorstep.components.endpoints.pause(DEFAULT_ORG, endpoint.endpoint_id, "ops")
     sent = await scene.send()
     assert await scene.status(sent) is EventStatus.RECEIVED
-    await scene.doorstep.resume_endpoint(DEFAULT_ORG, endpoint.endpoint_id, "ops")
+    await scene.doorstep.components.endpoints.resume(DEFAULT_ORG, endpoint.endpoint_id, "ops")
     await scene.until_received(1)
     assert await scene.status(sent) is EventStatus.QUEUED
     assert (await scene.delivery(sent)).state is _S.IN_PROGRESS
@@ -75,7 +75,7 @@ async def test_an_event_that_no_endpoint_takes_is_delivered_when_the_inbox_consu
 ) -> None:
     sent = await scene.send()
     assert (sent.deliveries, await scene.status(sent)) == (0, EventStatus.RECEIVED)
-    await scene.doorstep.store.acknowledge(DEFAULT_ORG, sent.event_id, scene.clock.now())
+    await scene.doorstep.components.store.acknowledge(DEFAULT_ORG, sent.event_id, scene.clock.now())
     assert await scene.status(sent) is EventStatus.DELIVERED
 
 
@@ -83,7 +83,7 @@ async def test_an_event_that_endpoints_take_cannot_be_acknowledged(scene: Scene)
     await scene.endpoint()
     sent = await scene.send()
     with pytest.raises(Conflict):
-        await scene.doorstep.store.acknowledge(DEFAULT_ORG, sent.event_id, scene.clock.now())
+        await scene.doorstep.components.store.acknowledge(DEFAULT_ORG, sent.event_id, scene.clock.now())
 
 
 # -- R1.2, R1.3 --------------------------------------------------------------------------------------------
@@ -124,7 +124,7 @@ async def test_only_an_operator_changes_a_dead_letter_and_each_act_is_audited(
         state,
         kind is ActKind.DELETE,
     )
-    line, made = (await scene.doorstep.store.list_audit(DEFAULT_ORG)).items
+    line, made = (await scene.doorstep.components.store.list_audit(DEFAULT_ORG)).items
     assert made.action == "endpoint.create"
     assert (line.actor, line.action, line.subjects, line.result) == (
         "ada",
@@ -138,7 +138,7 @@ async def test_an_act_that_is_refused_is_audited_too(scene: Scene) -> None:
     (delivery,) = await scene.send_to(await scene.endpoint())
     await scene.until_state(delivery, _S.DELIVERED)
     await scene.act(ActKind.RETRY, delivery)
-    line, made = (await scene.doorstep.store.list_audit(DEFAULT_ORG)).items
+    line, made = (await scene.doorstep.components.store.list_audit(DEFAULT_ORG)).items
     assert made.action == "endpoint.create"
     assert line.result == "0 done, 1 refused"
 
@@ -172,12 +172,12 @@ async def test_every_transition_of_a_delivery_writes_one_line_in_the_log(scene: 
 
 async def test_what_operators_and_the_cleaner_do_to_a_delivery_is_in_the_log_line_by_line(scene: Scene) -> None:
     endpoint = await scene.endpoint()
-    await scene.doorstep.pause_endpoint(DEFAULT_ORG, endpoint.endpoint_id, "ops")
+    await scene.doorstep.components.endpoints.pause(DEFAULT_ORG, endpoint.endpoint_id, "ops")
     skipped, cancelled, archived, buried = await scene.send_to(endpoint, 4)
     await scene.act(ActKind.SKIP, skipped, archived)
     await scene.act(ActKind.RESOLVE, skipped)
     await scene.act(ActKind.CANCEL, cancelled)
-    await scene.doorstep.delete_endpoint(DEFAULT_ORG, endpoint.endpoint_id, "ops")
+    await scene.doorstep.components.endpoints.delete(DEFAULT_ORG, endpoint.endpoint_id, "ops")
     for delivery in (skipped, cancelled, archived, buried):
         assert _logged(scene, delivery) == await _written(scene, delivery)
     scene.leap(WEEK_SECONDS + 60)

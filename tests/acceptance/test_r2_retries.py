@@ -103,9 +103,9 @@ async def test_the_most_specific_policy_wins_over_org_endpoint_and_event_type(sc
 
 
 async def _give_org_policies(scene: Scene) -> None:
-    (org,) = await scene.doorstep.store.orgs()
+    (org,) = await scene.doorstep.components.store.orgs()
     policies = {"invoice.*": RetryPolicy((200.0,))}
-    await scene.doorstep.store.put_org(
+    await scene.doorstep.components.store.put_org(
         Org(
             org_id=DEFAULT_ORG,
             name=org.name,

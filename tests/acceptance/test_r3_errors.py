@@ -254,9 +254,9 @@ async def test_neither_reason_nor_error_nor_any_log_line_holds_a_secret_or_a_pay
     told = "\n".join(str(line) for line in scene.log())
     for canary in canaries:
         assert canary not in told
-    (org,) = await scene.doorstep.store.orgs()
+    (org,) = await scene.doorstep.components.store.orgs()
     for fact in scene.heard(DeliveryFailure):
-        delivery = await scene.doorstep.delivery(org.org_id, fact.delivery_id)
+        delivery = await scene.doorstep.components.reader.delivery(org.org_id, fact.delivery_id)
         for attempt in await scene.attempts(delivery):
             kept = "\n".join((attempt.reason, attempt.detail, delivery.reason or "", str(attempt.request_headers)))
             assert [canary for canary in canaries if canary in kept] == []

@@ -181,7 +181,7 @@ async def test_an_untouched_dead_letter_is_shown_as_archived_even_if_the_cleaner
     assert (await scene.delivery(delivery)).state is _S.ARCHIVED
     (shown,) = await scene.doorstep.deliveries(DEFAULT_ORG, delivery.event_id)
     assert shown.state is _S.ARCHIVED
-    stored = await scene.doorstep.store.delivery(DEFAULT_ORG, delivery.delivery_id)
+    stored = await scene.doorstep.components.store.delivery(DEFAULT_ORG, delivery.delivery_id)
     assert stored.state is _S.DEAD, "the cleaner has not come by"
 
 

@@ -66,7 +66,7 @@ async def test_of_a_batch_with_one_event_that_cannot_be_kept_nothing_is_kept(sce
     with pytest.raises(InvalidInput, match="endpoint_ids"):
         await scene.doorstep.send_many([good, bad])
     await scene.nothing_more_arrives()
-    assert sum((await scene.doorstep.store.tally()).values()) == 0
+    assert sum((await scene.doorstep.components.store.tally()).values()) == 0
 
 
 # -- R5.2 --------------------------------------------------------------------------------------------------
@@ -109,7 +109,9 @@ async def test_an_attempt_is_counted_when_it_is_claimed_so_what_kills_workers_en
     scene: Scene,
 ) -> None:
     endpoint = await scene.endpoint(policy=[0.0, 0.0])
-    await scene.doorstep.pause_endpoint(DEFAULT_ORG, endpoint.endpoint_id, "ops")  # only ghosts will claim it
+    await scene.doorstep.components.endpoints.pause(
+        DEFAULT_ORG, endpoint.endpoint_id, "ops"
+    )  # only ghosts will claim it
     (delivery,) = await scene.send_to(endpoint)
     for attempt in (1, 2, 3):
         claim = await _ghost_claims(scene, endpoint, lease_seconds=5)
@@ -124,17 +126,17 @@ async def test_an_attempt_is_counted_when_it_is_claimed_so_what_kills_workers_en
 
 async def _claimed_by_a_ghost(scene: Scene, endpoint: Endpoint, lease_seconds: float) -> tuple[Delivery, Claim]:
     """A worker claims an event and is never heard of again. Meanwhile the real one is kept from claiming it."""
-    await scene.doorstep.pause_endpoint(DEFAULT_ORG, endpoint.endpoint_id, "ops")
+    await scene.doorstep.components.endpoints.pause(DEFAULT_ORG, endpoint.endpoint_id, "ops")
     (delivery,) = await scene.send_to(endpoint)
     claim = await _ghost_claims(scene, endpoint, lease_seconds)
-    await scene.doorstep.resume_endpoint(DEFAULT_ORG, endpoint.endpoint_id, "ops")
+    await scene.doorstep.components.endpoints.resume(DEFAULT_ORG, endpoint.endpoint_id, "ops")
     return delivery, claim
 
 
 async def _ghost_claims(scene: Scene, endpoint: Endpoint, lease_seconds: float) -> Claim:
     now = scene.clock.now()
     quotas = [Quota(endpoint.endpoint_id, 1)]
-    (claim,) = await scene.doorstep.store.claim_due(quotas, now, now + seconds(lease_seconds), "ghost")
+    (claim,) = await scene.doorstep.components.store.claim_due(quotas, now, now + seconds(lease_seconds), "ghost")
     return claim
 
 
@@ -157,8 +159,8 @@ async def test_an_event_accepted_by_one_process_is_delivered_by_another_within_a
     """The one that accepts has no worker at all."""
     await scene.endpoint()
     accepting = await scene.open()
-    assert accepting._worker is not None
-    await accepting._worker.stop()
+    assert accepting.components.worker is not None
+    await accepting.components.worker.stop()
     began = time.monotonic()
     await accepting.send("order.paid", {})
     await scene.until_received(1)
@@ -196,7 +198,7 @@ async def test_a_flood_for_a_slow_endpoint_of_one_org_does_not_delay_another(sce
     """It would wait for 300 tries of half a second each, 16 at a time: nine seconds."""
     await scene.close()
     await scene.open(concurrency=16)
-    store = scene.doorstep.store
+    store = scene.doorstep.components.store
     await store.put_org(Org(org_id=OTHER_ORG, name="other", created_at=scene.clock.now()))
     slow = await scene.endpoint("/slow", org_id=OTHER_ORG)
     await scene.endpoint("/quick")

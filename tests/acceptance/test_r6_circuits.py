@@ -73,7 +73,7 @@ async def test_while_a_circuit_is_open_deliveries_are_visibly_held_and_use_up_no
     for delivery in waiting:
         held = await scene.delivery(delivery)
         assert (held.state, held.attempt, held.retry_attempts) == (_S.PENDING, 0, 0)
-        sentence = await scene.doorstep.why_held(held)
+        sentence = await scene.doorstep.components.reader.why_held(held)
         assert sentence == f"The endpoint's circuit is open until {to_iso(until_at)}, after 5 failures in a row."
         assert len(await scene.history(delivery)) == 1
 
@@ -81,9 +81,9 @@ async def test_while_a_circuit_is_open_deliveries_are_visibly_held_and_use_up_no
 async def test_what_is_not_held_says_so(scene: Scene) -> None:
     endpoint = await _endpoint(scene, policy="standard")
     delivery = await _fail(scene, endpoint, 1)
-    assert await scene.doorstep.why_held(delivery) is None
-    await scene.doorstep.pause_endpoint(DEFAULT_ORG, endpoint.endpoint_id, "ops", "for repairs")
-    assert await scene.doorstep.why_held(delivery) == "The endpoint is paused: for repairs"
+    assert await scene.doorstep.components.reader.why_held(delivery) is None
+    await scene.doorstep.components.endpoints.pause(DEFAULT_ORG, endpoint.endpoint_id, "ops", "for repairs")
+    assert await scene.doorstep.components.reader.why_held(delivery) == "The endpoint is paused: for repairs"
 
 
 async def test_an_operators_retry_goes_through_an_open_circuit_and_its_success_closes_it(scene: Scene) -> None:
@@ -163,7 +163,7 @@ async def test_the_history_of_a_circuit_can_be_read_and_every_change_was_told(sc
     await scene.send_to(endpoint, 1)
     scene.leap(FIVE_MINUTES)
     await until(lambda: _changes(scene, endpoint, 5), "a good probe")
-    history = await scene.doorstep.circuit_history(DEFAULT_ORG, endpoint.endpoint_id)
+    history = await scene.doorstep.components.reader.circuit_history(DEFAULT_ORG, endpoint.endpoint_id)
     changes = [(line.old_state, line.new_state) for line in history]
     assert changes == [
         (_C.CLOSED, _C.OPEN),
@@ -198,7 +198,7 @@ async def test_an_endpoint_that_fails_for_five_days_is_disabled_told_and_its_del
     await scene.nothing_more_arrives()
     held = await scene.delivery(held)
     assert (held.state, held.attempt) == (_S.PENDING, 0)
-    assert await scene.doorstep.why_held(held) == f"The endpoint is disabled: {disabled.state_reason}"
+    assert await scene.doorstep.components.reader.why_held(held) == f"The endpoint is disabled: {disabled.state_reason}"
 
 
 async def test_two_failures_five_days_apart_disable_nothing(scene: Scene) -> None:
@@ -223,12 +223,12 @@ async def test_re_enabling_drains_what_was_held_and_begins_to_count_the_days_ane
     endpoint = await _disabled(scene)
     held = await scene.send_to(endpoint, 5)
     scene.receiver.says(503, 200)
-    await scene.doorstep.resume_endpoint(DEFAULT_ORG, endpoint.endpoint_id, "ops")
+    await scene.doorstep.components.endpoints.resume(DEFAULT_ORG, endpoint.endpoint_id, "ops")
     await until(lambda: _none_waits(scene), "the drain")
     assert (await _state(scene, endpoint)) is EndpointState.ACTIVE, "one failure does not disable it again"
     states = sorted([(await scene.delivery(one)).state for one in held])
     assert states == [_S.DEAD, *[_S.DELIVERED] * 4]
-    (line, *_) = (await scene.doorstep.store.list_audit(DEFAULT_ORG)).items
+    (line, *_) = (await scene.doorstep.components.store.list_audit(DEFAULT_ORG)).items
     assert (line.actor, line.action, line.subjects) == ("ops", "endpoint.resume", (str(endpoint.endpoint_id),))
 
 
@@ -239,7 +239,7 @@ async def test_re_enabling_can_drain_at_so_many_a_second_and_new_events_are_not_
     await scene.send_to(endpoint, 20)
     scene.receiver.says(200)
     scene.receiver.requests.clear()
-    await scene.doorstep.resume_endpoint(DEFAULT_ORG, endpoint.endpoint_id, "ops", drain_per_second=20)
+    await scene.doorstep.components.endpoints.resume(DEFAULT_ORG, endpoint.endpoint_id, "ops", drain_per_second=20)
     await scene.until_received(20)
     times = [request.at for request in scene.receiver.requests]
     assert times[-1] - times[0] > (20 - 2 - 1) / 20 - 0.2
@@ -257,7 +257,7 @@ async def test_re_enabling_can_skip_what_is_too_old_which_is_still_found_among_t
     border = scene.clock.now()
     (new,) = await scene.send_to(endpoint)
     scene.receiver.says(200)
-    await scene.doorstep.resume_endpoint(DEFAULT_ORG, endpoint.endpoint_id, "ops", skip_older_than=border)
+    await scene.doorstep.components.endpoints.resume(DEFAULT_ORG, endpoint.endpoint_id, "ops", skip_older_than=border)
     await scene.until_state(new, _S.DELIVERED)
     skipped = await scene.delivery(old)
     assert (skipped.state, skipped.code, skipped.attempt) == (_S.DEAD, "SKIPPED", 0)
@@ -270,11 +270,11 @@ async def test_a_paused_endpoint_gets_nothing_more_not_even_of_what_was_claimed_
     endpoint = await _endpoint(scene)
     await _send_many(scene, 1_500)
     await scene.until_received(500)
-    await scene.doorstep.pause_endpoint(DEFAULT_ORG, endpoint.endpoint_id, "ops")
+    await scene.doorstep.components.endpoints.pause(DEFAULT_ORG, endpoint.endpoint_id, "ops")
     arrived = len(scene.receiver.requests)
     await until(lambda: _none_in_progress(scene), "the end of what was under way")
     assert len(scene.receiver.requests) <= arrived + CONNECTIONS_PER_ENDPOINT
-    tally = await scene.doorstep.store.tally()
+    tally = await scene.doorstep.components.store.tally()
     assert tally == dict.fromkeys(DeliveryState, 0) | {
         _S.DELIVERED: len(scene.receiver.requests),
         _S.PENDING: 1_500 - len(scene.receiver.requests),
@@ -287,7 +287,7 @@ async def test_a_paused_endpoint_gets_nothing_more_not_even_of_what_was_claimed_
 async def test_the_waiting_deliveries_of_a_deleted_endpoint_become_dead_letters_that_say_why(scene: Scene) -> None:
     endpoint = await _endpoint(scene, policy="standard")
     waiting = await _fail(scene, endpoint, 1)
-    await scene.doorstep.delete_endpoint(DEFAULT_ORG, endpoint.endpoint_id, "ops")
+    await scene.doorstep.components.endpoints.delete(DEFAULT_ORG, endpoint.endpoint_id, "ops")
     dead = await scene.delivery(waiting)
     assert (dead.state, dead.code, dead.attempt) == (_S.DEAD, "ENDPOINT_DELETED", 1)
     assert dead.reason == "The endpoint was deleted while this waited."
@@ -300,7 +300,7 @@ async def test_what_was_under_way_to_a_deleted_endpoint_ends_too(scene: Scene) -
     endpoint = await _endpoint(scene)
     (delivery,) = await scene.send_to(endpoint)
     await scene.until_received(1)
-    await scene.doorstep.delete_endpoint(DEFAULT_ORG, endpoint.endpoint_id, "ops")
+    await scene.doorstep.components.endpoints.delete(DEFAULT_ORG, endpoint.endpoint_id, "ops")
     scene.receiver.hold.set()
     await scene.until_state(delivery, _S.DEAD)
 
@@ -363,19 +363,19 @@ async def _send_many(scene: Scene, count: int) -> None:
 
 
 async def _circuit(scene: Scene, endpoint: Endpoint) -> Circuit:
-    return await scene.doorstep.circuit(endpoint.org_id, endpoint.endpoint_id)
+    return await scene.doorstep.components.reader.circuit(endpoint.org_id, endpoint.endpoint_id)
 
 
 async def _changes(scene: Scene, endpoint: Endpoint, count: int) -> bool:
-    return len(await scene.doorstep.circuit_history(endpoint.org_id, endpoint.endpoint_id)) >= count
+    return len(await scene.doorstep.components.reader.circuit_history(endpoint.org_id, endpoint.endpoint_id)) >= count
 
 
 async def _state(scene: Scene, endpoint: Endpoint) -> EndpointState:
-    return (await scene.doorstep.endpoint(endpoint.org_id, endpoint.endpoint_id)).state
+    return (await scene.doorstep.components.reader.endpoint(endpoint.org_id, endpoint.endpoint_id)).state
 
 
 async def _none_waits(scene: Scene) -> bool:
-    tally = await scene.doorstep.store.tally()
+    tally = await scene.doorstep.components.store.tally()
     return tally[_S.PENDING] + tally[_S.IN_PROGRESS] == 0
 
 

@@ -23,7 +23,7 @@ async def test_a_new_key_is_shown_once_and_kept_only_as_a_hash(scene: Scene, api
     shown = await api.get("/v1/keys")
     assert made["key"].encode() not in shown.body
     assert made["key_id"] in {key["key_id"] for key in shown.json["keys"]}
-    (kept,) = [key for key in await scene.doorstep.store.keys(DEFAULT_ORG) if key.name == "reports"]
+    (kept,) = [key for key in await scene.doorstep.components.store.keys(DEFAULT_ORG) if key.name == "reports"]
     assert made["key"] not in repr(kept)
     assert (await api.with_key(made["key"]).get("/v1/endpoints")).status == 200
 
@@ -41,13 +41,13 @@ async def test_a_revoked_key_opens_nothing_any_more(scene: Scene, api: Api) -> N
 
 async def test_another_process_that_has_just_seen_a_key_knows_of_its_revocation_within_seconds(scene: Scene) -> None:
     one, two = scene.doorstep, await scene.open()
-    record, key = await one.keyring.create(DEFAULT_ORG, "a", Role.ADMIN, "ops")
-    await one.keyring.create(DEFAULT_ORG, "b", Role.ADMIN, "ops")
-    assert await two.authenticate(key) is not None
-    await one.keyring.revoke(DEFAULT_ORG, record.key_id, "ops")
-    assert await one.authenticate(key) is None
+    record, key = await one.components.keys.create(DEFAULT_ORG, "a", Role.ADMIN, "ops")
+    await one.components.keys.create(DEFAULT_ORG, "b", Role.ADMIN, "ops")
+    assert await two.components.keys.authenticate(key) is not None
+    await one.components.keys.revoke(DEFAULT_ORG, record.key_id, "ops")
+    assert await one.components.keys.authenticate(key) is None
     scene.leap(REMEMBERED_SECONDS + 0.1)
-    assert await two.authenticate(key) is None
+    assert await two.components.keys.authenticate(key) is None
 
 
 async def test_an_expired_key_opens_nothing_any_more(scene: Scene, api: Api) -> None:

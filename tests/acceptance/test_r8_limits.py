@@ -59,7 +59,7 @@ async def test_good_keys_are_let_in_from_an_address_that_sends_wrong_ones(
 ) -> None:
     async with set_to(database_url, receiver, failed_keys_per_second=0.01) as (scene, api):
         elsewhere = await scene.open()
-        _, never_seen_here = await elsewhere.keyring.create(DEFAULT_ORG, "new", Role.PUBLISHER, "ops")
+        _, never_seen_here = await elsewhere.components.keys.create(DEFAULT_ORG, "new", Role.PUBLISHER, "ops")
         await until_refused(api)
         assert (await api.get("/v1/endpoints")).status == 200
         await api.with_key(never_seen_here).send()
@@ -74,7 +74,7 @@ async def test_a_request_without_a_key_or_with_no_possible_one_counts_too_and_as
         async def find_key(_: bytes) -> None:
             raise AssertionError("the store was asked")
 
-        scene.doorstep.store.find_key = find_key  # type: ignore[method-assign]
+        scene.doorstep.components.store.find_key = find_key  # type: ignore[method-assign]
         for key in ("", "short", "k" * 257, "with a blank"):
             assert (await api.with_key(key).get("/v1/events")).status in (401, 429)
         assert (await api.with_key("").get("/v1/events")).status == 429

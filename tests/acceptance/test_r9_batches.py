@@ -227,7 +227,9 @@ async def test_of_several_who_resubmit_at_once_one_does_and_the_others_are_told(
     scene: Scene, api: Api, carrier: Carrier
 ) -> None:
     batch_id = await failed_batch(api, carrier)
-    await scene.doorstep.pause_endpoint(DEFAULT_ORG, UUID((await read(api, batch_id))["endpoint_id"]), "ops")
+    await scene.doorstep.components.endpoints.pause(
+        DEFAULT_ORG, UUID((await read(api, batch_id))["endpoint_id"]), "ops"
+    )
     answers = await asyncio.gather(*(api.post(f"/v1/batches/{batch_id}/resubmit") for _ in range(4)))
     assert sorted(answer.status for answer in answers) == [202, 409, 409, 409]
 
@@ -272,7 +274,7 @@ async def test_only_operators_may_resubmit_and_viewers_may_look(scene: Scene, ap
     batch_id = await failed_batch(api, carrier)
     wanted = {Role.VIEWER: (200, 403), Role.PUBLISHER: (403, 403), Role.OPERATOR: (200, 202)}
     for role, statuses in wanted.items():
-        _, key = await scene.doorstep.keyring.create(DEFAULT_ORG, role, role, "test")
+        _, key = await scene.doorstep.components.keys.create(DEFAULT_ORG, role, role, "test")
         caller = api.with_key(key)
         looked = await caller.get(f"/v1/batches/{batch_id}")
         acted = await caller.post(f"/v1/batches/{batch_id}/resubmit")

@@ -114,7 +114,7 @@ async def test_a_review_is_decided_once(protocols: Protocols, api: Api) -> None:
 
 async def test_a_deleted_entity_is_gone_with_its_history_and_that_is_audited(protocols: Protocols, api: Api) -> None:
     await dead(protocols)
-    viewer = api.with_key((await protocols.doorstep.keyring.create(DEFAULT_ORG, "v", Role.VIEWER, "ops"))[1])
+    viewer = api.with_key((await protocols.doorstep.components.keys.create(DEFAULT_ORG, "v", Role.VIEWER, "ops"))[1])
     assert (await viewer.request("DELETE", f"{ENTITIES}/p1")).status == 403
     assert (await api.request("DELETE", f"{ENTITIES}/p1")).status == 204
     for path in ("", "/history"):
@@ -149,7 +149,7 @@ async def test_roles_decide_who_looks_and_who_acts(protocols: Protocols, api: Ap
         Role.OPERATOR: (200, 200),
     }
     for role, (looks, acts) in asked.items():
-        _, key = await protocols.doorstep.keyring.create(DEFAULT_ORG, role.value, role, "ops")
+        _, key = await protocols.doorstep.components.keys.create(DEFAULT_ORG, role.value, role, "ops")
         caller = api.with_key(key)
         assert (await caller.get(f"{ENTITIES}/p1")).status == looks
         assert (await caller.post(f"{ENTITIES}/p1/retry")).status == acts
@@ -158,8 +158,8 @@ async def test_roles_decide_who_looks_and_who_acts(protocols: Protocols, api: Ap
 async def test_another_organization_sees_nothing_of_it(protocols: Protocols, api: Api) -> None:
     await dead(protocols)
     other = Org(org_id=new_id(), name="other", created_at=0)
-    await protocols.doorstep.store.put_org(other)
-    _, key = await protocols.doorstep.keyring.create(other.org_id, "theirs", Role.ADMIN, "ops")
+    await protocols.doorstep.components.store.put_org(other)
+    _, key = await protocols.doorstep.components.keys.create(other.org_id, "theirs", Role.ADMIN, "ops")
     stranger = api.with_key(key)
     assert (await stranger.get("/v1/pipelines")).json["pipelines"] == []
     for path in ("", "/p1", "/p1/history"):
@@ -202,7 +202,7 @@ async def test_an_application_has_the_routes_behind_its_own_sign_in(protocols: P
     assert listed["pagination"] == {"limit": 50, "cursor": None, "has_more": False}
     answer = await mounted.request("POST", "/protocols/p1/retry", **SIGNED_IN)
     assert (answer.status, answer.json) == (200, {"status": "retry_queued", "protocol_id": "p1"})
-    (line,) = (await protocols.doorstep.store.list_audit(DEFAULT_ORG, action="entity.retry")).items
+    (line,) = (await protocols.doorstep.components.store.list_audit(DEFAULT_ORG, action="entity.retry")).items
     assert line.actor == "Bearer"
 
 

@@ -233,7 +233,7 @@ async def test_a_stage_out_of_time_has_failed_until_it_is_tried_again_and_what_i
 
 async def test_an_entity_whose_delivery_an_operator_skips_is_a_dead_letter(protocols: Protocols) -> None:
     (endpoint,) = [one for one in await protocols.doorstep.endpoints() if one.handler == "protocol.extracting"]
-    await protocols.doorstep.pause_endpoint(DEFAULT_ORG, endpoint.endpoint_id, "ops")
+    await protocols.doorstep.components.endpoints.pause(DEFAULT_ORG, endpoint.endpoint_id, "ops")
     entity = await protocols.start()
     assert entity.event_id is not None
 
@@ -242,7 +242,7 @@ async def test_an_entity_whose_delivery_an_operator_skips_is_a_dead_letter(proto
 
     await until(owed, "its delivery")
     (delivery,) = await protocols.doorstep.deliveries(DEFAULT_ORG, entity.event_id)
-    await protocols.doorstep.act(ActKind.SKIP, DEFAULT_ORG, [delivery.delivery_id], "ops")
+    await protocols.doorstep.components.deliveries.act(ActKind.SKIP, DEFAULT_ORG, [delivery.delivery_id], "ops")
     dead = await protocols.until("dead_letter")
     assert dead.metadata["error"]["code"] == "SKIPPED"
     assert await protocols.path() == ["uploaded", "dead_letter"]
@@ -254,14 +254,14 @@ async def test_an_entity_whose_stage_was_deleted_is_a_dead_letter(protocols: Pro
     protocols.does["extracting"] = held
     await protocols.start()
     await until(held.begun.is_set)
-    await protocols.doorstep.delete_endpoint(DEFAULT_ORG, endpoint.endpoint_id, "ops")
+    await protocols.doorstep.components.endpoints.delete(DEFAULT_ORG, endpoint.endpoint_id, "ops")
     held.go.set()
     await protocols.until("grounding")
 
     async def swept() -> bool:
         """The walk through the running entities comes by every ten seconds."""
         protocols.scene.leap(10)
-        protocols.doorstep._parts.keeper.wake.set()
+        protocols.doorstep.components.pipeline_keeper.wake.set()
         return (await protocols.pipeline.entity("p1")).status == "dead_letter"
 
     await until(swept, "a dead letter")
@@ -275,7 +275,7 @@ async def test_a_dead_delivery_that_an_operator_retries_carries_its_entity_on(pr
     protocols.does["extracting"] = lambda _: None
     (delivery,) = await protocols.doorstep.deliveries(DEFAULT_ORG, entity.event_id)  # type: ignore[arg-type]
     assert delivery.state is DeliveryState.DEAD
-    await protocols.doorstep.act(ActKind.RETRY, DEFAULT_ORG, [delivery.delivery_id], "ops")
+    await protocols.doorstep.components.deliveries.act(ActKind.RETRY, DEFAULT_ORG, [delivery.delivery_id], "ops")
     protocols.scene.leap(6)
     assert (await protocols.until("pending_review")).error_reason is None
 
@@ -296,7 +296,7 @@ async def test_a_retry_puts_a_dead_letter_back_to_the_start_without_its_error_an
     assert again.event_id not in (None, started.event_id, dead.event_id)
     held.go.set()
     await protocols.until("pending_review")
-    (line,) = (await protocols.doorstep.store.list_audit(DEFAULT_ORG, action="entity.retry")).items
+    (line,) = (await protocols.doorstep.components.store.list_audit(DEFAULT_ORG, action="entity.retry")).items
     assert (line.actor, line.subjects, line.result, line.reason) == (
         "ops",
         ("protocol", "p1"),
@@ -365,7 +365,7 @@ async def test_a_try_that_comes_back_when_everything_is_closed_opens_nothing(sce
     slow.go.set()
     await until(slow.done.is_set)
     await asyncio.sleep(0.3)
-    assert not doorstep.is_open()
+    assert not doorstep.binding.is_open()
 
 
 async def test_a_foreign_event_of_a_stages_type_does_nothing(protocols: Protocols) -> None:
@@ -391,10 +391,10 @@ async def test_a_dead_letter_that_nobody_touched_for_a_week_is_archived_and_can_
     assert (await protocols.pipeline.entity("p1")).status == "dead_letter"
     protocols.scene.leap(120)
     assert (await protocols.pipeline.entity("p1")).status == "archived", "seen so before the keeper has come by"
-    protocols.doorstep._parts.keeper.wake.set()
+    protocols.doorstep.components.pipeline_keeper.wake.set()
 
     async def kept() -> bool:
-        return (await protocols.doorstep.store.entity(DEFAULT_ORG, "protocol", "p1")).status == "archived"
+        return (await protocols.doorstep.components.store.entity(DEFAULT_ORG, "protocol", "p1")).status == "archived"
 
     await until(kept, "the keeper")
     protocols.does["extracting"] = lambda _: None

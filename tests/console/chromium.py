@@ -13,7 +13,7 @@ from playwright.async_api import Browser, BrowserContext, ConsoleMessage, Page, 
 from doorstep.bootstrap import DEFAULT_ORG
 from doorstep.console.links import SignInLinks
 from doorstep.model.org import Role
-from doorstep.path.keyring import Keyring
+from doorstep.path.keyring import ApiKeys
 from tests.console.visiting import Console
 from tests.console.window import Window
 from tests.support.patience import PATIENCE_MILLISECONDS
@@ -50,7 +50,7 @@ async def opened(browser: Browser, **options: Any) -> BrowserContext:
 
 @asynccontextmanager
 async def looking(
-    browser: Browser, url: str, links: SignInLinks, keyring: Keyring, window: Window | None = None
+    browser: Browser, url: str, links: SignInLinks, keyring: ApiKeys, window: Window | None = None
 ) -> AsyncIterator[Look]:
     """Opens pages for somebody who has signed in; fails at the end if one of them did what it may not.
 

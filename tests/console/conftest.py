@@ -94,7 +94,7 @@ async def api(scene: Scene, links: SignInLinks) -> AsyncIterator[Api]:
     """The application of the scene, on a real socket, for an admin of the default organization."""
     from doorstep.api.application import create_application
 
-    _, key = await scene.doorstep.keyring.create(DEFAULT_ORG, "test", Role.ADMIN, "test")
+    _, key = await scene.doorstep.components.keys.create(DEFAULT_ORG, "test", Role.ADMIN, "test")
     async with listening(create_application(scene.doorstep, links)) as port:
         yield Api(port, key)
 
@@ -107,7 +107,7 @@ async def console(api: Api) -> Console:
 
 @pytest_asyncio.fixture(loop_scope="session")
 async def viewer(scene: Scene, api: Api) -> Console:
-    _, key = await scene.doorstep.keyring.create(DEFAULT_ORG, "a viewer", Role.VIEWER, "test")
+    _, key = await scene.doorstep.components.keys.create(DEFAULT_ORG, "a viewer", Role.VIEWER, "test")
     return await Console(api.url).sign_in(key)
 
 
@@ -132,7 +132,7 @@ async def look(scene: Scene, api: Api, links: SignInLinks, browser: Browser, win
 
     Nothing that the page does may leave this machine, break the rules of its own policy, or raise in a script.
     """
-    async with looking(browser, api.url, links, scene.doorstep.keyring, window) as look:
+    async with looking(browser, api.url, links, scene.doorstep.components.keys, window) as look:
         yield look
 
 
@@ -160,5 +160,5 @@ async def house(house_url: str) -> AsyncIterator[House]:
 @pytest_asyncio.fixture(loop_scope="session")
 async def look_around(house: House, browser: Browser, window: Window) -> AsyncIterator[Look]:
     """The same as `look`, in the house."""
-    async with looking(browser, house.api.url, house.links, house.scene.doorstep.keyring, window) as look:
+    async with looking(browser, house.api.url, house.links, house.scene.doorstep.components.keys, window) as look:
         yield look

@@ -40,13 +40,13 @@ async def die(
 
 
 async def endpoint_at(scene: Scene, path: str) -> Endpoint:
-    found = await scene.doorstep.reading.endpoints(DEFAULT_ORG, None, None, 50)
+    found = await scene.doorstep.components.reader.endpoints(DEFAULT_ORG, None, None, 50)
     known = {one.name: one for one in found.items}
     return known.get(path[1:]) or await scene.endpoint(path, name=path[1:])
 
 
 async def letters(scene: Scene, wanted: Letters = ALL) -> list[Delivery]:
-    page, _ = await scene.doorstep.reading.dead_letters(DEFAULT_ORG, wanted, None, 200)
+    page, _ = await scene.doorstep.components.reader.dead_letters(DEFAULT_ORG, wanted, None, 200)
     return list(page.items)
 
 

@@ -25,12 +25,12 @@ def names_in(shown: Shown) -> list[str]:
 
 
 async def stored(scene: Scene, endpoint: Endpoint) -> Endpoint:
-    return await scene.doorstep.endpoint(DEFAULT_ORG, endpoint.endpoint_id)
+    return await scene.doorstep.components.reader.endpoint(DEFAULT_ORG, endpoint.endpoint_id)
 
 
 async def audited(scene: Scene, action: str) -> str:
     """The newest line of the audit log about this, as text."""
-    (line, *_) = (await scene.doorstep.reading.audit(DEFAULT_ORG, None, action, None, 10)).items
+    (line, *_) = (await scene.doorstep.components.reader.audit(DEFAULT_ORG, None, action, None, 10)).items
     return str(line)
 
 
@@ -41,7 +41,9 @@ async def open_circuit(scene: Scene, name: str = "dead-erp") -> Endpoint:
     await scene.send_to(endpoint)
 
     async def opened() -> bool:
-        return (await scene.doorstep.circuit(DEFAULT_ORG, endpoint.endpoint_id)).state is CircuitState.OPEN
+        return (
+            await scene.doorstep.components.reader.circuit(DEFAULT_ORG, endpoint.endpoint_id)
+        ).state is CircuitState.OPEN
 
     await until(opened, "an open circuit")
     scene.receiver.says(200)
@@ -50,5 +52,5 @@ async def open_circuit(scene: Scene, name: str = "dead-erp") -> Endpoint:
 
 async def held(scene: Scene, endpoint: Endpoint, count: int) -> None:
     """So many deliveries that wait because the endpoint is paused."""
-    await scene.doorstep.pause_endpoint(DEFAULT_ORG, endpoint.endpoint_id, "test")
+    await scene.doorstep.components.endpoints.pause(DEFAULT_ORG, endpoint.endpoint_id, "test")
     await scene.send_to(endpoint, count)

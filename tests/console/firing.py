@@ -34,13 +34,13 @@ async def failing(scene: Scene, rule: Rule, name: str) -> Endpoint:
 
 
 async def alerts(scene: Scene, is_open: bool | None = True) -> list[Alert]:
-    found = await scene.doorstep.alerting.desk.alerts(DEFAULT_ORG, AlertFilter(is_open=is_open), None, 50)
+    found = await scene.doorstep.components.alerts.alerts(DEFAULT_ORG, AlertFilter(is_open=is_open), None, 50)
     return list(found.items)
 
 
 async def end(scene: Scene, alert: Alert) -> None:
     """Turn its rule off: then it is over at once."""
-    desk = scene.doorstep.alerting.desk
+    desk = scene.doorstep.components.alerts
     await desk.set_rule(DEFAULT_ORG, alert.rule, None, {"enabled": False}, "test")
 
     async def over() -> bool:

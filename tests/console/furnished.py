@@ -100,7 +100,7 @@ class House(NamedTuple):
 
     async def visitor(self, role: Role = Role.ADMIN, org: str | None = None) -> Console:
         """Somebody of this role who has signed in; of an organization of their own, if that is named."""
-        keyring, key = self.scene.doorstep.keyring, None
+        keyring, key = self.scene.doorstep.components.keys, None
         if org is not None:
             caller = (await keyring.keys(DEFAULT_ORG))[0]
             _, _, key = await keyring.create_org(org, caller)
@@ -120,7 +120,7 @@ async def built(database_url: str, words: Words | None = None) -> AsyncIterator[
         await protocols.open()
         try:
             links = SignInLinks(scene.clock)
-            _, key = await scene.doorstep.keyring.create(DEFAULT_ORG, "the owner", Role.ADMIN, "test")
+            _, key = await scene.doorstep.components.keys.create(DEFAULT_ORG, "the owner", Role.ADMIN, "test")
             async with listening(create_application(scene.doorstep, links)) as port:
                 api = Api(port, key)
                 ids = {} if words is None else await _Furnisher(api, protocols, receiver, words).furnish()

@@ -26,5 +26,5 @@ async def failing(scene: Scene, count: int, name: str = "dead-erp") -> list[Deli
 
 async def queued(scene: Scene, endpoint: Endpoint) -> list[Delivery]:
     wanted = Queue(waiting=True, endpoint_id=endpoint.endpoint_id)
-    page, _ = await scene.doorstep.reading.retry_queue(DEFAULT_ORG, wanted, None, 100)
+    page, _ = await scene.doorstep.components.reader.retry_queue(DEFAULT_ORG, wanted, None, 100)
     return list(page.items)

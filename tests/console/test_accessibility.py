@@ -55,7 +55,7 @@ def chosen(house: House, page: Page) -> str:
 @pytest_asyncio.fixture(scope="module", loop_scope="session")
 async def tab(house: House, browser: Browser) -> AsyncIterator[Tab]:
     """One for all screens; signed in as an admin."""
-    async with looking(browser, house.api.url, house.links, house.scene.doorstep.keyring) as look:
+    async with looking(browser, house.api.url, house.links, house.scene.doorstep.components.keys) as look:
         yield await look("/console")
 
 
@@ -127,7 +127,7 @@ async def test_a_page_that_says_what_is_wrong_has_no_violation(
 async def test_what_a_viewer_sees_and_is_refused_has_no_violation(
     look_around: None, house: House, browser: Browser
 ) -> None:
-    async with looking(browser, house.api.url, house.links, house.scene.doorstep.keyring) as look:
+    async with looking(browser, house.api.url, house.links, house.scene.doorstep.components.keys) as look:
         tab = await look("/console/retry-queue", Role.VIEWER)
         assert await violations(tab) == []
         await tab.goto("/console/endpoints/new")
@@ -151,7 +151,10 @@ async def test_the_page_to_sign_in_has_no_violation(look_around: None, house: Ho
 @pytest_asyncio.fixture(scope="module", loop_scope="session")
 async def bare(browser: Browser, tmp_path_factory: pytest.TempPathFactory) -> AsyncIterator[Tab]:
     url = f"sqlite:///{copy_migrated(tmp_path_factory.mktemp('bare') / 'doorstep.db')}"
-    async with built(url) as house, looking(browser, house.api.url, house.links, house.scene.doorstep.keyring) as look:
+    async with (
+        built(url) as house,
+        looking(browser, house.api.url, house.links, house.scene.doorstep.components.keys) as look,
+    ):
         yield await look("/console")
 
 

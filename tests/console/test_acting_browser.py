@@ -239,7 +239,7 @@ async def test_a_row_that_is_held_is_as_low_as_the_others_and_says_why_when_it_i
     (delivery,) = await failing(scene, 1)
     page = await look(QUEUE)
     low = await page.locator("tr[data-open]").first.bounding_box()
-    await scene.doorstep.pause_endpoint(
+    await scene.doorstep.components.endpoints.pause(
         DEFAULT_ORG, delivery.endpoint_id, "test", "moves to another building this afternoon"
     )
     await page.keyboard.press(".")

@@ -22,7 +22,7 @@ RULES, CHANNELS, SILENCES = f"{ALERTS}/rules", f"{ALERTS}/channels", f"{ALERTS}/
 
 
 async def rule_of(scene: Scene, rule: Rule, endpoint_name: str | None = None) -> AlertRule | None:
-    found = [one for one in await scene.doorstep.alerting.desk.rules(DEFAULT_ORG) if one.rule is rule]
+    found = [one for one in await scene.doorstep.components.alerts.rules(DEFAULT_ORG) if one.rule is rule]
     names = {one.endpoint_id: one.name for one in await scene.doorstep.endpoints()}
     return next((one for one in found if names.get(one.endpoint_id or DEFAULT_ORG) == endpoint_name), None)
 
@@ -30,7 +30,7 @@ async def rule_of(scene: Scene, rule: Rule, endpoint_name: str | None = None) ->
 async def channel(scene: Scene, path: str = "/alerts", **fields: object) -> Channel:
     given = {"name": "pager", "kind": ChannelKind.WEBHOOK, "target": scene.receiver.url(path)} | fields
     form = ChannelForm(**given)  # type: ignore[arg-type]
-    made, _ = await scene.doorstep.alerting.channels.create(form, DEFAULT_ORG, "test")
+    made, _ = await scene.doorstep.components.channels.create(form, DEFAULT_ORG, "test")
     return made
 
 
@@ -93,7 +93,7 @@ async def test_the_page_of_an_alert_tells_its_story_and_leads_to_where_it_is_rep
 async def test_what_is_measured_is_told_with_its_limit_which_it_need_not_be_above_any_more(
     scene: Scene, console: Console
 ) -> None:
-    await scene.doorstep.alerting.desk.set_rule(DEFAULT_ORG, Rule.DEAD_LETTERS, None, {"threshold": 0}, "test")
+    await scene.doorstep.components.alerts.set_rule(DEFAULT_ORG, Rule.DEAD_LETTERS, None, {"threshold": 0}, "test")
     await fire(scene)
 
     async def measured() -> bool:
@@ -106,7 +106,7 @@ async def test_what_is_measured_is_told_with_its_limit_which_it_need_not_be_abov
 
 
 async def test_an_alert_that_is_silenced_says_so(scene: Scene, console: Console) -> None:
-    desk = scene.doorstep.alerting.desk
+    desk = scene.doorstep.components.alerts
     await channel(scene)
     await desk.silence(DEFAULT_ORG, "test", until_at=scene.clock.now() + DAY)
     alert = await fire(scene)
@@ -120,11 +120,11 @@ async def test_who_acknowledges_first_stays(scene: Scene, console: Console, view
     act = f"{ALERTS}/{alert.alert_id}/acknowledge"
     shown = await console.post(act, back=ALERTS)
     assert (shown.path, shown.said) == (ALERTS, "Acknowledged: others see that you see to it.")
-    kept = await scene.doorstep.alerting.desk.alert(DEFAULT_ORG, alert.alert_id)
+    kept = await scene.doorstep.components.alerts.alert(DEFAULT_ORG, alert.alert_id)
     for path in (ALERTS, f"{ALERTS}/{alert.alert_id}"):
         assert f'<span title="{kept.acknowledged_by}">test</span>' in (await console.get(path)).source, path
-    await scene.doorstep.alerting.desk.acknowledge(DEFAULT_ORG, alert.alert_id, "somebody else")
-    assert (await scene.doorstep.alerting.desk.alert(DEFAULT_ORG, alert.alert_id)) == kept
+    await scene.doorstep.components.alerts.acknowledge(DEFAULT_ORG, alert.alert_id, "somebody else")
+    assert (await scene.doorstep.components.alerts.alert(DEFAULT_ORG, alert.alert_id)) == kept
     await viewer.get("/console")
     assert (await viewer.post(act)).status == 403
     assert "Acknowledge" not in (await viewer.get(ALERTS)).text
@@ -157,7 +157,7 @@ async def test_a_threshold_is_changed_for_all_endpoints_and_reset(scene: Scene, 
     assert changed.said == "Failure rate: changed. It counts from now on."
     rule = await rule_of(scene, Rule.FAILURE_RATE)
     assert rule is not None and (rule.threshold, rule.window_seconds, rule.minimum) == (2.5, 3_600.0, 20)
-    (line, *_) = (await scene.doorstep.reading.audit(DEFAULT_ORG, None, "alert_rule.set", None, 10)).items
+    (line, *_) = (await scene.doorstep.components.reader.audit(DEFAULT_ORG, None, "alert_rule.set", None, 10)).items
     assert line.reason == "threshold=2.5, window_seconds=3600", "only what was changed"
     assert "changed" in changed.text
     await console.post(f"{RULES}/{rule.arrangement_id}/reset")
@@ -243,7 +243,7 @@ async def test_a_webhook_is_created_and_its_secret_shown_this_once(scene: Scene,
     assert shown.status == 200 and shown.headers["cache-control"] == "no-store"
     secret = re.search(r'<code id="secret">(whsec_[^<]+)</code>', shown.source)
     assert secret
-    (made,) = await scene.doorstep.alerting.channels.reading.channels(DEFAULT_ORG)
+    (made,) = await scene.doorstep.components.channels.reading.channels(DEFAULT_ORG)
     assert (made.name, made.rules, made.recoveries) == ("pager", (Rule.CIRCUIT_OPENED, Rule.OLDEST_DUE), True)
     listed = await console.get(CHANNELS)
     assert secret[1] not in listed.source and "abc" not in listed.source
@@ -255,7 +255,7 @@ async def test_a_chat_is_created_without_its_address_ever_being_shown(scene: Sce
     shown = await console.post(f"{CHANNELS}/new", kind="slack", name="chat", target=scene.receiver.url("/T0/B0/sesame"))
     assert shown.said == "chat was created. Send a test to see whether it arrives."
     assert "sesame" not in shown.source
-    (made,) = await scene.doorstep.alerting.channels.reading.channels(DEFAULT_ORG)
+    (made,) = await scene.doorstep.components.channels.reading.channels(DEFAULT_ORG)
     assert not made.recoveries, "the box was not ticked"
 
 
@@ -279,7 +279,7 @@ async def test_a_channel_that_cannot_work_is_refused_by_name(
             shown = await console.post(f"{CHANNELS}/new", {"name": "pager", "target": "a@b.example"} | fields)
             assert shown.status == 422
             assert words in shown.source
-            assert await scene.doorstep.alerting.channels.reading.channels(DEFAULT_ORG) == []
+            assert await scene.doorstep.components.channels.reading.channels(DEFAULT_ORG) == []
 
 
 async def test_a_test_arrives_and_the_list_says_so_and_too_many_are_refused(scene: Scene, console: Console) -> None:
@@ -300,7 +300,7 @@ async def test_a_test_arrives_and_the_list_says_so_and_too_many_are_refused(scen
 async def test_a_channel_that_fails_shows_why(scene: Scene, console: Console) -> None:
     made = await channel(scene)
     scene.receiver.says(401)
-    await scene.doorstep.alerting.channels.test(DEFAULT_ORG, made.channel_id, "test")
+    await scene.doorstep.components.channels.test(DEFAULT_ORG, made.channel_id, "test")
 
     async def failed() -> bool:
         return "AUTH_FAILED" in (await console.get(CHANNELS)).text
@@ -311,7 +311,7 @@ async def test_a_channel_that_fails_shows_why(scene: Scene, console: Console) ->
 async def test_a_disabled_channel_is_resumed(scene: Scene, console: Console) -> None:
     made = await channel(scene)
     scene.receiver.says(410)
-    await scene.doorstep.alerting.channels.test(DEFAULT_ORG, made.channel_id, "test")
+    await scene.doorstep.components.channels.test(DEFAULT_ORG, made.channel_id, "test")
 
     async def disabled() -> bool:
         return "Resume" in (await console.get(CHANNELS)).text
@@ -319,7 +319,7 @@ async def test_a_disabled_channel_is_resumed(scene: Scene, console: Console) -> 
     await until(disabled, "the disabled channel")
     scene.receiver.says(200)
     await console.post(f"{CHANNELS}/{made.channel_id}/resume")
-    endpoint = await scene.doorstep.store.endpoint(OPERATIONS_ORG, made.channel_id)
+    endpoint = await scene.doorstep.components.store.endpoint(OPERATIONS_ORG, made.channel_id)
     assert endpoint.state is EndpointState.ACTIVE
     assert "Resume" not in (await console.get(CHANNELS)).text
 
@@ -333,17 +333,17 @@ async def test_a_channel_is_deleted_after_a_question(scene: Scene, console: Cons
     assert refused.asks_why and "Delete pager?" in refused.text
     shown = await console.post(f"{CHANNELS}/{made.channel_id}/delete", reason="nobody reads it")
     assert shown.said == "The channel was deleted."
-    (line,) = (await scene.doorstep.reading.audit(DEFAULT_ORG, None, "channel.delete", None, 10)).items
+    (line,) = (await scene.doorstep.components.reader.audit(DEFAULT_ORG, None, "channel.delete", None, 10)).items
     assert line.reason == "nobody reads it"
     with pytest.raises(NotFound):
-        await scene.doorstep.alerting.channels.reading.channel(DEFAULT_ORG, made.channel_id)
+        await scene.doorstep.components.channels.reading.channel(DEFAULT_ORG, made.channel_id)
 
 
 # -- silences ------------------------------------------------------------------------------------------------------
 
 
 async def silences(scene: Scene) -> list[Silence]:
-    return await scene.doorstep.alerting.desk.silences(DEFAULT_ORG)
+    return await scene.doorstep.components.alerts.silences(DEFAULT_ORG)
 
 
 async def test_a_silence_of_some_hours_is_made_and_ended(scene: Scene, console: Console) -> None:
@@ -370,7 +370,7 @@ async def test_a_silence_may_begin_later_and_have_an_end_of_its_own(scene: Scene
 
 
 async def test_a_silence_that_has_ended_says_so(scene: Scene, console: Console) -> None:
-    desk = scene.doorstep.alerting.desk
+    desk = scene.doorstep.components.alerts
     await desk.silence(DEFAULT_ORG, "test", until_at=scene.clock.now() + seconds(60))
     scene.leap(120)
     shown = await console.get(SILENCES)
@@ -398,7 +398,7 @@ async def test_a_silence_that_cannot_be_is_refused_by_name(
 
 
 async def test_a_viewer_sees_silences_and_makes_none(scene: Scene, viewer: Console) -> None:
-    await scene.doorstep.alerting.desk.silence(DEFAULT_ORG, "test", until_at=scene.clock.now() + DAY)
+    await scene.doorstep.components.alerts.silence(DEFAULT_ORG, "test", until_at=scene.clock.now() + DAY)
     shown = await viewer.get(SILENCES)
     assert "End now" not in shown.text and "New silence" not in shown.text
     assert (await viewer.get(f"{SILENCES}/new")).status == 403

@@ -31,7 +31,7 @@ async def test_an_alert_appears_by_itself_and_is_acknowledged_and_leads_to_what_
     await row.get_by_role("button", name="Acknowledge").click()
     await expect(page.get_by_text("Acknowledged: others see that you see to it.")).to_be_visible()
     await expect(row.get_by_role("button")).to_have_count(0)
-    kept = await scene.doorstep.alerting.desk.alert(DEFAULT_ORG, alert.alert_id)
+    kept = await scene.doorstep.components.alerts.alert(DEFAULT_ORG, alert.alert_id)
     assert kept.acknowledged_at is not None
     await expect(row.get_by_title(kept.acknowledged_by)).to_be_visible()
 

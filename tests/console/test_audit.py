@@ -20,13 +20,13 @@ AUDIT, BULK = "/console/audit", "/console/bulk"
 
 
 async def marco(scene: Scene) -> ApiKey:
-    record, _ = await scene.doorstep.keyring.create(DEFAULT_ORG, "marco", Role.OPERATOR, "test")
+    record, _ = await scene.doorstep.components.keys.create(DEFAULT_ORG, "marco", Role.OPERATOR, "test")
     return record
 
 
 async def begun(scene: Scene, actor: str, **more: UUID) -> Bulk:
     kind, chosen = (BulkKind.REPLAY, Selection(events=EventFilter())) if more else (BulkKind.RETRY, _LETTERS)
-    return await scene.doorstep.bulk.start(kind, DEFAULT_ORG, chosen, actor, reason="outage", **more)
+    return await scene.doorstep.components.bulk.start(kind, DEFAULT_ORG, chosen, actor, reason="outage", **more)
 
 
 _LETTERS = Selection(letters=Letters())
@@ -39,9 +39,9 @@ async def under_way(scene: Scene, actor: str) -> UUID:
     first, *others = [await scene.until_tried(await scene.send()) for _ in range(4)]
     for delivery in (first, *others):
         await scene.until_state(delivery, DeliveryState.PENDING)
-    await scene.doorstep.act_on(ActKind.SKIP, DEFAULT_ORG, first.delivery_id, actor)
+    await scene.doorstep.components.deliveries.act_on(ActKind.SKIP, DEFAULT_ORG, first.delivery_id, actor)
     queue = Selection(queue=Queue())
-    await scene.doorstep.bulk.start(BulkKind.RETRY, DEFAULT_ORG, queue, actor, rate_per_second=1 / 60)
+    await scene.doorstep.components.bulk.start(BulkKind.RETRY, DEFAULT_ORG, queue, actor, rate_per_second=1 / 60)
     return first.event_id
 
 
@@ -49,8 +49,10 @@ async def test_whoever_has_a_key_is_called_by_its_name_also_when_it_is_revoked(s
     key = await marco(scene)
     bulk = await begun(scene, key.prefix)
     await begun(scene, "cli")
-    silence = await scene.doorstep.alerting.desk.silence(DEFAULT_ORG, key.prefix, until_at=scene.clock.now() + 10**9)
-    await scene.doorstep.keyring.revoke(DEFAULT_ORG, key.key_id, "test")
+    silence = await scene.doorstep.components.alerts.silence(
+        DEFAULT_ORG, key.prefix, until_at=scene.clock.now() + 10**9
+    )
+    await scene.doorstep.components.keys.revoke(DEFAULT_ORG, key.key_id, "test")
     event = await under_way(scene, key.prefix)
     named = f'<span title="{key.prefix}">marco</span>'
     paths = AUDIT, BULK, f"{BULK}/{bulk.bulk_id}", "/console/alerts/silences", "/console", f"/console/events/{event}"
@@ -76,7 +78,7 @@ async def test_the_log_is_filtered_by_the_name_of_a_key_and_tells_of_others_that
 async def test_whoever_did_something_without_a_key_is_found_by_a_line_though_a_key_is_called_like_that(
     scene: Scene, console: Console
 ) -> None:
-    key, _ = await scene.doorstep.keyring.create(DEFAULT_ORG, "program", Role.OPERATOR, "test")
+    key, _ = await scene.doorstep.components.keys.create(DEFAULT_ORG, "program", Role.OPERATOR, "test")
     bulk, other = await begun(scene, "program"), await begun(scene, key.prefix)
     link = "actor=program&amp;literal=program"
     assert link in (await console.get(AUDIT)).source
@@ -106,7 +108,7 @@ async def test_ids_in_results_and_reasons_are_short_and_lead_to_what_they_name(s
         result=f"event {event_id}",
         reason=f"bulk operation {bulk_id}: <b>see</b> {other}",
     )
-    await scene.doorstep.store.add_audit(line)
+    await scene.doorstep.components.store.add_audit(line)
     shown = await console.get(AUDIT)
     assert f'<a href="/console/events/{event_id}" title="{event_id}">event {event_id[-8:]}</a>' in shown.source
     named = f'<a href="/console/bulk/{bulk_id}" title="{bulk_id}">bulk operation {bulk_id[-8:]}</a>'
@@ -125,23 +127,23 @@ async def test_the_name_of_an_endpoint_is_not_told_to_another_organization_that_
     scene: Scene, api: Api, console: Console
 ) -> None:
     endpoint = await scene.endpoint(name="secret project")
-    admin = (await scene.doorstep.keyring.keys(DEFAULT_ORG))[0]
-    org, _, key = await scene.doorstep.keyring.create_org("other", admin)
+    admin = (await scene.doorstep.components.keys.keys(DEFAULT_ORG))[0]
+    org, _, key = await scene.doorstep.components.keys.create_org("other", admin)
     stranger = await Console(api.url).sign_in(key)
     foreign = endpoint.endpoint_id
     line = AuditLine(
         at=scene.clock.now(), org_id=org.org_id, actor="x", action="endpoint.x", subjects=(str(foreign),), result=""
     )
-    await scene.doorstep.store.add_audit(line)
+    await scene.doorstep.components.store.add_audit(line)
     for chosen in (Selection(letters=Letters(endpoint_id=foreign)), Selection(queue=Queue(endpoint_id=foreign))):
-        bulk = await scene.doorstep.bulk.start(BulkKind.RETRY, org.org_id, chosen, "x")
+        bulk = await scene.doorstep.components.bulk.start(BulkKind.RETRY, org.org_id, chosen, "x")
         assert bulk.total == 0
         assert str(foreign) in (await stranger.get(f"{BULK}/{bulk.bulk_id}")).text, "what was asked for"
         for path in (f"{BULK}/{bulk.bulk_id}", BULK, AUDIT):
             assert "secret" not in (await stranger.get(path)).source, path
     for path in ("/console/retry-queue", "/console/dead-letters", "/console/alerts"):
         assert "secret" not in (await stranger.get(f"{path}?endpoint_id={foreign}")).source, path
-    own = await scene.doorstep.bulk.start(
+    own = await scene.doorstep.components.bulk.start(
         BulkKind.RETRY, DEFAULT_ORG, Selection(letters=Letters(endpoint_id=foreign)), "x"
     )
     assert "endpoint secret project" in (await console.get(f"{BULK}/{own.bulk_id}")).text

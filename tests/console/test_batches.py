@@ -103,7 +103,9 @@ async def test_a_failed_batch_is_resubmitted_with_a_reason_that_is_audited(carri
     assert (shown.path, shown.said) == (place(batch), "The batch is being submitted again.")
     seen = await carrier.until(batch, BatchStatus.CONFIRMED, attempts=2)
     assert seen.retry_attempts == 0
-    (line,) = (await carrier.scene.doorstep.reading.audit(DEFAULT_ORG, None, "batch.resubmit", None, 10)).items
+    (line,) = (
+        await carrier.scene.doorstep.components.reader.audit(DEFAULT_ORG, None, "batch.resubmit", None, 10)
+    ).items
     assert line.reason == "the carrier is back"
     assert "Resubmit" not in (await console.get(place(batch))).text
 
@@ -120,7 +122,7 @@ async def test_one_that_is_confirmed_is_not_resubmitted(carrier: Carrier, consol
 async def test_one_that_was_cancelled_offers_no_resubmission(carrier: Carrier, console: Console) -> None:
     batch = await carrier.until(await carrier.send(BUSY), BatchStatus.PENDING)
     assert batch.delivery_id is not None
-    await carrier.scene.doorstep.act_on(ActKind.CANCEL, DEFAULT_ORG, batch.delivery_id, "ops")
+    await carrier.scene.doorstep.components.deliveries.act_on(ActKind.CANCEL, DEFAULT_ORG, batch.delivery_id, "ops")
     shown = await console.get(place(batch))
     assert "FAILED" in shown.text and "cancelled" in shown.text
     assert "Resubmit" not in shown.text
@@ -140,7 +142,7 @@ async def test_what_is_no_batch_of_this_organization_is_not_found(carrier: Carri
     batch, event = await carrier.failed(), await carrier.scene.send("order.paid")
     for unknown in (uuid4(), event.event_id, "nonsense"):
         assert (await console.get(f"{BATCHES}/{unknown}")).status == 404
-    keyring = carrier.scene.doorstep.keyring
+    keyring = carrier.scene.doorstep.components.keys
     caller, _ = await keyring.create(DEFAULT_ORG, "an admin", Role.ADMIN, "test")
     _, _, key = await keyring.create_org("other", caller)
     other = await Console(api.url).sign_in(key)

@@ -46,7 +46,9 @@ async def test_a_failed_batch_is_found_resubmitted_and_confirmed(carrier: Carrie
     await expect(page.get_by_text('{"reference":"C-2"}')).to_be_visible()
     await expect(page.get_by_role("link", name="Resubmit")).to_have_count(0)
     assert (await carrier.read(batch.batch_id)).status is BatchStatus.CONFIRMED
-    (line,) = (await carrier.scene.doorstep.reading.audit(DEFAULT_ORG, None, "batch.resubmit", None, 10)).items
+    (line,) = (
+        await carrier.scene.doorstep.components.reader.audit(DEFAULT_ORG, None, "batch.resubmit", None, 10)
+    ).items
     assert line.reason == "the carrier is back"
 
 

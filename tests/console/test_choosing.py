@@ -47,7 +47,7 @@ def _is_filter(attributes: dict[str, str]) -> bool:
 
 
 async def bulks(scene: Scene) -> list[Bulk]:
-    return list((await scene.doorstep.store.list_bulk(DEFAULT_ORG, None, 10)).items)
+    return list((await scene.doorstep.components.store.list_bulk(DEFAULT_ORG, None, 10)).items)
 
 
 # -- the instant of the question ------------------------------------------------------------------------------------

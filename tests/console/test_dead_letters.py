@@ -32,7 +32,7 @@ def rows_of(shown: Shown) -> list[str]:
 
 
 async def bulks(scene: Scene) -> list[Bulk]:
-    return list((await scene.doorstep.store.list_bulk(DEFAULT_ORG, None, 10)).items)
+    return list((await scene.doorstep.components.store.list_bulk(DEFAULT_ORG, None, 10)).items)
 
 
 async def cause_of(scene: Scene, path: str) -> str:
@@ -192,7 +192,7 @@ async def test_one_letter_is_resolved_or_deleted_with_a_reason(
     assert shown.said == f"The delivery was {act}d."
     assert await state_of(scene, letter) is state
     assert [one.delivery_id for one in await letters(scene)] == [other.delivery_id]
-    (line, *_) = (await scene.doorstep.reading.audit(DEFAULT_ORG, None, act, None, 10)).items
+    (line, *_) = (await scene.doorstep.components.reader.audit(DEFAULT_ORG, None, act, None, 10)).items
     assert (line.reason, line.subjects) == ("by hand", (str(letter.delivery_id),))
 
 

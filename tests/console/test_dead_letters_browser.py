@@ -60,7 +60,7 @@ async def test_142_letters_are_three_groups_and_one_is_retried_with_a_canary_in_
     await expect(strip).to_contain_text("40/40 succeeded, 0 failed")
     await expect(rows(page)).to_have_count(2)
     assert await scene.count(DeliveryState.DEAD) == 102
-    (bulk,) = (await scene.doorstep.store.list_bulk(DEFAULT_ORG, None, 10)).items
+    (bulk,) = (await scene.doorstep.components.store.list_bulk(DEFAULT_ORG, None, 10)).items
     assert (bulk.canary, bulk.rate_per_second, bulk.reason) == (True, 1_000, "the address is right again")
 
 
@@ -68,7 +68,7 @@ async def _carried_out(scene: Scene) -> None:
     """What is retried waits for some seconds, first the canary, then the others: they are leapt over."""
 
     async def finished() -> bool:
-        (bulk,) = (await scene.doorstep.store.list_bulk(DEFAULT_ORG, None, 10)).items
+        (bulk,) = (await scene.doorstep.components.store.list_bulk(DEFAULT_ORG, None, 10)).items
         if bulk.finished_at is None:
             scene.leap(0.5)
         return bulk.finished_at is not None
@@ -96,7 +96,7 @@ async def test_a_range_is_ticked_with_shift_and_deleted_with_a_reason(scene: Sce
         return [one.delivery_id for one in await letters(scene)] == [made[0].delivery_id, made[4].delivery_id]
 
     await until(deleted, "three of five deleted")
-    (bulk,) = (await scene.doorstep.store.list_bulk(DEFAULT_ORG, None, 10)).items
+    (bulk,) = (await scene.doorstep.components.store.list_bulk(DEFAULT_ORG, None, 10)).items
     assert (bulk.kind, bulk.reason) == (BulkKind.DELETE, "they were tests")
 
 

@@ -61,7 +61,7 @@ async def test_resuming_can_drain_at_a_rate_or_skip_what_is_too_old(scene: Scene
     assert "None was accepted before then" in early.text
     await console.post(f"{page_of(picky)}/resume", wanted | {"counted": asked.field("counted")})
     assert "out of date" in await audited(scene, "endpoint.skip")
-    letters, _ = await scene.doorstep.reading.dead_letters(
+    letters, _ = await scene.doorstep.components.reader.dead_letters(
         DEFAULT_ORG, Letters(endpoint_id=picky.endpoint_id), None, 10
     )
     assert [one.code for one in letters.items] == ["SKIPPED"]
@@ -82,7 +82,7 @@ async def test_resuming_in_no_known_way_says_what_is_missing(
     scene: Scene, console: Console, subtests: pytest.Subtests
 ) -> None:
     endpoint = await scene.endpoint()
-    await scene.doorstep.pause_endpoint(DEFAULT_ORG, endpoint.endpoint_id, "test")
+    await scene.doorstep.components.endpoints.pause(DEFAULT_ORG, endpoint.endpoint_id, "test")
     await console.get(f"{page_of(endpoint)}/resume")
     for fields, words in WRONG_WAYS:
         with subtests.test(fields=fields):

@@ -47,7 +47,7 @@ async def test_a_new_endpoint_is_as_it_was_described_and_its_secret_is_shown_onc
     assert (endpoint.name, endpoint.event_types) == ("shop", ("order.*", "user.created"))
     assert endpoint.policy is not None
     assert (endpoint.policy.delays, endpoint.policy.jitter) == ((5, 60), 0)
-    assert unseal_headers(endpoint, scene.doorstep.sealer) == {"X-Tenant": "17"}
+    assert unseal_headers(endpoint, scene.doorstep.components.sealer) == {"X-Tenant": "17"}
     assert endpoint.circuit.failures_max == 9
     assert endpoint.slo is not None
     assert endpoint.slo.success == 0.999
@@ -100,7 +100,7 @@ async def test_an_edit_changes_what_was_changed_and_the_audit_says_what(scene: S
     assert shown.said == "Changed: name, rate per second."
     changed = await stored(scene, endpoint)
     assert (changed.name, changed.rate_per_second, changed.retry_on) == ("after", 7, ("404",))
-    assert unseal_headers(changed, scene.doorstep.sealer) == {"X-Key": "s3cret"}
+    assert unseal_headers(changed, scene.doorstep.components.sealer) == {"X-Key": "s3cret"}
     assert "name, rate_per_second" in await audited(scene, "endpoint.change")
 
 
@@ -115,7 +115,9 @@ async def test_an_edit_without_a_change_changes_nothing(scene: Scene, console: C
 async def test_two_editors_do_not_overwrite_each_other(scene: Scene, console: Console) -> None:
     endpoint = await scene.endpoint(name="before")
     form = await console.get(f"{page_of(endpoint)}/edit")
-    await scene.doorstep.registrar.change(DEFAULT_ORG, endpoint.endpoint_id, {"rate_per_second": 3.0}, "somebody else")
+    await scene.doorstep.components.endpoints.update(
+        DEFAULT_ORG, endpoint.endpoint_id, {"rate_per_second": 3.0}, "somebody else"
+    )
     shown = await console.post(f"{page_of(endpoint)}/edit", entered_in(form) | {"name": "mine"})
     assert shown.status == 409
     assert "read it again and decide anew" in (shown.said or "")

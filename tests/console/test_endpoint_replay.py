@@ -29,7 +29,7 @@ async def counted(console: Console, endpoint: Endpoint, since: Instant, before: 
 
 
 async def bulks(scene: Scene) -> list[Bulk]:
-    return list((await scene.doorstep.store.list_bulk(DEFAULT_ORG, None, 10)).items)
+    return list((await scene.doorstep.components.store.list_bulk(DEFAULT_ORG, None, 10)).items)
 
 
 def hidden(shown: Shown) -> dict[str, object]:

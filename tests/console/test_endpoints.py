@@ -42,7 +42,7 @@ async def test_the_list_tells_how_each_endpoint_fares(scene: Scene, console: Con
 async def test_filters_are_by_name_state_and_trouble_the_worst_first(scene: Scene, console: Console) -> None:
     await scene.endpoint(name="good-shop")
     paused = await scene.endpoint(name="paused-crm", url="https://crm.example/hook")
-    await scene.doorstep.pause_endpoint(DEFAULT_ORG, paused.endpoint_id, "test")
+    await scene.doorstep.components.endpoints.pause(DEFAULT_ORG, paused.endpoint_id, "test")
     letter = await scene.endpoint("/letters", name="strict-accounting")
     scene.receiver.says(401)
     for delivery in await scene.send_to(letter):
@@ -178,7 +178,7 @@ async def test_hostile_names_and_reasons_are_text(scene: Scene, console: Console
         code_map={HOSTILE[:60]: "TIMEOUT"},
         retry_on=["<b>"],
     )
-    await scene.doorstep.pause_endpoint(DEFAULT_ORG, endpoint.endpoint_id, "test", HOSTILE)
+    await scene.doorstep.components.endpoints.pause(DEFAULT_ORG, endpoint.endpoint_id, "test", HOSTILE)
     acts = ["", *(f"/{act}" for act in ("edit", "pause", "resume", "test", "rotate", "replay", "delete"))]
     for path in (ENDPOINTS, *(page_of(endpoint) + act for act in acts)):
         shown = await console.get(path)

@@ -183,7 +183,7 @@ async def test_a_question_about_a_range_is_counted_before_it_is_asked(scene: Sce
 
 async def test_deleting_asks_with_the_number_and_cancel_does_nothing(scene: Scene, look: Look) -> None:
     endpoint = await scene.endpoint(name="shop")
-    await scene.doorstep.pause_endpoint(DEFAULT_ORG, endpoint.endpoint_id, "test")
+    await scene.doorstep.components.endpoints.pause(DEFAULT_ORG, endpoint.endpoint_id, "test")
     await scene.send_to(endpoint, 2)
     page = await look(page_of(endpoint))
     await ask(page, "Delete")
@@ -250,7 +250,7 @@ async def test_hostile_names_urls_and_reasons_execute_nothing(scene: Scene, look
     made = []
     for text in HOSTILE:
         endpoint = await scene.endpoint(name=text, url=f"{scene.receiver.url()}?q={re.sub(r'[^!-~]', '', text)}")
-        await scene.doorstep.pause_endpoint(DEFAULT_ORG, endpoint.endpoint_id, "test", text)
+        await scene.doorstep.components.endpoints.pause(DEFAULT_ORG, endpoint.endpoint_id, "test", text)
         made.append(endpoint)
     page = await look(ENDPOINTS)
     shown = await page.locator("#live td.name > a").all_text_contents()

@@ -187,7 +187,7 @@ async def test_that_an_endpoint_was_changed_after_an_attempt_is_said_beside_what
 ) -> None:
     delivery = await a_dead_one(scene)
     base, words = f"/console/deliveries/{delivery.delivery_id}", "URL or envelope was changed on"
-    change = partial(scene.doorstep.registrar.change, DEFAULT_ORG, delivery.endpoint_id, actor="ops")
+    change = partial(scene.doorstep.components.endpoints.update, DEFAULT_ORG, delivery.endpoint_id, actor="ops")
     await change({"name": "the shop"})
     assert words not in (await page_of(console, delivery)).text, "its name says nothing of where it went"
     await change({"url": scene.receiver.url("/moved"), "name": "shop"})
@@ -204,7 +204,9 @@ async def test_an_attempt_shows_what_was_sent_then_though_the_payload_was_edited
     scene: Scene, console: Console
 ) -> None:
     delivery = await a_dead_one(scene)
-    await scene.doorstep.act_on(ActKind.RETRY, DEFAULT_ORG, delivery.delivery_id, "ops", payload=b'{"n":2}')
+    await scene.doorstep.components.deliveries.act_on(
+        ActKind.RETRY, DEFAULT_ORG, delivery.delivery_id, "ops", payload=b'{"n":2}'
+    )
     scene.leap(10)
     await scene.until_tried(delivery, 2)
     base = f"/console/deliveries/{delivery.delivery_id}"
@@ -234,7 +236,7 @@ async def test_endpoints_that_did_not_get_it_are_named_with_the_reason(scene: Sc
 
 async def test_a_paused_endpoint_is_the_reason_for_waiting(scene: Scene, console: Console) -> None:
     endpoint = await scene.endpoint(name="shop")
-    await scene.doorstep.pause_endpoint(DEFAULT_ORG, endpoint.endpoint_id, "ops", "they move house")
+    await scene.doorstep.components.endpoints.pause(DEFAULT_ORG, endpoint.endpoint_id, "ops", "they move house")
     receipt = await scene.send()
     scene.leap(60)
     shown = await console.get(f"/console/events/{receipt.event_id}")
@@ -245,10 +247,10 @@ async def test_a_paused_endpoint_is_the_reason_for_waiting(scene: Scene, console
 
 async def test_a_pause_of_the_past_stays_in_the_picture(scene: Scene, console: Console) -> None:
     endpoint = await scene.endpoint(name="shop")
-    await scene.doorstep.pause_endpoint(DEFAULT_ORG, endpoint.endpoint_id, "ops", "tea")
+    await scene.doorstep.components.endpoints.pause(DEFAULT_ORG, endpoint.endpoint_id, "ops", "tea")
     receipt = await scene.send()
     scene.leap(60)
-    await scene.doorstep.resume_endpoint(DEFAULT_ORG, endpoint.endpoint_id, "ops")
+    await scene.doorstep.components.endpoints.resume(DEFAULT_ORG, endpoint.endpoint_id, "ops")
     await scene.until_state(receipt, DeliveryState.DELIVERED)
     shown = await console.get(f"/console/events/{receipt.event_id}")
     assert "Held: the endpoint was paused (tea): 1" in shown.source
@@ -261,7 +263,9 @@ async def test_an_open_circuit_is_the_reason_for_waiting(scene: Scene, console: 
     delivery = await scene.until_tried(await scene.send())
 
     async def opened() -> bool:
-        return (await scene.doorstep.circuit(DEFAULT_ORG, endpoint.endpoint_id)).state is CircuitState.OPEN
+        return (
+            await scene.doorstep.components.reader.circuit(DEFAULT_ORG, endpoint.endpoint_id)
+        ).state is CircuitState.OPEN
 
     await until(opened)
     scene.leap(60)
@@ -287,7 +291,7 @@ async def test_an_event_in_the_outbox_says_so_and_nothing_can_be_done_to_it_ther
     """In a Doorstep that is open and does not work, so that nothing takes it out."""
     settings = Settings(database_url=database_url, secret_key=new_secret_key())
     async with opened(Doorstep(settings)) as doorstep:
-        _, key = await doorstep.keyring.create(DEFAULT_ORG, "test", Role.ADMIN, "test")
+        _, key = await doorstep.components.keys.create(DEFAULT_ORG, "test", Role.ADMIN, "test")
         fields: dict[str, Any] = {
             "org_id": DEFAULT_ORG,
             "event_type": "order.paid",
@@ -295,8 +299,8 @@ async def test_an_event_in_the_outbox_says_so_and_nothing_can_be_done_to_it_ther
             "created_at": doorstep.clock.now(),
         }
         waiting, refused = (Posting(event_id=uuid7(doorstep.clock.now()), **fields) for _ in range(2))
-        await doorstep.store.post([waiting, refused])
-        await doorstep.store.set_aside(refused.event_id, "payload: too large", doorstep.clock.now())
+        await doorstep.components.store.post([waiting, refused])
+        await doorstep.components.store.set_aside(refused.event_id, "payload: too large", doorstep.clock.now())
         async with listening(create_application(doorstep)) as port:
             console = await Console(f"http://127.0.0.1:{port}").sign_in(key)
             shown = await console.get(f"/console/events/{waiting.event_id}")

@@ -76,8 +76,8 @@ async def test_an_event_or_a_delivery_is_found_by_its_id(scene: Scene, console: 
 
 
 async def test_an_event_of_another_organization_is_not_found(scene: Scene, console: Console) -> None:
-    caller, _ = await scene.doorstep.keyring.create(DEFAULT_ORG, "an admin", Role.ADMIN, "test")
-    org, *_ = await scene.doorstep.keyring.create_org("other", caller)
+    caller, _ = await scene.doorstep.components.keys.create(DEFAULT_ORG, "an admin", Role.ADMIN, "test")
+    org, *_ = await scene.doorstep.components.keys.create_org("other", caller)
     receipt = await scene.send(org_id=org.org_id)
     assert str(receipt.event_id) not in (await console.get("/console/events")).source
     assert (await console.get(f"/console/events/{receipt.event_id}")).status == 404
@@ -137,11 +137,11 @@ async def test_a_viewer_looks_and_sends_nothing(scene: Scene, viewer: Console) -
     assert "Send an event" not in shown.text
     assert (await viewer.get("/console/events/send")).status == 403
     assert (await viewer.post("/console/events/send", event_type="a", payload="{}")).status == 403
-    assert (await scene.doorstep.reading.stats(DEFAULT_ORG)).inbox.value == 0
+    assert (await scene.doorstep.components.reader.stats(DEFAULT_ORG)).inbox.value == 0
 
 
 async def test_an_operator_sends(scene: Scene, api: Api) -> None:
-    _, key = await scene.doorstep.keyring.create(DEFAULT_ORG, "an operator", Role.OPERATOR, "test")
+    _, key = await scene.doorstep.components.keys.create(DEFAULT_ORG, "an operator", Role.OPERATOR, "test")
     operator = await Console(api.url).sign_in(key)
     await operator.get("/console/events/send")
     assert (await operator.post("/console/events/send", event_type="a", payload="1")).said == "The event was accepted."

@@ -212,7 +212,7 @@ async def test_rubbish_in_a_form_is_refused_and_never_breaks(
 
 async def _traces(house: House) -> object:
     """Whatever somebody does leaves a line in the audit log, or another number of deliveries in some state."""
-    store = house.scene.doorstep.store
+    store = house.scene.doorstep.components.store
     audit = (await house.api.get("/v1/audit?limit=3")).json["audit"]
     endpoints = (await house.api.get("/v1/endpoints?limit=200")).json["endpoints"]
     return audit, endpoints, await store.tally()

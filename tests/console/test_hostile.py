@@ -98,7 +98,7 @@ async def test_no_search_and_no_field_of_a_form_gives_back_anything_but_text(
 
 @pytest_asyncio.fixture(loop_scope="session")
 async def look_at(feared: House, browser: Browser) -> AsyncIterator[Look]:
-    async with looking(browser, feared.api.url, feared.links, feared.scene.doorstep.keyring) as look:
+    async with looking(browser, feared.api.url, feared.links, feared.scene.doorstep.components.keys) as look:
         yield look
 
 

@@ -124,7 +124,9 @@ async def test_nobody_writes_over_what_another_has_edited_meanwhile_without_havi
     (letter,) = await die(scene)
     path = f"{LETTERS}/{letter.delivery_id}/edit"
     form = await console.get(path)
-    await scene.doorstep.act_on(ActKind.RETRY, DEFAULT_ORG, letter.delivery_id, "another", payload=b'{"order":9}')
+    await scene.doorstep.components.deliveries.act_on(
+        ActKind.RETRY, DEFAULT_ORG, letter.delivery_id, "another", payload=b'{"order":9}'
+    )
     scene.leap(6)
     await scene.until_tried(letter, 2)
     await scene.until_state(letter, DeliveryState.DEAD)

@@ -77,7 +77,7 @@ async def test_a_session_that_ended_leads_to_the_sign_in_and_from_there_back(
 ) -> None:
     place = f"{QUEUE}?event_type=order.*"
     page = await look(place, role=Role.OPERATOR)
-    keyring = scene.doorstep.keyring
+    keyring = scene.doorstep.components.keys
     (key,) = [one for one in await keyring.keys(DEFAULT_ORG) if one.role is Role.OPERATOR]
     await keyring.revoke(DEFAULT_ORG, key.key_id, "test")
     await page.keyboard.press(".")

@@ -96,7 +96,7 @@ def _serve(port: str, folder: Path) -> Program:
 
 async def test_whoever_loses_the_right_to_look_is_led_to_the_sign_in(scene: Scene, api: Api, look: Look) -> None:
     page = await look("/console/retry-queue", role=Role.OPERATOR)
-    keyring = scene.doorstep.keyring
+    keyring = scene.doorstep.components.keys
     (key,) = [one for one in await keyring.keys(DEFAULT_ORG) if one.role is Role.OPERATOR]
     await keyring.revoke(DEFAULT_ORG, key.key_id, "test")
     await page.keyboard.press(".")

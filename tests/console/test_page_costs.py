@@ -133,7 +133,7 @@ async def test_a_page_that_asked_for_each_row_would_be_noticed(
 ) -> None:
     till = Till(monkeypatch)
     async with visited(*crowded) as house:
-        store = house.doorstep.store
+        store = house.doorstep.components.store
         one_by_one = store.these_deliveries
 
         async def asking_for_each(org_id: UUID, delivery_ids: list[UUID]) -> list[Delivery]:

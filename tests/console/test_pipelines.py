@@ -44,8 +44,8 @@ async def scene(protocols: Protocols) -> Scene:
 
 async def stranger(scene: Scene, api: Api) -> Console:
     """An admin of another organization."""
-    caller, _ = await scene.doorstep.keyring.create(DEFAULT_ORG, "an admin", Role.ADMIN, "test")
-    _, _, key = await scene.doorstep.keyring.create_org("other", caller)
+    caller, _ = await scene.doorstep.components.keys.create(DEFAULT_ORG, "an admin", Role.ADMIN, "test")
+    _, _, key = await scene.doorstep.components.keys.create_org("other", caller)
     return await Console(api.url).sign_in(key)
 
 
@@ -62,7 +62,9 @@ async def keep(protocols: Protocols, entity_id: str, status: str = "complete", *
         changed_at=now,
         **fields,  # type: ignore[arg-type]
     )
-    assert await protocols.doorstep.store.put_entity(entity, 0, EntityChange(now, None, status, "started", None))
+    assert await protocols.doorstep.components.store.put_entity(
+        entity, 0, EntityChange(now, None, status, "started", None)
+    )
     return entity
 
 
@@ -123,7 +125,7 @@ async def test_the_declaration_that_it_shows_works() -> None:
 
 
 async def test_pipelines_that_only_workers_have_are_named(protocols: Protocols, console: Console) -> None:
-    await protocols.doorstep.store.declare_pipelines([(DEFAULT_ORG, "import")], protocols.scene.clock.now())
+    await protocols.doorstep.components.store.declare_pipelines([(DEFAULT_ORG, "import")], protocols.scene.clock.now())
     assert "Workers have import too." in (await console.get(PIPELINES)).text
 
 
@@ -309,7 +311,7 @@ async def test_a_deletion_is_asked_for_and_leaves_its_audit_line(protocols: Prot
     with pytest.raises(NotFound):
         await protocols.pipeline.entity("p1")
     assert (await console.get(P1)).status == 404
-    (line,) = (await protocols.doorstep.reading.audit(DEFAULT_ORG, None, "entity.delete", None, 10)).items
+    (line,) = (await protocols.doorstep.components.reader.audit(DEFAULT_ORG, None, "entity.delete", None, 10)).items
     assert line.reason == "sent by mistake"
 
 

@@ -19,7 +19,7 @@ from tests.support.scene import Scene
 def store_away(scene: Scene, monkeypatch: pytest.MonkeyPatch) -> pytest.MonkeyPatch:
     """Nobody's key can be looked up until `undo`."""
     scene.leap(REMEMBERED_SECONDS + 1)
-    monkeypatch.setattr(scene.doorstep.store, "find_key", _away)
+    monkeypatch.setattr(scene.doorstep.components.store, "find_key", _away)
     return monkeypatch
 
 
@@ -52,7 +52,7 @@ async def test_signing_in_with_the_store_away_is_a_page_too(
 async def test_a_link_that_was_followed_with_the_store_away_signs_in_when_it_is_back(
     api: Api, links: SignInLinks, scene: Scene, store_away: pytest.MonkeyPatch
 ) -> None:
-    (record, *_) = await scene.doorstep.keyring.keys(DEFAULT_ORG)
+    (record, *_) = await scene.doorstep.components.keys.keys(DEFAULT_ORG)
     link, visitor = links.new(record), Console(api.url)
     assert (await visitor.get(link)).status == 503
     store_away.undo()
@@ -63,7 +63,7 @@ async def test_a_form_that_failed_leads_back_to_its_page_and_not_to_a_page_that_
     console: Console, scene: Scene, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     await console.get("/console/retry-queue")
-    monkeypatch.setattr(scene.doorstep, "act_on", _away)
+    monkeypatch.setattr(scene.doorstep.components.deliveries, "act_on", _away)
     path = "/console/retry-queue/0197b5a2-3c4d-7e5f-8a9b-0c1d2e3f4a5b/retry"
     shown = await console.post(path, back="/console/retry-queue?status=pending")
     assert shown.status == 503

@@ -92,21 +92,21 @@ async def test_what_cannot_be_undone_is_not_done_without_a_reason_that_can_be_ke
 
 async def test_a_bulk_operation_is_cancelled_after_a_question_for_a_reason(scene: Scene, console: Console) -> None:
     await waiting(scene)
-    bulk = await scene.doorstep.bulk.start(
+    bulk = await scene.doorstep.components.bulk.start(
         BulkKind.RETRY, DEFAULT_ORG, Selection(queue=Queue()), "test", reason="outage", rate_per_second=0.01
     )
     place = f"/console/bulk/{bulk.bulk_id}"
-    await scene.doorstep.bulk.pause(DEFAULT_ORG, bulk.bulk_id, "test")
+    await scene.doorstep.components.bulk.pause(DEFAULT_ORG, bulk.bulk_id, "test")
     assert (
         f'href="{place}/cancel?{urlencode({"back": place})}"'.replace("%2F", "/") in (await console.get(place)).source
     )
     assert "Cancel the bulk retry" in (await console.get(f"{place}/cancel?back={place}")).text
     refused = await console.post(f"{place}/cancel", back=place)
     assert refused.asks_why and "Cancel the bulk retry" in refused.text
-    assert (await scene.doorstep.store.bulk(DEFAULT_ORG, bulk.bulk_id)).state is BulkState.PAUSED
+    assert (await scene.doorstep.components.store.bulk(DEFAULT_ORG, bulk.bulk_id)).state is BulkState.PAUSED
     shown = await console.post(f"{place}/cancel", reason="wrong filter", back=place)
     assert shown.said == "Cancelled. What it has done stays done."
-    (line,) = (await scene.doorstep.reading.audit(DEFAULT_ORG, None, "bulk.retry.cancel", None, 10)).items
+    (line,) = (await scene.doorstep.components.reader.audit(DEFAULT_ORG, None, "bulk.retry.cancel", None, 10)).items
     assert line.reason == "wrong filter"
 
 
@@ -129,7 +129,7 @@ async def test_a_wrong_answer_asks_again_with_everything_that_was_entered(scene:
     assert unsaid.asks_why
     canary = await console.post(f"{LETTERS}/retry", {"all": "yes", "rate": "x"})
     assert 'name="canary" type="checkbox" value="yes">' in canary.source, "it had been unticked"
-    assert (await scene.doorstep.store.list_bulk(DEFAULT_ORG, None, 10)).items == ()
+    assert (await scene.doorstep.components.store.list_bulk(DEFAULT_ORG, None, 10)).items == ()
 
 
 async def test_a_question_that_is_answered_twice_begins_one_operation(scene: Scene, console: Console) -> None:
@@ -137,7 +137,7 @@ async def test_a_question_that_is_answered_twice_begins_one_operation(scene: Sce
     question = await console.get(f"{LETTERS}/resolve?all=yes")
     said: dict[str, object] = {"all": "yes", "once": question.field("once")}
     first, second = await asyncio.gather(*(console.post(f"{LETTERS}/resolve", said) for _ in range(2)))
-    (bulk,) = (await scene.doorstep.store.list_bulk(DEFAULT_ORG, None, 10)).items
+    (bulk,) = (await scene.doorstep.components.store.list_bulk(DEFAULT_ORG, None, 10)).items
     assert first.path == second.path == f"/console/bulk/{bulk.bulk_id}"
     late = await console.post(f"{LETTERS}/resolve", said)
     assert (late.path, late.said) == (first.path, "It had begun already: this form was sent before.")
@@ -147,7 +147,7 @@ async def test_a_row_that_moved_on_is_not_acted_upon_and_its_state_is_told(scene
     queued = await waiting(scene)
     await console.get(QUEUE)
     early = await console.post(f"{LETTERS}/{queued}/retry", back=LETTERS)
-    await scene.doorstep.act_on(ActKind.SKIP, DEFAULT_ORG, UUID(queued), "another")
+    await scene.doorstep.components.deliveries.act_on(ActKind.SKIP, DEFAULT_ORG, UUID(queued), "another")
     late = await console.post(f"{QUEUE}/{queued}/retry", back=QUEUE)
     for shown, state in ((early, "pending"), (late, "dead")):
         assert (shown.said or "").endswith(f"is {state} by now and was not retried; look at it and decide again")

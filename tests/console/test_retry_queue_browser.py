@@ -16,7 +16,7 @@ from tests.support.scene import Scene, until
 
 
 async def state_of(scene: Scene, delivery: Delivery) -> DeliveryState:
-    return (await scene.doorstep.delivery(DEFAULT_ORG, delivery.delivery_id)).state
+    return (await scene.doorstep.components.reader.delivery(DEFAULT_ORG, delivery.delivery_id)).state
 
 
 @pytest.mark.key_story
@@ -51,7 +51,7 @@ async def test_skip_asks_first_and_makes_a_dead_letter(scene: Scene, look: Look)
     await question.get_by_role("button", name="Skip 1").click()
     await expect(page.get_by_text("The delivery was skipped.")).to_be_visible()
     assert await state_of(scene, delivery) is DeliveryState.DEAD
-    (line, *_) = (await scene.doorstep.reading.audit(DEFAULT_ORG, None, "skip", None, 10)).items
+    (line, *_) = (await scene.doorstep.components.reader.audit(DEFAULT_ORG, None, "skip", None, 10)).items
     assert "the order was cancelled by phone" in str(line)
 
 

@@ -23,7 +23,7 @@ _KEY = re.compile(r'<code id="secret">(dsk_[^<]+)</code>')
 
 
 async def keys(scene: Scene) -> dict[str, ApiKey]:
-    return {key.name: key for key in await scene.doorstep.keyring.keys(DEFAULT_ORG)}
+    return {key.name: key for key in await scene.doorstep.components.keys.keys(DEFAULT_ORG)}
 
 
 def key_in(shown: Shown) -> str:
@@ -48,16 +48,16 @@ async def test_everybody_comes_to_the_first_tab_that_is_theirs(console: Console,
 async def test_admins_of_other_organizations_see_their_keys_and_nothing_of_the_installation(
     scene: Scene, api: Api
 ) -> None:
-    admin = await scene.doorstep.authenticate(api.key)
+    admin = await scene.doorstep.components.keys.authenticate(api.key)
     assert admin is not None
-    _, _, key = await scene.doorstep.keyring.create_org("other", admin)
+    _, _, key = await scene.doorstep.components.keys.create_org("other", admin)
     stranger = await Console(api.url).sign_in(key)
     assert admin.prefix not in (await stranger.get(KEYS)).source, "not those of the default one"
     for path in (ORGS, f"{ORGS}/new", f"{SETTINGS}/installation"):
         assert (await stranger.get(path)).status == 403
     assert (await stranger.post(f"{ORGS}/new", name="more")).status == 403
     about = await stranger.get(f"{SETTINGS}/about")
-    assert scene.doorstep.worker_name not in about.text and "Database" not in about.text
+    assert scene.doorstep.components.worker_name not in about.text and "Database" not in about.text
     assert "other" in about.text
 
 
@@ -111,14 +111,14 @@ async def test_a_key_that_cannot_be_is_refused_by_name(
 
 
 async def test_a_key_is_revoked_after_a_question(scene: Scene, console: Console) -> None:
-    record, _ = await scene.doorstep.keyring.create(DEFAULT_ORG, "old", Role.OPERATOR, "test")
+    record, _ = await scene.doorstep.components.keys.create(DEFAULT_ORG, "old", Role.OPERATOR, "test")
     question = await console.get(f"{KEYS}/{record.key_id}/revoke")
     assert "Revoke old?" in question.text and "will be signed out" not in question.text
     refused = await console.post(f"{KEYS}/{record.key_id}/revoke")
     assert refused.asks_why and "Revoke old?" in refused.text
     assert (await keys(scene))["old"].revoked_at is None
     shown = await console.post(f"{KEYS}/{record.key_id}/revoke", reason="a leaver")
-    (line, *_) = (await scene.doorstep.reading.audit(DEFAULT_ORG, None, "key.revoke", None, 10)).items
+    (line, *_) = (await scene.doorstep.components.reader.audit(DEFAULT_ORG, None, "key.revoke", None, 10)).items
     assert line.reason == "a leaver"
     assert shown.said == f"old ({record.prefix}…) opens nothing any more."
     assert (await keys(scene))["old"].revoked_at is not None
@@ -126,7 +126,7 @@ async def test_a_key_is_revoked_after_a_question(scene: Scene, console: Console)
 
 
 async def test_who_revokes_the_own_key_is_warned_and_signed_out(scene: Scene, api: Api) -> None:
-    record, key = await scene.doorstep.keyring.create(DEFAULT_ORG, "mine", Role.ADMIN, "test")
+    record, key = await scene.doorstep.components.keys.create(DEFAULT_ORG, "mine", Role.ADMIN, "test")
     mine = await Console(api.url).sign_in(key)
     assert "You are signed in with it" in (await mine.get(f"{KEYS}/{record.key_id}/revoke")).text
     shown = await mine.post(f"{KEYS}/{record.key_id}/revoke", reason="old")
@@ -136,7 +136,7 @@ async def test_who_revokes_the_own_key_is_warned_and_signed_out(scene: Scene, ap
 async def test_the_last_admin_key_stays(scene: Scene, console: Console) -> None:
     admins = [key for key in (await keys(scene)).values() if key.role is Role.ADMIN]
     for key in admins[:-1]:
-        await scene.doorstep.keyring.revoke(DEFAULT_ORG, key.key_id, "test")
+        await scene.doorstep.components.keys.revoke(DEFAULT_ORG, key.key_id, "test")
     await console.get(f"{KEYS}/new")
     shown = await console.post(f"{KEYS}/{admins[-1].key_id}/revoke", back=KEYS, reason="old")
     assert shown.said and "the last admin key cannot be revoked" in shown.said
@@ -171,9 +171,9 @@ async def test_the_default_target_is_changed_and_audited(scene: Scene, console: 
     shown = await console.post(TARGET, success="99.9", p95_seconds="30s", oldest_seconds="2h")
     assert shown.said == "The target counts from now on."
     expected = Slo(success=0.999, p95_seconds=30.0, oldest_seconds=7_200.0)
-    assert await scene.doorstep.reporting.default_slo(DEFAULT_ORG) == expected
+    assert await scene.doorstep.components.reporter.default_slo(DEFAULT_ORG) == expected
     assert 'value="99.9"' in shown.source and 'value="2h"' in shown.source
-    (line, *_) = (await scene.doorstep.reading.audit(DEFAULT_ORG, None, "slo.change", None, 10)).items
+    (line, *_) = (await scene.doorstep.components.reader.audit(DEFAULT_ORG, None, "slo.change", None, 10)).items
     assert "0.999" in line.result
     assert "Save" not in (await viewer.get(TARGET)).text
     assert (await viewer.post(TARGET, success="50")).status == 403
@@ -195,7 +195,7 @@ async def test_a_target_that_cannot_be_is_refused(scene: Scene, console: Console
             shown = await console.post(TARGET, fields)
             assert shown.status == 422
             assert 'aria-invalid="true"' in shown.source, "beside its input"
-            assert await scene.doorstep.reporting.default_slo(DEFAULT_ORG) == Slo()
+            assert await scene.doorstep.components.reporter.default_slo(DEFAULT_ORG) == Slo()
 
 
 # -- the installation ----------------------------------------------------------------------------------------------
@@ -230,6 +230,6 @@ async def test_about_tells_version_store_and_where_it_is(scene: Scene, console: 
     shown = await console.get(f"{SETTINGS}/about")
     url = scene.doorstep.settings.database_url
     assert ("SQLite" if url.startswith("sqlite") else "PostgreSQL") in shown.text
-    assert scene.doorstep.worker_name in shown.text
+    assert scene.doorstep.components.worker_name in shown.text
     for link in ("/docs", "/openapi.json", "/metrics", "/healthz", "/readyz"):
         assert f'href="{link}"' in shown.source

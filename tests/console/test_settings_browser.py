@@ -53,5 +53,5 @@ async def test_the_target_is_changed(scene: Scene, look: Look) -> None:
     await page.get_by_label("95% of them within").fill("2m")
     await page.get_by_role("button", name="Save").click()
     await expect(page.get_by_text("The target counts from now on.")).to_be_visible()
-    found = await scene.doorstep.reporting.default_slo(DEFAULT_ORG)
+    found = await scene.doorstep.components.reporter.default_slo(DEFAULT_ORG)
     assert found == Slo(success=0.995, p95_seconds=120.0)

@@ -56,16 +56,16 @@ async def test_a_wrong_key_is_refused_and_wrong_keys_are_throttled(
 
 
 async def test_a_key_that_may_only_send_does_not_get_in(api: Api, scene: Scene) -> None:
-    _, key = await scene.doorstep.keyring.create(DEFAULT_ORG, "shop", Role.PUBLISHER, "test")
+    _, key = await scene.doorstep.components.keys.create(DEFAULT_ORG, "shop", Role.PUBLISHER, "test")
     shown = await Console(api.url).post("/console/sign-in", key=key)
     assert shown.status == 403
     assert "the role publisher may not do that" in (shown.said or "")
 
 
 async def test_a_revoked_key_ends_its_sessions(scene: Scene, api: Api) -> None:
-    record, key = await scene.doorstep.keyring.create(DEFAULT_ORG, "leaver", Role.OPERATOR, "test")
+    record, key = await scene.doorstep.components.keys.create(DEFAULT_ORG, "leaver", Role.OPERATOR, "test")
     leaver = await Console(api.url).sign_in(key)
-    await scene.doorstep.keyring.revoke(DEFAULT_ORG, record.key_id, "test")
+    await scene.doorstep.components.keys.revoke(DEFAULT_ORG, record.key_id, "test")
     assert (await leaver.get("/console")).path.startswith("/console/sign-in")
 
 
@@ -103,8 +103,8 @@ async def test_a_session_of_another_installation_is_none(api: Api, console: Cons
     from doorstep.console.sessions import Sessions
     from doorstep.sealing import Sealer
 
-    (record, *_) = await scene.doorstep.keyring.keys(DEFAULT_ORG)
-    forged = Sessions(SimpleNamespace(sealer=Sealer(bytes(32)), keyring=None, clock=scene.clock)).begin(record)
+    (record, *_) = await scene.doorstep.components.keys.keys(DEFAULT_ORG)
+    forged = Sessions(lambda: SimpleNamespace(sealer=Sealer(bytes(32)), keys=None, clock=scene.clock)).begin(record)
     stranger = Console(api.url)
     stranger.cookies["doorstep_session"] = forged
     assert (await stranger.get("/console")).path.startswith("/console/sign-in")
@@ -120,7 +120,7 @@ class _Earlier(msgspec.Struct):
 async def test_a_session_of_another_release_is_none(api: Api, scene: Scene, subtests: pytest.Subtests) -> None:
     for content in (msgspec.msgpack.encode(_Earlier("x", 1)), b"\xc1", b""):
         with subtests.test(content=content):
-            sealed = scene.doorstep.sealer.seal(content, context="console session")
+            sealed = scene.doorstep.components.sealer.seal(content, context="console session")
             visitor = Console(api.url)
             visitor.cookies["doorstep_session"] = base64.urlsafe_b64encode(sealed).decode()
             assert (await visitor.get("/console")).path.startswith("/console/sign-in")
@@ -130,7 +130,7 @@ async def test_a_session_of_another_release_is_none(api: Api, scene: Scene, subt
 
 
 async def test_a_link_signs_in_once(api: Api, links: SignInLinks, scene: Scene) -> None:
-    (record, *_) = await scene.doorstep.keyring.keys(DEFAULT_ORG)
+    (record, *_) = await scene.doorstep.components.keys.keys(DEFAULT_ORG)
     link = links.new(record)
     first, second = Console(api.url), Console(api.url)
     assert (await first.raw("GET", link, **OPENED)).headers["location"] == "/console"
@@ -142,7 +142,7 @@ async def test_a_link_asks_first_where_the_browser_does_not_say_who_led_to_it(
     api: Api, links: SignInLinks, scene: Scene
 ) -> None:
     """As over plain http."""
-    (record, *_) = await scene.doorstep.keyring.keys(DEFAULT_ORG)
+    (record, *_) = await scene.doorstep.components.keys.keys(DEFAULT_ORG)
     link, visitor = links.new(record), Console(api.url)
     assert f"Sign in as {record.name}?" in (await visitor.get(link)).text
     assert visitor.cookies == {}
@@ -150,7 +150,7 @@ async def test_a_link_asks_first_where_the_browser_does_not_say_who_led_to_it(
 
 
 async def test_looking_at_the_headers_of_a_link_does_not_use_it_up(api: Api, links: SignInLinks, scene: Scene) -> None:
-    (record, *_) = await scene.doorstep.keyring.keys(DEFAULT_ORG)
+    (record, *_) = await scene.doorstep.components.keys.keys(DEFAULT_ORG)
     link, visitor = links.new(record), Console(api.url)
     assert (await visitor.raw("HEAD", link, **OPENED)).status == 200
     assert visitor.cookies == {}
@@ -173,7 +173,7 @@ async def test_the_sentence_about_what_was_done_is_for_the_next_page_and_not_for
 
 
 async def test_a_link_ends_after_a_while(api: Api, links: SignInLinks, scene: Scene) -> None:
-    (record, *_) = await scene.doorstep.keyring.keys(DEFAULT_ORG)
+    (record, *_) = await scene.doorstep.components.keys.keys(DEFAULT_ORG)
     link = links.new(record)
     scene.leap(LASTS / SECOND + 1)
     assert (await Console(api.url).get(link)).status == 401
@@ -182,7 +182,7 @@ async def test_a_link_ends_after_a_while(api: Api, links: SignInLinks, scene: Sc
 async def test_a_link_asks_whoever_is_signed_in_as_somebody_else(
     api: Api, links: SignInLinks, scene: Scene, viewer: Console
 ) -> None:
-    record, _ = await scene.doorstep.keyring.create(DEFAULT_ORG, "Mallory", Role.OPERATOR, "test")
+    record, _ = await scene.doorstep.components.keys.create(DEFAULT_ORG, "Mallory", Role.OPERATOR, "test")
     link = links.new(record)
     asked = await viewer.get(link)
     assert "Sign in as Mallory?" in asked.text
@@ -194,7 +194,7 @@ async def test_a_link_asks_whoever_is_signed_in_as_somebody_else(
 async def test_a_link_on_another_site_asks_first_and_cannot_answer_for_its_reader(
     api: Api, links: SignInLinks, scene: Scene
 ) -> None:
-    (record, *_) = await scene.doorstep.keyring.keys(DEFAULT_ORG)
+    (record, *_) = await scene.doorstep.components.keys.keys(DEFAULT_ORG)
     link, victim, elsewhere = links.new(record), Console(api.url), {"Sec-Fetch-Site": "cross-site"}
     assert (await victim.raw("GET", link, **elsewhere)).status == 200
     assert (await victim.raw("POST", link, b"", **elsewhere)).status == 401
@@ -209,7 +209,7 @@ async def test_a_form_without_the_token_of_the_session_does_nothing(console: Con
     body = b"reason=x&all=yes&csrf=guessed"
     answer = await console.raw("POST", "/console/retry-queue/skip", body)
     assert answer.status == 403
-    assert (await scene.doorstep.store.list_bulk(DEFAULT_ORG, None, 10)).items == ()
+    assert (await scene.doorstep.components.store.list_bulk(DEFAULT_ORG, None, 10)).items == ()
 
 
 async def test_a_form_that_another_site_sends_does_nothing(console: Console, subtests: pytest.Subtests) -> None:

@@ -142,7 +142,7 @@ async def test_what_needs_somebody_says_why_and_leaves_out_what_somebody_sees_to
     shown = await console.get("/console")
     assert "failing erp 100% failed for good; 1 dead letter" in shown.text
     assert f'<li id="alert-{alert.alert_id}">' in shown.source
-    await scene.doorstep.alerting.desk.acknowledge(DEFAULT_ORG, alert.alert_id, "test")
+    await scene.doorstep.components.alerts.acknowledge(DEFAULT_ORG, alert.alert_id, "test")
     assert f'<li id="alert-{alert.alert_id}">' not in (await console.get("/console")).source
     monkeypatch.setattr(trouble, "_FAILING_BELOW", 0)
     assert "every open alert is acknowledged" in (await console.get("/console")).text
@@ -150,8 +150,8 @@ async def test_what_needs_somebody_says_why_and_leaves_out_what_somebody_sees_to
 
 async def test_a_probe_is_amber_and_spelled_alike_everywhere(scene: Scene, console: Console) -> None:
     probed = await open_circuit(scene)
-    circuit = await scene.doorstep.circuit(DEFAULT_ORG, probed.endpoint_id)
-    await scene.doorstep.store.put_circuit(replace(circuit, state=HALF_OPEN), circuit.version)
+    circuit = await scene.doorstep.components.reader.circuit(DEFAULT_ORG, probed.endpoint_id)
+    await scene.doorstep.components.store.put_circuit(replace(circuit, state=HALF_OPEN), circuit.version)
     for path in ("/console", ENDPOINTS, page_of(probed)):
         source = (await console.get(path)).source
         assert '<span class="badge half_open">circuit half-open</span>' in source, path
@@ -163,6 +163,6 @@ def rows_of_health(shown: Shown) -> list[str]:
 
 
 async def disable(scene: Scene, endpoint: Endpoint) -> None:
-    known = await scene.doorstep.endpoint(DEFAULT_ORG, endpoint.endpoint_id)
+    known = await scene.doorstep.components.reader.endpoint(DEFAULT_ORG, endpoint.endpoint_id)
     gone = replace(known, state=DISABLED, state_reason="it answered 410", state_since=scene.clock.now())
-    assert await scene.doorstep.store.put_endpoint(gone, known.version)
+    assert await scene.doorstep.components.store.put_endpoint(gone, known.version)

@@ -19,16 +19,16 @@ async def present(scene: Scene, count: int) -> list[WorkerEntry]:
     """So many are in the register."""
 
     async def there() -> bool:
-        return len(await scene.doorstep.workers()) >= count
+        return len(await scene.doorstep.components.reader.workers()) >= count
 
     await until(there, f"{count} workers in the register")
-    return await scene.doorstep.workers()
+    return await scene.doorstep.components.reader.workers()
 
 
 async def lose(scene: Scene, worker: WorkerEntry) -> WorkerEntry:
     """As if it had not been heard of since."""
     lost = replace(worker, seen_at=scene.clock.now() - LOST_AFTER - SECOND)
-    await scene.doorstep.store.beat(lost)
+    await scene.doorstep.components.store.beat(lost)
     return lost
 
 
@@ -37,7 +37,7 @@ async def test_the_process_that_answers_is_there_with_its_places_and_its_version
 ) -> None:
     (own,) = await present(scene, 1)
     shown = await console.get(WORKERS)
-    assert own.name == scene.doorstep.worker_name
+    assert own.name == scene.doorstep.components.worker_name
     assert f"{own.name} serves this page process {own.pid} on {own.host} alive 0 of 512" in shown.text
     assert "Lost 0 within a day" in shown.text
     assert "No process delivers" not in shown.text
@@ -60,12 +60,12 @@ async def test_a_second_process_appears_with_its_handlers_and_leaves_when_it_end
 
     second = await scene.open(with_a_handler)
     await present(scene, 2)
-    shown = await console.get(WORKERS)
-    assert second.worker_name in shown.text
+    name, shown = second.components.worker_name, await console.get(WORKERS)
+    assert name in shown.text
     assert "ship<b>" in shown.text and "ship<b>" not in shown.source
     scene.doorsteps.remove(second)
     await second.close()
-    assert second.worker_name not in (await console.get(WORKERS)).text
+    assert name not in (await console.get(WORKERS)).text
 
 
 async def test_a_lost_worker_is_marked_and_it_says_what_becomes_of_its_deliveries(
@@ -82,14 +82,14 @@ async def test_a_lost_worker_is_marked_and_it_says_what_becomes_of_its_deliverie
 
 async def test_two_versions_at_once_are_pointed_out(scene: Scene, console: Console) -> None:
     (own,) = await present(scene, 1)
-    await scene.doorstep.store.beat(replace(own, name="older", version="0.0.9"))
+    await scene.doorstep.components.store.beat(replace(own, name="older", version="0.0.9"))
     shown = await console.get(WORKERS)
     assert f"Versions 0.0.9 · {own.version} update the older ones" in shown.text
 
 
 async def test_where_nobody_delivers_it_says_so(scene: Scene, console: Console) -> None:
     for worker in await present(scene, 1):
-        await scene.doorstep.store.forget_worker(worker.name)
+        await scene.doorstep.components.store.forget_worker(worker.name)
     assert "No process delivers. Events are accepted all the same" in (await console.get(WORKERS)).text
 
 
@@ -99,13 +99,13 @@ async def test_a_viewer_of_the_default_organization_may_look(scene: Scene, viewe
 
 
 async def test_other_organizations_see_neither_the_screen_nor_the_way_there(scene: Scene, api: Api) -> None:
-    admin = await scene.doorstep.authenticate(api.key)
+    admin = await scene.doorstep.components.keys.authenticate(api.key)
     assert admin is not None
-    org, _, key = await scene.doorstep.keyring.create_org("other", admin)
+    org, _, key = await scene.doorstep.components.keys.create_org("other", admin)
     stranger = await Console(api.url).sign_in(key)
     assert WORKERS not in (await stranger.get("/console")).source
     shown = await stranger.get(WORKERS)
     assert shown.status == 403
     assert "only keys of the default organization may do that" in shown.text
-    _, viewing = await scene.doorstep.keyring.create(org.org_id, "v", Role.VIEWER, "test")
+    _, viewing = await scene.doorstep.components.keys.create(org.org_id, "v", Role.VIEWER, "test")
     assert (await (await Console(api.url).sign_in(viewing)).get(WORKERS)).status == 403

@@ -19,10 +19,10 @@ from tests.support.scene import Scene, until
 
 async def entry_of(scene: Scene, program: Program) -> WorkerEntry:
     async def there() -> bool:
-        return any(one.pid == program.process.pid for one in await scene.doorstep.workers())
+        return any(one.pid == program.process.pid for one in await scene.doorstep.components.reader.workers())
 
     await until(there, "a worker's first beat")
-    return next(one for one in await scene.doorstep.workers() if one.pid == program.process.pid)
+    return next(one for one in await scene.doorstep.components.reader.workers() if one.pid == program.process.pid)
 
 
 @pytest.mark.key_story

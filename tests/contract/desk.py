@@ -13,7 +13,7 @@ from doorstep.model.endpoint import Endpoint
 from doorstep.model.listing import Letters
 from doorstep.model.settlement import Settlement
 from doorstep.path.accept import Accepter
-from doorstep.path.bulk import BulkDesk
+from doorstep.path.bulk import BulkService
 from doorstep.path.bulk_selection import Chooser
 from doorstep.path.bulk_steps import BulkStepper
 from doorstep.path.directory import Directory
@@ -34,7 +34,7 @@ class SceneClock:
         return self._scene.now
 
 
-class Desk(BulkDesk):
+class Desk(BulkService):
     """A desk whose operations are carried out by hand, each at a later instant than the one before."""
 
     def __init__(self, scene: Scene, store: Store | None = None) -> None:

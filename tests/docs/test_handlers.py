@@ -21,7 +21,7 @@ MAIN = """
 import asyncio
 
 async def ended():
-    counts = await ds.store.tally()
+    counts = await ds.components.store.tally()
     return counts["delivered"] + counts["dead"]
 
 async def main():

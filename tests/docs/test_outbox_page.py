@@ -56,7 +56,7 @@ class Order(Base):
 def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     """Where shop.db is, with its orders and our tables."""
     monkeypatch.chdir(tmp_path)
-    asyncio.run(Doorstep("sqlite:///shop.db").store.migrate())
+    asyncio.run(Doorstep("sqlite:///shop.db")._store.migrate())
     with closing(sqlite3.connect("shop.db")) as connection:
         connection.execute("CREATE TABLE orders (id TEXT PRIMARY KEY)")
     return tmp_path

@@ -66,7 +66,7 @@ async def _acts(doorstep: Doorstep) -> AsyncIterator[tuple[str, str]]:
     for act in _ACTS:
         cursor = None
         while True:
-            page = await doorstep.store.list_audit(DEFAULT_ORG, action=act, cursor=cursor, limit=200)
+            page = await doorstep.components.store.list_audit(DEFAULT_ORG, action=act, cursor=cursor, limit=200)
             for line in page.items:
                 yield act, line.subjects[1]
             if (cursor := page.next) is None:

@@ -128,7 +128,7 @@ async def live_and_die(
 async def until_drained(ds: Doorstep, url: str) -> None:
     """Until the server has undone what the dead left, and everything posted has been delivered."""
     async with asyncio.timeout(PATIENCE_SECONDS):
-        while sessions_of_the_dead(url) or await ds.store.outbox(1) or await open_deliveries(ds):
+        while sessions_of_the_dead(url) or await ds.components.store.outbox(1) or await open_deliveries(ds):
             await asyncio.sleep(0.02)
 
 
@@ -141,7 +141,7 @@ def sessions_of_the_dead(url: str) -> int:
 
 
 async def open_deliveries(ds: Doorstep) -> int:
-    tally = await ds.store.tally()
+    tally = await ds.components.store.tally()
     return sum(tally[state] for state in OPEN_STATES)
 
 

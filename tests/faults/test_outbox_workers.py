@@ -125,5 +125,5 @@ async def test_whatever_becomes_of_the_workers_each_transaction_has_one_event_an
         ((event_id, times),) = arrived[order].items()
         (delivery,) = await ds.deliveries(DEFAULT_ORG, event_id)
         assert delivery.attempt >= times, "each arrival is an attempt that was counted when it was claimed"
-    assert await ds.store.refused(1) == []
+    assert await ds.components.store.refused(1) == []
     await ds.close()

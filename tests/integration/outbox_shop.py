@@ -50,7 +50,7 @@ async def running(url: str, database_url: str | None = None) -> AsyncIterator[tu
 async def until_forwarded(ds: Doorstep, arrived: list[str], count: int) -> None:
     """Until so many have arrived and nothing more is to come."""
     async with asyncio.timeout(PATIENCE_SECONDS):
-        while len(arrived) < count or await ds.store.outbox(1):
+        while len(arrived) < count or await ds.components.store.outbox(1):
             await asyncio.sleep(0.002)
 
 

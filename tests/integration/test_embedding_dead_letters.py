@@ -51,14 +51,14 @@ async def test_each_way_to_die_is_told_of_once_with_its_reason(ds: Doorstep) -> 
 
     async with ds:
         (endpoint,) = [one for one in await ds.endpoints() if one.name == "held"]
-        await ds.pause_endpoint(DEFAULT_ORG, endpoint.endpoint_id, "ops")
+        await ds.components.endpoints.pause(DEFAULT_ORG, endpoint.endpoint_id, "ops")
         await ds.send("refused", {}, metadata={"tenant": "Acme"})
         await ds.send("tried", {})
         skipped = await ds.send("held.skipped", {})
         await ds.send("held.buried", {}, expires_at=datetime.now(UTC) + timedelta(days=1))
         (delivery,) = await ds.deliveries(DEFAULT_ORG, skipped.event_id)
-        await ds.act(ActKind.SKIP, DEFAULT_ORG, [delivery.delivery_id], "ops")
-        await ds.delete_endpoint(DEFAULT_ORG, endpoint.endpoint_id, "ops")
+        await ds.components.deliveries.act(ActKind.SKIP, DEFAULT_ORG, [delivery.delivery_id], "ops")
+        await ds.components.endpoints.delete(DEFAULT_ORG, endpoint.endpoint_id, "ops")
         await until(lambda: len(told) >= 4)
     by_type = {letter.event_type: letter for letter in told}
     assert len(by_type) == len(told) == 4

@@ -29,7 +29,7 @@ async def settings(request: pytest.FixtureRequest, tmp_path: Path) -> Settings:
     sqlite = request.param == "sqlite"
     url = f"sqlite:///{tmp_path}/app.db" if sqlite else request.getfixturevalue("postgres_url")
     made = Settings(database_url=url, secret_key=new_secret_key(), admin_key="an-admin-key")
-    await Doorstep(made).store.migrate()
+    await Doorstep(made)._store.migrate()
     return made
 
 
@@ -75,11 +75,11 @@ async def test_a_change_that_all_bring_at_once_is_written_once_and_of_different_
 async def test_what_an_operator_did_outlasts_the_next_start(settings: Settings) -> None:
     async with a_program(settings) as ds:
         (ship,) = [endpoint for endpoint in await ds.endpoints() if endpoint.name == "ship"]
-        await ds.pause_endpoint(DEFAULT_ORG, ship.endpoint_id, "ops", "for a while")
+        await ds.components.endpoints.pause(DEFAULT_ORG, ship.endpoint_id, "ops", "for a while")
     _, kept = await starts(settings, 9)
     assert (kept.endpoint_id, kept.state, kept.timeout_seconds) == (ship.endpoint_id, EndpointState.PAUSED, 9)
     async with a_program(settings) as ds:
-        await ds.delete_endpoint(DEFAULT_ORG, ship.endpoint_id, "ops")
+        await ds.components.endpoints.delete(DEFAULT_ORG, ship.endpoint_id, "ops")
     _, back = await starts(settings, 3)
     assert back.endpoint_id != ship.endpoint_id and (back.name, back.state) == ("ship", EndpointState.ACTIVE)
 

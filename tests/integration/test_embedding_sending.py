@@ -28,11 +28,11 @@ def test_threads_that_send_at_once_open_it_once_and_all_their_events_are_there(t
     code = """
 from concurrent.futures import ThreadPoolExecutor
 opened = []
-open_it = ds.store.open
+open_it = ds._store.open
 async def counted():
     opened.append(1)
     await open_it()
-ds.store.open = counted
+ds._store.open = counted
 with ThreadPoolExecutor(16) as pool:
     receipts = list(pool.map(lambda n: ds.send_sync("n", n), range(200)))
 print(len(opened), len({receipt.event_id for receipt in receipts}))
@@ -214,12 +214,12 @@ def test_a_process_that_was_forked_in_the_middle_of_an_opening_opens_one_of_its_
     code = """
 import asyncio, os, threading
 begun, go_on = threading.Event(), threading.Event()
-open_it = ds.store.open
+open_it = ds._store.open
 async def held_up():
     begun.set()
     await asyncio.to_thread(go_on.wait)
     await open_it()
-ds.store.open = held_up
+ds._store.open = held_up
 sender = threading.Thread(target=ds.send_sync, args=("parent", 1))
 sender.start()
 begun.wait()

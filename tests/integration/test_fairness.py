@@ -77,7 +77,7 @@ async def doorstep(database_url: str) -> AsyncIterator[Doorstep]:
         grace_seconds=0,
     )
     async with Doorstep(settings) as opened:
-        await opened.store.put_org(Org(org_id=OTHER_ORG, name="other", created_at=opened.clock.now()))
+        await opened.components.store.put_org(Org(org_id=OTHER_ORG, name="other", created_at=opened.clock.now()))
         yield opened
 
 

@@ -28,14 +28,14 @@ def meet(where):
 
 async def start():
     doorstep = Doorstep()
-    find_key = doorstep.store.find_key
+    find_key = doorstep._store.find_key
 
     async def find_and_meet(digest):
         found = await find_key(digest)
         meet("looked")
         return found
 
-    doorstep.store.find_key = find_and_meet
+    doorstep._store.find_key = find_and_meet
     meet("ready")
     await doorstep.open()
     await doorstep.close()

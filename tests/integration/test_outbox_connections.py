@@ -117,7 +117,7 @@ def test_a_connection_that_commits_each_statement_is_refused(tmp_path: Path, con
 
 def test_a_plain_connection_in_a_transaction_that_was_begun_by_hand_is_taken(tmp_path: Path) -> None:
     path = tmp_path / "shop.db"
-    asyncio.run(Doorstep(f"sqlite:///{path}").store.migrate())
+    asyncio.run(Doorstep(f"sqlite:///{path}")._store.migrate())
     with closing(by_itself_sqlite3(path)) as connection:  # type: ignore[type-var]
         connection.execute("BEGIN")
         Doorstep(f"sqlite:///{path}").send("order.paid", {}, connection=connection)
@@ -126,7 +126,7 @@ def test_a_plain_connection_in_a_transaction_that_was_begun_by_hand_is_taken(tmp
 
 def test_a_program_that_begins_by_itself_when_sqlalchemy_says_so_is_taken(tmp_path: Path) -> None:
     url = f"sqlite:///{tmp_path / 'shop.db'}"
-    asyncio.run(Doorstep(url).store.migrate())
+    asyncio.run(Doorstep(url)._store.migrate())
     engine = create_engine(url, connect_args={"isolation_level": None})
     event.listen(engine, "begin", lambda connection: connection.exec_driver_sql("BEGIN"))
     for ending, found in (("rollback", 0), ("commit", 1)):
@@ -232,7 +232,7 @@ def test_a_database_without_the_tables_says_what_to_do(tmp_path: Path) -> None:
 
 def test_other_errors_of_the_driver_pass_without_that_advice(tmp_path: Path) -> None:
     path = tmp_path / "shop.db"
-    asyncio.run(Doorstep(f"sqlite:///{path}").store.migrate())
+    asyncio.run(Doorstep(f"sqlite:///{path}")._store.migrate())
     with closing(sqlite3.connect(path)) as connection, pytest.raises(sqlite3.IntegrityError) as error:
         connection.execute(
             "CREATE TRIGGER no BEFORE INSERT ON doorstep_outbox BEGIN SELECT RAISE(ABORT, 'doorstep_outbox: no'); END"

@@ -29,7 +29,7 @@ class Watched(Doorstep):
 @pytest.fixture
 def watched(tmp_path: Path) -> Watched:
     ds = Watched(f"sqlite:///{tmp_path / 'shop.db'}")
-    asyncio.run(ds.store.migrate())
+    asyncio.run(ds._store.migrate())
     return ds
 
 
@@ -66,7 +66,7 @@ def test_a_savepoint_neither_loses_nor_needs_the_wake_up_of_the_commit(watched: 
 
 async def test_an_asyncio_session_wakes_after_its_commit(tmp_path: Path) -> None:
     ds = Watched(f"sqlite:///{tmp_path / 'shop.db'}")
-    await ds.store.migrate()
+    await ds._store.migrate()
     engine = create_async_engine(f"sqlite+aiosqlite:///{tmp_path / 'shop.db'}")
     async with AsyncSession(engine) as session:
         await ds.send("order.paid", {"order": 1}, connection=session)

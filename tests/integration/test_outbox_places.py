@@ -178,7 +178,7 @@ async def test_the_applications_own_migrations_and_ours_do_not_notice_each_other
         command.upgrade(history, "head")
     async with shop.running(url) as (ds, arrived):
         command.upgrade(history, "head")
-        await ds.store.migrate()
+        await ds._store.migrate()
         engine = create_engine(plain)
         tables = set(inspect(engine).get_table_names())
         engine.dispose()

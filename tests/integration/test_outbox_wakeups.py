@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-import os
 import sqlite3
 import threading
 from contextlib import closing
@@ -15,6 +14,7 @@ from pydantic import SecretStr
 
 from doorstep import Doorstep, Settings
 from doorstep.clock import SECOND
+from doorstep.loop_binding import LoopBinding, Pin
 from doorstep.services import forwarder
 from doorstep.stores.opening import store_from_url
 from doorstep.stores.sql.postgres import PostgresStore
@@ -34,26 +34,26 @@ def _no_polling(monkeypatch: pytest.MonkeyPatch) -> None:
 async def until_asleep(ds: Doorstep) -> None:
     """Until its forwarder would look again only after minutes, and its listening connection has said its first hint."""
     async with asyncio.timeout(PATIENCE_SECONDS):
-        while isinstance(ds.store, PostgresStore) and ds.store._wakeups._connection is None:
+        while isinstance(ds.components.store, PostgresStore) and ds.components.store._wakeups._connection is None:
             await asyncio.sleep(0.01)
         await has_looked(ds)
-        ds._parts.forwarder._pause_seconds = NEVER_SECONDS
+        ds.components.forwarder._pause_seconds = NEVER_SECONDS
         await has_looked(ds)
 
 
 async def has_looked(ds: Doorstep) -> None:
     """Until its forwarder has been woken, has looked to the end, and has decided how long to sleep."""
-    looked, run_once = asyncio.Event(), ds._parts.forwarder.run_once
+    looked, run_once = asyncio.Event(), ds.components.forwarder.run_once
 
     async def noted() -> float | None:
         delay = await run_once()
         looked.set()
         return delay
 
-    ds._parts.forwarder.run_once = noted  # type: ignore[method-assign]
-    ds._parts.forwarder.wake.set()
+    ds.components.forwarder.run_once = noted  # type: ignore[method-assign]
+    ds.components.forwarder.wake.set()
     await looked.wait()
-    ds._parts.forwarder.run_once = run_once  # type: ignore[method-assign]
+    ds.components.forwarder.run_once = run_once  # type: ignore[method-assign]
 
 
 async def until_connected(sender: Doorstep) -> None:
@@ -107,28 +107,33 @@ async def test_waking_what_is_closed_does_nothing(tmp_path: Path) -> None:
     ds.wake()
 
 
-class Closing(Doorstep):
-    """Another thread closes it between any two looks at where it lives."""
+class Closing(LoopBinding[str]):
+    """Another thread closes it between any two reads of its state."""
 
-    looks = 0
+    reads = 0
 
     def __getattribute__(self, name: str) -> object:
-        if name == "_home":
-            self.looks += 1
-            return (os.getpid(), asyncio.get_running_loop()) if self.looks == 1 else None
+        if name == "_pin":
+            self.reads += 1
+            return Pin("opened") if self.reads == 1 else None
         return super().__getattribute__(name)
 
 
-async def test_waking_what_is_being_closed_in_another_thread_does_no_harm(tmp_path: Path) -> None:
-    Closing(f"sqlite:///{tmp_path / 'shop.db'}").wake()
-    assert Closing(f"sqlite:///{tmp_path / 'shop.db'}")._living_home() is asyncio.get_running_loop()
+async def test_waking_what_is_being_closed_in_another_thread_does_no_harm() -> None:
+    woken: list[str] = []
+    closing: list[Closing] = [Closing(*3 * (lambda *_: asyncio.sleep(0),)) for _ in range(4)]  # type: ignore[arg-type]
+    closing[0].call_soon(woken.append)
+    await asyncio.sleep(0)
+    assert woken == ["opened"]
+    assert closing[1].is_open() and closing[2].opened == "opened"
+    assert closing[3].pin().loop is asyncio.get_running_loop()
 
 
 async def test_a_worker_that_is_closed_leaves_the_outbox_to_the_others_at_once(tmp_path: Path) -> None:
     url = f"sqlite:///{tmp_path / 'shop.db'}"
     async with shop.running(url) as (ds, _):
         await until_asleep(ds)
-        assert await ds._parts.forward._hold()
+        assert await ds.components.forward._hold()
         other = store_from_url(url)
         await other.open()
         now = ds.clock.now()
@@ -165,6 +170,6 @@ async def test_two_workers_forward_each_event_once_and_say_so_once(postgres_url:
                     posted.append(one.send("order.paid", {"order": str(number)}, connection=connection).event_id)
                 other.wake()
             async with asyncio.timeout(PATIENCE_SECONDS):
-                while len(said) < 40 or await one.store.any_posted():
+                while len(said) < 40 or await one.components.store.any_posted():
                     await asyncio.sleep(0.005)
     assert sorted(said) == sorted(posted)

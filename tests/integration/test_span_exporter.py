@@ -11,7 +11,7 @@ from uuid import UUID
 
 import pytest
 
-from doorstep.exporting import end_tracing
+from doorstep.telemetry.exporters import end_tracing
 from doorstep.telemetry.facts import Telemetry
 from doorstep.telemetry.tracing.environment import collector_from
 from doorstep.telemetry.tracing.otlp import Kind, template, written

@@ -196,8 +196,8 @@ async def test_a_handler_runs_within_the_trace_in_which_its_event_was_sent(tmp_p
 
 async def _first_attempt(doorstep: Doorstep, event_id: Any) -> Any:
     for _ in range(1_000):
-        (delivery,) = await doorstep.store.deliveries(DEFAULT_ORG, event_id)
-        attempts = await doorstep.store.attempts(DEFAULT_ORG, delivery.delivery_id)
+        (delivery,) = await doorstep.components.store.deliveries(DEFAULT_ORG, event_id)
+        attempts = await doorstep.components.store.attempts(DEFAULT_ORG, delivery.delivery_id)
         if attempts:
             return attempts[0]
         await asyncio.sleep(0.02)

@@ -14,12 +14,15 @@ from doorstep.errors import Conflict, StoreUnavailable
 from doorstep.model.ids import uuid7
 from doorstep.path.accept import Accepter, Draft
 from doorstep.path.directory import Directory
-from doorstep.path.operate import Operator
+from doorstep.path.enrol import EndpointRules
+from doorstep.path.operate import DeliveryActions
+from doorstep.path.registrar import EndpointService
 from doorstep.sealing import Sealer
 from doorstep.services.worker import Worker
 from doorstep.stores.store import Store
 from doorstep.telemetry.facts import Fact, ServiceTrouble, Telemetry
 from doorstep.testing.fake_clock import BEGINNING
+from doorstep.wire.address_guard import AddressGuard
 from tests.simulation.network import Line, Network
 from tests.simulation.scenario import TUNING
 from tests.simulation.store_server import StoreServer
@@ -132,7 +135,9 @@ class OperatorMachine(Machine):
 
     def __init__(self, loop: VirtualLoop, server: StoreServer) -> None:
         super().__init__("operator", loop, server, SkewedClock(loop))
-        self.operator = Operator(self.store, self.directory, self.clock, TUNING, self.telemetry)
+        self.deliveries = DeliveryActions(self.store, self.clock, TUNING, self.telemetry)
+        rules = EndpointRules(_SEALER, AddressGuard(), 60.0)
+        self.endpoints = EndpointService(self.store, self.directory, self.clock, rules, self.telemetry)
 
     def does(self, act: Callable[..., Coroutine[Any, Any, object]], *how: Any) -> asyncio.Task[None]:
         """Do it, unless the store or the state of things does not allow it."""

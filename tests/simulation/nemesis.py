@@ -51,7 +51,7 @@ def _act(world: World, random: Random) -> None:
         org_id = world.server.journal.known[chosen[0]].org_id
         kind = random.choice(_ACTS)
         world.trace.note("operator", f"tries to {kind}", len(chosen))
-        world.operator.does(world.operator.operator.act, kind, org_id, chosen, "ops")
+        world.operator.does(world.operator.deliveries.act, kind, org_id, chosen, "ops")
 
 
 def _act_on_endpoint(world: World, random: Random) -> None:
@@ -60,4 +60,4 @@ def _act_on_endpoint(world: World, random: Random) -> None:
     ids = (endpoint.org_id, endpoint.endpoint_id, "ops")
     verb = random.choice(("pause", "pause", "resume", "delete"))
     world.trace.note("operator", f"tries to {verb}", endpoint.name)
-    operator.does(getattr(operator.operator, verb), *ids)
+    operator.does(getattr(operator.endpoints, verb), *ids)

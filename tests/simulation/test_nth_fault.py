@@ -60,11 +60,11 @@ def _retry_everything(world: World) -> None:
     for org_id in world.orgs:
         chosen = [delivery_id for delivery_id, delivery in known.items() if delivery.org_id == org_id]
         if chosen:
-            operator.does(operator.operator.act, ActKind.RETRY, org_id, chosen, "ops")
+            operator.does(operator.deliveries.act, ActKind.RETRY, org_id, chosen, "ops")
 
 
 def _delete(world: World, number: int) -> None:
     operator = world.operator
     endpoint_id = world.endpoint_ids[number]
     org_id = world.server.store._tables.endpoints[endpoint_id].org_id
-    operator.does(operator.operator.delete, org_id, endpoint_id, "ops")
+    operator.does(operator.endpoints.delete, org_id, endpoint_id, "ops")

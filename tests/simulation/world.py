@@ -124,7 +124,7 @@ class World:
         for endpoint in finish(self.server.store.routing()).endpoints:
             if endpoint.state is not EndpointState.ACTIVE:
                 operator = self.operator
-                await operator.does(operator.operator.resume, endpoint.org_id, endpoint.endpoint_id, "ops")
+                await operator.does(operator.endpoints.resume, endpoint.org_id, endpoint.endpoint_id, "ops")
 
     async def _end(self) -> None:
         """Stop the workers in order; with nothing left to do that must not take longer than the grace period."""

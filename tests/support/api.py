@@ -110,7 +110,7 @@ class Api:
 @asynccontextmanager
 async def serving(scene: Scene) -> AsyncIterator[Api]:
     """The API of the scene, asked with an admin key of the default organization."""
-    _, key = await scene.doorstep.keyring.create(DEFAULT_ORG, "test", Role.ADMIN, "test")
+    _, key = await scene.doorstep.components.keys.create(DEFAULT_ORG, "test", Role.ADMIN, "test")
     async with listening(create_application(scene.doorstep)) as port:
         yield Api(port, key)
 

@@ -86,7 +86,7 @@ class Scene:
     def _wake(self) -> None:
         """Workers look twice a second by themselves; this only spares the test that half second."""
         for doorstep in self.doorsteps:
-            doorstep.wake_dispatcher()
+            doorstep.components.wake_dispatcher()
 
     # -- acting --------------------------------------------------------------------------------------------
 
@@ -110,7 +110,7 @@ class Scene:
 
     async def act(self, kind: ActKind, *deliveries: Delivery, actor: str = "ops") -> ActResult:
         ids = [delivery.delivery_id for delivery in deliveries]
-        return await self.doorstep.act(kind, deliveries[0].org_id, ids, actor)
+        return await self.doorstep.components.deliveries.act(kind, deliveries[0].org_id, ids, actor)
 
     # -- looking -------------------------------------------------------------------------------------------
 
@@ -122,7 +122,7 @@ class Scene:
 
     async def delivery(self, one: Delivery | Receipt) -> Delivery:
         if isinstance(one, Delivery):
-            return await self.doorstep.delivery(one.org_id, one.delivery_id)
+            return await self.doorstep.components.reader.delivery(one.org_id, one.delivery_id)
         (delivery,) = await self.deliveries(one)
         return delivery
 
@@ -130,10 +130,10 @@ class Scene:
         return await self.doorstep.attempts(delivery.org_id, delivery.delivery_id)
 
     async def history(self, delivery: Delivery) -> list[HistoryLine]:
-        return await self.doorstep.history(delivery.org_id, delivery.delivery_id)
+        return await self.doorstep.components.reader.history(delivery.org_id, delivery.delivery_id)
 
     async def count(self, state: DeliveryState) -> int:
-        return (await self.doorstep.store.tally())[state]
+        return (await self.doorstep.components.store.tally())[state]
 
     def heard(self, kind: type[F]) -> list[F]:
         return [fact for fact in self.facts if isinstance(fact, kind)]
@@ -153,7 +153,7 @@ class Scene:
 
     async def until_stored(self, delivery: Delivery, state: DeliveryState) -> None:
         """Wait until the store says so itself, not only whoever looks."""
-        store = self.doorstep.store
+        store = self.doorstep.components.store
 
         async def stored() -> bool:
             return (await store.delivery(delivery.org_id, delivery.delivery_id)).state is state
@@ -171,10 +171,12 @@ class Scene:
 
     async def until_endpoint(self, endpoint: Endpoint, state: EndpointState) -> Endpoint:
         async def reached() -> bool:
-            return (await self.doorstep.endpoint(endpoint.org_id, endpoint.endpoint_id)).state is state
+            return (
+                await self.doorstep.components.reader.endpoint(endpoint.org_id, endpoint.endpoint_id)
+            ).state is state
 
         await until(reached, f"an endpoint that is {state}")
-        return await self.doorstep.endpoint(endpoint.org_id, endpoint.endpoint_id)
+        return await self.doorstep.components.reader.endpoint(endpoint.org_id, endpoint.endpoint_id)
 
     async def nothing_more_arrives(self, seconds: float = 0.6) -> None:
         """Long enough for every worker to have looked: each looks twice a second, woken or not."""

@@ -105,13 +105,13 @@ async def test_a_name_that_is_taken_is_refused_in_any_organization_unless_it_is_
     with pytest.raises(ConfigError, match="two handlers are named 'ship'"):
         ds.register("ship", lambda _: None, org_id=B)
     ds.handler("pay", name="ship", org_id=B)(take)
-    assert ds.handler_orgs == {"ship": {A, B}}
+    assert ds.registry.handler_orgs == {"ship": {A, B}}
 
 
 async def test_a_later_registration_replaces_an_earlier_one_of_the_same_organization(ds: Doorstep) -> None:
     ds.register("ship", lambda _: None)
     ds.register("ship", take)
-    assert ds.handlers == {"ship": take} and ds.handler_orgs == {"ship": {DEFAULT_ORG}}
+    assert ds.registry.handlers == {"ship": take} and ds.registry.handler_orgs == {"ship": {DEFAULT_ORG}}
 
 
 @pytest.mark.parametrize(
@@ -175,7 +175,7 @@ def test_a_declaration_that_cannot_work_is_refused_at_once_with_the_handlers_nam
     with pytest.raises(ConfigError) as refused:
         ds.handler("order.*", name="ship", **fields)(take)  # type: ignore[arg-type]
     assert str(refused.value).startswith(sentence)
-    assert not ds.declarations and not ds.handlers
+    assert not ds.registry.declarations and not ds.registry.handlers
 
 
 async def test_a_handler_that_is_declared_on_an_open_doorstep_comes_too_late_and_is_told_so(ds: Doorstep) -> None:

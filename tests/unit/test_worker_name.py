@@ -22,17 +22,17 @@ async def test_deliveries_tasks_and_the_log_have_the_same_name_of_a_process(monk
     facts: list[Fact] = []
     doorstep = Doorstep("memory://", telemetry=Telemetry(facts.extend))
     holders: dict[Task, str] = {}
-    hold = doorstep.store.hold
+    hold = doorstep._store.hold
 
     async def watched_hold(task: Task, holder: str, now: Instant, until: Instant) -> bool:
         holders[task] = holder
         return await hold(task, holder, now, until)
 
-    monkeypatch.setattr(doorstep.store, "hold", watched_hold)
+    monkeypatch.setattr(doorstep._store, "hold", watched_hold)
     doorstep.handler("paid", name="paid")(refuses)
     async with doorstep, asyncio.timeout(PATIENCE_SECONDS):
         receipt = await doorstep.send("paid", {})
-        await doorstep.store.post([posting()])
+        await doorstep.components.store.post([posting()])
         doorstep.wake()
         while not holders.keys() >= {Task.OUTBOX, Task.ROLLER, Task.WATCH}:
             await asyncio.sleep(0.01)
@@ -55,4 +55,4 @@ def posting() -> Posting:
 async def test_two_that_share_a_process_are_told_apart() -> None:
     one, other = Doorstep("memory://"), Doorstep("memory://")
     async with one, other:
-        assert one.worker_name != other.worker_name
+        assert one.components.worker_name != other.components.worker_name

@@ -89,7 +89,7 @@ def create_application(doorstep: Doorstep, links: SignInLinks | None = None) -> 
         add_console(application, doorstep, links, failures)
     application.add_middleware(
         Authentication,
-        authenticate=doorstep.authenticate,
+        authenticate=lambda key: doorstep.components.keys.authenticate(key),
         requests=Throttle(settings.requests_per_second, clock, OVER_RATE),
         failures=failures,
     )

@@ -52,7 +52,9 @@ def audit_routes(doorstep: Doorstep) -> APIRouter:
     @router.get("/audit")
     async def list_audit(asked: Annotated[AuditAsked, Query()], caller: Caller) -> AuditOut:
         """Every act of people and programs that changed something, newest first."""
-        page = await doorstep.reading.audit(caller.org_id, asked.actor, asked.action, asked.cursor, asked.limit)
+        page = await doorstep.components.reader.audit(
+            caller.org_id, asked.actor, asked.action, asked.cursor, asked.limit
+        )
         lines = [AuditLineOut.of(line) for line in page.items]
         return AuditOut(audit=lines, pagination=Pagination.of(page, asked.limit))
 

@@ -37,20 +37,22 @@ def bulk_routes(doorstep: Doorstep) -> APIRouter:
     @router.get("")
     async def list_bulk(asked: Paged, caller: Caller) -> BulksOut:
         """Bulk operations, newest first."""
-        page = await doorstep.store.list_bulk(caller.org_id, asked.cursor, asked.limit)
+        page = await doorstep.components.store.list_bulk(caller.org_id, asked.cursor, asked.limit)
         return BulksOut(bulk=[BulkOut.of(bulk) for bulk in page.items], pagination=Pagination.of(page, asked.limit))
 
     @router.get("/{bulk_id}")
     async def read_bulk(bulk_id: UUID, caller: Caller) -> BulkOut:
         """How far a bulk operation has come."""
-        return BulkOut.of(await doorstep.store.bulk(caller.org_id, bulk_id))
+        return BulkOut.of(await doorstep.components.store.bulk(caller.org_id, bulk_id))
 
     @router.get("/{bulk_id}/failures")
     async def list_failures(bulk_id: UUID, asked: Paged, caller: Caller) -> DeliveriesOut:
         """What a bulk retry retried in vain."""
-        await doorstep.store.bulk(caller.org_id, bulk_id)
-        page = await doorstep.store.bulk_failures(caller.org_id, bulk_id, asked.cursor, asked.limit)
-        described = await doorstep.reading.described(caller.org_id, [doorstep.reading.seen(one) for one in page.items])
+        await doorstep.components.store.bulk(caller.org_id, bulk_id)
+        page = await doorstep.components.store.bulk_failures(caller.org_id, bulk_id, asked.cursor, asked.limit)
+        described = await doorstep.components.reader.described(
+            caller.org_id, [doorstep.components.reader.seen(one) for one in page.items]
+        )
         return DeliveriesOut(
             deliveries=[delivery_item(one) for one in described], pagination=Pagination.of(page, asked.limit)
         )
@@ -58,17 +60,17 @@ def bulk_routes(doorstep: Doorstep) -> APIRouter:
     @router.post("/{bulk_id}/pause")
     async def pause_bulk(bulk_id: UUID, caller: Caller) -> BulkOut:
         """Take no more until it is resumed; what is under way goes on."""
-        return BulkOut.of(await doorstep.bulk.pause(caller.org_id, bulk_id, caller.prefix))
+        return BulkOut.of(await doorstep.components.bulk.pause(caller.org_id, bulk_id, caller.prefix))
 
     @router.post("/{bulk_id}/resume")
     async def resume_bulk(bulk_id: UUID, caller: Caller) -> BulkOut:
         """Go on where it was paused."""
-        return BulkOut.of(await doorstep.bulk.resume(caller.org_id, bulk_id, caller.prefix))
+        return BulkOut.of(await doorstep.components.bulk.resume(caller.org_id, bulk_id, caller.prefix))
 
     @router.post("/{bulk_id}/cancel")
     async def cancel_bulk(bulk_id: UUID, caller: Caller) -> BulkOut:
         """Take no more, ever. What was done stays done."""
-        return BulkOut.of(await doorstep.bulk.cancel(caller.org_id, bulk_id, caller.prefix))
+        return BulkOut.of(await doorstep.components.bulk.cancel(caller.org_id, bulk_id, caller.prefix))
 
     return router
 
@@ -112,7 +114,7 @@ def bulk_start_routes(doorstep: Doorstep) -> APIRouter:
     @router.post("/endpoints/{endpoint_id}/replay", **queue | {"tags": ["endpoints"]})
     async def replay_to_endpoint(endpoint_id: UUID, body: ReplayIn, caller: Caller) -> BulkOut | Response:
         """Send the events of a time range to this endpoint again, each as a new event, oldest first."""
-        await doorstep.endpoint(caller.org_id, endpoint_id)
+        await doorstep.components.reader.endpoint(caller.org_id, endpoint_id)
         return await begin(BulkKind.REPLAY, body, body.selection(), caller, endpoint_id=endpoint_id)
 
     async def begin(
@@ -120,7 +122,7 @@ def bulk_start_routes(doorstep: Doorstep) -> APIRouter:
     ) -> BulkOut | Response:
         if body.preview:
             return await previewed(selection, caller, more.get("endpoint_id"))
-        bulk = await doorstep.bulk.start(
+        bulk = await doorstep.components.bulk.start(
             kind,
             caller.org_id,
             selection,
@@ -132,8 +134,8 @@ def bulk_start_routes(doorstep: Doorstep) -> APIRouter:
         return BulkOut.of(bulk)
 
     async def previewed(selection: Selection, caller: ApiKey, replay_to: UUID | None) -> Response:
-        preview = await doorstep.bulk.preview(caller.org_id, selection, replay_to)
-        names = await doorstep.reading.endpoint_names(caller.org_id, preview.by_endpoint)
+        preview = await doorstep.components.bulk.preview(caller.org_id, selection, replay_to)
+        names = await doorstep.components.reader.endpoint_names(caller.org_id, preview.by_endpoint)
         return Response(PreviewOut.of(preview, names).model_dump_json(), media_type="application/json")
 
     return router

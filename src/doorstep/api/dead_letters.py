@@ -27,8 +27,10 @@ def dead_letter_routes(doorstep: Doorstep) -> APIRouter:
     @router.get("")
     async def list_dead_letters(asked: Annotated[LettersAsked, Query()], caller: Caller) -> DeadLettersOut:
         """Deliveries that the machine has given up on, newest first; archived ones only if asked for."""
-        page, count = await doorstep.reading.dead_letters(caller.org_id, asked.letters(), asked.cursor, asked.limit)
-        described = await doorstep.reading.described(caller.org_id, page.items)
+        page, count = await doorstep.components.reader.dead_letters(
+            caller.org_id, asked.letters(), asked.cursor, asked.limit
+        )
+        described = await doorstep.components.reader.described(caller.org_id, page.items)
         return DeadLettersOut(
             dead_letters=[dead_letter_item(one) for one in described],
             pagination=CountedPagination.counted(page, asked.limit, count),
@@ -37,8 +39,10 @@ def dead_letter_routes(doorstep: Doorstep) -> APIRouter:
     @router.get("/groups")
     async def list_groups(asked: Annotated[LettersAsked, Query()], caller: Caller) -> GroupsOut:
         """The same by cause: endpoint, error code and message, but for the message's numbers and names."""
-        page = await doorstep.reading.cause_groups(caller.org_id, asked.letters(), asked.cursor, asked.limit)
-        names = await doorstep.reading.endpoint_names(caller.org_id, (group.endpoint_id for group in page.items))
+        page = await doorstep.components.reader.cause_groups(caller.org_id, asked.letters(), asked.cursor, asked.limit)
+        names = await doorstep.components.reader.endpoint_names(
+            caller.org_id, (group.endpoint_id for group in page.items)
+        )
         return GroupsOut(
             groups=[GroupOut.of(group, names[group.endpoint_id]) for group in page.items],
             pagination=Pagination.of(page, asked.limit),
@@ -58,6 +62,6 @@ def dead_letter_routes(doorstep: Doorstep) -> APIRouter:
     @router.delete("/{delivery_id}", status_code=204)
     async def delete_dead_letter(delivery_id: UUID, caller: Caller) -> None:
         """Take it off every list. Its attempt log stays."""
-        await doorstep.act_on(ActKind.DELETE, caller.org_id, delivery_id, caller.prefix)
+        await doorstep.components.deliveries.act_on(ActKind.DELETE, caller.org_id, delivery_id, caller.prefix)
 
     return router

@@ -42,47 +42,49 @@ def endpoint_routes(doorstep: Doorstep) -> APIRouter:
     @router.post("", status_code=201)
     async def create_endpoint(body: EndpointIn, caller: Caller) -> NewEndpointOut:
         """Create an endpoint. The answer holds its signing secret, which cannot be seen again."""
-        endpoint, secret = await doorstep.registrar.create(body.form(), caller.org_id, caller.prefix)
+        endpoint, secret = await doorstep.components.endpoints.create(body.form(), caller.org_id, caller.prefix)
         return NewEndpointOut.with_secret(endpoint, secret)
 
     @router.get("")
     async def list_endpoints(asked: Annotated[EndpointsAsked, Query()], caller: Caller) -> EndpointsOut:
         """The endpoints of the organization, in the order of their creation."""
         state = None if asked.state is None else EndpointState(asked.state)
-        page = await doorstep.reading.endpoints(caller.org_id, state, asked.cursor, asked.limit)
+        page = await doorstep.components.reader.endpoints(caller.org_id, state, asked.cursor, asked.limit)
         shown = [EndpointOut.of(endpoint) for endpoint in page.items]
         return EndpointsOut(endpoints=shown, pagination=Pagination.of(page, asked.limit))
 
     @router.get("/{endpoint_id}")
     async def read_endpoint(endpoint_id: UUID, caller: Caller) -> EndpointOut:
         """One endpoint; its secret and the values of its headers are never shown."""
-        return EndpointOut.of(await doorstep.endpoint(caller.org_id, endpoint_id))
+        return EndpointOut.of(await doorstep.components.reader.endpoint(caller.org_id, endpoint_id))
 
     @router.patch("/{endpoint_id}")
     async def change_endpoint(endpoint_id: UUID, body: EndpointPatch, caller: Caller) -> EndpointOut:
         """Change the fields that are given; null puts one back to its default."""
         changes, version = body.changes(), body.version
         return EndpointOut.of(
-            await doorstep.registrar.change(caller.org_id, endpoint_id, changes, caller.prefix, version)
+            await doorstep.components.endpoints.update(caller.org_id, endpoint_id, changes, caller.prefix, version)
         )
 
     @router.delete("/{endpoint_id}", status_code=204)
     async def delete_endpoint(endpoint_id: UUID, caller: Caller) -> None:
         """Delete an endpoint. What still waits for it becomes dead letters."""
-        await doorstep.delete_endpoint(caller.org_id, endpoint_id, actor=caller.prefix)
+        await doorstep.components.endpoints.delete(caller.org_id, endpoint_id, actor=caller.prefix)
 
     @router.post("/{endpoint_id}/pause")
     async def pause_endpoint(endpoint_id: UUID, caller: Caller, body: ReasonIn = _NO_REASON) -> EndpointOut:
         """Hold its deliveries until it is resumed; none are lost."""
         return EndpointOut.of(
-            await doorstep.pause_endpoint(caller.org_id, endpoint_id, actor=caller.prefix, reason=body.reason)
+            await doorstep.components.endpoints.pause(
+                caller.org_id, endpoint_id, actor=caller.prefix, reason=body.reason
+            )
         )
 
     @router.post("/{endpoint_id}/resume")
     async def resume_endpoint(endpoint_id: UUID, caller: Caller, body: ResumeIn = _AT_ONCE) -> EndpointOut:
         """Let its deliveries go again: all at once, at a rate, or without those that are too old."""
         return EndpointOut.of(
-            await doorstep.resume_endpoint(
+            await doorstep.components.endpoints.resume(
                 caller.org_id,
                 endpoint_id,
                 actor=caller.prefix,
@@ -95,7 +97,7 @@ def endpoint_routes(doorstep: Doorstep) -> APIRouter:
     async def test_endpoint(endpoint_id: UUID, body: TestBody, caller: Caller, request: Request) -> Response:
         """Send a test event to this endpoint alone, the way that every event goes."""
         payload = given(body.payload)
-        receipt = await doorstep.steward.test(
+        receipt = await doorstep.components.events.test(
             caller.org_id,
             endpoint_id,
             caller.prefix,
@@ -108,7 +110,7 @@ def endpoint_routes(doorstep: Doorstep) -> APIRouter:
     @router.post("/{endpoint_id}/rotate-secret")
     async def rotate_secret(endpoint_id: UUID, caller: Caller, body: RotateIn = _A_DAY) -> RotatedOut:
         """Give it a new signing secret. The old one signs beside it until the overlap ends."""
-        rotated = await doorstep.registrar.rotate(
+        rotated = await doorstep.components.endpoints.rotate(
             caller.org_id, endpoint_id, caller.prefix, body.overlap_seconds, body.signing
         )
         return RotatedOut(
@@ -120,7 +122,7 @@ def endpoint_routes(doorstep: Doorstep) -> APIRouter:
     @router.get("/{endpoint_id}/circuit")
     async def read_circuit(endpoint_id: UUID, caller: Caller) -> CircuitOut:
         """The state of its circuit breaker, and when and why that changed, oldest first."""
-        circuit = await doorstep.circuit(caller.org_id, endpoint_id)
-        return CircuitOut.of(circuit, await doorstep.circuit_history(caller.org_id, endpoint_id))
+        circuit = await doorstep.components.reader.circuit(caller.org_id, endpoint_id)
+        return CircuitOut.of(circuit, await doorstep.components.reader.circuit_history(caller.org_id, endpoint_id))
 
     return router

@@ -37,39 +37,45 @@ def event_routes(doorstep: Doorstep) -> APIRouter:
     @router.get("/{event_id}", response_model=EventOut)
     async def read_event(event_id: UUID, caller: Caller) -> Response:
         """An event in full, with its payload and its deliveries."""
-        view = await doorstep.event(caller.org_id, event_id)
-        deliveries = await doorstep.deliveries(caller.org_id, event_id)
-        described = await doorstep.reading.described(caller.org_id, deliveries)
+        view = await doorstep.components.reader.event(caller.org_id, event_id)
+        deliveries = await doorstep.components.reader.deliveries(caller.org_id, event_id)
+        described = await doorstep.components.reader.described(caller.org_id, deliveries)
         owed = [DeliveryOut.of(one.delivery, one.held) for one in described]
         return Response(_event_json(view, owed), media_type="application/json")
 
     @router.delete("/{event_id}", status_code=204)
     async def delete_event(event_id: UUID, caller: Caller) -> None:
         """Erase an event and its payload. What waits is cancelled, dead letters are deleted; the attempt log stays."""
-        await doorstep.steward.delete(caller.org_id, event_id, caller.prefix)
+        await doorstep.components.events.delete(caller.org_id, event_id, caller.prefix)
 
     @router.post("/{event_id}/ack")
     async def acknowledge_event(event_id: UUID, caller: Caller) -> AcknowledgedOut:
         """Say that you have taken the event from the inbox (role `operator`): it is delivered. Again does no harm."""
-        await doorstep.steward.acknowledge(caller.org_id, event_id, caller.prefix)
+        await doorstep.components.events.acknowledge(caller.org_id, event_id, caller.prefix)
         return AcknowledgedOut(event_id=event_id, status="delivered")
 
     @router.post("/{event_id}/retry", status_code=202)
     async def retry_event(event_id: UUID, caller: Caller, body: ReasonIn = _NO_REASON) -> RetriedOut:
         """Try again now what failed or waits: dead letters with a fresh count, waiting deliveries ahead of the queue."""
-        result = await doorstep.steward.act(ActKind.RETRY, caller.org_id, event_id, caller.prefix, body.reason)
+        result = await doorstep.components.events.act(
+            ActKind.RETRY, caller.org_id, event_id, caller.prefix, body.reason
+        )
         return RetriedOut(event_id=event_id, retried=list(result.done), refused=refused_out(result))
 
     @router.post("/{event_id}/cancel")
     async def cancel_event(event_id: UUID, caller: Caller, body: ReasonIn = _NO_REASON) -> CancelledOut:
         """Call off the deliveries that still wait."""
-        result = await doorstep.steward.act(ActKind.CANCEL, caller.org_id, event_id, caller.prefix, body.reason)
+        result = await doorstep.components.events.act(
+            ActKind.CANCEL, caller.org_id, event_id, caller.prefix, body.reason
+        )
         return CancelledOut(event_id=event_id, cancelled=list(result.done), refused=refused_out(result))
 
     @router.post("/{event_id}/replay", status_code=202, responses=RECEIPT)
     async def replay_event(event_id: UUID, body: ReplayEventIn, caller: Caller) -> Response:
         """Send the same type, payload and metadata to one endpoint again, as a new event."""
-        return receipt_answer(await doorstep.steward.replay(caller.org_id, event_id, body.endpoint_id, caller.prefix))
+        return receipt_answer(
+            await doorstep.components.events.replay(caller.org_id, event_id, body.endpoint_id, caller.prefix)
+        )
 
     return router
 

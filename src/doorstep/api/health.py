@@ -31,7 +31,7 @@ def health_routes(doorstep: Doorstep) -> APIRouter:
     async def ready() -> Health:
         """The store answers too; 503 otherwise."""
         try:
-            await asyncio.wait_for(doorstep.store.time(), _STORE_SECONDS_MAX)
+            await asyncio.wait_for(doorstep.components.store.time(), _STORE_SECONDS_MAX)
         except TimeoutError:
             raise StoreUnavailable("the store does not answer") from None
         return Health(status="ok")

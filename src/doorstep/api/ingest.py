@@ -122,7 +122,7 @@ class Ingest:
             )
             for position, event in enumerate(events)
         ]
-        return await self._doorstep.send_many(drafts)
+        return await self._doorstep.components.accepter.accept(drafts)
 
     def _draft(
         self, event: EventIn, org_id: UUID, correlation: str, idempotency_key: str | None, where: str, trace: str | None

@@ -60,7 +60,7 @@ class Polling:
     async def status(self, request: Request) -> Response:
         """GET /v1/events/{event_id}/status"""
         event_id = _id(request.path_params["event_id"])
-        return _answer(status_out(await self._doorstep.reading.summary(api_key(request).org_id, event_id)))
+        return _answer(status_out(await self._doorstep.components.reader.summary(api_key(request).org_id, event_id)))
 
     async def events(self, request: Request) -> Response:
         """GET /v1/events"""
@@ -71,7 +71,7 @@ class Polling:
             created_from=_instant(asked.created_from, "created_from"),
             created_before=_instant(asked.created_before, "created_before"),
         )
-        page = await self._doorstep.reading.events(api_key(request).org_id, wanted, asked.cursor, asked.limit)
+        page = await self._doorstep.components.reader.events(api_key(request).org_id, wanted, asked.cursor, asked.limit)
         return _answer(events_out(page, asked.limit))
 
     async def inbox(self, request: Request) -> Response:
@@ -85,7 +85,7 @@ class Polling:
 
     async def _inbox(self, org_id: UUID, asked: InboxQuery) -> bytes:
         status = EventStatus(asked.status)
-        page, count = await self._doorstep.reading.inbox(org_id, status, asked.cursor, asked.limit)
+        page, count = await self._doorstep.components.reader.inbox(org_id, status, asked.cursor, asked.limit)
         return _encoder.encode(inbox_out(page, asked.limit, count, payloads=status is EventStatus.RECEIVED))
 
 

@@ -26,10 +26,10 @@ def retry_queue_routes(doorstep: Doorstep) -> APIRouter:
     @router.get("")
     async def list_retry_queue(asked: Annotated[QueueAsked, Query()], caller: Caller) -> QueueOut:
         """Deliveries that failed at least once and will be tried again, or are being tried; the next retry first."""
-        page, count = await doorstep.reading.retry_queue(
+        page, count = await doorstep.components.reader.retry_queue(
             caller.org_id, asked.queue(doorstep.clock), asked.cursor, asked.limit
         )
-        described = await doorstep.reading.described(caller.org_id, page.items)
+        described = await doorstep.components.reader.described(caller.org_id, page.items)
         return QueueOut(
             deliveries=[delivery_item(one) for one in described],
             pagination=CountedPagination.counted(page, asked.limit, count),

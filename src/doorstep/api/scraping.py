@@ -19,8 +19,10 @@ def metrics_routes(doorstep: Doorstep) -> APIRouter:
 
         Read from the store at most once a second. While that does not answer, they are as they were.
         """
-        seen = await doorstep.sampler.snapshot()
-        return Response(metrics.text(seen, doorstep.load(), doorstep.clock.now()), media_type=metrics.CONTENT_TYPE)
+        seen = await doorstep.components.sampler.snapshot()
+        return Response(
+            metrics.text(seen, doorstep.components.load(), doorstep.clock.now()), media_type=metrics.CONTENT_TYPE
+        )
 
     return router
 

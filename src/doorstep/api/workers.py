@@ -18,7 +18,7 @@ def worker_routes(doorstep: Doorstep) -> APIRouter:
     async def list_workers(caller: Caller) -> WorkersOut:
         """The processes that deliver, for all organizations: those that live, and those that were lost within a day."""
         now = doorstep.clock.now()
-        workers = [WorkerOut.of(one, now) for one in await doorstep.workers()]
+        workers = [WorkerOut.of(one, now) for one in await doorstep.components.reader.workers()]
         return WorkersOut(workers=workers, pagination=CountedPagination.whole(workers))
 
     return router

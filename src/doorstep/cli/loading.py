@@ -40,8 +40,8 @@ def load(app: str, said: Mapping[str, object], *, isolate: bool = False) -> Door
         raise ConfigError(f"--app must name a Doorstep, got {type(doorstep).__name__} for {app}")
     if (wanted := said.get("database_url")) is not None:
         _check_database(app, doorstep, str(wanted))
-    doorstep.loaded_from = app
-    doorstep.isolate_all = isolate
+    doorstep.registry.loaded_from = app
+    doorstep.registry.isolate_all = isolate
     return doorstep
 
 

@@ -4,10 +4,11 @@ from __future__ import annotations
 
 import asyncio
 
-from doorstep.app import Doorstep
+from doorstep.bootstrap import data_path, pinned
 from doorstep.cli.output import Output, say
 from doorstep.cli.running import naming_database, place_of_data, run_command
 from doorstep.config import Settings
+from doorstep.stores.opening import store_from_url
 from doorstep.telemetry.facts import Telemetry
 
 
@@ -15,14 +16,14 @@ def migrate(settings: Settings, output: Output) -> int:
     """Do it, and say where."""
 
     async def command(_: Telemetry, __: asyncio.Event) -> None:
-        doorstep = Doorstep(settings)
+        store = store_from_url(pinned(settings).database_url)
         with naming_database(settings):
-            if doorstep.data_path is not None:
-                doorstep.data_path.mkdir(parents=True, exist_ok=True)
-            await doorstep.store.migrate()
-        await doorstep.store.close()
-        say(f"The tables in {place_of_data(doorstep)} are up to date")
+            if (folder := data_path(settings)) is not None:
+                folder.mkdir(parents=True, exist_ok=True)
+            await store.migrate()
+        await store.close()
+        say(f"The tables in {place_of_data(settings)} are up to date")
         if output.as_json:
-            output.json({"migrated": True, "database": place_of_data(doorstep)})
+            output.json({"migrated": True, "database": place_of_data(settings)})
 
     return run_command(settings, command)

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import asyncio
 import getpass
-from collections.abc import Awaitable, Callable, Coroutine, Sequence
-from typing import TYPE_CHECKING, Annotated, Any, TypeVar
+from collections.abc import Awaitable, Callable, Sequence
+from typing import TYPE_CHECKING, Annotated
 from uuid import UUID
 
 import typer
@@ -14,16 +14,14 @@ from doorstep.cli.asking import confirm
 from doorstep.cli.exits import exit_code_of
 from doorstep.cli.options import Database, Json, Limit, Reason, Yes, output_for, settings_from
 from doorstep.cli.output import Column, Output
-from doorstep.clock import AnchoredClock, Clock, to_iso
+from doorstep.clock import AnchoredClock, to_iso
 from doorstep.config import Settings
 from doorstep.errors import ConfigError, NotFound
 
 if TYPE_CHECKING:
     from doorstep.model.posting import Posting
-    from doorstep.path.outbox import Outbox
-    from doorstep.stores.store import Store
+    from doorstep.path.outbox import OutboxService
 
-T = TypeVar("T")
 app = typer.Typer(no_args_is_help=True, help="See, put back or remove what was set aside in the outbox.")
 
 EventIds = Annotated[
@@ -43,7 +41,7 @@ _COLUMNS = (
 def list_refused(database: Database = None, limit: Limit = 50, as_json: Json = False) -> None:
     """List what can never be accepted as it is, the oldest first, with the reason."""
 
-    async def command(outbox: Outbox, output: Output) -> None:
+    async def command(outbox: OutboxService, output: Output) -> None:
         rows = [_shown(posting) for posting in await outbox.refused(limit)]
         output.listing({"refused": rows}, rows, _COLUMNS, "Nothing is set aside.")
 
@@ -63,7 +61,7 @@ def retry(
     Example: `doorstep outbox retry --all --reason "the endpoint is there now"`
     """
 
-    async def command(outbox: Outbox, output: Output) -> None:
+    async def command(outbox: OutboxService, output: Output) -> None:
         chosen = await _chosen(outbox, event_ids, every)
         _tell(output, "put back", chosen, await outbox.retry(chosen, _actor(), reason or ""))
 
@@ -81,7 +79,7 @@ def discard(
 ) -> None:
     """Remove events for good: nobody will ever receive them."""
 
-    async def command(outbox: Outbox, output: Output) -> None:
+    async def command(outbox: OutboxService, output: Output) -> None:
         chosen = await _chosen(outbox, event_ids, every)
         confirm(output, f"Remove {len(chosen)} of the events that were set aside?", yes)
         _tell(output, "removed", chosen, await outbox.discard(chosen, _actor(), reason or ""))
@@ -89,45 +87,31 @@ def discard(
     _end(database, as_json, command)
 
 
-class _StoreAlone:
-    """An opened store, and nothing around it: no key is made, no handler declared."""
-
-    def __init__(self, store: Store, clock: Clock) -> None:
-        self.store = store
-        self.clock = clock
-
-    async def at_home(self, work: Callable[[], Coroutine[Any, Any, T]]) -> T:
-        return await work()
-
-    def wake(self) -> None:
-        """Whoever forwards looks by himself."""
-
-
-def _end(database: str | None, as_json: bool, command: Callable[[Outbox, Output], Awaitable[None]]) -> None:
+def _end(database: str | None, as_json: bool, command: Callable[[OutboxService, Output], Awaitable[None]]) -> None:
     settings, output = settings_from(database_url=database), output_for(as_json)
     raise typer.Exit(exit_code_of(lambda: asyncio.run(_with_outbox(settings, output, command))))
 
 
 async def _with_outbox(
-    settings: Settings, output: Output, command: Callable[[Outbox, Output], Awaitable[None]]
+    settings: Settings, output: Output, command: Callable[[OutboxService, Output], Awaitable[None]]
 ) -> None:
-    from doorstep.app import Doorstep  # here, so that help and completion are quick
-    from doorstep.bootstrap import DEFAULT_ORG
+    from doorstep.bootstrap import DEFAULT_ORG, pinned  # here, so that help and completion are quick
     from doorstep.cli.running import naming_database
-    from doorstep.path.outbox import Outbox
+    from doorstep.path.outbox import OutboxService
+    from doorstep.stores.opening import store_from_url
 
-    doorstep = Doorstep(settings)
+    store = store_from_url(pinned(settings).database_url)
     with naming_database(settings):
-        await doorstep.store.open()
+        await store.open()
     try:
         clock = AnchoredClock()
-        clock.follow(await doorstep.store.time())
-        await command(Outbox(_StoreAlone(doorstep.store, clock), DEFAULT_ORG), output)
+        clock.follow(await store.time())
+        await command(OutboxService(store, clock, DEFAULT_ORG), output)
     finally:
-        await doorstep.store.close()
+        await store.close()
 
 
-async def _chosen(outbox: Outbox, event_ids: Sequence[UUID] | None, every: bool) -> list[UUID]:
+async def _chosen(outbox: OutboxService, event_ids: Sequence[UUID] | None, every: bool) -> list[UUID]:
     if bool(event_ids) == every:
         raise ConfigError("which events? name them by their ids, or say --all")
     return list(event_ids or ()) or [posting.event_id for posting in await outbox.refused(_ALL_MAX)]

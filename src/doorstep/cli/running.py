@@ -10,6 +10,7 @@ from collections.abc import Awaitable, Callable, Iterator
 from contextlib import contextmanager
 
 from doorstep.app import Doorstep
+from doorstep.bootstrap import data_path
 from doorstep.cli.output import say
 from doorstep.config import Settings, secrets_of
 from doorstep.errors import ConfigError, DoorstepError, StoreUnavailable
@@ -73,9 +74,9 @@ def key_line(doorstep: Doorstep) -> tuple[str, ...]:
     return () if key is None else (f"Admin key, shown only this once: {key}",)
 
 
-def place_of_data(doorstep: Doorstep) -> str:
+def place_of_data(settings: Settings) -> str:
     """The folder, or the database's URL."""
-    return str(doorstep.data_path or shown_url(doorstep.settings.database_url))
+    return str(data_path(settings) or shown_url(settings.database_url))
 
 
 def spare_collector() -> None:

@@ -48,7 +48,6 @@ async def serve_until(doorstep: Doorstep, listening: socket.socket, stop: asynci
     """Open, deliver and answer requests until `stop`, then end in order; `ready` is called when requests can come."""
     settings = doorstep.settings
     host, port = listening.getsockname()[:2]
-    doorstep.guard.refuse_own(host, port)
     supervisor = Supervisor(
         lambda: spawn(_worker(doorstep), _environment(settings, host, port)),
         settings.workers,
@@ -57,6 +56,7 @@ async def serve_until(doorstep: Doorstep, listening: socket.socket, stop: asynci
     )
     with naming_database(settings):
         await doorstep.open(admin_key=True)
+    doorstep.components.guard.refuse_own(host, port)
     links = SignInLinks(doorstep.clock)
     try:
         link = await _first_link(doorstep, links)
@@ -75,7 +75,7 @@ async def _first_link(doorstep: Doorstep, links: SignInLinks) -> str | None:
     if not doorstep.settings.console:
         return None
     now = doorstep.clock.now()
-    for key in await doorstep.keyring.keys(DEFAULT_ORG):
+    for key in await doorstep.components.keys.keys(DEFAULT_ORG):
         if key.role is Role.ADMIN and key.expires_at is None and key.is_valid(now):
             return links.new(key)
     return None
@@ -94,7 +94,7 @@ def _server(doorstep: Doorstep, links: SignInLinks, ready: Callable[[], None]) -
 def banner(doorstep: Doorstep, url: str, link: str | None) -> Iterator[str]:
     """What someone who just started it wants to know; the last line is a command to copy."""
     yield f"Doorstep {__version__} listens at {url}"
-    yield f"Its data is in {place_of_data(doorstep)}"
+    yield f"Its data is in {place_of_data(doorstep.settings)}"
     yield from key_line(doorstep)
     if link is not None:
         yield console_line(doorstep.settings.public_url.rstrip("/") or url, link)
@@ -118,9 +118,9 @@ _LAST_WRITES_SECONDS = 10
 def _worker(doorstep: Doorstep) -> list[str]:
     """The command of a worker beside us: with the same program, if it is one."""
     command = [sys.executable, "-m", "doorstep", "worker", "--end-with-parent"]
-    if doorstep.loaded_from is not None:
-        command += ["--app", doorstep.loaded_from]
-    return command + (["--isolate"] if doorstep.isolate_all else [])
+    if doorstep.registry.loaded_from is not None:
+        command += ["--app", doorstep.registry.loaded_from]
+    return command + (["--isolate"] if doorstep.registry.isolate_all else [])
 
 
 def _environment(settings: Settings, host: str, port: int) -> dict[str, str]:

@@ -27,15 +27,19 @@ def work(
     async def command(telemetry: Telemetry, stop: asyncio.Event) -> None:
         doorstep.telemetry.subscribe(telemetry.emit_all)
         if end_with_parent:
-            doorstep.guard.refuse_own(settings.host, settings.port)
             asyncio.get_running_loop().add_reader(0, _watch_parent, stop)
         with naming_database(doorstep.settings):
             await doorstep.open(admin_key=True)
         try:
+            if end_with_parent:
+                doorstep.components.guard.refuse_own(settings.host, settings.port)
             doorstep.start()
             spare_collector()
             if not end_with_parent:
-                say(f"A Doorstep worker delivers from {place_of_data(doorstep)}; Ctrl-C ends it", *key_line(doorstep))
+                say(
+                    f"A Doorstep worker delivers from {place_of_data(doorstep.settings)}; Ctrl-C ends it",
+                    *key_line(doorstep),
+                )
             await stop.wait()
         finally:
             await doorstep.close()

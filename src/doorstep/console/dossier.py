@@ -48,7 +48,11 @@ async def dossier_of(visit: Visit, delivery: Delivery, event: Event | None) -> D
 
 async def dossiers_of(visit: Visit, deliveries: Sequence[Delivery], event: Event | None) -> list[Dossier]:
     """`event` is None where it was deleted: what is kept of its deliveries can be seen all the same."""
-    store, reading, ids = visit.doorstep.store, visit.doorstep.reading, [one.endpoint_id for one in deliveries]
+    store, reading, ids = (
+        visit.doorstep.components.store,
+        visit.doorstep.components.reader,
+        [one.endpoint_id for one in deliveries],
+    )
     endpoints = {one.endpoint_id: one for one in await store.these_endpoints(visit.org_id, ids)}
     described = await reading.described(visit.org_id, deliveries)
     return await asyncio.gather(*(_dossier(visit, one, endpoints[key], event) for one, key in zip(described, ids)))
@@ -66,7 +70,7 @@ async def _dossier(visit: Visit, one: Described, endpoint: Endpoint, event: Even
         ordering_key=event.ordering_key if event else None,
         history=history,
         retries_at={one.number: one.next_retry_at for one in attempts if one.next_retry_at},
-        revive_after_seconds=visit.doorstep.tuning.revive_after_seconds,
+        revive_after_seconds=visit.doorstep.components.tuning.revive_after_seconds,
         endpoint_acts=acts,
     )
     return Dossier(
@@ -83,7 +87,7 @@ async def _dossier(visit: Visit, one: Described, endpoint: Endpoint, event: Even
 
 async def tries_numbered(visit: Visit, delivery: Delivery, event: Event | None, number: str) -> list[Try]:
     """The attempt of this number. There may be two: one that came too late has the number of its successor."""
-    endpoint = await visit.doorstep.endpoint(visit.org_id, delivery.endpoint_id)
+    endpoint = await visit.doorstep.components.reader.endpoint(visit.org_id, delivery.endpoint_id)
     attempts, history, acts = await _log_of(visit, delivery, endpoint)
     sending = await sending_of(visit, delivery, endpoint, event, history, acts)
     return sending.tries([one for one in attempts if str(one.number) == number])
@@ -102,11 +106,11 @@ class _Log(NamedTuple):
 
 async def _log_of(visit: Visit, delivery: Delivery, endpoint: Endpoint) -> _Log:
     doorstep, org_id = visit.doorstep, visit.org_id
-    attempts = await doorstep.attempts(org_id, delivery.delivery_id)
-    history = await doorstep.history(org_id, delivery.delivery_id)
+    attempts = await doorstep.components.reader.attempts(org_id, delivery.delivery_id)
+    history = await doorstep.components.reader.history(org_id, delivery.delivery_id)
     if endpoint.updated_at <= delivery.created_at:  # nothing was done to it since: what is from before has no say
         return _Log(attempts, history, ())
-    acts = await doorstep.reading.audit(org_id, None, None, None, _ENDPOINT_ACTS_MAX, [endpoint.endpoint_id])
+    acts = await doorstep.components.reader.audit(org_id, None, None, None, _ENDPOINT_ACTS_MAX, [endpoint.endpoint_id])
     return _Log(attempts, history, acts.items)
 
 
@@ -114,7 +118,7 @@ async def _timeline(visit: Visit, life: Life, edge: Edge, shown: Sequence[Attemp
     delivery, now = life.delivery, visit.now
     waits = waits_of(life, now)
     if any(wait.kind != PLANNED for wait in waits):  # the circuit is asked only if something held it
-        changes = await visit.doorstep.store.circuit_history(delivery.endpoint_id, _CIRCUIT_CHANGES_MAX)
+        changes = await visit.doorstep.components.store.circuit_history(delivery.endpoint_id, _CIRCUIT_CHANGES_MAX)
         waits = waits_of(life._replace(circuit_changes=changes), now)
     running = delivery.claimed_at if delivery.state is DeliveryState.IN_PROGRESS else None
     return timeline(edge, waits, shown, running, now)

@@ -33,10 +33,12 @@ class Cause(NamedTuple):
 
 
 async def described_causes(visit: Visit, groups: Sequence[CauseGroup]) -> list[Cause]:
-    names = await visit.doorstep.reading.endpoint_names(visit.org_id, (one.endpoint_id for one in groups))
+    names = await visit.doorstep.components.reader.endpoint_names(visit.org_id, (one.endpoint_id for one in groups))
     since = visit.now // HOUR * HOUR - (HOURS - 1) * HOUR
-    deaths = await visit.doorstep.store.deaths_by_hour(visit.org_id, [one.cause for one in groups], since, HOURS)
-    newest = await visit.doorstep.store.these_deliveries(visit.org_id, [one.sample_id for one in groups])
+    deaths = await visit.doorstep.components.store.deaths_by_hour(
+        visit.org_id, [one.cause for one in groups], since, HOURS
+    )
+    newest = await visit.doorstep.components.store.these_deliveries(visit.org_id, [one.sample_id for one in groups])
     examples = {one.delivery_id: one for one in newest}
     return [Cause(one, names[one.endpoint_id], deaths[one.cause], examples.get(one.sample_id)) for one in groups]
 
@@ -44,8 +46,8 @@ async def described_causes(visit: Visit, groups: Sequence[CauseGroup]) -> list[C
 async def cause_choices(visit: Visit, wanted: Letters) -> list[tuple[str, str]]:
     """Causes to filter by, of everything that is dead (or archived); of very many only some, and the chosen one."""
     everything = Letters(archived=wanted.archived)
-    page = await visit.doorstep.reading.cause_groups(visit.org_id, everything, None, _CHOICES_MAX)
-    names = await visit.doorstep.reading.endpoint_names(visit.org_id, (one.endpoint_id for one in page.items))
+    page = await visit.doorstep.components.reader.cause_groups(visit.org_id, everything, None, _CHOICES_MAX)
+    names = await visit.doorstep.components.reader.endpoint_names(visit.org_id, (one.endpoint_id for one in page.items))
     found = {f"{one.cause:016x}": f"{names[one.endpoint_id]}: {one.code or one.reason}" for one in page.items}
     if wanted.cause is not None:
         key = f"{wanted.cause:016x}"

@@ -86,7 +86,7 @@ def all_pages() -> list[Page]:
 
 
 def add_console(application: Starlette, doorstep: Doorstep, links: SignInLinks, failures: Failures) -> None:
-    sessions = Sessions(doorstep)
+    sessions = Sessions(lambda: doorstep.components)
     entrance = Entrance(doorstep, sessions)
     for page in all_pages():
         application.add_route(page.path, entrance.route(page), methods=[page.method], include_in_schema=False)

@@ -57,8 +57,8 @@ def declare(pages: Pages, path: str, question: Question, choose: Choose) -> None
 
 async def _asked(visit: Visit, question: Question, chosen: Chosen, error: InvalidInput | None = None) -> Response:
     """The question: how many, for which endpoints. Once more, with what was entered, if the answer was wrong."""
-    preview = await visit.doorstep.bulk.preview(visit.org_id, chosen.selection)
-    names = await visit.doorstep.reading.endpoint_names(visit.org_id, preview.by_endpoint)
+    preview = await visit.doorstep.components.bulk.preview(visit.org_id, chosen.selection)
+    names = await visit.doorstep.components.reader.endpoint_names(visit.org_id, preview.by_endpoint)
     endpoints = sorted(((names[key], count) for key, count in preview.by_endpoint.items()), key=lambda one: -one[1])
     return visit.page(
         "question.html",
@@ -80,12 +80,12 @@ async def _answered(visit: Visit, question: Question, chosen: Chosen) -> Respons
     reason = reason_of(visit.form, required=question.danger)
     if selection.delivery_ids is not None and len(selection.delivery_ids) == 1:
         kind = ActKind(question.kind.value)
-        await visit.doorstep.act_on(
+        await visit.doorstep.components.deliveries.act_on(
             kind, visit.org_id, selection.delivery_ids[0], visit.actor, reason, only_in=selection.only_in
         )
         return visit.done(f"The delivery was {DONE[kind]}.")
     now = visit.now
-    bulk = await visit.doorstep.bulk.start(
+    bulk = await visit.doorstep.components.bulk.start(
         question.kind,
         visit.org_id,
         selection,

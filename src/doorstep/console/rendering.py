@@ -13,7 +13,7 @@ from doorstep.console.assets import asset
 from doorstep.console.navigation import MENU
 from doorstep.model.act import REASON_CHARACTERS_MAX
 from doorstep.path.bulk import RATE_MAX, RATE_MIN
-from doorstep.path.operate import DRAIN_MAX, DRAIN_MIN
+from doorstep.path.registrar import DRAIN_MAX, DRAIN_MIN
 
 _FOLDER = Path(__file__).with_name("templates")
 _FILTERS = (

@@ -8,6 +8,7 @@ from __future__ import annotations
 import base64
 import binascii
 import secrets
+from collections.abc import Callable
 from typing import NamedTuple, Protocol, TypeVar
 
 import msgspec
@@ -15,7 +16,7 @@ import msgspec
 from doorstep.clock import DAY, SECOND, Clock, Instant
 from doorstep.model.org import ApiKey
 from doorstep.model.permission import ALLOWED, Permission
-from doorstep.path.keyring import Keyring
+from doorstep.path.keyring import ApiKeys
 from doorstep.sealing import Sealer, UnsealError
 
 IDLE: Instant = 12 * 3_600 * SECOND
@@ -56,36 +57,40 @@ class _Session(msgspec.Struct):
     used_at: Instant
 
 
-class House(Protocol):
-    """What sessions need of a Doorstep; it has a sealer and a keyring only once it is open."""
+class OpenParts(Protocol):
+    """What sessions need of the components of a Doorstep."""
 
-    sealer: Sealer
-    keyring: Keyring
-    clock: Clock
+    @property
+    def sealer(self) -> Sealer: ...
+    @property
+    def keys(self) -> ApiKeys: ...
+    @property
+    def clock(self) -> Clock: ...
 
 
 class Sessions:
-    def __init__(self, house: House) -> None:
-        self._house = house
+    def __init__(self, components: Callable[[], OpenParts]) -> None:
+        """Asked for each time: a Doorstep has them only while it is open."""
+        self._components = components
 
     def begin(self, key: ApiKey) -> str:
         """The cookie of a new session."""
-        now = self._house.clock.now()
+        now = self._components().clock.now()
         return self._sealed(_Session(key.digest, secrets.token_urlsafe(24), now, now), _SESSION)
 
     async def visitor(self, cookie: str) -> Visitor | None:
         session = self._opened(cookie, _Session, _SESSION)
         if session is None or not self._lasts(session):
             return None
-        key = await self._house.keyring.holder(session.digest)
+        key = await self._components().keys.holder(session.digest)
         return None if key is None else Visitor(key, session.csrf, self._renewed(session))
 
     def _lasts(self, session: _Session) -> bool:
-        now = self._house.clock.now()
+        now = self._components().clock.now()
         return now < session.used_at + IDLE and now < session.began_at + LONGEST
 
     def _renewed(self, session: _Session) -> str | None:
-        now = self._house.clock.now()
+        now = self._components().clock.now()
         if now < session.used_at + _RENEWED_AFTER:
             return None
         return self._sealed(msgspec.structs.replace(session, used_at=now), _SESSION)
@@ -101,12 +106,12 @@ class Sessions:
     # -- sealing -------------------------------------------------------------------------------------------
 
     def _sealed(self, content: msgspec.Struct, context: str) -> str:
-        sealed = self._house.sealer.seal(msgspec.msgpack.encode(content), context=context)
+        sealed = self._components().sealer.seal(msgspec.msgpack.encode(content), context=context)
         return base64.urlsafe_b64encode(sealed).decode()
 
     def _opened(self, cookie: str, kind: type[T], context: str) -> T | None:
         try:
             sealed = base64.urlsafe_b64decode(cookie.encode())
-            return msgspec.msgpack.decode(self._house.sealer.unseal(sealed, context=context), type=kind)
+            return msgspec.msgpack.decode(self._components().sealer.unseal(sealed, context=context), type=kind)
         except (UnsealError, binascii.Error, msgspec.DecodeError, ValueError):  # also a cookie of an earlier release
             return None

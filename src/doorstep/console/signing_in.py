@@ -51,7 +51,7 @@ class SigningIn:
             return _form(request, "this form was sent by another site; enter your key here", 403)
         try:
             given = await self._entrance.form(request, FORM_BYTES_MAX)
-            key = await self._doorstep.authenticate(given.text("key") or "")
+            key = await self._doorstep.components.keys.authenticate(given.text("key") or "")
             if key is None:
                 self._failures.check(_client(request))
                 return _form(request, _UNKNOWN, 401)
@@ -83,7 +83,7 @@ class SigningIn:
     async def _holder(self, request: Request) -> ApiKey | None:
         """Whose link it is, as long as it is good."""
         digest = self._links.stands_for(request.path_params["token"])
-        return None if digest is None else await self._doorstep.keyring.holder(digest)
+        return None if digest is None else await self._doorstep.components.keys.holder(digest)
 
     async def _visitor(self, request: Request) -> Visitor | None:
         return await self._sessions.visitor(request.cookies.get(SESSION_COOKIE, ""))

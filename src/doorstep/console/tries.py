@@ -122,7 +122,11 @@ async def sending_of(
     changed_at = tuple(sorted(act.at for act in acts if _reshapes(act)))
     if event is None:
         return Sending(endpoint, None, None, (), changed_at)
-    own = await visit.doorstep.store.payload(visit.org_id, delivery.delivery_id) if delivery.edited else event.payload
+    own = (
+        await visit.doorstep.components.store.payload(visit.org_id, delivery.delivery_id)
+        if delivery.edited
+        else event.payload
+    )
     first, present = (_on_the_wire(endpoint, event, payload) for payload in (event.payload, own))
     edited_at = tuple(line.at for line in history if line.note.startswith(EDITED))
     return Sending(endpoint, first, present, edited_at, changed_at)

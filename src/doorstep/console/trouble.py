@@ -42,7 +42,7 @@ class Troubled(NamedTuple):
 
 async def troubled(visit: Visit) -> Troubled:
     """Of any number of endpoints: the store knows which of them may be in trouble."""
-    judged = await visit.doorstep.reporting.ailing(visit.org_id, LATELY, JUDGED_MAX)
+    judged = await visit.doorstep.components.reporter.ailing(visit.org_id, LATELY, JUDGED_MAX)
     needy = [one for one in judged if trouble_of(one).kind]
     return Troubled(sorted(needy, key=by_trouble), complete=len(judged) < JUDGED_MAX)
 

@@ -2,13 +2,15 @@
 
 from __future__ import annotations
 
-from doorstep.clock import SECOND, Instant
+from doorstep.clock import DAY, SECOND, Instant
 from doorstep.model.noun import Noun
 
 BEAT_SECONDS = 10.0
 """How often a worker says that it is there."""
 LOST_AFTER: Instant = 35 * SECOND
 """A worker that was not heard of for so long missed three beats: it was killed, or cannot reach the store."""
+KEPT: Instant = DAY
+"""How long a lost worker stays in the register."""
 
 
 class WorkerEntry(Noun, frozen=True, kw_only=True):

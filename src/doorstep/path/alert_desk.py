@@ -34,7 +34,7 @@ _WINDOW_SECONDS = (60.0, WINDOW_SECONDS_MAX)
 _ONLY_RATE = ("window_seconds", "minimum")
 
 
-class AlertDesk:
+class AlertService:
     def __init__(self, store: Store, clock: Clock) -> None:
         self._store = store
         self._clock = clock

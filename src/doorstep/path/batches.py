@@ -43,15 +43,15 @@ class Batches:
         if options.get("endpoint_ids") is not None:
             raise InvalidInput("endpoint_ids", "a batch goes to its batch handler; send an event to choose endpoints")
         org_id = options.get("org_id", self._default_org)
-        endpoint = await self._host.at_home(lambda: self._taker(org_id, event_type))
+        endpoint, retries_max = await self._host.binding.call(lambda: self._taker(org_id, event_type))
         receipt: Receipt = await self._host.send(event_type, payload, **options)
         if receipt.verdict is Verdict.REPEATED:
             return await self.batch(receipt.event_id, org_id=org_id)
-        return self._submitted(receipt, endpoint, event_type)
+        return _submitted(receipt, endpoint, event_type, retries_max)
 
     async def batch(self, batch_id: UUID, *, org_id: UUID | None = None) -> Batch:
         """How a batch stands; NotFound for an event that is none, too."""
-        return batch_of(await self._host.at_home(lambda: self._delivery(self._org(org_id), batch_id)))
+        return batch_of(await self._host.binding.call(lambda: self._delivery(self._org(org_id), batch_id)))
 
     async def list(
         self,
@@ -65,47 +65,38 @@ class Batches:
         """One page, the newest first. What it costs does not depend on how many events or other batches there are."""
         wanted = BatchFilter(status=status, event_type=event_type)
         most = checked_limit(limit)
-        found = await self._host.at_home(lambda: self._host.store.list_batches(self._org(org_id), wanted, cursor, most))
+        found = await self._host.binding.call(
+            lambda: self._host.components.store.list_batches(self._org(org_id), wanted, cursor, most)
+        )
         return Page(tuple(map(batch_of, found.items)), found.next)
 
     async def attempts(self, batch_id: UUID, *, org_id: UUID | None = None) -> Sequence[SubmissionAttempt]:
         """The carrier log: every submission in order, those before a resubmission too."""
-        return await self._host.at_home(lambda: self._attempts(self._org(org_id), batch_id))
+        return await self._host.binding.call(lambda: self._attempts(self._org(org_id), batch_id))
 
     async def resubmit(self, batch_id: UUID, actor: str, reason: str = "", *, org_id: UUID | None = None) -> Batch:
         """Submit a FAILED batch again, at once and with all its retries; audited. Conflict in any other status."""
         check_storable("reason", reason)
-        return await self._host.at_home(lambda: self._resubmit(self._org(org_id), batch_id, actor, reason))
+        return await self._host.binding.call(lambda: self._resubmit(self._org(org_id), batch_id, actor, reason))
 
     def _org(self, org_id: UUID | None) -> UUID:
         return self._default_org if org_id is None else org_id
 
     # -- on the open store ---------------------------------------------------------------------------------
 
-    async def _taker(self, org_id: UUID, event_type: str) -> Endpoint:
-        directory = self._host.directory
+    async def _taker(self, org_id: UUID, event_type: str) -> tuple[Endpoint, int]:
+        """The batch endpoint that takes it, and how many retries a submission has."""
+        directory = self._host.components.directory
         await directory.refresh()
         for endpoint in directory.routes.route(org_id, event_type):
             if endpoint.batch:
-                return endpoint
+                return endpoint, len(directory.policy(endpoint, event_type).delays)
         raise InvalidInput("event_type", f"no batch handler takes {event_type[:140]!r}; declare one for it")
-
-    def _submitted(self, receipt: Receipt, endpoint: Endpoint, event_type: str) -> Batch:
-        """What is known of a batch that has just been accepted."""
-        return Batch(
-            batch_id=receipt.event_id,
-            org_id=endpoint.org_id,
-            event_type=event_type,
-            endpoint_id=endpoint.endpoint_id,
-            status=BatchStatus.PENDING,
-            created_at=receipt.created_at,
-            retries_max=len(self._host.directory.policy(endpoint, event_type).delays),
-        )
 
     async def _delivery(self, org_id: UUID, batch_id: UUID) -> Delivery:
         """The one that submits it. A deleted event has deliveries still, but is no longer anybody's batch."""
-        known = await self._host.store.summaries(org_id, [batch_id])
-        deliveries = await self._host.store.deliveries(org_id, batch_id) if known else []
+        known = await self._host.components.store.summaries(org_id, [batch_id])
+        deliveries = await self._host.components.store.deliveries(org_id, batch_id) if known else []
         for delivery in deliveries:
             if delivery.batch:
                 return delivery
@@ -113,7 +104,10 @@ class Batches:
 
     async def _attempts(self, org_id: UUID, batch_id: UUID) -> Sequence[SubmissionAttempt]:
         delivery = await self._delivery(org_id, batch_id)
-        return [submission_of(attempt) for attempt in await self._host.store.attempts(org_id, delivery.delivery_id)]
+        return [
+            submission_of(attempt)
+            for attempt in await self._host.components.store.attempts(org_id, delivery.delivery_id)
+        ]
 
     async def _resubmit(self, org_id: UUID, batch_id: UUID, actor: str, reason: str) -> Batch:
         delivery_id = (await self._delivery(org_id, batch_id)).delivery_id
@@ -129,12 +123,25 @@ class Batches:
             only_in=DEAD_STATES,
             audited_as=(RESUBMIT, str(batch_id)),
         )
-        result, moved = await self._host.store.act(act)
+        result, moved = await self._host.components.store.act(act)
         if not result.done:
             raise Conflict(_refusal(batch_id, result.refused[delivery_id]))
         self._host.telemetry.emit_all(facts.moved(moved, now))
-        self._host.wake_dispatcher()
+        self._host.components.wake_dispatcher()
         return batch_of(await self._delivery(org_id, batch_id))
+
+
+def _submitted(receipt: Receipt, endpoint: Endpoint, event_type: str, retries_max: int) -> Batch:
+    """What is known of a batch that has just been accepted."""
+    return Batch(
+        batch_id=receipt.event_id,
+        org_id=endpoint.org_id,
+        event_type=event_type,
+        endpoint_id=endpoint.endpoint_id,
+        status=BatchStatus.PENDING,
+        created_at=receipt.created_at,
+        retries_max=retries_max,
+    )
 
 
 def _refusal(batch_id: UUID, state: DeliveryState | None) -> str:

@@ -43,7 +43,7 @@ class Preview(Noun, frozen=True):
     """Otherwise `by_endpoint` tells of the first ten thousand alone."""
 
 
-class BulkDesk:
+class BulkService:
     def __init__(self, store: Store, chooser: Chooser, clock: Clock, wake_runner: Callable[[], None]) -> None:
         self._store = store
         self._chooser = chooser

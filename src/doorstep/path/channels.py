@@ -20,9 +20,9 @@ from doorstep.path.channel_form import ChannelForm, addresses_of, check, endpoin
 from doorstep.path.channel_views import ChannelReader, the_one
 from doorstep.path.directory import Directory
 from doorstep.path.drafting import new_correlation_id
-from doorstep.path.enrol import Terms, enrol
+from doorstep.path.enrol import EndpointRules, enrol
 from doorstep.path.messengers import TIMEOUT_SECONDS
-from doorstep.path.operate import Operator
+from doorstep.path.registrar import EndpointService
 from doorstep.path.roster import check_living
 from doorstep.policy.alert_words import payload_for, words_of_test
 from doorstep.policy.testing_pace import check_pace, remembered
@@ -37,15 +37,15 @@ _STALE = DAY
 """What waited longer for a channel to be resumed is not told any more: the alerts are still in their list."""
 
 
-class ChannelDesk:
+class ChannelService:
     def __init__(
         self,
         store: Store,
         directory: Directory,
         clock: Clock,
-        operator: Operator,
+        endpoints: EndpointService,
         accepter: Accepter,
-        terms: Terms,
+        endpoint_rules: EndpointRules,
         console: str,
         *,
         has_mail: bool,
@@ -53,9 +53,9 @@ class ChannelDesk:
         self._store = store
         self._directory = directory
         self._clock = clock
-        self._operator = operator
+        self._endpoints = endpoints
         self._accepter = accepter
-        self._terms = terms
+        self._endpoint_rules = endpoint_rules
         self._console = console
         self._has_mail = has_mail
         self.reading = ChannelReader(store, clock)
@@ -89,9 +89,9 @@ class ChannelDesk:
     def _enrolled(self, form: ChannelForm, owner: UUID) -> tuple[Endpoint, str]:
         """To its owner, the endpoint's URL is the channel's target."""
         now = self._clock.now()
-        described = endpoint_form(form, owner, min(TIMEOUT_SECONDS, self._terms.timeout_seconds_max))
+        described = endpoint_form(form, owner, min(TIMEOUT_SECONDS, self._endpoint_rules.timeout_seconds_max))
         try:
-            return enrol(described, self._terms, endpoint_id=uuid7(now), org_id=OPERATIONS_ORG, now=now)
+            return enrol(described, self._endpoint_rules, endpoint_id=uuid7(now), org_id=OPERATIONS_ORG, now=now)
         except InvalidInput as error:
             raise InvalidInput("target" if error.field in ("url", "headers") else error.field, error.message) from None
 
@@ -164,7 +164,7 @@ class ChannelDesk:
         channel = await self.reading.channel(org_id, channel_id)
         stale = self._clock.now() - _STALE
         await self._store.add_audit(self._line(channel, actor, "channel.resume"))
-        await self._operator.resume(OPERATIONS_ORG, channel_id, actor, skip_older_than=stale)
+        await self._endpoints.resume(OPERATIONS_ORG, channel_id, actor, skip_older_than=stale)
 
     def _line(self, channel: Channel, actor: str, action: str, reason: str = "") -> AuditLine:
         return AuditLine(

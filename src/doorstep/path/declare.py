@@ -19,7 +19,7 @@ from doorstep.model.endpoint import Endpoint, EndpointState
 from doorstep.model.retry_policy import RetryPolicy
 from doorstep.path.change import change_endpoint, create_endpoint
 from doorstep.path.directory import Directory
-from doorstep.path.enrol import EndpointForm, Terms, amend, check, enrol, policy_from
+from doorstep.path.enrol import EndpointForm, EndpointRules, amend, check, enrol, policy_from
 from doorstep.policy.retry import BUILT_IN
 from doorstep.stores.store import Store
 
@@ -35,7 +35,7 @@ class Declaration(NamedTuple):
 
 
 async def declare(
-    store: Store, directory: Directory, clock: Clock, terms: Terms, declarations: list[Declaration]
+    store: Store, directory: Directory, clock: Clock, rules: EndpointRules, declarations: list[Declaration]
 ) -> None:
     """Make the store's endpoints agree with the code.
 
@@ -43,12 +43,12 @@ async def declare(
     it was last written.
     """
     for one in declarations:
-        await _declare(store, clock, terms, one)
+        await _declare(store, clock, rules, one)
     if declarations:
         await directory.reload()
 
 
-async def _declare(store: Store, clock: Clock, terms: Terms, declaration: Declaration) -> None:
+async def _declare(store: Store, clock: Clock, rules: EndpointRules, declaration: Declaration) -> None:
     form, org_id = declaration
     generation = 0
     while True:
@@ -56,23 +56,25 @@ async def _declare(store: Store, clock: Clock, terms: Terms, declaration: Declar
         try:
             known = await store.endpoint(org_id, endpoint_id)
         except NotFound:
-            endpoint, _ = enrol(form, terms, endpoint_id=endpoint_id, org_id=org_id, now=clock.now())
+            endpoint, _ = enrol(form, rules, endpoint_id=endpoint_id, org_id=org_id, now=clock.now())
             with contextlib.suppress(Conflict):  # another process was faster: look at what it made
-                await create_endpoint(store, _marked(endpoint, form, terms), _ACTOR)
+                await create_endpoint(store, _marked(endpoint, form, rules), _ACTOR)
             continue
         if known.state is not EndpointState.DELETED:
-            await _bring_up_to_date(store, clock, terms, known, form)
+            await _bring_up_to_date(store, clock, rules, known, form)
             return
         generation += 1  # someone deleted it, and the code wants it again: another endpoint, with its own history
 
 
-async def _bring_up_to_date(store: Store, clock: Clock, terms: Terms, known: Endpoint, form: EndpointForm) -> None:
+async def _bring_up_to_date(
+    store: Store, clock: Clock, rules: EndpointRules, known: Endpoint, form: EndpointForm
+) -> None:
     wanted = {name: getattr(form, name) for name in EndpointForm.__struct_fields__ if name != "signing"}
 
     def changed(endpoint: Endpoint) -> Endpoint | None:
-        if endpoint.declared == _digest(form, terms.standard):
+        if endpoint.declared == _digest(form, rules.standard):
             return None
-        return _marked(amend(endpoint, wanted, terms), form, terms)
+        return _marked(amend(endpoint, wanted, rules), form, rules)
 
     await change_endpoint(
         store, known.org_id, known.endpoint_id, changed, actor=_ACTOR, action="endpoint.declare", now=clock.now()
@@ -85,8 +87,8 @@ def check_form(form: EndpointForm, timeout_seconds_max: float) -> None:
     _with_policies(form, BUILT_IN["standard"])
 
 
-def _marked(endpoint: Endpoint, form: EndpointForm, terms: Terms) -> Endpoint:
-    return msgspec.structs.replace(endpoint, declared=_digest(form, terms.standard))
+def _marked(endpoint: Endpoint, form: EndpointForm, rules: EndpointRules) -> Endpoint:
+    return msgspec.structs.replace(endpoint, declared=_digest(form, rules.standard))
 
 
 def _digest(form: EndpointForm, standard: RetryPolicy) -> str:

@@ -75,7 +75,7 @@ class EndpointForm(Noun, frozen=True, kw_only=True):
     """`v1`: a secret shared with the receiver (HMAC-SHA256); `v1a`: a key pair (Ed25519), the receiver has its half."""
 
 
-class Terms(NamedTuple):
+class EndpointRules(NamedTuple):
     """What every enrolment is judged and sealed with."""
 
     sealer: Sealer
@@ -86,35 +86,37 @@ class Terms(NamedTuple):
     """Of one organization, deleted ones not counted."""
 
 
-def enrol(form: EndpointForm, terms: Terms, *, endpoint_id: UUID, org_id: UUID, now: Instant) -> tuple[Endpoint, str]:
+def enrol(
+    form: EndpointForm, rules: EndpointRules, *, endpoint_id: UUID, org_id: UUID, now: Instant
+) -> tuple[Endpoint, str]:
     """The endpoint, and what its receiver verifies with: the only time that a shared secret can be seen."""
-    check(form, terms.timeout_seconds_max)
-    secret, verifier = new_signing(endpoint_id, form.signing, terms.sealer)
+    check(form, rules.timeout_seconds_max)
+    secret, verifier = new_signing(endpoint_id, form.signing, rules.sealer)
     endpoint = Endpoint(
         endpoint_id=endpoint_id,
         org_id=org_id,
         created_at=now,
         updated_at=now,
         secrets=(secret,),
-        url=None if form.url is None else terms.guard.check_url(form.url).url,
-        **_described(form, endpoint_id, terms),
+        url=None if form.url is None else rules.guard.check_url(form.url).url,
+        **_described(form, endpoint_id, rules),
     )
     return endpoint, verifier
 
 
-def amend(endpoint: Endpoint, changes: Mapping[str, Any], terms: Terms) -> Endpoint:
+def amend(endpoint: Endpoint, changes: Mapping[str, Any], rules: EndpointRules) -> Endpoint:
     """The endpoint with some fields of its form changed, judged like a new one; its secrets stay.
 
     An unchanged URL is not judged again: what the operator allows may have changed since.
     """
-    before = form_of(endpoint, terms.sealer)
+    before = form_of(endpoint, rules.sealer)
     form = msgspec.structs.replace(before, **changes)
-    check(form, terms.timeout_seconds_max)
+    check(form, rules.timeout_seconds_max)
     judged = form.url is None or form.url == before.url
     return msgspec.structs.replace(
         endpoint,
-        url=form.url if judged else terms.guard.check_url(form.url or "").url,
-        **_described(form, endpoint.endpoint_id, terms),
+        url=form.url if judged else rules.guard.check_url(form.url or "").url,
+        **_described(form, endpoint.endpoint_id, rules),
     )
 
 
@@ -130,20 +132,20 @@ _SEALED = ("headers", "signing")
 """What an endpoint does not carry as its form had it."""
 
 
-def _described(form: EndpointForm, endpoint_id: UUID, terms: Terms) -> dict[str, Any]:
+def _described(form: EndpointForm, endpoint_id: UUID, rules: EndpointRules) -> dict[str, Any]:
     """The fields of an endpoint that follow from its form, but for the URL."""
     return {
         "name": form.name,
         "handler": form.handler,
         "event_types": form.event_types,
-        "policy": None if form.policy is None else policy_from(form.policy, terms.standard),
+        "policy": None if form.policy is None else policy_from(form.policy, rules.standard),
         "policy_by_event_type": {
-            pattern: _policy_for(pattern, policy, terms) for pattern, policy in form.policy_by_event_type.items()
+            pattern: _policy_for(pattern, policy, rules) for pattern, policy in form.policy_by_event_type.items()
         },
         "timeout_seconds": form.timeout_seconds,
         "concurrency_max": form.concurrency_max,
         "rate_per_second": form.rate_per_second,
-        "sealed_headers": seal_headers(endpoint_id, terms.sealer, dict(form.headers)),
+        "sealed_headers": seal_headers(endpoint_id, rules.sealer, dict(form.headers)),
         "retry_on": form.retry_on,
         "give_up_on": form.give_up_on,
         "code_map": dict(form.code_map),
@@ -186,10 +188,10 @@ def policy_from(form: PolicyForm, standard: RetryPolicy = BUILT_IN["standard"]) 
     return policy
 
 
-def _policy_for(pattern: str, form: PolicyForm, terms: Terms) -> RetryPolicy:
+def _policy_for(pattern: str, form: PolicyForm, rules: EndpointRules) -> RetryPolicy:
     """One of several: what is wrong with it is told under its own name."""
     try:
-        return policy_from(form, terms.standard)
+        return policy_from(form, rules.standard)
     except InvalidInput as error:
         field = f"policy_by_event_type.{pattern}{error.field.removeprefix('policy')}"
         raise InvalidInput(field, error.message) from None

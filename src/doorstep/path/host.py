@@ -6,9 +6,10 @@ from collections.abc import Callable, Coroutine
 from typing import Any, Protocol, TypeVar, Unpack
 
 from doorstep.clock import Clock
+from doorstep.config import Settings
 from doorstep.path.directory import Directory
 from doorstep.path.drafting import Options
-from doorstep.path.tuning import Tuning
+from doorstep.path.outbox import OutboxService
 from doorstep.stores.store import Store
 from doorstep.telemetry.facts import Telemetry
 
@@ -16,44 +17,60 @@ T = TypeVar("T")
 Work = Callable[[], Coroutine[Any, Any, T]]
 
 
-class Stay(Protocol):
-    """The home that a Doorstep had at one moment. It opens nothing: StoreUnavailable once that home is gone."""
+class Pinned(Protocol):
+    """One opening of the store. It opens nothing: StoreUnavailable once that has been closed."""
 
-    async def at_home(self, work: Work[T]) -> T:
-        """Run something on the store, in the event loop that it was opened in."""
+    async def call(self, work: Work[T]) -> T:
+        """Run a coroutine function in the event loop in which the store was opened."""
 
-    def wait(self, work: Work[T]) -> T:
-        """The same for who has no event loop."""
-
-
-class StoreHost(Protocol):
-    """A store, and the event loop to use it in. Asked anew each time: it is another one in a forked process."""
-
-    store: Store
-    clock: Clock
-
-    def wake(self) -> None:
-        """There may be something in the outbox."""
-
-    async def at_home(self, work: Work[T]) -> T:
-        """Run something on the open store, which is opened if it was not, in the event loop that it was opened in."""
+    def call_sync(self, work: Work[T]) -> T:
+        """`call` for plain functions."""
 
 
-class Host(StoreHost, Protocol):
-    """A Doorstep."""
+class Binding(Protocol):
+    """The event loop in which the store is open; see loop_binding.py."""
 
-    directory: Directory
-    tuning: Tuning
-    telemetry: Telemetry
+    async def call(self, work: Work[T]) -> T:
+        """Run a coroutine function in it; opens the store first if necessary."""
+
+    def call_sync(self, work: Work[T]) -> T:
+        """`call` for programs without an event loop."""
+
+    def pin(self) -> Pinned:
+        """The present opening, for work that may outlast it."""
+
+
+class OpenParts(Protocol):
+    """Of what works on an open store; see components.py."""
+
+    @property
+    def store(self) -> Store: ...
+    @property
+    def directory(self) -> Directory: ...
+    @property
+    def outbox(self) -> OutboxService: ...
 
     def wake_dispatcher(self) -> None:
         """There may be something due."""
 
+
+class Host(Protocol):
+    """A Doorstep."""
+
+    @property
+    def settings(self) -> Settings: ...
+    @property
+    def clock(self) -> Clock: ...
+    @property
+    def telemetry(self) -> Telemetry: ...
+    @property
+    def binding(self) -> Binding: ...
+    @property
+    def components(self) -> OpenParts:
+        """Read inside `binding.call`: they are others each time that the store is opened."""
+
+    def wake(self) -> None:
+        """There may be something in the outbox."""
+
     def send(self, event_type: str, payload: object, *, connection: Any = ..., **options: Unpack[Options]) -> Any:
         """Accept an event; with a `connection` post it in the transaction that this is in."""
-
-    def wait(self, work: Work[T]) -> T:
-        """`at_home` for who has no event loop."""
-
-    def stay(self) -> Stay:
-        """The present home, for who began something there and may end it when it is gone."""

@@ -33,7 +33,7 @@ _LIVING_MAX = 1_000
 _NAME_CHARACTERS_MAX = 200
 
 
-class Keyring:
+class ApiKeys:
     """Remembers keys for a few seconds, so that a busy sender does not cost a look-up per request; unknown keys too."""
 
     def __init__(self, store: Store, clock: Clock) -> None:

@@ -47,7 +47,7 @@ _SPARE_SECONDS = 1.0
 """We give up before the attempt is given up: so it is known why."""
 
 
-class Messengers:
+class Notifiers:
     """What this process can send by, from the event loop that it is made in. `server` is None where none is set."""
 
     def __init__(

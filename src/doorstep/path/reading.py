@@ -12,12 +12,14 @@ import msgspec
 from doorstep.clock import DAY, Clock, Instant
 from doorstep.errors import NotFound
 from doorstep.model.act import AuditLine
+from doorstep.model.attempt import Attempt
 from doorstep.model.channel import OPERATIONS_ORG
-from doorstep.model.circuit import Circuit
-from doorstep.model.delivery import Delivery, DeliveryState, as_seen
+from doorstep.model.circuit import Circuit, CircuitChange
+from doorstep.model.delivery import Delivery, DeliveryState, HistoryLine, as_seen
 from doorstep.model.endpoint import Endpoint, EndpointState
 from doorstep.model.event import EventStatus, EventSummary, EventView
 from doorstep.model.listing import CauseGroup, Count, EventFilter, Letters, Page, Queue
+from doorstep.model.worker import KEPT, WorkerEntry
 from doorstep.path.coalesce import Coalescer, Weight
 from doorstep.path.directory import Directory
 from doorstep.path.shared import Shared
@@ -27,6 +29,7 @@ from doorstep.stores.store import Store
 
 _EventOf = tuple[UUID, UUID]
 """An organization, and an event of it."""
+_WORKERS_MAX = 1_000
 
 
 class Reader:
@@ -43,6 +46,10 @@ class Reader:
         )
 
     # -- events --------------------------------------------------------------------------------------------
+
+    async def event(self, org_id: UUID, event_id: UUID) -> EventView:
+        """An event in full, with its status; also one that is still in the outbox."""
+        return await self._store.event(org_id, event_id)
 
     async def summary(self, org_id: UUID, event_id: UUID) -> EventSummary:
         """Where an event stands. Of all who ask at the same time, one asks the store."""
@@ -69,6 +76,26 @@ class Reader:
         )
 
     # -- deliveries ----------------------------------------------------------------------------------------
+
+    async def deliveries(self, org_id: UUID, event_id: UUID) -> list[Delivery]:
+        """The deliveries of an event, one for each endpoint that takes it."""
+        return [self.seen(delivery) for delivery in await self._store.deliveries(org_id, event_id)]
+
+    async def delivery(self, org_id: UUID, delivery_id: UUID) -> Delivery:
+        """One delivery in its present state."""
+        return self.seen(await self._store.delivery(org_id, delivery_id))
+
+    async def attempts(self, org_id: UUID, delivery_id: UUID) -> list[Attempt]:
+        """The attempts of a delivery, oldest first."""
+        return await self._store.attempts(org_id, delivery_id)
+
+    async def history(self, org_id: UUID, delivery_id: UUID) -> list[HistoryLine]:
+        """Every change of a delivery's state, oldest first."""
+        return await self._store.history(org_id, delivery_id)
+
+    async def why_held(self, delivery: Delivery) -> str | None:
+        """Why a waiting delivery is held: its endpoint is paused or disabled, or its circuit is not closed."""
+        return (await self.described(delivery.org_id, [delivery]))[0].held
 
     async def retry_queue(
         self, org_id: UUID, wanted: Queue, cursor: str | None, limit: int
@@ -152,6 +179,27 @@ class Reader:
         self, org_id: UUID, state: EndpointState | None, cursor: str | None, limit: int
     ) -> Page[Endpoint]:
         return await self._store.list_endpoints(org_id, state, cursor, limit)
+
+    async def endpoint(self, org_id: UUID, endpoint_id: UUID) -> Endpoint:
+        """One endpoint in its present state."""
+        return await self._store.endpoint(org_id, endpoint_id)
+
+    async def circuit(self, org_id: UUID, endpoint_id: UUID) -> Circuit:
+        """Whether an endpoint is being tried, and since when."""
+        await self._store.endpoint(org_id, endpoint_id)
+        return await self._store.circuit(endpoint_id)
+
+    async def circuit_history(self, org_id: UUID, endpoint_id: UUID, limit: int | None = None) -> list[CircuitChange]:
+        """When and why the circuit opened and closed, oldest first; all that is kept, or the newest `limit` of it."""
+        await self._store.endpoint(org_id, endpoint_id)
+        return await self._store.circuit_history(endpoint_id, limit)
+
+    async def workers(self) -> list[WorkerEntry]:
+        """The processes that deliver: the live ones by name, then the lost ones, the latest first."""
+        now = self._clock.now()
+        found = await self._store.workers(now - KEPT, _WORKERS_MAX)
+        live = sorted((one for one in found if not one.is_lost(now)), key=lambda one: one.name)
+        return [*live, *(one for one in found if one.is_lost(now))]
 
     async def described(self, org_id: UUID, deliveries: Sequence[Delivery]) -> list[Described]:
         """Each with its endpoint's name and, where it is held, why; one look at all endpoints together."""

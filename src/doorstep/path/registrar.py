@@ -1,4 +1,4 @@
-"""Beside the path: endpoints are created, changed, and given new secrets. Every change is audited."""
+"""Beside the path: endpoints are created, updated, paused, resumed, deleted, and given new secrets; audited."""
 
 from __future__ import annotations
 
@@ -10,15 +10,24 @@ import msgspec
 
 from doorstep.clock import Clock, Instant, seconds, to_iso
 from doorstep.errors import Conflict, InvalidInput
-from doorstep.model.endpoint import Endpoint, SigningSecret
+from doorstep.model.act import AuditLine
+from doorstep.model.endpoint import Endpoint, EndpointState, SigningSecret
 from doorstep.model.ids import uuid7
-from doorstep.path.change import change_endpoint, create_endpoint, living
+from doorstep.model.outcome import Code
+from doorstep.path import facts
+from doorstep.path.change import RACES_MAX, change_endpoint, create_endpoint, living, put_circuit
 from doorstep.path.directory import Directory
-from doorstep.path.enrol import EndpointForm, Terms, amend, check_signing, enrol, new_signing
+from doorstep.path.enrol import EndpointForm, EndpointRules, amend, check_signing, enrol, new_signing
+from doorstep.policy.circuit import after_success
+from doorstep.policy.classification import DELETED_WHILE_WAITING
 from doorstep.stores.store import Store
+from doorstep.stores.text import check_storable
+from doorstep.telemetry.facts import Telemetry
 
+DRAIN_MIN, DRAIN_MAX = 0.001, 100_000.0
 OVERLAP_SECONDS = 86_400.0
 _OVERLAP_SECONDS_MAX = 30 * 86_400.0
+_DEAD_LETTER_BATCH = 1_000
 _SECRETS_MAX = 5
 """Each of them adds a signature to every request. One more is refused, not the oldest dropped: its receiver was told
 until when it signs."""
@@ -32,22 +41,34 @@ class Rotated(NamedTuple):
     """Until when the old secret signs too; None where it does no longer."""
 
 
-class Registrar:
-    def __init__(self, store: Store, directory: Directory, clock: Clock, terms: Terms) -> None:
+class EndpointService:
+    """Every change is one transaction with its audit line. `wake` is called when deliveries may have become due by it."""
+
+    def __init__(
+        self,
+        store: Store,
+        directory: Directory,
+        clock: Clock,
+        rules: EndpointRules,
+        telemetry: Telemetry,
+        wake: Callable[[], None] = lambda: None,
+    ) -> None:
         self._store = store
         self._directory = directory
         self._clock = clock
-        self._terms = terms
+        self._rules = rules
+        self._telemetry = telemetry
+        self._wake = wake
 
     async def create(self, form: EndpointForm, org_id: UUID, actor: str) -> tuple[Endpoint, str]:
         """A new endpoint, and what its receiver verifies signatures with. Conflict where there are too many already."""
         now = self._clock.now()
-        endpoint, verifier = enrol(form, self._terms, endpoint_id=uuid7(now), org_id=org_id, now=now)
-        created = await create_endpoint(self._store, endpoint, actor, self._terms.endpoints_max)
+        endpoint, verifier = enrol(form, self._rules, endpoint_id=uuid7(now), org_id=org_id, now=now)
+        created = await create_endpoint(self._store, endpoint, actor, self._rules.endpoints_max)
         await self._directory.reload()
         return created, verifier
 
-    async def change(
+    async def update(
         self, org_id: UUID, endpoint_id: UUID, changes: Mapping[str, Any], actor: str, version: int | None = None
     ) -> Endpoint:
         """Change some fields of its form. Conflict if it is no longer the version that the change was made for."""
@@ -56,7 +77,7 @@ class Registrar:
         def changed(endpoint: Endpoint) -> Endpoint:
             _check_version(living(endpoint), version)
             cleaned = msgspec.structs.replace(endpoint, secrets=unexpired(endpoint.secrets, now))
-            return amend(cleaned, changes, self._terms)
+            return amend(cleaned, changes, self._rules)
 
         named = ", ".join(sorted(changes))
         return await self._write(org_id, endpoint_id, changed, actor, "endpoint.change", named)
@@ -82,7 +103,7 @@ class Registrar:
         now = self._clock.now()
         until = now + seconds(overlap_seconds) if overlap_seconds else None
         scheme = signing or _scheme(await self._store.endpoint(org_id, endpoint_id))
-        secret, verifier = new_signing(endpoint_id, scheme, self._terms.sealer)
+        secret, verifier = new_signing(endpoint_id, scheme, self._rules.sealer)
 
         def rotated(endpoint: Endpoint) -> Endpoint:
             kept = outgoing(living(endpoint).secrets, now, until)
@@ -91,6 +112,62 @@ class Registrar:
 
         endpoint = await self._write(org_id, endpoint_id, rotated, actor, "endpoint.rotate_secret", "")
         return Rotated(endpoint, verifier, until)
+
+    async def pause(self, org_id: UUID, endpoint_id: UUID, actor: str, reason: str = "") -> Endpoint:
+        """Hold an endpoint's deliveries until it is resumed."""
+        check_storable("reason", reason)
+
+        def paused(endpoint: Endpoint) -> Endpoint:
+            return msgspec.structs.replace(living(endpoint), state=EndpointState.PAUSED, state_reason=reason)
+
+        return await self._write(org_id, endpoint_id, paused, actor, "endpoint.pause", reason)
+
+    async def resume(
+        self,
+        org_id: UUID,
+        endpoint_id: UUID,
+        actor: str,
+        *,
+        drain_per_second: float | None = None,
+        skip_older_than: Instant | None = None,
+        reason: str = "",
+    ) -> Endpoint:
+        """Enable a paused or disabled endpoint: drain what waits, drain it at a rate, or skip what is too old.
+
+        What is skipped becomes dead letters, so that it can still be found; that may take a while. If meanwhile
+        someone else paused, deleted or resumed the endpoint this is a Conflict: who asked did not know of it.
+        """
+        _check_drain(drain_per_second)
+        check_storable("reason", reason)
+        seen = living(await self._store.endpoint(org_id, endpoint_id))
+
+        def resumed(endpoint: Endpoint) -> Endpoint:
+            _check_unmoved(living(endpoint), seen)
+            return msgspec.structs.replace(
+                endpoint,
+                state=EndpointState.ACTIVE,
+                state_reason="",
+                drain_per_second=drain_per_second,
+                drain_before=None if drain_per_second is None else self._clock.now(),
+            )
+
+        if skip_older_than is not None:
+            await self._skip(seen, skip_older_than, actor, reason)
+        await self._forgive(seen)
+        enabled = await self._write(org_id, endpoint_id, resumed, actor, "endpoint.resume", reason)
+        self._wake()
+        return enabled
+
+    async def delete(self, org_id: UUID, endpoint_id: UUID, actor: str, reason: str = "") -> None:
+        """Delete an endpoint; what waits for it becomes dead letters that say so. The reason is for the audit."""
+        check_storable("reason", reason)
+
+        def deleted(endpoint: Endpoint) -> Endpoint:
+            why = f"deleted by {actor}"
+            return msgspec.structs.replace(living(endpoint), state=EndpointState.DELETED, state_reason=why)
+
+        await self._write(org_id, endpoint_id, deleted, actor, "endpoint.delete", reason)
+        await self._dead_letter_all(endpoint_id, Code.ENDPOINT_DELETED, DELETED_WHILE_WAITING)
 
     async def _write(
         self,
@@ -114,6 +191,44 @@ class Registrar:
         assert written is not None, "a change always makes something of the endpoint, or raises"
         await self._directory.reload()
         return written
+
+    async def _skip(self, endpoint: Endpoint, before: Instant, actor: str, reason: str) -> None:
+        """Audited apart from the resumption that it belongs to: it has been done even if that comes to nothing."""
+        why = f"Skipped on resume: accepted before {to_iso(before)}."
+        count = await self._dead_letter_all(endpoint.endpoint_id, Code.SKIPPED, why, before)
+        await self._store.add_audit(
+            AuditLine(
+                at=self._clock.now(),
+                org_id=endpoint.org_id,
+                actor=actor,
+                action="endpoint.skip",
+                subjects=(str(endpoint.endpoint_id),),
+                result=f"{count} skipped",
+                reason=f"{why} {reason}".rstrip(),
+            )
+        )
+
+    async def _forgive(self, endpoint: Endpoint) -> None:
+        """Start with a closed circuit: days of failures counted before would disable it again at the first one."""
+        for _ in range(RACES_MAX):
+            now = self._clock.now()
+            circuit = await self._store.circuit(endpoint.endpoint_id)
+            closed = after_success(circuit, now)
+            if closed == circuit or await put_circuit(
+                self._store, self._telemetry, endpoint, circuit, closed, "resumed by an operator", now
+            ):
+                return
+        raise Conflict(f"the circuit of endpoint {endpoint.endpoint_id} is changing all the time; try again")
+
+    async def _dead_letter_all(self, endpoint_id: UUID, code: str, reason: str, before: Instant | None = None) -> int:
+        count = 0
+        while True:
+            now = self._clock.now()
+            buried = await self._store.bury(endpoint_id, code, reason, now, _DEAD_LETTER_BATCH, before)
+            self._telemetry.emit_all(facts.moved(buried, now))
+            count += len(buried.moves)
+            if not buried.moves:  # fewer than a batch only means that some were claimed meanwhile
+                return count
 
 
 def outgoing(secrets: tuple[SigningSecret, ...], now: Instant, until: Instant | None) -> tuple[SigningSecret, ...]:
@@ -152,4 +267,17 @@ def _check_version(endpoint: Endpoint, version: int | None) -> None:
         raise Conflict(
             f"endpoint {endpoint.endpoint_id} is at version {endpoint.version}, got {version}; "
             "read it again and decide anew"
+        )
+
+
+def _check_drain(per_second: float | None) -> None:
+    if per_second is not None and not DRAIN_MIN <= per_second <= DRAIN_MAX:
+        raise InvalidInput("drain_per_second", f"must be from {DRAIN_MIN:g} to {DRAIN_MAX:g}, got {per_second:g}")
+
+
+def _check_unmoved(endpoint: Endpoint, seen: Endpoint) -> None:
+    if endpoint.state is not seen.state:
+        raise Conflict(
+            f"endpoint {endpoint.endpoint_id} was {seen.state} and became {endpoint.state} while it was being resumed; "
+            "look at it and decide again"
         )

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable
 from typing import TypeVar
 from uuid import UUID
 
@@ -16,7 +16,7 @@ from doorstep.model.submission import Receipt
 from doorstep.path import facts
 from doorstep.path.accept import Accepter, Draft
 from doorstep.path.change import living
-from doorstep.path.operate import Operator
+from doorstep.path.operate import DeliveryActions
 from doorstep.path.replay import Replayer
 from doorstep.stores.store import Store
 from doorstep.stores.text import check_storable
@@ -27,24 +27,22 @@ TEST_EVENT = "doorstep.test"
 TEST_PAYLOAD = b'{"message":"This is a test from Doorstep."}'
 
 
-class Steward:
+class EventActions:
     def __init__(
         self,
         store: Store,
         clock: Clock,
         accepter: Accepter,
-        operator: Operator,
+        delivery_actions: DeliveryActions,
         replayer: Replayer,
         telemetry: Telemetry,
-        wake: Callable[[], None],
     ) -> None:
         self._store = store
         self._clock = clock
         self._accepter = accepter
-        self._operator = operator
+        self._delivery_actions = delivery_actions
         self._replayer = replayer
         self._telemetry = telemetry
-        self._wake = wake
 
     async def act(self, kind: ActKind, org_id: UUID, event_id: UUID, actor: str, reason: str = "") -> ActResult:
         """Retry or cancel all deliveries of the event that allow it; Conflict if none does."""
@@ -53,10 +51,9 @@ class Steward:
         if not deliveries:
             raise Conflict(f"event {event_id} has no deliveries to {kind}: no endpoint takes it")
         ids = [delivery.delivery_id for delivery in deliveries]
-        result = await self._operator.act(kind, org_id, ids, actor, reason)
+        result = await self._delivery_actions.act(kind, org_id, ids, actor, reason)
         if not result.done:
             raise Conflict(f"event {event_id} has nothing to {kind}: {_states(result)}")
-        self._wake()
         return result
 
     async def acknowledge(self, org_id: UUID, event_id: UUID, actor: str) -> None:

@@ -42,4 +42,4 @@ class Attached:
         return self._host
 
     async def _write(self, turn: Turn) -> Entity | None:
-        return await self._opened.at_home(lambda: write(self._opened, turn))
+        return await self._opened.binding.call(lambda: write(self._opened, turn))

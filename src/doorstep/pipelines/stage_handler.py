@@ -22,7 +22,7 @@ from doorstep.errors import InvalidInput, NotFound, Permanent, StoreError, Store
 from doorstep.model.entity import Entity
 from doorstep.model.ids import uuid7
 from doorstep.model.outcome import Failure, Reply
-from doorstep.path.host import Host, Stay
+from doorstep.path.host import Host, Pinned
 from doorstep.pipelines import moves
 from doorstep.pipelines.moves import Trouble
 from doorstep.pipelines.plan import Plan, Stage
@@ -43,10 +43,10 @@ _STALE = {"result": "stale: this event is no longer the entity's own"}
 
 
 class Begun(NamedTuple):
-    """A try that has begun: the entity in its stage, and the home that its end must be written to, if it still stands."""
+    """A try that has begun: the entity in its stage, and the opening of the store that its end must be written to, if it is still open."""
 
     entity: Entity
-    stay: Stay
+    opening: Pinned
 
 
 def handler_for(run: StageRun, function: StageFunction) -> Handler:
@@ -63,7 +63,7 @@ def _is_async(function: StageFunction) -> bool:
 def _async_handler(run: StageRun, function: Callable[[Entity], Any]) -> Handler:
     async def handle(received: Received) -> object:
         with waiting_for_the_store(received):
-            begun = await run.host.at_home(partial(run.begin, received))
+            begun = await run.host.binding.call(partial(run.begin, received))
         if begun is None:
             return _STALE
         given = run.copy(begun.entity)
@@ -74,10 +74,10 @@ def _async_handler(run: StageRun, function: Callable[[Entity], Any]) -> Handler:
         except BaseException as error:
             failure = await asyncio.to_thread(worded, error, received.payload, begun.entity.data, given.data)
             with contextlib.suppress(StoreError):
-                await begun.stay.at_home(partial(run.fail, begun.entity, received, failure))
+                await begun.opening.call(partial(run.fail, begun.entity, received, failure))
             raise
         with waiting_for_the_store(received):
-            return await begun.stay.at_home(partial(run.finish, begun.entity, result))
+            return await begun.opening.call(partial(run.finish, begun.entity, result))
 
     return handle
 
@@ -85,7 +85,7 @@ def _async_handler(run: StageRun, function: Callable[[Entity], Any]) -> Handler:
 def _plain_handler(run: StageRun, function: Callable[[Entity], Any]) -> Handler:
     def handle(received: Received) -> object:
         with waiting_for_the_store(received):
-            begun = run.host.wait(partial(run.begin, received))
+            begun = run.host.binding.call_sync(partial(run.begin, received))
         if begun is None:
             return _STALE
         given = run.copy(begun.entity)
@@ -94,10 +94,10 @@ def _plain_handler(run: StageRun, function: Callable[[Entity], Any]) -> Handler:
         except BaseException as error:
             failure = worded(error, received.payload, begun.entity.data, given.data)
             with contextlib.suppress(StoreError):
-                begun.stay.wait(partial(run.fail, begun.entity, received, failure))
+                begun.opening.call_sync(partial(run.fail, begun.entity, received, failure))
             raise
         with waiting_for_the_store(received):
-            return begun.stay.wait(partial(run.finish, begun.entity, result))
+            return begun.opening.call_sync(partial(run.finish, begun.entity, result))
 
     return handle
 
@@ -129,7 +129,7 @@ class StageRun:
                 return None
             turn = moves.begun(self._plan, entity, self._stage.name, self.host.clock.now(), received.attempt)
             if written := await write(self.host, turn):
-                return Begun(written, self.host.stay())
+                return Begun(written, self.host.binding.pin())
         raise Transient("SUPERSEDED", "Others kept changing the entity while its stage was about to begin.")
 
     async def finish(self, entity: Entity, result: object) -> object:
@@ -149,7 +149,7 @@ class StageRun:
 
     def _trouble(self, failure: Failure, received: Received) -> Trouble:
         """As the delivery will have it: its endpoint translates codes, and may have wishes of its own."""
-        endpoint = self.host.directory.endpoint(received.endpoint_id)
+        endpoint = self.host.components.directory.endpoint(received.endpoint_id)
         if endpoint is None:
             return Trouble(failure.message or failure.code, failure.category, failure.code, received.attempt)
         now = self.host.clock.now()
@@ -167,7 +167,7 @@ class StageRun:
 
     async def _present(self, entity_id: str) -> Entity | None:
         try:
-            return await self.host.store.entity(self._org_id, self._plan.name, entity_id)
+            return await self.host.components.store.entity(self._org_id, self._plan.name, entity_id)
         except NotFound:  # deleted, perhaps: then nothing is left to be tried
             return None
 
@@ -187,7 +187,7 @@ class StageRun:
             )
             raise Permanent("INVALID_RESULT", message)
         try:
-            return checked_data(result, self.host.tuning.payload_bytes_max)
+            return checked_data(result, self.host.settings.payload_bytes_max)
         except InvalidInput as error:
             raise Permanent("INVALID_RESULT", f"Stage {self._stage.name} returned data that cannot be kept: {error}")
 

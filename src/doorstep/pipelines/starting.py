@@ -62,7 +62,7 @@ class Starting(Attached):
     ) -> Entity:
         """`start` for programs without an event loop; with a blocking connection it only inserts a row there."""
         if connection is Omitted.CONNECTION:
-            return self._opened.wait(lambda: self.start(data, entity_id))
+            return self._opened.binding.call_sync(lambda: self.start(data, entity_id))
         turn = self._started(data, entity_id)
         posted = self._post_on(connection, turn.entity)
         if inspect.isawaitable(posted):
@@ -83,14 +83,16 @@ class Starting(Attached):
     async def _check_repeated(self, entity_id: str, arrival: UUID) -> None:
         """The same event may come twice. Another one wanted a new entity, and must not get lost without a word."""
         host = self._opened
-        history = await host.at_home(lambda: host.store.entity_history(self._org_id, self.name, entity_id))
+        history = await host.binding.call(
+            lambda: host.components.store.entity_history(self._org_id, self.name, entity_id)
+        )
         if history[0].event_id != arrival:
             raise Permanent("CONFLICT", f"There is a {self.name} {entity_id} already; it was begun by somebody else.")
 
     def _started(self, data: Mapping[str, Any], entity_id: str | UUID | None, arrival: UUID | None = None) -> Turn:
         now = self._opened.clock.now()
         given = str(uuid7(now)) if entity_id is None else checked_id(entity_id)
-        kept = checked_data(data, self._opened.tuning.payload_bytes_max)
+        kept = checked_data(data, self._opened.settings.payload_bytes_max)
         return moves.started(self.plan, self._org_id, given, kept, now, uuid7(now), arrival)
 
     def _post_on(self, connection: object, entity: Entity) -> Any:

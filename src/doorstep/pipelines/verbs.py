@@ -39,7 +39,7 @@ class Verbs(Attached):
     async def history(self, entity_id: EntityId) -> Sequence[EntityChange]:
         """Every change of its status, oldest first."""
         host, name = self._opened, _text(entity_id)
-        return await host.at_home(lambda: host.store.entity_history(self._org_id, self.name, name))
+        return await host.binding.call(lambda: host.components.store.entity_history(self._org_id, self.name, name))
 
     async def list(
         self, status: str | None = None, *, archived: bool = False, cursor: str | None = None, limit: int = 50
@@ -49,7 +49,7 @@ class Verbs(Attached):
         A status that the declaration does not have (any more) gives those that still have it, if there are any.
         """
         host, wanted, most = self._opened, self._filter(status, archived), checked_limit(limit)
-        page = await host.at_home(lambda: host.store.list_entities(self._org_id, wanted, cursor, most))
+        page = await host.binding.call(lambda: host.components.store.list_entities(self._org_id, wanted, cursor, most))
         return Page(tuple(self._seen(one) for one in page.items), page.next)
 
     async def counts(self, limit: int = COUNT_MAX) -> dict[str, Count]:
@@ -58,10 +58,10 @@ class Verbs(Attached):
         A status that the declaration does not have (any more) is at the end, if there are entities that still have it.
         """
         host = self._opened
-        stored = await host.at_home(lambda: host.store.entity_statuses(self._org_id, self.name))
+        stored = await host.binding.call(lambda: host.components.store.entity_statuses(self._org_id, self.name))
         statuses = [*self.plan.phases, *(one for one in stored if one not in self.plan.phases)]
         wanted = [self._filter(status, archived=False) for status in statuses]
-        counts = await host.at_home(lambda: host.store.count_entities(self._org_id, wanted, limit))
+        counts = await host.binding.call(lambda: host.components.store.count_entities(self._org_id, wanted, limit))
         return dict(zip(statuses, counts, strict=True))
 
     # -- what people do ------------------------------------------------------------------------------------
@@ -116,7 +116,7 @@ class Verbs(Attached):
             entity = await self._kept(entity_id)
             first = (await self.history(entity_id))[0]
             line = moves.deleted(entity, actor, reason, host.clock.now())
-            if await host.at_home(partial(self._delete, entity, line, first.event_id)):
+            if await host.binding.call(partial(self._delete, entity, line, first.event_id)):
                 return
         raise self._restless(entity_id)
 
@@ -125,14 +125,14 @@ class Verbs(Attached):
     async def _delete(self, entity: Entity, line: AuditLine, first: UUID | None) -> bool:
         """With the event that its history begins with, if that is the one that brought it."""
         arrival = first if first is not None and await self._is_arrival(first) else None
-        moved = await self._opened.store.delete_entity(entity, line, arrival)
+        moved = await self._opened.components.store.delete_entity(entity, line, arrival)
         if moved is not None:
             self._opened.telemetry.emit_all(facts.moved(moved, line.at))
         return moved is not None
 
     async def _is_arrival(self, event_id: UUID) -> bool:
         with suppress(NotFound):
-            return (await self._opened.store.event(self._org_id, event_id)).event.event_type == self.arrival
+            return (await self._opened.components.store.event(self._org_id, event_id)).event.event_type == self.arrival
         return False
 
     def dead_before(self, now: Instant) -> Instant:
@@ -152,7 +152,7 @@ class Verbs(Attached):
 
     async def _kept(self, entity_id: EntityId) -> Entity:
         host, name = self._opened, _text(entity_id)
-        return await host.at_home(lambda: host.store.entity(self._org_id, self.name, name))
+        return await host.binding.call(lambda: host.components.store.entity(self._org_id, self.name, name))
 
     def _check_gate(self, entity: Entity, gate: str) -> None:
         """Of two who decide at once, the second must not decide about a gate further on, which he never saw."""

@@ -14,7 +14,7 @@ from doorstep.telemetry.facts import EntityTransition, Telemetry
 
 async def write(host: Host, turn: Turn) -> Entity | None:
     """Keep a turn, if nobody was faster, and see to it that what it sent is soon on its way."""
-    written = await keep(host.store, host.telemetry, turn)
+    written = await keep(host.components.store, host.telemetry, turn)
     if written and turn.posted:
         host.wake()
     return written

@@ -1,4 +1,4 @@
-"""The Herald: tells the program's own functions of the deliveries that became dead letters in this process.
+"""The DeadLetterNotifier: calls the program's own functions with the dead letters that this process made.
 
 Best effort: it hears of a death as a fact, keeps it in memory, and tells each function once. A process that ends
 before that has told nobody; the dead letter itself is in the store all the same.
@@ -20,25 +20,30 @@ from doorstep.stores.store import Store
 from doorstep.telemetry.facts import DeliveryTransition, Fact, Notice, Telemetry
 from doorstep.wire.daemon_threads import DaemonThreads
 
-Mourner = Callable[[DeadLetter], object] | Callable[[DeadLetter], Awaitable[object]]
+DeadLetterCallback = Callable[[DeadLetter], object] | Callable[[DeadLetter], Awaitable[object]]
 """A plain or async function of one argument; what it returns is not looked at."""
 
 _UNTOLD_MAX = 10_000
 _PATIENCE_SECONDS = 30.0
-_FAREWELL_SECONDS = 2.0
+_FLUSH_SECONDS = 2.0
 _THREADS_MAX = 4
 
 
-class Herald:
+class DeadLetterNotifier:
     """Hears facts, and tells of those that are deaths, one after the other."""
 
     name = "herald"
 
     def __init__(
-        self, mourners: Sequence[Mourner], store: Store, directory: Directory, clock: Clock, telemetry: Telemetry
+        self,
+        callbacks: Sequence[DeadLetterCallback],
+        store: Store,
+        directory: Directory,
+        clock: Clock,
+        telemetry: Telemetry,
     ) -> None:
-        """`mourners` may grow while it runs."""
-        self._mourners = mourners
+        """`callbacks` may grow while it runs."""
+        self._callbacks = callbacks
         self._store = store
         self._directory = directory
         self._clock = clock
@@ -63,8 +68,8 @@ class Herald:
         self._admit_passed_over()
         while self._deaths:
             if letter := await self._next_letter():
-                for mourner in tuple(self._mourners):
-                    await self._tell(mourner, letter)
+                for callback in tuple(self._callbacks):
+                    await self._tell(callback, letter)
         return None
 
     async def _next_letter(self) -> DeadLetter | None:
@@ -82,10 +87,10 @@ class Herald:
             message = f"{count} dead letters were told to nobody: {_UNTOLD_MAX} others were waiting to be told"
             self._telemetry.emit(Notice(at=to_iso(self._clock.now()), level="warning", message=message))
 
-    async def farewell(self) -> None:
+    async def flush(self) -> None:
         """Tell of what died in the last moment, if that can be done quickly; an end is not delayed by it, nor broken."""
         try:
-            async with asyncio.timeout(_FAREWELL_SECONDS):
+            async with asyncio.timeout(_FLUSH_SECONDS):
                 await self.run_once()
         except (TimeoutError, StoreError) as error:
             message = f"{len(self._deaths)} dead letters were told to nobody: {type(error).__name__} at the end"
@@ -113,23 +118,23 @@ class Herald:
             at=from_iso(death.at),
         )
 
-    async def _tell(self, mourner: Mourner, letter: DeadLetter) -> None:
-        telling = asyncio.ensure_future(self._trouble_of(mourner, letter))
+    async def _tell(self, callback: DeadLetterCallback, letter: DeadLetter) -> None:
+        telling = asyncio.ensure_future(self._trouble_of(callback, letter))
         try:
             await asyncio.wait({telling}, timeout=_PATIENCE_SECONDS)
         finally:
             telling.cancel()  # no effect where it has ended
         trouble = telling.result() if telling.done() else f"it did not return within {_PATIENCE_SECONDS:g} s"
         if trouble:
-            self._complain(mourner, trouble, letter)
+            self._complain(callback, trouble, letter)
 
-    async def _trouble_of(self, mourner: Mourner, letter: DeadLetter) -> str | None:
+    async def _trouble_of(self, callback: DeadLetterCallback, letter: DeadLetter) -> str | None:
         """Whatever it raises is a line in the log and nothing more, SystemExit too."""
         try:
-            if inspect.iscoroutinefunction(mourner):
-                await mourner(letter)
+            if inspect.iscoroutinefunction(callback):
+                await callback(letter)
             else:
-                await self._in_thread(lambda: mourner(letter))
+                await self._in_thread(lambda: callback(letter))
         except BaseException as error:  # noqa: BLE001
             return f"it raised {type(error).__name__}"  # its text may quote the dead letter
         return None
@@ -149,8 +154,8 @@ class Herald:
         if inspect.isawaitable(result):
             await result
 
-    def _complain(self, mourner: Mourner, trouble: str, letter: DeadLetter) -> None:
-        name = getattr(mourner, "__qualname__", repr(mourner))
+    def _complain(self, callback: DeadLetterCallback, trouble: str, letter: DeadLetter) -> None:
+        name = getattr(callback, "__qualname__", repr(callback))
         message = f"{name} was told of a dead letter and failed: {trouble}"
         fields: dict[str, object] = {"delivery_id": str(letter.delivery_id)}
         self._telemetry.emit(Notice(at=to_iso(self._clock.now()), level="error", message=message, fields=fields))

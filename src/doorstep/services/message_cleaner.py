@@ -12,7 +12,7 @@ from doorstep.clock import DAY, Clock
 from doorstep.model.act import ActKind
 from doorstep.model.channel import OPERATIONS_ORG
 from doorstep.model.listing import Letters
-from doorstep.path.operate import Operator
+from doorstep.path.operate import DeliveryActions
 from doorstep.path.tuning import Tuning
 from doorstep.stores.protocol.lists import ListStore
 
@@ -24,9 +24,9 @@ _BATCH_PAUSE_SECONDS = 0.05
 class MessageCleaner:
     name = "message cleaner"
 
-    def __init__(self, store: ListStore, operator: Operator, clock: Clock, tuning: Tuning) -> None:
+    def __init__(self, store: ListStore, delivery_actions: DeliveryActions, clock: Clock, tuning: Tuning) -> None:
         self._store = store
-        self._operator = operator
+        self._delivery_actions = delivery_actions
         self._clock = clock
         self._tuning = tuning
         self.wake = asyncio.Event()
@@ -40,5 +40,5 @@ class MessageCleaner:
         if not letters.items:
             return _EVERY_SECONDS
         ids = [letter.delivery_id for letter in letters.items]
-        await self._operator.act(ActKind.DELETE, OPERATIONS_ORG, ids, self.name, "died long ago")
+        await self._delivery_actions.act(ActKind.DELETE, OPERATIONS_ORG, ids, self.name, "died long ago")
         return _BATCH_PAUSE_SECONDS

@@ -1,4 +1,4 @@
-"""The Watch: sees to it that somebody is told. One process at a time keeps it, whichever lives.
+"""The Alerter: sees to it that somebody is told. One process at a time keeps it, whichever lives.
 
 It looks for incidents once a second, which is one question to an index; a hint of this process wakes it at once. Only
 where there is something does it take the right to tell, so it writes nothing where nothing happens.
@@ -27,7 +27,7 @@ _SILENCES_KEPT: Instant = DAY
 """For so long a silence that is over is still listed."""
 
 
-class Watch:
+class Alerter:
     name = "watch"
 
     def __init__(self, store: Store, alarms: Alarms, clock: Clock, holder: str, retention_days: float) -> None:

@@ -29,9 +29,9 @@ class Drainer:
 
     def __init__(self, doorstep: Doorstep, clock: FakeClock, http: Transport) -> None:
         self._clock = clock
-        self._store = doorstep.store
-        self._directory = doorstep.directory
-        self._worker = doorstep.make_worker(http, lambda: _NO_JITTER)
+        self._store = doorstep.components.store
+        self._directory = doorstep.components.directory
+        self._worker = doorstep.components.make_worker(http, lambda: _NO_JITTER)
         self._deliverer = self._worker.deliverer
         self._settler = self._deliverer.settler
         own = (self._worker.dispatcher, self._settler)

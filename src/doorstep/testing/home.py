@@ -12,7 +12,8 @@ import threading
 from collections.abc import Callable, Coroutine
 from typing import Any, TypeVar
 
-from doorstep.app import Doorstep
+from doorstep.components import Components
+from doorstep.loop_binding import LoopBinding, in_a_loop
 
 T = TypeVar("T")
 Work = Callable[[], Coroutine[Any, Any, T]]
@@ -20,39 +21,28 @@ Work = Callable[[], Coroutine[Any, Any, T]]
 _ANSWER_SECONDS = 0.05
 
 
-class SandboxHome:
-    """Stands in for `wait` and `at_home` of a Doorstep that is opened in the present event loop."""
+class SandboxBinding(LoopBinding[Components]):
+    """Stands in for the binding of a Doorstep for the time of a sandbox."""
 
-    def __init__(self, doorstep: Doorstep) -> None:
-        self._doorstep = doorstep
-        self._loop = asyncio.get_running_loop()
-        self.draining = False
-        """Its event loop is at work, however long it takes to answer."""
+    draining = False
+    """Its event loop is at work, however long it takes to answer."""
 
-    def wait(self, work: Work[T]) -> T:
+    def call_sync(self, work: Work[T]) -> T:
         """For those who cannot await."""
-        if _runs_here() or self._answers():
-            return type(self._doorstep).wait(self._doorstep, work)
+        if in_a_loop() or self._answers():
+            return super().call_sync(work)
         return asyncio.run(work())
 
-    async def at_home(self, work: Work[T]) -> T:
+    async def call(self, work: Work[T]) -> T:
         """For those who can."""
-        if asyncio.get_running_loop() is self._loop or not self._answers():
+        if self.is_open_here() or not self._answers():
             return await work()
-        return await type(self._doorstep).at_home(self._doorstep, work)
+        return await super().call(work)
 
     def _answers(self) -> bool:
         """Whether the event loop of the sandbox goes on."""
         if self.draining:
             return True
         answered = threading.Event()
-        self._loop.call_soon_threadsafe(answered.set)
+        self.pin().loop.call_soon_threadsafe(answered.set)
         return answered.wait(_ANSWER_SECONDS)
-
-
-def _runs_here() -> bool:
-    try:
-        asyncio.get_running_loop()
-    except RuntimeError:
-        return False
-    return True

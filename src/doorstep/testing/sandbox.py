@@ -24,7 +24,7 @@ from doorstep.stores.store import Store
 from doorstep.telemetry.facts import Telemetry
 from doorstep.testing.drainer import Drainer
 from doorstep.testing.fake_clock import FakeClock
-from doorstep.testing.home import SandboxHome
+from doorstep.testing.home import SandboxBinding
 from doorstep.testing.looking import Looking
 from doorstep.testing.no_network import NoNetwork
 from doorstep.wire.address_guard import AddressGuard
@@ -75,6 +75,8 @@ class _Box(Looking):
         self.network = NoNetwork(clock)
         """Plays the receivers: `box.network.behaves(status(503))`, `box.network.requests`."""
         self._real_network = network
+        self._thread = doorstep.binding.thread
+        self._binding = SandboxBinding(doorstep._open, doorstep._stop, doorstep._close)
         self._swapped = _swapped(doorstep, **self._replacements(store))
 
     def _replacements(self, store: Store) -> dict[str, Any]:
@@ -83,16 +85,18 @@ class _Box(Looking):
         copies = {name: copy(value) for name, value in vars(real).items() if isinstance(value, dict | list)}
         return copies | {
             "settings": real.settings.model_copy(update={"database_url": _IN_MEMORY}),
-            "store": store,
+            "registry": real.registry.copy(),
+            "_store": store,
             "clock": self.clock,
             "telemetry": Telemetry(real.telemetry.emit_all, self.hear),
-            "tuning": replace(real.tuning, settle_linger_seconds=0),
-            "guard": AddressGuard([_LOOPBACK]) if self._real_network else real.guard,
-            "_worker": None,  # one that runs already goes on as it was
-            "_home": None,
+            "binding": self._binding,  # what is open already goes on as it was
+            "_tuning": replace(real._tuning, settle_linger_seconds=0),
+            "_guard": AddressGuard([_LOOPBACK]) if self._real_network else real._guard,
+            "_opened_by": None,
             # A program under test may open, start and close its Doorstep as always, in whichever event loop it runs in.
             "open": _leave_open,
             "close": _leave_open,
+            "close_sync": lambda: None,
             "start": lambda: None,
         }
 
@@ -100,8 +104,6 @@ class _Box(Looking):
         with ExitStack() as undo:
             undo.enter_context(self._swapped)
             await type(self.doorstep).open(self.doorstep)
-            self._home = SandboxHome(self.doorstep)
-            vars(self.doorstep).update(wait=self._home.wait, at_home=self._home.at_home)
             self._drainer = Drainer(self.doorstep, self.clock, self._transport())
             self._drainer.open()
             self._undo = undo.pop_all()
@@ -109,7 +111,7 @@ class _Box(Looking):
     def _transport(self) -> Transport:
         if not self._real_network:
             return self.network
-        return HttpTransport(self.doorstep.guard, self.clock, connections_max=self.doorstep.tuning.places)
+        return HttpTransport(self.doorstep._guard, self.clock, connections_max=self.doorstep._tuning.places)
 
     async def _close(self) -> None:
         with self._undo:
@@ -117,11 +119,11 @@ class _Box(Looking):
             await type(self.doorstep).close(self.doorstep)
 
     async def _drain(self, until: float) -> None:
-        self._home.draining = True
+        self._binding.draining = True
         try:
             await self._drainer.drain(until)
         finally:
-            self._home.draining = False
+            self._binding.draining = False
         self.network.raise_error()
 
 
@@ -146,15 +148,15 @@ class BlockingSandbox(_Box):
 
     def open(self) -> None:
         """What `with` does first."""
-        self.doorstep._thread.run(self._open())
+        self._thread.run(self._open)
 
     def close(self) -> None:
         """What `with` does last."""
-        self.doorstep._thread.run(self._close())
+        self._thread.run(self._close)
 
     def drain(self, until: float = 0) -> None:
         """Do everything that is due, and what follows from it; with `until`, leap through so many seconds."""
-        self.doorstep._thread.run(self._drain(until))
+        self._thread.run(lambda: self._drain(until))
 
 
 async def _leave_open(**_: object) -> None:

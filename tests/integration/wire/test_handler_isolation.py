@@ -7,7 +7,6 @@ import contextlib
 import json
 import os
 import sys
-from collections.abc import Callable
 from pathlib import Path
 
 import psutil
@@ -15,6 +14,7 @@ import pytest
 
 from doorstep.errors import ConfigError
 from doorstep.model.outcome import Category, Code
+from doorstep.registration import Registry
 from doorstep.wire.isolation.places import find, place_of
 from doorstep.wire.isolation.wishes import wish_of
 from doorstep.wire.received import Handler
@@ -155,11 +155,11 @@ class Owner:
     """Stands in for a Doorstep."""
 
     def __init__(self) -> None:
-        self.handlers: dict[str, Callable[..., object]] = {}
+        self.registry = Registry(60.0)
 
 
 owner = Owner()
-owner.handlers["wrapped"] = lambda received: received
+owner.registry.handlers["wrapped"] = lambda received: received
 
 
 def make_owner() -> Owner:
@@ -172,13 +172,13 @@ def test_a_function_is_found_by_its_name_in_its_module() -> None:
 
 
 def test_a_function_without_a_name_of_its_own_is_found_through_the_doorstep_beside_it() -> None:
-    function = owner.handlers["wrapped"]
+    function = owner.registry.handlers["wrapped"]
     assert find(place_of("wrapped", function, owner, None)) is function
 
 
 @pytest.mark.parametrize("name", ["owner", "make_owner"])
 def test_what_the_command_line_names_is_where_it_is_found(name: str) -> None:
-    assert find(place_of("wrapped", object(), None, f"{__name__}:{name}")) is owner.handlers["wrapped"]
+    assert find(place_of("wrapped", object(), None, f"{__name__}:{name}")) is owner.registry.handlers["wrapped"]
 
 
 def test_a_function_that_no_other_process_could_import_is_refused_with_what_to_do() -> None:

@@ -14,7 +14,7 @@ import pytest
 from doorstep.errors import Transient
 from doorstep.model.channel import OPERATIONS_ORG, Channel, ChannelKind
 from doorstep.path import messengers
-from doorstep.path.messengers import Messengers
+from doorstep.path.messengers import Notifiers
 from doorstep.wire.address_guard import AddressGuard
 from doorstep.wire.mail_session import MailServer
 from doorstep.wire.received import Received
@@ -41,8 +41,8 @@ async def tarpit() -> AsyncIterator[Receiver]:
         yield it
 
 
-def sending_by(desk: Desk, server: MailServer | None = None) -> Messengers:
-    return Messengers(desk.bench.store, desk.bench.directory, desk.bench.sealer, OPEN, server)
+def sending_by(desk: Desk, server: MailServer | None = None) -> Notifiers:
+    return Notifiers(desk.bench.store, desk.bench.directory, desk.bench.sealer, OPEN, server)
 
 
 def message(channel: Channel, said: Mapping[str, Any] = ALERT, attempt: int = 1) -> Received:

@@ -75,7 +75,7 @@ async def test_a_receiver_gives_its_reason_to_those_that_fail_alone(
 
 async def test_a_demo_is_furnished_once_however_often_it_is_begun(doorstep: Doorstep) -> None:
     async def furniture() -> tuple[list[str], list[str], list[str]]:
-        keys, channels = doorstep.keyring, doorstep.alerting.channels.reading
+        keys, channels = doorstep.components.keys, doorstep.components.channels.reading
         return (
             sorted(one.name for one in await doorstep.endpoints()),
             sorted(one.name for one in await keys.keys(DEFAULT_ORG)),
@@ -94,16 +94,19 @@ async def test_people_find_nothing_to_do_where_nothing_happened_and_everything_d
     people = People(doorstep, pipeline, await staff_of(doorstep))
     await each(people)
     for endpoint in await doorstep.endpoints():
-        await doorstep.delete_endpoint(DEFAULT_ORG, endpoint.endpoint_id, "a visitor")
+        await doorstep.components.endpoints.delete(DEFAULT_ORG, endpoint.endpoint_id, "a visitor")
     await each(people)
 
 
 async def test_what_people_do_is_done_with_keys_that_there_are(doorstep: Doorstep, pipeline: Pipeline) -> None:
     staff = await staff_of(doorstep)
     await each(People(doorstep, pipeline, staff))
-    actors = {line.actor for line in (await doorstep.reading.audit(DEFAULT_ORG, None, None, None, 100)).items}
+    actors = {line.actor for line in (await doorstep.components.reader.audit(DEFAULT_ORG, None, None, None, 100)).items}
     assert actors == {"program", *staff}
-    assert await doorstep.reading.key_names(DEFAULT_ORG, staff) == {staff.admin: "lena", staff.operator: "marco"}
+    assert await doorstep.components.reader.key_names(DEFAULT_ORG, staff) == {
+        staff.admin: "lena",
+        staff.operator: "marco",
+    }
 
 
 async def each(people: People) -> None:

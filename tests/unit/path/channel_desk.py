@@ -12,9 +12,9 @@ from doorstep.model.endpoint import Endpoint, EndpointState
 from doorstep.path.accept import Accepter
 from doorstep.path.change import change_endpoint
 from doorstep.path.channel_form import ChannelForm
-from doorstep.path.channels import ChannelDesk
-from doorstep.path.enrol import Terms
-from doorstep.path.operate import Operator
+from doorstep.path.channels import ChannelService
+from doorstep.path.enrol import EndpointRules
+from doorstep.path.registrar import EndpointService
 from doorstep.wire.address_guard import AddressGuard
 from tests.unit.path.scene import Bench
 
@@ -24,11 +24,11 @@ class Desk:
 
     def __init__(self, timeout_seconds_max: float = 30.0) -> None:
         self.bench = bench = Bench()
-        operator = Operator(bench.store, bench.directory, bench.clock, bench.tuning, bench.telemetry)
         accepter = Accepter(bench.store, bench.directory, bench.clock, bench.tuning, bench.telemetry, wake=lambda: None)
-        terms = Terms(bench.sealer, AddressGuard(), timeout_seconds_max, endpoints_max=1)
-        self.desk = ChannelDesk(
-            bench.store, bench.directory, bench.clock, operator, accepter, terms, "https://doorstep.example",
+        rules = EndpointRules(bench.sealer, AddressGuard(), timeout_seconds_max, endpoints_max=1)
+        endpoints = EndpointService(bench.store, bench.directory, bench.clock, rules, bench.telemetry)
+        self.desk = ChannelService(
+            bench.store, bench.directory, bench.clock, endpoints, accepter, rules, "https://doorstep.example",
             has_mail=True,
         )  # fmt: skip
         self.org_id = bench.org.org_id

@@ -8,7 +8,7 @@ from doorstep.clock import seconds
 from doorstep.errors import InvalidInput
 from doorstep.model.alert import Rule
 from doorstep.model.endpoint import Endpoint, EndpointState
-from doorstep.path.alert_desk import AlertDesk
+from doorstep.path.alert_desk import AlertService
 from tests.support.builders import new_id
 from tests.unit.services.tower import Tower
 
@@ -27,7 +27,7 @@ async def test_an_alert_is_not_acknowledged_with_a_reason_that_some_store_cannot
     await tower.run()
     (alert,) = await tower.alerts()
     with pytest.raises(InvalidInput) as caught:
-        await AlertDesk(tower.store, tower.clock).acknowledge(tower.org.org_id, alert.alert_id, "ops", reason)
+        await AlertService(tower.store, tower.clock).acknowledge(tower.org.org_id, alert.alert_id, "ops", reason)
     assert caught.value.field == "reason"
     assert [one.acknowledged_at for one in await tower.alerts()] == [None]
 
@@ -35,7 +35,7 @@ async def test_an_alert_is_not_acknowledged_with_a_reason_that_some_store_cannot
 async def test_nothing_is_arranged_about_an_endpoint_that_is_not_there_or_not_any_more() -> None:
     tower = Tower()
     gone, org_id = await deleted(tower), tower.org.org_id
-    desk = AlertDesk(tower.store, tower.clock)
+    desk = AlertService(tower.store, tower.clock)
     soon = tower.clock.now() + seconds(60)
     for endpoint_id in (gone.endpoint_id, new_id()):
         with pytest.raises(InvalidInput) as rule:
@@ -50,7 +50,7 @@ async def test_nothing_is_arranged_about_an_endpoint_that_is_not_there_or_not_an
 async def test_what_was_arranged_about_an_endpoint_can_be_taken_back_when_it_is_deleted() -> None:
     tower = Tower()
     (endpoint,) = await tower.prepare()
-    desk, org_id = AlertDesk(tower.store, tower.clock), tower.org.org_id
+    desk, org_id = AlertService(tower.store, tower.clock), tower.org.org_id
     rule = await desk.set_rule(org_id, Rule.DEAD_LETTERS, endpoint.endpoint_id, {"threshold": 1}, "ops")
     await tower.change(endpoint, state=EndpointState.DELETED)
     await desk.reset_rule(org_id, rule.arrangement_id, "ops")

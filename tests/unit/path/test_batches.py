@@ -48,7 +48,7 @@ async def failing() -> AsyncIterator[Sandbox]:
 async def act_on(box: Sandbox, kind: ActKind, batch_id: UUID) -> None:
     delivery_id = (await box.doorstep.batches.batch(batch_id)).delivery_id
     assert delivery_id is not None
-    await box.doorstep.act(kind, DEFAULT_ORG, [delivery_id], "ops")
+    await box.doorstep.components.deliveries.act(kind, DEFAULT_ORG, [delivery_id], "ops")
 
 
 # -- statuses ----------------------------------------------------------------------------------------------------------
@@ -92,7 +92,7 @@ def test_two_organizations_may_have_one_each() -> None:
 def test_a_batch_handler_is_retried_like_a_carrier_unless_it_says_otherwise() -> None:
     doorstep = carrier_of(submits)
     doorstep.batch("mms.batch", name="quick", policy="quick")(submits)
-    assert [one.form.policy for one in doorstep.declarations] == ["carrier", "quick"]
+    assert [one.form.policy for one in doorstep.registry.declarations] == ["carrier", "quick"]
 
 
 async def test_a_batch_handler_must_name_its_event_types_in_full() -> None:
@@ -130,7 +130,7 @@ async def test_once_a_batch_is_accepted_nothing_can_go_wrong_with_its_submission
 
     with monkeypatch.context() as patched:
         for verb in ("summaries", "deliveries"):
-            patched.setattr(box.doorstep.store, verb, away)
+            patched.setattr(box.doorstep.components.store, verb, away)
         batch = await box.doorstep.batches.submit("sms.batch", NUMBERS)
     read = await box.doorstep.batches.batch(batch.batch_id)
     assert batch == replace(read, delivery_id=None)
@@ -165,7 +165,7 @@ async def test_a_batch_of_another_organization_is_not_found(box: Sandbox) -> Non
 async def test_a_deleted_event_is_no_batch_any_more(box: Sandbox) -> None:
     batch = await box.doorstep.batches.submit("sms.batch", NUMBERS)
     await box.drain()
-    await box.doorstep.steward.delete(DEFAULT_ORG, batch.batch_id, "ops")
+    await box.doorstep.components.events.delete(DEFAULT_ORG, batch.batch_id, "ops")
     with pytest.raises(NotFound):
         await box.doorstep.batches.batch(batch.batch_id)
 

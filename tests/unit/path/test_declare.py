@@ -15,7 +15,7 @@ from doorstep.model.slo import Slo
 from doorstep.path.declare import Declaration, declare
 from doorstep.path.describing import form_from
 from doorstep.path.directory import Directory
-from doorstep.path.enrol import Terms
+from doorstep.path.enrol import EndpointRules
 from doorstep.path.tuning import Tuning
 from doorstep.sealing import Sealer
 from doorstep.testing import FakeClock
@@ -32,7 +32,7 @@ class Program:
         self.store = ReferenceStore(self.clock)
         self.org = an_org()
         sealer = Sealer(bytes(32))
-        self.terms = Terms(sealer, AddressGuard(()), 60.0)
+        self.terms = EndpointRules(sealer, AddressGuard(()), 60.0)
         self.directory = Directory(self.store, sealer, Tuning())
 
     async def start(self, org_id: UUID | None = None, **fields: object) -> list[Endpoint]:

@@ -9,7 +9,7 @@ from doorstep.errors import InvalidInput
 from doorstep.model.endpoint import CircuitRules, Endpoint
 from doorstep.model.retry_policy import RetryPolicy
 from doorstep.path.directory import Profile
-from doorstep.path.enrol import EndpointForm, PolicyForm, Terms, check, enrol, policy_from
+from doorstep.path.enrol import EndpointForm, EndpointRules, PolicyForm, check, enrol, policy_from
 from doorstep.sealing import Sealer
 from doorstep.wire.address_guard import AddressGuard
 from doorstep.wire.signature import verify
@@ -41,7 +41,7 @@ def test_a_header_that_could_not_be_sent_or_is_ours_is_refused(headers: dict[str
 def test_a_policy_for_an_event_type_is_refused_under_its_own_name(policies: dict[str, PolicyForm], field: str) -> None:
     form = EndpointForm(name="shop", handler="h", policy_by_event_type=policies)
     with pytest.raises(InvalidInput) as caught:
-        enrol(form, Terms(SEALER, AddressGuard(()), 59), endpoint_id=new_id(), org_id=new_id(), now=NOW)
+        enrol(form, EndpointRules(SEALER, AddressGuard(()), 59), endpoint_id=new_id(), org_id=new_id(), now=NOW)
     assert caught.value.field == field
 
 
@@ -53,7 +53,7 @@ def test_large_bounds_are_told_in_plain_numbers() -> None:
 
 def enrolled(signing: str) -> tuple[Endpoint, str]:
     form = EndpointForm(name="shop", handler="h", signing=signing)
-    return enrol(form, Terms(SEALER, AddressGuard(()), 59), endpoint_id=new_id(), org_id=new_id(), now=NOW)
+    return enrol(form, EndpointRules(SEALER, AddressGuard(()), 59), endpoint_id=new_id(), org_id=new_id(), now=NOW)
 
 
 @pytest.mark.parametrize(("signing", "prefix"), [("v1", "whsec_"), ("v1a", "whpk_")])

@@ -11,7 +11,7 @@ from doorstep import keys
 from doorstep.errors import Overloaded
 from doorstep.model.org import ApiKey, Role
 from doorstep.path import keyring
-from doorstep.path.keyring import REMEMBERED_SECONDS, Keyring
+from doorstep.path.keyring import REMEMBERED_SECONDS, ApiKeys
 from tests.unit.path.scene import Bench
 
 
@@ -20,7 +20,7 @@ class Process:
 
     def __init__(self, bench: Bench) -> None:
         self._bench = bench
-        self.keyring = Keyring(bench.store, bench.clock)
+        self.keyring = ApiKeys(bench.store, bench.clock)
 
     @property
     def look_ups(self) -> int:

@@ -16,14 +16,22 @@ from doorstep.model.delivery import DeliveryState
 from doorstep.model.endpoint import CircuitRules, EndpointState
 from doorstep.model.outcome import Code
 from doorstep.path.change import create_endpoint
-from doorstep.path.operate import Operator
+from doorstep.path.enrol import EndpointRules
+from doorstep.path.operate import DeliveryActions
+from doorstep.path.registrar import EndpointService
 from doorstep.telemetry.facts import CircuitTransition, EndpointDisabled, StatusTransition
+from doorstep.wire.address_guard import AddressGuard
 from tests.support.builders import NOW, an_endpoint, new_id
 from tests.unit.path.scene import PLAIN, Bench
 
 
-def operator_of(bench: Bench) -> Operator:
-    return Operator(bench.store, bench.directory, bench.clock, bench.tuning, bench.telemetry)
+def actions_of(bench: Bench) -> DeliveryActions:
+    return DeliveryActions(bench.store, bench.clock, bench.tuning, bench.telemetry)
+
+
+def endpoints_of(bench: Bench) -> EndpointService:
+    rules = EndpointRules(bench.sealer, AddressGuard(), 60.0)
+    return EndpointService(bench.store, bench.directory, bench.clock, rules, bench.telemetry)
 
 
 async def test_a_dead_letter_that_is_retried_is_due_in_five_seconds_in_a_new_round() -> None:
@@ -31,7 +39,7 @@ async def test_a_dead_letter_that_is_retried_is_due_in_five_seconds_in_a_new_rou
     (endpoint,) = await bench.prepare()
     (delivery_id,) = await bench.accept(endpoint)
     await bench.deliver(404)
-    result = await operator_of(bench).act(ActKind.RETRY, bench.org.org_id, [delivery_id], "ops", "fixed")
+    result = await actions_of(bench).act(ActKind.RETRY, bench.org.org_id, [delivery_id], "ops", "fixed")
     delivery = await bench.delivery(delivery_id)
     assert result.done == (delivery_id,)
     assert (delivery.state, delivery.due_at, delivery.retry_attempts) == (DeliveryState.PENDING, NOW + 5 * SECOND, 0)
@@ -40,18 +48,18 @@ async def test_a_dead_letter_that_is_retried_is_due_in_five_seconds_in_a_new_rou
 
 async def test_an_act_on_nothing_is_refused_by_naming_the_field() -> None:
     with pytest.raises(InvalidInput, match="delivery_ids: must name at least one"):
-        await operator_of(Bench()).act(ActKind.RETRY, new_id(), [], "ops")
+        await actions_of(Bench()).act(ActKind.RETRY, new_id(), [], "ops")
 
 
 async def test_a_paused_endpoint_holds_its_deliveries_until_it_is_resumed() -> None:
     bench = Bench()
     (endpoint,) = await bench.prepare()
-    operator, ids = operator_of(bench), (endpoint.org_id, endpoint.endpoint_id)
-    await operator.pause(*ids, "ops", "maintenance")
+    endpoints, ids = endpoints_of(bench), (endpoint.org_id, endpoint.endpoint_id)
+    await endpoints.pause(*ids, "ops", "maintenance")
     (delivery_id,) = await bench.accept(endpoint)
     await bench.deliver()
     assert (await bench.delivery(delivery_id)).state is DeliveryState.PENDING
-    await operator.resume(*ids, "ops")
+    await endpoints.resume(*ids, "ops")
     await bench.deliver()
     assert (await bench.delivery(delivery_id)).state is DeliveryState.DELIVERED
     assert [line.action for line in (await bench.store.list_audit(endpoint.org_id)).items] == [
@@ -70,7 +78,7 @@ async def test_a_resumed_endpoint_is_not_disabled_again_by_its_first_failure() -
         await bench.deliver(503)
         bench.clock.advance(DAY / SECOND)
     assert (await bench.store.endpoint(*ids)).state is EndpointState.DISABLED
-    await operator_of(bench).resume(*ids, "ops")
+    await endpoints_of(bench).resume(*ids, "ops")
     assert (await bench.store.circuit(endpoint.endpoint_id)).state is CircuitState.CLOSED
     await bench.accept(endpoint)
     await bench.deliver(503)
@@ -83,7 +91,7 @@ async def test_resuming_can_skip_what_is_too_old_and_it_can_still_be_found() -> 
     (old,) = await bench.accept(endpoint)
     bench.clock.advance(100)
     (new,) = await bench.accept(endpoint)
-    await operator_of(bench).resume(endpoint.org_id, endpoint.endpoint_id, "ops", skip_older_than=NOW + 50 * SECOND)
+    await endpoints_of(bench).resume(endpoint.org_id, endpoint.endpoint_id, "ops", skip_older_than=NOW + 50 * SECOND)
     assert (await bench.delivery(old)).code == Code.SKIPPED
     assert await bench.states([old, new]) == [DeliveryState.DEAD, DeliveryState.PENDING]
 
@@ -91,24 +99,24 @@ async def test_resuming_can_skip_what_is_too_old_and_it_can_still_be_found() -> 
 async def test_resuming_can_drain_the_backlog_at_a_rate() -> None:
     bench = Bench()
     (endpoint,) = await bench.prepare(state=EndpointState.PAUSED)
-    operator, ids = operator_of(bench), (endpoint.org_id, endpoint.endpoint_id)
-    resumed = await operator.resume(*ids, "ops", drain_per_second=2)
+    endpoints, ids = endpoints_of(bench), (endpoint.org_id, endpoint.endpoint_id)
+    resumed = await endpoints.resume(*ids, "ops", drain_per_second=2)
     assert (resumed.drain_per_second, resumed.drain_before) == (2, NOW)
     with pytest.raises(InvalidInput, match="drain_per_second: must be from 0.001 to 100000, got -1"):
-        await operator.resume(*ids, "ops", drain_per_second=-1)
+        await endpoints.resume(*ids, "ops", drain_per_second=-1)
 
 
 async def test_deleting_an_endpoint_buries_what_waits_and_cannot_be_done_twice() -> None:
     bench = Bench()
     (endpoint,) = await bench.prepare()
     ids = await bench.accept(endpoint, 2_500)
-    operator = operator_of(bench)
-    await operator.delete(endpoint.org_id, endpoint.endpoint_id, "ops")
+    endpoints = endpoints_of(bench)
+    await endpoints.delete(endpoint.org_id, endpoint.endpoint_id, "ops")
     assert (await bench.store.tally())[DeliveryState.DEAD] == len(ids)
     with pytest.raises(Conflict, match="was deleted"):
-        await operator.delete(endpoint.org_id, endpoint.endpoint_id, "ops")
+        await endpoints.delete(endpoint.org_id, endpoint.endpoint_id, "ops")
     with pytest.raises(Conflict, match="was deleted"):
-        await operator.resume(endpoint.org_id, endpoint.endpoint_id, "ops")
+        await endpoints.resume(endpoint.org_id, endpoint.endpoint_id, "ops")
 
 
 async def during(bench: Bench, verb: str, meanwhile: Callable[[], Awaitable[object]]) -> None:
@@ -128,10 +136,10 @@ async def test_a_resumption_does_not_bring_back_what_was_deleted_meanwhile(verb:
     bench = Bench()
     (endpoint,) = await bench.prepare(state=EndpointState.DISABLED)
     await bench.accept(endpoint)
-    operator, ids = operator_of(bench), (endpoint.org_id, endpoint.endpoint_id)
-    await during(bench, verb, lambda: operator_of(bench).delete(*ids, "another"))
+    endpoints, ids = endpoints_of(bench), (endpoint.org_id, endpoint.endpoint_id)
+    await during(bench, verb, lambda: endpoints_of(bench).delete(*ids, "another"))
     with pytest.raises(Conflict, match="was deleted"):
-        await operator.resume(*ids, "ops", skip_older_than=NOW + 1)
+        await endpoints.resume(*ids, "ops", skip_older_than=NOW + 1)
     assert (await bench.store.endpoint(*ids)).state is EndpointState.DELETED
     assert bench.directory.endpoint(endpoint.endpoint_id) is None
     audited = [(line.actor, line.action) for line in (await bench.store.list_audit(endpoint.org_id)).items]
@@ -141,22 +149,22 @@ async def test_a_resumption_does_not_bring_back_what_was_deleted_meanwhile(verb:
 async def test_of_a_pause_during_a_resumption_the_operator_is_told_and_decides_again() -> None:
     bench = Bench()
     (endpoint,) = await bench.prepare(state=EndpointState.DISABLED)
-    operator, ids = operator_of(bench), (endpoint.org_id, endpoint.endpoint_id)
-    await during(bench, "circuit", lambda: operator_of(bench).pause(*ids, "another", "broken"))
+    endpoints, ids = endpoints_of(bench), (endpoint.org_id, endpoint.endpoint_id)
+    await during(bench, "circuit", lambda: endpoints_of(bench).pause(*ids, "another", "broken"))
     with pytest.raises(Conflict, match="was disabled and became paused while it was being resumed"):
-        await operator.resume(*ids, "ops")
+        await endpoints.resume(*ids, "ops")
     kept = await bench.store.endpoint(*ids)
     assert (kept.state, kept.state_reason) == (EndpointState.PAUSED, "broken")
-    assert (await operator.resume(*ids, "ops")).state is EndpointState.ACTIVE
+    assert (await endpoints.resume(*ids, "ops")).state is EndpointState.ACTIVE
 
 
 async def test_a_change_that_lost_a_race_is_made_again_on_top_of_the_other() -> None:
     bench = Bench()
     (endpoint,) = await bench.prepare()
-    operator, ids = operator_of(bench), (endpoint.org_id, endpoint.endpoint_id)
+    endpoints, ids = endpoints_of(bench), (endpoint.org_id, endpoint.endpoint_id)
     renamed = msgspec.structs.replace(endpoint, name="renamed")
     await during(bench, "put_endpoint", lambda: bench.store.put_endpoint(renamed, endpoint.version))
-    paused = await operator.pause(*ids, "ops", "maintenance")
+    paused = await endpoints.pause(*ids, "ops", "maintenance")
     assert paused == await bench.store.endpoint(*ids)
     assert (paused.name, paused.state, paused.version) == ("renamed", EndpointState.PAUSED, 3)
 
@@ -170,7 +178,7 @@ async def test_a_change_that_always_loses_is_a_conflict_not_a_loop() -> None:
 
     bench.failing.kept.put_endpoint = never  # type: ignore[method-assign]
     with pytest.raises(Conflict, match="try again"):
-        await operator_of(bench).pause(endpoint.org_id, endpoint.endpoint_id, "ops")
+        await endpoints_of(bench).pause(endpoint.org_id, endpoint.endpoint_id, "ops")
 
 
 async def test_the_machine_does_not_disable_what_an_operator_has_just_paused() -> None:
@@ -178,7 +186,7 @@ async def test_the_machine_does_not_disable_what_an_operator_has_just_paused() -
     (endpoint,) = await bench.prepare()
     ids = (endpoint.org_id, endpoint.endpoint_id)
     await bench.accept(endpoint)
-    await during(bench, "put_endpoint", lambda: operator_of(bench).pause(*ids, "ops"))
+    await during(bench, "put_endpoint", lambda: endpoints_of(bench).pause(*ids, "ops"))
     await bench.deliver(410)
     assert (await bench.store.endpoint(*ids)).state is EndpointState.PAUSED
     assert bench.heard(EndpointDisabled) == []
@@ -191,7 +199,7 @@ async def test_a_circuit_that_a_worker_changed_meanwhile_is_forgiven_all_the_sam
     await bench.store.put_circuit(opened, 0)
     probing = msgspec.structs.replace(opened, state=CircuitState.HALF_OPEN)
     await during(bench, "put_circuit", lambda: bench.store.put_circuit(probing, 1))
-    await operator_of(bench).resume(endpoint.org_id, endpoint.endpoint_id, "ops")
+    await endpoints_of(bench).resume(endpoint.org_id, endpoint.endpoint_id, "ops")
     circuit = await bench.store.circuit(endpoint.endpoint_id)
     assert (circuit.state, circuit.failures, circuit.failing_since) == (CircuitState.CLOSED, 0, None)
     (told,) = bench.heard(CircuitTransition)
@@ -201,13 +209,13 @@ async def test_a_circuit_that_a_worker_changed_meanwhile_is_forgiven_all_the_sam
 async def test_every_change_of_an_endpoint_is_audited_with_who_what_when_and_result() -> None:
     bench = Bench()
     await bench.prepare(0)
-    operator, made = operator_of(bench), an_endpoint(bench.org.org_id, updated_at=NOW)
+    endpoints, made = endpoints_of(bench), an_endpoint(bench.org.org_id, updated_at=NOW)
     ids = (made.org_id, made.endpoint_id)
     assert await create_endpoint(bench.store, made, "ann") == await bench.store.endpoint(*ids)
-    await operator.pause(*ids, "bob", "maintenance")
+    await endpoints.pause(*ids, "bob", "maintenance")
     bench.clock.advance(1)
-    await operator.resume(*ids, "cid", skip_older_than=NOW)
-    await operator.delete(*ids, "dan")
+    await endpoints.resume(*ids, "cid", skip_older_than=NOW)
+    await endpoints.delete(*ids, "dan")
     later, subjects = NOW + SECOND, (str(made.endpoint_id),)
     lines = list(reversed((await bench.store.list_audit(made.org_id)).items))
     assert [(line.at, line.actor, line.action, line.result) for line in lines] == [
@@ -235,7 +243,7 @@ async def test_the_endpoint_of_another_organization_does_not_exist() -> None:
     bench = Bench()
     (endpoint,) = await bench.prepare()
     with pytest.raises(NotFound):
-        await operator_of(bench).pause(new_id(), endpoint.endpoint_id, "ops")
+        await endpoints_of(bench).pause(new_id(), endpoint.endpoint_id, "ops")
 
 
 async def test_an_operators_retry_goes_through_an_open_circuit_as_its_probe() -> None:
@@ -243,7 +251,7 @@ async def test_an_operators_retry_goes_through_an_open_circuit_as_its_probe() ->
     (endpoint,) = await bench.prepare(circuit=CircuitRules(failures_max=1))
     (delivery_id,) = await bench.accept(endpoint)
     await bench.deliver(503)
-    await operator_of(bench).act(ActKind.RETRY, bench.org.org_id, [delivery_id], "ops")
+    await actions_of(bench).act(ActKind.RETRY, bench.org.org_id, [delivery_id], "ops")
     await bench.deliver()
     assert (await bench.delivery(delivery_id)).state is DeliveryState.DELIVERED
     assert (await bench.store.circuit(endpoint.endpoint_id)).state is CircuitState.CLOSED

@@ -33,7 +33,7 @@ def send(box: Sandbox, org_id: UUID = DEFAULT_ORG, endpoint_ids: list[UUID] | No
 
 async def refusals(box: Sandbox, event_id: UUID) -> list[str]:
     """What those hear who want to do something to the event."""
-    steward, heard = box.doorstep.steward, []
+    steward, heard = box.doorstep.components.events, []
     for act in (
         steward.acknowledge(DEFAULT_ORG, event_id, "ops"),
         steward.delete(DEFAULT_ORG, event_id, "ops"),
@@ -50,7 +50,7 @@ async def test_what_is_done_to_an_event_in_the_outbox_is_a_conflict_that_asks_fo
     for sentence in await refusals(box, posted.event_id):
         assert sentence == f"event {posted.event_id} is still in the outbox; try again in a moment"
     await box.drain()
-    await box.doorstep.steward.acknowledge(DEFAULT_ORG, posted.event_id, "ops")
+    await box.doorstep.components.events.acknowledge(DEFAULT_ORG, posted.event_id, "ops")
 
 
 async def test_what_is_done_to_an_event_that_was_set_aside_is_a_conflict_that_says_why(box: Sandbox) -> None:
@@ -64,7 +64,7 @@ async def test_what_is_done_to_an_event_that_was_set_aside_is_a_conflict_that_sa
 
 async def test_an_unknown_event_is_still_not_found(box: Sandbox) -> None:
     with pytest.raises(NotFound):
-        await box.doorstep.steward.delete(DEFAULT_ORG, new_id(), "ops")
+        await box.doorstep.components.events.delete(DEFAULT_ORG, new_id(), "ops")
 
 
 async def test_once_its_cause_is_repaired_what_was_set_aside_is_put_back_and_accepted(box: Sandbox) -> None:
@@ -73,12 +73,12 @@ async def test_once_its_cause_is_repaired_what_was_set_aside_is_put_back_and_acc
     await box.drain()
     (refused,) = await box.doorstep.outbox.refused()
     assert refused.event_id == posted.event_id
-    await box.doorstep.store.put_org(org)
+    await box.doorstep.components.store.put_org(org)
     assert await box.doorstep.outbox.retry([posted.event_id, new_id()], "ops", "it is there now") == [posted.event_id]
-    await box.doorstep.directory.reload()
+    await box.doorstep.components.directory.reload()
     await box.drain()
     assert (await box.doorstep.event(org.org_id, posted.event_id)).in_outbox is False
-    (line,) = (await box.doorstep.store.list_audit(org.org_id, action="outbox.retry")).items
+    (line,) = (await box.doorstep.components.store.list_audit(org.org_id, action="outbox.retry")).items
     assert (line.actor, line.subjects, line.reason) == ("ops", (str(posted.event_id),), "it is there now")
 
 
@@ -91,5 +91,5 @@ async def test_what_is_removed_is_gone_and_audited_even_for_an_organization_that
     await box.drain()
     assert await box.doorstep.outbox.discard([posted.event_id, waiting.event_id], "ops") == [posted.event_id]
     assert await box.doorstep.outbox.refused() == []
-    (line,) = (await box.doorstep.store.list_audit(DEFAULT_ORG, action="outbox.discard")).items
+    (line,) = (await box.doorstep.components.store.list_audit(DEFAULT_ORG, action="outbox.discard")).items
     assert line.subjects == (str(posted.event_id),)

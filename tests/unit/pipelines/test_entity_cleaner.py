@@ -185,7 +185,7 @@ async def test_a_worker_without_pipelines_cleans_up_after_those_who_had_some() -
     async with sandbox(former) as box:
         await pipeline.start({}, "p1")
         await box.drain()
-        store, clock = former.store, box.clock
+        store, clock = former.components.store, box.clock
         assert (DEFAULT_ORG, "protocol") in await store.declared_pipelines()
         present_cleaner = EntityCleaner([], store, clock, Tuning(), Telemetry())
         clock.advance(366 * DAY_SECONDS)

@@ -87,7 +87,7 @@ async def test_an_entity_is_not_ended_because_a_handler_that_only_watches_it_fai
     def watch(_: Received) -> None:
         raise Transient("WATCHED", "The watcher failed.")
 
-    del doorstep.handlers["protocol.extracting"]  # it waits for a worker that has it
+    del doorstep.registry.handlers["protocol.extracting"]  # it waits for a worker that has it
     async with sandbox(doorstep) as box:
         await pipeline.start({}, "p1")
         await box.drain(until=60)
@@ -104,7 +104,7 @@ async def test_what_became_of_an_entity_is_read_once(monkeypatch: pytest.MonkeyP
         silent = replace(
             await pipeline.entity("p1"), status="extracting"
         )  # as if the stage could not say that it failed
-        store, asked = box.doorstep.store, list[UUID]()
+        store, asked = box.doorstep.components.store, list[UUID]()
         deliveries = store.deliveries
 
         async def counting(org_id: UUID, event_id: UUID) -> Any:
@@ -145,7 +145,7 @@ async def test_entities_on_their_way_go_on_under_a_declaration_with_other_names(
     doorstep = declared(former)
     async with sandbox(doorstep) as box:
         started = await former.start({}, "started")
-        store, clock = box.doorstep.store, box.clock
+        store, clock = box.doorstep.components.store, box.clock
         failed = moves.started(former.plan, DEFAULT_ORG, "failed", {}, clock.now(), new_id())
         await store.put_entity(replace(failed.entity, status="extraction_failed"), 0, failed.change, failed.posted)
         later = protocols(stages=stages(("scanning", "scan_failed"), ("extracting", "extraction_broke")))
@@ -157,7 +157,7 @@ async def test_entities_on_their_way_go_on_under_a_declaration_with_other_names(
             for entity in (started, failed.entity):
                 kept = await store.entity(DEFAULT_ORG, "protocol", entity.entity_id)
                 (posted,) = [one for one in await store.outbox(10) if one.event_id == entity.event_id]
-                await other.store.put_entity(replace(kept, version=0), 0, None, [posted])
+                await other.components.store.put_entity(replace(kept, version=0), 0, None, [posted])
             await box_after.drain()
             assert [(await later.entity(one)).status for one in ("started", "failed")] == ["complete"] * 2
 
@@ -168,7 +168,7 @@ async def test_a_status_that_is_no_longer_declared_can_be_listed() -> None:
         turn = moves.started(pipeline.plan, DEFAULT_ORG, "p1", {}, box.clock.now(), new_id())
         for name, phase in (("p1", Phase.RUNNING), ("p2", Phase.ARCHIVED)):
             old = replace(turn.entity, entity_id=name, status="called_otherwise", phase=phase)
-            await box.doorstep.store.put_entity(old, 0)
+            await box.doorstep.components.store.put_entity(old, 0)
         found = await pipeline.list(status="called_otherwise")
         assert [one.entity_id for one in found.items] == ["p2", "p1"]
         assert (await pipeline.list(status="nowhere")).items == ()

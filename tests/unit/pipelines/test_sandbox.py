@@ -65,13 +65,13 @@ async def test_a_dead_letter_is_archived_after_a_week(program: Program, box: San
     await box.drain()
     assert await status(program) == "dead_letter"
     await box.drain(until=WEEK + 60)
-    stored = await program.doorstep.store.entity(DEFAULT_ORG, "protocol", "p1")
+    stored = await program.doorstep.components.store.entity(DEFAULT_ORG, "protocol", "p1")
     assert stored.status == "archived"
 
 
 async def test_an_entity_that_nothing_carries_on_is_found_by_the_walk(program: Program, box: Sandbox) -> None:
     entity = await program.pipeline.start({}, "p1")
-    await program.doorstep.store.clear_outbox([entity.event_id])  # type: ignore[list-item]
+    await program.doorstep.components.store.clear_outbox([entity.event_id])  # type: ignore[list-item]
     await box.drain(until=30)
     lost = await program.pipeline.entity("p1")
     assert (lost.status, lost.metadata["error"]["code"]) == ("dead_letter", "LOST")
@@ -81,7 +81,7 @@ async def test_an_entity_that_nothing_carries_on_is_found_by_the_walk(program: P
 
 
 async def test_what_waits_for_a_worker_with_its_function_is_left_in_peace(box: Sandbox, program: Program) -> None:
-    del program.doorstep.handlers["protocol.extracting"]
+    del program.doorstep.registry.handlers["protocol.extracting"]
     await program.pipeline.start({}, "p1")
     await box.drain(until=3_600)
     assert await status(program) == "uploaded"

@@ -125,7 +125,7 @@ async def test_a_store_that_is_away_for_a_moment_does_not_cost_all_tries_at_once
     doorstep, pipeline = declared(lambda entity: ran.append(entity.entity_id))
     async with sandbox(doorstep) as box:
         writes = 0
-        put_entity = box.doorstep.store.put_entity
+        put_entity = box.doorstep.components.store.put_entity
 
         async def away(*args: Any) -> bool:
             nonlocal writes
@@ -134,7 +134,7 @@ async def test_a_store_that_is_away_for_a_moment_does_not_cost_all_tries_at_once
                 raise StoreUnavailable("away")
             return await put_entity(*args)
 
-        monkeypatch.setattr(box.doorstep.store, "put_entity", away)
+        monkeypatch.setattr(box.doorstep.components.store, "put_entity", away)
         started = await pipeline.start({}, "p1")
         await box.drain(until=4)
         (first,) = await attempts_of(doorstep, started)
@@ -143,7 +143,7 @@ async def test_a_store_that_is_away_for_a_moment_does_not_cost_all_tries_at_once
         assert (await pipeline.entity("p1")).status == "pending_review"
 
 
-# -- a home that is gone -----------------------------------------------------------------------------------
+# -- a closed store ----------------------------------------------------------------------------------------
 
 
 async def test_a_try_that_outlasts_its_doorstep_opens_nothing_and_writes_nothing() -> None:
@@ -154,16 +154,16 @@ async def test_a_try_that_outlasts_its_doorstep_opens_nothing_and_writes_nothing
         done.append("work")
 
     async with sandbox(doorstep):
-        stay = doorstep.stay()
-        await stay.at_home(work)
-    for ask in (stay.at_home, lambda given: asyncio.to_thread(stay.wait, given)):
+        pin = doorstep.binding.pin()
+        await pin.call(work)
+    for ask in (pin.call, lambda given: asyncio.to_thread(pin.call_sync, given)):
         with pytest.raises(StoreUnavailable, match="has been closed"):
             await ask(work)
     async with sandbox(doorstep):
         with pytest.raises(StoreUnavailable):
-            await stay.at_home(work)
+            await pin.call(work)
     assert done == ["work"]
-    assert doorstep._home is None
+    assert not doorstep.binding.is_open()
 
 
 # -- kinds of functions ------------------------------------------------------------------------------------
@@ -225,7 +225,7 @@ async def test_of_two_who_approve_at_once_the_second_does_not_open_the_next_gate
     async with sandbox(doorstep) as box:
         await pipeline.start({}, "p1")
         await box.drain()
-        store = box.doorstep.store
+        store = box.doorstep.components.store
         put_entity = store.put_entity
 
         async def after_mary(*turn: Any) -> bool:
@@ -292,7 +292,7 @@ async def test_a_deleted_entity_is_gone_whatever_its_stage_still_does(opened: tu
         await pipeline.delete("p1", "ops")
     (attempt,) = await attempts_of(box.doorstep, started)
     assert (attempt.code, b"stale" in attempt.response_body) == (None, True)
-    (line,) = (await box.doorstep.store.list_audit(DEFAULT_ORG, action="entity.delete")).items
+    (line,) = (await box.doorstep.components.store.list_audit(DEFAULT_ORG, action="entity.delete")).items
     assert (line.actor, line.subjects, line.result, line.reason) == (
         "ops",
         ("protocol", "p1"),

@@ -67,7 +67,7 @@ async def arrived(pipeline: Pipeline) -> bool:
         return False
     host = pipeline._opened
     assert history[0].event_id is not None
-    (delivery,) = await host.store.deliveries(DEFAULT_ORG, history[0].event_id)
+    (delivery,) = await host.components.store.deliveries(DEFAULT_ORG, history[0].event_id)
     return delivery.state is DeliveryState.DELIVERED
 
 

@@ -6,8 +6,7 @@ from msgspec.structs import replace
 
 from doorstep.clock import DAY
 from doorstep.path.sampling import Load
-from doorstep.presence import Presence
-from doorstep.services.heartbeat import Heartbeat
+from doorstep.services.heartbeat import Heartbeat, WorkerInfo
 from doorstep.stores.store import Task
 from tests.unit.path.scene import Bench
 
@@ -16,14 +15,14 @@ class Holding:
     held_at = 0
 
 
-def a_presence(bench: Bench, name: str = "a", holding: Holding | None = None, busy: int = 0) -> Presence:
+def an_entry(bench: Bench, name: str = "a", holding: Holding | None = None, busy: int = 0) -> WorkerInfo:
     holders = [(Task.WATCH, holding or Holding())]
-    return Presence(name, bench.clock, 512, lambda: Load(0, busy), {"ship", "bill"}, holders)
+    return WorkerInfo(name, bench.clock, 512, lambda: Load(0, busy), {"ship", "bill"}, holders)
 
 
 async def test_each_beat_tells_the_register_how_the_process_stands() -> None:
     bench, holding = Bench(), Holding()
-    heart = Heartbeat(bench.store, bench.clock, a_presence(bench, holding=holding, busy=7))
+    heart = Heartbeat(bench.store, bench.clock, an_entry(bench, holding=holding, busy=7))
     assert await heart.run_once() == 10.0
     (before,) = await bench.store.workers(0, 10)
     assert (before.places, before.places_in_use, before.handlers, before.tasks) == (512, 7, ("bill", "ship"), ())
@@ -36,7 +35,7 @@ async def test_each_beat_tells_the_register_how_the_process_stands() -> None:
 
 async def test_a_task_that_was_let_go_is_told_for_a_while_and_no_longer() -> None:
     bench, holding = Bench(), Holding()
-    present = a_presence(bench, holding=holding)
+    present = an_entry(bench, holding=holding)
     holding.held_at = bench.clock.now()
     bench.clock.advance(89)
     assert present().tasks == ("watch",)
@@ -46,7 +45,7 @@ async def test_a_task_that_was_let_go_is_told_for_a_while_and_no_longer() -> Non
 
 async def test_who_leaves_is_no_longer_in_the_register() -> None:
     bench = Bench()
-    one, other = (Heartbeat(bench.store, bench.clock, a_presence(bench, name)) for name in ("a", "b"))
+    one, other = (Heartbeat(bench.store, bench.clock, an_entry(bench, name)) for name in ("a", "b"))
     await one.run_once()
     await other.run_once()
     await one.leave()
@@ -55,8 +54,8 @@ async def test_who_leaves_is_no_longer_in_the_register() -> None:
 
 async def test_who_was_lost_is_remembered_for_a_day() -> None:
     bench = Bench()
-    await Heartbeat(bench.store, bench.clock, a_presence(bench, "lost")).run_once()
-    alive = Heartbeat(bench.store, bench.clock, a_presence(bench, "alive"))
+    await Heartbeat(bench.store, bench.clock, an_entry(bench, "lost")).run_once()
+    alive = Heartbeat(bench.store, bench.clock, an_entry(bench, "alive"))
     bench.clock.advance(DAY // 1_000_000 - 1)
     await alive.run_once()
     assert {one.name for one in await bench.store.workers(0, 10)} == {"alive", "lost"}

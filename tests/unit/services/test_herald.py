@@ -1,4 +1,4 @@
-"""The Herald: whoever asked is told of each dead letter once, and cannot harm anybody by what he does then."""
+"""The DeadLetterNotifier: whoever asked is told of each dead letter once, and cannot harm anybody by what he does then."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ import pytest
 from doorstep.clock import Clock
 from doorstep.model.dead_letter import DeadLetter
 from doorstep.services import herald as heralding
-from doorstep.services.herald import Herald, Mourner
+from doorstep.services.herald import DeadLetterCallback, DeadLetterNotifier
 from doorstep.telemetry.facts import DeliveryTransition, Notice
 from tests.unit.path.scene import Bench
 
@@ -17,10 +17,10 @@ from tests.unit.path.scene import Bench
 class Wake:
     """A bench whose deaths are heard of."""
 
-    def __init__(self, *mourners: Mourner) -> None:
+    def __init__(self, *callbacks: DeadLetterCallback) -> None:
         self.bench = Bench()
         clock: Clock = self.bench.clock
-        self.herald = Herald(mourners, self.bench.store, self.bench.directory, clock, self.bench.telemetry)
+        self.herald = DeadLetterNotifier(callbacks, self.bench.store, self.bench.directory, clock, self.bench.telemetry)
         self.bench.telemetry.subscribe(self.herald.hear)
 
     async def bury(self, count: int = 1, status: int = 404) -> None:
@@ -102,17 +102,17 @@ async def test_a_death_is_remembered_while_the_store_is_away_and_forgotten_when_
 async def test_an_end_is_neither_delayed_by_the_untold_nor_broken_by_a_store_that_is_away(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    monkeypatch.setattr(heralding, "_FAREWELL_SECONDS", 0.02)
+    monkeypatch.setattr(heralding, "_FLUSH_SECONDS", 0.02)
     free = threading.Event()
     slow = Wake(lambda _: free.wait())
     await slow.bury(3)
-    await slow.herald.farewell()
+    await slow.herald.flush()
     free.set()
     assert slow.complaints == ["2 dead letters were told to nobody: TimeoutError at the end"]
     away = Wake(lambda _: None)
     await away.bury()
     away.bench.failing.away.add("delivery")
-    await away.herald.farewell()
+    await away.herald.flush()
     assert away.complaints == ["1 dead letters were told to nobody: StoreUnavailable at the end"]
 
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 from doorstep.clock import DAY
 from doorstep.model.channel import OPERATIONS_ORG
 from doorstep.model.listing import Letters
-from doorstep.path.operate import Operator
+from doorstep.path.operate import DeliveryActions
 from doorstep.services.message_cleaner import MessageCleaner
 from tests.support.builders import an_endpoint, an_org
 from tests.unit.path.scene import Bench
@@ -21,8 +21,8 @@ async def test_messages_that_died_a_week_ago_are_deleted_and_later_cleaned_away(
     kept = await bench.accept(own)
     await bench.accept(channel, 3)
     await bench.deliver(404)
-    operator = Operator(bench.store, bench.directory, bench.clock, bench.tuning, bench.telemetry)
-    cleaner = MessageCleaner(bench.store, operator, bench.clock, bench.tuning)
+    actions = DeliveryActions(bench.store, bench.clock, bench.tuning, bench.telemetry)
+    cleaner = MessageCleaner(bench.store, actions, bench.clock, bench.tuning)
 
     async def dead() -> int:
         return sum((await bench.store.tally()).values())

@@ -15,7 +15,7 @@ from doorstep.model.channel import OPERATIONS_ORG, Arrangement, Channel, Channel
 from doorstep.model.endpoint import Endpoint
 from doorstep.path.alarms import Alarms
 from doorstep.path.change import change_endpoint
-from doorstep.services.watch import REVIEW_SECONDS, Watch
+from doorstep.services.watch import REVIEW_SECONDS, Alerter
 from tests.support.builders import an_org, new_id
 from tests.unit.path.scene import Bench
 
@@ -28,9 +28,9 @@ class Tower(Bench):
         self.posted = 0
         self.watch = self.another_watch("one")
 
-    def another_watch(self, holder: str) -> Watch:
+    def another_watch(self, holder: str) -> Alerter:
         alarms = Alarms(self.store, self.directory, self.clock, "https://console.example", self._posted)
-        return Watch(self.store, alarms, self.clock, holder, retention_days=1)
+        return Alerter(self.store, alarms, self.clock, holder, retention_days=1)
 
     def _posted(self) -> None:
         self.posted += 1
@@ -71,7 +71,7 @@ class Tower(Bench):
         bodies = [msgspec.json.decode(one.payload) for one in await self.store.outbox(1_000)]
         return [(body["type"], body["data"]["rule"]) for body in bodies if "rule" in body["data"]]
 
-    async def run(self, watch: Watch | None = None) -> None:
+    async def run(self, watch: Alerter | None = None) -> None:
         while not await (watch or self.watch).run_once():
             pass
 

@@ -136,7 +136,7 @@ async def test_after_its_retention_a_delivered_event_is_cleaned_away_and_still_c
     async with sandbox(shop.doorstep) as box:
         await shop.doorstep.send("order.paid", {})
         await box.drain(until=8 * 86_400)
-        assert await shop.doorstep.store.tally() == dict.fromkeys(DeliveryState, 0)
+        assert await shop.doorstep.components.store.tally() == dict.fromkeys(DeliveryState, 0)
         box.assert_sent("order.paid", count=1)
 
 
@@ -207,9 +207,11 @@ async def test_bulk_operations_go_on_while_time_passes(shop: Shop) -> None:
         sent = [await shop.doorstep.send("order.paid", {"order": number}) for number in range(5)]
         await box.drain()
         everything = Selection(letters=Letters())
-        bulk = await shop.doorstep.bulk.start(BulkKind.RETRY, DEFAULT_ORG, everything, "ops", rate_per_second=1)
+        bulk = await shop.doorstep.components.bulk.start(
+            BulkKind.RETRY, DEFAULT_ORG, everything, "ops", rate_per_second=1
+        )
         await box.drain(until=30)
-        assert (await shop.doorstep.store.bulk(DEFAULT_ORG, bulk.bulk_id)).succeeded == 5
+        assert (await shop.doorstep.components.store.bulk(DEFAULT_ORG, bulk.bulk_id)).succeeded == 5
         for one in sent:
             box.assert_delivered(one)
 

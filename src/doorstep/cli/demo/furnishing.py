@@ -39,11 +39,11 @@ async def furnish(doorstep: Doorstep, url_of: Callable[[Sample], str], receivers
 
 async def staff_of(doorstep: Doorstep) -> Staff:
     """Whoever has no key that is good gets one."""
-    now, known = doorstep.clock.now(), await doorstep.keyring.keys(DEFAULT_ORG)
+    now, known = doorstep.clock.now(), await doorstep.components.keys.keys(DEFAULT_ORG)
     prefixes = {key.name: key.prefix for key in known if key.is_valid(now)}
     for name, role in _KEYS.items():
         if name not in prefixes:
-            record, _ = await doorstep.keyring.create(DEFAULT_ORG, name, role, prefixes.get(_ADMIN, "program"))
+            record, _ = await doorstep.components.keys.create(DEFAULT_ORG, name, role, prefixes.get(_ADMIN, "program"))
             prefixes[name] = record.prefix
     return Staff(prefixes[_ADMIN], prefixes[_OPERATOR])
 
@@ -52,14 +52,14 @@ async def _endpoint(doorstep: Doorstep, sample: Sample, url: str, admin: str) ->
     fields = sample.fields(url)
     for endpoint in await doorstep.endpoints():
         if endpoint.name == sample.name:
-            await doorstep.registrar.change(DEFAULT_ORG, endpoint.endpoint_id, fields, admin)
+            await doorstep.components.endpoints.update(DEFAULT_ORG, endpoint.endpoint_id, fields, admin)
             return
     await doorstep.create_endpoint(**fields, actor=admin)
 
 
 async def _channels(doorstep: Doorstep, receivers: str, admin: str) -> None:
     """Where a channel leads cannot be changed: an old one makes room for a new one."""
-    desk = doorstep.alerting.channels
+    desk = doorstep.components.channels
     for channel in await desk.reading.channels(DEFAULT_ORG):
         if channel.name in _CHANNELS:
             await desk.delete(DEFAULT_ORG, channel.channel_id, admin)

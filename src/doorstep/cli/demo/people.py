@@ -126,29 +126,33 @@ class People:
 
     async def _hurry(self) -> None:
         changes = {"concurrency_max": random.choice((8, 16, 32))}
-        await self._doorstep.registrar.change(DEFAULT_ORG, await self._id(WAREHOUSE), changes, self._admin)
+        await self._doorstep.components.endpoints.update(DEFAULT_ORG, await self._id(WAREHOUSE), changes, self._admin)
 
     async def _pause(self) -> None:
-        await self._doorstep.pause_endpoint(DEFAULT_ORG, await self._id(WAREHOUSE), self._operator, "Stocktaking.")
+        await self._doorstep.components.endpoints.pause(
+            DEFAULT_ORG, await self._id(WAREHOUSE), self._operator, "Stocktaking."
+        )
 
     async def _resume(self) -> None:
-        await self._doorstep.resume_endpoint(DEFAULT_ORG, await self._id(WAREHOUSE), self._operator, drain_per_second=2)
+        await self._doorstep.components.endpoints.resume(
+            DEFAULT_ORG, await self._id(WAREHOUSE), self._operator, drain_per_second=2
+        )
 
     async def _test(self) -> None:
         endpoint_id = await self._id(MARKETPLACE)
-        await self._doorstep.steward.test(DEFAULT_ORG, endpoint_id, self._admin, new_correlation_id())
+        await self._doorstep.components.events.test(DEFAULT_ORG, endpoint_id, self._admin, new_correlation_id())
 
     # -- alerts --------------------------------------------------------------------------------------------
 
     async def _acknowledge(self) -> None:
-        desk = self._doorstep.alerting.desk
+        desk = self._doorstep.components.alerts
         alerts = await desk.alerts(DEFAULT_ORG, AlertFilter(is_open=True), None, 50)
         for alert in [one for one in alerts.items if one.acknowledged_at is None][-1:]:
             await desk.acknowledge(DEFAULT_ORG, alert.alert_id, self._operator, "On it.")
 
     async def _silence(self) -> None:
         until = self._doorstep.clock.now() + _SILENCE_SECONDS * SECOND
-        await self._doorstep.alerting.desk.silence(
+        await self._doorstep.components.alerts.silence(
             DEFAULT_ORG,
             self._admin,
             until_at=until,
@@ -169,14 +173,16 @@ class People:
     async def _letter(self, sample: Sample) -> tuple[UUID, bytes]:
         """Its newest dead letter, and what that says."""
         letters = Letters(endpoint_id=await self._id(sample))
-        page, _ = await self._doorstep.reading.dead_letters(DEFAULT_ORG, letters, None, 1)
+        page, _ = await self._doorstep.components.reader.dead_letters(DEFAULT_ORG, letters, None, 1)
         for letter in page.items:
             view = await self._doorstep.event(DEFAULT_ORG, letter.event_id)
             return letter.delivery_id, view.event.payload
         raise NotFound(f"{sample.name} has no dead letters")
 
     async def _act(self, kind: ActKind, delivery_id: UUID, reason: str, payload: bytes | None = None) -> None:
-        await self._doorstep.act_on(kind, DEFAULT_ORG, delivery_id, self._operator, reason, payload)
+        await self._doorstep.components.deliveries.act_on(
+            kind, DEFAULT_ORG, delivery_id, self._operator, reason, payload
+        )
 
     async def _bulk(
         self,
@@ -186,9 +192,9 @@ class People:
         rate_per_second: float | None = None,
         endpoint_id: UUID | None = None,
     ) -> None:
-        if (await self._doorstep.bulk.preview(DEFAULT_ORG, selection, endpoint_id)).count.value == 0:
+        if (await self._doorstep.components.bulk.preview(DEFAULT_ORG, selection, endpoint_id)).count.value == 0:
             return
-        await self._doorstep.bulk.start(
+        await self._doorstep.components.bulk.start(
             kind,
             DEFAULT_ORG,
             selection,

@@ -6,7 +6,7 @@ from __future__ import annotations
 import asyncio
 from collections.abc import AsyncIterator
 
-from doorstep.app import Doorstep
+from doorstep.bootstrap import data_path, pinned
 from doorstep.cli.doctor import installation, machine
 from doorstep.cli.doctor.finding import OK, PROBLEM, Finding, problem
 from doorstep.cli.exits import ExitCode
@@ -14,6 +14,9 @@ from doorstep.cli.output import Output
 from doorstep.config import Settings
 from doorstep.errors import ConfigError
 from doorstep.stopping import run_until_stopped
+from doorstep.stores.opening import store_from_url
+from doorstep.stores.store import Store
+from doorstep.wire.address_guard import AddressGuard
 
 _ANSWER_SECONDS = 2.0
 
@@ -39,37 +42,38 @@ def examine(database_url: str | None, output: Output) -> int:
 async def _findings(database_url: str | None) -> AsyncIterator[Finding]:
     try:
         settings = Settings() if database_url is None else Settings(database_url=database_url)
-        doorstep = Doorstep(settings)
+        store = store_from_url(pinned(settings).database_url)
     except ConfigError as error:
         sentence, _, remedy = str(error).rpartition("; ")
         yield problem("settings", sentence or str(error), f"{remedy}; the other checks need the settings")
         return
     yield installation.settings(settings)
     yield machine.port(settings.host, settings.port, lambda: _is_doorstep(settings))
-    yield machine.disk_space(doorstep.data_path)
-    yield machine.disk_speed(doorstep.data_path)
-    async for finding in _of_store(doorstep):
+    yield machine.disk_space(data_path(settings))
+    yield machine.disk_speed(data_path(settings))
+    async for finding in _of_store(settings, store):
         yield finding
 
 
-async def _of_store(doorstep: Doorstep) -> AsyncIterator[Finding]:
-    if untouched := installation.first_start(doorstep.settings):
+async def _of_store(settings: Settings, store: Store) -> AsyncIterator[Finding]:
+    if untouched := installation.first_start(settings):
         yield untouched
-        yield installation.secret_key(doorstep.settings, ())
+        yield installation.secret_key(settings, ())
         return
-    database = await installation.database(doorstep)
+    database = await installation.database(settings, store)
     yield database
     if database.verdict != OK:
         return
     try:
-        endpoints = (await doorstep.store.routing()).endpoints
-        yield installation.secret_key(doorstep.settings, endpoints)
-        yield await installation.clock(doorstep.store)
-        yield await installation.outbox(doorstep.store)
+        endpoints = (await store.routing()).endpoints
+        yield installation.secret_key(settings, endpoints)
+        yield await installation.clock(store)
+        yield await installation.outbox(store)
+        guard = AddressGuard(settings.allow_addresses, allow_http=settings.allow_http)
         for endpoint in endpoints:
-            yield await installation.reachability(endpoint, doorstep.guard)
+            yield await installation.reachability(endpoint, guard)
     finally:
-        await doorstep.store.close()
+        await store.close()
 
 
 def _is_doorstep(settings: Settings) -> bool:

@@ -10,7 +10,6 @@ from collections.abc import Sequence
 from pathlib import Path
 
 from doorstep import bootstrap
-from doorstep.app import Doorstep
 from doorstep.cli.doctor.finding import Finding, ok, problem
 from doorstep.cli.running import naming_database
 from doorstep.clock import SECOND
@@ -47,12 +46,12 @@ def first_start(given: Settings) -> Finding | None:
     return ok("database", f"{shown_url(given.database_url)} is not there yet; the first start makes it")
 
 
-async def database(doorstep: Doorstep) -> Finding:
+async def database(given: Settings, store: Store) -> Finding:
     """Whether it can be opened and has this version's tables."""
-    place = shown_url(doorstep.settings.database_url)
+    place = shown_url(given.database_url)
     try:
-        with naming_database(doorstep.settings):
-            await doorstep.store.open()
+        with naming_database(given):
+            await store.open()
     except DoorstepError as error:
         sentence, _, remedy = str(error).rpartition("; ")
         return problem("database", sentence or str(error), remedy or "check DOORSTEP_DATABASE_URL")

@@ -33,9 +33,9 @@ _ENDPOINTS_MAX = 100
 
 @PAGES.get()
 async def show(visit: Visit) -> Response:
-    views = await visit.doorstep.alerting.channels.reading.views(visit.org_id)
+    views = await visit.doorstep.components.channels.reading.views(visit.org_id)
     about = {endpoint_id for view in views for endpoint_id in view.channel.endpoint_ids}
-    names = await visit.doorstep.reading.endpoint_names(visit.org_id, about)
+    names = await visit.doorstep.components.reader.endpoint_names(visit.org_id, about)
     rows = [(view, _takes(view.channel, [names[one] for one in view.channel.endpoint_ids])) for view in views]
     return visit.page("alert_channels.html", rows=rows, tested_of=tested_of, failed_at=failed_at)
 
@@ -48,7 +48,7 @@ async def ask_new(visit: Visit) -> Response:
 @PAGES.post("/new")
 async def create(visit: Visit) -> Response:
     """A webhook's secret is shown in the answer, and nowhere else."""
-    desk = visit.doorstep.alerting.channels
+    desk = visit.doorstep.components.channels
     try:
         channel, secret = await desk.create(_described(visit.form), visit.org_id, visit.actor)
     except (InvalidInput, Conflict) as error:
@@ -60,13 +60,13 @@ async def create(visit: Visit) -> Response:
 
 @PAGES.post("/{channel_id}/test")
 async def test(visit: Visit) -> Response:
-    await visit.doorstep.alerting.channels.test(visit.org_id, visit.id("channel_id"), visit.actor)
+    await visit.doorstep.components.channels.test(visit.org_id, visit.id("channel_id"), visit.actor)
     return visit.done("The test is on its way; the list says in a moment whether it arrived.", PLACE)
 
 
 @PAGES.post("/{channel_id}/resume")
 async def resume(visit: Visit) -> Response:
-    await visit.doorstep.alerting.channels.resume(visit.org_id, visit.id("channel_id"), visit.actor)
+    await visit.doorstep.components.channels.resume(visit.org_id, visit.id("channel_id"), visit.actor)
     return visit.done("It is told again, also of what waited for less than a day.", PLACE)
 
 
@@ -79,14 +79,14 @@ async def ask_delete(visit: Visit) -> Response:
 async def delete(visit: Visit) -> Response:
     try:
         reason = reason_of(visit.form, required=True)
-        await visit.doorstep.alerting.channels.delete(visit.org_id, visit.id("channel_id"), visit.actor, reason)
+        await visit.doorstep.components.channels.delete(visit.org_id, visit.id("channel_id"), visit.actor, reason)
     except InvalidInput as error:
         return await _deleting(visit, error)
     return visit.done("The channel was deleted.", PLACE)
 
 
 async def _deleting(visit: Visit, error: InvalidInput | None = None) -> Response:
-    channel = await visit.doorstep.alerting.channels.reading.channel(visit.org_id, visit.id("channel_id"))
+    channel = await visit.doorstep.components.channels.reading.channel(visit.org_id, visit.id("channel_id"))
     return visit.filled("alert_channel_delete.html", visit.form, error, channel=channel, place=PLACE)
 
 

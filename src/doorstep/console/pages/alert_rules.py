@@ -25,9 +25,9 @@ _SPANS = ("window_seconds", "cooldown_seconds")
 
 @PAGES.get()
 async def show(visit: Visit) -> Response:
-    rules = await visit.doorstep.alerting.desk.rules(visit.org_id)
+    rules = await visit.doorstep.components.alerts.rules(visit.org_id)
     about = {one.endpoint_id for one in rules if one.endpoint_id is not None}
-    names = await visit.doorstep.reading.endpoint_names(visit.org_id, about)
+    names = await visit.doorstep.components.reader.endpoint_names(visit.org_id, about)
     return visit.page("alert_rules.html", rows=[(one, fires(one)) for one in rules], names=names, rules=RULES)
 
 
@@ -48,7 +48,7 @@ async def edit(visit: Visit) -> Response:
         if not changes and (endpoint_id is None or known.endpoint_id is not None):
             return visit.done("Nothing was changed.", PLACE)
         changes = changes or {"enabled": known.enabled}  # an endpoint gets its own, equal to the general one
-        await visit.doorstep.alerting.desk.set_rule(visit.org_id, rule, endpoint_id, changes, visit.actor)
+        await visit.doorstep.components.alerts.set_rule(visit.org_id, rule, endpoint_id, changes, visit.actor)
     except InvalidInput as error:
         return await _form(visit, known, endpoint_id, visit.form, error)
     return visit.done(f"{RULES[rule].name}: changed. It counts from now on.", PLACE)
@@ -70,13 +70,13 @@ async def ask_new(visit: Visit) -> Response:
 async def switch(visit: Visit) -> Response:
     rule, endpoint_id = _named(visit.form)
     enabled = visit.form.text("enabled") == "yes"
-    await visit.doorstep.alerting.desk.set_rule(visit.org_id, rule, endpoint_id, {"enabled": enabled}, visit.actor)
+    await visit.doorstep.components.alerts.set_rule(visit.org_id, rule, endpoint_id, {"enabled": enabled}, visit.actor)
     return visit.done(f"{RULES[rule].name} is {'on' if enabled else 'off'}.", PLACE)
 
 
 @PAGES.post("/{alert_rule_id}/reset")
 async def reset(visit: Visit) -> Response:
-    await visit.doorstep.alerting.desk.reset_rule(visit.org_id, visit.id("alert_rule_id"), visit.actor)
+    await visit.doorstep.components.alerts.reset_rule(visit.org_id, visit.id("alert_rule_id"), visit.actor)
     return visit.done("Reset: what is more general counts again.", PLACE)
 
 
@@ -89,7 +89,7 @@ def _named(fields: Fields) -> tuple[Rule, UUID | None]:
 
 async def _known(visit: Visit, rule: Rule, endpoint_id: UUID | None) -> AlertRule:
     """What holds there now: its own, else the general one."""
-    found = [one for one in await visit.doorstep.alerting.desk.rules(visit.org_id) if one.rule is rule]
+    found = [one for one in await visit.doorstep.components.alerts.rules(visit.org_id) if one.rule is rule]
     own = (one for one in found if one.endpoint_id == endpoint_id)
     return next(own, found[0])
 
@@ -124,7 +124,11 @@ def _read(form: Fields, name: str, rule: Rule) -> float | int | None:
 async def _form(
     visit: Visit, known: AlertRule, endpoint_id: UUID | None, entered: Fields, error: InvalidInput | None = None
 ) -> Response:
-    name = None if endpoint_id is None else (await visit.doorstep.endpoint(visit.org_id, endpoint_id)).name
+    name = (
+        None
+        if endpoint_id is None
+        else (await visit.doorstep.components.reader.endpoint(visit.org_id, endpoint_id)).name
+    )
     return visit.filled(
         "alert_rule_edit.html",
         entered,

@@ -25,11 +25,11 @@ _SPAN_NAMES = {"1h": "1 hour", "4h": "4 hours", "1d": "1 day", "7d": "7 days"}
 @PAGES.get()
 async def show(visit: Visit) -> Response:
     """What goes on first, then what is to come, then what has ended lately."""
-    now, found = visit.now, await visit.doorstep.alerting.desk.silences(visit.org_id)
+    now, found = visit.now, await visit.doorstep.components.alerts.silences(visit.org_id)
     rows = sorted(((state_of(one, now), one) for one in found), key=lambda row: (_ORDER[row[0]], row[1].until_at))
     about = {one.endpoint_id for one in found if one.endpoint_id is not None}
-    names = await visit.doorstep.reading.endpoint_names(visit.org_id, about)
-    people = await visit.doorstep.reading.key_names(visit.org_id, (one.actor for one in found))
+    names = await visit.doorstep.components.reader.endpoint_names(visit.org_id, about)
+    people = await visit.doorstep.components.reader.key_names(visit.org_id, (one.actor for one in found))
     return visit.page("alert_silences.html", rows=rows, names=names, rules=RULES, people=people)
 
 
@@ -43,7 +43,7 @@ async def create(visit: Visit) -> Response:
     form = visit.form
     try:
         from_at = form.moment("from_at")
-        await visit.doorstep.alerting.desk.silence(
+        await visit.doorstep.components.alerts.silence(
             visit.org_id,
             visit.actor,
             until_at=_until(form, from_at or visit.now),
@@ -59,7 +59,7 @@ async def create(visit: Visit) -> Response:
 
 @PAGES.post("/{silence_id}/end")
 async def end(visit: Visit) -> Response:
-    await visit.doorstep.alerting.desk.end_silence(visit.org_id, visit.id("silence_id"), visit.actor)
+    await visit.doorstep.components.alerts.end_silence(visit.org_id, visit.id("silence_id"), visit.actor)
     return visit.done("Ended. What is on is told now.", PLACE)
 
 

@@ -47,7 +47,7 @@ async def show(visit: Visit) -> Response:
     shown = kinds[-1:] if cursor else kinds
     wanted = AlertFilter(rule=query.choice("rule", Rule), endpoint_id=query.id("endpoint_id"))
     pages = {kind: await _found(visit, wanted, kind, cursor if kind == shown[-1] else None) for kind in shown}
-    arranged = await visit.doorstep.store.arrangements(visit.org_id)
+    arranged = await visit.doorstep.components.store.arrangements(visit.org_id)
     return visit.page(
         "alerts.html",
         lists={kind: _rows(visit, page.items, arranged) for kind, page in pages.items()},
@@ -65,7 +65,7 @@ async def _found(visit: Visit, wanted: AlertFilter, kind: str, cursor: str | Non
     """A page of them; what the store gives may be short although there is more."""
     chosen, found = replace(wanted, is_open=kind == "open"), list[Alert]()
     for _ in range(_STRETCHES_MAX):
-        page = await visit.doorstep.alerting.desk.alerts(visit.org_id, chosen, cursor, _LIMIT - len(found))
+        page = await visit.doorstep.components.alerts.alerts(visit.org_id, chosen, cursor, _LIMIT - len(found))
         found += page.items
         cursor = page.next
         if cursor is None or len(found) >= _LIMIT:
@@ -75,8 +75,8 @@ async def _found(visit: Visit, wanted: AlertFilter, kind: str, cursor: str | Non
 
 @PAGES.get("/{alert_id}")
 async def show_one(visit: Visit) -> Response:
-    alert = await visit.doorstep.alerting.desk.alert(visit.org_id, visit.id("alert_id"))
-    (row,) = _rows(visit, [alert], await visit.doorstep.store.arrangements(visit.org_id))
+    alert = await visit.doorstep.components.alerts.alert(visit.org_id, visit.id("alert_id"))
+    (row,) = _rows(visit, [alert], await visit.doorstep.components.store.arrangements(visit.org_id))
     place, label = repair(alert)
     return visit.page(
         "alert.html",
@@ -91,7 +91,7 @@ async def show_one(visit: Visit) -> Response:
 
 @PAGES.post("/{alert_id}/acknowledge")
 async def acknowledge(visit: Visit) -> Response:
-    alert = await visit.doorstep.alerting.desk.acknowledge(visit.org_id, visit.id("alert_id"), visit.actor)
+    alert = await visit.doorstep.components.alerts.acknowledge(visit.org_id, visit.id("alert_id"), visit.actor)
     if alert.acknowledged_by != visit.actor:
         who = alert.acknowledged_by or ""
         return visit.refused(f"{(await _people(visit, [alert])).get(who, who)} acknowledged it before you.")
@@ -100,7 +100,7 @@ async def acknowledge(visit: Visit) -> Response:
 
 async def _people(visit: Visit, alerts: Sequence[Alert]) -> dict[str, str]:
     """Who sees to them, by name."""
-    return await visit.doorstep.reading.key_names(visit.org_id, (one.acknowledged_by for one in alerts))
+    return await visit.doorstep.components.reader.key_names(visit.org_id, (one.acknowledged_by for one in alerts))
 
 
 def _rows(visit: Visit, alerts: Sequence[Alert], arranged: Sequence[Arrangement]) -> list[Row]:

@@ -27,7 +27,7 @@ class Row(NamedTuple):
 
 @PAGES.get()
 async def show(visit: Visit) -> Response:
-    query, reading = visit.query, visit.doorstep.reading
+    query, reading = visit.query, visit.doorstep.components.reader
     about, called = query.id("about"), await _called(visit, query.text("actor"))
     page = await reading.audit(
         visit.org_id,
@@ -50,4 +50,4 @@ async def _called(visit: Visit, name: str | None) -> list[str]:
     """
     if name is None or name == visit.query.text("literal"):
         return []
-    return await visit.doorstep.reading.keys_called(visit.org_id, name, _CALLED_MAX)
+    return await visit.doorstep.components.reader.keys_called(visit.org_id, name, _CALLED_MAX)

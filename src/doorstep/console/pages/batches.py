@@ -26,7 +26,7 @@ async def show_all(visit: Visit) -> Response:
     page = await visit.doorstep.batches.list(
         status, event_type, cursor=query.text("cursor"), limit=_LIMIT, org_id=visit.org_id
     )
-    names = await visit.doorstep.reading.endpoint_names(visit.org_id, {one.endpoint_id for one in page.items})
+    names = await visit.doorstep.components.reader.endpoint_names(visit.org_id, {one.endpoint_id for one in page.items})
     return visit.page("batches.html", rows=page.items, next=page.next, names=names, statuses=BatchStatus)
 
 
@@ -34,14 +34,14 @@ async def show_all(visit: Visit) -> Response:
 async def show(visit: Visit) -> Response:
     batch = await visit.doorstep.batches.batch(visit.id("batch_id"), org_id=visit.org_id)
     assert batch.delivery_id is not None, "one that was read has its delivery"
-    delivery = await visit.doorstep.delivery(visit.org_id, batch.delivery_id)
+    delivery = await visit.doorstep.components.reader.delivery(visit.org_id, batch.delivery_id)
     log = await visit.doorstep.batches.attempts(batch.batch_id, org_id=visit.org_id)
     return visit.page(
         "batch.html",
         batch=batch,
         delivery=delivery,
-        endpoint=await visit.doorstep.endpoint(visit.org_id, batch.endpoint_id),
-        held=await visit.doorstep.why_held(delivery),
+        endpoint=await visit.doorstep.components.reader.endpoint(visit.org_id, batch.endpoint_id),
+        held=await visit.doorstep.components.reader.why_held(delivery),
         log=log[::-1],
         resubmittable=delivery.state in DEAD_STATES and not delivery.deleted,
         seconds=2 if delivery.state in OPEN_STATES else 15,

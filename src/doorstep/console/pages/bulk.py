@@ -26,19 +26,21 @@ _WHAT: dict[str, type[Queue | Letters | EventFilter]] = {"queue": Queue, "letter
 
 @PAGES.get()
 async def show_all(visit: Visit) -> Response:
-    page = await visit.doorstep.store.list_bulk(visit.org_id, visit.query.text("cursor"), _LIMIT)
+    page = await visit.doorstep.components.store.list_bulk(visit.org_id, visit.query.text("cursor"), _LIMIT)
     names = await _names(visit, page.items)
     rows = [(one, about(one, names)) for one in page.items]
-    people = await visit.doorstep.reading.key_names(visit.org_id, (one.actor for one in page.items))
+    people = await visit.doorstep.components.reader.key_names(visit.org_id, (one.actor for one in page.items))
     return visit.page("bulks.html", rows=rows, next=page.next, people=people)
 
 
 @PAGES.get("/{bulk_id}")
 async def show(visit: Visit) -> Response:
     bulk_id = visit.id("bulk_id")
-    bulk = await visit.doorstep.store.bulk(visit.org_id, bulk_id)
-    failures = await visit.doorstep.store.bulk_failures(visit.org_id, bulk_id, visit.query.text("cursor"), _FAILURES)
-    reading, names = visit.doorstep.reading, await _names(visit, [bulk])
+    bulk = await visit.doorstep.components.store.bulk(visit.org_id, bulk_id)
+    failures = await visit.doorstep.components.store.bulk_failures(
+        visit.org_id, bulk_id, visit.query.text("cursor"), _FAILURES
+    )
+    reading, names = visit.doorstep.components.reader, await _names(visit, [bulk])
     return visit.page(
         "bulk.html",
         bulk=bulk,
@@ -52,24 +54,24 @@ async def show(visit: Visit) -> Response:
 
 @PAGES.post("/{bulk_id}/pause")
 async def pause(visit: Visit) -> Response:
-    await visit.doorstep.bulk.pause(visit.org_id, visit.id("bulk_id"), visit.actor)
+    await visit.doorstep.components.bulk.pause(visit.org_id, visit.id("bulk_id"), visit.actor)
     return visit.done("Paused. What is under way goes on.")
 
 
 @PAGES.post("/{bulk_id}/resume")
 async def resume(visit: Visit) -> Response:
-    await visit.doorstep.bulk.resume(visit.org_id, visit.id("bulk_id"), visit.actor)
+    await visit.doorstep.components.bulk.resume(visit.org_id, visit.id("bulk_id"), visit.actor)
     return visit.done("It goes on.")
 
 
 async def _asking_to_cancel(visit: Visit) -> tuple[str, Confirmation]:
-    bulk = await visit.doorstep.store.bulk(visit.org_id, visit.id("bulk_id"))
+    bulk = await visit.doorstep.components.store.bulk(visit.org_id, visit.id("bulk_id"))
     return f"Cancel the bulk {bulk.kind}: {bulk.progress}?", _CANCEL
 
 
 @confirmed(PAGES, "/{bulk_id}/cancel", _asking_to_cancel)
 async def cancel(visit: Visit, reason: str) -> Response:
-    await visit.doorstep.bulk.cancel(visit.org_id, visit.id("bulk_id"), visit.actor, reason)
+    await visit.doorstep.components.bulk.cancel(visit.org_id, visit.id("bulk_id"), visit.actor, reason)
     return visit.done("Cancelled. What it has done stays done.")
 
 
@@ -77,7 +79,7 @@ async def _names(visit: Visit, bulks: Sequence[Bulk]) -> dict[UUID, str]:
     """The endpoints that these name, as far as there are any: a filter may have the id of none."""
     naming = (one for bulk in bulks for one in (bulk.selection.letters, bulk.selection.queue, bulk))
     named = {one.endpoint_id for one in naming if one and one.endpoint_id}
-    return await visit.doorstep.reading.endpoint_names(visit.org_id, named)
+    return await visit.doorstep.components.reader.endpoint_names(visit.org_id, named)
 
 
 def about(bulk: Bulk, names: Mapping[UUID, str]) -> str:

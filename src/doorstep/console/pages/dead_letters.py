@@ -39,7 +39,7 @@ async def show(visit: Visit) -> Response:
     wanted = letters_of(visit.query)
     if wanted.cause is not None:
         return await _letters(visit, wanted)
-    reading = visit.doorstep.reading
+    reading = visit.doorstep.components.reader
     page = await reading.cause_groups(visit.org_id, wanted, visit.query.text("cursor"), _CAUSES)
     _, count = await reading.dead_letters(visit.org_id, wanted, None, 1)
     return visit.page(
@@ -61,7 +61,7 @@ async def show_letters(visit: Visit) -> Response:
 
 
 async def _letters(visit: Visit, wanted: Letters) -> Response:
-    reading = visit.doorstep.reading
+    reading = visit.doorstep.components.reader
     page, count = await reading.dead_letters(visit.org_id, wanted, visit.query.text("cursor"), _LIMIT)
     return visit.page(
         "dead_letters_rows.html",
@@ -81,13 +81,13 @@ async def _cause(visit: Visit, wanted: Letters) -> Cause | None:
     """What the wanted letters have in common, if that was asked for and there are any."""
     if wanted.cause is None:
         return None
-    page = await visit.doorstep.reading.cause_groups(visit.org_id, wanted, None, 1)
+    page = await visit.doorstep.components.reader.cause_groups(visit.org_id, wanted, None, 1)
     return next(iter(await described_causes(visit, page.items)), None)
 
 
 async def _operations(visit: Visit) -> list[Bulk]:
     """Bulk operations on dead letters that go on, or have just ended."""
-    newest = await visit.doorstep.store.list_bulk(visit.org_id, None, _OPERATIONS)
+    newest = await visit.doorstep.components.store.list_bulk(visit.org_id, None, _OPERATIONS)
     since = visit.now - _SEEN_AFTER_END
     return [one for one in newest.items if _is_on_letters(one) and (one.finished_at is None or one.finished_at > since)]
 
@@ -104,8 +104,10 @@ def _is_on_letters(bulk: Bulk) -> bool:
 @PAGES.post("/{delivery_id}/retry")
 async def retry_one(visit: Visit) -> Response:
     delivery_id = visit.id("delivery_id")
-    await visit.doorstep.act_on(ActKind.RETRY, visit.org_id, delivery_id, visit.actor, only_in=DEAD_STATES)
-    return visit.done(f"It is tried again in {visit.doorstep.tuning.revive_after_seconds:g} seconds.")
+    await visit.doorstep.components.deliveries.act_on(
+        ActKind.RETRY, visit.org_id, delivery_id, visit.actor, only_in=DEAD_STATES
+    )
+    return visit.done(f"It is tried again in {visit.doorstep.components.tuning.revive_after_seconds:g} seconds.")
 
 
 declare(PAGES, "/retry", _RETRY, of_letters)

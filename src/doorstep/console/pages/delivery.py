@@ -59,12 +59,12 @@ async def body(visit: Visit) -> Response:
 async def download(visit: Visit) -> Response:
     """What goes out for it: the event's payload, or its own."""
     delivery_id = visit.id("delivery_id")
-    return as_file(await visit.doorstep.store.payload(visit.org_id, delivery_id), f"{delivery_id}.json")
+    return as_file(await visit.doorstep.components.store.payload(visit.org_id, delivery_id), f"{delivery_id}.json")
 
 
 @PAGES.post("/retry")
 async def retry(visit: Visit) -> Response:
-    await visit.doorstep.act_on(ActKind.RETRY, visit.org_id, visit.id("delivery_id"), visit.actor)
+    await visit.doorstep.components.deliveries.act_on(ActKind.RETRY, visit.org_id, visit.id("delivery_id"), visit.actor)
     return visit.done("The delivery is tried again.")
 
 
@@ -77,7 +77,7 @@ async def _asking(visit: Visit) -> tuple[str, Confirmation]:
 @confirmed(PAGES, "/{act}", _asking)
 async def answer(visit: Visit, reason: str) -> Response:
     kind = _kind(visit)
-    await visit.doorstep.act_on(kind, visit.org_id, visit.id("delivery_id"), visit.actor, reason)
+    await visit.doorstep.components.deliveries.act_on(kind, visit.org_id, visit.id("delivery_id"), visit.actor, reason)
     return visit.done(f"The delivery was {DONE[kind]}.")
 
 
@@ -96,8 +96,8 @@ def _kind(visit: Visit) -> ActKind:
 
 
 async def _found(visit: Visit) -> tuple[Delivery, Event | None]:
-    delivery = await visit.doorstep.delivery(visit.org_id, visit.id("delivery_id"))
+    delivery = await visit.doorstep.components.reader.delivery(visit.org_id, visit.id("delivery_id"))
     try:
-        return delivery, (await visit.doorstep.event(visit.org_id, delivery.event_id)).event
+        return delivery, (await visit.doorstep.components.reader.event(visit.org_id, delivery.event_id)).event
     except NotFound:
         return delivery, None

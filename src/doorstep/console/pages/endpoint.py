@@ -29,14 +29,14 @@ _CHANGES = 12
 @PAGES.get("/{endpoint_id}")
 async def show(visit: Visit) -> Response:
     doorstep, org_id, endpoint_id = visit.doorstep, visit.org_id, visit.id("endpoint_id")
-    endpoint = await doorstep.endpoint(org_id, endpoint_id)
+    endpoint = await doorstep.components.reader.endpoint(org_id, endpoint_id)
     range_name = visit.query.text("range") or _RANGE
-    report = await doorstep.reporting.report(org_id, one_of("range", range_name, WINDOWS), endpoint_id)
-    (standing,) = await doorstep.reporting.standings(org_id, [endpoint])
+    report = await doorstep.components.reporter.report(org_id, one_of("range", range_name, WINDOWS), endpoint_id)
+    (standing,) = await doorstep.components.reporter.standings(org_id, [endpoint])
     charts = Charts(report)
-    waiting = await doorstep.store.retry_queue(org_id, Queue(endpoint_id=endpoint_id), None, _SOME)
-    dead = doorstep.reading.dated(Letters(endpoint_id=endpoint_id))
-    letters = await doorstep.store.dead_letters(org_id, dead, None, _SOME)
+    waiting = await doorstep.components.store.retry_queue(org_id, Queue(endpoint_id=endpoint_id), None, _SOME)
+    dead = doorstep.components.reader.dated(Letters(endpoint_id=endpoint_id))
+    letters = await doorstep.components.store.dead_letters(org_id, dead, None, _SOME)
     return visit.page(
         "endpoint.html",
         endpoint=endpoint,
@@ -50,19 +50,19 @@ async def show(visit: Visit) -> Response:
         charts=[charts.deliveries(), charts.times(), charts.success()],
         slo=standing.report,
         waiting_since=standing.waiting_since,
-        circuit=await doorstep.circuit(org_id, endpoint_id),
-        changes=(await doorstep.circuit_history(org_id, endpoint_id))[: -_CHANGES - 1 : -1],
+        circuit=await doorstep.components.reader.circuit(org_id, endpoint_id),
+        changes=(await doorstep.components.reader.circuit_history(org_id, endpoint_id))[: -_CHANGES - 1 : -1],
         policies=[(one, in_words(one.policy)) for one in _policies(visit, endpoint)],
         settings=list(_settings(visit, endpoint)),
         secrets=unexpired(endpoint.secrets, visit.now),
-        waiting=await doorstep.reading.described(org_id, waiting.items),
+        waiting=await doorstep.components.reader.described(org_id, waiting.items),
         letters=letters.items,
     )
 
 
 def _policies(visit: Visit, endpoint: Endpoint) -> list[InForce]:
-    tuning = visit.doorstep.tuning
-    return in_force(endpoint, visit.doorstep.directory.org(visit.org_id), tuning.policy, tuning.retries_max)
+    tuning = visit.doorstep.components.tuning
+    return in_force(endpoint, visit.doorstep.components.directory.org(visit.org_id), tuning.policy, tuning.retries_max)
 
 
 def _settings(visit: Visit, endpoint: Endpoint) -> Iterator[tuple[str, str]]:
@@ -73,7 +73,7 @@ def _settings(visit: Visit, endpoint: Endpoint) -> Iterator[tuple[str, str]]:
     yield "Attempts at once", "as many as go" if endpoint.concurrency_max is None else f"{endpoint.concurrency_max}"
     yield "Attempts a second", "as many as go" if endpoint.rate_per_second is None else f"{endpoint.rate_per_second:g}"
     yield "Circuit", _circuit_rules(endpoint)
-    yield "Headers", ", ".join(unseal_headers(endpoint, visit.doorstep.sealer)) or "none of its own"
+    yield "Headers", ", ".join(unseal_headers(endpoint, visit.doorstep.components.sealer)) or "none of its own"
     if endpoint.retry_on:
         yield "Retried although permanent", "everything" if "*" in endpoint.retry_on else ", ".join(endpoint.retry_on)
     if endpoint.give_up_on:

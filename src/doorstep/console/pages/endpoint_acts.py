@@ -13,7 +13,7 @@ from doorstep.console.shown_once import secret_shown
 from doorstep.console.visit import Visit
 from doorstep.errors import InvalidInput
 from doorstep.model.endpoint import Endpoint
-from doorstep.path.operate import DRAIN_MAX, DRAIN_MIN
+from doorstep.path.registrar import DRAIN_MAX, DRAIN_MIN
 from doorstep.path.steward import TEST_EVENT, TEST_PAYLOAD
 
 PAGES = Pages("/endpoints/{endpoint_id}")
@@ -34,7 +34,9 @@ async def ask_pause(visit: Visit) -> Response:
 async def pause(visit: Visit) -> Response:
     try:
         reason = reason_of(visit.form)
-        endpoint = await visit.doorstep.pause_endpoint(visit.org_id, visit.id("endpoint_id"), visit.actor, reason)
+        endpoint = await visit.doorstep.components.endpoints.pause(
+            visit.org_id, visit.id("endpoint_id"), visit.actor, reason
+        )
     except InvalidInput as error:
         return _asked(visit, "endpoint_pause.html", await endpoint_of(visit), error)
     return visit.done(f"{endpoint.name} is paused.", place_of(endpoint))
@@ -52,7 +54,7 @@ async def resume(visit: Visit) -> Response:
         reason = reason_of(visit.form, required=before is not None)
         if before is not None and visit.form.text("counted") != visit.form.text("skip_older_than"):
             return await _resuming(visit, before=before)
-        endpoint = await visit.doorstep.resume_endpoint(
+        endpoint = await visit.doorstep.components.endpoints.resume(
             visit.org_id,
             visit.id("endpoint_id"),
             visit.actor,
@@ -68,7 +70,7 @@ async def resume(visit: Visit) -> Response:
 async def _resuming(visit: Visit, error: InvalidInput | None = None, before: Instant | None = None) -> Response:
     """The question. Whoever has said that what was accepted before some instant is to be skipped is asked once more, with
     how many that are."""
-    endpoint, store = await endpoint_of(visit), visit.doorstep.store
+    endpoint, store = await endpoint_of(visit), visit.doorstep.components.store
     key = endpoint.endpoint_id
     waiting = await store.waiting_since(visit.org_id, [key])
     return _asked(
@@ -113,7 +115,7 @@ async def ask_test(visit: Visit) -> Response:
 async def test(visit: Visit) -> Response:
     payload = (visit.form.raw("payload") or "").replace("\r\n", "\n").encode()
     try:
-        receipt = await visit.doorstep.steward.test(
+        receipt = await visit.doorstep.components.events.test(
             visit.org_id,
             visit.id("endpoint_id"),
             visit.actor,
@@ -140,7 +142,7 @@ async def ask_rotate(visit: Visit) -> Response:
 @PAGES.post("/rotate")
 async def rotate(visit: Visit) -> Response:
     overlap = visit.form.number("overlap_seconds", 0, max(map(float, _OVERLAPS)))
-    rotated = await visit.doorstep.registrar.rotate(
+    rotated = await visit.doorstep.components.endpoints.rotate(
         visit.org_id,
         visit.id("endpoint_id"),
         visit.actor,
@@ -163,7 +165,7 @@ async def delete(visit: Visit) -> Response:
     endpoint = await endpoint_of(visit)
     try:
         reason = reason_of(visit.form, required=True)
-        await visit.doorstep.delete_endpoint(visit.org_id, endpoint.endpoint_id, visit.actor, reason)
+        await visit.doorstep.components.endpoints.delete(visit.org_id, endpoint.endpoint_id, visit.actor, reason)
     except InvalidInput as error:
         return await _deleting(visit, error)
     return visit.done(f"{endpoint.name} was deleted.", "/console/endpoints")
@@ -190,4 +192,4 @@ def _asked(
 async def _open(visit: Visit, endpoint: Endpoint) -> int:
     """How many deliveries wait for it, or are being tried."""
     key = endpoint.endpoint_id
-    return (await visit.doorstep.store.levels(visit.org_id, [key]))[key].now_open
+    return (await visit.doorstep.components.store.levels(visit.org_id, [key]))[key].now_open

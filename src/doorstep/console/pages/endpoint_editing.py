@@ -29,7 +29,9 @@ async def ask_new(visit: Visit) -> Response:
 @PAGES.post("/new")
 async def create(visit: Visit) -> Response:
     try:
-        endpoint, verifier = await visit.doorstep.registrar.create(new_form(visit.form), visit.org_id, visit.actor)
+        endpoint, verifier = await visit.doorstep.components.endpoints.create(
+            new_form(visit.form), visit.org_id, visit.actor
+        )
     except (InvalidInput, Conflict) as error:
         return _form(visit, visit.form, error=error)
     return secret_shown(visit, endpoint, verifier)
@@ -38,7 +40,7 @@ async def create(visit: Visit) -> Response:
 @PAGES.get("/{endpoint_id}/edit", ACT)
 async def ask_edit(visit: Visit) -> Response:
     endpoint = await endpoint_of(visit)
-    texts = texts_of(form_of(endpoint, visit.doorstep.sealer)) | {"version": str(endpoint.version)}
+    texts = texts_of(form_of(endpoint, visit.doorstep.components.sealer)) | {"version": str(endpoint.version)}
     return _form(visit, Fields(texts.items()), endpoint)
 
 
@@ -48,10 +50,12 @@ async def edit(visit: Visit) -> Response:
     place = place_of(endpoint)
     try:
         version = visit.form.whole("version", 0, 2**62)
-        changes = changes_of(visit.form, form_of(endpoint, visit.doorstep.sealer))
+        changes = changes_of(visit.form, form_of(endpoint, visit.doorstep.components.sealer))
         if not changes:
             return visit.done("Nothing was changed.", place)
-        await visit.doorstep.registrar.change(visit.org_id, endpoint.endpoint_id, changes, visit.actor, version or 0)
+        await visit.doorstep.components.endpoints.update(
+            visit.org_id, endpoint.endpoint_id, changes, visit.actor, version or 0
+        )
     except (InvalidInput, Conflict) as error:
         return _form(visit, visit.form, endpoint, error)
     return visit.done(f"Changed: {', '.join(name.replace('_', ' ') for name in sorted(changes))}.", place)
@@ -60,7 +64,7 @@ async def edit(visit: Visit) -> Response:
 def _form(
     visit: Visit, entered: Fields, endpoint: Endpoint | None = None, error: InvalidInput | Conflict | None = None
 ) -> Response:
-    policies = BUILT_IN | {"standard": visit.doorstep.tuning.policy}
+    policies = BUILT_IN | {"standard": visit.doorstep.components.tuning.policy}
     return visit.filled(
         "endpoint_form.html",
         entered,

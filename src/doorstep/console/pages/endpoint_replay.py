@@ -34,7 +34,7 @@ async def ask(visit: Visit) -> Response:
 async def replay(visit: Visit) -> Response:
     now = visit.now
     try:
-        bulk = await visit.doorstep.bulk.start(
+        bulk = await visit.doorstep.components.bulk.start(
             BulkKind.REPLAY,
             visit.org_id,
             of_events(visit.form, visit.now).selection,
@@ -56,7 +56,7 @@ async def _counted(visit: Visit, entered: Fields, error: InvalidInput | None = N
         chosen = of_events(entered, visit.now)
     except InvalidInput as wrong:
         return _range_asked(visit, endpoint, entered, wrong)
-    preview = await visit.doorstep.bulk.preview(visit.org_id, chosen.selection, endpoint.endpoint_id)
+    preview = await visit.doorstep.components.bulk.preview(visit.org_id, chosen.selection, endpoint.endpoint_id)
     return visit.filled(
         "endpoint_replay.html",
         entered,

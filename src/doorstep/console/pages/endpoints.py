@@ -69,7 +69,7 @@ async def show(visit: Visit) -> Response:
 
 
 async def _rows(visit: Visit, endpoints: Sequence[Endpoint]) -> list[Row]:
-    reporting, ids = visit.doorstep.reporting, [one.endpoint_id for one in endpoints]
+    reporting, ids = visit.doorstep.components.reporter, [one.endpoint_id for one in endpoints]
     healths = await reporting.health_of(visit.org_id, LATELY, endpoints)
     trends = await reporting.trends(visit.org_id, ids, _HOURS)
     return [Row(one, trends[key], trouble_of(one)) for one, key in zip(healths, ids)]
@@ -83,7 +83,7 @@ async def _found(visit: Visit) -> tuple[Page[Endpoint], bool]:
         chosen = [one for one in healths if one.now.now_open or not waited_for]
         return _page(visit, [(by_trouble(one), one.endpoint) for one in chosen], 1), complete
     if waited_for:
-        waiting = await visit.doorstep.reading.waiting(visit.org_id)
+        waiting = await visit.doorstep.components.reader.waiting(visit.org_id)
         return _page(visit, [(one.place, one.endpoint) for one in waiting], 2), True
     return await _walked(visit), True
 
@@ -102,7 +102,7 @@ async def _walked(visit: Visit) -> Page[Endpoint]:
     """The store knows of states only; for a name as many are looked at as can be."""
     wanted, cursor, found, looked_at = _wanted(visit), visit.query.text("cursor"), list[Endpoint](), 0
     while looked_at < _LOOKED_AT_MAX and len(found) < _LIMIT:
-        page = await visit.doorstep.reading.endpoints(visit.org_id, _state(visit), cursor, _LIMIT)
+        page = await visit.doorstep.components.reader.endpoints(visit.org_id, _state(visit), cursor, _LIMIT)
         found += filter(wanted, page.items)
         looked_at += _LIMIT
         cursor = page.next

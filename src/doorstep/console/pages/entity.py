@@ -101,6 +101,10 @@ def _named(visit: Visit) -> tuple[Pipeline, str]:
 async def _event(visit: Visit, entity: Entity) -> EventView | None:
     """The event of its present stage; None where there is none, or it was deleted."""
     try:
-        return None if entity.event_id is None else await visit.doorstep.event(visit.org_id, entity.event_id)
+        return (
+            None
+            if entity.event_id is None
+            else await visit.doorstep.components.reader.event(visit.org_id, entity.event_id)
+        )
     except NotFound:
         return None

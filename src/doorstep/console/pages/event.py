@@ -40,7 +40,7 @@ _DOWNLOAD = {"Content-Security-Policy": "sandbox; default-src 'none'"}
 async def show(visit: Visit) -> Response:
     event_id = visit.id("event_id")
     view = await _view(visit, event_id)
-    deliveries = await visit.doorstep.deliveries(visit.org_id, event_id)
+    deliveries = await visit.doorstep.components.reader.deliveries(visit.org_id, event_id)
     if view is None and not deliveries:
         raise NotFound(f"no event {event_id}")
     event = view.event if view else None
@@ -53,11 +53,11 @@ async def show(visit: Visit) -> Response:
         view=view,
         payload=Text.of(event.payload, raw=visit.query.text("payload") == "raw") if event else None,
         dossiers=await dossiers_of(visit, shown, event),
-        others=await visit.doorstep.reading.described(visit.org_id, others[:_OTHERS_MAX]),
+        others=await visit.doorstep.components.reader.described(visit.org_id, others[:_OTHERS_MAX]),
         others_hidden=max(0, len(others) - _OTHERS_MAX),
         passed_over=_passed_over(visit, event, deliveries) if event and view and not view.in_outbox else [],
         trail=trail,
-        people=await visit.doorstep.reading.key_names(visit.org_id, (line.actor for line in trail.items)),
+        people=await visit.doorstep.components.reader.key_names(visit.org_id, (line.actor for line in trail.items)),
         acts=_acts(view, deliveries),
         seconds=2 if any(one.state in OPEN_STATES for one in deliveries) else 15,
     )
@@ -75,14 +75,14 @@ async def _asking_to_retry(visit: Visit) -> tuple[str, Confirmation]:
 
 @confirmed(PAGES, "/retry", _asking_to_retry)
 async def retry(visit: Visit, reason: str) -> Response:
-    steward, event_id = visit.doorstep.steward, visit.id("event_id")
+    steward, event_id = visit.doorstep.components.events, visit.id("event_id")
     result = await steward.act(ActKind.RETRY, visit.org_id, event_id, visit.actor, reason)
     return visit.done(f"{plural(len(result.done), 'delivery is', 'deliveries are')} tried again.")
 
 
 @PAGES.post("/acknowledge")
 async def acknowledge(visit: Visit) -> Response:
-    await visit.doorstep.steward.acknowledge(visit.org_id, visit.id("event_id"), visit.actor)
+    await visit.doorstep.components.events.acknowledge(visit.org_id, visit.id("event_id"), visit.actor)
     return visit.done("The event was acknowledged.")
 
 
@@ -92,7 +92,7 @@ async def _asking_to_cancel(visit: Visit) -> tuple[str, Confirmation]:
 
 @confirmed(PAGES, "/cancel", _asking_to_cancel)
 async def cancel(visit: Visit, reason: str) -> Response:
-    steward, event_id = visit.doorstep.steward, visit.id("event_id")
+    steward, event_id = visit.doorstep.components.events, visit.id("event_id")
     result = await steward.act(ActKind.CANCEL, visit.org_id, event_id, visit.actor, reason)
     return visit.done(f"{plural(len(result.done), 'delivery was', 'deliveries were')} cancelled.")
 
@@ -111,8 +111,8 @@ async def _asking_to_delete(visit: Visit) -> tuple[str, Confirmation]:
 @confirmed(PAGES, "/delete", _asking_to_delete)
 async def delete(visit: Visit, reason: str) -> Response:
     org_id, event_id = visit.org_id, visit.id("event_id")
-    await visit.doorstep.steward.delete(org_id, event_id, visit.actor, reason)
-    still_shown = await visit.doorstep.deliveries(org_id, event_id)
+    await visit.doorstep.components.events.delete(org_id, event_id, visit.actor, reason)
+    still_shown = await visit.doorstep.components.reader.deliveries(org_id, event_id)
     return visit.done("The event was deleted.", None if still_shown else "/console/events")
 
 
@@ -127,7 +127,9 @@ async def replay(visit: Visit) -> Response:
         endpoint_id = visit.form.id("endpoint_id")
         if endpoint_id is None:
             raise InvalidInput("endpoint_id", "choose the endpoint that it goes to")
-        receipt = await visit.doorstep.steward.replay(visit.org_id, visit.id("event_id"), endpoint_id, visit.actor)
+        receipt = await visit.doorstep.components.events.replay(
+            visit.org_id, visit.id("event_id"), endpoint_id, visit.actor
+        )
     except InvalidInput as error:
         return await _replaying(visit, error)
     return visit.done("It was sent again, as this new event.", f"/console/events/{receipt.event_id}")
@@ -146,11 +148,11 @@ async def _about(visit: Visit, kind: ActKind, question: Confirmation) -> tuple[s
 
 
 async def _possible(visit: Visit) -> Counter[ActKind]:
-    return _counted(await visit.doorstep.deliveries(visit.org_id, visit.id("event_id")))
+    return _counted(await visit.doorstep.components.reader.deliveries(visit.org_id, visit.id("event_id")))
 
 
 async def _event(visit: Visit) -> Event:
-    return (await visit.doorstep.event(visit.org_id, visit.id("event_id"))).event
+    return (await visit.doorstep.components.reader.event(visit.org_id, visit.id("event_id"))).event
 
 
 # -- what the page is made of ------------------------------------------------------------------------------
@@ -179,7 +181,7 @@ def as_file(content: bytes, name: str) -> Response:
 async def _view(visit: Visit, event_id: UUID) -> EventView | None:
     """None for an event that was deleted, or never was."""
     try:
-        return await visit.doorstep.event(visit.org_id, event_id)
+        return await visit.doorstep.components.reader.event(visit.org_id, event_id)
     except NotFound:
         return None
 
@@ -215,7 +217,7 @@ class PassedOver(NamedTuple):
 def _passed_over(visit: Visit, event: Event, deliveries: list[Delivery]) -> list[PassedOver]:
     """The endpoints that did not get the event, as they are now; of very many only the first."""
     got = {one.endpoint_id for one in deliveries}
-    left = [one for one in visit.doorstep.directory.endpoints if one.org_id == event.org_id]
+    left = [one for one in visit.doorstep.components.directory.endpoints if one.org_id == event.org_id]
     found = [PassedOver(one, why_not(one, event)) for one in left if one.endpoint_id not in got]
     return sorted(found, key=lambda one: one.endpoint.name.casefold())[:_PASSED_OVER_MAX]
 
@@ -230,4 +232,4 @@ def why_not(endpoint: Endpoint, event: Event) -> str:
 
 async def _trail(visit: Visit, event_id: UUID, deliveries: list[Delivery]) -> Page[AuditLine]:
     about = [event_id, *(one.delivery_id for one in deliveries)]
-    return await visit.doorstep.reading.audit(visit.org_id, None, None, None, _TRAIL_MAX, about)
+    return await visit.doorstep.components.reader.audit(visit.org_id, None, None, None, _TRAIL_MAX, about)

@@ -24,7 +24,7 @@ _LIST, _FORM = "/console/events", "events_send.html"
 @PAGES.get()
 async def show(visit: Visit) -> Response:
     wanted = events_of(visit.query)
-    page = await visit.doorstep.reading.events(visit.org_id, wanted, visit.query.text("cursor"), _LIMIT)
+    page = await visit.doorstep.components.reader.events(visit.org_id, wanted, visit.query.text("cursor"), _LIMIT)
     return visit.page("events.html", rows=page.items, next=page.next, wanted=wanted, statuses=EventStatus)
 
 
@@ -42,12 +42,12 @@ async def find(visit: Visit) -> Response:
 
 
 async def _place(visit: Visit, wanted: UUID) -> str | None:
-    if await visit.doorstep.store.summaries(visit.org_id, [wanted]):
+    if await visit.doorstep.components.store.summaries(visit.org_id, [wanted]):
         return f"{_LIST}/{wanted}"
     try:
-        found = await visit.doorstep.delivery(visit.org_id, wanted)
+        found = await visit.doorstep.components.reader.delivery(visit.org_id, wanted)
     except NotFound:
-        known = await visit.doorstep.deliveries(visit.org_id, wanted)  # of an event that was deleted
+        known = await visit.doorstep.components.reader.deliveries(visit.org_id, wanted)  # of an event that was deleted
         return f"{_LIST}/{wanted}" if known else None
     return f"{_LIST}/{found.event_id}#delivery-{wanted}"
 

@@ -62,13 +62,13 @@ async def edit(visit: Visit) -> Response:
         return _form(visit, letter, sent, typed, await asyncio.to_thread(compared, before, typed), changed)
     try:
         payload, reason = None if typed == before else checked(typed), reason_of(visit.form)
-        await visit.doorstep.act_on(
+        await visit.doorstep.components.deliveries.act_on(
             ActKind.RETRY, visit.org_id, letter.delivery_id, visit.actor, reason, payload, only_in=DEAD_STATES
         )
     except InvalidInput as error:
         return _form(visit, letter, sent, typed, error=error)
     how = "as it was" if payload is None else "with the new payload"
-    return visit.done(f"It is tried again in {visit.doorstep.tuning.revive_after_seconds:g} seconds, {how}.")
+    return visit.done(f"It is tried again in {visit.doorstep.components.tuning.revive_after_seconds:g} seconds, {how}.")
 
 
 def _form(
@@ -94,11 +94,11 @@ def _form(
 async def _found(visit: Visit) -> tuple[Delivery, bytes]:
     """The letter, and what would go out for it."""
     delivery_id = visit.id("delivery_id")
-    letter = await visit.doorstep.store.delivery(visit.org_id, delivery_id)
+    letter = await visit.doorstep.components.store.delivery(visit.org_id, delivery_id)
     if letter.deleted or letter.state not in DEAD_STATES:
         state = "deleted" if letter.deleted else letter.state
         raise Conflict(f"delivery {delivery_id} is {state} and cannot be retried with another payload")
-    return letter, await visit.doorstep.store.payload(visit.org_id, delivery_id)
+    return letter, await visit.doorstep.components.store.payload(visit.org_id, delivery_id)
 
 
 # -- payloads as text: pure ----------------------------------------------------------------------------------

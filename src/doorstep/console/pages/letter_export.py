@@ -58,8 +58,8 @@ async def _read(visit: Visit, wanted: Letters, page: Page[Described], with_paylo
 
 
 async def _page(visit: Visit, wanted: Letters, cursor: str | None, with_payloads: bool) -> Page[Described]:
-    reading, limit = visit.doorstep.reading, _PAGE_WITH_PAYLOADS if with_payloads else _PAGE
-    found = await visit.doorstep.store.dead_letters(visit.org_id, reading.dated(wanted), cursor, limit)
+    reading, limit = visit.doorstep.components.reader, _PAGE_WITH_PAYLOADS if with_payloads else _PAGE
+    found = await visit.doorstep.components.store.dead_letters(visit.org_id, reading.dated(wanted), cursor, limit)
     letters = [reading.seen(one) for one in found.items]
     return Page(tuple(await reading.described(visit.org_id, letters)), found.next)
 
@@ -70,7 +70,7 @@ async def _lines(visit: Visit, letters: Sequence[Described], with_payloads: bool
     if not with_payloads:
         return lines
     ids = [one.delivery.delivery_id for one in letters]
-    found = await visit.doorstep.store.payloads(visit.org_id, ids)
+    found = await visit.doorstep.components.store.payloads(visit.org_id, ids)
     return [line | {"payload": _raw(found.get(one))} for line, one in zip(lines, ids, strict=True)]
 
 

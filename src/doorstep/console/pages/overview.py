@@ -64,7 +64,7 @@ class Needs(NamedTuple):
 @PAGES.get()
 async def show(visit: Visit) -> Response:
     chosen = visit.query.text("range") or RANGES[0]
-    reporting, org_id = visit.doorstep.reporting, visit.org_id
+    reporting, org_id = visit.doorstep.components.reporter, visit.org_id
     window = one_of("range", chosen, WINDOWS)
     hour, report, found = await asyncio.gather(
         reporting.report(org_id, WINDOWS["1h"]), reporting.report(org_id, window), troubled(visit)
@@ -83,23 +83,23 @@ async def show(visit: Visit) -> Response:
 
 
 async def _strip(visit: Visit, hour: Report, failing: Count) -> Strip:
-    reading, org_id = visit.doorstep.reading, visit.org_id
+    reading, org_id = visit.doorstep.components.reader, visit.org_id
     lately = hour.steps["succeeded"][-1 - _RATE_MINUTES : -1]
     return Strip(
         per_minute=sum(lately) / _RATE_MINUTES,
         success=success_rate(hour.sum),
         open=hour.now.now_open,
         oldest_due_at=(await reading.backlog(org_id)).oldest_due_at,
-        retrying=await visit.doorstep.store.count_retry_queue(org_id, Queue()),
+        retrying=await visit.doorstep.components.store.count_retry_queue(org_id, Queue()),
         dead=hour.now.now_dead,
         failing=failing,
     )
 
 
 async def _needs(visit: Visit, found: Troubled) -> Needs:
-    opened = await visit.doorstep.alerting.desk.alerts(visit.org_id, AlertFilter(is_open=True), None, _ALERTS_MAX)
+    opened = await visit.doorstep.components.alerts.alerts(visit.org_id, AlertFilter(is_open=True), None, _ALERTS_MAX)
     unseen = [one for one in opened.items if one.acknowledged_at is None]
-    live = [one for one in await visit.doorstep.store.live_bulks() if one.org_id == visit.org_id]
+    live = [one for one in await visit.doorstep.components.store.live_bulks() if one.org_id == visit.org_id]
     return Needs(
         endpoints=[(one, trouble_of(one)) for one in found.healths[:_SHOWN_MAX]],
         more_endpoints=_besides(found.healths, found.complete),
@@ -108,7 +108,7 @@ async def _needs(visit: Visit, found: Troubled) -> Needs:
         acknowledged=len(unseen) < len(opened.items),
         bulks=live[:_SHOWN_MAX],
         more_bulks=_besides(live, True),
-        people=await visit.doorstep.reading.key_names(visit.org_id, (one.actor for one in live[:_SHOWN_MAX])),
+        people=await visit.doorstep.components.reader.key_names(visit.org_id, (one.actor for one in live[:_SHOWN_MAX])),
     )
 
 
@@ -119,7 +119,7 @@ def _besides(found: Sequence[object], complete: bool) -> Count:
 
 async def _worst_first(visit: Visit, needy: Sequence[Health]) -> tuple[list[Health], bool]:
     """Those in trouble, then the oldest others as long as there is room; and whether there are more."""
-    oldest = await visit.doorstep.reporting.health(visit.org_id, LATELY, None, _SHOWN_MAX)
+    oldest = await visit.doorstep.components.reporter.health(visit.org_id, LATELY, None, _SHOWN_MAX)
     found = {one.endpoint.endpoint_id: one for one in (*oldest.items, *needy)}
     worst_first = sorted(found.values(), key=by_trouble)
     return worst_first[:_SHOWN_MAX], len(found) > _SHOWN_MAX or oldest.next is not None

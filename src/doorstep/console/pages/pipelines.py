@@ -77,5 +77,5 @@ def _line(pipeline: Pipeline, entity: Entity) -> Line:
 
 async def _elsewhere(visit: Visit, own: set[str]) -> list[str]:
     """Pipelines that some worker has, and the program of this server does not."""
-    declared = await visit.doorstep.store.declared_pipelines()
+    declared = await visit.doorstep.components.store.declared_pipelines()
     return sorted(name for org_id, name in declared if org_id == visit.org_id and name not in own)

@@ -25,7 +25,7 @@ _SKIP = Question(
 @PAGES.get()
 async def show(visit: Visit) -> Response:
     wanted = queue_of(visit.query, visit.now)
-    reading = visit.doorstep.reading
+    reading = visit.doorstep.components.reader
     page, count = await reading.retry_queue(visit.org_id, wanted, visit.query.text("cursor"), _LIMIT)
     return visit.page(
         "retry_queue.html",
@@ -42,7 +42,9 @@ async def show(visit: Visit) -> Response:
 @PAGES.post("/{delivery_id}/retry")
 async def retry_one(visit: Visit) -> Response:
     delivery_id = visit.id("delivery_id")
-    await visit.doorstep.act_on(ActKind.RETRY, visit.org_id, delivery_id, visit.actor, only_in=WAITING_STATES)
+    await visit.doorstep.components.deliveries.act_on(
+        ActKind.RETRY, visit.org_id, delivery_id, visit.actor, only_in=WAITING_STATES
+    )
     return visit.done("It is being tried now.")
 
 

@@ -43,7 +43,7 @@ async def show_settings(visit: Visit) -> Response:
 
 @PAGES.get("/about")
 async def show_about(visit: Visit) -> Response:
-    directory = visit.doorstep.directory
+    directory = visit.doorstep.components.directory
     await directory.check_org(visit.org_id)
     return visit.page("settings_about.html", facts=list(_facts(visit, directory.org(visit.org_id))))
 
@@ -78,7 +78,7 @@ def _facts(visit: Visit, org: Org | None) -> Iterator[tuple[str, str]]:
     yield "Store", _STORES.get(kind, "PostgreSQL, shared by any number of machines")
     if visit.in_default_org:
         yield "Database", shown_url(settings.database_url)
-        yield "This process", visit.doorstep.worker_name
+        yield "This process", visit.doorstep.components.worker_name
         yield "Python", f"{platform.python_version()} on {platform.system()}"
     yield "Organization", f"{org.name} ({org.org_id})" if org else str(visit.org_id)
     yield "Signed in with", f"{visit.visitor.key.name} ({visit.visitor.key.prefix}…), {visit.visitor.key.role}"

@@ -32,7 +32,7 @@ _ENDED_MAX = 50
 @PAGES.get(permission=ADMINISTER)
 async def show(visit: Visit) -> Response:
     """Those that are good first, the newest of each first."""
-    keys = (await visit.doorstep.keyring.keys(visit.org_id))[::-1]
+    keys = (await visit.doorstep.components.keys.keys(visit.org_id))[::-1]
     good = [key for key in keys if key.is_valid(visit.now)]
     ended = [key for key in keys if not key.is_valid(visit.now)]
     return visit.page("settings_keys.html", good=good, ended=ended[:_ENDED_MAX], more=len(ended) - _ENDED_MAX)
@@ -51,7 +51,7 @@ async def create(visit: Visit) -> Response:
         if role is None:
             raise InvalidInput("role", f"must be one of {', '.join(Role)}")
         name = form.text("name") or ""
-        record, key = await visit.doorstep.keyring.create(visit.org_id, name, role, visit.actor, expires_at)
+        record, key = await visit.doorstep.components.keys.create(visit.org_id, name, role, visit.actor, expires_at)
     except (InvalidInput, Conflict) as error:
         return _form(visit, form, error)
     return key_shown(visit, record, key, PLACE)
@@ -66,14 +66,14 @@ async def ask_revoke(visit: Visit) -> Response:
 async def revoke(visit: Visit) -> Response:
     try:
         reason = reason_of(visit.form, required=True)
-        key = await visit.doorstep.keyring.revoke(visit.org_id, visit.id("key_id"), visit.actor, reason)
+        key = await visit.doorstep.components.keys.revoke(visit.org_id, visit.id("key_id"), visit.actor, reason)
     except InvalidInput as error:
         return await _revoking(visit, error)
     return visit.done(f"{key.name} ({key.prefix}…) opens nothing any more.", PLACE)
 
 
 async def _revoking(visit: Visit, error: InvalidInput | None = None) -> Response:
-    key = named_key(visit.id("key_id"), await visit.doorstep.keyring.keys(visit.org_id))
+    key = named_key(visit.id("key_id"), await visit.doorstep.components.keys.keys(visit.org_id))
     return visit.filled("settings_key_revoke.html", visit.form, error, key=key, place=PLACE)
 
 

@@ -19,7 +19,7 @@ _SHOWN_MAX = 500
 async def show(visit: Visit) -> Response:
     """By name, those that have it in theirs if one is looked for."""
     wanted = (visit.query.text("name") or "").casefold()
-    found = [org for org in await visit.doorstep.keyring.orgs() if wanted in org.name.casefold()]
+    found = [org for org in await visit.doorstep.components.keys.orgs() if wanted in org.name.casefold()]
     rows = sorted(found, key=lambda org: (org.name.casefold(), org.org_id))
     return visit.page("settings_orgs.html", rows=rows[:_SHOWN_MAX], more=len(rows) - _SHOWN_MAX)
 
@@ -32,7 +32,9 @@ async def ask_new(visit: Visit) -> Response:
 @PAGES.post("/new", ADMINISTER, default_org=True)
 async def create(visit: Visit) -> Response:
     try:
-        org, record, key = await visit.doorstep.keyring.create_org(visit.form.text("name") or "", visit.visitor.key)
+        org, record, key = await visit.doorstep.components.keys.create_org(
+            visit.form.text("name") or "", visit.visitor.key
+        )
     except InvalidInput as error:
         return visit.again("settings_org_new.html", error, place=PLACE)
     return key_shown(visit, record, key, PLACE, org.name)

@@ -17,7 +17,7 @@ PLACE = "/console/settings/target"
 
 @PAGES.get()
 async def show(visit: Visit) -> Response:
-    slo = await visit.doorstep.reporting.default_slo(visit.org_id)
+    slo = await visit.doorstep.components.reporter.default_slo(visit.org_id)
     return visit.page("settings_target.html", entered=Fields(_texts(slo).items()), error=None)
 
 
@@ -25,7 +25,7 @@ async def show(visit: Visit) -> Response:
 async def change(visit: Visit) -> Response:
     try:
         slo = _read(visit.form)
-        await visit.doorstep.reporting.set_default_slo(visit.org_id, slo, visit.actor)
+        await visit.doorstep.components.reporter.set_default_slo(visit.org_id, slo, visit.actor)
     except InvalidInput as error:
         return visit.again("settings_target.html", error, flawed=error.field.removeprefix("slo."))
     return visit.done("The target counts from now on.", PLACE)

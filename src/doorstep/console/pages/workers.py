@@ -19,7 +19,7 @@ TASKS = {
 
 @PAGES.get(default_org=True)
 async def show(visit: Visit) -> Response:
-    workers, now = await visit.doorstep.workers(), visit.now
+    workers, now = await visit.doorstep.components.reader.workers(), visit.now
     living = [one for one in workers if not one.is_lost(now)]
     return visit.page(
         "workers.html",
@@ -29,6 +29,6 @@ async def show(visit: Visit) -> Response:
         in_use=sum(one.places_in_use for one in living),
         versions=sorted({one.version for one in living}),
         tasks=TASKS,
-        own_name=visit.doorstep.worker_name,
-        lease_seconds=visit.doorstep.tuning.lease_seconds,
+        own_name=visit.doorstep.components.worker_name,
+        lease_seconds=visit.doorstep.components.tuning.lease_seconds,
     )

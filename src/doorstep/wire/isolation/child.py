@@ -17,7 +17,7 @@ import threading
 from collections.abc import Awaitable, Callable
 from typing import Any
 
-from doorstep.blocking import LoopThread
+from doorstep.loop_binding import LoopThread
 from doorstep.model.outcome import Code, Failure
 from doorstep.telemetry.tracing.program import within
 from doorstep.wire.handler_replies import body_of, failure_of, response_of
@@ -63,7 +63,7 @@ class _Bench:
 
     def __init__(self, orders: Orders) -> None:
         self._orders = orders
-        self._loop = LoopThread()
+        self._thread = LoopThread()
         self.busy = True
         """In the program's own code: loading it, or in an attempt."""
 
@@ -97,7 +97,7 @@ class _Bench:
         result = self._function(received)
         if not inspect.isawaitable(result):
             return result
-        value, error = self._loop.run(_outcome(result))
+        value, error = self._thread.run(lambda: _outcome(result))
         if error is not None:
             raise error
         return value

@@ -52,8 +52,8 @@ def find(place: Place) -> Callable[..., Any]:
     found = attrgetter(place.attribute)(module)
     if place.handler is None:
         return found  # type: ignore[no-any-return]
-    owner = found if hasattr(found, "handlers") else found()
-    return owner.handlers[place.handler]  # type: ignore[no-any-return]
+    owner = found if hasattr(found, "registry") else found()
+    return owner.registry.handlers[place.handler]  # type: ignore[no-any-return]
 
 
 def _reaches(home: ModuleType, path: str, function: object) -> bool:

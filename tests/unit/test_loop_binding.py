@@ -1,4 +1,4 @@
-"""Where a Doorstep lives: it is opened once, by whoever comes first, and moves only when nobody is disturbed."""
+"""The event loop that a Doorstep is bound to: it is opened once, by the first caller, and moves only when nothing is disturbed."""
 
 from __future__ import annotations
 
@@ -13,6 +13,7 @@ from doorstep.app import Doorstep
 from doorstep.bootstrap import DEFAULT_ORG
 from doorstep.config import Settings
 from doorstep.errors import Conflict, StoreUnavailable
+from doorstep.loop_binding import Pin
 from tests.reference import ReferenceStore
 
 
@@ -34,7 +35,6 @@ async def test_what_needs_an_open_store_says_so_instead_of_failing_somehow(ds: D
         ds.create_endpoint(name="x", url="https://example.com"),
         ds.endpoints(),
         ds.event(DEFAULT_ORG, DEFAULT_ORG),
-        ds.authenticate("x"),
         ds.send_many([]),
     )
     for asking in asked:
@@ -42,26 +42,28 @@ async def test_what_needs_an_open_store_says_so_instead_of_failing_somehow(ds: D
             await asking
     with pytest.raises(Conflict, match="open it first"):
         ds.start()
+    with pytest.raises(Conflict, match="open it first"):
+        _ = ds.components
 
 
 async def test_the_first_event_opens_it_in_an_event_loop_of_our_own_and_everything_can_be_asked_from_others(
     ds: Doorstep,
 ) -> None:
     receipt = await ds.send("x", {})
-    assert ds._living_home() is ds._thread.loop()
+    assert ds.binding.pin().loop is ds.binding.thread.loop()
     assert (await ds.event(DEFAULT_ORG, receipt.event_id)).event.event_type == "x"
     assert await elsewhere(ds.endpoints) == []
     await ds.close()
-    assert not ds.is_open()
+    assert not ds.binding.is_open()
 
 
 async def test_only_who_asks_for_one_is_given_a_new_admin_key(ds: Doorstep) -> None:
     await ds.send("x", {})
     assert ds.generated_admin_key is None
     async with ds:
-        assert ds.generated_admin_key is None and not await ds.store.keys(DEFAULT_ORG)
+        assert ds.generated_admin_key is None and not await ds.components.store.keys(DEFAULT_ORG)
     await ds.open(admin_key=True)
-    assert ds.generated_admin_key and await ds.authenticate(ds.generated_admin_key)
+    assert ds.generated_admin_key and await ds.components.keys.authenticate(ds.generated_admin_key)
     await ds.close()
 
 
@@ -89,7 +91,7 @@ async def test_a_store_that_fails_half_way_is_closed_and_can_be_opened_later() -
     ds = Doorstep("memory://", store=store)
     with pytest.raises(StoreUnavailable, match="it is away"):
         await ds.open()
-    assert store.closed == 1 and not ds.is_open()
+    assert store.closed == 1 and not ds.binding.is_open()
     store.stumbles = False
     await ds.send("x", {})
     await ds.close()
@@ -97,7 +99,7 @@ async def test_a_store_that_fails_half_way_is_closed_and_can_be_opened_later() -
 
 async def test_all_who_want_it_open_at_once_find_one_opening(ds: Doorstep, monkeypatch: pytest.MonkeyPatch) -> None:
     under_way, most = 0, 0
-    migrate = ds.store.migrate
+    migrate = ds._store.migrate
 
     async def counted() -> None:
         nonlocal under_way, most
@@ -107,14 +109,14 @@ async def test_all_who_want_it_open_at_once_find_one_opening(ds: Doorstep, monke
         await migrate()
         under_way -= 1
 
-    monkeypatch.setattr(ds.store, "migrate", counted)
+    monkeypatch.setattr(ds._store, "migrate", counted)
     await asyncio.gather(
         ds.open(),
         *(ds.send("n", number) for number in range(5)),
         *(elsewhere(lambda: ds.send("n", 5)) for _ in range(3)),
         *(asyncio.to_thread(ds.send_sync, "n", 6) for _ in range(3)),
     )
-    assert most == 1 and ds._living_home() is asyncio.get_running_loop()
+    assert most == 1 and ds.binding.pin().loop is asyncio.get_running_loop()
     await ds.close()
 
 
@@ -122,17 +124,17 @@ async def test_it_does_not_move_away_from_a_worker(ds: Doorstep) -> None:
     async with ds:
         with pytest.raises(Conflict, match="delivers in another event loop; close it there first"):
             await elsewhere(ds.open)
-        assert ds._living_home() is asyncio.get_running_loop()
+        assert ds.binding.pin().loop is asyncio.get_running_loop()
         await elsewhere(lambda: ds.send("x", {}))
 
 
 async def test_a_second_start_is_refused_and_the_first_goes_on(ds: Doorstep) -> None:
     async with ds:
-        worker = ds._worker
+        worker = ds.components.worker
         for start in (ds.__aenter__, _as_async(ds.start)):
             with pytest.raises(Conflict, match="this Doorstep delivers already"):
                 await start()
-        assert ds._worker is worker and ds.is_open()
+        assert ds.components.worker is worker and ds.binding.is_open()
 
 
 def _as_async(function: Callable[[], object]) -> Callable[[], Coroutine[Any, Any, object]]:
@@ -146,8 +148,8 @@ async def test_a_store_that_is_started_again_and_again_calls_each_of_us_once(
     ds: Doorstep, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     called: list[object] = []
-    monkeypatch.setattr(ds.store, "on_wakeup", called.append)
-    monkeypatch.setattr(ds.store, "on_posted", called.append)
+    monkeypatch.setattr(ds._store, "on_wakeup", called.append)
+    monkeypatch.setattr(ds._store, "on_posted", called.append)
     for _ in range(3):
         async with ds:
             pass
@@ -160,10 +162,10 @@ async def test_closing_waits_for_who_is_still_at_it(ds: Doorstep) -> None:
     async def work() -> bool:
         begun.set()
         await go_on.wait()
-        return bool(await ds.store.orgs())
+        return bool(await ds.components.store.orgs())
 
     await ds.open()
-    working = asyncio.create_task(ds.at_home(work))
+    working = asyncio.create_task(ds.binding.call(work))
     await begun.wait()
     closing = asyncio.create_task(ds.close())
     await asyncio.sleep(0)
@@ -180,10 +182,10 @@ async def test_the_store_is_closed_whatever_happens_to_the_last_words(
 
     await ds.open()
     ds.start()
-    monkeypatch.setattr(ds._parts.herald, "farewell", broken)
+    monkeypatch.setattr(ds.components.dead_letter_notifier, "flush", broken)
     with pytest.raises(ValueError, match="a bug"):
         await ds.close()
-    assert not ds.is_open() and ds._worker is None
+    assert not ds.binding.is_open() and ds.binding.opened is None
 
 
 # -- threads -----------------------------------------------------------------------------------------------------------
@@ -218,3 +220,49 @@ def test_a_doorstep_whose_event_loop_was_ended_without_closing_it_delivers_again
 
     asyncio.run(forget_to_close())
     asyncio.run(deliver())
+
+
+# -- pinned work -------------------------------------------------------------------------------------------------------
+
+
+async def test_work_that_reaches_for_a_closed_opening_fails_once_and_is_not_repeated(ds: Doorstep) -> None:
+    await ds.open()
+    pin = ds.binding.pin()
+    await ds.close()
+    await ds.open()
+    begun: list[str] = []
+
+    async def work() -> None:
+        begun.append("begun")
+        await pin.call(ds._store.orgs)
+
+    for call in (ds.binding.call, elsewhere_of(ds)):
+        with pytest.raises(StoreUnavailable, match="has been closed"):
+            await call(work)
+    assert begun == ["begun", "begun"]
+    await ds.close()
+
+
+def elsewhere_of(ds: Doorstep) -> Callable[[Callable[[], Coroutine[Any, Any, object]]], Coroutine[Any, Any, object]]:
+    return lambda work: asyncio.to_thread(ds.binding.call_sync, work)
+
+
+async def test_a_call_that_finds_the_opening_closed_on_its_way_goes_on_in_the_next_one(
+    ds: Doorstep, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The store is closed between the look at where it is open and the arrival there."""
+    await ds.open()
+    pin, run = ds.binding.pin(), Pin._run
+
+    async def too_late(self: Pin[Any], work: Callable[[], Coroutine[Any, Any, object]]) -> object:
+        if self is pin:
+            await ds.close()
+        return await run(self, work)
+
+    async def work() -> object:
+        return await ds.components.store.orgs()
+
+    monkeypatch.setattr(Pin, "_run", too_late)
+    assert await asyncio.to_thread(ds.binding.call_sync, work)
+    assert ds.binding.pin() is not pin
+    await ds.close()

@@ -1,0 +1,290 @@
+"""Binds a Doorstep to one event loop: the one in which its store was opened.
+
+Calls may come from plain threads, other event loops and forked processes; they run in the bound loop. A call that finds
+nothing open opens it in a background thread with an event loop of its own. Only an explicit `open` uses the caller's.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import os
+import threading
+from collections.abc import AsyncIterator, Callable, Coroutine
+from concurrent.futures import Future
+from contextlib import asynccontextmanager, suppress
+from typing import Any, Generic, TypeVar
+from weakref import WeakSet
+
+from doorstep.errors import StoreUnavailable
+
+T = TypeVar("T")
+C = TypeVar("C")
+Work = Callable[[], Coroutine[Any, Any, T]]
+
+_BLOCKS = "this call would block the running event loop; await the asynchronous one instead"
+_STOPPED = "the event loop that Doorstep was opened in stands still; close it there first"
+_CLOSED = "the Doorstep that this was begun in has been closed"
+_LAST_CALLS_SECONDS = 2.0
+_POLL_SECONDS = 0.005
+_LOOP_CHECK_SECONDS = 1.0
+
+
+class LoopBinding(Generic[C]):
+    """Opens something in one event loop, runs calls there, and closes it there."""
+
+    def __init__(
+        self,
+        open_: Work[C],
+        stop: Callable[[C], Coroutine[Any, Any, None]],
+        close: Callable[[C], Coroutine[Any, Any, None]],
+    ) -> None:
+        """`stop` ends what runs by itself while calls are still accepted; `close` comes after the last call."""
+        self._open = open_
+        self._stop = stop
+        self._close = close
+        self._pin: Pin[C] | None = None
+        self._reset()
+        _bindings.add(self)
+
+    def _reset(self) -> None:
+        """At the start, and in a forked process: no thread of the parent is there to release its lock."""
+        self._moving = threading.Lock()
+        self.thread = LoopThread()
+
+    # -- calling -------------------------------------------------------------------------------------------
+
+    async def call(self, work: Work[T]) -> T:
+        """Run a coroutine function in the bound loop, from whichever loop this is called; opens it first if necessary."""
+        while True:
+            pin = self._live_pin()
+            try:
+                if pin is not None:
+                    return await pin.call(work)
+                await _run_in(self.thread.loop(), self._open_if_closed)
+            except Unbound:
+                continue
+
+    def call_sync(self, work: Work[T]) -> T:
+        """`call` for programs without an event loop: waits for the result. RuntimeError inside a running loop."""
+        while True:
+            pin = self._live_pin()
+            try:
+                if pin is not None:
+                    return pin.call_sync(work)
+                self.thread.run(self._open_if_closed)
+            except Unbound:
+                continue
+
+    def call_soon(self, function: Callable[[C], object]) -> None:
+        """Run a plain function in the bound loop soon, from any thread; does nothing while it is closed."""
+        pin = self._live_pin()
+        if pin is not None:
+            with suppress(RuntimeError):  # the loop was closed a moment ago
+                pin.loop.call_soon_threadsafe(function, pin.opened)
+
+    def pin(self) -> Pin[C]:
+        """The present opening, for work that may outlast it. Unbound if nothing is open."""
+        if (pin := self._live_pin()) is None:
+            raise Unbound(_CLOSED)
+        return pin
+
+    # -- opening and closing -------------------------------------------------------------------------------
+
+    @property
+    def opened(self) -> C | None:
+        """What was opened in this process, until it has been closed."""
+        pin = self._pin  # read once: another thread may be closing
+        return None if pin is None or pin.is_lost() else pin.opened
+
+    @property
+    def is_abandoned(self) -> bool:
+        """Whether it was opened and not closed, in a parent process or in a loop that has ended."""
+        return self._pin is not None and self._pin.is_lost()
+
+    def is_open(self) -> bool:
+        """Whether it is open in this process and takes calls, in whichever loop."""
+        return self._live_pin() is not None
+
+    def is_open_here(self) -> bool:
+        """Whether it is open in the running event loop."""
+        pin = self._live_pin()
+        return pin is not None and pin.loop is asyncio.get_running_loop()
+
+    async def open(self, open_: Work[C], check_move: Callable[[C], None]) -> None:
+        """Open it in the running loop, if it is not. If it is open in another one, it moves; `check_move` may refuse."""
+        async with self._alone():
+            if self.is_open_here():
+                return
+            if (pin := self._live_pin()) is not None:
+                check_move(pin.opened)
+                await _run_in(pin.loop, lambda: self._unbind(pin))
+            self._pin = Pin(await open_())
+
+    async def close(self) -> None:
+        """Stop and close it, in the loop that it was opened in; harmless where it is closed."""
+        async with self._alone():
+            if (pin := self._live_pin()) is not None:
+                await _run_in(pin.loop, lambda: self._unbind(pin))
+
+    def close_sync(self) -> None:
+        """`close` for programs without an event loop."""
+        if (pin := self._live_pin()) is not None:
+            _wait_in(pin.loop, self.close)
+
+    def _live_pin(self) -> Pin[C] | None:
+        pin = self._pin  # read once: another thread may be closing
+        return pin if pin is not None and pin.is_live() else None
+
+    async def _open_if_closed(self) -> None:
+        async with self._alone():
+            if self._live_pin() is None:
+                self._pin = Pin(await self._open())
+
+    async def _unbind(self, pin: Pin[C]) -> None:
+        try:
+            await self._stop(pin.opened)
+        finally:
+            try:
+                await pin._finish_calls()
+                await self._close(pin.opened)
+            finally:
+                self._pin = None
+
+    @asynccontextmanager
+    async def _alone(self) -> AsyncIterator[None]:
+        """One opening or closing at a time, from whichever thread and loop; the loops of those who wait go on."""
+        lock = self._moving
+        while not lock.acquire(blocking=False):
+            await asyncio.sleep(_POLL_SECONDS)
+        try:
+            yield
+        finally:
+            lock.release()
+
+
+class Pin(Generic[C]):
+    """One opening. A function left behind in a thread may return after the store was closed, or opened again: its last
+    write must not reopen it, nor go to a store that it never saw."""
+
+    def __init__(self, opened: C) -> None:
+        self.opened = opened
+        self.loop = asyncio.get_running_loop()
+        self._process = os.getpid()
+        self._calls = 0
+        self._closing = False
+
+    async def call(self, work: Work[T]) -> T:
+        """Run a coroutine function in this opening; StoreUnavailable once it has been closed."""
+        self._check_live()
+        return await _run_in(self.loop, lambda: self._run(work))
+
+    def call_sync(self, work: Work[T]) -> T:
+        """`call` for plain functions."""
+        self._check_live()
+        return _wait_in(self.loop, lambda: self._run(work))
+
+    def is_lost(self) -> bool:
+        """Whether this is a forked process, or the loop ended without closing it."""
+        return self._process != os.getpid() or self.loop.is_closed()
+
+    def is_live(self) -> bool:
+        """Whether it takes calls."""
+        return not self._closing and not self.is_lost()
+
+    def _check_live(self) -> None:
+        if not self.is_live():
+            raise Unbound(_CLOSED)
+
+    async def _run(self, work: Work[T]) -> T:
+        """In the bound loop, where nothing is closed as long as calls are running."""
+        self._check_live()  # it may have been closed on the way here
+        self._calls += 1
+        try:
+            return await work()
+        except Unbound as error:
+            # Of another opening. `LoopBinding.call` would take it for its own and repeat the work.
+            raise StoreUnavailable(str(error)) from None
+        finally:
+            self._calls -= 1
+
+    async def _finish_calls(self) -> None:
+        """Take no more calls, and give those that are running a moment, so that their writes are not cut off."""
+        self._closing = True
+        waited = 0.0
+        while self._calls and waited < _LAST_CALLS_SECONDS:
+            await asyncio.sleep(_POLL_SECONDS)
+            waited += _POLL_SECONDS
+
+
+class LoopThread:
+    """An event loop in a daemon thread, started by its first use."""
+
+    def __init__(self) -> None:
+        self._lock = threading.Lock()
+        self._loop: asyncio.AbstractEventLoop | None = None
+
+    def loop(self) -> asyncio.AbstractEventLoop:
+        """The event loop, which is running from now on."""
+        with self._lock:
+            if self._loop is None:
+                self._loop, running = asyncio.new_event_loop(), threading.Event()
+                self._loop.call_soon(running.set)
+                threading.Thread(target=self._loop.run_forever, name="doorstep", daemon=True).start()
+                running.wait()
+            return self._loop
+
+    def run(self, work: Work[T]) -> T:
+        """Run a coroutine function there and wait for it. RuntimeError inside a running loop, which it would block."""
+        return _wait_in(self.loop(), work)
+
+
+class Unbound(StoreUnavailable):
+    """A call came after the opening that it was meant for had ended; nothing of it was run."""
+
+
+async def _run_in(loop: asyncio.AbstractEventLoop, work: Work[T]) -> T:
+    if loop is asyncio.get_running_loop():
+        return await work()
+    return await asyncio.wrap_future(_scheduled(loop, work))
+
+
+def _wait_in(loop: asyncio.AbstractEventLoop, work: Work[T]) -> T:
+    """Run a coroutine function in another thread's loop and wait for it, as long as that loop runs."""
+    if in_a_loop():
+        raise RuntimeError(_BLOCKS)
+    future = _scheduled(loop, work)
+    while True:
+        try:
+            return future.result(_LOOP_CHECK_SECONDS)
+        except TimeoutError:
+            if future.done():
+                return future.result()
+            if not loop.is_running():
+                future.cancel()
+                raise RuntimeError(_STOPPED) from None
+
+
+def _scheduled(loop: asyncio.AbstractEventLoop, work: Work[T]) -> Future[T]:
+    if not loop.is_running():
+        raise RuntimeError(_STOPPED)
+    return asyncio.run_coroutine_threadsafe(work(), loop)
+
+
+def in_a_loop() -> bool:
+    try:
+        asyncio.get_running_loop()
+    except RuntimeError:
+        return False
+    return True
+
+
+_bindings: WeakSet[LoopBinding[Any]] = WeakSet()
+
+
+def _reset_all() -> None:
+    for binding in list(_bindings):
+        binding._reset()
+
+
+if hasattr(os, "register_at_fork"):
+    os.register_at_fork(after_in_child=_reset_all)
