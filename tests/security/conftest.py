@@ -37,6 +37,7 @@ def on_postgresql(postgres_server: PostgresServer, tmp_path_factory: pytest.Temp
     }
     with serving(tmp_path_factory.mktemp("postgresql"), environment=environment) as program:
         yield program
+    postgres_server.drop_database("security")  # a process that takes tests of another may come back to this folder
 
 
 @pytest.fixture(scope="package", params=[("sqlite",), pytest.param(STORES, marks=pytest.mark.full)], ids="-".join)
