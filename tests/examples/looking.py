@@ -6,7 +6,7 @@ from datetime import datetime
 from pathlib import Path
 from uuid import UUID
 
-from doorstep.client.answers.deliveries import Attempt, Delivery
+from doorstep.schemas.deliveries import Attempt, Delivery
 from doorstep.clock import from_datetime
 from examples.theatre import NOON, Theatre
 from tests.docs.pages import DOCS, fences

@@ -7,7 +7,7 @@ from uuid import UUID
 import pytest
 
 from doorstep.client import Conflict, NotFound, Selection
-from doorstep.client.answers.endpoints import NewEndpoint
+from doorstep.schemas.endpoints import NewEndpoint
 from doorstep.receiver import SignatureWrong, Webhook
 from doorstep.testing import ok, reset, scripted, status
 from examples.theatre import NOON, Theatre

@@ -14,7 +14,7 @@ from doorstep.cli.naming import endpoint_named
 from doorstep.cli.options import Yes
 from doorstep.cli.pages import Paging, gather
 from doorstep.cli.remote import Session, remote
-from doorstep.model.rollup import RangeName
+from doorstep.schemas.stats import Range
 
 app = typer.Typer(no_args_is_help=True, help="Create, see, change, hold and test the receivers of events.")
 app.add_typer(endpoint_acts.app)
@@ -36,7 +36,7 @@ def list_endpoints(session: Session, paging: Paging, state: State = None) -> Non
 def health(
     session: Session,
     paging: Paging,
-    range: Annotated[RangeName, typer.Option("--range", help="Over this time.")] = "24h",
+    range: Annotated[Range, typer.Option("--range", help="Over this time.")] = "24h",
 ) -> None:
     """Show how each endpoint fares: success rate, time to delivery, what waits, its circuit."""
     rows = gather(session.client.endpoints.health, paging, range=range)

@@ -8,7 +8,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from doorstep.client.sending import Range
+from doorstep.schemas.stats import Range
 from doorstep.model.rollup import HOUR, MINUTE, TTD, Figures, Point, RangeName, Span
 from doorstep.policy.reporting import (
     WINDOWS,
