@@ -11,8 +11,8 @@ import pytest
 from doorstep.client import NewEvent, Selection, UnexpectedAnswer
 from doorstep.client.call import Call, delete, get, json_of, one, paged
 from doorstep.client.endpoints import Endpoints
-from doorstep.client.queues import DeadLetters
 from doorstep.client.events import Sending
+from doorstep.client.queues import DeadLetters
 from doorstep.client.steps import Answer
 from doorstep.schemas.shape import Listing, Pagination
 from tests.unit.client.steps import ok

@@ -5,8 +5,7 @@ from __future__ import annotations
 import pytest
 
 from doorstep.client import NotFound, Overloaded, Retrying, Unavailable, Unreachable
-from doorstep.client.call import Call, delete, get, one, patch, post
-from doorstep.client.call import perform
+from doorstep.client.call import Call, delete, get, one, patch, perform, post
 from doorstep.client.events import Sending
 from doorstep.client.steps import Answer, Silence
 from tests.unit.client.steps import answers, ok, refusal

@@ -8,7 +8,6 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from doorstep.schemas.stats import Range
 from doorstep.model.rollup import HOUR, MINUTE, TTD, Figures, Point, RangeName, Span
 from doorstep.policy.reporting import (
     WINDOWS,
@@ -26,6 +25,7 @@ from doorstep.policy.reporting import (
     time_to_delivery,
     times_to_delivery,
 )
+from doorstep.schemas.stats import Range
 from tests.builders import NOW
 
 
