@@ -6,6 +6,7 @@ from typing import Annotated, Literal, TypeAlias, TypedDict
 from uuid import UUID
 
 import msgspec
+from msgspec import UNSET, UnsetType
 
 from doorstep.schemas.shape import (
     Answer,
@@ -20,6 +21,7 @@ from doorstep.schemas.shape import (
     Request,
     Time,
     choice,
+    told,
 )
 
 DeliveryStateName: TypeAlias = Annotated[
@@ -47,7 +49,8 @@ class QueueFilter(Request, frozen=True, kw_only=True):
 class LettersFilter(Request, frozen=True, kw_only=True):
     """Which dead letters."""
 
-    status: DeadStatus = "dead"
+    status: Annotated[DeadStatus, told(default="dead")] | UnsetType = UNSET
+    """Unset rather than `dead`, because a bulk operation wants a filter that says something."""
     event_type: EventTypePattern | None = None
     endpoint_id: UUID | None = None
     cause: Cause | None = None

@@ -2,12 +2,24 @@
 
 from __future__ import annotations
 
-from typing import Annotated, Any
+from typing import Annotated, Any, TypeAlias
 from uuid import UUID
 
 import msgspec
 
-from doorstep.schemas.shape import Answer, CountedPagination, Listing, ListQuery, Pagination, Reason, Request, Time
+from doorstep.schemas.shape import (
+    Answer,
+    CountedPagination,
+    Listing,
+    ListQuery,
+    Pagination,
+    Reason,
+    Request,
+    Time,
+    told,
+)
+
+AnyObject: TypeAlias = Annotated[dict[str, Any], told(additionalProperties=True)]
 
 
 class EntitiesQuery(ListQuery, frozen=True, kw_only=True):
@@ -56,11 +68,11 @@ class Entity(Answer, frozen=True):
     entity_id: str
     pipeline: str
     status: str
-    data: dict[str, Any]
+    data: AnyObject
     """What it is about: the program's own."""
     error_reason: str | None
     """Why its last stage failed, in a sentence."""
-    metadata: dict[str, Any]
+    metadata: AnyObject
     """`error` has the technical side of the last failure: category, code, attempts, and the event to look for."""
     event_id: UUID | None
     """The event of its present stage."""

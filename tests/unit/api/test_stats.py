@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from doorstep.api.stats_schemas import HealthOut
+from doorstep.api.stats import health_shown
 from doorstep.model.circuit import Circuit
 from doorstep.model.rollup import FIGURES, Figures, only
 from doorstep.path.reporting import HEALTH, LEVELS, Health
@@ -15,4 +15,4 @@ def test_the_health_of_an_endpoint_needs_no_other_figures_than_those_that_are_re
     endpoint = an_endpoint(new_id())
     circuit = Circuit(endpoint_id=endpoint.endpoint_id)
     chosen = Health(endpoint, only(HEALTH, EVERY), only(LEVELS, EVERY), circuit, None)
-    assert HealthOut.of(chosen) == HealthOut.of(Health(endpoint, EVERY, EVERY, circuit, None))
+    assert health_shown(chosen) == health_shown(Health(endpoint, EVERY, EVERY, circuit, None))
