@@ -33,8 +33,8 @@ _WHOLE_EPOCH = _WholeSecond(1970, 1, 1, tzinfo=UTC)
 
 
 def time(instant: Instant) -> datetime:
-    """An instant, as answers have it."""
-    return (_EPOCH if instant % SECOND else _WHOLE_EPOCH) + timedelta(microseconds=instant)
+    """An instant, as answers have it. (By position, the difference takes 0.5 µs; by name, 1.)"""
+    return (_EPOCH if instant % SECOND else _WHOLE_EPOCH) + timedelta(0, 0, instant)
 
 
 def time_or_none(instant: Instant | None) -> datetime | None:

@@ -9,7 +9,7 @@ import typer
 
 from doorstep.cli import columns, endpoint_acts
 from doorstep.cli.asking import confirm
-from doorstep.cli.endpoint_form import EndpointArgument, Form, Resettable, with_resets
+from doorstep.cli.endpoint_form import EndpointArgument, Form, Reset, with_resets
 from doorstep.cli.naming import endpoint_named
 from doorstep.cli.options import Yes
 from doorstep.cli.pages import Paging, gather
@@ -78,12 +78,7 @@ def update(
     form: Form,
     name: Annotated[str | None, typer.Option("--name", metavar="NAME", help="Call it this.")] = None,
     target: Annotated[str | None, typer.Option("--target", metavar="URL", help="Where it receives.")] = None,
-    reset: Annotated[
-        list[Resettable] | None,
-        typer.Option(
-            "--reset", metavar="FIELD", help=f"Put a field back to its default; repeatable: {', '.join(Resettable)}."
-        ),
-    ] = None,
+    reset: Reset = None,
 ) -> None:
     """Change what is given, and only that.
 

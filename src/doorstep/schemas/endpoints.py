@@ -1,9 +1,14 @@
-"""Endpoints: what can be set of them, how they are shown, their policies, circuits and targets."""
+"""Endpoints: what can be set of them, how they are shown, their policies, circuits and targets.
+
+A new setting needs a line in `EndpointIn`, `EndpointPatch`, `EndpointFields` and `Endpoint`, and a row in the table of
+inputs at the end, from which the options of the command line and the form of the console are made. The engine has it in
+`model/endpoint.py` and `path/enrol.py`.
+"""
 
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from typing import Annotated, Any, Literal, Required, TypeAlias, TypedDict
+from typing import Annotated, Any, Literal, NamedTuple, Required, TypeAlias, TypedDict
 from uuid import UUID
 
 from msgspec import UNSET, Meta, UnsetType
@@ -43,6 +48,7 @@ DISABLE_AFTER_SECONDS = Bounds((60, 365 * 86_400))
 OVERLAP_SECONDS = Bounds((0, 30 * 86_400))
 SUCCESS = Bounds((0.5, 0.99999))
 P95_SECONDS = Bounds((0.001, 259_200))
+"""A longer time could not be seen to be missed: it is in the last bucket of the time to delivery."""
 OLDEST_SECONDS = Bounds((1, 30 * 86_400))
 
 Name: TypeAlias = Annotated[str, told(minLength=1, maxLength=NAME_CHARACTERS_MAX)]
@@ -302,3 +308,264 @@ class Circuit(Answer, frozen=True):
     until: Time | None
     """Open: when one delivery may go as a probe. Half-open: when the probe counts as lost."""
     history: tuple[CircuitChange, ...]
+
+
+# -- inputs: the options of the command line and the form of the console -----------------------------------------
+
+InputKind: TypeAlias = Literal[
+    "line",
+    "text",
+    "lines",
+    "number",
+    "whole",
+    "span",
+    "percent",
+    "tick",
+    "pairs",
+    "headers",
+    "policy",
+    "policies",
+    "signing",
+]
+"""How a value is entered: `text` has several lines, `lines` and `pairs` are lists with one item on each line."""
+
+
+class Input(NamedTuple):
+    """A setting, or one part of a setting, as people enter it."""
+
+    name: str
+    """The field of `EndpointIn`; `circuit.open_seconds` is a part of one."""
+    kind: InputKind
+    section: str
+    """The part of the console's form that it stands in."""
+    label: str
+    hint: str = ""
+    placeholder: str = ""
+    option: str = ""
+    """Of `endpoints create` and `endpoints update`; a setting without one is an argument there, or only in the console."""
+    metavar: str = ""
+    help: str = ""
+    shown: bool = False
+    """Whether the endpoint's page in the console shows the text that was entered, if there is one."""
+
+    @property
+    def field(self) -> str:
+        return self.name.partition(".")[0]
+
+
+IDENTITY, RETRIES, BY_CODE, REQUESTS, BREAKER, TARGET = (
+    "What it is",
+    "Retries",
+    "By event type and code",
+    "Requests",
+    "Circuit breaker",
+    "Target",
+)
+
+INPUTS = (
+    Input("name", "line", IDENTITY, "Name", "What lists, alerts and the audit log call it.", "shop"),
+    Input(
+        "url",
+        "line",
+        IDENTITY,
+        "URL",
+        "https; what is plain http must be allowed by the operator of this installation.",
+        "https://example.com/hooks",
+    ),
+    Input("handler", "line", IDENTITY, "Handler", "The name under which workers have registered it."),
+    Input(
+        "event_types",
+        "lines",
+        IDENTITY,
+        "Event types",
+        "One on each line; a * at the end stands for any rest: order.*",
+        "order.*",
+        option="--type",
+        metavar="TYPE",
+        help="An event type it takes, such as order.*; repeatable. [default: *]",
+    ),
+    Input("signing", "signing", IDENTITY, "Signature", "Standard Webhooks; most receivers know v1."),
+    Input(
+        "policy",
+        "policy",
+        RETRIES,
+        "Policy",
+        "When a failed delivery is tried again, and when it is given up.",
+        option="--policy",
+        metavar="POLICY",
+        help="When to retry: {policies}, or pauses such as 5s,5m,2h.",
+    ),
+    Input(
+        "policy.delays",
+        "line",
+        RETRIES,
+        "Delays",
+        "The pause before each retry: 30s, 5m, 2h. Nothing means no retry.",
+        "1m, 5m, 15m",
+    ),
+    Input(
+        "policy.jitter",
+        "percent",
+        RETRIES,
+        "Jitter, in percent",
+        "By how much each pause varies, so that many do not come back at once.",
+        "10",
+    ),
+    Input(
+        "policy.deadline_seconds",
+        "span",
+        RETRIES,
+        "Deadline",
+        "No retry later than this after the event was accepted, or was to be delivered.",
+        "none",
+    ),
+    Input(
+        "policy_by_event_type",
+        "policies",
+        BY_CODE,
+        "Other policies for some event types",
+        "One on each line: order.* = quick, or order.paid = 5s, 1m; jitter 20%; deadline 1d",
+        "order.paid = quick",
+    ),
+    Input(
+        "timeout_seconds",
+        "span",
+        REQUESTS,
+        "One attempt takes at most",
+        "From the first packet to the last byte of the answer.",
+        option="--timeout",
+        metavar="SPAN",
+        help="How long one attempt may take: 10s",
+    ),
+    Input(
+        "concurrency_max",
+        "whole",
+        REQUESTS,
+        "Attempts at once",
+        "Over all workers together.",
+        "as many as go",
+        option="--concurrency",
+        metavar="N",
+        help="At most so many attempts at once.",
+    ),
+    Input(
+        "rate_per_second",
+        "number",
+        REQUESTS,
+        "Attempts a second",
+        "Over all workers together.",
+        "as many as go",
+        option="--rate",
+        metavar="N",
+        help="At most so many attempts a second.",
+    ),
+    Input(
+        "headers",
+        "headers",
+        REQUESTS,
+        "Headers",
+        "Name: value, one on each line. Values are kept sealed and not shown again; *** keeps the one that is there.",
+        "X-Tenant: 17",
+        option="--header",
+        metavar="'NAME: VALUE'",
+        help="Sent with every request; repeatable.",
+    ),
+    Input(
+        "retry_on",
+        "lines",
+        BY_CODE,
+        "Retried although permanent",
+        "Codes or HTTP statuses, one on each line; * retries everything.",
+        "404",
+        option="--retry-on",
+        metavar="CODE",
+        help="Retry this code or status although it is permanent; * is all.",
+    ),
+    Input(
+        "give_up_on",
+        "lines",
+        BY_CODE,
+        "Given up at once",
+        "Codes or HTTP statuses that are not worth another try.",
+        "RATE_LIMIT",
+        option="--give-up-on",
+        metavar="CODE",
+        help="Do not retry this code or status although it is transient.",
+    ),
+    Input(
+        "code_map",
+        "pairs",
+        BY_CODE,
+        "The receiver’s own codes",
+        "What each stands for, one on each line.",
+        "E17 = RATE_LIMIT",
+        option="--code",
+        metavar="THEIRS=OURS",
+        help="What a code of the receiver's own stands for; repeatable.",
+    ),
+    Input(
+        "circuit.failures_max",
+        "whole",
+        BREAKER,
+        "Opens after so many failures in a row",
+        placeholder="5",
+        option="--circuit-failures",
+        metavar="N",
+        help="Open its circuit after so many failures in a row.",
+    ),
+    Input(
+        "circuit.open_seconds",
+        "span",
+        BREAKER,
+        "Stays open for",
+        "Then one probe goes; if it fails, it opens again.",
+        "5m",
+        option="--circuit-open",
+        metavar="SPAN",
+        help="Keep it open so long: 5m",
+    ),
+    Input(
+        "circuit.disable_after_seconds",
+        "span",
+        BREAKER,
+        "Disabled after",
+        "So long without one success. Deliveries are held then, not lost.",
+        "5d",
+    ),
+    Input(
+        "slo.success",
+        "percent",
+        TARGET,
+        "Deliveries that arrive, in percent",
+        "Nothing anywhere here means the organization’s target.",
+        "99",
+        option="--slo",
+        metavar="SHARE,SPAN[,SPAN]",
+        help="Its target: what is to arrive, how soon 95 % of it, how old what waits may be: 99.9%,30s,1h",
+    ),
+    Input("slo.p95_seconds", "span", TARGET, "95% of them within", placeholder="1m"),
+    Input("slo.oldest_seconds", "span", TARGET, "The oldest that waits is at most", placeholder="1h"),
+    Input(
+        "envelope",
+        "tick",
+        REQUESTS,
+        "Wrap the payload in an envelope",
+        "Deliver type, timestamp and data instead of the payload alone.",
+        option="--envelope/--no-envelope",
+        help="Wrap payloads as {type, timestamp, data}.",
+    ),
+    Input(
+        "batch",
+        "tick",
+        REQUESTS,
+        "What goes to it are batches",
+        "They can be found by status and resubmitted; event types are then named in full.",
+        option="--batch/--no-batch",
+        help="What it takes are batches; its types are named in full.",
+    ),
+)
+
+RESETTABLE = tuple(
+    name for name in EndpointPatch.__struct_fields__ if name not in ("name", "url", "handler", "version")
+)
+"""Fields that can be put back to their defaults."""
