@@ -41,10 +41,7 @@ def health_routes(doorstep: Doorstep) -> Routes:
 
     @routes.get("/metrics", more={200: _TEXT})
     async def read_metrics() -> Response:
-        """Counters, gauges and histograms of the whole installation in the text format of Prometheus.
-
-        Read from the store at most once a second. While that does not answer, they are as they were.
-        """
+        """Counters, gauges and histograms of the whole installation in the text format of Prometheus, read from the store at most once a second; while that does not answer, they are as they were."""
         seen = await doorstep.sampler.snapshot()
         return Response(metrics.text(seen, doorstep.load(), doorstep.clock.now()), media_type=metrics.CONTENT_TYPE)
 

@@ -21,6 +21,7 @@ from doorstep.model.permission import roles_with
 
 Json = dict[str, Any]
 
+_ORDER = ("GET", "POST", "PUT", "PATCH", "DELETE")
 REFERENCE = "#/components/schemas/{name}"
 ABOUT = """Reliable delivery: events are accepted once, delivered to every matching endpoint, retried with growing
 pauses, and kept as dead letters where that fails.
@@ -40,7 +41,7 @@ def document(application: FastAPI) -> Json:
 
 def _complete(described: Json, routes: list[Operation]) -> Json:
     schemas: Json = {}
-    for route in routes:
+    for route in sorted(routes, key=lambda route: _ORDER.index(route.method)):
         described["paths"].setdefault(route.path, {})[route.method.lower()] = _operation(route, schemas)
     components = described["components"] = {"schemas": dict(sorted((schemas | {"Problem": _PROBLEM}).items()))}
     components["securitySchemes"] = {
