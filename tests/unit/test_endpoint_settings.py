@@ -4,6 +4,10 @@ from __future__ import annotations
 
 from typing import get_type_hints
 
+import pytest
+
+from doorstep import Doorstep
+from doorstep.errors import ConfigError
 from doorstep.model.endpoint import CircuitRules, Endpoint
 from doorstep.model.rollup import TTD_SECONDS
 from doorstep.model.slo import Slo
@@ -40,3 +44,21 @@ def test_what_is_left_out_means_the_same_in_a_request_and_in_a_program() -> None
 
 def test_a_target_is_no_longer_than_what_can_be_measured() -> None:
     assert shapes.P95_SECONDS[1] == TTD_SECONDS[-1]
+
+
+async def test_a_program_describes_the_endpoint_of_its_handler() -> None:
+    doorstep = Doorstep("memory://")
+    doorstep.handler("order.paid", description="Ships orders; ask Ada.")(ship)
+    async with doorstep:
+        (endpoint,) = await doorstep.endpoints()
+        assert endpoint.description == "Ships orders; ask Ada."
+
+
+@pytest.mark.parametrize("text", ["a" * 1_001, "a\x00b"])
+def test_a_description_is_of_bounded_length_and_can_be_stored(text: str) -> None:
+    with pytest.raises(ConfigError, match="description: "):
+        Doorstep("memory://").handler("order.paid", description=text)(ship)
+
+
+def ship(event: object) -> None:
+    """A handler."""

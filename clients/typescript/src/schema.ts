@@ -2130,6 +2130,7 @@ export interface components {
             concurrency_max: number | null;
             /** Format: date-time */
             created_at: string;
+            description: string;
             /** Format: uuid */
             endpoint_id: string;
             envelope: boolean;
@@ -2215,6 +2216,8 @@ export interface components {
                 [key: string]: string;
             };
             concurrency_max?: number | null;
+            /** @default  */
+            description?: string;
             /** @default false */
             envelope?: boolean;
             /**
@@ -2267,6 +2270,7 @@ export interface components {
                 [key: string]: string;
             } | null;
             concurrency_max?: number | null;
+            description?: string | null;
             envelope?: boolean | null;
             event_types?: string[] | null;
             give_up_on?: string[] | null;
@@ -2616,6 +2620,7 @@ export interface components {
             concurrency_max: number | null;
             /** Format: date-time */
             created_at: string;
+            description: string;
             /** Format: uuid */
             endpoint_id: string;
             envelope: boolean;

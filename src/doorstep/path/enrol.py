@@ -50,6 +50,8 @@ class EndpointForm(Noun, frozen=True, kw_only=True):
     """An endpoint as its owner describes it."""
 
     name: str
+    description: str = ""
+    """What it is for; shown wherever the endpoint is."""
     url: str | None = None
     handler: str | None = None
     event_types: tuple[str, ...] = ("*",)
@@ -188,6 +190,7 @@ def _policy_for(pattern: str, form: PolicyForm, terms: Terms) -> RetryPolicy:
 def check(form: EndpointForm, timeout_seconds_max: float) -> None:
     """Refuse what cannot work, naming the field."""
     _check_name("name", form.name)
+    _check_description(form.description)
     if form.handler is not None:
         _check_name("handler", form.handler)
     if (form.url is None) == (form.handler is None):
@@ -212,6 +215,14 @@ def _check_name(field: str, name: str) -> None:
     if not 1 <= len(name) <= rules.NAME_CHARACTERS_MAX:
         raise InvalidInput(field, f"must be 1 to {rules.NAME_CHARACTERS_MAX} characters, got {len(name)}")
     check_storable(field, name)
+
+
+def _check_description(text: str) -> None:
+    if len(text) > rules.DESCRIPTION_CHARACTERS_MAX:
+        raise InvalidInput(
+            "description", f"must be at most {rules.DESCRIPTION_CHARACTERS_MAX} characters, got {len(text)}"
+        )
+    check_storable("description", text)
 
 
 def _check_patterns(field: str, patterns: Iterable[str]) -> None:

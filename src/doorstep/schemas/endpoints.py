@@ -21,6 +21,7 @@ Signing: TypeAlias = Literal["v1", "v1a"]
 POLICY_NAMES = ("carrier", "immediate", "manual", "patient", "pipeline", "quick", "standard")
 
 NAME_CHARACTERS_MAX = 200
+DESCRIPTION_CHARACTERS_MAX = 1_000
 TYPES_PATTERN = r"^([A-Za-z0-9_][A-Za-z0-9_.:/\-]{0,127}\*?|\*)$"
 HEADER_NAME_PATTERN = r"^[!#$%&'*+.^_`|~0-9A-Za-z-]{1,100}$"
 CODE_PATTERN = r"^[ -~]{1,100}$"
@@ -52,6 +53,7 @@ P95_SECONDS = Bounds((0.001, 259_200))
 OLDEST_SECONDS = Bounds((1, 30 * 86_400))
 
 Name: TypeAlias = Annotated[str, told(minLength=1, maxLength=NAME_CHARACTERS_MAX)]
+Description: TypeAlias = Annotated[str, told(maxLength=DESCRIPTION_CHARACTERS_MAX)]
 Code: TypeAlias = Annotated[str, told(pattern=CODE_PATTERN)]
 EventTypes: TypeAlias = Annotated[
     tuple[Annotated[str, told(pattern=TYPES_PATTERN)], ...], Meta(max_length=1_000, extra_json_schema={"minItems": 1})
@@ -124,6 +126,8 @@ class EndpointIn(Request, frozen=True, kw_only=True):
     """A receiver: a URL, or the name of a Python handler that workers have registered."""
 
     name: Name
+    description: Description = ""
+    """What it is for, in the words of those who look after it."""
     url: str | None = None
     handler: Name | None = None
     event_types: EventTypes = ("*",)
@@ -154,6 +158,7 @@ class EndpointPatch(Request, frozen=True, kw_only=True):
 
     name: Name | UnsetType = UNSET
     """Cannot be put back to a default: it has none."""
+    description: Description | None | UnsetType = UNSET
     url: str | None | UnsetType = UNSET
     handler: Name | None | UnsetType = UNSET
     event_types: EventTypes | None | UnsetType = UNSET
@@ -177,6 +182,7 @@ class EndpointPatch(Request, frozen=True, kw_only=True):
 class EndpointFields(TypedDict, total=False):
     """What can be set of an endpoint, and changed, as keyword arguments of the client."""
 
+    description: str | None
     url: str | None
     handler: str | None
     event_types: Sequence[str] | None
@@ -240,6 +246,7 @@ class Endpoint(Answer, frozen=True):
 
     endpoint_id: UUID
     name: str
+    description: str
     url: str | None
     handler: str | None
     event_types: tuple[str, ...]
@@ -364,6 +371,17 @@ IDENTITY, RETRIES, BY_CODE, REQUESTS, BREAKER, TARGET = (
 
 INPUTS = (
     Input("name", "line", IDENTITY, "Name", "What lists, alerts and the audit log call it.", "shop"),
+    Input(
+        "description",
+        "text",
+        IDENTITY,
+        "Description",
+        "What it is for, and whom to ask about it.",
+        option="--description",
+        metavar="TEXT",
+        help="What it is for, and whom to ask about it.",
+        shown=True,
+    ),
     Input(
         "url",
         "line",
