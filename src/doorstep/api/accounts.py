@@ -2,10 +2,9 @@
 
 from __future__ import annotations
 
-from typing import Any
 from uuid import UUID
 
-from doorstep.api.answers import all_of, counted, page_of, position, time, time_or_none
+from doorstep.api.answers import all_of, counted, page_of, position, shape, time
 from doorstep.api.bodies import instant_from
 from doorstep.api.routing import Caller, Routes
 from doorstep.app import Doorstep
@@ -41,7 +40,7 @@ def key_routes(doorstep: Doorstep) -> Routes:
         record, key = await doorstep.keyring.create(
             caller.org_id, body.name, model.Role(body.role), caller.prefix, expires_at
         )
-        return NewKey(**_key_fields(record), key=key)
+        return shape(NewKey, record, key=key)
 
     @routes.get("/keys")
     async def list_keys(asked: ListQuery, caller: Caller) -> KeyPage:
@@ -59,15 +58,14 @@ def key_routes(doorstep: Doorstep) -> Routes:
     async def create_org(body: OrgIn, caller: Caller) -> NewOrg:
         """Create an organization. The answer holds its first admin key, which cannot be seen again."""
         org, record, key = await doorstep.keyring.create_org(body.name, caller)
-        return NewOrg(org.org_id, org.name, time(org.created_at), NewKey(**_key_fields(record), key=key))
+        return shape(NewOrg, org, admin_key=shape(NewKey, record, key=key))
 
     @routes.get("/orgs", tags=["organizations"])
     async def list_orgs(asked: ListQuery, caller: Caller) -> OrgPage:
         """All organizations in the order of their creation."""
         orgs = sorted(await doorstep.keyring.orgs(), key=lambda org: (org.created_at, org.org_id))
         page = page_of(orgs, lambda org: org.org_id, asked.cursor, asked.limit)
-        shown = tuple(Org(org.org_id, org.name, time(org.created_at)) for org in page.items)
-        return OrgPage(shown, counted(page, asked.limit, Count(len(orgs), exact=True)))
+        return OrgPage(all_of(_org_shown, page.items), counted(page, asked.limit, Count(len(orgs), exact=True)))
 
     return routes
 
@@ -101,20 +99,12 @@ def sign_in_link_routes(doorstep: Doorstep, links: SignInLinks) -> Routes:
 
 
 def _key_shown(key: model.ApiKey) -> Key:
-    return Key(**_key_fields(key))
+    return shape(Key, key)
 
 
-def _key_fields(key: model.ApiKey) -> dict[str, Any]:
-    return {
-        "key_id": key.key_id,
-        "name": key.name,
-        "role": key.role.value,
-        "prefix": key.prefix,
-        "created_at": time(key.created_at),
-        "expires_at": time_or_none(key.expires_at),
-        "revoked_at": time_or_none(key.revoked_at),
-    }
+def _org_shown(org: model.Org) -> Org:
+    return shape(Org, org)
 
 
 def _entry_shown(line: AuditLine) -> AuditEntry:
-    return AuditEntry(time(line.at), line.actor, line.action, tuple(line.subjects), line.result, line.reason)
+    return shape(AuditEntry, line)

@@ -6,7 +6,7 @@ from typing import Any
 from uuid import UUID
 
 from doorstep.alerting import console_of
-from doorstep.api.answers import all_of, number, position, time, time_or_none, whole
+from doorstep.api.answers import all_of, position, shape, time, time_or_none, whole
 from doorstep.api.bodies import instant, instant_from
 from doorstep.api.routing import Caller, Routes
 from doorstep.app import Doorstep
@@ -128,7 +128,8 @@ def channel_routes(doorstep: Doorstep) -> Routes:
         desk = doorstep.alerting.channels
         channel, secret = await desk.create(_form(body), caller.org_id, caller.prefix)
         view = await desk.reading.view(caller.org_id, channel.channel_id)
-        return NewChannel(**_channel_fields(view), secret=secret if channel.means is ChannelKind.WEBHOOK else None)
+        shown_once = secret if channel.means is ChannelKind.WEBHOOK else None
+        return shape(NewChannel, view.channel, **_channel_standing(view), secret=shown_once)
 
     @routes.get()
     async def list_channels(caller: Caller) -> ChannelPage:
@@ -195,73 +196,41 @@ def _form(body: ChannelIn) -> ChannelForm:
 
 
 def _alert_shown(alert: model.Alert, console: str) -> Alert:
-    return Alert(
-        alert_id=alert.alert_id,
-        rule=alert.rule.value,
+    return shape(
+        Alert,
+        alert,
         state="open" if alert.is_open else "recovered",
         title=title_of(alert),
-        endpoint_id=alert.endpoint_id,
-        endpoint_name=alert.endpoint_name,
         error_code=alert.code,
         error_reason=alert.reason,
-        value=number(alert.value),
-        threshold=number(alert.threshold),
-        count=alert.count,
-        delivery_id=alert.delivery_id,
-        event_id=alert.event_id,
-        event_type=alert.event_type,
-        opened_at=time(alert.opened_at),
         last_seen_at=time(alert.seen_at),
-        ended_at=time_or_none(alert.ended_at),
-        ended_because=None if alert.ended_because is None else alert.ended_because.value,
-        told_at=time_or_none(alert.told_at),
-        acknowledged_at=time_or_none(alert.acknowledged_at),
         acknowledged_by=alert.acknowledged_by or None,
         link=link_to(alert, console),
     )
 
 
 def _rule_shown(rule: model.AlertRule) -> AlertRule:
-    measures = rule.rule in model.MEASURED
-    rate = rule.rule is Rule.FAILURE_RATE
-    return AlertRule(
-        alert_rule_id=rule.arrangement_id if rule.version else None,
-        rule=rule.rule.value,
-        endpoint_id=rule.endpoint_id,
-        enabled=rule.enabled,
-        threshold=float(rule.threshold) if measures else None,
-        window_seconds=float(rule.window_seconds) if rate else None,
-        minimum=rule.minimum if rate else None,
-        cooldown_seconds=float(rule.cooldown_seconds),
-    )
+    """Without what the rule does not use."""
+    unused: dict[str, None] = {} if rule.rule in model.MEASURED else {"threshold": None}
+    if rule.rule is not Rule.FAILURE_RATE:
+        unused |= {"window_seconds": None, "minimum": None}
+    return shape(AlertRule, rule, alert_rule_id=rule.arrangement_id if rule.version else None, **unused)
 
 
 def _silence_shown(silence: model.Silence) -> Silence:
-    return Silence(
-        silence_id=silence.silence_id,
-        from_at=time(silence.from_at),
-        until_at=time(silence.until_at),
-        endpoint_id=silence.endpoint_id,
-        rule=None if silence.rule is None else silence.rule.value,
-        reason=silence.reason,
-        actor=silence.actor,
-    )
+    return shape(Silence, silence)
 
 
 def _channel_shown(view: ChannelView) -> Channel:
-    return Channel(**_channel_fields(view))
+    return shape(Channel, view.channel, **_channel_standing(view))
 
 
-def _channel_fields(view: ChannelView) -> dict[str, Any]:
-    channel, failed = view.channel, view.last_failed
+def _channel_standing(view: ChannelView) -> dict[str, Any]:
+    """How it stands, and what may be shown of where it goes."""
+    failed = view.last_failed
     return {
-        "channel_id": channel.channel_id,
-        "name": channel.name,
-        "kind": channel.means.value,
-        "target": channel.shown,
-        "rules": tuple(rule.value for rule in channel.rules),
-        "endpoint_ids": tuple(channel.endpoint_ids),
-        "recoveries": channel.recoveries,
+        "kind": view.channel.means,
+        "target": view.channel.shown,
         "state": "active" if view.endpoint.state == "active" else "disabled",
         "state_reason": view.endpoint.state_reason,
         "failures": view.circuit.failures,
@@ -270,5 +239,4 @@ def _channel_fields(view: ChannelView) -> dict[str, Any]:
         "last_failed_at": None if failed is None else time_or_none(failed_at(failed)),
         "last_test": view.came_of_test,
         "last_test_at": None if view.last_test is None else time(view.last_test.created_at),
-        "created_at": time(channel.created_at),
     }

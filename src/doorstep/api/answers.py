@@ -4,7 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Sequence
 from datetime import UTC, datetime, timedelta
-from typing import Any, TypeVar
+from functools import cache
+from typing import Any, TypeVar, get_args, get_origin, get_type_hints
 from uuid import UUID
 
 import msgspec
@@ -15,8 +16,36 @@ from doorstep.model.listing import Count, Page
 from doorstep.schemas.shape import CountedPagination, Pagination
 from doorstep.stores import cursor as cursor_text
 
+S = TypeVar("S", bound=msgspec.Struct)
 T = TypeVar("T")
 A = TypeVar("A")
+
+# -- shapes ------------------------------------------------------------------------------------------------------
+
+
+def shape(kind: type[S], value: object, **worded: Any) -> S:
+    """A value of the model as a shape: what is called alike there is taken over, and the rest is given."""
+    for name, convert in _taken_over(kind):
+        if name not in worded:
+            taken = getattr(value, name)
+            worded[name] = taken if convert is None or taken is None else convert(taken)
+    return kind(**worded)
+
+
+@cache
+def _taken_over(kind: type[msgspec.Struct]) -> list[tuple[str, Callable[[Any], Any] | None]]:
+    """The fields of a shape, and what becomes of the model's value: an instant, a whole number or a list there."""
+    return [(name, _conversion(hint)) for name, hint in get_type_hints(kind).items()]
+
+
+def _conversion(hint: Any) -> Callable[[Any], Any] | None:
+    forms = {hint, *(one for one in get_args(hint) if get_origin(hint) is not tuple)}
+    if datetime in forms:
+        return time
+    if float in forms:
+        return float
+    return tuple if get_origin(hint) is tuple else None
+
 
 # -- times -------------------------------------------------------------------------------------------------------
 

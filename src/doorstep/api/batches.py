@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from uuid import UUID
 
-from doorstep.api.answers import all_of, position, time, time_or_none, whole
+from doorstep.api.answers import all_of, position, shape, whole
 from doorstep.api.routing import Caller, Routes
 from doorstep.app import Doorstep
 from doorstep.model import batch as model
@@ -47,31 +47,8 @@ def batch_routes(doorstep: Doorstep) -> Routes:
 
 def _batch_shown(batch: model.Batch) -> Batch:
     assert batch.delivery_id is not None, "one that was read has its delivery"
-    return Batch(
-        batch_id=batch.batch_id,
-        event_type=batch.event_type,
-        endpoint_id=batch.endpoint_id,
-        delivery_id=batch.delivery_id,
-        status=batch.status.value,
-        created_at=time(batch.created_at),
-        attempts=batch.attempts,
-        retry_attempts=batch.retry_attempts,
-        retries_max=batch.retries_max,
-        last_attempt_at=time_or_none(batch.last_attempt_at),
-        next_retry_at=time_or_none(batch.next_retry_at),
-        settled_at=time_or_none(batch.settled_at),
-        error_code=batch.error_code,
-        error_reason=batch.error_reason,
-    )
+    return shape(Batch, batch)
 
 
 def _submission_shown(attempt: model.SubmissionAttempt) -> Submission:
-    return Submission(
-        number=attempt.number,
-        at=time(attempt.at),
-        error_code=attempt.error_code,
-        error_reason=attempt.error_reason,
-        carrier_response=attempt.carrier_response,
-        next_retry_at=time_or_none(attempt.next_retry_at),
-        late=attempt.late,
-    )
+    return shape(Submission, attempt)

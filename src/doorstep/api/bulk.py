@@ -9,7 +9,7 @@ import msgspec
 from msgspec import UNSET
 from starlette.responses import Response
 
-from doorstep.api.answers import all_of, answer, number, position, time, time_or_none
+from doorstep.api.answers import all_of, answer, position, shape
 from doorstep.api.bodies import instant
 from doorstep.api.deliveries import hexadecimal, letters_from, queue_from, queued_shown
 from doorstep.api.routing import Caller, Routes
@@ -187,29 +187,8 @@ def _says_something(chosen: msgspec.Struct | None) -> bool:
 
 
 def bulk_shown(bulk: model.Bulk) -> Bulk:
-    return Bulk(
-        bulk_id=bulk.bulk_id,
-        kind=bulk.kind.value,
-        state=bulk.state.value,
-        actor=bulk.actor,
-        reason=bulk.reason,
-        created_at=time(bulk.created_at),
-        updated_at=time(bulk.updated_at),
-        finished_at=time_or_none(bulk.finished_at),
-        endpoint_id=bulk.endpoint_id,
-        total=bulk.total,
-        total_is_floor=not bulk.total_exact,
-        taken=bulk.taken,
-        refused=bulk.refused,
-        succeeded=bulk.succeeded,
-        failed=bulk.failed,
-        in_flight=bulk.in_flight,
-        rate_per_second=number(bulk.rate_per_second),
-        canary=bulk.canary,
-        canaries=None if bulk.canaries is None else all_of(_canary_shown, bulk.canaries),
-        note=bulk.note,
-        progress=bulk.progress,
-    )
+    canaries = None if bulk.canaries is None else all_of(_canary_shown, bulk.canaries)
+    return shape(Bulk, bulk, total_is_floor=not bulk.total_exact, canaries=canaries)
 
 
 def _canary_shown(canary: model.Canary) -> Canary:

@@ -8,7 +8,7 @@ from uuid import UUID
 import msgspec
 from starlette.responses import Response
 
-from doorstep.api.answers import all_of, as_it_is, counted, position, time, time_or_none, whole
+from doorstep.api.answers import all_of, as_it_is, counted, position, shape, whole
 from doorstep.api.bodies import instant_from
 from doorstep.api.examples import FIELDS
 from doorstep.api.routing import Caller, Routes
@@ -194,102 +194,74 @@ def letters_from(asked: LettersFilter, where: str = "") -> Letters:
 
 
 def delivery_shown(delivery: deliveries.Delivery, held: str | None) -> Delivery:
-    return Delivery(**_fields(delivery, held))
+    return shape(Delivery, delivery, **_worded(delivery, held))
 
 
 def queued_shown(described: Described) -> QueuedDelivery:
-    return QueuedDelivery(**_queued_fields(described))
+    return shape(QueuedDelivery, described.delivery, **_at_a_glance(described))
 
 
 def _dead_letter_shown(described: Described) -> DeadLetter:
     cause = described.delivery.cause
-    return DeadLetter(**_queued_fields(described), cause=None if cause is None else hexadecimal(cause))
+    cause_shown = None if cause is None else hexadecimal(cause)
+    return shape(DeadLetter, described.delivery, **_at_a_glance(described), cause=cause_shown)
 
 
 def hexadecimal(cause: int) -> str:
     return f"{cause:016x}"
 
 
-def _fields(delivery: deliveries.Delivery, held: str | None) -> dict[str, Any]:
+def _worded(delivery: deliveries.Delivery, held: str | None) -> dict[str, Any]:
     return {
-        "delivery_id": delivery.delivery_id,
-        "event_id": delivery.event_id,
-        "endpoint_id": delivery.endpoint_id,
-        "event_type": delivery.event_type,
-        "state": delivery.state.value,
         "attempts": delivery.attempt,
-        "retry_attempts": delivery.retry_attempts,
-        "retries_max": delivery.retries_max,
-        "created_at": time(delivery.created_at),
-        "due_at": time_or_none(delivery.due_at),
-        "next_retry_at": time_or_none(delivery.next_retry_at),
-        "last_attempt_at": time_or_none(delivery.last_attempt_at),
-        "settled_at": time_or_none(delivery.settled_at),
-        "response_code": delivery.response_code,
         "error_category": delivery.category,
         "error_code": delivery.code,
-        "edited": delivery.edited,
-        "remark": delivery.remark,
         "held": held,
     }
 
 
-def _queued_fields(described: Described) -> dict[str, Any]:
+def _at_a_glance(described: Described) -> dict[str, Any]:
     delivery = described.delivery
-    return _fields(delivery, described.held) | {
+    return _worded(delivery, described.held) | {
         "endpoint_name": described.endpoint_name,
         "error": delivery.code,
         "error_reason": delivery.reason,
         "retry_count": f"{delivery.retry_attempts} / {delivery.retries_max}",
-        "first_failed_at": time_or_none(delivery.first_failed_at),
     }
 
 
 def _group_shown(group: Group, endpoint_name: str) -> CauseGroup:
-    return CauseGroup(
+    return shape(
+        CauseGroup,
+        group,
         cause=hexadecimal(group.cause),
-        endpoint_id=group.endpoint_id,
         endpoint_name=endpoint_name,
         error_code=group.code,
         error_reason=group.reason,
         count=group.count.value,
         count_is_floor=not group.count.exact,
-        first_died_at=time(group.first_died_at),
-        last_died_at=time(group.last_died_at),
         sample_delivery_id=group.sample_id,
     )
 
 
 def attempt_shown(attempt: attempts.Attempt) -> Attempt:
-    return Attempt(
-        delivery_id=attempt.delivery_id,
-        number=attempt.number,
-        started_at=time(attempt.started_at),
-        finished_at=time(attempt.finished_at),
+    return shape(
+        Attempt,
+        attempt,
         duration_ms=(attempt.finished_at - attempt.started_at) / 1_000,
         dns_ms=attempt.timings.dns / 1_000,
         connect_ms=attempt.timings.connect / 1_000,
         tls_ms=attempt.timings.tls / 1_000,
         first_byte_ms=attempt.timings.first_byte / 1_000,
         request_headers=attempt.request_headers.decode("utf-8", "replace"),
-        response_code=attempt.response_code,
         response_headers=attempt.response_headers.decode("utf-8", "replace"),
         response_body=attempt.response_body.decode("utf-8", "replace"),
         error_category=attempt.category,
         error_code=attempt.code,
         error_reason=attempt.reason,
         error_detail=attempt.detail,
-        worker=attempt.worker,
-        next_retry_at=time_or_none(attempt.next_retry_at),
-        late=attempt.late,
     )
 
 
 def _transition_shown(line: deliveries.HistoryLine) -> Transition:
-    return Transition(
-        at=time(line.at),
-        old_state=None if line.old_state is None else line.old_state.value,
-        new_state=line.new_state.value,
-        attempt=line.attempt,
-        note=line.note,
-    )
+    return shape(Transition, line)

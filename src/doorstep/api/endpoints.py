@@ -8,7 +8,7 @@ from uuid import UUID
 from msgspec import UNSET, structs
 from starlette.requests import Request
 
-from doorstep.api.answers import all_of, number, position, time, time_or_none
+from doorstep.api.answers import all_of, position, shape, time_or_none
 from doorstep.api.bodies import instant_from
 from doorstep.api.deliveries import given
 from doorstep.api.frame import correlation_id
@@ -53,7 +53,7 @@ def endpoint_routes(doorstep: Doorstep) -> Routes:
     async def create_endpoint(body: EndpointIn, caller: Caller) -> NewEndpoint:
         """Create an endpoint. The answer holds its signing secret, which cannot be seen again."""
         endpoint, secret = await doorstep.registrar.create(form_from(body), caller.org_id, caller.prefix)
-        return NewEndpoint(**_fields(endpoint), secret=secret)
+        return shape(NewEndpoint, endpoint, **_worded(endpoint), secret=secret)
 
     @routes.get()
     async def list_endpoints(asked: EndpointsQuery, caller: Caller) -> EndpointPage:
@@ -175,50 +175,30 @@ def target_from(slo: Slo) -> Target:
 
 
 def endpoint_shown(endpoint: endpoints.Endpoint) -> Endpoint:
-    return Endpoint(**_fields(endpoint))
+    return shape(Endpoint, endpoint, **_worded(endpoint))
 
 
-def _fields(endpoint: endpoints.Endpoint) -> dict[str, Any]:
-    """What is called alike in the model is shown as it is, the rest as it is said here."""
+def _worded(endpoint: endpoints.Endpoint) -> dict[str, Any]:
     signing = endpoint.signing_secret
-    worded = {
+    return {
         "policy": None if endpoint.policy is None else _policy_shown(endpoint.policy),
         "policy_by_event_type": {key: _policy_shown(value) for key, value in endpoint.policy_by_event_type.items()},
-        "timeout_seconds": number(endpoint.timeout_seconds),
-        "rate_per_second": number(endpoint.rate_per_second),
-        "circuit": CircuitRules(
-            endpoint.circuit.failures_max,
-            float(endpoint.circuit.open_seconds),
-            float(endpoint.circuit.disable_after_seconds),
-        ),
+        "circuit": shape(CircuitRules, endpoint.circuit),
         "slo": None if endpoint.slo is None else slo_shown(endpoint.slo),
         "signing": "v1" if signing is None else signing.scheme,
         "public_key": None if signing is None else signing.public_key or None,
-        "state": endpoint.state.value,
-        "created_at": time(endpoint.created_at),
-        "updated_at": time(endpoint.updated_at),
     }
-    return {name: worded[name] if name in worded else getattr(endpoint, name) for name in Endpoint.__struct_fields__}
 
 
 def _policy_shown(policy: RetryPolicy) -> Policy:
-    delays = tuple(float(delay) for delay in policy.delays)
-    return Policy(delays, float(policy.jitter), number(policy.deadline_seconds), policy.name)
+    return shape(Policy, policy, delays=tuple(map(float, policy.delays)))
 
 
 def slo_shown(slo: Target) -> Slo:
-    return Slo(float(slo.success), float(slo.p95_seconds), float(slo.oldest_seconds))
+    return shape(Slo, slo)
 
 
 def _circuit_shown(circuit: circuits.Circuit, changes: list[circuits.CircuitChange]) -> Circuit:
-    return Circuit(
-        endpoint_id=circuit.endpoint_id,
-        state=circuit.state.value,
-        failures=circuit.failures,
-        failing_since=time_or_none(circuit.failing_since),
-        until=None if circuit.state is circuits.CircuitState.CLOSED else time_or_none(circuit.until),
-        history=tuple(
-            CircuitChange(time(change.at), change.old_state.value, change.new_state.value, change.reason)
-            for change in changes
-        ),
-    )
+    until = None if circuit.state is circuits.CircuitState.CLOSED else time_or_none(circuit.until)
+    history = tuple(shape(CircuitChange, change) for change in changes)
+    return shape(Circuit, circuit, until=until, history=history)

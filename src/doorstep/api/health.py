@@ -7,7 +7,7 @@ from typing import Any
 
 from starlette.responses import Response
 
-from doorstep.api.answers import time, whole
+from doorstep.api.answers import shape, whole
 from doorstep.api.routing import Caller, Routes
 from doorstep.app import Doorstep
 from doorstep.clock import Instant
@@ -62,19 +62,7 @@ def worker_routes(doorstep: Doorstep) -> Routes:
 
 
 def _worker_shown(worker: WorkerEntry, now: Instant) -> Worker:
-    return Worker(
-        name=worker.name,
-        state="lost" if worker.is_lost(now) else "alive",
-        host=worker.host,
-        pid=worker.pid,
-        version=worker.version,
-        started_at=time(worker.started_at),
-        seen_at=time(worker.seen_at),
-        places=worker.places,
-        places_in_use=worker.places_in_use,
-        handlers=tuple(worker.handlers),
-        tasks=tuple(worker.tasks),
-    )
+    return shape(Worker, worker, state="lost" if worker.is_lost(now) else "alive")
 
 
 _TEXT: dict[str, Any] = {

@@ -11,7 +11,7 @@ from fastapi.routing import APIRoute
 from starlette.requests import Request
 from starlette.responses import Response
 
-from doorstep.api.answers import all_of, answer, position, time, whole
+from doorstep.api.answers import all_of, answer, position, shape, whole
 from doorstep.api.bodies import SMALL_BODY_BYTES_MAX, body_of, query_of
 from doorstep.api.openapi import inline
 from doorstep.api.problems import Refusal, refusal_for, respond
@@ -190,21 +190,11 @@ def _pipeline_shown(pipeline: program.Pipeline) -> Pipeline:
 
 
 def _entity_shown(entity: model.Entity) -> Entity:
-    return Entity(
-        entity_id=entity.entity_id,
-        pipeline=entity.pipeline,
-        status=entity.status,
-        data=entity.data,
-        error_reason=entity.error_reason,
-        metadata=entity.metadata,
-        event_id=entity.event_id,
-        created_at=time(entity.created_at),
-        changed_at=time(entity.changed_at),
-    )
+    return shape(Entity, entity)
 
 
 def _change_shown(change: model.EntityChange) -> EntityChange:
-    return EntityChange(time(change.at), change.old_status, change.new_status, change.reason, change.event_id)
+    return shape(EntityChange, change)
 
 
 def _retry_queued(entity: model.Entity) -> dict[str, str]:
