@@ -23,7 +23,7 @@ A = TypeVar("A")
 # -- shapes ------------------------------------------------------------------------------------------------------
 
 
-def shape(kind: type[S], value: object, **worded: Any) -> S:
+def shape(kind: type[S], value: object, /, **worded: Any) -> S:
     """A value of the model as a shape: what is called alike there is taken over, and the rest is given."""
     for name, convert in _taken_over(kind):
         if name not in worded:

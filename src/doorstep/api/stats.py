@@ -10,7 +10,7 @@ from doorstep.api.endpoints import slo_shown, target_from
 from doorstep.api.routing import Caller, Routes
 from doorstep.app import Doorstep
 from doorstep.clock import SECOND
-from doorstep.model.rollup import TTD_SECONDS, Figures, RangeName
+from doorstep.model.rollup import TTD_SECONDS, Figures
 from doorstep.path import reading, reporting
 from doorstep.policy.reporting import (
     WINDOWS,
@@ -40,6 +40,7 @@ from doorstep.schemas.stats import (
     EventStats,
     EventSum,
     HealthQuery,
+    Range,
     Report,
     RetriesUsed,
     Series,
@@ -52,7 +53,7 @@ from doorstep.schemas.stats import (
     TimeSum,
 )
 
-_RANGE_OF_ENDPOINT: RangeName = "24h"
+_RANGE_OF_ENDPOINT: Range = "24h"
 """Whoever names an endpoint wants to know how it did, also without a range."""
 
 
@@ -148,7 +149,7 @@ def _standing_shown(standing: reporting.Standing) -> EndpointSlo:
 # -- shapes: a range of time -------------------------------------------------------------------------------------
 
 
-def _report_shown(name: RangeName, report: reporting.Report, whole_org: bool) -> Report:
+def _report_shown(name: Range, report: reporting.Report, whole_org: bool) -> Report:
     return Report(
         range=name,
         since=time(report.axis.since),

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import Annotated, Literal
+from typing import Annotated
 
 import msgspec
 import typer
@@ -14,14 +14,13 @@ from doorstep.cli.naming import endpoint_named
 from doorstep.cli.options import Yes
 from doorstep.cli.pages import Paging, gather
 from doorstep.cli.remote import Session, remote
+from doorstep.schemas.endpoints import ListedState, Signing
 from doorstep.schemas.stats import Range
 
 app = typer.Typer(no_args_is_help=True, help="Create, see, change, hold and test the receivers of events.")
 app.add_typer(endpoint_acts.app)
 
-State = Annotated[
-    Literal["active", "paused", "disabled", "deleted"] | None, typer.Option("--state", help="Only those in this state.")
-]
+State = Annotated[ListedState | None, typer.Option("--state", help="Only those in this state.")]
 
 
 @remote(app, "list")
@@ -53,7 +52,7 @@ def create(
         str | None, typer.Option("--handler", metavar="NAME", help="Instead of a URL: a handler that workers have.")
     ] = None,
     signing: Annotated[
-        Literal["v1", "v1a"] | None, typer.Option("--signing", help="v1: shared secret [default]; v1a: Ed25519.")
+        Signing | None, typer.Option("--signing", help="v1: shared secret [default]; v1a: Ed25519.")
     ] = None,
 ) -> None:
     """Create an endpoint. Its signing secret is shown only this once.

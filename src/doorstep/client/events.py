@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field, replace
 from datetime import datetime
-from typing import Any, Literal, TypeVar
+from typing import Any, TypeVar
 from uuid import uuid4
 
 from doorstep.client.call import (
@@ -37,6 +37,7 @@ from doorstep.schemas.events import (
     EventStatus,
     InboxItem,
     InboxPage,
+    InboxStatus,
     Receipt,
     Receipts,
     Retried,
@@ -243,7 +244,7 @@ class Inbox(Group[R_co]):
     def page(
         self,
         *,
-        status: Literal["received", "failed"] | None = None,
+        status: InboxStatus | None = None,
         limit: int | None = None,
         cursor: str | None = None,
     ) -> Call[Page[InboxItem]]:

@@ -17,6 +17,7 @@ from doorstep.schemas.shape import Answer, Listing, ListQuery, Pagination, Reque
 
 EndpointStateName: TypeAlias = Annotated[str, choice("active", "paused", "disabled", "deleted")]
 CircuitStateName: TypeAlias = Literal["closed", "open", "half_open"]
+ListedState: TypeAlias = Literal["active", "paused", "disabled"]
 Signing: TypeAlias = Literal["v1", "v1a"]
 POLICY_NAMES = ("carrier", "immediate", "manual", "patient", "pipeline", "quick", "standard")
 
@@ -218,7 +219,7 @@ class ChangedFields(EndpointFields, total=False):
 class EndpointsQuery(ListQuery, frozen=True, kw_only=True):
     """Which endpoints."""
 
-    state: Literal["active", "paused", "disabled"] | None = None
+    state: ListedState | None = None
 
 
 class ResumeIn(Request, frozen=True):

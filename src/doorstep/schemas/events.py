@@ -12,6 +12,7 @@ from doorstep.schemas.deliveries import Delivery, DeliveryStateName
 from doorstep.schemas.shape import Answer, CountedPagination, Listing, ListQuery, Pagination, Request, Time, told
 
 Status: TypeAlias = Literal["received", "queued", "delivered", "failed"]
+InboxStatus: TypeAlias = Literal["received", "failed"]
 
 TYPE_PATTERN = r"^[A-Za-z0-9_][A-Za-z0-9_.:/\-]{0,127}$"
 KEY_RULES = {"minLength": 1, "maxLength": 255, "pattern": "^[ -~]+$"}
@@ -83,7 +84,7 @@ class EventsQuery(ListQuery, frozen=True, kw_only=True):
 class InboxQuery(ListQuery, frozen=True, kw_only=True):
     """Which events of the inbox."""
 
-    status: Literal["received", "failed"] = "received"
+    status: InboxStatus = "received"
     limit: Annotated[int, msgspec.Meta(ge=1, le=1_000)] = 50
 
 
