@@ -6,6 +6,7 @@ python docs/generate.py --check   fails if any of them is out of date
 
 from __future__ import annotations
 
+import json
 import sys
 from collections import Counter
 from collections.abc import Container, Iterator, Sequence
@@ -25,6 +26,7 @@ from doorstep.model.event import EVENT_TRANSITIONS, EventStatus
 from doorstep.model.permission import ALLOWED
 from doorstep.model.rollup import TTD_SECONDS
 from doorstep.path.measures import MEASURES, RETRY_BOUNDS
+from doorstep.schemas.endpoints import INPUTS
 from doorstep.telemetry.metrics import PROCESS
 
 FOLDER = Path(__file__).parent / "reference"
@@ -205,7 +207,57 @@ def api_page() -> str:
     ]
     for line, operation in operations(described):
         lines.append(_row(_code(line), operation["description"], operation.get("x-permission", "")))
-    return "\n".join([*lines, ""])
+    return "\n".join([*lines, "", *_endpoint_settings(described["components"]["schemas"]), ""])
+
+
+def _endpoint_settings(schemas: dict[str, Any]) -> Iterator[str]:
+    yield from (
+        "## Settings of endpoints",
+        "",
+        "The fields of `POST /v1/endpoints`. `PATCH` accepts the same fields except `signing`; null resets a field to its",
+        "default.",
+        "",
+        "| field | value | default | option | in the console |",
+        "| --- | --- | --- | --- | --- |",
+    )
+    for one in INPUTS:
+        shape: Any = schemas["EndpointIn"]
+        for part in one.name.split("."):
+            shape = _resolved(shape, schemas)["properties"][part]
+        default = json.dumps(shape["default"], ensure_ascii=False) if "default" in shape else ""
+        option = one.option.partition("/")[0]
+        yield _row(_code(one.name), _value(shape, schemas), _code(default), _code(option), one.label)
+
+
+def _resolved(shape: dict[str, Any], schemas: dict[str, Any]) -> dict[str, Any]:
+    """What is behind a reference, or the object among several forms."""
+    for form in (shape, *(inner for one in shape.get("anyOf", ()) for inner in (one, *one.get("anyOf", ())))):
+        if "$ref" in form:
+            found: dict[str, Any] = schemas[form["$ref"].rpartition("/")[2]]
+            return found
+    return shape
+
+
+def _value(shape: dict[str, Any], schemas: dict[str, Any]) -> str:
+    """The kind of a value and its bounds."""
+    forms = [one for one in shape.get("anyOf", (shape,)) if one.get("type") != "null"]
+    if len(forms) == 1 and "anyOf" in forms[0]:
+        forms = forms[0]["anyOf"]
+    return " or ".join(_form(one, schemas) for one in forms)
+
+
+def _form(form: dict[str, Any], schemas: dict[str, Any]) -> str:
+    if "$ref" in form or form.get("type") == "object":
+        return "object"
+    if "enum" in form:
+        return ", ".join(f"`{one}`" for one in form["enum"])
+    if form["type"] == "array":
+        kind, _, bounds = _value(form["items"], schemas).partition(", ")
+        return f"list of at most {form['maxItems']:,} {kind}s" + (f", each {bounds}" if bounds else "")
+    if "minimum" in form:
+        least, most = (f"{form[end]:,}" if end in form else "" for end in ("minimum", "maximum"))
+        return f"{form['type']}, {least} to {most}" if most else f"{form['type']}, from {least}"
+    return f"string of at most {form['maxLength']:,} characters" if "maxLength" in form else form["type"]
 
 
 def _row(*cells: str) -> str:

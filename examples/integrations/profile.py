@@ -12,7 +12,7 @@ from __future__ import annotations
 from typing import Protocol
 
 from doorstep import Doorstep, Permanent, Received, Transient
-from doorstep.client.endpoints import NewEndpointFields
+from doorstep.schemas.endpoints import NewEndpointFields
 
 
 def crm(url: str) -> NewEndpointFields:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from doorstep.client.endpoints import NewEndpointFields
+from doorstep.schemas.endpoints import NewEndpointFields
 
 
 def automation(url: str) -> NewEndpointFields:

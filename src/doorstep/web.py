@@ -7,6 +7,6 @@
 Who may use them is for the application to say.
 """
 
-from doorstep.api.pipeline_router import Actor, router
+from doorstep.api.pipelines import Actor, router
 
 __all__ = ["Actor", "router"]

@@ -104,6 +104,17 @@ async def test_an_edit_changes_what_was_changed_and_the_audit_says_what(scene: S
     assert "name, rate_per_second" in await audited(scene, "endpoint.change")
 
 
+async def test_a_description_is_entered_shown_and_taken_away_again(scene: Scene, console: Console) -> None:
+    await create(console, url=scene.receiver.url("/new"), description="Orders of the shop.\r\nAsk <Ada>.")
+    (endpoint,) = await scene.doorstep.endpoints()
+    assert endpoint.description == "Orders of the shop.\nAsk <Ada>."
+    assert "Ask &lt;Ada&gt;." in (await console.get(page_of(endpoint))).source
+    form = await console.get(f"{page_of(endpoint)}/edit")
+    assert (await console.post(f"{page_of(endpoint)}/edit", entered_in(form))).said == "Nothing was changed."
+    await console.post(f"{page_of(endpoint)}/edit", entered_in(form) | {"description": ""})
+    assert (await stored(scene, endpoint)).description == ""
+
+
 async def test_an_edit_without_a_change_changes_nothing(scene: Scene, console: Console) -> None:
     endpoint = await scene.endpoint(policy="quick", headers={"X-Key": "s3cret"}, code_map={"a": "TIMEOUT"})
     form = await console.get(f"{page_of(endpoint)}/edit")

@@ -4,8 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from doorstep.console.endpoint_form import changes_of, flawed_input, new_form
-from doorstep.console.endpoint_texts import KEPT, texts_of
+from doorstep.console.endpoint_form import KEPT, changes_of, flawed_input, new_form, texts_of
 from doorstep.console.fields import Fields
 from doorstep.console.retry_words import (
     delays_from_text,

@@ -5,7 +5,7 @@ from __future__ import annotations
 import re
 
 from doorstep import keys
-from doorstep.api import bodies, ingest, throttle
+from doorstep.api import auth, bodies
 from doorstep.config import Settings
 from doorstep.model.bulk import UNDER_WAY_MAX
 from doorstep.model.permission import ALLOWED
@@ -14,6 +14,7 @@ from doorstep.path.bulk_places import WINDOW_MAX
 from doorstep.path.measures import MEASURES
 from doorstep.path.tuning import Tuning
 from doorstep.policy import payload
+from doorstep.schemas import events
 from doorstep.stores.bounds import COUNT_MAX, EXAMINED_MAX
 from doorstep.wire.http_transport import HttpTransport
 from tests.docs.pages import EXPLANATION, HOW_TO, REFERENCE, ROOT, rows
@@ -27,7 +28,7 @@ def test_the_limits_are_those_of_the_code() -> None:
     written = {what: limit for what, limit, _ in rows(SECURITY, "## Limits")}
     assert written == {
         "payload of an event": f"{settings.payload_bytes_max // KIB} KiB",
-        "batch request": f"{ingest.BATCH_MAX:,} events, {settings.batch_bytes_max // KIB**2} MiB",
+        "batch request": f"{events.BATCH_MAX:,} events, {settings.batch_bytes_max // KIB**2} MiB",
         "any other request": f"{bodies.SMALL_BODY_BYTES_MAX // KIB} KiB",
         "nesting of JSON, digits of a number": f"{payload.DEPTH_MAX}, {payload.DIGITS_MAX}",
         "metadata of an event": f"{accept._METADATA_BYTES_MAX // KIB} KiB",
@@ -42,7 +43,7 @@ def test_the_limits_are_those_of_the_code() -> None:
         "valid keys per organization": f"{keyring._LIVING_MAX:,}",
         "page of a list": "200 (events and inbox 1,000)",
     }
-    assert (settings.requests_per_second, throttle._BURST_SECONDS) == (0, 2)
+    assert (settings.requests_per_second, auth._BURST_SECONDS) == (0, 2)
 
 
 def test_the_settings_that_change_limits_exist() -> None:

@@ -6,8 +6,8 @@ from datetime import datetime
 from pathlib import Path
 from uuid import UUID
 
-from doorstep.client.answers.deliveries import Attempt, Delivery
 from doorstep.clock import from_datetime
+from doorstep.schemas.deliveries import Attempt, Delivery
 from examples.theatre import NOON, Theatre
 from tests.docs.pages import HOW_TO, fences
 

@@ -8,8 +8,8 @@ from uuid import UUID
 import pytest
 
 from doorstep.client import Conflict, Forbidden, Selection
-from doorstep.client.answers.deliveries import DeadLetter, QueuedDelivery
 from doorstep.clock import to_datetime
+from doorstep.schemas.deliveries import DeadLetter, QueuedDelivery
 from doorstep.testing import ok, status
 from examples.integrations.__main__ import INVOICE, Story
 from examples.integrations.profile import ErpError, crm

@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 
 from doorstep.client import Conflict, Forbidden, Invalid, NotFound
-from doorstep.client.answers.pipelines import Entity
+from doorstep.schemas.pipelines import Entity
 from examples.protocols.__main__ import Story
 from examples.protocols.profile import Protocols
 from examples.theatre import Prepare, Theatre

@@ -7,7 +7,7 @@ from uuid import UUID
 import pytest
 
 from doorstep.client import Conflict, Forbidden, Invalid, NotFound
-from doorstep.client.endpoints import NewEndpointFields
+from doorstep.schemas.endpoints import NewEndpointFields
 from doorstep.testing import dead, ok, reset, scripted, status
 from examples.theatre import Theatre
 from examples.triggers.__main__ import story

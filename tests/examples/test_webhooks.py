@@ -7,8 +7,8 @@ from uuid import UUID
 import pytest
 
 from doorstep.client import Conflict, NotFound, Selection
-from doorstep.client.answers.endpoints import NewEndpoint
 from doorstep.receiver import SignatureWrong, Webhook
+from doorstep.schemas.endpoints import NewEndpoint
 from doorstep.testing import ok, reset, scripted, status
 from examples.theatre import NOON, Theatre
 from examples.webhooks.__main__ import story

@@ -15,7 +15,7 @@ from doorstep.api.application import create_application
 from doorstep.app import Doorstep
 from doorstep.client import Client, NewEvent, Page, Selection
 from doorstep.client.call import Call, get, one
-from doorstep.client.sending import status_of
+from doorstep.client.events import status_of
 from doorstep.client.verbs import Group, Verb
 from tests.integration.schema_samples import barest, fullest
 from tests.support.matrix import each_case

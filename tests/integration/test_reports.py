@@ -109,7 +109,7 @@ def test_an_endpoint_is_judged_by_its_own_target_and_the_others_by_the_default(p
         targets = {one.endpoint_id: one for one in client.slo.each()}
         assert {str(key): one.target.success for key, one in targets.items()} == {good: 0.9, bad: 0.5}
         lost = next(one for one in targets.values() if str(one.endpoint_id) == bad)
-        assert lost.burn == {"one_hour": 2.0, "six_hours": 2.0, "three_days": 2.0} and lost.budget_left == -1.0
+        assert dict(lost.burn) == {"one_hour": 2.0, "six_hours": 2.0, "three_days": 2.0} and lost.budget_left == -1.0
         assert client.endpoints.change(bad, slo=None).slo is None
         with pytest.raises(Invalid, match="success"):
             client.slo.set_default(success=1.0)

@@ -15,8 +15,8 @@ export interface Options {
 }
 
 export type NewEvent = Schemas["EventIn"];
-export type Receipt = Schemas["ReceiptOut"];
-export type EventStatus = Schemas["EventStatusOut"];
+export type Receipt = Schemas["Receipt"];
+export type EventStatus = Schemas["EventStatus"];
 
 interface Sent {
   path?: Record<string, unknown>;

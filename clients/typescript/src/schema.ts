@@ -32,10 +32,8 @@ export interface paths {
             cookie?: never;
         };
         /**
-         * Read Metrics
-         * @description Counters, gauges and histograms of the whole installation in the text format of Prometheus.
-         *
-         *     Read from the store at most once a second. While that does not answer, they are as they were.
+         * Read metrics
+         * @description Counters, gauges and histograms of the whole installation in the text format of Prometheus, read from the store at most once a second; while that does not answer, they are as they were.
          */
         get: operations["read_metrics"];
         put?: never;
@@ -74,13 +72,13 @@ export interface paths {
             cookie?: never;
         };
         /**
-         * List Alert Rules
+         * List alert rules
          * @description The rules that hold: the built-in ones, unless you changed them, and those of single endpoints.
          */
         get: operations["list_alert_rules"];
         put?: never;
         /**
-         * Set Alert Rule
+         * Set alert rule
          * @description Change a rule for your organization, or for one endpoint.
          */
         post: operations["set_alert_rule"];
@@ -101,7 +99,7 @@ export interface paths {
         put?: never;
         post?: never;
         /**
-         * Reset Alert Rule
+         * Reset alert rule
          * @description Undo what was changed: the organization's rule, or the built-in one, holds again.
          */
         delete: operations["reset_alert_rule"];
@@ -118,7 +116,7 @@ export interface paths {
             cookie?: never;
         };
         /**
-         * List Alerts
+         * List alerts
          * @description Alerts, newest first: those that are open, and those that are over.
          */
         get: operations["list_alerts"];
@@ -138,7 +136,7 @@ export interface paths {
             cookie?: never;
         };
         /**
-         * Read Alert
+         * Read alert
          * @description One alert as it stands.
          */
         get: operations["read_alert"];
@@ -160,7 +158,7 @@ export interface paths {
         get?: never;
         put?: never;
         /**
-         * Acknowledge Alert
+         * Acknowledge alert
          * @description Say that you have seen it and see to it. The first who does so stays; nothing else changes.
          */
         post: operations["acknowledge_alert"];
@@ -178,7 +176,7 @@ export interface paths {
             cookie?: never;
         };
         /**
-         * List Audit
+         * List audit
          * @description Every act of people and programs that changed something, newest first.
          */
         get: operations["list_audit"];
@@ -198,7 +196,7 @@ export interface paths {
             cookie?: never;
         };
         /**
-         * List Batches
+         * List batches
          * @description Batches, the newest first; of one status, if asked for.
          */
         get: operations["list_batches"];
@@ -218,7 +216,7 @@ export interface paths {
             cookie?: never;
         };
         /**
-         * Read Batch
+         * Read batch
          * @description How a batch stands.
          */
         get: operations["read_batch"];
@@ -238,7 +236,7 @@ export interface paths {
             cookie?: never;
         };
         /**
-         * List Submissions
+         * List submissions
          * @description The carrier log: every submission in order, with what the carrier said.
          */
         get: operations["list_submissions"];
@@ -260,7 +258,7 @@ export interface paths {
         get?: never;
         put?: never;
         /**
-         * Resubmit Batch
+         * Resubmit batch
          * @description Submit a FAILED batch again, at once and with all its retries.
          */
         post: operations["resubmit_batch"];
@@ -278,7 +276,7 @@ export interface paths {
             cookie?: never;
         };
         /**
-         * List Bulk
+         * List bulk
          * @description Bulk operations, newest first.
          */
         get: operations["list_bulk"];
@@ -298,7 +296,7 @@ export interface paths {
             cookie?: never;
         };
         /**
-         * Read Bulk
+         * Read bulk
          * @description How far a bulk operation has come.
          */
         get: operations["read_bulk"];
@@ -320,7 +318,7 @@ export interface paths {
         get?: never;
         put?: never;
         /**
-         * Cancel Bulk
+         * Cancel bulk
          * @description Take no more, ever. What was done stays done.
          */
         post: operations["cancel_bulk"];
@@ -338,7 +336,7 @@ export interface paths {
             cookie?: never;
         };
         /**
-         * List Failures
+         * List failures
          * @description What a bulk retry retried in vain.
          */
         get: operations["list_failures"];
@@ -360,7 +358,7 @@ export interface paths {
         get?: never;
         put?: never;
         /**
-         * Pause Bulk
+         * Pause bulk
          * @description Take no more until it is resumed; what is under way goes on.
          */
         post: operations["pause_bulk"];
@@ -380,7 +378,7 @@ export interface paths {
         get?: never;
         put?: never;
         /**
-         * Resume Bulk
+         * Resume bulk
          * @description Go on where it was paused.
          */
         post: operations["resume_bulk"];
@@ -398,13 +396,13 @@ export interface paths {
             cookie?: never;
         };
         /**
-         * List Channels
+         * List channels
          * @description The channels of your organization in the order of their creation.
          */
         get: operations["list_channels"];
         put?: never;
         /**
-         * Create Channel
+         * Create channel
          * @description Create a channel. For a webhook the answer holds the signing secret, which cannot be seen again.
          */
         post: operations["create_channel"];
@@ -422,14 +420,14 @@ export interface paths {
             cookie?: never;
         };
         /**
-         * Read Channel
+         * Read channel
          * @description One channel, and how it fares.
          */
         get: operations["read_channel"];
         put?: never;
         post?: never;
         /**
-         * Delete Channel
+         * Delete channel
          * @description Delete a channel; what still waits for it is dropped.
          */
         delete: operations["delete_channel"];
@@ -448,7 +446,7 @@ export interface paths {
         get?: never;
         put?: never;
         /**
-         * Resume Channel
+         * Resume channel
          * @description Send there again after it was disabled: what waits too, unless it is older than a day.
          */
         post: operations["resume_channel"];
@@ -468,7 +466,7 @@ export interface paths {
         get?: never;
         put?: never;
         /**
-         * Test Channel
+         * Test channel
          * @description Send a message that says that it is a test: once in 5 seconds, and 20 times an hour.
          */
         post: operations["test_channel"];
@@ -486,7 +484,7 @@ export interface paths {
             cookie?: never;
         };
         /**
-         * List Dead Letters
+         * List dead letters
          * @description Deliveries that the machine has given up on, newest first; archived ones only if asked for.
          */
         get: operations["list_dead_letters"];
@@ -508,7 +506,7 @@ export interface paths {
         get?: never;
         put?: never;
         /**
-         * Bulk Delete
+         * Bulk delete
          * @description Take many dead letters off every list. Their attempt logs stay.
          */
         post: operations["bulk_delete"];
@@ -528,7 +526,7 @@ export interface paths {
         get?: never;
         put?: never;
         /**
-         * Bulk Resolve
+         * Bulk resolve
          * @description Say of many dead letters that they need no delivery.
          */
         post: operations["bulk_resolve"];
@@ -548,7 +546,7 @@ export interface paths {
         get?: never;
         put?: never;
         /**
-         * Bulk Retry Letters
+         * Bulk retry letters
          * @description Retry many dead letters, in the background; with `canary`, one of each cause first.
          */
         post: operations["bulk_retry_letters"];
@@ -566,7 +564,7 @@ export interface paths {
             cookie?: never;
         };
         /**
-         * List Groups
+         * List groups
          * @description The same by cause: endpoint, error code and message, but for the message's numbers and names.
          */
         get: operations["list_groups"];
@@ -589,7 +587,7 @@ export interface paths {
         put?: never;
         post?: never;
         /**
-         * Delete Dead Letter
+         * Delete dead letter
          * @description Take it off every list. Its attempt log stays.
          */
         delete: operations["delete_dead_letter"];
@@ -608,7 +606,7 @@ export interface paths {
         get?: never;
         put?: never;
         /**
-         * Resolve Dead Letter
+         * Resolve dead letter
          * @description Say that it needs no delivery.
          */
         post: operations["resolve_dead_letter"];
@@ -628,7 +626,7 @@ export interface paths {
         get?: never;
         put?: never;
         /**
-         * Retry Dead Letter
+         * Retry dead letter
          * @description Try it again in 5 seconds, with a fresh count; with `payload`, deliver that from now on instead.
          */
         post: operations["retry_dead_letter"];
@@ -646,7 +644,7 @@ export interface paths {
             cookie?: never;
         };
         /**
-         * Read Delivery
+         * Read delivery
          * @description One event owed to one endpoint, as it stands.
          */
         get: operations["read_delivery"];
@@ -666,7 +664,7 @@ export interface paths {
             cookie?: never;
         };
         /**
-         * List Attempts
+         * List attempts
          * @description The attempt log of a delivery, in order. It outlives the deletion of a dead letter.
          */
         get: operations["list_attempts"];
@@ -686,7 +684,7 @@ export interface paths {
             cookie?: never;
         };
         /**
-         * List History
+         * List history
          * @description Every change of its state in order, its acceptance first.
          */
         get: operations["list_history"];
@@ -706,7 +704,7 @@ export interface paths {
             cookie?: never;
         };
         /**
-         * Read Payload
+         * Read payload
          * @description The payload that is delivered, byte for byte: the event's, or the one that an operator gave instead.
          */
         get: operations["read_payload"];
@@ -726,13 +724,13 @@ export interface paths {
             cookie?: never;
         };
         /**
-         * List Endpoints
+         * List endpoints
          * @description The endpoints of the organization, in the order of their creation.
          */
         get: operations["list_endpoints"];
         put?: never;
         /**
-         * Create Endpoint
+         * Create endpoint
          * @description Create an endpoint. The answer holds its signing secret, which cannot be seen again.
          */
         post: operations["create_endpoint"];
@@ -750,21 +748,21 @@ export interface paths {
             cookie?: never;
         };
         /**
-         * Read Endpoint
+         * Read endpoint
          * @description One endpoint; its secret and the values of its headers are never shown.
          */
         get: operations["read_endpoint"];
         put?: never;
         post?: never;
         /**
-         * Delete Endpoint
+         * Delete endpoint
          * @description Delete an endpoint. What still waits for it becomes dead letters.
          */
         delete: operations["delete_endpoint"];
         options?: never;
         head?: never;
         /**
-         * Change Endpoint
+         * Change endpoint
          * @description Change the fields that are given; null puts one back to its default.
          */
         patch: operations["change_endpoint"];
@@ -778,7 +776,7 @@ export interface paths {
             cookie?: never;
         };
         /**
-         * Read Circuit
+         * Read circuit
          * @description The state of its circuit breaker, and when and why that changed, oldest first.
          */
         get: operations["read_circuit"];
@@ -800,7 +798,7 @@ export interface paths {
         get?: never;
         put?: never;
         /**
-         * Pause Endpoint
+         * Pause endpoint
          * @description Hold its deliveries until it is resumed; none are lost.
          */
         post: operations["pause_endpoint"];
@@ -820,7 +818,7 @@ export interface paths {
         get?: never;
         put?: never;
         /**
-         * Replay To Endpoint
+         * Replay to endpoint
          * @description Send the events of a time range to this endpoint again, each as a new event, oldest first.
          */
         post: operations["replay_to_endpoint"];
@@ -840,7 +838,7 @@ export interface paths {
         get?: never;
         put?: never;
         /**
-         * Resume Endpoint
+         * Resume endpoint
          * @description Let its deliveries go again: all at once, at a rate, or without those that are too old.
          */
         post: operations["resume_endpoint"];
@@ -860,7 +858,7 @@ export interface paths {
         get?: never;
         put?: never;
         /**
-         * Rotate Secret
+         * Rotate secret
          * @description Give it a new signing secret. The old one signs beside it until the overlap ends.
          */
         post: operations["rotate_secret"];
@@ -880,7 +878,7 @@ export interface paths {
         get?: never;
         put?: never;
         /**
-         * Test Endpoint
+         * Test endpoint
          * @description Send a test event to this endpoint alone, the way that every event goes.
          */
         post: operations["test_endpoint"];
@@ -942,14 +940,14 @@ export interface paths {
             cookie?: never;
         };
         /**
-         * Read Event
+         * Read event
          * @description An event in full, with its payload and its deliveries.
          */
         get: operations["read_event"];
         put?: never;
         post?: never;
         /**
-         * Delete Event
+         * Delete event
          * @description Erase an event and its payload. What waits is cancelled, dead letters are deleted; the attempt log stays.
          */
         delete: operations["delete_event"];
@@ -968,7 +966,7 @@ export interface paths {
         get?: never;
         put?: never;
         /**
-         * Acknowledge Event
+         * Acknowledge event
          * @description Say that you have taken the event from the inbox (role `operator`): it is delivered. Again does no harm.
          */
         post: operations["acknowledge_event"];
@@ -988,7 +986,7 @@ export interface paths {
         get?: never;
         put?: never;
         /**
-         * Cancel Event
+         * Cancel event
          * @description Call off the deliveries that still wait.
          */
         post: operations["cancel_event"];
@@ -1008,7 +1006,7 @@ export interface paths {
         get?: never;
         put?: never;
         /**
-         * Replay Event
+         * Replay event
          * @description Send the same type, payload and metadata to one endpoint again, as a new event.
          */
         post: operations["replay_event"];
@@ -1028,7 +1026,7 @@ export interface paths {
         get?: never;
         put?: never;
         /**
-         * Retry Event
+         * Retry event
          * @description Try again now what failed or waits: dead letters with a fresh count, waiting deliveries ahead of the queue.
          */
         post: operations["retry_event"];
@@ -1086,13 +1084,13 @@ export interface paths {
             cookie?: never;
         };
         /**
-         * List Keys
+         * List keys
          * @description The keys of your organization in the order of their creation, revoked and expired ones too.
          */
         get: operations["list_keys"];
         put?: never;
         /**
-         * Create Key
+         * Create key
          * @description Create a key for your organization. The answer holds the key, which cannot be seen again.
          */
         post: operations["create_key"];
@@ -1113,7 +1111,7 @@ export interface paths {
         put?: never;
         post?: never;
         /**
-         * Revoke Key
+         * Revoke key
          * @description Revoke a key. It opens nothing any more; processes that have just seen it know within 5 seconds.
          */
         delete: operations["revoke_key"];
@@ -1130,13 +1128,13 @@ export interface paths {
             cookie?: never;
         };
         /**
-         * List Orgs
+         * List orgs
          * @description All organizations in the order of their creation.
          */
         get: operations["list_orgs"];
         put?: never;
         /**
-         * Create Org
+         * Create org
          * @description Create an organization. The answer holds its first admin key, which cannot be seen again.
          */
         post: operations["create_org"];
@@ -1154,7 +1152,7 @@ export interface paths {
             cookie?: never;
         };
         /**
-         * List Pipelines
+         * List pipelines
          * @description The pipelines that this server's program declares.
          */
         get: operations["list_pipelines"];
@@ -1174,7 +1172,7 @@ export interface paths {
             cookie?: never;
         };
         /**
-         * List Entities
+         * List entities
          * @description Entities, newest first; archived ones only if asked for.
          */
         get: operations["list_entities"];
@@ -1194,14 +1192,14 @@ export interface paths {
             cookie?: never;
         };
         /**
-         * Read Entity
+         * Read entity
          * @description One entity as it stands.
          */
         get: operations["read_entity"];
         put?: never;
         post?: never;
         /**
-         * Delete Entity
+         * Delete entity
          * @description Remove an entity and its history, in whatever status.
          */
         delete: operations["delete_entity"];
@@ -1220,7 +1218,7 @@ export interface paths {
         get?: never;
         put?: never;
         /**
-         * Approve Entity
+         * Approve entity
          * @description Let an entity through the gate that it waits at.
          */
         post: operations["approve_entity"];
@@ -1238,7 +1236,7 @@ export interface paths {
             cookie?: never;
         };
         /**
-         * Read Entity History
+         * Read entity history
          * @description Every change of its status, oldest first.
          */
         get: operations["read_entity_history"];
@@ -1260,7 +1258,7 @@ export interface paths {
         get?: never;
         put?: never;
         /**
-         * Reject Entity
+         * Reject entity
          * @description Send an entity from the gate that it waits at to the dead letters.
          */
         post: operations["reject_entity"];
@@ -1280,7 +1278,7 @@ export interface paths {
         get?: never;
         put?: never;
         /**
-         * Retry Entity
+         * Retry entity
          * @description Send a failed, dead or archived entity through again from the start; 400 in any other status.
          */
         post: operations["retry_entity"];
@@ -1298,7 +1296,7 @@ export interface paths {
             cookie?: never;
         };
         /**
-         * List Retry Queue
+         * List retry queue
          * @description Deliveries that failed at least once and will be tried again, or are being tried; the next retry first.
          */
         get: operations["list_retry_queue"];
@@ -1320,7 +1318,7 @@ export interface paths {
         get?: never;
         put?: never;
         /**
-         * Bulk Retry Queue
+         * Bulk retry queue
          * @description Retry many waiting deliveries now, in the background.
          */
         post: operations["bulk_retry_queue"];
@@ -1340,7 +1338,7 @@ export interface paths {
         get?: never;
         put?: never;
         /**
-         * Bulk Skip
+         * Bulk skip
          * @description Move many waiting deliveries to the dead letters, in the background.
          */
         post: operations["bulk_skip"];
@@ -1360,7 +1358,7 @@ export interface paths {
         get?: never;
         put?: never;
         /**
-         * Retry Delivery
+         * Retry delivery
          * @description Try a waiting delivery now, ahead of the queue and through an open circuit.
          */
         post: operations["retry_delivery"];
@@ -1380,7 +1378,7 @@ export interface paths {
         get?: never;
         put?: never;
         /**
-         * Skip Delivery
+         * Skip delivery
          * @description Move a waiting delivery to the dead letters without another try.
          */
         post: operations["skip_delivery"];
@@ -1400,7 +1398,7 @@ export interface paths {
         get?: never;
         put?: never;
         /**
-         * Create Sign In Link
+         * Create sign in link
          * @description Create a link that signs a browser in to the console as your key, once, within 30 minutes. Only the process that made it knows it.
          */
         post: operations["create_sign_in_link"];
@@ -1418,13 +1416,13 @@ export interface paths {
             cookie?: never;
         };
         /**
-         * List Silences
+         * List silences
          * @description Silences in the order of their creation, those that have ended lately too.
          */
         get: operations["list_silences"];
         put?: never;
         /**
-         * Create Silence
+         * Create silence
          * @description Tell nobody of alerts for a while. What is still on when it ends is told then.
          */
         post: operations["create_silence"];
@@ -1445,7 +1443,7 @@ export interface paths {
         put?: never;
         post?: never;
         /**
-         * End Silence
+         * End silence
          * @description End a silence now.
          */
         delete: operations["end_silence"];
@@ -1462,7 +1460,7 @@ export interface paths {
             cookie?: never;
         };
         /**
-         * List Slo
+         * List slo
          * @description Each endpoint against its target over 30 days, what is left of its error budget, and how quickly that burns.
          */
         get: operations["list_slo"];
@@ -1482,12 +1480,12 @@ export interface paths {
             cookie?: never;
         };
         /**
-         * Read Default Slo
+         * Read default slo
          * @description The target that counts for endpoints without one of their own.
          */
         get: operations["read_default_slo"];
         /**
-         * Change Default Slo
+         * Change default slo
          * @description Set the target that counts for endpoints without one of their own.
          */
         put: operations["change_default_slo"];
@@ -1506,7 +1504,7 @@ export interface paths {
             cookie?: never;
         };
         /**
-         * Read Stats
+         * Read stats
          * @description How much waits for a retry or in the inbox, or lies dead; with `range`, or an endpoint (24h), what happened then.
          */
         get: operations["read_stats"];
@@ -1526,7 +1524,7 @@ export interface paths {
             cookie?: never;
         };
         /**
-         * List Health
+         * List health
          * @description How each endpoint fares: success rate, time to delivery, what waits, its circuit.
          */
         get: operations["list_health"];
@@ -1546,7 +1544,7 @@ export interface paths {
             cookie?: never;
         };
         /**
-         * List Workers
+         * List workers
          * @description The processes that deliver, for all organizations: those that live, and those that were lost within a day.
          */
         get: operations["list_workers"];
@@ -1562,653 +1560,458 @@ export interface paths {
 export type webhooks = Record<string, never>;
 export interface components {
     schemas: {
-        /** AcknowledgedOut */
-        AcknowledgedOut: {
-            /**
-             * Event Id
-             * Format: uuid
-             */
+        /**
+         * Acknowledged
+         * @description The consumer of the inbox has it.
+         */
+        Acknowledged: {
+            /** Format: uuid */
             event_id: string;
-            /**
-             * Status
-             * @constant
-             */
+            /** @enum {string} */
             status: "delivered";
         };
         /**
-         * AlertOut
-         * @description Something that is, or was, the matter.
+         * Alert
+         * @description Something that is, or was, wrong.
          */
-        AlertOut: {
-            /** Acknowledged At */
+        Alert: {
             acknowledged_at: string | null;
-            /** Acknowledged By */
             acknowledged_by: string | null;
-            /**
-             * Alert Id
-             * Format: uuid
-             */
+            /** Format: uuid */
             alert_id: string;
-            /** Count */
             count: number;
-            /** Delivery Id */
             delivery_id: string | null;
-            /** Ended At */
             ended_at: string | null;
-            /** Ended Because */
             ended_because: ("recovered" | "elapsed" | "endpoint_deleted" | "endpoint_paused" | "rule_changed") | null;
-            /** Endpoint Id */
             endpoint_id: string | null;
-            /** Endpoint Name */
             endpoint_name: string;
-            /** Error Code */
             error_code: string;
-            /** Error Reason */
             error_reason: string;
-            /** Event Id */
             event_id: string | null;
-            /** Event Type */
             event_type: string;
-            /**
-             * Last Seen At
-             * Format: date-time
-             */
+            /** Format: date-time */
             last_seen_at: string;
-            /** Link */
             link: string;
-            /**
-             * Opened At
-             * Format: date-time
-             */
+            /** Format: date-time */
             opened_at: string;
-            /**
-             * Rule
-             * @enum {string}
-             */
+            /** @enum {string} */
             rule: "dead_letter" | "failure_rate" | "dead_letters" | "circuit_opened" | "endpoint_disabled" | "oldest_due";
-            /**
-             * State
-             * @enum {string}
-             */
+            /** @enum {string} */
             state: "open" | "recovered";
-            /** Threshold */
             threshold: number | null;
-            /** Title */
             title: string;
-            /** Told At */
             told_at: string | null;
-            /** Value */
             value: number | null;
+        };
+        /**
+         * AlertPage
+         * @description One page of the alerts.
+         */
+        AlertPage: {
+            alerts: components["schemas"]["Alert"][];
+            pagination: components["schemas"]["Pagination"];
+        };
+        /**
+         * AlertRule
+         * @description When a rule fires. `alert_rule_id` is null for a rule that is built in, and was not changed.
+         */
+        AlertRule: {
+            alert_rule_id: string | null;
+            cooldown_seconds: number;
+            enabled: boolean;
+            endpoint_id: string | null;
+            minimum: number | null;
+            /** @enum {string} */
+            rule: "dead_letter" | "failure_rate" | "dead_letters" | "circuit_opened" | "endpoint_disabled" | "oldest_due";
+            threshold: number | null;
+            window_seconds: number | null;
         };
         /**
          * AlertRuleIn
          * @description What is to change; what is left out stays. Without an endpoint it is for all that have no rule of their own.
          *
-         *     `threshold` is for `failure_rate` (0 to 100 percent), `dead_letters` (how many) and `oldest_due` (10 to 2,592,000
-         *     seconds); `window_seconds` and `minimum` are for `failure_rate`.
+         *         `threshold` is for `failure_rate` (0 to 100 percent), `dead_letters` (how many) and `oldest_due` (10 to 2,592,000
+         *         seconds); `window_seconds` and `minimum` are for `failure_rate`.
          */
         AlertRuleIn: {
-            /** Cooldown Seconds */
             cooldown_seconds?: number | null;
-            /** Enabled */
             enabled?: boolean | null;
-            /** Endpoint Id */
             endpoint_id?: string | null;
-            /** Minimum */
             minimum?: number | null;
-            /**
-             * Rule
-             * @enum {string}
-             */
-            rule: "dead_letter" | "failure_rate" | "dead_letters" | "circuit_opened" | "endpoint_disabled" | "oldest_due";
-            /** Threshold */
+            /** @enum {string} */
+            rule: "circuit_opened" | "dead_letter" | "dead_letters" | "endpoint_disabled" | "failure_rate" | "oldest_due";
             threshold?: number | null;
-            /** Window Seconds */
             window_seconds?: number | null;
         };
         /**
-         * AlertRuleOut
-         * @description `alert_rule_id` is null for a rule that is built in, and was not changed.
+         * AlertRulePage
+         * @description All of them.
          */
-        AlertRuleOut: {
-            /** Alert Rule Id */
-            alert_rule_id: string | null;
-            /** Cooldown Seconds */
-            cooldown_seconds: number;
-            /** Enabled */
-            enabled: boolean;
-            /** Endpoint Id */
-            endpoint_id: string | null;
-            /** Minimum */
-            minimum: number | null;
-            /**
-             * Rule
-             * @enum {string}
-             */
-            rule: "dead_letter" | "failure_rate" | "dead_letters" | "circuit_opened" | "endpoint_disabled" | "oldest_due";
-            /** Threshold */
-            threshold: number | null;
-            /** Window Seconds */
-            window_seconds: number | null;
-        };
-        /** AlertRulesOut */
-        AlertRulesOut: {
-            /** Alert Rules */
-            alert_rules: components["schemas"]["AlertRuleOut"][];
+        AlertRulePage: {
+            alert_rules: components["schemas"]["AlertRule"][];
             pagination: components["schemas"]["CountedPagination"];
         };
-        /** AlertsOut */
-        AlertsOut: {
-            /** Alerts */
-            alerts: components["schemas"]["AlertOut"][];
-            pagination: components["schemas"]["Pagination"];
-        };
-        /** ApprovalIn */
+        /**
+         * ApprovalIn
+         * @description A decision about the gate that an entity waits at.
+         */
         ApprovalIn: {
-            /** Gate */
             gate?: string | null;
         };
         /**
-         * AttemptOut
-         * @description One try. The request's body is the event's payload, byte for byte.
+         * Attempt
+         * @description One attempt. The request's body is the event's payload, byte for byte.
          */
-        AttemptOut: {
-            /** Connect Ms */
+        Attempt: {
             connect_ms: number;
-            /**
-             * Delivery Id
-             * Format: uuid
-             */
+            /** Format: uuid */
             delivery_id: string;
-            /** Dns Ms */
             dns_ms: number;
-            /** Duration Ms */
             duration_ms: number;
-            /** Error Category */
             error_category: string | null;
-            /** Error Code */
             error_code: string | null;
-            /** Error Detail */
             error_detail: string;
-            /** Error Reason */
             error_reason: string;
-            /**
-             * Finished At
-             * Format: date-time
-             */
+            /** Format: date-time */
             finished_at: string;
-            /** First Byte Ms */
             first_byte_ms: number;
-            /** Late */
             late: boolean;
-            /** Next Retry At */
             next_retry_at: string | null;
-            /** Number */
             number: number;
-            /** Request Headers */
             request_headers: string;
-            /** Response Body */
             response_body: string;
-            /** Response Code */
             response_code: number | null;
-            /** Response Headers */
             response_headers: string;
-            /**
-             * Started At
-             * Format: date-time
-             */
+            /** Format: date-time */
             started_at: string;
-            /** Tls Ms */
             tls_ms: number;
-            /** Worker */
             worker: string;
+        };
+        /**
+         * AttemptPage
+         * @description The attempt log of a delivery.
+         */
+        AttemptPage: {
+            attempts: components["schemas"]["Attempt"][];
+            pagination: components["schemas"]["CountedPagination"];
         };
         /**
          * AttemptSeries
          * @description Attempts by what they came to.
          */
         AttemptSeries: {
-            /** Dead */
             dead: number[];
-            /** Retry */
             retry: number[];
-            /** Succeeded */
             succeeded: number[];
         };
         /** AttemptSum */
         AttemptSum: {
-            /** Dead */
             dead: number;
-            /** Retry */
             retry: number;
-            /** Succeeded */
             succeeded: number;
         };
-        /** AttemptsOut */
-        AttemptsOut: {
-            /** Attempts */
-            attempts: components["schemas"]["AttemptOut"][];
-            pagination: components["schemas"]["CountedPagination"];
-        };
-        /** AuditLineOut */
-        AuditLineOut: {
-            /** Action */
+        /**
+         * AuditEntry
+         * @description Who did what, when, to which things, with what result.
+         */
+        AuditEntry: {
             action: string;
-            /** Actor */
             actor: string;
-            /**
-             * At
-             * Format: date-time
-             */
+            /** Format: date-time */
             at: string;
-            /** Reason */
             reason: string;
-            /** Result */
             result: string;
-            /** Subjects */
             subjects: string[];
         };
-        /** AuditOut */
-        AuditOut: {
-            /** Audit */
-            audit: components["schemas"]["AuditLineOut"][];
+        /**
+         * AuditPage
+         * @description One page of the audit log.
+         */
+        AuditPage: {
+            audit: components["schemas"]["AuditEntry"][];
             pagination: components["schemas"]["Pagination"];
         };
-        /** BatchIn */
+        /**
+         * Batch
+         * @description A batch: PENDING, then CONFIRMED or FAILED. Its id is that of its event.
+         */
+        Batch: {
+            attempts: number;
+            /** Format: uuid */
+            batch_id: string;
+            /** Format: date-time */
+            created_at: string;
+            /** Format: uuid */
+            delivery_id: string;
+            /** Format: uuid */
+            endpoint_id: string;
+            error_code: string | null;
+            error_reason: string | null;
+            event_type: string;
+            last_attempt_at: string | null;
+            next_retry_at: string | null;
+            retries_max: number;
+            retry_attempts: number;
+            settled_at: string | null;
+            /** @enum {string} */
+            status: "CONFIRMED" | "FAILED" | "PENDING";
+        };
+        /**
+         * BatchIn
+         * @description Events that are stored in one transaction.
+         */
         BatchIn: {
             events: components["schemas"]["EventIn"][];
         };
         /**
-         * BatchOut
-         * @description A batch: PENDING, then CONFIRMED or FAILED. Its id is that of its event.
+         * BatchPage
+         * @description One page of the batches.
          */
-        BatchOut: {
-            /** Attempts */
-            attempts: number;
-            /**
-             * Batch Id
-             * Format: uuid
-             */
-            batch_id: string;
-            /**
-             * Created At
-             * Format: date-time
-             */
-            created_at: string;
-            /**
-             * Delivery Id
-             * Format: uuid
-             */
-            delivery_id: string;
-            /**
-             * Endpoint Id
-             * Format: uuid
-             */
-            endpoint_id: string;
-            /** Error Code */
-            error_code: string | null;
-            /** Error Reason */
-            error_reason: string | null;
-            /** Event Type */
-            event_type: string;
-            /** Last Attempt At */
-            last_attempt_at: string | null;
-            /** Next Retry At */
-            next_retry_at: string | null;
-            /** Retries Max */
-            retries_max: number;
-            /** Retry Attempts */
-            retry_attempts: number;
-            /** Settled At */
-            settled_at: string | null;
-            /**
-             * Status
-             * @enum {string}
-             */
-            status: "PENDING" | "CONFIRMED" | "FAILED";
-        };
-        /** BatchesOut */
-        BatchesOut: {
-            /** Batches */
-            batches: components["schemas"]["BatchOut"][];
+        BatchPage: {
+            batches: components["schemas"]["Batch"][];
             pagination: components["schemas"]["Pagination"];
         };
         /**
-         * BucketOut
-         * @description How many deliveries took at most so long, and longer than the bucket before allows.
+         * Bulk
+         * @description A bulk operation and how far it has come.
          */
-        BucketOut: {
-            /** Deliveries */
-            deliveries: number;
-            /** Seconds */
-            seconds: number | null;
+        Bulk: {
+            actor: string;
+            /** Format: uuid */
+            bulk_id: string;
+            canaries: components["schemas"]["Canary"][] | null;
+            canary: boolean;
+            /** Format: date-time */
+            created_at: string;
+            endpoint_id: string | null;
+            failed: number;
+            finished_at: string | null;
+            in_flight: number;
+            /** @enum {string} */
+            kind: "retry" | "skip" | "resolve" | "delete" | "replay";
+            note: string;
+            progress: string;
+            rate_per_second: number | null;
+            reason: string;
+            refused: number;
+            /** @enum {string} */
+            state: "cancelled" | "finished" | "paused" | "running";
+            succeeded: number;
+            taken: number;
+            total: number;
+            total_is_floor: boolean;
+            /** Format: date-time */
+            updated_at: string;
         };
         /**
          * BulkLettersIn
          * @description Some of the dead letters: those named, those that match, or explicitly all.
          */
         BulkLettersIn: {
-            /** All */
             all?: true | null;
-            /** Delivery Ids */
             delivery_ids?: string[] | null;
             filter?: components["schemas"]["LettersFilter"] | null;
-            /**
-             * Preview
-             * @default false
-             */
+            /** @default false */
             preview?: boolean;
-            /** Rate Per Second */
             rate_per_second?: number | null;
-            /**
-             * Reason
-             * @default
-             */
+            /** @default  */
             reason?: string;
         };
         /**
-         * BulkOut
-         * @description A bulk operation and how far it has come.
+         * BulkPage
+         * @description One page of the bulk operations.
          */
-        BulkOut: {
-            /** Actor */
-            actor: string;
-            /**
-             * Bulk Id
-             * Format: uuid
-             */
-            bulk_id: string;
-            /** Canaries */
-            canaries: components["schemas"]["CanaryOut"][] | null;
-            /** Canary */
-            canary: boolean;
-            /**
-             * Created At
-             * Format: date-time
-             */
-            created_at: string;
-            /** Endpoint Id */
-            endpoint_id: string | null;
-            /** Failed */
-            failed: number;
-            /** Finished At */
-            finished_at: string | null;
-            /** In Flight */
-            in_flight: number;
-            /**
-             * Kind
-             * @enum {string}
-             */
-            kind: "retry" | "skip" | "resolve" | "delete" | "replay";
-            /** Note */
-            note: string;
-            /** Progress */
-            progress: string;
-            /** Rate Per Second */
-            rate_per_second: number | null;
-            /** Reason */
-            reason: string;
-            /** Refused */
-            refused: number;
-            /**
-             * State
-             * @enum {string}
-             */
-            state: "running" | "paused" | "cancelled" | "finished";
-            /** Succeeded */
-            succeeded: number;
-            /** Taken */
-            taken: number;
-            /** Total */
-            total: number;
-            /** Total Is Floor */
-            total_is_floor: boolean;
-            /**
-             * Updated At
-             * Format: date-time
-             */
-            updated_at: string;
+        BulkPage: {
+            bulk: components["schemas"]["Bulk"][];
+            pagination: components["schemas"]["Pagination"];
         };
         /**
          * BulkQueueIn
          * @description Some of the retry queue: those named, those that match, or explicitly all.
          */
         BulkQueueIn: {
-            /** All */
             all?: true | null;
-            /** Delivery Ids */
             delivery_ids?: string[] | null;
             filter?: components["schemas"]["QueueFilter"] | null;
-            /**
-             * Preview
-             * @default false
-             */
+            /** @default false */
             preview?: boolean;
-            /** Rate Per Second */
             rate_per_second?: number | null;
-            /**
-             * Reason
-             * @default
-             */
+            /** @default  */
             reason?: string;
         };
-        /** BulkRetryIn */
+        /**
+         * BulkRetryIn
+         * @description The same, for a retry.
+         */
         BulkRetryIn: {
-            /** All */
             all?: true | null;
-            /**
-             * Canary
-             * @default false
-             */
+            /** @default false */
             canary?: boolean;
-            /** Delivery Ids */
             delivery_ids?: string[] | null;
             filter?: components["schemas"]["LettersFilter"] | null;
-            /**
-             * Preview
-             * @default false
-             */
+            /** @default false */
             preview?: boolean;
-            /** Rate Per Second */
             rate_per_second?: number | null;
-            /**
-             * Reason
-             * @default
-             */
+            /** @default  */
             reason?: string;
         };
-        /** BulksOut */
-        BulksOut: {
-            /** Bulk */
-            bulk: components["schemas"]["BulkOut"][];
+        /**
+         * Burn
+         * @description How many times quicker than allowed deliveries were lost lately: at 1 the budget lasts exactly 30 days. Null where
+         *         none came to its end.
+         */
+        Burn: {
+            one_hour: number | null;
+            six_hours: number | null;
+            three_days: number | null;
+        };
+        /**
+         * Canary
+         * @description The delivery of a cause that is tried first.
+         */
+        Canary: {
+            cause: string;
+            /** Format: uuid */
+            delivery_id: string;
+            succeeded: boolean | null;
+        };
+        /**
+         * Cancelled
+         * @description Which deliveries of an event were called off, and which could not be.
+         */
+        Cancelled: {
+            cancelled: string[];
+            /** Format: uuid */
+            event_id: string;
+            refused: components["schemas"]["Refused"][];
+        };
+        /**
+         * CauseGroup
+         * @description Dead letters of one cause: same endpoint, same code, same message but for its numbers and names.
+         */
+        CauseGroup: {
+            cause: string;
+            count: number;
+            count_is_floor: boolean;
+            /** Format: uuid */
+            endpoint_id: string;
+            endpoint_name: string;
+            error_code: string;
+            error_reason: string;
+            /** Format: date-time */
+            first_died_at: string;
+            /** Format: date-time */
+            last_died_at: string;
+            /** Format: uuid */
+            sample_delivery_id: string;
+        };
+        /**
+         * CauseGroupPage
+         * @description One page of the causes of dead letters.
+         */
+        CauseGroupPage: {
+            groups: components["schemas"]["CauseGroup"][];
             pagination: components["schemas"]["Pagination"];
         };
         /**
-         * BurnOut
-         * @description How many times quicker than allowed deliveries were lost lately: at 1 the budget lasts exactly 30 days. Null where
-         *     none came to its end.
+         * Channel
+         * @description Where an organization is notified. Of the target only as much is shown as lets nobody in.
          */
-        BurnOut: {
-            /** One Hour */
-            one_hour: number | null;
-            /** Six Hours */
-            six_hours: number | null;
-            /** Three Days */
-            three_days: number | null;
-        };
-        /** CanaryOut */
-        CanaryOut: {
-            /** Cause */
-            cause: string;
-            /**
-             * Delivery Id
-             * Format: uuid
-             */
-            delivery_id: string;
-            /** Succeeded */
-            succeeded: boolean | null;
-        };
-        /** CancelledOut */
-        CancelledOut: {
-            /** Cancelled */
-            cancelled: string[];
-            /**
-             * Event Id
-             * Format: uuid
-             */
-            event_id: string;
-            /** Refused */
-            refused: components["schemas"]["RefusedOut"][];
+        Channel: {
+            /** Format: uuid */
+            channel_id: string;
+            /** Format: date-time */
+            created_at: string;
+            endpoint_ids: string[];
+            failures: number;
+            /** @enum {string} */
+            kind: "webhook" | "slack" | "email" | "apprise";
+            last_delivered_at: string | null;
+            last_error: string | null;
+            last_failed_at: string | null;
+            last_test: ("waiting" | "delivered" | "failed") | null;
+            last_test_at: string | null;
+            name: string;
+            recoveries: boolean;
+            rules: ("dead_letter" | "failure_rate" | "dead_letters" | "circuit_opened" | "endpoint_disabled" | "oldest_due")[];
+            /** @enum {string} */
+            state: "active" | "disabled";
+            state_reason: string;
+            target: string;
         };
         /**
          * ChannelIn
-         * @description Where to tell it. `email` needs a mail server and `apprise` an extra, which the operator sets up.
+         * @description Where to send alerts. `email` needs a mail server and `apprise` an extra, which the operator sets up.
          */
         ChannelIn: {
-            /**
-             * Endpoint Ids
-             * @default []
-             */
+            /** @default [] */
             endpoint_ids?: string[];
-            /**
-             * Kind
-             * @enum {string}
-             */
-            kind: "webhook" | "slack" | "email" | "apprise";
-            /** Name */
+            /** @enum {string} */
+            kind: "apprise" | "email" | "slack" | "webhook";
             name: string;
-            /**
-             * Recoveries
-             * @default true
-             */
+            /** @default true */
             recoveries?: boolean;
-            /**
-             * Rules
-             * @default []
-             */
-            rules?: ("dead_letter" | "failure_rate" | "dead_letters" | "circuit_opened" | "endpoint_disabled" | "oldest_due")[];
-            /** Target */
+            /** @default [] */
+            rules?: ("circuit_opened" | "dead_letter" | "dead_letters" | "endpoint_disabled" | "failure_rate" | "oldest_due")[];
             target: string;
         };
         /**
-         * ChannelOut
-         * @description A channel. Of where it goes only as much is shown as lets nobody in.
+         * ChannelPage
+         * @description All of them.
          */
-        ChannelOut: {
-            /**
-             * Channel Id
-             * Format: uuid
-             */
-            channel_id: string;
-            /**
-             * Created At
-             * Format: date-time
-             */
-            created_at: string;
-            /** Endpoint Ids */
-            endpoint_ids: string[];
-            /** Failures */
-            failures: number;
-            /**
-             * Kind
-             * @enum {string}
-             */
-            kind: "webhook" | "slack" | "email" | "apprise";
-            /** Last Delivered At */
-            last_delivered_at: string | null;
-            /** Last Error */
-            last_error: string | null;
-            /** Last Failed At */
-            last_failed_at: string | null;
-            /** Last Test */
-            last_test: ("waiting" | "delivered" | "failed") | null;
-            /** Last Test At */
-            last_test_at: string | null;
-            /** Name */
-            name: string;
-            /** Recoveries */
-            recoveries: boolean;
-            /** Rules */
-            rules: ("dead_letter" | "failure_rate" | "dead_letters" | "circuit_opened" | "endpoint_disabled" | "oldest_due")[];
-            /**
-             * State
-             * @enum {string}
-             */
-            state: "active" | "disabled";
-            /** State Reason */
-            state_reason: string;
-            /** Target */
-            target: string;
-        };
-        /** ChannelsOut */
-        ChannelsOut: {
-            /** Channels */
-            channels: components["schemas"]["ChannelOut"][];
+        ChannelPage: {
+            channels: components["schemas"]["Channel"][];
             pagination: components["schemas"]["CountedPagination"];
         };
-        /** CircuitChangeOut */
-        CircuitChangeOut: {
-            /**
-             * At
-             * Format: date-time
-             */
-            at: string;
-            /**
-             * New State
-             * @enum {string}
-             */
-            new_state: "closed" | "open" | "half_open";
-            /**
-             * Old State
-             * @enum {string}
-             */
-            old_state: "closed" | "open" | "half_open";
-            /** Reason */
-            reason: string;
-        };
         /**
-         * CircuitOut
+         * Circuit
          * @description What is remembered of an endpoint's failures. While it is open, its deliveries wait and use up no attempts.
          */
-        CircuitOut: {
-            /**
-             * Endpoint Id
-             * Format: uuid
-             */
+        Circuit: {
+            /** Format: uuid */
             endpoint_id: string;
-            /** Failing Since */
             failing_since: string | null;
-            /** Failures */
             failures: number;
-            /** History */
-            history: components["schemas"]["CircuitChangeOut"][];
-            /**
-             * State
-             * @enum {string}
-             */
-            state: "closed" | "open" | "half_open";
-            /** Until */
+            history: components["schemas"]["CircuitChange"][];
+            /** @enum {string} */
+            state: "closed" | "half_open" | "open";
             until: string | null;
         };
         /**
-         * CircuitShape
+         * CircuitChange
+         * @description One change of a circuit's state.
+         */
+        CircuitChange: {
+            /** Format: date-time */
+            at: string;
+            /** @enum {string} */
+            new_state: "closed" | "half_open" | "open";
+            /** @enum {string} */
+            old_state: "closed" | "half_open" | "open";
+            reason: string;
+        };
+        /**
+         * CircuitRules
          * @description After how many failures in a row it opens, for how long, and after how long the endpoint is disabled.
          */
-        CircuitShape: {
-            /**
-             * Disable After Seconds
-             * @default 432000
-             */
+        CircuitRules: {
+            /** @default 432000 */
             disable_after_seconds?: number;
-            /**
-             * Failures Max
-             * @default 5
-             */
+            /** @default 5 */
             failures_max?: number;
-            /**
-             * Open Seconds
-             * @default 300
-             */
+            /** @default 300 */
+            open_seconds?: number;
+        };
+        /**
+         * CircuitRulesIn
+         * @description The same, as they are given.
+         */
+        CircuitRulesIn: {
+            /** @default 432000 */
+            disable_after_seconds?: number;
+            /** @default 5 */
+            failures_max?: number;
+            /** @default 300 */
             open_seconds?: number;
         };
         /**
@@ -2216,261 +2019,189 @@ export interface components {
          * @description With the number of all there are. Counting stops at 10,000: then it is only a floor, and says so.
          */
         CountedPagination: {
-            /** Cursor */
             cursor: string | null;
-            /** Has More */
             has_more: boolean;
-            /** Limit */
             limit: number;
-            /** Total Count */
             total_count: number;
-            /** Total Is Floor */
             total_is_floor: boolean;
         };
-        /** DeadLetterItem */
-        DeadLetterItem: {
-            /** Attempts */
+        /**
+         * DeadLetter
+         * @description A delivery that Doorstep has given up on.
+         */
+        DeadLetter: {
             attempts: number;
-            /** Cause */
             cause: string | null;
-            /**
-             * Created At
-             * Format: date-time
-             */
+            /** Format: date-time */
             created_at: string;
-            /**
-             * Delivery Id
-             * Format: uuid
-             */
+            /** Format: uuid */
             delivery_id: string;
-            /** Due At */
             due_at: string | null;
-            /** Edited */
             edited: boolean;
-            /**
-             * Endpoint Id
-             * Format: uuid
-             */
+            /** Format: uuid */
             endpoint_id: string;
-            /** Endpoint Name */
             endpoint_name: string;
-            /** Error */
             error: string | null;
-            /** Error Category */
             error_category: string | null;
-            /** Error Code */
             error_code: string | null;
-            /** Error Reason */
             error_reason: string | null;
-            /**
-             * Event Id
-             * Format: uuid
-             */
+            /** Format: uuid */
             event_id: string;
-            /** Event Type */
             event_type: string;
-            /** First Failed At */
             first_failed_at: string | null;
-            /** Held */
             held: string | null;
-            /** Last Attempt At */
             last_attempt_at: string | null;
-            /** Next Retry At */
             next_retry_at: string | null;
-            /** Remark */
             remark: string | null;
-            /** Response Code */
             response_code: number | null;
-            /** Retries Max */
             retries_max: number;
-            /** Retry Attempts */
             retry_attempts: number;
-            /** Retry Count */
             retry_count: string;
-            /** Settled At */
             settled_at: string | null;
-            /**
-             * State
-             * @enum {string}
-             */
+            /** @enum {string} */
             state: "pending" | "in_progress" | "delivered" | "dead" | "resolved" | "archived" | "cancelled";
         };
-        /** DeadLettersOut */
-        DeadLettersOut: {
-            /** Dead Letters */
-            dead_letters: components["schemas"]["DeadLetterItem"][];
+        /**
+         * DeadLetterPage
+         * @description One page of the dead letters.
+         */
+        DeadLetterPage: {
+            dead_letters: components["schemas"]["DeadLetter"][];
             pagination: components["schemas"]["CountedPagination"];
         };
-        /** DeliveriesOut */
-        DeliveriesOut: {
-            /** Deliveries */
-            deliveries: components["schemas"]["DeliveryItem"][];
-            pagination: components["schemas"]["Pagination"];
-        };
         /**
-         * DeliveryItem
-         * @description A delivery in a list, with what people want to know of it at a glance.
-         */
-        DeliveryItem: {
-            /** Attempts */
-            attempts: number;
-            /**
-             * Created At
-             * Format: date-time
-             */
-            created_at: string;
-            /**
-             * Delivery Id
-             * Format: uuid
-             */
-            delivery_id: string;
-            /** Due At */
-            due_at: string | null;
-            /** Edited */
-            edited: boolean;
-            /**
-             * Endpoint Id
-             * Format: uuid
-             */
-            endpoint_id: string;
-            /** Endpoint Name */
-            endpoint_name: string;
-            /** Error */
-            error: string | null;
-            /** Error Category */
-            error_category: string | null;
-            /** Error Code */
-            error_code: string | null;
-            /** Error Reason */
-            error_reason: string | null;
-            /**
-             * Event Id
-             * Format: uuid
-             */
-            event_id: string;
-            /** Event Type */
-            event_type: string;
-            /** First Failed At */
-            first_failed_at: string | null;
-            /** Held */
-            held: string | null;
-            /** Last Attempt At */
-            last_attempt_at: string | null;
-            /** Next Retry At */
-            next_retry_at: string | null;
-            /** Remark */
-            remark: string | null;
-            /** Response Code */
-            response_code: number | null;
-            /** Retries Max */
-            retries_max: number;
-            /** Retry Attempts */
-            retry_attempts: number;
-            /** Retry Count */
-            retry_count: string;
-            /** Settled At */
-            settled_at: string | null;
-            /**
-             * State
-             * @enum {string}
-             */
-            state: "pending" | "in_progress" | "delivered" | "dead" | "resolved" | "archived" | "cancelled";
-        };
-        /**
-         * DeliveryOut
+         * Delivery
          * @description One event owed to one endpoint.
          */
-        DeliveryOut: {
-            /** Attempts */
+        Delivery: {
             attempts: number;
-            /**
-             * Created At
-             * Format: date-time
-             */
+            /** Format: date-time */
             created_at: string;
-            /**
-             * Delivery Id
-             * Format: uuid
-             */
+            /** Format: uuid */
             delivery_id: string;
-            /** Due At */
             due_at: string | null;
-            /** Edited */
             edited: boolean;
-            /**
-             * Endpoint Id
-             * Format: uuid
-             */
+            /** Format: uuid */
             endpoint_id: string;
-            /** Error Category */
             error_category: string | null;
-            /** Error Code */
             error_code: string | null;
-            /**
-             * Event Id
-             * Format: uuid
-             */
+            /** Format: uuid */
             event_id: string;
-            /** Event Type */
             event_type: string;
-            /** Held */
             held: string | null;
-            /** Last Attempt At */
             last_attempt_at: string | null;
-            /** Next Retry At */
             next_retry_at: string | null;
-            /** Remark */
             remark: string | null;
-            /** Response Code */
             response_code: number | null;
-            /** Retries Max */
             retries_max: number;
-            /** Retry Attempts */
             retry_attempts: number;
-            /** Settled At */
             settled_at: string | null;
-            /**
-             * State
-             * @enum {string}
-             */
+            /** @enum {string} */
             state: "pending" | "in_progress" | "delivered" | "dead" | "resolved" | "archived" | "cancelled";
         };
         /** DeliverySeries */
         DeliverySeries: {
-            /** Created */
             created: number[];
-            /** Dead */
             dead: number[];
-            /** Delivered */
             delivered: number[];
         };
         /** DeliveryStats */
         DeliveryStats: {
-            /** Archived */
             archived: number;
-            /** Dead */
             dead: number;
-            /** Retrying */
             retrying: number;
         };
         /** DeliverySum */
         DeliverySum: {
-            /** Created */
             created: number;
-            /** Dead */
             dead: number;
-            /** Delivered */
             delivered: number;
+        };
+        /**
+         * Endpoint
+         * @description A receiver. Its secret and the values of its headers are never shown.
+         */
+        Endpoint: {
+            batch: boolean;
+            circuit: components["schemas"]["CircuitRules"];
+            code_map: {
+                [key: string]: string;
+            };
+            concurrency_max: number | null;
+            /** Format: date-time */
+            created_at: string;
+            description: string;
+            /** Format: uuid */
+            endpoint_id: string;
+            envelope: boolean;
+            event_types: string[];
+            give_up_on: string[];
+            handler: string | null;
+            name: string;
+            policy: components["schemas"]["Policy"] | null;
+            policy_by_event_type: {
+                [key: string]: components["schemas"]["Policy"];
+            };
+            public_key: string | null;
+            rate_per_second: number | null;
+            retry_on: string[];
+            /** @enum {string} */
+            signing: "v1" | "v1a";
+            slo: components["schemas"]["Slo"] | null;
+            /** @enum {string} */
+            state: "active" | "paused" | "disabled" | "deleted";
+            state_reason: string;
+            timeout_seconds: number | null;
+            /** Format: date-time */
+            updated_at: string;
+            url: string | null;
+            version: number;
+        };
+        /**
+         * EndpointCount
+         * @description How many of the selected deliveries go to one endpoint.
+         */
+        EndpointCount: {
+            count: number;
+            /** Format: uuid */
+            endpoint_id: string;
+            endpoint_name: string;
+        };
+        /**
+         * EndpointHealth
+         * @description How an endpoint did in the range that was asked for, and how it stands now.
+         */
+        EndpointHealth: {
+            attempts: components["schemas"]["AttemptSum"];
+            /** @enum {string} */
+            circuit: "closed" | "half_open" | "open";
+            dead: number;
+            dead_letters: number;
+            delivered: number;
+            /** Format: uuid */
+            endpoint_id: string;
+            name: string;
+            queue_depth: number;
+            /** @enum {string} */
+            state: "active" | "paused" | "disabled" | "deleted";
+            success_rate: number | null;
+            time_to_delivery: components["schemas"]["TimeSum"];
+            waiting_since: string | null;
+        };
+        /**
+         * EndpointHealthPage
+         * @description One page of the endpoints with how they did.
+         */
+        EndpointHealthPage: {
+            endpoints: components["schemas"]["EndpointHealth"][];
+            pagination: components["schemas"]["Pagination"];
         };
         /**
          * EndpointIn
          * @description A receiver: a URL, or the name of a Python handler that workers have registered.
          */
         EndpointIn: {
-            /**
-             * Batch
-             * @default false
-             */
+            /** @default false */
             batch?: boolean;
             /**
              * @default {
@@ -2479,295 +2210,206 @@ export interface components {
              *       "open_seconds": 300
              *     }
              */
-            circuit?: components["schemas"]["CircuitShape"];
-            /**
-             * Code Map
-             * @default {}
-             */
+            circuit?: components["schemas"]["CircuitRulesIn"];
+            /** @default {} */
             code_map?: {
                 [key: string]: string;
             };
-            /** Concurrency Max */
             concurrency_max?: number | null;
-            /**
-             * Envelope
-             * @default false
-             */
+            /** @default  */
+            description?: string;
+            /** @default false */
             envelope?: boolean;
             /**
-             * Event Types
              * @default [
              *       "*"
              *     ]
              */
             event_types?: string[];
-            /**
-             * Give Up On
-             * @default []
-             */
+            /** @default [] */
             give_up_on?: string[];
-            /** Handler */
             handler?: string | null;
-            /**
-             * Headers
-             * @default {}
-             */
+            /** @default {} */
             headers?: {
                 [key: string]: string;
             };
-            /** Name */
             name: string;
-            /** Policy */
-            policy?: (("carrier" | "immediate" | "manual" | "patient" | "pipeline" | "quick" | "standard") | number[] | components["schemas"]["PolicyShape"]) | null;
-            /**
-             * Policy By Event Type
-             * @default {}
-             */
+            policy?: (("carrier" | "immediate" | "manual" | "patient" | "pipeline" | "quick" | "standard") | number[] | components["schemas"]["PolicyIn"]) | null;
+            /** @default {} */
             policy_by_event_type?: {
-                [key: string]: ("carrier" | "immediate" | "manual" | "patient" | "pipeline" | "quick" | "standard") | number[] | components["schemas"]["PolicyShape"];
+                [key: string]: ("carrier" | "immediate" | "manual" | "patient" | "pipeline" | "quick" | "standard") | number[] | components["schemas"]["PolicyIn"];
             };
-            /** Rate Per Second */
             rate_per_second?: number | null;
-            /**
-             * Retry On
-             * @default []
-             */
+            /** @default [] */
             retry_on?: string[];
             /**
-             * Signing
              * @default v1
              * @enum {string}
              */
             signing?: "v1" | "v1a";
-            slo?: components["schemas"]["SloShape"] | null;
-            /** Timeout Seconds */
+            slo?: components["schemas"]["SloIn"] | null;
             timeout_seconds?: number | null;
-            /** Url */
             url?: string | null;
         };
         /**
-         * EndpointOut
-         * @description An endpoint. Its secret and the values of its headers are never shown.
+         * EndpointPage
+         * @description One page of the endpoints.
          */
-        EndpointOut: {
-            /** Batch */
-            batch: boolean;
-            circuit: components["schemas"]["CircuitShape"];
-            /** Code Map */
-            code_map: {
-                [key: string]: string;
-            };
-            /** Concurrency Max */
-            concurrency_max: number | null;
-            /**
-             * Created At
-             * Format: date-time
-             */
-            created_at: string;
-            /**
-             * Endpoint Id
-             * Format: uuid
-             */
-            endpoint_id: string;
-            /** Envelope */
-            envelope: boolean;
-            /** Event Types */
-            event_types: string[];
-            /** Give Up On */
-            give_up_on: string[];
-            /** Handler */
-            handler: string | null;
-            /** Name */
-            name: string;
-            policy: components["schemas"]["PolicyShape"] | null;
-            /** Policy By Event Type */
-            policy_by_event_type: {
-                [key: string]: components["schemas"]["PolicyShape"];
-            };
-            /** Public Key */
-            public_key: string | null;
-            /** Rate Per Second */
-            rate_per_second: number | null;
-            /** Retry On */
-            retry_on: string[];
-            /**
-             * Signing
-             * @enum {string}
-             */
-            signing: "v1" | "v1a";
-            slo: components["schemas"]["SloShape"] | null;
-            /**
-             * State
-             * @enum {string}
-             */
-            state: "active" | "paused" | "disabled" | "deleted";
-            /** State Reason */
-            state_reason: string;
-            /** Timeout Seconds */
-            timeout_seconds: number | null;
-            /**
-             * Updated At
-             * Format: date-time
-             */
-            updated_at: string;
-            /** Url */
-            url: string | null;
-            /** Version */
-            version: number;
+        EndpointPage: {
+            endpoints: components["schemas"]["Endpoint"][];
+            pagination: components["schemas"]["Pagination"];
         };
         /**
          * EndpointPatch
          * @description What is to change. A field that is left out stays as it is; null puts it back to its default.
          */
         EndpointPatch: {
-            /** Batch */
             batch?: boolean | null;
-            circuit?: components["schemas"]["CircuitShape"] | null;
-            /** Code Map */
+            circuit?: components["schemas"]["CircuitRulesIn"] | null;
             code_map?: {
                 [key: string]: string;
             } | null;
-            /** Concurrency Max */
             concurrency_max?: number | null;
-            /** Envelope */
+            description?: string | null;
             envelope?: boolean | null;
-            /** Event Types */
             event_types?: string[] | null;
-            /** Give Up On */
             give_up_on?: string[] | null;
-            /** Handler */
             handler?: string | null;
-            /** Headers */
             headers?: {
                 [key: string]: string;
             } | null;
-            /**
-             * Name
-             * @default
-             */
             name?: string;
-            /** Policy */
-            policy?: (("carrier" | "immediate" | "manual" | "patient" | "pipeline" | "quick" | "standard") | number[] | components["schemas"]["PolicyShape"]) | null;
-            /** Policy By Event Type */
+            policy?: (("carrier" | "immediate" | "manual" | "patient" | "pipeline" | "quick" | "standard") | number[] | components["schemas"]["PolicyIn"]) | null;
             policy_by_event_type?: {
-                [key: string]: ("carrier" | "immediate" | "manual" | "patient" | "pipeline" | "quick" | "standard") | number[] | components["schemas"]["PolicyShape"];
+                [key: string]: ("carrier" | "immediate" | "manual" | "patient" | "pipeline" | "quick" | "standard") | number[] | components["schemas"]["PolicyIn"];
             } | null;
-            /** Rate Per Second */
             rate_per_second?: number | null;
-            /** Retry On */
             retry_on?: string[] | null;
-            slo?: components["schemas"]["SloShape"] | null;
-            /** Timeout Seconds */
+            slo?: components["schemas"]["SloIn"] | null;
             timeout_seconds?: number | null;
-            /** Url */
             url?: string | null;
-            /** Version */
             version?: number | null;
         };
-        /** EndpointShare */
-        EndpointShare: {
-            /** Count */
-            count: number;
-            /**
-             * Endpoint Id
-             * Format: uuid
-             */
+        /**
+         * EndpointSlo
+         * @description An endpoint against its target, over 30 days.
+         */
+        EndpointSlo: {
+            budget_left: number | null;
+            burn: components["schemas"]["Burn"];
+            /** Format: uuid */
             endpoint_id: string;
-            /** Endpoint Name */
-            endpoint_name: string;
-        };
-        /** EndpointsOut */
-        EndpointsOut: {
-            /** Endpoints */
-            endpoints: components["schemas"]["EndpointOut"][];
-            pagination: components["schemas"]["Pagination"];
-        };
-        /** EntitiesOut */
-        EntitiesOut: {
-            /** Entities */
-            entities: components["schemas"]["EntityOut"][];
-            pagination: components["schemas"]["Pagination"];
-        };
-        /** EntityChangeOut */
-        EntityChangeOut: {
-            /**
-             * At
-             * Format: date-time
-             */
-            at: string;
-            /** Event Id */
-            event_id: string | null;
-            /** New Status */
-            new_status: string;
-            /** Old Status */
-            old_status: string | null;
-            /** Reason */
-            reason: string;
-        };
-        /** EntityHistoryOut */
-        EntityHistoryOut: {
-            /** History */
-            history: components["schemas"]["EntityChangeOut"][];
-            pagination: components["schemas"]["CountedPagination"];
+            met: boolean;
+            name: string;
+            oldest_seconds: number | null;
+            p95_seconds: number | null;
+            success_rate: number | null;
+            target: components["schemas"]["Slo"];
+            waiting_since: string | null;
         };
         /**
-         * EntityOut
+         * EndpointSloPage
+         * @description One page of the endpoints against their targets.
+         */
+        EndpointSloPage: {
+            endpoints: components["schemas"]["EndpointSlo"][];
+            pagination: components["schemas"]["Pagination"];
+        };
+        /**
+         * Entity
          * @description A thing on its way through a pipeline.
          */
-        EntityOut: {
-            /**
-             * Changed At
-             * Format: date-time
-             */
+        Entity: {
+            /** Format: date-time */
             changed_at: string;
-            /**
-             * Created At
-             * Format: date-time
-             */
+            /** Format: date-time */
             created_at: string;
-            /** Data */
             data: {
                 [key: string]: unknown;
             };
-            /** Entity Id */
             entity_id: string;
-            /** Error Reason */
             error_reason: string | null;
-            /** Event Id */
             event_id: string | null;
-            /** Metadata */
             metadata: {
                 [key: string]: unknown;
             };
-            /** Pipeline */
             pipeline: string;
-            /** Status */
             status: string;
+        };
+        /**
+         * EntityChange
+         * @description One change of an entity's status.
+         */
+        EntityChange: {
+            /** Format: date-time */
+            at: string;
+            event_id: string | null;
+            new_status: string;
+            old_status: string | null;
+            reason: string;
+        };
+        /**
+         * EntityHistoryPage
+         * @description Every change of an entity's status.
+         */
+        EntityHistoryPage: {
+            history: components["schemas"]["EntityChange"][];
+            pagination: components["schemas"]["CountedPagination"];
+        };
+        /**
+         * EntityPage
+         * @description One page of a pipeline's entities.
+         */
+        EntityPage: {
+            entities: components["schemas"]["Entity"][];
+            pagination: components["schemas"]["Pagination"];
+        };
+        /**
+         * Event
+         * @description An event in full: what was accepted, where it stands, and what it owes.
+         */
+        Event: {
+            correlation_id: string;
+            /** Format: date-time */
+            created_at: string;
+            deliver_at: string | null;
+            deliveries: components["schemas"]["Delivery"][];
+            /** Format: uuid */
+            event_id: string;
+            event_type: string;
+            expires_at: string | null;
+            failed_at: string | null;
+            last_retry_at: string | null;
+            metadata: {
+                [key: string]: unknown;
+            };
+            next_retry_at: string | null;
+            ordering_key: string | null;
+            payload: unknown;
+            refusal: string | null;
+            retry_attempts: number;
+            /** @enum {string} */
+            status: "delivered" | "failed" | "queued" | "received";
         };
         /**
          * EventIn
          * @description An event as it is sent.
          */
         EventIn: {
-            /** @default null */
             deliver_at?: string | null;
-            /** @default null */
             endpoint_ids?: string[] | null;
             event_type: string;
-            /** @default null */
             expires_at?: string | null;
-            /** @default null */
             idempotency_key?: string | null;
             metadata?: {
                 [key: string]: unknown;
             };
-            /** @default null */
             ordering_key?: string | null;
             payload: unknown;
         };
         /**
          * EventItem
-         * @description An event in a list.
+         * @description An event in a list, without its payload.
          */
         EventItem: {
             correlation_id: string;
@@ -2781,231 +2423,78 @@ export interface components {
             last_retry_at: string | null;
             next_retry_at: string | null;
             retry_attempts: number;
-            /** @enum {unknown} */
+            /** @enum {string} */
             status: "delivered" | "failed" | "queued" | "received";
         };
         /**
-         * EventOut
-         * @description An event in full: what was accepted, where it stands, and what it owes.
+         * EventPage
+         * @description One page of the events.
          */
-        EventOut: {
-            /** Correlation Id */
-            correlation_id: string;
-            /**
-             * Created At
-             * Format: date-time
-             */
-            created_at: string;
-            /** Deliver At */
-            deliver_at: string | null;
-            /** Deliveries */
-            deliveries: components["schemas"]["DeliveryOut"][];
-            /**
-             * Event Id
-             * Format: uuid
-             */
-            event_id: string;
-            /** Event Type */
-            event_type: string;
-            /** Expires At */
-            expires_at: string | null;
-            /** Failed At */
-            failed_at: string | null;
-            /** Last Retry At */
-            last_retry_at: string | null;
-            /** Metadata */
-            metadata: {
-                [key: string]: unknown;
-            };
-            /** Next Retry At */
-            next_retry_at: string | null;
-            /** Ordering Key */
-            ordering_key: string | null;
-            /** Payload */
-            payload: unknown;
-            /** Refusal */
-            refusal: string | null;
-            /** Retry Attempts */
-            retry_attempts: number;
-            /**
-             * Status
-             * @enum {string}
-             */
-            status: "received" | "queued" | "delivered" | "failed";
+        EventPage: {
+            events: components["schemas"]["EventItem"][];
+            pagination: components["schemas"]["Pagination"];
         };
         /**
          * EventSeries
          * @description Events by what became of them in each step.
          */
         EventSeries: {
-            /** Created */
             created: number[];
-            /** Delivered */
             delivered: number[];
-            /** Failed */
             failed: number[];
         };
         /** EventStats */
         EventStats: {
-            /** Failed */
             failed: number;
-            /** Inbox */
             inbox: number;
         };
         /**
-         * EventStatusOut
+         * EventStatus
          * @description Where an event stands. Never the payload.
          */
-        EventStatusOut: {
+        EventStatus: {
             /** Format: uuid */
             event_id: string;
             failed_at: string | null;
             last_retry_at: string | null;
             next_retry_at: string | null;
             retry_attempts: number;
-            /** @enum {unknown} */
+            /** @enum {string} */
             status: "delivered" | "failed" | "queued" | "received";
         };
         /** EventSum */
         EventSum: {
-            /** Created */
             created: number;
-            /** Delivered */
             delivered: number;
-            /** Failed */
             failed: number;
         };
-        /** EventsOut */
-        EventsOut: {
-            events: components["schemas"]["EventItem"][];
-            pagination: components["schemas"]["PageOut"];
-        };
         /**
-         * GroupOut
-         * @description Dead letters that died of the same: same endpoint, same code, same message but for its numbers and names.
+         * FailurePage
+         * @description One page of the deliveries that a bulk operation retried in vain.
          */
-        GroupOut: {
-            /** Cause */
-            cause: string;
-            /** Count */
-            count: number;
-            /** Count Is Floor */
-            count_is_floor: boolean;
-            /**
-             * Endpoint Id
-             * Format: uuid
-             */
-            endpoint_id: string;
-            /** Endpoint Name */
-            endpoint_name: string;
-            /** Error Code */
-            error_code: string;
-            /** Error Reason */
-            error_reason: string;
-            /**
-             * First Died At
-             * Format: date-time
-             */
-            first_died_at: string;
-            /**
-             * Last Died At
-             * Format: date-time
-             */
-            last_died_at: string;
-            /**
-             * Sample Delivery Id
-             * Format: uuid
-             */
-            sample_delivery_id: string;
-        };
-        /** GroupsOut */
-        GroupsOut: {
-            /** Groups */
-            groups: components["schemas"]["GroupOut"][];
+        FailurePage: {
+            deliveries: components["schemas"]["QueuedDelivery"][];
             pagination: components["schemas"]["Pagination"];
         };
-        /** Health */
+        /**
+         * Health
+         * @description It answers.
+         */
         Health: {
-            /**
-             * Status
-             * @constant
-             */
+            /** @enum {string} */
             status: "ok";
         };
         /**
-         * HealthOut
-         * @description How an endpoint fared in the range that was asked for, and how it stands now.
+         * HistoryPage
+         * @description Every change of a delivery's state.
          */
-        HealthOut: {
-            attempts: components["schemas"]["AttemptSum"];
-            /**
-             * Circuit
-             * @enum {string}
-             */
-            circuit: "closed" | "open" | "half_open";
-            /** Dead */
-            dead: number;
-            /** Dead Letters */
-            dead_letters: number;
-            /** Delivered */
-            delivered: number;
-            /**
-             * Endpoint Id
-             * Format: uuid
-             */
-            endpoint_id: string;
-            /** Name */
-            name: string;
-            /** Queue Depth */
-            queue_depth: number;
-            /**
-             * State
-             * @enum {string}
-             */
-            state: "active" | "paused" | "disabled" | "deleted";
-            /** Success Rate */
-            success_rate: number | null;
-            time_to_delivery: components["schemas"]["TimeSum"];
-            /** Waiting Since */
-            waiting_since: string | null;
-        };
-        /** HealthsOut */
-        HealthsOut: {
-            /** Endpoints */
-            endpoints: components["schemas"]["HealthOut"][];
-            pagination: components["schemas"]["Pagination"];
-        };
-        /**
-         * HistoryLineOut
-         * @description One change of a delivery's state. The first line, its acceptance, has no old state.
-         */
-        HistoryLineOut: {
-            /**
-             * At
-             * Format: date-time
-             */
-            at: string;
-            /** Attempt */
-            attempt: number;
-            /**
-             * New State
-             * @enum {string}
-             */
-            new_state: "pending" | "in_progress" | "delivered" | "dead" | "resolved" | "archived" | "cancelled";
-            /** Note */
-            note: string;
-            /** Old State */
-            old_state: ("pending" | "in_progress" | "delivered" | "dead" | "resolved" | "archived" | "cancelled") | null;
-        };
-        /** HistoryOut */
-        HistoryOut: {
-            /** History */
-            history: components["schemas"]["HistoryLineOut"][];
+        HistoryPage: {
+            history: components["schemas"]["Transition"][];
             pagination: components["schemas"]["CountedPagination"];
         };
         /**
          * InboxItem
-         * @description An event in the inbox. The payload is given where it waits to be taken: not for failed ones.
+         * @description An event in the inbox. The payload is given where it waits to be taken: for failed ones it is null.
          */
         InboxItem: {
             correlation_id: string;
@@ -3019,368 +2508,260 @@ export interface components {
             last_retry_at: string | null;
             metadata: unknown;
             next_retry_at: string | null;
-            payload: unknown | null;
+            payload: unknown;
             retry_attempts: number;
-            /** @enum {unknown} */
+            /** @enum {string} */
             status: "delivered" | "failed" | "queued" | "received";
         };
-        /** InboxOut */
-        InboxOut: {
+        /**
+         * InboxPage
+         * @description One page of the inbox.
+         */
+        InboxPage: {
             events: components["schemas"]["InboxItem"][];
-            pagination: components["schemas"]["InboxPageOut"];
+            pagination: components["schemas"]["CountedPagination"];
         };
         /**
-         * InboxPageOut
-         * @description With the number of all there are. Counting stops at 10,000: then it is only a floor, and says so.
+         * Key
+         * @description A key as it is kept: its beginning, by which people tell their keys apart; never the key itself.
          */
-        InboxPageOut: {
-            cursor: string | null;
-            has_more: boolean;
-            limit: number;
-            total_count: number;
-            total_is_floor: boolean;
+        Key: {
+            /** Format: date-time */
+            created_at: string;
+            expires_at: string | null;
+            /** Format: uuid */
+            key_id: string;
+            name: string;
+            prefix: string;
+            revoked_at: string | null;
+            /** @enum {string} */
+            role: "admin" | "operator" | "viewer" | "publisher";
         };
         /**
          * KeyIn
          * @description A key to be made: what it is for, what it may do, and until when.
          */
         KeyIn: {
-            /** Expires At */
             expires_at?: string | null;
-            /** Name */
             name: string;
-            /**
-             * Role
-             * @enum {string}
-             */
-            role: "admin" | "operator" | "viewer" | "publisher";
+            /** @enum {string} */
+            role: "admin" | "operator" | "publisher" | "viewer";
         };
         /**
-         * KeyOut
-         * @description A key as it is kept: its beginning, by which people tell their keys apart; never the key itself.
+         * KeyPage
+         * @description One page of the keys.
          */
-        KeyOut: {
-            /**
-             * Created At
-             * Format: date-time
-             */
-            created_at: string;
-            /** Expires At */
-            expires_at: string | null;
-            /**
-             * Key Id
-             * Format: uuid
-             */
-            key_id: string;
-            /** Name */
-            name: string;
-            /** Prefix */
-            prefix: string;
-            /** Revoked At */
-            revoked_at: string | null;
-            /**
-             * Role
-             * @enum {string}
-             */
-            role: "admin" | "operator" | "viewer" | "publisher";
-        };
-        /** KeysOut */
-        KeysOut: {
-            /** Keys */
-            keys: components["schemas"]["KeyOut"][];
+        KeyPage: {
+            keys: components["schemas"]["Key"][];
             pagination: components["schemas"]["CountedPagination"];
+        };
+        /**
+         * LetterRetryIn
+         * @description With a payload, that is delivered from now on instead of the event's.
+         */
+        LetterRetryIn: {
+            payload?: unknown;
+            /** @default  */
+            reason?: string;
         };
         /**
          * LettersFilter
          * @description Which dead letters.
          */
         LettersFilter: {
-            /** Cause */
             cause?: string | null;
-            /** Died Before */
             died_before?: string | null;
-            /** Died From */
             died_from?: string | null;
-            /** Endpoint Id */
             endpoint_id?: string | null;
-            /** Event Type */
             event_type?: string | null;
             /**
-             * Status
              * @default dead
              * @enum {string}
              */
-            status?: "dead" | "archived";
+            status?: "archived" | "dead";
         };
         /**
-         * NewChannelOut
+         * NewChannel
          * @description The answer to its creation: the only one that holds a webhook's signing secret.
          */
-        NewChannelOut: {
-            /**
-             * Channel Id
-             * Format: uuid
-             */
+        NewChannel: {
+            /** Format: uuid */
             channel_id: string;
-            /**
-             * Created At
-             * Format: date-time
-             */
+            /** Format: date-time */
             created_at: string;
-            /** Endpoint Ids */
             endpoint_ids: string[];
-            /** Failures */
             failures: number;
-            /**
-             * Kind
-             * @enum {string}
-             */
+            /** @enum {string} */
             kind: "webhook" | "slack" | "email" | "apprise";
-            /** Last Delivered At */
             last_delivered_at: string | null;
-            /** Last Error */
             last_error: string | null;
-            /** Last Failed At */
             last_failed_at: string | null;
-            /** Last Test */
             last_test: ("waiting" | "delivered" | "failed") | null;
-            /** Last Test At */
             last_test_at: string | null;
-            /** Name */
             name: string;
-            /** Recoveries */
             recoveries: boolean;
-            /** Rules */
             rules: ("dead_letter" | "failure_rate" | "dead_letters" | "circuit_opened" | "endpoint_disabled" | "oldest_due")[];
-            /** Secret */
             secret: string | null;
-            /**
-             * State
-             * @enum {string}
-             */
+            /** @enum {string} */
             state: "active" | "disabled";
-            /** State Reason */
             state_reason: string;
-            /** Target */
             target: string;
         };
         /**
-         * NewEndpointOut
+         * NewEndpoint
          * @description The answer to its creation: the only one that holds the signing secret (with `v1a`, the public key).
          */
-        NewEndpointOut: {
-            /** Batch */
+        NewEndpoint: {
             batch: boolean;
-            circuit: components["schemas"]["CircuitShape"];
-            /** Code Map */
+            circuit: components["schemas"]["CircuitRules"];
             code_map: {
                 [key: string]: string;
             };
-            /** Concurrency Max */
             concurrency_max: number | null;
-            /**
-             * Created At
-             * Format: date-time
-             */
+            /** Format: date-time */
             created_at: string;
-            /**
-             * Endpoint Id
-             * Format: uuid
-             */
+            description: string;
+            /** Format: uuid */
             endpoint_id: string;
-            /** Envelope */
             envelope: boolean;
-            /** Event Types */
             event_types: string[];
-            /** Give Up On */
             give_up_on: string[];
-            /** Handler */
             handler: string | null;
-            /** Name */
             name: string;
-            policy: components["schemas"]["PolicyShape"] | null;
-            /** Policy By Event Type */
+            policy: components["schemas"]["Policy"] | null;
             policy_by_event_type: {
-                [key: string]: components["schemas"]["PolicyShape"];
+                [key: string]: components["schemas"]["Policy"];
             };
-            /** Public Key */
             public_key: string | null;
-            /** Rate Per Second */
             rate_per_second: number | null;
-            /** Retry On */
             retry_on: string[];
-            /** Secret */
             secret: string;
-            /**
-             * Signing
-             * @enum {string}
-             */
+            /** @enum {string} */
             signing: "v1" | "v1a";
-            slo: components["schemas"]["SloShape"] | null;
-            /**
-             * State
-             * @enum {string}
-             */
+            slo: components["schemas"]["Slo"] | null;
+            /** @enum {string} */
             state: "active" | "paused" | "disabled" | "deleted";
-            /** State Reason */
             state_reason: string;
-            /** Timeout Seconds */
             timeout_seconds: number | null;
-            /**
-             * Updated At
-             * Format: date-time
-             */
+            /** Format: date-time */
             updated_at: string;
-            /** Url */
             url: string | null;
-            /** Version */
             version: number;
         };
         /**
-         * NewKeyOut
+         * NewKey
          * @description The answer to its creation: the only one that holds the key.
          */
-        NewKeyOut: {
-            /**
-             * Created At
-             * Format: date-time
-             */
+        NewKey: {
+            /** Format: date-time */
             created_at: string;
-            /** Expires At */
             expires_at: string | null;
-            /** Key */
             key: string;
-            /**
-             * Key Id
-             * Format: uuid
-             */
+            /** Format: uuid */
             key_id: string;
-            /** Name */
             name: string;
-            /** Prefix */
             prefix: string;
-            /** Revoked At */
             revoked_at: string | null;
-            /**
-             * Role
-             * @enum {string}
-             */
+            /** @enum {string} */
             role: "admin" | "operator" | "viewer" | "publisher";
         };
-        /** NewOrgOut */
-        NewOrgOut: {
-            admin_key: components["schemas"]["NewKeyOut"];
-            /**
-             * Created At
-             * Format: date-time
-             */
+        /**
+         * NewOrg
+         * @description A new organization and its first key, shown this once.
+         */
+        NewOrg: {
+            admin_key: components["schemas"]["NewKey"];
+            /** Format: date-time */
             created_at: string;
-            /** Name */
             name: string;
-            /**
-             * Org Id
-             * Format: uuid
-             */
+            /** Format: uuid */
             org_id: string;
-        };
-        /** OrgIn */
-        OrgIn: {
-            /** Name */
-            name: string;
-        };
-        /** OrgOut */
-        OrgOut: {
-            /**
-             * Created At
-             * Format: date-time
-             */
-            created_at: string;
-            /** Name */
-            name: string;
-            /**
-             * Org Id
-             * Format: uuid
-             */
-            org_id: string;
-        };
-        /** OrgsOut */
-        OrgsOut: {
-            /** Orgs */
-            orgs: components["schemas"]["OrgOut"][];
-            pagination: components["schemas"]["CountedPagination"];
         };
         /**
-         * PageOut
-         * @description `cursor` asks for the next page. A page may be short, even empty, and still have a next one.
+         * Org
+         * @description An organization.
          */
-        PageOut: {
-            cursor: string | null;
-            has_more: boolean;
-            limit: number;
+        Org: {
+            /** Format: date-time */
+            created_at: string;
+            name: string;
+            /** Format: uuid */
+            org_id: string;
+        };
+        /**
+         * OrgIn
+         * @description An organization to be made.
+         */
+        OrgIn: {
+            name: string;
+        };
+        /**
+         * OrgPage
+         * @description One page of the organizations.
+         */
+        OrgPage: {
+            orgs: components["schemas"]["Org"][];
+            pagination: components["schemas"]["CountedPagination"];
         };
         /**
          * Pagination
          * @description `cursor` asks for the next page. A page may be short, even empty, and still have a next one.
          */
         Pagination: {
-            /** Cursor */
             cursor: string | null;
-            /** Has More */
             has_more: boolean;
-            /** Limit */
             limit: number;
         };
         /**
-         * PipelineOut
+         * Pipeline
          * @description A pipeline as its program declares it.
          */
-        PipelineOut: {
-            /** Gates */
+        Pipeline: {
             gates: string[];
-            /** Name */
             name: string;
-            /** Retryable */
             retryable: string[];
-            /** Statuses */
             statuses: string[];
         };
-        /** PipelinesOut */
-        PipelinesOut: {
+        /**
+         * PipelinePage
+         * @description All of them.
+         */
+        PipelinePage: {
             pagination: components["schemas"]["CountedPagination"];
-            /** Pipelines */
-            pipelines: components["schemas"]["PipelineOut"][];
+            pipelines: components["schemas"]["Pipeline"][];
         };
         /**
-         * PolicyShape
+         * Policy
          * @description When to try again: the pauses in seconds, how much they vary, and after how long to give up altogether.
          */
-        PolicyShape: {
-            /** Deadline Seconds */
+        Policy: {
             deadline_seconds?: number | null;
-            /** Delays */
             delays: number[];
-            /**
-             * Jitter
-             * @default 0.1
-             */
+            /** @default 0.1 */
             jitter?: number;
-            /**
-             * Name
-             * @default
-             */
+            /** @default  */
             name?: string;
         };
         /**
-         * PreviewOut
-         * @description What it would be about, were it started now; nothing was done.
+         * PolicyIn
+         * @description The same, as it is given.
          */
-        PreviewOut: {
-            /** Count */
+        PolicyIn: {
+            deadline_seconds?: number | null;
+            delays: number[];
+            /** @default 0.1 */
+            jitter?: number;
+            /** @default  */
+            name?: string;
+        };
+        /**
+         * Preview
+         * @description What a bulk operation would be about, were it started now; nothing was done.
+         */
+        Preview: {
             count: number;
-            /** Count Is Floor */
             count_is_floor: boolean;
-            /** Endpoints */
-            endpoints: components["schemas"]["EndpointShare"][];
+            endpoints: components["schemas"]["EndpointCount"][];
         };
         Problem: {
             detail: string;
@@ -3398,102 +2779,100 @@ export interface components {
          * @description Which deliveries of the retry queue.
          */
         QueueFilter: {
-            /** Endpoint Id */
             endpoint_id?: string | null;
-            /** Event Type */
             event_type?: string | null;
-            /** Older Than Seconds */
             older_than_seconds?: number | null;
-            /** Status */
-            status?: ("pending" | "in_progress") | null;
-        };
-        /** QueueOut */
-        QueueOut: {
-            /** Deliveries */
-            deliveries: components["schemas"]["DeliveryItem"][];
-            pagination: components["schemas"]["CountedPagination"];
+            status?: ("in_progress" | "pending") | null;
         };
         /**
-         * RangeSum
-         * @description The whole range.
+         * QueuedDelivery
+         * @description A delivery in a list, with what people want to know of it at a glance.
          */
-        RangeSum: {
-            attempts: components["schemas"]["AttemptSum"];
-            /** Blocked Addresses */
-            blocked_addresses: number;
-            deliveries: components["schemas"]["DeliverySum"];
-            events: components["schemas"]["EventSum"] | null;
-            /** Failed Rate */
-            failed_rate: number | null;
-            /** Late Settles */
-            late_settles: number;
-            /** Retry Attempts */
-            retry_attempts: components["schemas"]["RetriesOut"][];
-            /** Success Rate */
-            success_rate: number | null;
-            time_to_delivery: components["schemas"]["TimeSum"];
-            /** Time To Delivery Buckets */
-            time_to_delivery_buckets: components["schemas"]["BucketOut"][];
+        QueuedDelivery: {
+            attempts: number;
+            /** Format: date-time */
+            created_at: string;
+            /** Format: uuid */
+            delivery_id: string;
+            due_at: string | null;
+            edited: boolean;
+            /** Format: uuid */
+            endpoint_id: string;
+            endpoint_name: string;
+            error: string | null;
+            error_category: string | null;
+            error_code: string | null;
+            error_reason: string | null;
+            /** Format: uuid */
+            event_id: string;
+            event_type: string;
+            first_failed_at: string | null;
+            held: string | null;
+            last_attempt_at: string | null;
+            next_retry_at: string | null;
+            remark: string | null;
+            response_code: number | null;
+            retries_max: number;
+            retry_attempts: number;
+            retry_count: string;
+            settled_at: string | null;
+            /** @enum {string} */
+            state: "pending" | "in_progress" | "delivered" | "dead" | "resolved" | "archived" | "cancelled";
         };
-        /** ReasonIn */
+        /**
+         * ReasonIn
+         * @description Why.
+         */
         ReasonIn: {
-            /**
-             * Reason
-             * @default
-             */
+            /** @default  */
             reason?: string;
         };
         /**
-         * ReceiptOut
-         * @description What is known of an event once it is stored. `status` is where every event starts.
+         * Receipt
+         * @description The event is on stable storage. `deliveries`: to how many endpoints it goes.
          */
-        ReceiptOut: {
+        Receipt: {
             /** Format: date-time */
             created_at: string;
             deliveries: number;
             /** Format: uuid */
             event_id: string;
-            /** @enum {unknown} */
+            /** @enum {string} */
             status: "received";
-            /** @enum {unknown} */
+            /** @enum {string} */
             verdict: "accepted" | "conflict" | "repeated";
         };
         /**
-         * ReceiptsOut
+         * Receipts
          * @description One receipt for each event, in the order sent.
          */
-        ReceiptsOut: {
-            events: components["schemas"]["ReceiptOut"][];
+        Receipts: {
+            events: components["schemas"]["Receipt"][];
         };
         /**
-         * RefusedOut
-         * @description A delivery that was left alone, and the state that did not allow it.
+         * Refused
+         * @description A delivery that was left alone, and the state that did not allow it; None if it is not there any more.
          */
-        RefusedOut: {
-            /**
-             * Delivery Id
-             * Format: uuid
-             */
+        Refused: {
+            /** Format: uuid */
             delivery_id: string;
-            /** State */
             state: ("pending" | "in_progress" | "delivered" | "dead" | "resolved" | "archived" | "cancelled") | null;
         };
-        /** RejectionIn */
+        /**
+         * RejectionIn
+         * @description The same, with a reason.
+         */
         RejectionIn: {
-            /** Gate */
             gate?: string | null;
-            /**
-             * Reason
-             * @default
-             */
+            /** @default  */
             reason?: string;
         };
-        /** ReplayEventIn */
+        /**
+         * ReplayEventIn
+         * @description Where to send an event again.
+         */
         ReplayEventIn: {
-            /**
-             * Endpoint Id
-             * Format: uuid
-             */
+            /** Format: uuid */
             endpoint_id: string;
         };
         /**
@@ -3501,56 +2880,31 @@ export interface components {
          * @description Which events of the past are to be sent again.
          */
         ReplayIn: {
-            /**
-             * Created Before
-             * Format: date-time
-             */
+            /** Format: date-time */
             created_before: string;
-            /**
-             * Created From
-             * Format: date-time
-             */
+            /** Format: date-time */
             created_from: string;
-            /** Event Type */
             event_type?: string | null;
-            /**
-             * Preview
-             * @default false
-             */
+            /** @default false */
             preview?: boolean;
-            /** Rate Per Second */
             rate_per_second?: number | null;
-            /**
-             * Reason
-             * @default
-             */
+            /** @default  */
             reason?: string;
-            /** Status */
-            status?: ("received" | "queued" | "delivered" | "failed") | null;
+            status?: ("delivered" | "failed" | "queued" | "received") | null;
         };
         /**
-         * ReportOut
+         * Report
          * @description A range of time, on a regular axis: the first step begins at `since`, the last one is still going on.
          */
-        ReportOut: {
-            /**
-             * Range
-             * @enum {string}
-             */
-            range: "1h" | "6h" | "24h" | "7d" | "30d";
-            series: components["schemas"]["SeriesOut"];
-            /**
-             * Since
-             * Format: date-time
-             */
+        Report: {
+            /** @enum {string} */
+            range: "1h" | "24h" | "30d" | "6h" | "7d";
+            series: components["schemas"]["Series"];
+            /** Format: date-time */
             since: string;
-            /** Step Seconds */
             step_seconds: number;
-            sum: components["schemas"]["RangeSum"];
-            /**
-             * Until
-             * Format: date-time
-             */
+            sum: components["schemas"]["Summary"];
+            /** Format: date-time */
             until: string;
         };
         /**
@@ -3558,283 +2912,235 @@ export interface components {
          * @description How what has waited meanwhile is to go: at once, at a rate, or without what is too old.
          */
         ResumeIn: {
-            /** Drain Per Second */
             drain_per_second?: number | null;
-            /** Skip Older Than */
             skip_older_than?: string | null;
         };
-        /** RetriedOut */
-        RetriedOut: {
-            /**
-             * Event Id
-             * Format: uuid
-             */
+        /**
+         * Retried
+         * @description Which deliveries of an event are due again, and which could not be.
+         */
+        Retried: {
+            /** Format: uuid */
             event_id: string;
-            /** Refused */
-            refused: components["schemas"]["RefusedOut"][];
-            /** Retried */
+            refused: components["schemas"]["Refused"][];
             retried: string[];
         };
         /**
-         * RetriesOut
-         * @description How many deliveries had used so many retries when a try ended them.
+         * RetriesUsed
+         * @description How many deliveries had used this number of retries when an attempt ended them.
          */
-        RetriesOut: {
-            /** Deliveries */
+        RetriesUsed: {
             deliveries: number;
-            /** Retries */
             retries: number;
         };
-        /** RotateIn */
+        /**
+         * RetryQueuePage
+         * @description One page of the retry queue.
+         */
+        RetryQueuePage: {
+            deliveries: components["schemas"]["QueuedDelivery"][];
+            pagination: components["schemas"]["CountedPagination"];
+        };
+        /**
+         * RotateIn
+         * @description How the secret is changed.
+         */
         RotateIn: {
-            /**
-             * Overlap Seconds
-             * @default 86400
-             */
+            /** @default 86400 */
             overlap_seconds?: number;
-            /** Signing */
             signing?: ("v1" | "v1a") | null;
         };
         /**
-         * RotatedOut
-         * @description The new signing secret (with `v1a`, the public key), which cannot be seen again.
+         * RotatedSecret
+         * @description The new signing secret (with `v1a`, the public key), shown this once. The old one signs beside it until it expires.
          */
-        RotatedOut: {
-            /**
-             * Endpoint Id
-             * Format: uuid
-             */
+        RotatedSecret: {
+            /** Format: uuid */
             endpoint_id: string;
-            /** Old Secret Expires At */
             old_secret_expires_at: string | null;
-            /** Secret */
             secret: string;
         };
         /**
-         * SeriesOut
+         * Series
          * @description One number for each step, the oldest first. With `endpoint_id`, `events` and `statuses` are null: an event may be
-         *     for several endpoints.
+         *         for several endpoints.
          */
-        SeriesOut: {
+        Series: {
             attempts: components["schemas"]["AttemptSeries"];
-            /** Dead Letters */
             dead_letters: number[];
             deliveries: components["schemas"]["DeliverySeries"];
             events: components["schemas"]["EventSeries"] | null;
-            /** Failed Rate */
             failed_rate: (number | null)[] | null;
-            /** Queue Depth */
             queue_depth: number[];
             statuses: components["schemas"]["StatusSeries"] | null;
-            /** Success Rate */
             success_rate: (number | null)[];
             time_to_delivery: components["schemas"]["TimeSeries"];
         };
         /**
-         * SignInLinkOut
-         * @description A path of this very server, for one use.
+         * SignInLink
+         * @description A link into the console, for one use: a path of this very server.
          */
-        SignInLinkOut: {
-            /**
-             * Expires At
-             * Format: date-time
-             */
+        SignInLink: {
+            /** Format: date-time */
             expires_at: string;
-            /** Path */
             path: string;
         };
         /**
+         * Silence
+         * @description A time in which nobody is notified of alerts.
+         */
+        Silence: {
+            actor: string;
+            endpoint_id: string | null;
+            /** Format: date-time */
+            from_at: string;
+            reason: string;
+            rule: ("dead_letter" | "failure_rate" | "dead_letters" | "circuit_opened" | "endpoint_disabled" | "oldest_due") | null;
+            /** Format: uuid */
+            silence_id: string;
+            /** Format: date-time */
+            until_at: string;
+        };
+        /**
          * SilenceIn
-         * @description A time in which alerts are listed and told to nobody. It ends later than now and than `from_at`, and within 366
-         *     days.
+         * @description A time in which alerts are listed and nobody is notified. It ends later than now and than `from_at`, and within 366
+         *         days.
          */
         SilenceIn: {
-            /** Endpoint Id */
             endpoint_id?: string | null;
-            /** From At */
             from_at?: string | null;
-            /**
-             * Reason
-             * @default
-             */
+            /** @default  */
             reason?: string;
-            /** Rule */
-            rule?: ("dead_letter" | "failure_rate" | "dead_letters" | "circuit_opened" | "endpoint_disabled" | "oldest_due") | null;
-            /**
-             * Until At
-             * Format: date-time
-             */
+            rule?: ("circuit_opened" | "dead_letter" | "dead_letters" | "endpoint_disabled" | "failure_rate" | "oldest_due") | null;
+            /** Format: date-time */
             until_at: string;
         };
-        /** SilenceOut */
-        SilenceOut: {
-            /** Actor */
-            actor: string;
-            /** Endpoint Id */
-            endpoint_id: string | null;
-            /**
-             * From At
-             * Format: date-time
-             */
-            from_at: string;
-            /** Reason */
-            reason: string;
-            /** Rule */
-            rule: ("dead_letter" | "failure_rate" | "dead_letters" | "circuit_opened" | "endpoint_disabled" | "oldest_due") | null;
-            /**
-             * Silence Id
-             * Format: uuid
-             */
-            silence_id: string;
-            /**
-             * Until At
-             * Format: date-time
-             */
-            until_at: string;
-        };
-        /** SilencesOut */
-        SilencesOut: {
+        /**
+         * SilencePage
+         * @description All of them.
+         */
+        SilencePage: {
             pagination: components["schemas"]["CountedPagination"];
-            /** Silences */
-            silences: components["schemas"]["SilenceOut"][];
+            silences: components["schemas"]["Silence"][];
         };
         /**
-         * SloOut
-         * @description An endpoint against its target, over 30 days.
-         */
-        SloOut: {
-            /** Budget Left */
-            budget_left: number | null;
-            burn: components["schemas"]["BurnOut"];
-            /**
-             * Endpoint Id
-             * Format: uuid
-             */
-            endpoint_id: string;
-            /** Met */
-            met: boolean;
-            /** Name */
-            name: string;
-            /** Oldest Seconds */
-            oldest_seconds: number | null;
-            /** P95 Seconds */
-            p95_seconds: number | null;
-            /** Success Rate */
-            success_rate: number | null;
-            target: components["schemas"]["SloShape"];
-            /** Waiting Since */
-            waiting_since: string | null;
-        };
-        /**
-         * SloShape
+         * Slo
          * @description What share of the deliveries is to arrive, how soon 95 % of those are to have done so, and how long the oldest of what
-         *     still waits may have waited.
+         *         still waits may have waited.
          */
-        SloShape: {
-            /**
-             * Oldest Seconds
-             * @default 3600
-             */
+        Slo: {
+            /** @default 3600 */
             oldest_seconds?: number;
-            /**
-             * P95 Seconds
-             * @default 60
-             */
+            /** @default 60 */
             p95_seconds?: number;
-            /**
-             * Success
-             * @default 0.99
-             */
+            /** @default 0.99 */
             success?: number;
         };
-        /** SlosOut */
-        SlosOut: {
-            /** Endpoints */
-            endpoints: components["schemas"]["SloOut"][];
-            pagination: components["schemas"]["Pagination"];
+        /**
+         * SloIn
+         * @description The same, as it is given.
+         */
+        SloIn: {
+            /** @default 3600 */
+            oldest_seconds?: number;
+            /** @default 60 */
+            p95_seconds?: number;
+            /** @default 0.99 */
+            success?: number;
         };
         /**
-         * StatsOut
+         * Stats
          * @description How much there is now. Counting stops at 10,000: what is named in `floors` is at least so much.
          */
-        StatsOut: {
+        Stats: {
             deliveries: components["schemas"]["DeliveryStats"];
             events: components["schemas"]["EventStats"];
-            /** Floors */
             floors: string[];
-            /** Oldest Due At */
             oldest_due_at: string | null;
-            report?: components["schemas"]["ReportOut"] | null;
+            report?: components["schemas"]["Report"] | null;
         };
         /**
          * StatusSeries
          * @description How many stored events had each status at the end of each step.
          */
         StatusSeries: {
-            /** Delivered */
             delivered: number[];
-            /** Failed */
             failed: number[];
-            /** Queued */
             queued: number[];
-            /** Received */
             received: number[];
         };
         /**
-         * SubmissionOut
+         * Submission
          * @description One submission of a batch. Without an error code, the carrier took it.
          */
-        SubmissionOut: {
-            /**
-             * At
-             * Format: date-time
-             */
+        Submission: {
+            /** Format: date-time */
             at: string;
-            /** Carrier Response */
             carrier_response: string;
-            /** Error Code */
             error_code: string | null;
-            /** Error Reason */
             error_reason: string | null;
-            /** Late */
             late: boolean;
-            /** Next Retry At */
             next_retry_at: string | null;
-            /** Number */
             number: number;
         };
-        /** SubmissionsOut */
-        SubmissionsOut: {
-            /** Attempts */
-            attempts: components["schemas"]["SubmissionOut"][];
+        /**
+         * SubmissionPage
+         * @description The carrier log of a batch.
+         */
+        SubmissionPage: {
+            attempts: components["schemas"]["Submission"][];
             pagination: components["schemas"]["CountedPagination"];
         };
         /**
-         * TestSentOut
-         * @description Look at the channel in a moment: `last_test` says whether it arrived, and `last_error` why not.
+         * Summary
+         * @description The whole range. Rates are from 0 to 1; null where there is nothing to tell.
          */
-        TestSentOut: {
-            /**
-             * Channel Id
-             * Format: uuid
-             */
+        Summary: {
+            attempts: components["schemas"]["AttemptSum"];
+            blocked_addresses: number;
+            deliveries: components["schemas"]["DeliverySum"];
+            events: components["schemas"]["EventSum"] | null;
+            failed_rate: number | null;
+            late_settles: number;
+            retry_attempts: components["schemas"]["RetriesUsed"][];
+            success_rate: number | null;
+            time_to_delivery: components["schemas"]["TimeSum"];
+            time_to_delivery_buckets: components["schemas"]["TimeBucket"][];
+        };
+        /**
+         * TestIn
+         * @description What a test sends; without it, a short greeting of the type `doorstep.test`.
+         */
+        TestIn: {
+            event_type?: string | null;
+            payload?: unknown;
+        };
+        /**
+         * TestSent
+         * @description A test message on its way. Look at the channel in a moment: `last_test` says whether it arrived, and `last_error` why
+         *         not.
+         */
+        TestSent: {
+            /** Format: uuid */
             channel_id: string;
-            /**
-             * Message Id
-             * Format: uuid
-             */
+            /** Format: uuid */
             message_id: string;
+        };
+        /**
+         * TimeBucket
+         * @description How many deliveries took at most this long, and longer than the bucket before allows.
+         */
+        TimeBucket: {
+            deliveries: number;
+            seconds: number | null;
         };
         /**
          * TimeSeries
          * @description In seconds; null where nothing was delivered.
          */
         TimeSeries: {
-            /** P50 */
             p50: (number | null)[];
-            /** P95 */
             p95: (number | null)[];
-            /** P99 */
             p99: (number | null)[];
         };
         /**
@@ -3842,57 +3148,51 @@ export interface components {
          * @description In seconds; null if nothing was delivered.
          */
         TimeSum: {
-            /** Mean */
             mean: number | null;
-            /** P50 */
             p50: number | null;
-            /** P95 */
             p95: number | null;
-            /** P99 */
             p99: number | null;
         };
         /**
-         * WorkerOut
+         * Transition
+         * @description One change of a delivery's state. The first one, its acceptance, has no old state.
+         */
+        Transition: {
+            /** Format: date-time */
+            at: string;
+            attempt: number;
+            /** @enum {string} */
+            new_state: "pending" | "in_progress" | "delivered" | "dead" | "resolved" | "archived" | "cancelled";
+            note: string;
+            old_state: ("pending" | "in_progress" | "delivered" | "dead" | "resolved" | "archived" | "cancelled") | null;
+        };
+        /**
+         * Worker
          * @description A process that delivers, as it last said of itself; it does so every 10 seconds.
          */
-        WorkerOut: {
-            /** Handlers */
+        Worker: {
             handlers: string[];
-            /** Host */
             host: string;
-            /** Name */
             name: string;
-            /** Pid */
             pid: number;
-            /** Places */
             places: number;
-            /** Places In Use */
             places_in_use: number;
-            /**
-             * Seen At
-             * Format: date-time
-             */
+            /** Format: date-time */
             seen_at: string;
-            /**
-             * Started At
-             * Format: date-time
-             */
+            /** Format: date-time */
             started_at: string;
-            /**
-             * State
-             * @enum {string}
-             */
+            /** @enum {string} */
             state: "alive" | "lost";
-            /** Tasks */
             tasks: string[];
-            /** Version */
             version: string;
         };
-        /** WorkersOut */
-        WorkersOut: {
+        /**
+         * WorkerPage
+         * @description All of them.
+         */
+        WorkerPage: {
             pagination: components["schemas"]["CountedPagination"];
-            /** Workers */
-            workers: components["schemas"]["WorkerOut"][];
+            workers: components["schemas"]["Worker"][];
         };
     };
     responses: never;
@@ -3912,7 +3212,7 @@ export interface operations {
         };
         requestBody?: never;
         responses: {
-            /** @description Successful Response */
+            /** @description Done */
             200: {
                 headers: {
                     [name: string]: unknown;
@@ -3952,7 +3252,7 @@ export interface operations {
         };
         requestBody?: never;
         responses: {
-            /** @description Successful Response */
+            /** @description Done */
             200: {
                 headers: {
                     [name: string]: unknown;
@@ -3972,13 +3272,13 @@ export interface operations {
         };
         requestBody?: never;
         responses: {
-            /** @description Successful Response */
+            /** @description Done */
             200: {
                 headers: {
                     [name: string]: unknown;
                 };
                 content: {
-                    "application/json": components["schemas"]["AlertRulesOut"];
+                    "application/json": components["schemas"]["AlertRulePage"];
                 };
             };
         };
@@ -3996,13 +3296,13 @@ export interface operations {
             };
         };
         responses: {
-            /** @description Successful Response */
+            /** @description Done */
             200: {
                 headers: {
                     [name: string]: unknown;
                 };
                 content: {
-                    "application/json": components["schemas"]["AlertRuleOut"];
+                    "application/json": components["schemas"]["AlertRule"];
                 };
             };
         };
@@ -4018,7 +3318,7 @@ export interface operations {
         };
         requestBody?: never;
         responses: {
-            /** @description Successful Response */
+            /** @description Done */
             204: {
                 headers: {
                     [name: string]: unknown;
@@ -4033,7 +3333,7 @@ export interface operations {
                 limit?: number;
                 cursor?: string;
                 state?: "open" | "recovered";
-                rule?: "dead_letter" | "failure_rate" | "dead_letters" | "circuit_opened" | "endpoint_disabled" | "oldest_due";
+                rule?: "circuit_opened" | "dead_letter" | "dead_letters" | "endpoint_disabled" | "failure_rate" | "oldest_due";
                 endpoint_id?: string;
             };
             header?: never;
@@ -4042,13 +3342,13 @@ export interface operations {
         };
         requestBody?: never;
         responses: {
-            /** @description Successful Response */
+            /** @description Done */
             200: {
                 headers: {
                     [name: string]: unknown;
                 };
                 content: {
-                    "application/json": components["schemas"]["AlertsOut"];
+                    "application/json": components["schemas"]["AlertPage"];
                 };
             };
         };
@@ -4064,13 +3364,13 @@ export interface operations {
         };
         requestBody?: never;
         responses: {
-            /** @description Successful Response */
+            /** @description Done */
             200: {
                 headers: {
                     [name: string]: unknown;
                 };
                 content: {
-                    "application/json": components["schemas"]["AlertOut"];
+                    "application/json": components["schemas"]["Alert"];
                 };
             };
         };
@@ -4090,13 +3390,13 @@ export interface operations {
             };
         };
         responses: {
-            /** @description Successful Response */
+            /** @description Done */
             200: {
                 headers: {
                     [name: string]: unknown;
                 };
                 content: {
-                    "application/json": components["schemas"]["AlertOut"];
+                    "application/json": components["schemas"]["Alert"];
                 };
             };
         };
@@ -4115,13 +3415,13 @@ export interface operations {
         };
         requestBody?: never;
         responses: {
-            /** @description Successful Response */
+            /** @description Done */
             200: {
                 headers: {
                     [name: string]: unknown;
                 };
                 content: {
-                    "application/json": components["schemas"]["AuditOut"];
+                    "application/json": components["schemas"]["AuditPage"];
                 };
             };
         };
@@ -4131,7 +3431,7 @@ export interface operations {
             query?: {
                 limit?: number;
                 cursor?: string;
-                status?: "PENDING" | "CONFIRMED" | "FAILED";
+                status?: "CONFIRMED" | "FAILED" | "PENDING";
                 event_type?: string;
             };
             header?: never;
@@ -4140,13 +3440,13 @@ export interface operations {
         };
         requestBody?: never;
         responses: {
-            /** @description Successful Response */
+            /** @description Done */
             200: {
                 headers: {
                     [name: string]: unknown;
                 };
                 content: {
-                    "application/json": components["schemas"]["BatchesOut"];
+                    "application/json": components["schemas"]["BatchPage"];
                 };
             };
         };
@@ -4162,13 +3462,13 @@ export interface operations {
         };
         requestBody?: never;
         responses: {
-            /** @description Successful Response */
+            /** @description Done */
             200: {
                 headers: {
                     [name: string]: unknown;
                 };
                 content: {
-                    "application/json": components["schemas"]["BatchOut"];
+                    "application/json": components["schemas"]["Batch"];
                 };
             };
         };
@@ -4184,13 +3484,13 @@ export interface operations {
         };
         requestBody?: never;
         responses: {
-            /** @description Successful Response */
+            /** @description Done */
             200: {
                 headers: {
                     [name: string]: unknown;
                 };
                 content: {
-                    "application/json": components["schemas"]["SubmissionsOut"];
+                    "application/json": components["schemas"]["SubmissionPage"];
                 };
             };
         };
@@ -4210,13 +3510,13 @@ export interface operations {
             };
         };
         responses: {
-            /** @description Successful Response */
+            /** @description Done */
             202: {
                 headers: {
                     [name: string]: unknown;
                 };
                 content: {
-                    "application/json": components["schemas"]["BatchOut"];
+                    "application/json": components["schemas"]["Batch"];
                 };
             };
         };
@@ -4233,13 +3533,13 @@ export interface operations {
         };
         requestBody?: never;
         responses: {
-            /** @description Successful Response */
+            /** @description Done */
             200: {
                 headers: {
                     [name: string]: unknown;
                 };
                 content: {
-                    "application/json": components["schemas"]["BulksOut"];
+                    "application/json": components["schemas"]["BulkPage"];
                 };
             };
         };
@@ -4255,13 +3555,13 @@ export interface operations {
         };
         requestBody?: never;
         responses: {
-            /** @description Successful Response */
+            /** @description Done */
             200: {
                 headers: {
                     [name: string]: unknown;
                 };
                 content: {
-                    "application/json": components["schemas"]["BulkOut"];
+                    "application/json": components["schemas"]["Bulk"];
                 };
             };
         };
@@ -4277,13 +3577,13 @@ export interface operations {
         };
         requestBody?: never;
         responses: {
-            /** @description Successful Response */
+            /** @description Done */
             200: {
                 headers: {
                     [name: string]: unknown;
                 };
                 content: {
-                    "application/json": components["schemas"]["BulkOut"];
+                    "application/json": components["schemas"]["Bulk"];
                 };
             };
         };
@@ -4302,13 +3602,13 @@ export interface operations {
         };
         requestBody?: never;
         responses: {
-            /** @description Successful Response */
+            /** @description Done */
             200: {
                 headers: {
                     [name: string]: unknown;
                 };
                 content: {
-                    "application/json": components["schemas"]["DeliveriesOut"];
+                    "application/json": components["schemas"]["FailurePage"];
                 };
             };
         };
@@ -4324,13 +3624,13 @@ export interface operations {
         };
         requestBody?: never;
         responses: {
-            /** @description Successful Response */
+            /** @description Done */
             200: {
                 headers: {
                     [name: string]: unknown;
                 };
                 content: {
-                    "application/json": components["schemas"]["BulkOut"];
+                    "application/json": components["schemas"]["Bulk"];
                 };
             };
         };
@@ -4346,13 +3646,13 @@ export interface operations {
         };
         requestBody?: never;
         responses: {
-            /** @description Successful Response */
+            /** @description Done */
             200: {
                 headers: {
                     [name: string]: unknown;
                 };
                 content: {
-                    "application/json": components["schemas"]["BulkOut"];
+                    "application/json": components["schemas"]["Bulk"];
                 };
             };
         };
@@ -4366,13 +3666,13 @@ export interface operations {
         };
         requestBody?: never;
         responses: {
-            /** @description Successful Response */
+            /** @description Done */
             200: {
                 headers: {
                     [name: string]: unknown;
                 };
                 content: {
-                    "application/json": components["schemas"]["ChannelsOut"];
+                    "application/json": components["schemas"]["ChannelPage"];
                 };
             };
         };
@@ -4390,13 +3690,13 @@ export interface operations {
             };
         };
         responses: {
-            /** @description Successful Response */
+            /** @description Done */
             201: {
                 headers: {
                     [name: string]: unknown;
                 };
                 content: {
-                    "application/json": components["schemas"]["NewChannelOut"];
+                    "application/json": components["schemas"]["NewChannel"];
                 };
             };
         };
@@ -4412,13 +3712,13 @@ export interface operations {
         };
         requestBody?: never;
         responses: {
-            /** @description Successful Response */
+            /** @description Done */
             200: {
                 headers: {
                     [name: string]: unknown;
                 };
                 content: {
-                    "application/json": components["schemas"]["ChannelOut"];
+                    "application/json": components["schemas"]["Channel"];
                 };
             };
         };
@@ -4434,7 +3734,7 @@ export interface operations {
         };
         requestBody?: never;
         responses: {
-            /** @description Successful Response */
+            /** @description Done */
             204: {
                 headers: {
                     [name: string]: unknown;
@@ -4454,13 +3754,13 @@ export interface operations {
         };
         requestBody?: never;
         responses: {
-            /** @description Successful Response */
+            /** @description Done */
             200: {
                 headers: {
                     [name: string]: unknown;
                 };
                 content: {
-                    "application/json": components["schemas"]["ChannelOut"];
+                    "application/json": components["schemas"]["Channel"];
                 };
             };
         };
@@ -4476,13 +3776,13 @@ export interface operations {
         };
         requestBody?: never;
         responses: {
-            /** @description Successful Response */
+            /** @description Done */
             202: {
                 headers: {
                     [name: string]: unknown;
                 };
                 content: {
-                    "application/json": components["schemas"]["TestSentOut"];
+                    "application/json": components["schemas"]["TestSent"];
                 };
             };
         };
@@ -4490,7 +3790,7 @@ export interface operations {
     list_dead_letters: {
         parameters: {
             query?: {
-                status?: "dead" | "archived";
+                status?: "archived" | "dead";
                 event_type?: string;
                 endpoint_id?: string;
                 cause?: string;
@@ -4505,13 +3805,13 @@ export interface operations {
         };
         requestBody?: never;
         responses: {
-            /** @description Successful Response */
+            /** @description Done */
             200: {
                 headers: {
                     [name: string]: unknown;
                 };
                 content: {
-                    "application/json": components["schemas"]["DeadLettersOut"];
+                    "application/json": components["schemas"]["DeadLetterPage"];
                 };
             };
         };
@@ -4529,22 +3829,22 @@ export interface operations {
             };
         };
         responses: {
-            /** @description Only previewed */
+            /** @description Done */
             200: {
                 headers: {
                     [name: string]: unknown;
                 };
                 content: {
-                    "application/json": components["schemas"]["PreviewOut"];
+                    "application/json": components["schemas"]["Preview"];
                 };
             };
-            /** @description Successful Response */
+            /** @description Done */
             202: {
                 headers: {
                     [name: string]: unknown;
                 };
                 content: {
-                    "application/json": components["schemas"]["BulkOut"];
+                    "application/json": components["schemas"]["Bulk"];
                 };
             };
         };
@@ -4562,22 +3862,22 @@ export interface operations {
             };
         };
         responses: {
-            /** @description Only previewed */
+            /** @description Done */
             200: {
                 headers: {
                     [name: string]: unknown;
                 };
                 content: {
-                    "application/json": components["schemas"]["PreviewOut"];
+                    "application/json": components["schemas"]["Preview"];
                 };
             };
-            /** @description Successful Response */
+            /** @description Done */
             202: {
                 headers: {
                     [name: string]: unknown;
                 };
                 content: {
-                    "application/json": components["schemas"]["BulkOut"];
+                    "application/json": components["schemas"]["Bulk"];
                 };
             };
         };
@@ -4595,22 +3895,22 @@ export interface operations {
             };
         };
         responses: {
-            /** @description Only previewed */
+            /** @description Done */
             200: {
                 headers: {
                     [name: string]: unknown;
                 };
                 content: {
-                    "application/json": components["schemas"]["PreviewOut"];
+                    "application/json": components["schemas"]["Preview"];
                 };
             };
-            /** @description Successful Response */
+            /** @description Done */
             202: {
                 headers: {
                     [name: string]: unknown;
                 };
                 content: {
-                    "application/json": components["schemas"]["BulkOut"];
+                    "application/json": components["schemas"]["Bulk"];
                 };
             };
         };
@@ -4618,7 +3918,7 @@ export interface operations {
     list_groups: {
         parameters: {
             query?: {
-                status?: "dead" | "archived";
+                status?: "archived" | "dead";
                 event_type?: string;
                 endpoint_id?: string;
                 cause?: string;
@@ -4633,13 +3933,13 @@ export interface operations {
         };
         requestBody?: never;
         responses: {
-            /** @description Successful Response */
+            /** @description Done */
             200: {
                 headers: {
                     [name: string]: unknown;
                 };
                 content: {
-                    "application/json": components["schemas"]["GroupsOut"];
+                    "application/json": components["schemas"]["CauseGroupPage"];
                 };
             };
         };
@@ -4655,7 +3955,7 @@ export interface operations {
         };
         requestBody?: never;
         responses: {
-            /** @description Successful Response */
+            /** @description Done */
             204: {
                 headers: {
                     [name: string]: unknown;
@@ -4679,13 +3979,13 @@ export interface operations {
             };
         };
         responses: {
-            /** @description Successful Response */
+            /** @description Done */
             200: {
                 headers: {
                     [name: string]: unknown;
                 };
                 content: {
-                    "application/json": components["schemas"]["DeliveryOut"];
+                    "application/json": components["schemas"]["Delivery"];
                 };
             };
         };
@@ -4701,21 +4001,17 @@ export interface operations {
         };
         requestBody?: {
             content: {
-                "application/json": {
-                    payload?: unknown;
-                    /** @default  */
-                    reason?: string;
-                };
+                "application/json": components["schemas"]["LetterRetryIn"];
             };
         };
         responses: {
-            /** @description Successful Response */
+            /** @description Done */
             202: {
                 headers: {
                     [name: string]: unknown;
                 };
                 content: {
-                    "application/json": components["schemas"]["DeliveryOut"];
+                    "application/json": components["schemas"]["Delivery"];
                 };
             };
         };
@@ -4731,13 +4027,13 @@ export interface operations {
         };
         requestBody?: never;
         responses: {
-            /** @description Successful Response */
+            /** @description Done */
             200: {
                 headers: {
                     [name: string]: unknown;
                 };
                 content: {
-                    "application/json": components["schemas"]["DeliveryOut"];
+                    "application/json": components["schemas"]["Delivery"];
                 };
             };
         };
@@ -4753,13 +4049,13 @@ export interface operations {
         };
         requestBody?: never;
         responses: {
-            /** @description Successful Response */
+            /** @description Done */
             200: {
                 headers: {
                     [name: string]: unknown;
                 };
                 content: {
-                    "application/json": components["schemas"]["AttemptsOut"];
+                    "application/json": components["schemas"]["AttemptPage"];
                 };
             };
         };
@@ -4775,13 +4071,13 @@ export interface operations {
         };
         requestBody?: never;
         responses: {
-            /** @description Successful Response */
+            /** @description Done */
             200: {
                 headers: {
                     [name: string]: unknown;
                 };
                 content: {
-                    "application/json": components["schemas"]["HistoryOut"];
+                    "application/json": components["schemas"]["HistoryPage"];
                 };
             };
         };
@@ -4813,7 +4109,7 @@ export interface operations {
             query?: {
                 limit?: number;
                 cursor?: string;
-                state?: "active" | "paused" | "disabled";
+                state?: "active" | "disabled" | "paused";
             };
             header?: never;
             path?: never;
@@ -4821,13 +4117,13 @@ export interface operations {
         };
         requestBody?: never;
         responses: {
-            /** @description Successful Response */
+            /** @description Done */
             200: {
                 headers: {
                     [name: string]: unknown;
                 };
                 content: {
-                    "application/json": components["schemas"]["EndpointsOut"];
+                    "application/json": components["schemas"]["EndpointPage"];
                 };
             };
         };
@@ -4845,13 +4141,13 @@ export interface operations {
             };
         };
         responses: {
-            /** @description Successful Response */
+            /** @description Done */
             201: {
                 headers: {
                     [name: string]: unknown;
                 };
                 content: {
-                    "application/json": components["schemas"]["NewEndpointOut"];
+                    "application/json": components["schemas"]["NewEndpoint"];
                 };
             };
         };
@@ -4867,13 +4163,13 @@ export interface operations {
         };
         requestBody?: never;
         responses: {
-            /** @description Successful Response */
+            /** @description Done */
             200: {
                 headers: {
                     [name: string]: unknown;
                 };
                 content: {
-                    "application/json": components["schemas"]["EndpointOut"];
+                    "application/json": components["schemas"]["Endpoint"];
                 };
             };
         };
@@ -4889,7 +4185,7 @@ export interface operations {
         };
         requestBody?: never;
         responses: {
-            /** @description Successful Response */
+            /** @description Done */
             204: {
                 headers: {
                     [name: string]: unknown;
@@ -4913,13 +4209,13 @@ export interface operations {
             };
         };
         responses: {
-            /** @description Successful Response */
+            /** @description Done */
             200: {
                 headers: {
                     [name: string]: unknown;
                 };
                 content: {
-                    "application/json": components["schemas"]["EndpointOut"];
+                    "application/json": components["schemas"]["Endpoint"];
                 };
             };
         };
@@ -4935,13 +4231,13 @@ export interface operations {
         };
         requestBody?: never;
         responses: {
-            /** @description Successful Response */
+            /** @description Done */
             200: {
                 headers: {
                     [name: string]: unknown;
                 };
                 content: {
-                    "application/json": components["schemas"]["CircuitOut"];
+                    "application/json": components["schemas"]["Circuit"];
                 };
             };
         };
@@ -4961,13 +4257,13 @@ export interface operations {
             };
         };
         responses: {
-            /** @description Successful Response */
+            /** @description Done */
             200: {
                 headers: {
                     [name: string]: unknown;
                 };
                 content: {
-                    "application/json": components["schemas"]["EndpointOut"];
+                    "application/json": components["schemas"]["Endpoint"];
                 };
             };
         };
@@ -4987,22 +4283,22 @@ export interface operations {
             };
         };
         responses: {
-            /** @description Only previewed */
+            /** @description Done */
             200: {
                 headers: {
                     [name: string]: unknown;
                 };
                 content: {
-                    "application/json": components["schemas"]["PreviewOut"];
+                    "application/json": components["schemas"]["Preview"];
                 };
             };
-            /** @description Successful Response */
+            /** @description Done */
             202: {
                 headers: {
                     [name: string]: unknown;
                 };
                 content: {
-                    "application/json": components["schemas"]["BulkOut"];
+                    "application/json": components["schemas"]["Bulk"];
                 };
             };
         };
@@ -5022,13 +4318,13 @@ export interface operations {
             };
         };
         responses: {
-            /** @description Successful Response */
+            /** @description Done */
             200: {
                 headers: {
                     [name: string]: unknown;
                 };
                 content: {
-                    "application/json": components["schemas"]["EndpointOut"];
+                    "application/json": components["schemas"]["Endpoint"];
                 };
             };
         };
@@ -5048,13 +4344,13 @@ export interface operations {
             };
         };
         responses: {
-            /** @description Successful Response */
+            /** @description Done */
             200: {
                 headers: {
                     [name: string]: unknown;
                 };
                 content: {
-                    "application/json": components["schemas"]["RotatedOut"];
+                    "application/json": components["schemas"]["RotatedSecret"];
                 };
             };
         };
@@ -5070,20 +4366,17 @@ export interface operations {
         };
         requestBody?: {
             content: {
-                "application/json": {
-                    event_type?: string | null;
-                    payload?: unknown;
-                };
+                "application/json": components["schemas"]["TestIn"];
             };
         };
         responses: {
-            /** @description Stored */
+            /** @description Done */
             202: {
                 headers: {
                     [name: string]: unknown;
                 };
                 content: {
-                    "application/json": components["schemas"]["ReceiptOut"];
+                    "application/json": components["schemas"]["Receipt"];
                 };
             };
         };
@@ -5091,12 +4384,12 @@ export interface operations {
     list_events: {
         parameters: {
             query?: {
+                limit?: number;
+                cursor?: string;
                 status?: "delivered" | "failed" | "queued" | "received";
                 event_type?: string;
                 created_from?: string;
                 created_before?: string;
-                limit?: number;
-                cursor?: string;
             };
             header?: never;
             path?: never;
@@ -5110,7 +4403,7 @@ export interface operations {
                     [name: string]: unknown;
                 };
                 content: {
-                    "application/json": components["schemas"]["EventsOut"];
+                    "application/json": components["schemas"]["EventPage"];
                 };
             };
         };
@@ -5137,7 +4430,7 @@ export interface operations {
                     [name: string]: unknown;
                 };
                 content: {
-                    "application/json": components["schemas"]["ReceiptOut"] | components["schemas"]["ReceiptsOut"];
+                    "application/json": components["schemas"]["Receipt"] | components["schemas"]["Receipts"];
                 };
             };
             /** @description Stored, but for those with the verdict `conflict`: their idempotency key was used before */
@@ -5146,7 +4439,7 @@ export interface operations {
                     [name: string]: unknown;
                 };
                 content: {
-                    "application/json": components["schemas"]["ReceiptsOut"];
+                    "application/json": components["schemas"]["Receipts"];
                 };
             };
         };
@@ -5170,7 +4463,7 @@ export interface operations {
                     [name: string]: unknown;
                 };
                 content: {
-                    "application/json": components["schemas"]["ReceiptsOut"];
+                    "application/json": components["schemas"]["Receipts"];
                 };
             };
             /** @description Stored, but for those with the verdict `conflict`: their idempotency key was used before */
@@ -5179,7 +4472,7 @@ export interface operations {
                     [name: string]: unknown;
                 };
                 content: {
-                    "application/json": components["schemas"]["ReceiptsOut"];
+                    "application/json": components["schemas"]["Receipts"];
                 };
             };
         };
@@ -5195,13 +4488,13 @@ export interface operations {
         };
         requestBody?: never;
         responses: {
-            /** @description Successful Response */
+            /** @description Done */
             200: {
                 headers: {
                     [name: string]: unknown;
                 };
                 content: {
-                    "application/json": components["schemas"]["EventOut"];
+                    "application/json": components["schemas"]["Event"];
                 };
             };
         };
@@ -5217,7 +4510,7 @@ export interface operations {
         };
         requestBody?: never;
         responses: {
-            /** @description Successful Response */
+            /** @description Done */
             204: {
                 headers: {
                     [name: string]: unknown;
@@ -5237,13 +4530,13 @@ export interface operations {
         };
         requestBody?: never;
         responses: {
-            /** @description Successful Response */
+            /** @description Done */
             200: {
                 headers: {
                     [name: string]: unknown;
                 };
                 content: {
-                    "application/json": components["schemas"]["AcknowledgedOut"];
+                    "application/json": components["schemas"]["Acknowledged"];
                 };
             };
         };
@@ -5263,13 +4556,13 @@ export interface operations {
             };
         };
         responses: {
-            /** @description Successful Response */
+            /** @description Done */
             200: {
                 headers: {
                     [name: string]: unknown;
                 };
                 content: {
-                    "application/json": components["schemas"]["CancelledOut"];
+                    "application/json": components["schemas"]["Cancelled"];
                 };
             };
         };
@@ -5289,13 +4582,13 @@ export interface operations {
             };
         };
         responses: {
-            /** @description Stored */
+            /** @description Done */
             202: {
                 headers: {
                     [name: string]: unknown;
                 };
                 content: {
-                    "application/json": components["schemas"]["ReceiptOut"];
+                    "application/json": components["schemas"]["Receipt"];
                 };
             };
         };
@@ -5315,13 +4608,13 @@ export interface operations {
             };
         };
         responses: {
-            /** @description Successful Response */
+            /** @description Done */
             202: {
                 headers: {
                     [name: string]: unknown;
                 };
                 content: {
-                    "application/json": components["schemas"]["RetriedOut"];
+                    "application/json": components["schemas"]["Retried"];
                 };
             };
         };
@@ -5343,7 +4636,7 @@ export interface operations {
                     [name: string]: unknown;
                 };
                 content: {
-                    "application/json": components["schemas"]["EventStatusOut"];
+                    "application/json": components["schemas"]["EventStatus"];
                 };
             };
         };
@@ -5351,9 +4644,9 @@ export interface operations {
     read_inbox: {
         parameters: {
             query?: {
-                status?: "failed" | "received";
                 limit?: number;
                 cursor?: string;
+                status?: "failed" | "received";
             };
             header?: never;
             path?: never;
@@ -5367,7 +4660,7 @@ export interface operations {
                     [name: string]: unknown;
                 };
                 content: {
-                    "application/json": components["schemas"]["InboxOut"];
+                    "application/json": components["schemas"]["InboxPage"];
                 };
             };
         };
@@ -5384,13 +4677,13 @@ export interface operations {
         };
         requestBody?: never;
         responses: {
-            /** @description Successful Response */
+            /** @description Done */
             200: {
                 headers: {
                     [name: string]: unknown;
                 };
                 content: {
-                    "application/json": components["schemas"]["KeysOut"];
+                    "application/json": components["schemas"]["KeyPage"];
                 };
             };
         };
@@ -5408,13 +4701,13 @@ export interface operations {
             };
         };
         responses: {
-            /** @description Successful Response */
+            /** @description Done */
             201: {
                 headers: {
                     [name: string]: unknown;
                 };
                 content: {
-                    "application/json": components["schemas"]["NewKeyOut"];
+                    "application/json": components["schemas"]["NewKey"];
                 };
             };
         };
@@ -5430,7 +4723,7 @@ export interface operations {
         };
         requestBody?: never;
         responses: {
-            /** @description Successful Response */
+            /** @description Done */
             204: {
                 headers: {
                     [name: string]: unknown;
@@ -5451,13 +4744,13 @@ export interface operations {
         };
         requestBody?: never;
         responses: {
-            /** @description Successful Response */
+            /** @description Done */
             200: {
                 headers: {
                     [name: string]: unknown;
                 };
                 content: {
-                    "application/json": components["schemas"]["OrgsOut"];
+                    "application/json": components["schemas"]["OrgPage"];
                 };
             };
         };
@@ -5475,13 +4768,13 @@ export interface operations {
             };
         };
         responses: {
-            /** @description Successful Response */
+            /** @description Done */
             201: {
                 headers: {
                     [name: string]: unknown;
                 };
                 content: {
-                    "application/json": components["schemas"]["NewOrgOut"];
+                    "application/json": components["schemas"]["NewOrg"];
                 };
             };
         };
@@ -5495,13 +4788,13 @@ export interface operations {
         };
         requestBody?: never;
         responses: {
-            /** @description Successful Response */
+            /** @description Done */
             200: {
                 headers: {
                     [name: string]: unknown;
                 };
                 content: {
-                    "application/json": components["schemas"]["PipelinesOut"];
+                    "application/json": components["schemas"]["PipelinePage"];
                 };
             };
         };
@@ -5522,13 +4815,13 @@ export interface operations {
         };
         requestBody?: never;
         responses: {
-            /** @description Successful Response */
+            /** @description Done */
             200: {
                 headers: {
                     [name: string]: unknown;
                 };
                 content: {
-                    "application/json": components["schemas"]["EntitiesOut"];
+                    "application/json": components["schemas"]["EntityPage"];
                 };
             };
         };
@@ -5545,13 +4838,13 @@ export interface operations {
         };
         requestBody?: never;
         responses: {
-            /** @description Successful Response */
+            /** @description Done */
             200: {
                 headers: {
                     [name: string]: unknown;
                 };
                 content: {
-                    "application/json": components["schemas"]["EntityOut"];
+                    "application/json": components["schemas"]["Entity"];
                 };
             };
         };
@@ -5568,7 +4861,7 @@ export interface operations {
         };
         requestBody?: never;
         responses: {
-            /** @description Successful Response */
+            /** @description Done */
             204: {
                 headers: {
                     [name: string]: unknown;
@@ -5593,13 +4886,13 @@ export interface operations {
             };
         };
         responses: {
-            /** @description Successful Response */
+            /** @description Done */
             200: {
                 headers: {
                     [name: string]: unknown;
                 };
                 content: {
-                    "application/json": components["schemas"]["EntityOut"];
+                    "application/json": components["schemas"]["Entity"];
                 };
             };
         };
@@ -5616,13 +4909,13 @@ export interface operations {
         };
         requestBody?: never;
         responses: {
-            /** @description Successful Response */
+            /** @description Done */
             200: {
                 headers: {
                     [name: string]: unknown;
                 };
                 content: {
-                    "application/json": components["schemas"]["EntityHistoryOut"];
+                    "application/json": components["schemas"]["EntityHistoryPage"];
                 };
             };
         };
@@ -5643,13 +4936,13 @@ export interface operations {
             };
         };
         responses: {
-            /** @description Successful Response */
+            /** @description Done */
             200: {
                 headers: {
                     [name: string]: unknown;
                 };
                 content: {
-                    "application/json": components["schemas"]["EntityOut"];
+                    "application/json": components["schemas"]["Entity"];
                 };
             };
         };
@@ -5670,7 +4963,7 @@ export interface operations {
             };
         };
         responses: {
-            /** @description Successful Response */
+            /** @description Done */
             200: {
                 headers: {
                     [name: string]: unknown;
@@ -5686,7 +4979,7 @@ export interface operations {
     list_retry_queue: {
         parameters: {
             query?: {
-                status?: "pending" | "in_progress";
+                status?: "in_progress" | "pending";
                 event_type?: string;
                 endpoint_id?: string;
                 older_than_seconds?: number;
@@ -5699,13 +4992,13 @@ export interface operations {
         };
         requestBody?: never;
         responses: {
-            /** @description Successful Response */
+            /** @description Done */
             200: {
                 headers: {
                     [name: string]: unknown;
                 };
                 content: {
-                    "application/json": components["schemas"]["QueueOut"];
+                    "application/json": components["schemas"]["RetryQueuePage"];
                 };
             };
         };
@@ -5723,22 +5016,22 @@ export interface operations {
             };
         };
         responses: {
-            /** @description Only previewed */
+            /** @description Done */
             200: {
                 headers: {
                     [name: string]: unknown;
                 };
                 content: {
-                    "application/json": components["schemas"]["PreviewOut"];
+                    "application/json": components["schemas"]["Preview"];
                 };
             };
-            /** @description Successful Response */
+            /** @description Done */
             202: {
                 headers: {
                     [name: string]: unknown;
                 };
                 content: {
-                    "application/json": components["schemas"]["BulkOut"];
+                    "application/json": components["schemas"]["Bulk"];
                 };
             };
         };
@@ -5756,22 +5049,22 @@ export interface operations {
             };
         };
         responses: {
-            /** @description Only previewed */
+            /** @description Done */
             200: {
                 headers: {
                     [name: string]: unknown;
                 };
                 content: {
-                    "application/json": components["schemas"]["PreviewOut"];
+                    "application/json": components["schemas"]["Preview"];
                 };
             };
-            /** @description Successful Response */
+            /** @description Done */
             202: {
                 headers: {
                     [name: string]: unknown;
                 };
                 content: {
-                    "application/json": components["schemas"]["BulkOut"];
+                    "application/json": components["schemas"]["Bulk"];
                 };
             };
         };
@@ -5791,13 +5084,13 @@ export interface operations {
             };
         };
         responses: {
-            /** @description Successful Response */
+            /** @description Done */
             202: {
                 headers: {
                     [name: string]: unknown;
                 };
                 content: {
-                    "application/json": components["schemas"]["DeliveryOut"];
+                    "application/json": components["schemas"]["Delivery"];
                 };
             };
         };
@@ -5817,13 +5110,13 @@ export interface operations {
             };
         };
         responses: {
-            /** @description Successful Response */
+            /** @description Done */
             200: {
                 headers: {
                     [name: string]: unknown;
                 };
                 content: {
-                    "application/json": components["schemas"]["DeliveryOut"];
+                    "application/json": components["schemas"]["Delivery"];
                 };
             };
         };
@@ -5837,13 +5130,13 @@ export interface operations {
         };
         requestBody?: never;
         responses: {
-            /** @description Successful Response */
+            /** @description Done */
             201: {
                 headers: {
                     [name: string]: unknown;
                 };
                 content: {
-                    "application/json": components["schemas"]["SignInLinkOut"];
+                    "application/json": components["schemas"]["SignInLink"];
                 };
             };
         };
@@ -5857,13 +5150,13 @@ export interface operations {
         };
         requestBody?: never;
         responses: {
-            /** @description Successful Response */
+            /** @description Done */
             200: {
                 headers: {
                     [name: string]: unknown;
                 };
                 content: {
-                    "application/json": components["schemas"]["SilencesOut"];
+                    "application/json": components["schemas"]["SilencePage"];
                 };
             };
         };
@@ -5881,13 +5174,13 @@ export interface operations {
             };
         };
         responses: {
-            /** @description Successful Response */
+            /** @description Done */
             201: {
                 headers: {
                     [name: string]: unknown;
                 };
                 content: {
-                    "application/json": components["schemas"]["SilenceOut"];
+                    "application/json": components["schemas"]["Silence"];
                 };
             };
         };
@@ -5903,7 +5196,7 @@ export interface operations {
         };
         requestBody?: never;
         responses: {
-            /** @description Successful Response */
+            /** @description Done */
             204: {
                 headers: {
                     [name: string]: unknown;
@@ -5924,13 +5217,13 @@ export interface operations {
         };
         requestBody?: never;
         responses: {
-            /** @description Successful Response */
+            /** @description Done */
             200: {
                 headers: {
                     [name: string]: unknown;
                 };
                 content: {
-                    "application/json": components["schemas"]["SlosOut"];
+                    "application/json": components["schemas"]["EndpointSloPage"];
                 };
             };
         };
@@ -5944,13 +5237,13 @@ export interface operations {
         };
         requestBody?: never;
         responses: {
-            /** @description Successful Response */
+            /** @description Done */
             200: {
                 headers: {
                     [name: string]: unknown;
                 };
                 content: {
-                    "application/json": components["schemas"]["SloShape"];
+                    "application/json": components["schemas"]["Slo"];
                 };
             };
         };
@@ -5964,17 +5257,17 @@ export interface operations {
         };
         requestBody: {
             content: {
-                "application/json": components["schemas"]["SloShape"];
+                "application/json": components["schemas"]["SloIn"];
             };
         };
         responses: {
-            /** @description Successful Response */
+            /** @description Done */
             200: {
                 headers: {
                     [name: string]: unknown;
                 };
                 content: {
-                    "application/json": components["schemas"]["SloShape"];
+                    "application/json": components["schemas"]["Slo"];
                 };
             };
         };
@@ -5982,7 +5275,7 @@ export interface operations {
     read_stats: {
         parameters: {
             query?: {
-                range?: "1h" | "6h" | "24h" | "7d" | "30d";
+                range?: "1h" | "24h" | "30d" | "6h" | "7d";
                 endpoint_id?: string;
             };
             header?: never;
@@ -5991,13 +5284,13 @@ export interface operations {
         };
         requestBody?: never;
         responses: {
-            /** @description Successful Response */
+            /** @description Done */
             200: {
                 headers: {
                     [name: string]: unknown;
                 };
                 content: {
-                    "application/json": components["schemas"]["StatsOut"];
+                    "application/json": components["schemas"]["Stats"];
                 };
             };
         };
@@ -6007,7 +5300,7 @@ export interface operations {
             query?: {
                 limit?: number;
                 cursor?: string;
-                range?: "1h" | "6h" | "24h" | "7d" | "30d";
+                range?: "1h" | "24h" | "30d" | "6h" | "7d";
             };
             header?: never;
             path?: never;
@@ -6015,13 +5308,13 @@ export interface operations {
         };
         requestBody?: never;
         responses: {
-            /** @description Successful Response */
+            /** @description Done */
             200: {
                 headers: {
                     [name: string]: unknown;
                 };
                 content: {
-                    "application/json": components["schemas"]["HealthsOut"];
+                    "application/json": components["schemas"]["EndpointHealthPage"];
                 };
             };
         };
@@ -6035,13 +5328,13 @@ export interface operations {
         };
         requestBody?: never;
         responses: {
-            /** @description Successful Response */
+            /** @description Done */
             200: {
                 headers: {
                     [name: string]: unknown;
                 };
                 content: {
-                    "application/json": components["schemas"]["WorkersOut"];
+                    "application/json": components["schemas"]["WorkerPage"];
                 };
             };
         };

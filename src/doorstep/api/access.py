@@ -1,4 +1,4 @@
-"""Who may do what: every route with the permission that it needs.
+"""Who may do what: every route with the permission that it needs; and which methods a path has.
 
 `ROUTES` is the only place where that is said. Routes are enforced from it (routing.py), the OpenAPI document and
 docs/reference/api.md show it, and the tests go through it role by role. A route that is not in it cannot be added.
@@ -6,9 +6,12 @@ docs/reference/api.md show it, and the tests go through it role by role. A route
 
 from __future__ import annotations
 
+import re
 from typing import NamedTuple
 
-from doorstep.api.problems import Problem, Refusal
+from starlette.types import ASGIApp, Receive, Scope, Send
+
+from doorstep.api.problems import Problem, Refusal, respond
 from doorstep.bootstrap import DEFAULT_ORG
 from doorstep.model.org import ApiKey
 from doorstep.model.permission import ONLY_DEFAULT_ORG, Permission, refusal_of
@@ -122,3 +125,57 @@ def check(key: ApiKey, access: Access) -> None:
         raise Refusal(Problem.FORBIDDEN, refusal)
     if access.default_org and key.org_id != DEFAULT_ORG:
         raise Refusal(Problem.FORBIDDEN, ONLY_DEFAULT_ORG)
+
+
+# -- methods -----------------------------------------------------------------------------------------------------
+
+_ANY = "*"
+_ID_PLACES = (3, 5)
+"""In `/v1/events/{event_id}/status` and `/v1/pipelines/{pipeline}/entities/{entity_id}`, split at their slashes."""
+
+
+class Methods:
+    """Answers a method that a path does not have with a 405 that lists those it has.
+
+    Stands before the router, which alone would name the methods of one route of several, and would take
+    `DELETE /v1/dead-letters/bulk-retry` for the deletion of a dead letter with a strange id.
+    """
+
+    def __init__(self, app: ASGIApp) -> None:
+        self._app = app
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        allowed = methods_of(scope["path"]) if scope["type"] == "http" else ()
+        if allowed and scope["method"] not in allowed:
+            await respond(_refusal(", ".join(allowed)))(scope, receive, send)
+            return
+        await self._app(scope, receive, send)
+
+
+def _refusal(allowed: str) -> Refusal:
+    return Refusal(Problem.METHOD_NOT_ALLOWED, f"this path takes {allowed}", headers={"Allow": allowed})
+
+
+def methods_of(path: str) -> tuple[str, ...]:
+    """Those in the table of routes; none for a path that is not in it."""
+    if path in _METHODS:
+        return _METHODS[path]
+    parts = path.split("/")
+    for place in _ID_PLACES:
+        if not parts[place : place + 1] or not parts[place]:
+            return ()
+        parts[place] = _ANY
+        if found := _METHODS.get("/".join(parts)):
+            return found
+    return ()
+
+
+def _by_path() -> dict[str, tuple[str, ...]]:
+    found: dict[str, tuple[str, ...]] = {}
+    for method, path in sorted(line.split(" ") for line in ROUTES):
+        place = re.sub(r"\{\w+\}", _ANY, path)
+        found[place] = (*found.get(place, ()), method)
+    return found
+
+
+_METHODS = _by_path()

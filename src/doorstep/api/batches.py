@@ -2,48 +2,53 @@
 
 from __future__ import annotations
 
-from typing import Annotated
 from uuid import UUID
 
-from fastapi import APIRouter, Query
-
-from doorstep.api.auth import Caller
-from doorstep.api.batch_schemas import BatchesAsked, BatchesOut, BatchOut, SubmissionOut, SubmissionsOut
-from doorstep.api.event_schemas import ReasonIn
-from doorstep.api.routing import group
-from doorstep.api.schemas import CountedPagination, Pagination
+from doorstep.api.answers import all_of, position, shape, whole
+from doorstep.api.routing import Caller, Routes
 from doorstep.app import Doorstep
+from doorstep.model import batch as model
+from doorstep.schemas.batches import Batch, BatchesQuery, BatchPage, Submission, SubmissionPage
+from doorstep.schemas.shape import ReasonIn
 
 _NO_REASON = ReasonIn()
 
 
-def batch_routes(doorstep: Doorstep) -> APIRouter:
-    router = group("/v1/batches", "batches")
+def batch_routes(doorstep: Doorstep) -> Routes:
+    routes = Routes("/v1/batches", "batches")
 
-    @router.get("")
-    async def list_batches(asked: Annotated[BatchesAsked, Query()], caller: Caller) -> BatchesOut:
+    @routes.get()
+    async def list_batches(asked: BatchesQuery, caller: Caller) -> BatchPage:
         """Batches, the newest first; of one status, if asked for."""
+        status = None if asked.status is None else model.BatchStatus(asked.status)
         page = await doorstep.batches.list(
-            asked.wanted_status, asked.event_type, cursor=asked.cursor, limit=asked.limit, org_id=caller.org_id
+            status, asked.event_type, cursor=asked.cursor, limit=asked.limit, org_id=caller.org_id
         )
-        batches = [BatchOut.of(batch) for batch in page.items]
-        return BatchesOut(batches=batches, pagination=Pagination.of(page, asked.limit))
+        return BatchPage(all_of(_batch_shown, page.items), position(page, asked.limit))
 
-    @router.get("/{batch_id}")
-    async def read_batch(batch_id: UUID, caller: Caller) -> BatchOut:
+    @routes.get("/{batch_id}")
+    async def read_batch(batch_id: UUID, caller: Caller) -> Batch:
         """How a batch stands."""
-        return BatchOut.of(await doorstep.batches.batch(batch_id, org_id=caller.org_id))
+        return _batch_shown(await doorstep.batches.batch(batch_id, org_id=caller.org_id))
 
-    @router.get("/{batch_id}/attempts")
-    async def list_submissions(batch_id: UUID, caller: Caller) -> SubmissionsOut:
+    @routes.get("/{batch_id}/attempts")
+    async def list_submissions(batch_id: UUID, caller: Caller) -> SubmissionPage:
         """The carrier log: every submission in order, with what the carrier said."""
-        attempts = await doorstep.batches.attempts(batch_id, org_id=caller.org_id)
-        log = [SubmissionOut.of(attempt) for attempt in attempts]
-        return SubmissionsOut(attempts=log, pagination=CountedPagination.whole(log))
+        log = all_of(_submission_shown, await doorstep.batches.attempts(batch_id, org_id=caller.org_id))
+        return SubmissionPage(log, whole(log))
 
-    @router.post("/{batch_id}/resubmit", status_code=202)
-    async def resubmit_batch(batch_id: UUID, caller: Caller, body: ReasonIn = _NO_REASON) -> BatchOut:
+    @routes.post("/{batch_id}/resubmit", status=202)
+    async def resubmit_batch(batch_id: UUID, caller: Caller, body: ReasonIn = _NO_REASON) -> Batch:
         """Submit a FAILED batch again, at once and with all its retries."""
-        return BatchOut.of(await doorstep.batches.resubmit(batch_id, caller.prefix, body.reason, org_id=caller.org_id))
+        return _batch_shown(await doorstep.batches.resubmit(batch_id, caller.prefix, body.reason, org_id=caller.org_id))
 
-    return router
+    return routes
+
+
+def _batch_shown(batch: model.Batch) -> Batch:
+    assert batch.delivery_id is not None, "one that was read has its delivery"
+    return shape(Batch, batch)
+
+
+def _submission_shown(attempt: model.SubmissionAttempt) -> Submission:
+    return shape(Submission, attempt)

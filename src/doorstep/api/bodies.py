@@ -1,4 +1,4 @@
-"""Reading request bodies: bounded, strict, and with the field named when something is wrong.
+"""Reading bodies and parameters: bounded, strict, and with the field named when something is wrong.
 
 One parser for all routes (msgspec), so that the same rubbish gets the same answer everywhere. It takes no NaN, no
 lone surrogates, no trailing commas; Python's own json module takes all of the first two.
@@ -6,15 +6,20 @@ lone surrogates, no trailing commas; Python's own json module takes all of the f
 
 from __future__ import annotations
 
-from typing import Any, TypeVar
+from datetime import datetime
+from functools import cache
+from typing import Any, TypeVar, get_args, get_type_hints
 
 import msgspec
 from starlette.requests import ClientDisconnect, Request
 
 from doorstep.api.problems import Problem, Refusal, invalid
-from doorstep.api.wording import from_msgspec
+from doorstep.api.wording import TIME, FieldError, from_msgspec
+from doorstep.clock import Instant, from_datetime, from_iso
+from doorstep.errors import InvalidInput
 
 T = TypeVar("T")
+Q = TypeVar("Q", bound=msgspec.Struct)
 
 SMALL_BODY_BYTES_MAX = 256 * 1024
 """For everything that is not an event: endpoints, policies, filters."""
@@ -49,7 +54,7 @@ def decode(decoder: msgspec.json.Decoder[T], body: bytes) -> T:
             body.decode()  # msgspec leaves the bytes of raw values unread
         return decoder.decode(body)
     except msgspec.ValidationError as error:
-        raise invalid(from_msgspec(str(error))) from None
+        raise invalid(from_msgspec(str(error), decoder.type)) from None
     except RecursionError:
         raise Refusal(Problem.INVALID_JSON, "the body is nested too deeply") from None
     except UnicodeDecodeError as error:
@@ -58,19 +63,56 @@ def decode(decoder: msgspec.json.Decoder[T], body: bytes) -> T:
         raise Refusal(Problem.INVALID_JSON, f"the body is not JSON: {_plain(error)}") from None
 
 
-class StrictRequest(Request):
-    """The request that FastAPI's routes get: its body is bounded and parsed by `decode`."""
-
-    async def body(self) -> bytes:
-        if not hasattr(self, "_body"):
-            self._body = await read_body(self, SMALL_BODY_BYTES_MAX)
-        return self._body
-
-    async def json(self) -> Any:
-        return decode(_any, await self.body())
+async def body_of(request: Request, decoder: msgspec.json.Decoder[T], bytes_max: int) -> T | None:
+    """What the body says; None where there is no body."""
+    body = await read_body(request, bytes_max)
+    return decode(decoder, body) if body else None
 
 
-_any: msgspec.json.Decoder[Any] = msgspec.json.Decoder()
+def query_of(request: Request, kind: type[Q]) -> Q:
+    """What the parameters say. They come as text, but not every text that can be read as a value is meant as one."""
+    texts: dict[str, Any] = dict(request.query_params)
+    for name in times_in(kind).intersection(texts):
+        texts[name] = _time(texts[name], name)
+    try:
+        asked = msgspec.convert(texts, kind, strict=False)
+    except msgspec.ValidationError as error:
+        raise invalid(from_msgspec(str(error), kind)) from None
+    for name, text in texts.items():
+        if getattr(asked, name) is None:  # msgspec takes the text `null` for it, and that would list everything
+            raise invalid(FieldError(name, f"must be a value, got {text}; leave it out"))
+    return asked
+
+
+@cache
+def times_in(kind: type[msgspec.Struct]) -> frozenset[str]:
+    return frozenset(name for name, hint in get_type_hints(kind).items() if datetime in (hint, *get_args(hint)))
+
+
+def _time(text: str, field: str) -> datetime:
+    """Strictly: where `strict=False` lets numbers come as text, it takes 0.5 for a time."""
+    try:
+        return msgspec.convert(text, datetime)
+    except msgspec.ValidationError:
+        raise invalid(FieldError(field, TIME)) from None
+
+
+_LATEST: Instant = from_iso("9000-01-01T00:00:00Z")
+
+
+def instant_from(value: datetime | None, field: str) -> Instant | None:
+    """A time that someone sent; it needs a zone, and must be one that every part of the world can write down."""
+    return None if value is None else instant(value, field)
+
+
+def instant(value: datetime, field: str) -> Instant:
+    try:
+        found = from_datetime(value)
+    except ValueError as error:
+        raise InvalidInput(field, str(error)) from None
+    if not 0 <= found <= _LATEST:
+        raise InvalidInput(field, f"must be between the years 1970 and 9000, got {value.isoformat()}")
+    return found
 
 
 def _plain(error: msgspec.DecodeError) -> str:

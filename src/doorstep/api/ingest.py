@@ -5,74 +5,26 @@ A request is answered only after its commit, so a 202 means stored. Requests tha
 
 from __future__ import annotations
 
-from typing import Annotated, Any, Literal
+from typing import Any
 from uuid import UUID
 
 import msgspec
 from starlette.requests import Request
 from starlette.responses import Response
 
+from doorstep.api.answers import all_of, answer, time
 from doorstep.api.auth import api_key
-from doorstep.api.bodies import OVERHEAD_BYTES, decode, read_body
-from doorstep.api.event_items import Time
+from doorstep.api.bodies import OVERHEAD_BYTES, decode, instant_from, read_body
 from doorstep.api.frame import correlation_id, trace_of
-from doorstep.api.limits import EndpointIds, EventType, IdempotencyKey, Moment, RawObject
 from doorstep.api.problems import Problem, Refusal, invalid
-from doorstep.api.schemas import instant_from
+from doorstep.api.routing import Operation, Routes
 from doorstep.api.wording import FieldError
 from doorstep.app import Doorstep
-from doorstep.clock import to_iso
+from doorstep.model import submission as model
 from doorstep.model.org import ApiKey
-from doorstep.model.submission import Receipt, Verdict
+from doorstep.model.submission import Verdict
 from doorstep.path.accept import KEY_CONFLICT, Draft, check_key
-
-BATCH_MAX = 1_000
-
-
-_NO_METADATA = msgspec.Raw(b"{}")
-
-
-class EventIn(msgspec.Struct, forbid_unknown_fields=True, gc=False):
-    """An event as it is sent."""
-
-    event_type: EventType
-    payload: msgspec.Raw
-    endpoint_ids: EndpointIds | None = None
-    """Only these endpoints; left out, all whose event types match."""
-    deliver_at: Moment | None = None
-    """Not before this time."""
-    expires_at: Moment | None = None
-    """Not after this time: what is still waiting then becomes a dead letter."""
-    metadata: RawObject = msgspec.field(default_factory=lambda: _NO_METADATA)
-    """A small object of your own, kept and shown as given."""
-    ordering_key: IdempotencyKey | None = None
-    """Events that share it are delivered to each endpoint in the order of their acceptance."""
-    idempotency_key: IdempotencyKey | None = None
-    """In a single request the header Idempotency-Key means the same."""
-
-
-Events = Annotated[list[EventIn], msgspec.Meta(extra_json_schema={"minItems": 1, "maxItems": BATCH_MAX})]
-
-
-class BatchIn(msgspec.Struct, forbid_unknown_fields=True):
-    events: Events
-
-
-class ReceiptOut(msgspec.Struct, gc=False):
-    """What is known of an event once it is stored. `status` is where every event starts."""
-
-    event_id: UUID
-    status: Literal["received"]
-    created_at: Time
-    deliveries: int
-    verdict: Literal["accepted", "repeated", "conflict"]
-    """`repeated`: the idempotency key was used for the same event before. `conflict`: for another one."""
-
-
-class ReceiptsOut(msgspec.Struct):
-    """One receipt for each event, in the order sent."""
-
-    events: list[ReceiptOut]
+from doorstep.schemas.events import BATCH_MAX, KEY_RULES, BatchIn, EventIn, Events, Receipt, Receipts
 
 
 class Ingest:
@@ -93,7 +45,7 @@ class Ingest:
         (receipt,) = await self._store(request, key, [event], _header_key(request, event))
         if receipt.verdict is Verdict.CONFLICT:
             raise Refusal(Problem.CONFLICT, KEY_CONFLICT)
-        return _answer(receipt_out(receipt))
+        return answer(receipt_shown(receipt), 202)
 
     async def send_batch(self, request: Request) -> Response:
         """POST /v1/events/batch: up to 1,000 events, in one transaction."""
@@ -109,11 +61,11 @@ class Ingest:
             raise invalid(FieldError("Idempotency-Key", message))
         receipts = await self._store(request, key, events)
         conflict = any(receipt.verdict is Verdict.CONFLICT for receipt in receipts)
-        return _answer(ReceiptsOut([receipt_out(receipt) for receipt in receipts]), status=207 if conflict else 202)
+        return answer(Receipts(all_of(receipt_shown, receipts)), 207 if conflict else 202)
 
     async def _store(
         self, request: Request, key: ApiKey, events: list[EventIn], idempotency_key: str | None = None
-    ) -> list[Receipt]:
+    ) -> list[model.Receipt]:
         correlation, trace = correlation_id(request), trace_of(request)
         single = len(events) == 1
         drafts = [
@@ -145,35 +97,60 @@ class Ingest:
 _event_decoder = msgspec.json.Decoder(EventIn)
 _list_decoder = msgspec.json.Decoder(list[EventIn])
 _batch_decoder = msgspec.json.Decoder(BatchIn)
-_encoder = msgspec.json.Encoder()
 
 
-def receipt_out(receipt: Receipt) -> ReceiptOut:
-    return ReceiptOut(
-        receipt.event_id,
-        "received",
-        to_iso(receipt.created_at),
-        receipt.deliveries,
-        receipt.verdict.value,
+def receipt_shown(receipt: model.Receipt) -> Receipt:
+    return Receipt(receipt.event_id, "received", time(receipt.created_at), receipt.deliveries, receipt.verdict.value)
+
+
+def ingest_routes(doorstep: Doorstep) -> Routes:
+    routes, ingest = Routes("/v1/events", "events"), Ingest(doorstep)
+    stored: dict[int, Any] = {207: (Receipts, _MIXED)}
+    routes.plain(
+        Operation(
+            "POST",
+            "/v1/events",
+            "send_event",
+            _SEND,
+            ("events",),
+            202,
+            Receipt | Receipts,
+            body=EventIn | Events,
+            more=stored,
+            headers=(_IDEMPOTENCY_KEY,),
+        ),
+        ingest.send,
     )
+    about = "Send up to 1,000 events in one transaction; one receipt each, in the order sent."
+    routes.plain(
+        Operation(
+            "POST",
+            "/v1/events/batch",
+            "send_batch",
+            about,
+            ("events",),
+            202,
+            Receipts,
+            body=BatchIn | Events,
+            more=stored,
+        ),
+        ingest.send_batch,
+    )
+    return routes
 
 
-def receipt_answer(receipt: Receipt) -> Response:
-    """For the other routes that make an event."""
-    return _answer(receipt_out(receipt))
-
-
-RECEIPT: dict[int | str, dict[str, Any]] = {
-    202: {
-        "description": "Stored",
-        "content": {"application/json": {"schema": {"$ref": "#/components/schemas/ReceiptOut"}}},
-    }
+_SEND = (
+    "Send an event, or a list of up to 1,000. A 202 means that it is on stable storage with one delivery for each "
+    "matching endpoint. With the header `Idempotency-Key` a repeated request is answered like the first one."
+)
+_MIXED = "Stored, but for those with the verdict `conflict`: their idempotency key was used before"
+_IDEMPOTENCY_KEY: dict[str, Any] = {
+    "name": "Idempotency-Key",
+    "in": "header",
+    "required": False,
+    "description": "The same key with the same event within 24 hours stores nothing new.",
+    "schema": {"type": "string", **KEY_RULES},
 }
-"""The same for the OpenAPI document."""
-
-
-def _answer(content: ReceiptOut | ReceiptsOut, status: int = 202) -> Response:
-    return Response(_encoder.encode(content), status, media_type="application/json")
 
 
 def _header_key(request: Request, event: EventIn) -> str | None:

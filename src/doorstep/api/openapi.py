@@ -1,20 +1,28 @@
-"""The OpenAPI document: FastAPI describes its own routes, this adds the plain ones, permissions, errors and examples."""
+"""The OpenAPI document: msgspec describes the shapes, the routes tell which they take and give, and the table of access
+who may use them and what can go wrong."""
 
 from __future__ import annotations
 
 from collections.abc import Iterator
-from typing import Any
+from types import UnionType
+from typing import Any, get_args
+from uuid import UUID
 
+import msgspec
 from fastapi import FastAPI
 from fastapi.openapi.utils import get_openapi
 
 from doorstep.api.access import ROUTES, Access
 from doorstep.api.examples import add_examples
-from doorstep.api.plain_operations import REFERENCE, describe_plain
 from doorstep.api.problems import MEDIA_TYPE, Problem
+from doorstep.api.routing import Operation
 from doorstep.model.org import Role
 from doorstep.model.permission import roles_with
 
+Json = dict[str, Any]
+
+_ORDER = ("GET", "POST", "PUT", "PATCH", "DELETE")
+REFERENCE = "#/components/schemas/{name}"
 ABOUT = """Reliable delivery: events are accepted once, delivered to every matching endpoint, retried with growing
 pauses, and kept as dead letters where that fails.
 
@@ -23,44 +31,138 @@ Send your key in the header `X-API-Key` (or `Authorization: Bearer`). Times are 
 What does not exist and what belongs to another organization answer the same 404."""
 
 
-def document(application: FastAPI) -> dict[str, Any]:
+def document(application: FastAPI) -> Json:
     """Made once, then remembered."""
     if application.openapi_schema is None:
-        described = get_openapi(
-            title=application.title, version=application.version, description=ABOUT, routes=application.routes
-        )
-        application.openapi_schema = _complete(described)
+        described = get_openapi(title=application.title, version=application.version, description=ABOUT, routes=[])
+        application.openapi_schema = _complete(described, application.state.operations)
     return application.openapi_schema
 
 
-def _complete(described: dict[str, Any]) -> dict[str, Any]:
-    describe_plain(described)
-    components = described["components"]
-    components["schemas"]["Problem"] = _PROBLEM
-    for leftover in ("HTTPValidationError", "ValidationError"):
-        components["schemas"].pop(leftover, None)
+def _complete(described: Json, routes: list[Operation]) -> Json:
+    schemas: Json = {}
+    for route in sorted(routes, key=lambda route: _ORDER.index(route.method)):
+        described["paths"].setdefault(route.path, {})[route.method.lower()] = _operation(route, schemas)
+    components = described["components"] = {"schemas": dict(sorted((schemas | {"Problem": _PROBLEM}).items()))}
     components["securitySchemes"] = {
         "key": {"type": "apiKey", "in": "header", "name": "X-API-Key"},
         "bearer": {"type": "http", "scheme": "bearer"},
     }
     for line, operation in operations(described):
         _secure(operation, ROUTES.get(line))
-        for parameter in operation.get("parameters", ()):
-            parameter["schema"] = _without_null(parameter["schema"])
         _add_errors(operation, list(_problems(line, operation)))
     described["paths"] = dict(sorted(described["paths"].items()))
     add_examples(described)
     return described
 
 
-def operations(described: dict[str, Any]) -> Iterator[tuple[str, dict[str, Any]]]:
+def operations(described: Json) -> Iterator[tuple[str, Json]]:
     """Each operation with its line in the table of routes: `GET /v1/events`."""
     for path, methods in described["paths"].items():
         for method, operation in methods.items():
             yield f"{method.upper()} {path}", operation
 
 
-def _secure(operation: dict[str, Any], access: Access | None) -> None:
+# -- operations --------------------------------------------------------------------------------------------------
+
+
+def inline(query: type[msgspec.Struct] | None = None, body: type[msgspec.Struct] | None = None) -> Json:
+    """What a route reads by itself, for the document of another application: `openapi_extra` of a FastAPI route."""
+    described: Json = {} if query is None else {"parameters": _in_query(query)}
+    if body is not None:
+        schema = _tidy(msgspec.json.schema(body)["$defs"][body.__name__])
+        described["requestBody"] = {"required": False, "content": {"application/json": {"schema": schema}}}
+    return described
+
+
+def _operation(route: Operation, schemas: Json) -> Json:
+    described: Json = {
+        "tags": list(route.tags),
+        "operationId": route.name,
+        "summary": route.name.replace("_", " ").capitalize(),
+        "description": route.about,
+    }
+    parameters = [*_in_path(route), *_in_query(route.query), *route.headers]
+    if parameters:
+        described["parameters"] = parameters
+    if route.body is not None:
+        described["requestBody"] = {"required": route.body_required, "content": _content(route.body, schemas)}
+    answers = {route.status: route.answer, **route.more}
+    described["responses"] = {str(status): _response(kind, schemas) for status, kind in sorted(answers.items())}
+    return described
+
+
+def _response(kind: Any, schemas: Json) -> Json:
+    """Of a shape, a shape and what it means, nothing, or what the route says of it itself."""
+    if isinstance(kind, dict):
+        return kind
+    shape, meaning = kind if isinstance(kind, tuple) else (kind, "Done")
+    return {"description": meaning} | ({} if shape is None else {"content": _content(shape, schemas)})
+
+
+def _content(kind: Any, schemas: Json) -> Json:
+    return {"application/json": {"schema": _schema(kind, schemas)}}
+
+
+def _schema(kind: Any, schemas: Json) -> Json:
+    """msgspec takes a choice of objects only where a tag tells them apart; ours differ by their shape."""
+    if isinstance(kind, UnionType):
+        return {"anyOf": [_schema(one, schemas) for one in get_args(kind)]}
+    (schema,), components = msgspec.json.schema_components((kind,), ref_template=REFERENCE)
+    for name, shape in components.items():
+        described = _tidy(shape)
+        assert schemas.setdefault(name, described) == described, f"two shapes of the API are named {name}"
+    tidied: Json = _tidy(schema)
+    return tidied
+
+
+def _tidy(schema: Any) -> Any:
+    """Without what says nothing: a default of null, a list of no required fields. Objects have the fields they are said
+    to have and no others: a client ignores what it does not know, but a test does not."""
+    if isinstance(schema, list):
+        return [_tidy(part) for part in schema]
+    if not isinstance(schema, dict):
+        return schema
+    kept = {
+        name: value if name in ("default", "enum", "const") else _tidy(value)
+        for name, value in schema.items()
+        if (name, value) not in (("default", None), ("required", []))
+    }
+    if "properties" in kept:
+        kept.setdefault("additionalProperties", False)
+    if "enum" in kept:
+        kept.setdefault("type", "string")
+    return kept
+
+
+def _in_path(route: Operation) -> Iterator[Json]:
+    for name, kind in route.ids.items():
+        schema = {"type": "string", "format": "uuid"} if kind is UUID else {"type": "string"}
+        yield {"name": name, "in": "path", "required": True, "schema": schema}
+
+
+def _in_query(query: type[msgspec.Struct] | None) -> list[Json]:
+    if query is None:
+        return []
+    properties = msgspec.json.schema(query)["$defs"][query.__name__]["properties"]
+    return [
+        {"name": name, "in": "query", "required": False, "schema": _tidy(_without_null(schema))}
+        for name, schema in properties.items()
+    ]
+
+
+def _without_null(schema: Json) -> Json:
+    """There is no way to write null in a query: what is not wanted is left out."""
+    forms: list[Json] = [form for form in schema.get("anyOf", ()) if form.get("type") != "null"]
+    if len(forms) != 1:
+        return schema
+    return {name: value for name, value in schema.items() if name not in ("anyOf", "default")} | forms[0]
+
+
+# -- who may, and what can go wrong ------------------------------------------------------------------------------
+
+
+def _secure(operation: Json, access: Access | None) -> None:
     if access is None:
         return
     operation["security"] = [{"key": []}, {"bearer": []}]
@@ -70,15 +172,7 @@ def _secure(operation: dict[str, Any], access: Access | None) -> None:
         operation["x-default-organization-only"] = True
 
 
-def _without_null(schema: dict[str, Any]) -> dict[str, Any]:
-    """There is no way to write null in a query: what is not wanted is left out."""
-    forms: list[dict[str, Any]] = [form for form in schema.get("anyOf", ()) if form.get("type") != "null"]
-    if len(forms) != 1:
-        return schema
-    return {name: value for name, value in schema.items() if name not in ("anyOf", "default")} | forms[0]
-
-
-def _problems(line: str, operation: dict[str, Any]) -> Iterator[Problem]:
+def _problems(line: str, operation: Json) -> Iterator[Problem]:
     """What this route can really answer with, besides success."""
     access = ROUTES.get(line)
     if "requestBody" in operation:
@@ -99,7 +193,7 @@ def _problems(line: str, operation: dict[str, Any]) -> Iterator[Problem]:
         yield Problem.CONFLICT
 
 
-def _add_errors(operation: dict[str, Any], problems: list[Problem]) -> None:
+def _add_errors(operation: Json, problems: list[Problem]) -> None:
     responses = operation["responses"]
     responses.pop("422", None)
     for problem in sorted(problems, key=lambda problem: problem.status):
@@ -108,8 +202,8 @@ def _add_errors(operation: dict[str, Any], problems: list[Problem]) -> None:
         responses[status] = _error(problem) | {"description": shared + problem.title}
 
 
-def _error(problem: Problem) -> dict[str, Any]:
-    answer: dict[str, Any] = {
+def _error(problem: Problem) -> Json:
+    answer: Json = {
         "description": problem.title,
         "content": {MEDIA_TYPE: {"schema": {"$ref": REFERENCE.format(name="Problem")}, "example": _example(problem)}},
     }
@@ -119,7 +213,7 @@ def _error(problem: Problem) -> dict[str, Any]:
     return answer
 
 
-def _example(problem: Problem) -> dict[str, Any]:
+def _example(problem: Problem) -> Json:
     example = {
         "type": problem.urn,
         "title": problem.title,
@@ -132,7 +226,7 @@ def _example(problem: Problem) -> dict[str, Any]:
 
 
 _FIELD_ERROR = {"field": "limit", "message": "is not known here; remove it"}
-_PROBLEM: dict[str, Any] = {
+_PROBLEM: Json = {
     "type": "object",
     "required": ["type", "title", "status", "detail"],
     "properties": {

@@ -7,12 +7,11 @@ from enum import Enum
 from typing import NamedTuple
 
 import msgspec
-from fastapi.exceptions import RequestValidationError
 from starlette.exceptions import HTTPException
 from starlette.requests import Request
 from starlette.responses import Response
 
-from doorstep.api.wording import FieldError, from_pydantic
+from doorstep.api.wording import FieldError
 from doorstep.errors import Conflict, DoorstepError, InvalidInput, NotFound, NotRetryable, Overloaded, StoreUnavailable
 
 MEDIA_TYPE = "application/problem+json"
@@ -53,7 +52,7 @@ class Problem(_Row, Enum):
 
 
 class Refusal(HTTPException):
-    """What a route raises to answer with a problem. (An HTTPException, because FastAPI lets only those through.)"""
+    """What a route raises to answer with a problem. (An HTTPException, because frameworks let those through.)"""
 
     def __init__(
         self,
@@ -84,8 +83,6 @@ def refusal_for(error: Exception) -> Refusal:
             return Refusal(Problem.OVERLOADED, str(error), headers={"Retry-After": str(error.retry_after_seconds)})
         case StoreUnavailable():
             return Refusal(Problem.STORE_UNAVAILABLE, headers={"Retry-After": "1"})
-        case RequestValidationError():
-            return _refusal_for_fields(error)
         case HTTPException():
             return _refusal_for_status(error)
     return Refusal(Problem.INTERNAL)
@@ -114,15 +111,7 @@ async def handle(_: Request, error: Exception) -> Response:
     return respond(refusal_for(error))
 
 
-HANDLED: tuple[type[Exception], ...] = (DoorstepError, RequestValidationError, HTTPException)
-
-
-def _refusal_for_fields(error: RequestValidationError) -> Refusal:
-    """FastAPI's own findings. An id that is no id cannot name anything: that is the same 404 as an unknown one."""
-    findings = error.errors()
-    if any(finding["loc"][0] == "path" for finding in findings):
-        return Refusal(Problem.NOT_FOUND)
-    return invalid(*map(from_pydantic, findings))
+HANDLED: tuple[type[Exception], ...] = (DoorstepError, HTTPException)
 
 
 _BY_STATUS = {problem.status: problem for problem in Problem}

@@ -1,69 +1,188 @@
-"""How every route under /v1 is entered: permission first, then strict parsing within the same limits."""
+"""How every route is entered: permission first, then strict parsing within the same limits, then the answer.
+
+A route is a function whose signature says it all: ids of its path, `caller`, `request`, `asked` (the shape of its
+parameters), `body` (the shape of its body), and what it returns. msgspec reads, writes and describes those shapes.
+"""
 
 from __future__ import annotations
 
-from collections.abc import Awaitable, Callable, Coroutine, Iterable
-from typing import Any
+import inspect
+from collections.abc import Awaitable, Callable, Iterable, Mapping
+from functools import partial
+from types import MappingProxyType
+from typing import Any, NamedTuple, TypeVar, get_type_hints
+from uuid import UUID
 
-from fastapi import APIRouter, FastAPI
-from fastapi.routing import APIRoute
+import msgspec
+from fastapi import FastAPI
 from starlette.requests import Request
 from starlette.responses import Response
-from starlette.types import Scope
 
 from doorstep.api.access import ROUTES, Access, check
+from doorstep.api.answers import answer
 from doorstep.api.auth import api_key
-from doorstep.api.bodies import StrictRequest
-from doorstep.api.problems import invalid
-from doorstep.api.wording import UNKNOWN, FieldError
+from doorstep.api.bodies import OVERHEAD_BYTES, SMALL_BODY_BYTES_MAX, body_of, query_of
+from doorstep.api.problems import Problem, Refusal, invalid
+from doorstep.api.wording import REQUIRED, UNKNOWN, FieldError
+from doorstep.model.org import ApiKey
 
+R = TypeVar("R", bound=Callable[..., Awaitable[Any]])
+Caller = ApiKey
+"""The key that a request came with. What it may do has been checked by then."""
 PlainRoute = Callable[[Request], Awaitable[Response]]
+Reader = Callable[[Request], Any]
 
 
-class StrictRoute(APIRoute):
-    """A FastAPI route that asks the table for its permission and has its bodies read and parsed our way."""
+class Operation(NamedTuple):
+    """One route, as it is entered and as the OpenAPI document describes it."""
 
-    def get_route_handler(self) -> Callable[[Request], Coroutine[Any, Any, Response]]:
-        handler = super().get_route_handler()
-        method = min(self.methods or ())
-        access = _access(method, self.path)
-        known = frozenset(_query_names(self))
+    method: str
+    path: str
+    name: str
+    about: str
+    tags: tuple[str, ...]
+    status: int
+    answer: Any
+    """A shape, a choice of shapes, or None for no content."""
+    body: Any = None
+    body_required: bool = True
+    query: type[msgspec.Struct] | None = None
+    ids: Mapping[str, Any] = MappingProxyType({})
+    more: Mapping[int, Any] = MappingProxyType({})
+    """Other answers by their status: a shape, or the JSON that describes one."""
+    headers: tuple[dict[str, Any], ...] = ()
+    """Parameters in the header, as JSON."""
 
-        async def strict(request: Request) -> Response:
-            check(api_key(request), access)
-            check_query(request, known)
-            return await handler(StrictRequest(_as_json(request.scope), request.receive))
-
-        return strict
-
-
-def group(prefix: str, *tags: str, strict: bool = True) -> APIRouter:
-    """For routes that belong together; those that are not strict are open to everybody. `add_group` adds them."""
-    return APIRouter(
-        prefix=prefix,
-        tags=list(tags),
-        route_class=StrictRoute if strict else APIRoute,
-        generate_unique_id_function=lambda route: route.name,
-    )
-
-
-def add_group(application: FastAPI, routes: APIRouter) -> None:
-    """As they are. `include_router` would make each of them a second time, when the first request comes: half of the 140 ms
-    of CPU that all of them take."""
-    application.router.routes.extend(routes.routes)
+    @property
+    def line(self) -> str:
+        """As in the table of routes."""
+        return f"{self.method} {self.path}"
 
 
-def add_plain(application: FastAPI, method: str, path: str, route: PlainRoute, query: Iterable[str] = ()) -> None:
-    """A hot route without FastAPI's cost; the OpenAPI document gets it from openapi.py."""
-    access = _access(method, path)
-    known = frozenset(query)
+class Routes:
+    """Routes that belong together; those that are open need no key. `add` adds them to the application."""
 
-    async def entered(request: Request) -> Response:
+    def __init__(self, prefix: str, *tags: str, is_open: bool = False) -> None:
+        self._prefix = prefix
+        self._tags = tags
+        self._is_open = is_open
+        self._routes: list[tuple[Operation, PlainRoute]] = []
+
+    def get(self, path: str = "", **options: Any) -> Callable[[R], R]:
+        return partial(self._declare, "GET", path, **options)
+
+    def post(self, path: str = "", **options: Any) -> Callable[[R], R]:
+        return partial(self._declare, "POST", path, **options)
+
+    def put(self, path: str = "", **options: Any) -> Callable[[R], R]:
+        return partial(self._declare, "PUT", path, **options)
+
+    def patch(self, path: str = "", **options: Any) -> Callable[[R], R]:
+        return partial(self._declare, "PATCH", path, **options)
+
+    def delete(self, path: str = "", **options: Any) -> Callable[[R], R]:
+        return partial(self._declare, "DELETE", path, status=204, **options)
+
+    def plain(self, operation: Operation, route: PlainRoute) -> None:
+        """One that reads its request and writes its answer itself, because every microsecond counts there."""
+        self._routes.append((operation, route))
+
+    def add(self, application: FastAPI) -> None:
+        for operation, route in self._routes:
+            entered = route if self._is_open else _guarded(operation, route)
+            application.add_route(operation.path, entered, methods=[operation.method], include_in_schema=False)
+            application.state.operations.append(operation)
+
+    def _declare(
+        self,
+        method: str,
+        path: str,
+        function: R,
+        *,
+        status: int = 200,
+        tags: Iterable[str] = (),
+        payload: bool = False,
+        answers: Any = None,
+        more: dict[int, Any] | None = None,
+    ) -> R:
+        """`payload`: its body may be as large as an event. `answers`: what it answers with, if it makes a Response itself."""
+        signature = inspect.signature(function)
+        hints = get_type_hints(function, include_extras=True)
+        body = hints.get("body")
+        operation = Operation(
+            method=method,
+            path=self._prefix + path,
+            name=function.__name__,
+            about=inspect.getdoc(function) or "",
+            tags=(*self._tags, *tags),
+            status=status,
+            answer=None if status == 204 else answers or hints["return"],
+            body=body,
+            body_required=body is not None and signature.parameters["body"].default is inspect.Parameter.empty,
+            query=hints.get("asked"),
+            ids={name: hints[name] for name in hints if f"{{{name}}}" in self._prefix + path},
+            more=more or {},
+        )
+        self._routes.append((operation, _parsing(operation, function, hints, payload)))
+        return function
+
+
+def _parsing(operation: Operation, function: Callable[..., Any], hints: dict[str, Any], payload: bool) -> PlainRoute:
+    """The route behind its parsing."""
+    readers = {name: _reader(name, hint) for name, hint in hints.items() if name not in ("body", "return")}
+    decoder = None if operation.body is None else msgspec.json.Decoder(operation.body)
+
+    async def route(request: Request) -> Response:
+        given = {name: read(request) for name, read in readers.items()}
+        if decoder is not None:
+            body = await body_of(request, decoder, _bytes_max(request, payload))
+            if body is not None:
+                given["body"] = body
+            elif operation.body_required:
+                raise invalid(FieldError("body", REQUIRED))
+        result = await function(**given)
+        if isinstance(result, Response):
+            return result
+        return Response(status_code=204) if operation.answer is None else answer(result, operation.status)
+
+    return route
+
+
+def _reader(name: str, hint: Any) -> Reader:
+    if hint is ApiKey:
+        return api_key
+    if hint is Request:
+        return lambda request: request
+    if name == "asked":
+        return lambda request: query_of(request, hint)
+    if hint is UUID:
+        return lambda request: id_of(request.path_params[name])
+    return lambda request: request.path_params[name]
+
+
+def id_of(text: str) -> UUID:
+    """An id that is no id cannot name anything: that is the same 404 as an unknown one."""
+    try:
+        return msgspec.convert(text, UUID)
+    except msgspec.ValidationError:
+        raise Refusal(Problem.NOT_FOUND) from None
+
+
+def _bytes_max(request: Request, payload: bool) -> int:
+    return request.app.state.payload_bytes_max + OVERHEAD_BYTES if payload else SMALL_BODY_BYTES_MAX
+
+
+def _guarded(operation: Operation, route: PlainRoute) -> PlainRoute:
+    """The route behind its permission, and without parameters that it does not know."""
+    access = _access(operation.line)
+    known = frozenset(() if operation.query is None else operation.query.__struct_fields__)
+
+    async def guarded(request: Request) -> Response:
         check(api_key(request), access)
         check_query(request, known)
         return await route(request)
 
-    application.add_route(path, entered, methods=[method], include_in_schema=False)
+    return guarded
 
 
 def check_query(request: Request, known: frozenset[str]) -> None:
@@ -80,20 +199,6 @@ def check_query(request: Request, known: frozenset[str]) -> None:
         seen.add(name)
 
 
-def _access(method: str, path: str) -> Access:
-    line = f"{method} {path}"
+def _access(line: str) -> Access:
     assert line in ROUTES, f"{line} is not in the table of routes; add it to api/access.py with its permission"
     return ROUTES[line]
-
-
-def _query_names(route: APIRoute) -> Iterable[str]:
-    """The parameters themselves, or the fields of the model that gathers them."""
-    for field in route.dependant.query_params:
-        model = getattr(field.field_info.annotation, "model_fields", None)
-        yield from (field.alias,) if model is None else model
-
-
-def _as_json(scope: Scope) -> Scope:
-    """Every body here is JSON, whatever its header says: `curl -d` calls it a form, and FastAPI would believe it."""
-    others = [(name, value) for name, value in scope["headers"] if name != b"content-type"]
-    return {**scope, "headers": [*others, (b"content-type", b"application/json")]}

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from datetime import datetime
-from typing import Annotated, Literal
+from typing import Annotated
 
 import typer
 
@@ -12,6 +12,7 @@ from doorstep.cli.asking import confirm
 from doorstep.cli.options import Future, Yes
 from doorstep.cli.pages import Paging, gather
 from doorstep.cli.remote import REMOTE_PANEL, Session, remote
+from doorstep.schemas.accounts import RoleName
 
 keys = typer.Typer(no_args_is_help=True, help="Make, list and revoke API keys.")
 orgs = typer.Typer(no_args_is_help=True, help="Make and list organizations (admins of the default one only).")
@@ -31,9 +32,7 @@ def list_keys(session: Session, paging: Paging) -> None:
 def create_key(
     session: Session,
     name: Annotated[str, typer.Argument(help="What it is for.")],
-    role: Annotated[
-        Literal["admin", "operator", "viewer", "publisher"], typer.Option("--role", help="What it may do.")
-    ],
+    role: Annotated[RoleName, typer.Option("--role", help="What it may do.")],
     expires: Annotated[
         datetime | None, typer.Option("--expires", metavar="TIME", parser=Future, help="Refuse it after this.")
     ] = None,

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from datetime import datetime
-from typing import Annotated, Literal
+from typing import Annotated
 
 import typer
 
@@ -12,7 +12,7 @@ from doorstep.cli.naming import endpoint_id_of
 from doorstep.cli.options import Future, OfEndpoint, Reason
 from doorstep.cli.pages import Paging, Rows, gather
 from doorstep.cli.remote import Session, remote
-from doorstep.model.alert import RuleName
+from doorstep.schemas.alerts import AlertState, RuleName
 
 alerts = typer.Typer(no_args_is_help=True, help="See what is or was the matter, and say that you see to it.")
 rules = typer.Typer(no_args_is_help=True, help="See and change when alerts fire.")
@@ -28,7 +28,7 @@ OfRule = Annotated[RuleName | None, typer.Option("--rule", help="Only this rule.
 def list_alerts(
     session: Session,
     paging: Paging,
-    state: Annotated[Literal["open", "recovered"] | None, typer.Option("--state", help="Only those.")] = None,
+    state: Annotated[AlertState | None, typer.Option("--state", help="Only those.")] = None,
     rule: OfRule = None,
     endpoint: OfEndpoint = None,
 ) -> None:

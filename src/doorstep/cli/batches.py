@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import Annotated, Literal
+from typing import Annotated
 
 import typer
 
@@ -10,11 +10,12 @@ from doorstep.cli.columns import BATCHES, SUBMISSIONS
 from doorstep.cli.options import EventType, Reason
 from doorstep.cli.pages import Paging, gather
 from doorstep.cli.remote import Session, remote
+from doorstep.schemas.batches import BatchStatus
 
 app = typer.Typer(no_args_is_help=True, help="Find batches by status, read their carrier log, resubmit them.")
 
 BatchId = Annotated[str, typer.Argument(help="The batch's id, which is that of its event.")]
-Status = Annotated[Literal["PENDING", "CONFIRMED", "FAILED"] | None, typer.Option("--status", help="Only these.")]
+Status = Annotated[BatchStatus | None, typer.Option("--status", help="Only these.")]
 
 
 @remote(app, "list")

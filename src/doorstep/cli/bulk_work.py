@@ -13,7 +13,7 @@ from doorstep.errors import ConfigError
 
 if TYPE_CHECKING:
     from doorstep.client import Selection
-    from doorstep.client.answers.bulk import Bulk, Preview
+    from doorstep.schemas.bulk import Bulk, Preview
 
 _IDS_MAX = 1_000
 

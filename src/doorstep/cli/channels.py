@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import Annotated, Literal
+from typing import Annotated
 
 import typer
 
@@ -12,6 +12,7 @@ from doorstep.cli.naming import complete_endpoint, endpoint_id_of
 from doorstep.cli.options import Yes
 from doorstep.cli.pages import Rows
 from doorstep.cli.remote import Session, remote
+from doorstep.schemas.alerts import ChannelKindName
 
 channels = typer.Typer(no_args_is_help=True, help="Make, test, resume and delete the channels that people are told by.")
 
@@ -36,7 +37,7 @@ def show(session: Session, channel_id: ChannelId) -> None:
 def create(
     session: Session,
     name: Annotated[str, typer.Argument(help="Its name.")],
-    kind: Annotated[Literal["webhook", "slack", "email", "apprise"], typer.Option("--kind", help="What it is.")],
+    kind: Annotated[ChannelKindName, typer.Option("--kind", help="What it is.")],
     target: Annotated[
         str, typer.Option("--to", metavar="TARGET", help="A URL; for e-mail, addresses with commas between them.")
     ],

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import Annotated, Literal, NamedTuple
+from typing import Annotated, NamedTuple
 
 import typer
 
@@ -14,14 +14,13 @@ from doorstep.cli.pages import Paging, gather
 from doorstep.cli.payloads import read_payload
 from doorstep.cli.remote import Session, remote
 from doorstep.errors import ConfigError
+from doorstep.schemas.deliveries import DeadStatus
 
 app = typer.Typer(no_args_is_help=True, help="Work on what the machine has given up on.")
 
 _ALL_WELL = "No failed events. All integrations healthy."
 
-State = Annotated[
-    Literal["dead", "archived"] | None, typer.Option("--status", help="The fresh ones, or those untouched for a week.")
-]
+State = Annotated[DeadStatus | None, typer.Option("--status", help="The fresh ones, or those untouched for a week.")]
 Cause = Annotated[
     str | None, typer.Option("--cause", metavar="CAUSE", help="Only those of this cause; `groups` lists them.")
 ]

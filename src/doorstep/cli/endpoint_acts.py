@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from datetime import UTC, datetime
-from typing import Annotated, Any, Literal
+from typing import Annotated, Any
 
 import typer
 
@@ -17,6 +17,7 @@ from doorstep.cli.output import Column
 from doorstep.cli.payloads import read_payload
 from doorstep.cli.remote import Session, remote
 from doorstep.cli.spans import parsed_by, span_seconds
+from doorstep.schemas.events import Status
 
 app = typer.Typer()
 
@@ -114,7 +115,7 @@ def replay(
     ] = None,
     event_type: EventType = None,
     status: Annotated[
-        Literal["received", "queued", "delivered", "failed"] | None,
+        Status | None,
         typer.Option("--status", help="Only events with this status."),
     ] = None,
 ) -> int:

@@ -2,26 +2,25 @@
 
 from __future__ import annotations
 
-from typing import Annotated, Literal
+from typing import Annotated
 
 import msgspec
 import typer
 
 from doorstep.cli import columns, endpoint_acts
 from doorstep.cli.asking import confirm
-from doorstep.cli.endpoint_form import EndpointArgument, Form, Resettable, with_resets
+from doorstep.cli.endpoint_form import EndpointArgument, Form, Reset, with_resets
 from doorstep.cli.naming import endpoint_named
 from doorstep.cli.options import Yes
 from doorstep.cli.pages import Paging, gather
 from doorstep.cli.remote import Session, remote
-from doorstep.model.rollup import RangeName
+from doorstep.schemas.endpoints import ListedState, Signing
+from doorstep.schemas.stats import Range
 
 app = typer.Typer(no_args_is_help=True, help="Create, see, change, hold and test the receivers of events.")
 app.add_typer(endpoint_acts.app)
 
-State = Annotated[
-    Literal["active", "paused", "disabled", "deleted"] | None, typer.Option("--state", help="Only those in this state.")
-]
+State = Annotated[ListedState | None, typer.Option("--state", help="Only those in this state.")]
 
 
 @remote(app, "list")
@@ -36,7 +35,7 @@ def list_endpoints(session: Session, paging: Paging, state: State = None) -> Non
 def health(
     session: Session,
     paging: Paging,
-    range: Annotated[RangeName, typer.Option("--range", help="Over this time.")] = "24h",
+    range: Annotated[Range, typer.Option("--range", help="Over this time.")] = "24h",
 ) -> None:
     """Show how each endpoint fares: success rate, time to delivery, what waits, its circuit."""
     rows = gather(session.client.endpoints.health, paging, range=range)
@@ -53,7 +52,7 @@ def create(
         str | None, typer.Option("--handler", metavar="NAME", help="Instead of a URL: a handler that workers have.")
     ] = None,
     signing: Annotated[
-        Literal["v1", "v1a"] | None, typer.Option("--signing", help="v1: shared secret [default]; v1a: Ed25519.")
+        Signing | None, typer.Option("--signing", help="v1: shared secret [default]; v1a: Ed25519.")
     ] = None,
 ) -> None:
     """Create an endpoint. Its signing secret is shown only this once.
@@ -78,12 +77,7 @@ def update(
     form: Form,
     name: Annotated[str | None, typer.Option("--name", metavar="NAME", help="Call it this.")] = None,
     target: Annotated[str | None, typer.Option("--target", metavar="URL", help="Where it receives.")] = None,
-    reset: Annotated[
-        list[Resettable] | None,
-        typer.Option(
-            "--reset", metavar="FIELD", help=f"Put a field back to its default; repeatable: {', '.join(Resettable)}."
-        ),
-    ] = None,
+    reset: Reset = None,
 ) -> None:
     """Change what is given, and only that.
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import Annotated, Literal
+from typing import Annotated
 
 import typer
 
@@ -14,12 +14,12 @@ from doorstep.cli.options import EventType, Reason, Since, Until, Yes
 from doorstep.cli.output import Column
 from doorstep.cli.pages import Paging, gather
 from doorstep.cli.remote import Session, remote
+from doorstep.schemas.events import InboxStatus, Status
 
 events = typer.Typer(no_args_is_help=True, help="See what was sent and what became of it; act on one event.")
 inbox = typer.Typer(no_args_is_help=True, help="Fetch events that no endpoint takes, and acknowledge them.")
 
 EventId = Annotated[str, typer.Argument(help="The event's id.")]
-Status = Literal["received", "queued", "delivered", "failed"]
 
 
 @remote(events, "list")
@@ -92,7 +92,7 @@ def list_inbox(
     session: Session,
     paging: Paging,
     status: Annotated[
-        Literal["received", "failed"], typer.Option("--status", help="Those that wait, or those that failed.")
+        InboxStatus, typer.Option("--status", help="Those that wait, or those that failed.")
     ] = "received",
 ) -> None:
     """List what waits to be fetched, oldest first, with its payload."""

@@ -11,7 +11,7 @@ from doorstep.errors import ConfigError, DoorstepError, NotFound
 
 if TYPE_CHECKING:
     from doorstep.client import Client
-    from doorstep.client.answers.endpoints import Endpoint
+    from doorstep.schemas.endpoints import Endpoint
 
 
 _PAGE_MAX = 200

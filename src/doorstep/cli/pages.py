@@ -56,4 +56,5 @@ def gather(page: Callable[..., Page[T]], paging: Paging, **filters: Any) -> Rows
         cursor = got.pagination.cursor
         total = got.pagination.total_count if total is None else total
         if len(items) >= limit or not got.pagination.has_more:
-            return Rows(items, msgspec.structs.replace(got.pagination, limit=limit, total_count=total))
+            counted = {} if total is None else {"total_count": total}
+            return Rows(items, msgspec.structs.replace(got.pagination, limit=limit, **counted))

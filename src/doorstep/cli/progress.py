@@ -10,7 +10,7 @@ from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, T
 from doorstep.cli.remote import Session
 
 if TYPE_CHECKING:
-    from doorstep.client.answers.bulk import Bulk
+    from doorstep.schemas.bulk import Bulk
 
 _FOR_EVER_SECONDS = 10 * 365 * 86_400.0
 _PARTS = (

@@ -13,15 +13,15 @@ from doorstep.cli.pages import Paging, gather
 from doorstep.cli.remote import REMOTE_PANEL, Session, remote
 from doorstep.cli.spans import parsed_by, share, span_seconds
 from doorstep.cli.sparklines import sparkline
-from doorstep.model.rollup import RangeName
+from doorstep.schemas import stats as shapes
 
 if TYPE_CHECKING:
-    from doorstep.client.answers.stats import Report
+    from doorstep.schemas.stats import Report
 
 looking = typer.Typer()
 slo = typer.Typer(no_args_is_help=True, help="Targets of endpoints: success, time to delivery, error budget and burn.")
 
-Range = Annotated[RangeName | None, typer.Option("--range", help="Tell what happened in this time.")]
+Range = Annotated[shapes.Range | None, typer.Option("--range", help="Tell what happened in this time.")]
 
 
 @remote(looking, rich_help_panel=REMOTE_PANEL)

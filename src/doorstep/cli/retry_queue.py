@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import Annotated, Literal, NamedTuple
+from typing import Annotated, NamedTuple
 
 import typer
 
@@ -13,12 +13,11 @@ from doorstep.cli.options import EventType, OfEndpoint
 from doorstep.cli.pages import Paging, gather
 from doorstep.cli.remote import Session, remote
 from doorstep.cli.spans import parsed_by, span_seconds
+from doorstep.schemas.deliveries import QueueStatus
 
 app = typer.Typer(no_args_is_help=True, help="Work on what failed and will be tried again.")
 
-State = Annotated[
-    Literal["pending", "in_progress"] | None, typer.Option("--status", help="Those that wait, or those in progress.")
-]
+State = Annotated[QueueStatus | None, typer.Option("--status", help="Those that wait, or those in progress.")]
 OlderThan = Annotated[
     float | None,
     typer.Option("--older-than", metavar="SPAN", parser=parsed_by(span_seconds), help="First failed so long ago: 1h"),

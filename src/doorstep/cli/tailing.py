@@ -28,7 +28,7 @@ from doorstep.cli.watching import Change, Watcher
 if TYPE_CHECKING:
     from rich.text import Text
 
-    from doorstep.client.answers.events import EventItem
+    from doorstep.schemas.events import EventItem
 
 app = typer.Typer()
 

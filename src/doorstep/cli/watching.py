@@ -7,8 +7,8 @@ from collections.abc import Iterable, Iterator
 from typing import TYPE_CHECKING, NamedTuple
 
 if TYPE_CHECKING:
-    from doorstep.client.answers.deliveries import DeadLetter, QueuedDelivery
-    from doorstep.client.answers.events import EventItem
+    from doorstep.schemas.deliveries import DeadLetter, QueuedDelivery
+    from doorstep.schemas.events import EventItem
 
 _REMEMBERED_MAX = 20_000
 """Things whose last state is kept in mind; those seen longest ago are forgotten first."""

@@ -7,7 +7,7 @@ It loads nothing of the engine.
 
 from __future__ import annotations
 
-from doorstep.client.call import Page, Pagination
+from doorstep.client.call import NEVER, Page, Retrying
 from doorstep.client.clients import AsyncClient, Client
 from doorstep.client.errors import (
     ApiError,
@@ -26,9 +26,9 @@ from doorstep.client.errors import (
     Unreachable,
     WaitEnded,
 )
-from doorstep.client.retrying import NEVER, Retrying
-from doorstep.client.selection import Selection
-from doorstep.client.sending import NewEvent
+from doorstep.client.events import NewEvent
+from doorstep.client.queues import Selection
+from doorstep.schemas.shape import Pagination
 
 __all__ = [
     "NEVER",

@@ -1,13 +1,25 @@
-"""Keys, organizations and the audit log."""
+"""Keys, organizations, the audit log, sign-in links, and the processes that deliver."""
 
 from __future__ import annotations
 
 from datetime import datetime
-from typing import Literal
 
-from doorstep.client.answers.accounts import AuditEntry, Key, NewKey, NewOrg, Org, SignInLink
-from doorstep.client.call import Call, Id, Page, delete, get, one, paged, post
+from doorstep.client.call import Call, Page, delete, get, one, paged, post
 from doorstep.client.verbs import Group, R_co, each_of, verb
+from doorstep.schemas.accounts import (
+    AuditEntry,
+    AuditPage,
+    Key,
+    KeyPage,
+    NewKey,
+    NewOrg,
+    Org,
+    OrgPage,
+    RoleName,
+    SignInLink,
+)
+from doorstep.schemas.shape import Id
+from doorstep.schemas.workers import Worker, WorkerPage
 
 
 class Keys(Group[R_co]):
@@ -17,7 +29,7 @@ class Keys(Group[R_co]):
     def create(
         self,
         name: str,
-        role: Literal["admin", "operator", "viewer", "publisher"],
+        role: RoleName,
         *,
         expires_at: datetime | None = None,
     ) -> Call[NewKey]:
@@ -27,7 +39,7 @@ class Keys(Group[R_co]):
     @verb
     def page(self, *, limit: int | None = None, cursor: str | None = None) -> Call[Page[Key]]:
         """One page of them."""
-        return get(paged("keys", Key), "/v1/keys", query={"limit": limit, "cursor": cursor})
+        return get(paged(KeyPage), "/v1/keys", query={"limit": limit, "cursor": cursor})
 
     each = each_of(page)
 
@@ -48,7 +60,7 @@ class Orgs(Group[R_co]):
     @verb
     def page(self, *, limit: int | None = None, cursor: str | None = None) -> Call[Page[Org]]:
         """One page of them."""
-        return get(paged("orgs", Org), "/v1/orgs", query={"limit": limit, "cursor": cursor})
+        return get(paged(OrgPage), "/v1/orgs", query={"limit": limit, "cursor": cursor})
 
     each = each_of(page)
 
@@ -76,6 +88,15 @@ class Audit(Group[R_co]):
     ) -> Call[Page[AuditEntry]]:
         """One page, newest first."""
         query = {"actor": actor, "action": action, "limit": limit, "cursor": cursor}
-        return get(paged("audit", AuditEntry), "/v1/audit", query=query)
+        return get(paged(AuditPage), "/v1/audit", query=query)
 
     each = each_of(page)
+
+
+class Workers(Group[R_co]):
+    """`client.workers`: for keys of the default organization."""
+
+    @verb
+    def page(self) -> Call[Page[Worker]]:
+        """All there are, those that were lost within a day too."""
+        return get(paged(WorkerPage), "/v1/workers")

@@ -4,11 +4,24 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from datetime import datetime
-from typing import Literal
 
-from doorstep.client.answers.alerts import Alert, AlertRule, Channel, NewChannel, Silence, TestSent
-from doorstep.client.call import Call, Id, Page, delete, get, one, paged, post
+from doorstep.client.call import Call, Page, delete, get, one, paged, post
 from doorstep.client.verbs import Group, R_co, each_of, verb
+from doorstep.schemas.alerts import (
+    Alert,
+    AlertPage,
+    AlertRule,
+    AlertRulePage,
+    AlertState,
+    Channel,
+    ChannelKindName,
+    ChannelPage,
+    NewChannel,
+    Silence,
+    SilencePage,
+    TestSent,
+)
+from doorstep.schemas.shape import Id
 
 
 class Alerts(Group[R_co]):
@@ -18,7 +31,7 @@ class Alerts(Group[R_co]):
     def page(
         self,
         *,
-        state: Literal["open", "recovered"] | None = None,
+        state: AlertState | None = None,
         rule: str | None = None,
         endpoint_id: Id | None = None,
         limit: int | None = None,
@@ -26,7 +39,7 @@ class Alerts(Group[R_co]):
     ) -> Call[Page[Alert]]:
         """One page, newest first."""
         query = {"state": state, "rule": rule, "endpoint_id": endpoint_id, "limit": limit, "cursor": cursor}
-        return get(paged("alerts", Alert), "/v1/alerts", query=query)
+        return get(paged(AlertPage), "/v1/alerts", query=query)
 
     each = each_of(page)
 
@@ -47,7 +60,7 @@ class AlertRules(Group[R_co]):
     @verb
     def page(self) -> Call[Page[AlertRule]]:
         """All that hold, the built-in ones too."""
-        return get(paged("alert_rules", AlertRule), "/v1/alert-rules")
+        return get(paged(AlertRulePage), "/v1/alert-rules")
 
     @verb
     def set(
@@ -99,7 +112,7 @@ class Silences(Group[R_co]):
     @verb
     def page(self) -> Call[Page[Silence]]:
         """All there are, those that have ended lately too."""
-        return get(paged("silences", Silence), "/v1/silences")
+        return get(paged(SilencePage), "/v1/silences")
 
     @verb
     def end(self, silence_id: Id) -> Call[None]:
@@ -114,7 +127,7 @@ class Channels(Group[R_co]):
     def create(
         self,
         name: str,
-        kind: Literal["webhook", "slack", "email", "apprise"],
+        kind: ChannelKindName,
         target: str,
         *,
         rules: Sequence[str] | None = None,
@@ -135,7 +148,7 @@ class Channels(Group[R_co]):
     @verb
     def page(self) -> Call[Page[Channel]]:
         """All of the organization."""
-        return get(paged("channels", Channel), "/v1/channels")
+        return get(paged(ChannelPage), "/v1/channels")
 
     @verb
     def read(self, channel_id: Id) -> Call[Channel]:

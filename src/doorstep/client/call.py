@@ -1,40 +1,29 @@
-"""A call: one request to one route, and how its answer is read.
+"""A call: one request to one route, and how its answer is read; repeated where that is harmless and may help.
 
-Calls are values. Who carries them out, blocking or not, and how often they are repeated, is not their business.
+Calls are values: who carries them out, blocking or not, is not their business.
 """
 
 from __future__ import annotations
 
+import random
 import re
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from datetime import datetime
 from typing import Any, Generic, TypeAlias, TypeVar
 from urllib.parse import quote
-from uuid import UUID
 
 import msgspec
 
-from doorstep.client.errors import UnexpectedAnswer, Unreachable, error_for
-from doorstep.client.steps import Answer, Request, Silence
+from doorstep.client.errors import TimedOut, UnexpectedAnswer, Unreachable, error_for
+from doorstep.client.steps import Answer, Request, Silence, Steps, exchange, pause
+from doorstep.schemas.shape import Id, Listing, Pagination
 
 T = TypeVar("T")
-Id: TypeAlias = UUID | str
 Reader: TypeAlias = Callable[[bytes], T]
 JSON = {"content-type": "application/json"}
 NULL = msgspec.Raw(b"null")
 """For a body in which null is a value of its own, and not something left out."""
-
-
-class Pagination(msgspec.Struct, frozen=True, kw_only=True):
-    """Where a page stands in its list. The count is there only where it is cheap."""
-
-    limit: int
-    cursor: str | None
-    has_more: bool
-    total_count: int | None = None
-    total_is_floor: bool = False
-    """There are at least so many."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -123,13 +112,13 @@ def one(shape: type[T]) -> Reader[T]:
     return msgspec.json.Decoder(shape).decode
 
 
-def paged(name: str, shape: type[T]) -> Reader[Page[T]]:
-    """Reads a page of things that the answer calls `name`."""
-    items = msgspec.json.Decoder(tuple[shape, ...])  # type: ignore[valid-type]
+def paged(listing: type[Listing[T]]) -> Reader[Page[T]]:
+    """Reads a page of things."""
+    decoder = msgspec.json.Decoder(listing)
 
     def read(content: bytes) -> Page[T]:
-        parts = _parts.decode(content)
-        return Page(items.decode(parts[name]), _pagination.decode(parts["pagination"]))
+        read = decoder.decode(content)
+        return Page(read.listed, read.position)
 
     return read
 
@@ -188,5 +177,72 @@ def _as_text(value: Any) -> str:
     return value.isoformat() if isinstance(value, datetime) else str(value)
 
 
-_parts = msgspec.json.Decoder(dict[str, msgspec.Raw])
-_pagination = msgspec.json.Decoder(Pagination)
+# -- repeating and waiting ---------------------------------------------------------------------------------------
+
+_PASSING = frozenset({429, 502, 503, 504})
+"""Refusals that say nothing about the request itself."""
+
+
+@dataclass(frozen=True, slots=True)
+class Retrying:
+    """How often a call is tried, and how long the pauses are: doubled each time, and at least what Retry-After says.
+
+    Only calls that may safely be sent twice are repeated: those that read, and the sending of events, which carries
+    an idempotency key.
+    """
+
+    tries_max: int = 5
+    first_pause_seconds: float = 0.25
+    longest_pause_seconds: float = 30.0
+    random: Callable[[], float] = random.random
+
+    def pauses(self) -> Iterator[float]:
+        """One after each try but the last; drawn from the upper half, so that many clients do not come back at once."""
+        for number in range(self.tries_max - 1):
+            yield self.first_pause_seconds * 2**number * (1 + self.random()) / 2
+
+
+USUAL = Retrying()
+NEVER = Retrying(tries_max=1)
+"""Every request is sent once."""
+
+
+def perform(call: Call[T], retrying: Retrying) -> Steps[T]:
+    """What the call gives in the end."""
+    reply = yield from exchange(call.request)
+    if call.repeatable:
+        for seconds in retrying.pauses():
+            if not _passing(reply):
+                break
+            yield from pause(min(max(seconds, _asked_for(reply)), retrying.longest_pause_seconds))
+            reply = yield from exchange(call.request)
+    return call.read(reply)
+
+
+def _passing(reply: Answer | Silence) -> bool:
+    return isinstance(reply, Silence) or reply.status in _PASSING
+
+
+def _asked_for(reply: Answer | Silence) -> float:
+    return 0.0 if isinstance(reply, Silence) else reply.retry_after_seconds or 0.0
+
+
+_FIRST_PAUSE_SECONDS = 0.05
+_LONGEST_PAUSE_SECONDS = 2.0
+_GROWTH = 1.5
+
+
+def until(ask: Callable[[], Steps[T]], enough: Callable[[T], bool], timeout: float, subject: str) -> Steps[T]:
+    """The first answer that is enough. Asked often at first, then every two seconds; at least once in any case."""
+    now = yield from pause(0.0)
+    deadline, seconds = now + timeout, _FIRST_PAUSE_SECONDS
+    while True:
+        seen = yield from ask()
+        if enough(seen):
+            return seen
+        # The asking takes time too, so the clock is read again before it is decided how long to pause.
+        now = yield from pause(0.0)
+        if now >= deadline:
+            raise TimedOut(f"{subject} did not get there within {timeout:g} s", seen)
+        yield from pause(min(seconds, deadline - now))
+        seconds = min(seconds * _GROWTH, _LONGEST_PAUSE_SECONDS)

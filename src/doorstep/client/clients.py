@@ -10,21 +10,15 @@ from typing import Self, TypeVar, cast
 import httpx2
 
 from doorstep import __version__
-from doorstep.client.accounts import Audit, Keys, Orgs, SignInLinks
+from doorstep.client.accounts import Audit, Keys, Orgs, SignInLinks, Workers
 from doorstep.client.alerts import AlertRules, Alerts, Channels, Silences
-from doorstep.client.batches import Batches
-from doorstep.client.bulk import BulkOperations
-from doorstep.client.call import Call, Page
-from doorstep.client.endpoints import Endpoints
-from doorstep.client.events import Events, Inbox
-from doorstep.client.pipelines import Pipelines
-from doorstep.client.queues import DeadLetters, Deliveries, RetryQueue
-from doorstep.client.retrying import USUAL, Retrying, perform
-from doorstep.client.sending import Sending
-from doorstep.client.slo import Slos
+from doorstep.client.call import USUAL, Call, Page, Retrying, perform
+from doorstep.client.endpoints import Endpoints, Slos
+from doorstep.client.events import Events, Inbox, Sending
+from doorstep.client.pipelines import Batches, Pipelines
+from doorstep.client.queues import BulkOperations, DeadLetters, Deliveries, RetryQueue
 from doorstep.client.steps import Answer, Pause, Reply, Request, Silence, Step, Steps
 from doorstep.client.verbs import R_co
-from doorstep.client.workers import Workers
 from doorstep.errors import InvalidInput
 
 T = TypeVar("T")

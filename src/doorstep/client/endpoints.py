@@ -1,55 +1,27 @@
-"""Endpoints: the receivers of events."""
+"""Endpoints, the receivers of events, and their targets."""
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
 from datetime import datetime
-from typing import Any, Literal, Required, TypeAlias, TypedDict, Unpack
+from typing import Any, Unpack
 
-from doorstep.client.answers.bulk import Bulk, Preview
-from doorstep.client.answers.endpoints import Circuit, Endpoint, NewEndpoint, RotatedSecret
-from doorstep.client.answers.events import Receipt
-from doorstep.client.answers.stats import EndpointHealth
-from doorstep.client.call import Call, Id, Page, delete, get, given, json_of, one, paged, patch, post
+from doorstep.client.call import Call, Page, delete, get, given, json_of, one, paged, patch, post, put
 from doorstep.client.verbs import Group, R_co, each_of, verb
-
-PolicyForm: TypeAlias = str | Sequence[float] | Mapping[str, Any]
-"""A policy's name, its delays in seconds, or all of it."""
-
-
-class EndpointFields(TypedDict, total=False):
-    """What can be set of an endpoint, and changed."""
-
-    url: str | None
-    handler: str | None
-    event_types: Sequence[str] | None
-    policy: PolicyForm | None
-    policy_by_event_type: Mapping[str, PolicyForm] | None
-    timeout_seconds: float | None
-    concurrency_max: int | None
-    rate_per_second: float | None
-    headers: Mapping[str, str] | None
-    retry_on: Sequence[str] | None
-    give_up_on: Sequence[str] | None
-    code_map: Mapping[str, str] | None
-    circuit: Mapping[str, Any] | None
-    slo: Mapping[str, float] | None
-    envelope: bool | None
-    batch: bool | None
-
-
-class NewEndpointFields(EndpointFields, total=False):
-    """What a new endpoint is given."""
-
-    name: Required[str]
-    signing: Literal["v1", "v1a"]
-
-
-class ChangedFields(EndpointFields, total=False):
-    """What is to change. None resets a field to its default; with `version` only if nobody changed it since."""
-
-    name: str
-    version: int
+from doorstep.schemas.bulk import Bulk, Preview
+from doorstep.schemas.endpoints import (
+    ChangedFields,
+    Circuit,
+    Endpoint,
+    EndpointPage,
+    NewEndpoint,
+    NewEndpointFields,
+    RotatedSecret,
+    Signing,
+    Slo,
+)
+from doorstep.schemas.events import Receipt
+from doorstep.schemas.shape import Id
+from doorstep.schemas.stats import EndpointHealth, EndpointHealthPage, EndpointSlo, EndpointSloPage
 
 
 class Endpoints(Group[R_co]):
@@ -71,7 +43,7 @@ class Endpoints(Group[R_co]):
     ) -> Call[Page[Endpoint]]:
         """One page of the endpoints."""
         query = {"state": state, "limit": limit, "cursor": cursor}
-        return get(paged("endpoints", Endpoint), "/v1/endpoints", query=query)
+        return get(paged(EndpointPage), "/v1/endpoints", query=query)
 
     each = each_of(page)
 
@@ -81,7 +53,7 @@ class Endpoints(Group[R_co]):
     ) -> Call[Page[EndpointHealth]]:
         """One page of the endpoints with how they fared: over 24 hours, or a `range` as `client.stats` takes it."""
         query = {"range": range, "limit": limit, "cursor": cursor}
-        return get(paged("endpoints", EndpointHealth), "/v1/stats/endpoints", query=query)
+        return get(paged(EndpointHealthPage), "/v1/stats/endpoints", query=query)
 
     each_health = each_of(health)
 
@@ -120,7 +92,7 @@ class Endpoints(Group[R_co]):
         endpoint_id: Id,
         *,
         overlap_seconds: float | None = None,
-        signing: Literal["v1", "v1a"] | None = None,
+        signing: Signing | None = None,
     ) -> Call[RotatedSecret]:
         """A new signing secret, if wanted of the other kind. For a day, or `overlap_seconds`, both sign."""
         body = {"overlap_seconds": overlap_seconds, "signing": signing}
@@ -173,3 +145,31 @@ def _range(
         "event_type": event_type,
         "status": status,
     }
+
+
+class Slos(Group[R_co]):
+    """`client.slo`."""
+
+    @verb
+    def page(self, *, limit: int | None = None, cursor: str | None = None) -> Call[Page[EndpointSlo]]:
+        """One page of the endpoints, each against its target over 30 days."""
+        return get(paged(EndpointSloPage), "/v1/slo", query={"limit": limit, "cursor": cursor})
+
+    each = each_of(page)
+
+    @verb
+    def default(self) -> Call[Slo]:
+        """The target that counts for endpoints without one of their own."""
+        return get(one(Slo), "/v1/slo/default")
+
+    @verb
+    def set_default(
+        self,
+        *,
+        success: float | None = None,
+        p95_seconds: float | None = None,
+        oldest_seconds: float | None = None,
+    ) -> Call[Slo]:
+        """Set that target; what is left out is put to the built-in one."""
+        body = {"success": success, "p95_seconds": p95_seconds, "oldest_seconds": oldest_seconds}
+        return put(one(Slo), "/v1/slo/default", body=body)

@@ -23,6 +23,7 @@ import msgspec
 
 from doorstep.client.steps import Answer
 from doorstep.errors import DoorstepError
+from doorstep.schemas.shape import Problem
 
 
 class ClientError(DoorstepError):
@@ -51,23 +52,6 @@ class TimedOut(WaitEnded):
 
 class DeliveryFailed(WaitEnded):
     """Nothing is left to try, and at least one delivery is dead."""
-
-
-class FieldProblem(msgspec.Struct, frozen=True):
-    """What is wrong with one field of the request."""
-
-    field: str
-    message: str
-
-
-class Problem(msgspec.Struct, frozen=True, kw_only=True):
-    """The body of a refusal, as `application/problem+json` has it."""
-
-    status: int
-    title: str
-    detail: str = ""
-    type: str = "about:blank"
-    errors: tuple[FieldProblem, ...] = ()
 
 
 class ApiError(ClientError):

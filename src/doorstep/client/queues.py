@@ -1,33 +1,62 @@
-"""The two queues that operators work on, and the deliveries in them."""
+"""The retry queue, the dead letters, the deliveries in them, and bulk operations on many of them."""
 
 from __future__ import annotations
 
-from datetime import datetime
-from typing import Any, Literal, TypedDict, Unpack
+from collections.abc import Callable, Iterable, Mapping
+from dataclasses import dataclass
+from typing import Any, Unpack
 
-from doorstep.client.answers.bulk import Bulk, Preview
-from doorstep.client.answers.deliveries import (
+from doorstep.client.call import NULL, Call, Page, delete, get, given, json_of, one, paged, post, until
+from doorstep.client.steps import Steps
+from doorstep.client.verbs import Group, R_co, each_of, flow, verb
+from doorstep.schemas.bulk import Bulk, BulkPage, Preview
+from doorstep.schemas.deliveries import (
     Attempt,
+    AttemptPage,
     CauseGroup,
+    CauseGroupPage,
     DeadLetter,
+    DeadLetterPage,
     Delivery,
+    FailurePage,
+    HistoryPage,
+    LetterFilters,
     QueuedDelivery,
+    QueueStatus,
+    RetryQueuePage,
     Transition,
 )
-from doorstep.client.call import NULL, Call, Id, Page, delete, get, json_of, one, paged, post
-from doorstep.client.selection import Selection
-from doorstep.client.verbs import Group, R_co, each_of, verb
+from doorstep.schemas.shape import Id
 
 
-class LetterFilters(TypedDict, total=False):
-    """Which dead letters."""
+@dataclass(frozen=True, slots=True)
+class Selection:
+    """Made by `of`, `where` or `everything`: nothing is ever selected by leaving something out."""
 
-    status: Literal["dead", "archived"] | None
-    event_type: str | None
-    endpoint_id: Id | None
-    cause: str | None
-    died_from: datetime | None
-    died_before: datetime | None
+    body: Mapping[str, object]
+
+    @classmethod
+    def of(cls, delivery_ids: Iterable[Id]) -> Selection:
+        """These deliveries, up to 1,000."""
+        return cls({"delivery_ids": [str(delivery_id) for delivery_id in delivery_ids]})
+
+    @classmethod
+    def where(cls, **filters: Any) -> Selection:
+        """All that match, by the names that `page` of the same queue knows."""
+        return cls({"filter": {name: _plain(value) for name, value in given(filters).items()}})
+
+    @classmethod
+    def everything(cls) -> Selection:
+        """All of them."""
+        return cls({"all": True})
+
+
+def _plain(value: Any) -> object:
+    return value if isinstance(value, str | int | float | bool) else _text(value)
+
+
+def _text(value: Any) -> str:
+    return value.isoformat() if hasattr(value, "isoformat") else str(value)
 
 
 class RetryQueue(Group[R_co]):
@@ -37,7 +66,7 @@ class RetryQueue(Group[R_co]):
     def page(
         self,
         *,
-        status: Literal["pending", "in_progress"] | None = None,
+        status: QueueStatus | None = None,
         event_type: str | None = None,
         endpoint_id: Id | None = None,
         older_than_seconds: float | None = None,
@@ -53,7 +82,7 @@ class RetryQueue(Group[R_co]):
             "limit": limit,
             "cursor": cursor,
         }
-        return get(paged("deliveries", QueuedDelivery), "/v1/retry-queue", query=query)
+        return get(paged(RetryQueuePage), "/v1/retry-queue", query=query)
 
     each = each_of(page)
 
@@ -96,7 +125,7 @@ class DeadLetters(Group[R_co]):
     ) -> Call[Page[DeadLetter]]:
         """One page, newest first."""
         query = {**filters, "limit": limit, "cursor": cursor}
-        return get(paged("dead_letters", DeadLetter), "/v1/dead-letters", query=query)
+        return get(paged(DeadLetterPage), "/v1/dead-letters", query=query)
 
     each = each_of(page)
 
@@ -106,7 +135,7 @@ class DeadLetters(Group[R_co]):
     ) -> Call[Page[CauseGroup]]:
         """One page of their causes."""
         query = {**filters, "limit": limit, "cursor": cursor}
-        return get(paged("groups", CauseGroup), "/v1/dead-letters/groups", query=query)
+        return get(paged(CauseGroupPage), "/v1/dead-letters/groups", query=query)
 
     each_group = each_of(groups)
 
@@ -180,12 +209,12 @@ class Deliveries(Group[R_co]):
     @verb
     def attempts(self, delivery_id: Id) -> Call[Page[Attempt]]:
         """Its attempt log, in order."""
-        return get(paged("attempts", Attempt), "/v1/deliveries/{delivery_id}/attempts", delivery_id)
+        return get(paged(AttemptPage), "/v1/deliveries/{delivery_id}/attempts", delivery_id)
 
     @verb
     def history(self, delivery_id: Id) -> Call[Page[Transition]]:
         """Its life, one line a transition."""
-        return get(paged("history", Transition), "/v1/deliveries/{delivery_id}/history", delivery_id)
+        return get(paged(HistoryPage), "/v1/deliveries/{delivery_id}/history", delivery_id)
 
 
 def _started(route: str, selection: Selection, **options: object) -> Call[Bulk]:
@@ -194,3 +223,60 @@ def _started(route: str, selection: Selection, **options: object) -> Call[Bulk]:
 
 def _previewed(route: str, selection: Selection) -> Call[Preview]:
     return post(one(Preview), route, body={**selection.body, "preview": True})
+
+
+class BulkOperations(Group[R_co]):
+    """`client.bulk`. They are begun by the queue or the endpoint that they are about."""
+
+    @verb
+    def page(self, *, limit: int | None = None, cursor: str | None = None) -> Call[Page[Bulk]]:
+        """One page of them, newest first."""
+        return get(paged(BulkPage), "/v1/bulk", query={"limit": limit, "cursor": cursor})
+
+    each = each_of(page)
+
+    @verb
+    def read(self, bulk_id: Id) -> Call[Bulk]:
+        """How far it is."""
+        return _read(bulk_id)
+
+    @flow
+    def wait(
+        self, bulk_id: Id, timeout: float = 60.0, *, on_progress: Callable[[Bulk], object] = lambda _: None
+    ) -> Steps[Bulk]:
+        """Wait until it is finished or cancelled; `on_progress` is told of every look. TimedOut after `timeout` s."""
+
+        def ended(seen: Bulk) -> bool:
+            on_progress(seen)
+            return seen.ended
+
+        return until(lambda: self._perform(_read(bulk_id)), ended, timeout, f"bulk operation {bulk_id}")
+
+    @verb
+    def pause(self, bulk_id: Id) -> Call[Bulk]:
+        """Hold it where it is."""
+        return post(one(Bulk), "/v1/bulk/{bulk_id}/pause", bulk_id)
+
+    @verb
+    def resume(self, bulk_id: Id) -> Call[Bulk]:
+        """Let it go on."""
+        return post(one(Bulk), "/v1/bulk/{bulk_id}/resume", bulk_id)
+
+    @verb
+    def cancel(self, bulk_id: Id) -> Call[Bulk]:
+        """End it here; what it has done stays done."""
+        return post(one(Bulk), "/v1/bulk/{bulk_id}/cancel", bulk_id)
+
+    @verb
+    def failures(
+        self, bulk_id: Id, *, limit: int | None = None, cursor: str | None = None
+    ) -> Call[Page[QueuedDelivery]]:
+        """One page of the deliveries that failed again."""
+        query = {"limit": limit, "cursor": cursor}
+        return get(paged(FailurePage), "/v1/bulk/{bulk_id}/failures", bulk_id, query=query)
+
+    each_failure = each_of(failures)
+
+
+def _read(bulk_id: Id) -> Call[Bulk]:
+    return get(one(Bulk), "/v1/bulk/{bulk_id}", bulk_id)

@@ -10,8 +10,7 @@ import functools
 from collections.abc import AsyncIterator, Callable, Coroutine, Iterator
 from typing import Any, Concatenate, Generic, ParamSpec, Protocol, Self, TypeVar, overload
 
-from doorstep.client.call import Call, Page
-from doorstep.client.retrying import Retrying, perform
+from doorstep.client.call import Call, Page, Retrying, perform
 from doorstep.client.steps import Steps
 
 P = ParamSpec("P")

@@ -1,44 +1,127 @@
-"""The form of an endpoint, read: what somebody entered, as the engine takes it.
+"""The form of an endpoint: its settings as the texts that the form shows, and read back as the engine takes them.
 
-Inputs are named as the API names the fields, so that whatever is refused can be shown beside its input. Of an endpoint
-that exists only what was changed is read: what nobody touched stays exactly as it was, and the audit log names the rest.
+Inputs are those of the table in `schemas/endpoints.py`, named as the API names the fields, so that whatever is refused
+can be shown beside its input. Of an endpoint that exists only what was changed is read: what nobody touched stays exactly
+as it was, and the audit log names the rest.
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping
-from typing import Any, TypeVar
+from typing import Any
 
-from doorstep.console.endpoint_texts import KEPT, OWN, texts_of
 from doorstep.console.fields import Fields
-from doorstep.console.retry_words import delays_from_text, policy_from_text, span_from_text
+from doorstep.console.retry_words import (
+    delays_from_text,
+    delays_text,
+    policy_from_text,
+    policy_text,
+    span_from_text,
+    span_text,
+)
 from doorstep.errors import InvalidInput
 from doorstep.model.endpoint import CircuitRules
 from doorstep.model.retry_policy import RetryPolicy
 from doorstep.model.slo import Slo
 from doorstep.path.enrol import EndpointForm, PolicyForm
+from doorstep.policy.retry import BUILT_IN
+from doorstep.schemas.endpoints import INPUTS, Input, InputKind
 
-Number = TypeVar("Number", int, float)
-
+OWN = "own"
+"""The policy whose delays the form gives."""
+KEPT = "***"
+"""The value of a header that stays as it is: nobody is shown what it is."""
 _LARGEST = 10**15
 """Where the form reads a number, the engine judges it."""
+_KIND = "kind"
+"""The input that says whether the endpoint has a URL or a handler."""
 Known = Mapping[str, str]
 """The headers that the endpoint has already."""
 
 
+def inputs_by_section() -> dict[str, list[Input]]:
+    """What the template goes through."""
+    sections: dict[str, list[Input]] = {}
+    for one in INPUTS:
+        sections.setdefault(one.section, []).append(one)
+    return sections
+
+
+# -- shown -------------------------------------------------------------------------------------------------------
+
+
+def texts_of(form: EndpointForm) -> dict[str, str]:
+    """The text of every input. What is not said is an empty text, which stands for the default."""
+    texts = {one.name: _text(one, form) for one in INPUTS if one.field != "policy"}
+    return {_KIND: "url" if form.handler is None else "handler", **texts, **_policy_texts(form.policy)}
+
+
+def _text(one: Input, form: EndpointForm) -> str:
+    value: Any = form
+    for part in one.name.split("."):
+        value = None if value is None else getattr(value, part)
+    return "" if value is None else _TEXTS[one.kind](value)
+
+
+_TEXTS: dict[InputKind, Callable[[Any], str]] = {
+    "line": lambda value: _one_line(value),
+    "text": str,
+    "lines": "\n".join,
+    "number": lambda value: f"{value:.15g}",
+    "whole": lambda value: f"{value:.15g}",
+    "span": span_text,
+    "percent": lambda value: f"{100 * value:.12g}",
+    "tick": lambda value: "yes" if value else "",
+    "pairs": lambda value: _lines(" = ", value),
+    "headers": lambda value: _lines(": ", dict.fromkeys(value, KEPT)),
+    "policies": lambda value: _lines(" = ", {key: _policy_line(one) for key, one in value.items()}),
+    "signing": str,
+}
+
+
+def _policy_texts(policy: PolicyForm | None) -> dict[str, str]:
+    if not isinstance(policy, RetryPolicy):
+        return {"policy": "" if policy is None else str(policy)}
+    if BUILT_IN.get(policy.name) == policy:
+        return {"policy": policy.name}
+    deadline = policy.deadline_seconds
+    return {
+        "policy": OWN,
+        "policy.delays": delays_text(policy),
+        "policy.jitter": _TEXTS["percent"](policy.jitter),
+        "policy.deadline_seconds": "" if deadline is None else span_text(deadline),
+    }
+
+
+def _policy_line(policy: PolicyForm) -> str:
+    return policy_text(policy) if isinstance(policy, RetryPolicy) else str(policy)
+
+
+def _lines(sign: str, pairs: Mapping[str, str]) -> str:
+    return "\n".join(f"{name}{sign}{value}" for name, value in pairs.items())
+
+
+def _one_line(text: str) -> str:
+    """An input holds no line ends, so that a browser would send it back without them."""
+    return "".join(text.splitlines()).strip()
+
+
+# -- read --------------------------------------------------------------------------------------------------------
+
+
 def new_form(fields: Fields) -> EndpointForm:
     """A new endpoint, as it was described."""
-    return EndpointForm(**{name: read(fields, {}) for name, read in _READERS.items()})
+    return EndpointForm(**{name: _value(name, fields, {}) for name in _INPUTS_OF})
 
 
 def changes_of(fields: Fields, before: EndpointForm) -> dict[str, Any]:
     """What was changed of an endpoint, as Registrar.change takes it."""
     shown = texts_of(before)
-    touched = {name for name, value in texts_in(fields).items() if value != shown.get(name, "")}
+    touched = {name for name, value in texts_in(fields).items() if value != _plain(shown.get(name, ""))}
     return {
-        name: read(fields, before.headers)
-        for name, read in _READERS.items()
-        if name != "signing" and touched.intersection(_INPUTS.get(name, (name,)))
+        name: _value(name, fields, before.headers)
+        for name, inputs in _INPUTS_OF.items()
+        if name != "signing" and touched.intersection(inputs)
     }
 
 
@@ -55,18 +138,36 @@ def flawed_input(error: InvalidInput) -> str:
 
 
 def _inputs() -> set[str]:
-    return {name for inputs in _INPUTS.values() for name in inputs} | set(_READERS)
+    return {name for inputs in _INPUTS_OF.values() for name in inputs}
 
 
 def _plain(text: str) -> str:
     return text.replace("\r\n", "\n").strip()
 
 
-# -- what it means -----------------------------------------------------------------------------------------------
+def _value(name: str, fields: Fields, known: Known) -> Any:
+    """A field of EndpointForm, from the inputs that it is made of."""
+    match name:
+        case "url" | "handler":
+            return fields.text(name) if (fields.text(_KIND) or "url") == name else None
+        case "headers":
+            return _headers(fields, known)
+        case "policy":
+            return _policy(fields)
+        case "circuit":
+            return CircuitRules(**_parts(name, fields))
+        case "slo":
+            given = _parts(name, fields)
+            return Slo(**given) if given else None  # without any of it, that of the organization counts
+    (one,) = (one for one in INPUTS if one.name == name)
+    return _READERS[one.kind](fields, name)
 
 
-def _target(fields: Fields, kind: str) -> str | None:
-    return fields.text(kind) if (fields.text("kind") or "url") == kind else None
+def _parts(name: str, fields: Fields) -> dict[str, Any]:
+    """What was entered of a field with several inputs. What was left out is as usual; a 0 that was entered is not, and the
+    engine says so."""
+    parts = {one.name: _READERS[one.kind](fields, one.name) for one in INPUTS if one.field == name}
+    return {part.partition(".")[2]: value for part, value in parts.items() if value is not None}
 
 
 def _texts(fields: Fields, name: str) -> tuple[str, ...]:
@@ -74,7 +175,7 @@ def _texts(fields: Fields, name: str) -> tuple[str, ...]:
     return tuple(line.strip() for line in (fields.text(name) or "").splitlines() if line.strip())
 
 
-def _pairs(fields: Fields, name: str, sign: str) -> Iterator[tuple[str, str]]:
+def _pairs(fields: Fields, name: str, sign: str = "=") -> Iterator[tuple[str, str]]:
     for line in _texts(fields, name):
         left, found, right = line.partition(sign)
         if not found or not left.strip():
@@ -94,46 +195,18 @@ def _policy(fields: Fields) -> PolicyForm | None:
     name = fields.text("policy")
     if name != OWN:
         return name
-    jitter = fields.number("policy.jitter", 0, 100)
+    jitter = _percent(fields, "policy.jitter")
     return RetryPolicy(
         delays_from_text("policy.delays", fields.text("policy.delays") or ""),
-        RetryPolicy(()).jitter if jitter is None else _share(jitter),
+        RetryPolicy(()).jitter if jitter is None else jitter,
         _span(fields, "policy.deadline_seconds"),
     )
 
 
-def _policies(fields: Fields) -> dict[str, PolicyForm]:
-    name = "policy_by_event_type"
-    return {pattern: policy_from_text(name, text) for pattern, text in _pairs(fields, name, "=")}
-
-
-def _circuit(fields: Fields) -> CircuitRules:
-    """What was left out is as usual; a 0 that was entered is not, and the engine says so."""
-    usual = CircuitRules()
-    return CircuitRules(
-        _known(_whole(fields, "circuit.failures_max"), usual.failures_max),
-        _known(_span(fields, "circuit.open_seconds"), usual.open_seconds),
-        _known(_span(fields, "circuit.disable_after_seconds"), usual.disable_after_seconds),
-    )
-
-
-def _known(value: Number | None, usual: Number) -> Number:
-    return usual if value is None else value
-
-
-def _slo(fields: Fields) -> Slo | None:
-    """Without any of it, that of the organization counts."""
-    success = fields.number("slo.success", 0, 100)
-    spans = {name: _span(fields, f"slo.{name}") for name in ("p95_seconds", "oldest_seconds")}
-    given = {name: value for name, value in spans.items() if value is not None}
-    if success is not None:
-        given["success"] = _share(success)
-    return Slo(**given) if given else None
-
-
-def _share(percent: float) -> float:
-    """Without the noise of the division: 99.9 % is 0.999."""
-    return round(percent / 100, 12)
+def _percent(fields: Fields, name: str) -> float | None:
+    """As a share, without the noise of the division: 99.9 % is 0.999."""
+    percent = fields.number(name, 0, 100)
+    return None if percent is None else round(percent / 100, 12)
 
 
 def _span(fields: Fields, name: str) -> float | None:
@@ -141,36 +214,20 @@ def _span(fields: Fields, name: str) -> float | None:
     return None if text is None else span_from_text(name, text)
 
 
-def _whole(fields: Fields, name: str) -> int | None:
-    return fields.whole(name, 0, _LARGEST)
-
-
-_READERS: dict[str, Callable[[Fields, Known], Any]] = {
-    "name": lambda fields, _: fields.text("name") or "",
-    "url": lambda fields, _: _target(fields, "url"),
-    "handler": lambda fields, _: _target(fields, "handler"),
-    "event_types": lambda fields, _: _texts(fields, "event_types"),
-    "policy": lambda fields, _: _policy(fields),
-    "policy_by_event_type": lambda fields, _: _policies(fields),
-    "timeout_seconds": lambda fields, _: _span(fields, "timeout_seconds"),
-    "concurrency_max": lambda fields, _: _whole(fields, "concurrency_max"),
-    "rate_per_second": lambda fields, _: fields.number("rate_per_second", 0, _LARGEST),
-    "headers": _headers,
-    "retry_on": lambda fields, _: _texts(fields, "retry_on"),
-    "give_up_on": lambda fields, _: _texts(fields, "give_up_on"),
-    "code_map": lambda fields, _: dict(_pairs(fields, "code_map", "=")),
-    "circuit": lambda fields, _: _circuit(fields),
-    "slo": lambda fields, _: _slo(fields),
-    "envelope": lambda fields, _: fields.flag("envelope"),
-    "batch": lambda fields, _: fields.flag("batch"),
-    "signing": lambda fields, _: fields.text("signing") or "v1",
+_READERS: dict[InputKind, Callable[[Fields, str], Any]] = {
+    "line": lambda fields, name: fields.text(name) or "",
+    "text": lambda fields, name: _plain(fields.text(name) or ""),
+    "lines": _texts,
+    "number": lambda fields, name: fields.number(name, 0, _LARGEST),
+    "whole": lambda fields, name: fields.whole(name, 0, _LARGEST),
+    "span": _span,
+    "percent": _percent,
+    "tick": lambda fields, name: fields.flag(name),
+    "pairs": lambda fields, name: dict(_pairs(fields, name)),
+    "policies": lambda fields, name: {key: policy_from_text(name, text) for key, text in _pairs(fields, name)},
+    "signing": lambda fields, name: fields.text(name) or "v1",
 }
-"""Every field of EndpointForm."""
-_INPUTS: dict[str, tuple[str, ...]] = {
-    "url": ("kind", "url"),
-    "handler": ("kind", "handler"),
-    "policy": ("policy", "policy.delays", "policy.jitter", "policy.deadline_seconds"),
-    "circuit": ("circuit.failures_max", "circuit.open_seconds", "circuit.disable_after_seconds"),
-    "slo": ("slo.success", "slo.p95_seconds", "slo.oldest_seconds"),
-}
-"""The inputs of those fields that have others than one of their own name."""
+_INPUTS_OF: dict[str, list[str]] = {}
+"""The inputs that each field is made of."""
+for _one in INPUTS:
+    _INPUTS_OF.setdefault(_one.field, [_KIND] if _one.field in ("url", "handler") else []).append(_one.name)

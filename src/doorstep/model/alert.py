@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from enum import StrEnum
-from typing import Literal
 from uuid import UUID, uuid5
 
 from doorstep.clock import Instant
@@ -24,10 +23,6 @@ class Rule(StrEnum):
     ENDPOINT_DISABLED = "endpoint_disabled"
     OLDEST_DUE = "oldest_due"
     """A delivery that nothing holds has been due for more than so many seconds."""
-
-
-RuleName = Literal["dead_letter", "failure_rate", "dead_letters", "circuit_opened", "endpoint_disabled", "oldest_due"]
-"""The same for those who describe what they take: routes and commands."""
 
 
 OCCURRENCES = frozenset({Rule.DEAD_LETTER})

@@ -53,6 +53,8 @@ class Endpoint(Noun, frozen=True, kw_only=True):
     org_id: UUID
     name: str
     created_at: Instant
+    description: str = ""
+    """What it is for, in the words of those who look after it."""
     url: str | None = None
     handler: str | None = None
     event_types: tuple[str, ...] = ("*",)

@@ -11,7 +11,6 @@ from bisect import bisect_left
 from collections.abc import Sequence
 from enum import StrEnum
 from operator import add, attrgetter, sub
-from typing import Literal
 
 from msgspec.structs import astuple
 
@@ -153,11 +152,6 @@ FIGURES: tuple[str, ...] = Figures.__struct_fields__
 RETRIES = tuple(f"retries_{number}" for number in range(RETRIES_TOLD_APART + 1))
 TTD = tuple(f"ttd_{number}" for number in range(len(TTD_SECONDS) + 1))
 _retries, _ttd = attrgetter(*RETRIES), attrgetter(*TTD)
-
-
-RangeName = Literal["1h", "6h", "24h", "7d", "30d"]
-"""The ranges of time that can be reported, up to now."""
-
 
 TREND = ("deliveries", "succeeded", "retried", "died", "dead")
 """The figures of a trend: what became of deliveries and attempts. With all figures, the day of 50 endpoints took 58 ms on

@@ -3,11 +3,6 @@
 from __future__ import annotations
 
 from doorstep.model.noun import Noun
-from doorstep.model.rollup import TTD_SECONDS
-
-P95_SECONDS_MAX = TTD_SECONDS[-1]
-"""A longer time could not be seen to be missed: of those beyond the last bucket nothing else is known."""
-OLDEST_SECONDS_MAX = 30 * 86_400
 
 
 class Slo(Noun, frozen=True, kw_only=True):

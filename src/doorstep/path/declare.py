@@ -25,6 +25,11 @@ from doorstep.stores.store import Store
 
 _ACTOR = "program"
 _DIGEST_CHARS = 16
+_FROM_THE_START = frozenset(
+    {"name", "url", "handler", "event_types", "policy", "policy_by_event_type", "timeout_seconds", "concurrency_max"}
+    | {"rate_per_second", "headers", "retry_on", "give_up_on", "code_map", "circuit", "envelope", "batch", "signing"}
+)
+"""The settings that version 0.1.0 wrote into the digest, used or not."""
 
 
 class Declaration(NamedTuple):
@@ -92,11 +97,13 @@ def _marked(endpoint: Endpoint, form: EndpointForm, rules: EndpointRules) -> End
 
 
 def _digest(form: EndpointForm, standard: RetryPolicy) -> str:
-    """The same for the same declaration, in every process; another one if a policy that it names has changed."""
-    said = msgspec.to_builtins(_with_policies(form, standard))
-    if form.slo is None:
-        del said["slo"]  # so that what was declared before there were targets is still the same
-    content = msgspec.json.encode(said, order="sorted")
+    """The same for the same declaration, in every process; another one if a policy that it names has changed.
+
+    A setting that a later version added counts only where it is used: it must not make every declaration look changed.
+    """
+    said, usual = (msgspec.to_builtins(one) for one in (_with_policies(form, standard), EndpointForm(name="")))
+    counted = {name: value for name, value in said.items() if name in _FROM_THE_START or value != usual[name]}
+    content = msgspec.json.encode(counted, order="sorted")
     return hashlib.sha256(content).hexdigest()[:_DIGEST_CHARS]
 
 

@@ -16,6 +16,8 @@ from doorstep.path.enrol import EndpointForm, PolicyForm
 class HandlerFields(TypedDict, total=False):
     """What may be said about any endpoint; None is the same as nothing said."""
 
+    description: str | None
+    """What it is for; shown wherever the endpoint is."""
     policy: PolicyForm | None
     policy_by_event_type: Mapping[str, PolicyForm] | None
     timeout_seconds: float | None

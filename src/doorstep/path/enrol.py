@@ -14,9 +14,10 @@ from doorstep.errors import InvalidInput
 from doorstep.model.endpoint import CircuitRules, Endpoint, SigningSecret
 from doorstep.model.noun import Noun
 from doorstep.model.retry_policy import RetryPolicy
-from doorstep.model.slo import OLDEST_SECONDS_MAX, P95_SECONDS_MAX, Slo
+from doorstep.model.slo import Slo
 from doorstep.path.directory import seal_headers, seal_secret, unseal_headers
 from doorstep.policy.retry import BUILT_IN, named
+from doorstep.schemas import endpoints as rules
 from doorstep.sealing import Sealer
 from doorstep.stores.text import check_storable
 from doorstep.wire.address_guard import AddressGuard
@@ -25,7 +26,7 @@ from doorstep.wire.signature import new_private_key, new_secret, public_key_of
 PolicyForm = RetryPolicy | str | Sequence[float]
 """A policy's name, its delays, or the policy itself."""
 
-_HEADER_NAME = re.compile(r"[!#$%&'*+.^_`|~0-9A-Za-z-]{1,100}")
+_HEADER_NAME = re.compile(rules.HEADER_NAME_PATTERN)
 _HEADER_VALUE = re.compile(r"[\t\x20-\x7e\x80-\xff]{0,4000}")
 _OURS = (
     "webhook-",
@@ -39,11 +40,8 @@ _OURS = (
     "user-agent",
     "x-correlation-id",
 )
-_CODE = re.compile(r"[ -~]{1,100}")
-_PATTERN = re.compile(r"[A-Za-z0-9_][A-Za-z0-9_.:/\-]{0,127}\*?|\*")
-_NAME_CHARACTERS_MAX = 200
-_DELAY_SECONDS_MAX = 30 * 86_400
-_DEADLINE_SECONDS_MAX = 366 * 86_400
+_CODE = re.compile(rules.CODE_PATTERN)
+_PATTERN = re.compile(rules.TYPES_PATTERN)
 _ASYMMETRIC = "v1a"
 _SIGNINGS = ("v1", _ASYMMETRIC)
 
@@ -52,6 +50,8 @@ class EndpointForm(Noun, frozen=True, kw_only=True):
     """An endpoint as its owner describes it."""
 
     name: str
+    description: str = ""
+    """What it is for; shown wherever the endpoint is."""
     url: str | None = None
     handler: str | None = None
     event_types: tuple[str, ...] = ("*",)
@@ -134,26 +134,19 @@ _SEALED = ("headers", "signing")
 
 def _described(form: EndpointForm, endpoint_id: UUID, rules: EndpointRules) -> dict[str, Any]:
     """The fields of an endpoint that follow from its form, but for the URL."""
-    return {
-        "name": form.name,
-        "handler": form.handler,
-        "event_types": form.event_types,
+    plain = {name: getattr(form, name) for name in EndpointForm.__struct_fields__ if name not in _WORKED_OUT}
+    return plain | {
         "policy": None if form.policy is None else policy_from(form.policy, rules.standard),
         "policy_by_event_type": {
             pattern: _policy_for(pattern, policy, rules) for pattern, policy in form.policy_by_event_type.items()
         },
-        "timeout_seconds": form.timeout_seconds,
-        "concurrency_max": form.concurrency_max,
-        "rate_per_second": form.rate_per_second,
         "sealed_headers": seal_headers(endpoint_id, rules.sealer, dict(form.headers)),
-        "retry_on": form.retry_on,
-        "give_up_on": form.give_up_on,
         "code_map": dict(form.code_map),
-        "circuit": form.circuit,
-        "slo": form.slo,
-        "envelope": form.envelope,
-        "batch": form.batch,
     }
+
+
+_WORKED_OUT = ("url", "policy", "policy_by_event_type", "headers", "code_map", "signing")
+"""What an endpoint does not take over from its form as it is."""
 
 
 def new_signing(endpoint_id: UUID, signing: str, sealer: Sealer) -> tuple[SigningSecret, str]:
@@ -176,15 +169,14 @@ def policy_from(form: PolicyForm, standard: RetryPolicy = BUILT_IN["standard"]) 
     if isinstance(form, str):
         return named(form, standard)
     policy = form if isinstance(form, RetryPolicy) else RetryPolicy(tuple(form))
-    if not all(0 <= delay <= _DELAY_SECONDS_MAX for delay in policy.delays):
-        raise InvalidInput(
-            "policy", f"delays must be from 0 to {_DELAY_SECONDS_MAX} seconds, got {list(policy.delays)}"
-        )
-    if not 0 <= policy.jitter <= 1:
+    low, high = rules.DELAY_SECONDS
+    if not all(low <= delay <= high for delay in policy.delays):
+        raise InvalidInput("policy", f"delays must be from {low} to {high} seconds, got {list(policy.delays)}")
+    if not rules.JITTER[0] <= policy.jitter <= rules.JITTER[1]:
         raise InvalidInput("policy", f"jitter must be from 0 to 1, got {policy.jitter}")
     if policy.name:
         _check_name("policy.name", policy.name)
-    _bounded("policy.deadline_seconds", policy.deadline_seconds, 0, _DEADLINE_SECONDS_MAX)
+    _bounded("policy.deadline_seconds", policy.deadline_seconds, rules.DEADLINE_SECONDS)
     return policy
 
 
@@ -200,6 +192,7 @@ def _policy_for(pattern: str, form: PolicyForm, rules: EndpointRules) -> RetryPo
 def check(form: EndpointForm, timeout_seconds_max: float) -> None:
     """Refuse what cannot work, naming the field."""
     _check_name("name", form.name)
+    _check_description(form.description)
     if form.handler is not None:
         _check_name("handler", form.handler)
     if (form.url is None) == (form.handler is None):
@@ -221,9 +214,17 @@ def check(form: EndpointForm, timeout_seconds_max: float) -> None:
 
 
 def _check_name(field: str, name: str) -> None:
-    if not 1 <= len(name) <= _NAME_CHARACTERS_MAX:
-        raise InvalidInput(field, f"must be 1 to {_NAME_CHARACTERS_MAX} characters, got {len(name)}")
+    if not 1 <= len(name) <= rules.NAME_CHARACTERS_MAX:
+        raise InvalidInput(field, f"must be 1 to {rules.NAME_CHARACTERS_MAX} characters, got {len(name)}")
     check_storable(field, name)
+
+
+def _check_description(text: str) -> None:
+    if len(text) > rules.DESCRIPTION_CHARACTERS_MAX:
+        raise InvalidInput(
+            "description", f"must be at most {rules.DESCRIPTION_CHARACTERS_MAX} characters, got {len(text)}"
+        )
+    check_storable("description", text)
 
 
 def _check_patterns(field: str, patterns: Iterable[str]) -> None:
@@ -252,24 +253,26 @@ def check_signing(signing: str) -> None:
 
 
 def _check_numbers(form: EndpointForm, timeout_seconds_max: float) -> None:
-    _bounded("timeout_seconds", form.timeout_seconds, 0.1, timeout_seconds_max)
-    _bounded("concurrency_max", form.concurrency_max, 1, 10_000)
-    _bounded("rate_per_second", form.rate_per_second, 0.001, 100_000)
-    _bounded("circuit.failures_max", form.circuit.failures_max, 1, 1_000_000)
-    _bounded("circuit.open_seconds", form.circuit.open_seconds, 1, 86_400)
-    _bounded("circuit.disable_after_seconds", form.circuit.disable_after_seconds, 60, 365 * 86_400)
+    low, _ = rules.TIMEOUT_SECONDS
+    _bounded("timeout_seconds", form.timeout_seconds, rules.Bounds((low, timeout_seconds_max)))
+    _bounded("concurrency_max", form.concurrency_max, rules.CONCURRENCY)
+    _bounded("rate_per_second", form.rate_per_second, rules.RATE)
+    _bounded("circuit.failures_max", form.circuit.failures_max, rules.FAILURES)
+    _bounded("circuit.open_seconds", form.circuit.open_seconds, rules.OPEN_SECONDS)
+    _bounded("circuit.disable_after_seconds", form.circuit.disable_after_seconds, rules.DISABLE_AFTER_SECONDS)
     if form.slo is not None:
         check_slo(form.slo, "slo.")
 
 
 def check_slo(slo: Slo, where: str = "") -> None:
     """Refuse a target that leaves no budget at all, or that nothing could miss."""
-    _bounded(f"{where}success", slo.success, 0.5, 0.99999)
-    _bounded(f"{where}p95_seconds", slo.p95_seconds, 0.001, P95_SECONDS_MAX)
-    _bounded(f"{where}oldest_seconds", slo.oldest_seconds, 1, OLDEST_SECONDS_MAX)
+    _bounded(f"{where}success", slo.success, rules.SUCCESS)
+    _bounded(f"{where}p95_seconds", slo.p95_seconds, rules.P95_SECONDS)
+    _bounded(f"{where}oldest_seconds", slo.oldest_seconds, rules.OLDEST_SECONDS)
 
 
-def _bounded(field: str, value: float | None, low: float, high: float) -> None:
+def _bounded(field: str, value: float | None, bounds: rules.Bounds) -> None:
+    low, high = bounds
     if value is not None and not low <= value <= high:
         raise InvalidInput(field, f"must be from {low:.15g} to {high:.15g}, got {value:.15g}")
 

@@ -6,8 +6,7 @@ from uuid import uuid4
 
 import pytest
 
-from doorstep.api.auth import OVER_RATE, client_of
-from doorstep.api.throttle import Throttle
+from doorstep.api.auth import OVER_RATE, Throttle, client_of
 from doorstep.errors import Overloaded
 from doorstep.testing.fake_clock import FakeClock
 from tests.support.matrix import each_case

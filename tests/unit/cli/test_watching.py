@@ -7,8 +7,8 @@ from typing import Any
 from uuid import UUID
 
 from doorstep.cli.watching import Memory, Watcher
-from doorstep.client.answers.deliveries import DeadLetter
-from doorstep.client.answers.events import EventItem
+from doorstep.schemas.deliveries import DeadLetter
+from doorstep.schemas.events import EventItem
 
 NOW = datetime(2026, 11, 15, tzinfo=UTC)
 

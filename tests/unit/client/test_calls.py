@@ -11,9 +11,10 @@ import pytest
 from doorstep.client import NewEvent, Selection, UnexpectedAnswer
 from doorstep.client.call import Call, delete, get, json_of, one, paged
 from doorstep.client.endpoints import Endpoints
+from doorstep.client.events import Sending
 from doorstep.client.queues import DeadLetters
-from doorstep.client.sending import Sending
 from doorstep.client.steps import Answer
+from doorstep.schemas.shape import Listing, Pagination
 from tests.unit.client.steps import ok
 
 
@@ -95,12 +96,17 @@ def test_fields_that_are_not_known_are_ignored() -> None:
     assert get(one(Thing), "/").read(ok({"name": "a", "of_tomorrow": 1})).name == "a"
 
 
+class ThingPage(Listing[int], frozen=True):
+    things: tuple[int, ...]
+    pagination: Pagination
+
+
 @pytest.mark.parametrize("content", [b"", b"<html>", b'{"things":[]}', b'{"pagination":{}}', b"\xff", b"[]"])
 def test_an_answer_that_cannot_be_read_says_what_was_asked(content: bytes) -> None:
     with pytest.raises(UnexpectedAnswer, match=r"^GET /v1/things answered 200 with something that cannot be read"):
-        get(paged("things", int), "/v1/things").read(Answer(200, {}, content))
+        get(paged(ThingPage), "/v1/things").read(Answer(200, {}, content))
 
 
 def test_the_next_page_is_the_same_call_with_another_cursor() -> None:
-    call = get(paged("things", int), "/v1/things", query={"limit": 2, "cursor": "a"}).after("b")
+    call = get(paged(ThingPage), "/v1/things", query={"limit": 2, "cursor": "a"}).after("b")
     assert call.request.query == {"limit": "2", "cursor": "b"}

@@ -5,9 +5,8 @@ from __future__ import annotations
 import pytest
 
 from doorstep.client import NotFound, Overloaded, Retrying, Unavailable, Unreachable
-from doorstep.client.call import Call, delete, get, one, patch, post
-from doorstep.client.retrying import perform
-from doorstep.client.sending import Sending
+from doorstep.client.call import Call, delete, get, one, patch, perform, post
+from doorstep.client.events import Sending
 from doorstep.client.steps import Answer, Silence
 from tests.unit.client.steps import answers, ok, refusal
 
@@ -32,6 +31,7 @@ def test_a_send_is_repeated_with_the_same_idempotency_key() -> None:
     receipt = {
         "event_id": "01890a5d-ac96-774b-bcce-b302099a8057",
         "status": "received",
+        "verdict": "accepted",
         "created_at": "2026-01-31T12:00:00.000000Z",
         "deliveries": 1,
     }

@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 
 from doorstep.client import DeliveryFailed, NotFound, Retrying, TimedOut
-from doorstep.client.sending import Sending
+from doorstep.client.events import Sending
 from doorstep.client.steps import Silence, Steps
 from tests.unit.client.steps import World, answers, ok, refusal
 

@@ -18,6 +18,7 @@ from doorstep.model.listing import Letters, Queue
 from doorstep.path.directory import unseal_headers
 from doorstep.path.registrar import unexpired
 from doorstep.policy.reporting import WINDOWS, success_rate, time_to_delivery
+from doorstep.schemas.endpoints import INPUTS
 
 PAGES = Pages("/endpoints")
 _RANGE = "24h"
@@ -67,6 +68,9 @@ def _policies(visit: Visit, endpoint: Endpoint) -> list[InForce]:
 
 def _settings(visit: Visit, endpoint: Endpoint) -> Iterator[tuple[str, str]]:
     """What else was said about it, and what counts where nothing was."""
+    for one in INPUTS:
+        if one.shown and (text := getattr(endpoint, one.name)):
+            yield one.label, text
     usual = visit.doorstep.settings
     timeout = endpoint.timeout_seconds or usual.timeout_seconds
     yield "One attempt takes at most", lasting(seconds(timeout)) + _usual(endpoint.timeout_seconds)

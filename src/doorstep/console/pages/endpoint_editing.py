@@ -5,8 +5,7 @@ from __future__ import annotations
 from starlette.responses import Response
 
 from doorstep.console.choices import endpoint_of, place_of
-from doorstep.console.endpoint_form import changes_of, flawed_input, new_form
-from doorstep.console.endpoint_texts import OWN, texts_of
+from doorstep.console.endpoint_form import OWN, changes_of, flawed_input, inputs_by_section, new_form, texts_of
 from doorstep.console.fields import Fields
 from doorstep.console.page import ACT, Pages
 from doorstep.console.retry_words import in_words, span_text
@@ -70,6 +69,7 @@ def _form(
         entered,
         error,
         endpoint=endpoint,
+        sections=inputs_by_section(),
         flawed=flawed_input(error) if isinstance(error, InvalidInput) else "",
         policies=[*((name, f"{name}: {in_words(policy)}") for name, policy in policies.items()), (OWN, "own delays")],
         timeout=span_text(visit.doorstep.settings.timeout_seconds),

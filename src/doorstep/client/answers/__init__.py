@@ -1,1 +1,0 @@
-"""What Doorstep answers with, as typed values. Fields that a newer Doorstep adds are ignored."""

@@ -1,0 +1,232 @@
+"""Deliveries and what is known of them: attempts, history, the retry queue, dead letters and their causes."""
+
+from __future__ import annotations
+
+from typing import Annotated, Literal, TypeAlias, TypedDict
+from uuid import UUID
+
+import msgspec
+from msgspec import UNSET, UnsetType
+
+from doorstep.schemas.shape import (
+    Answer,
+    CountedPagination,
+    Cursor,
+    EventTypePattern,
+    Id,
+    Limit,
+    Listing,
+    Pagination,
+    Reason,
+    Request,
+    Time,
+    choice,
+    told,
+)
+
+DeliveryStateName: TypeAlias = Annotated[
+    str, choice("pending", "in_progress", "delivered", "dead", "resolved", "archived", "cancelled")
+]
+Cause: TypeAlias = Annotated[str, msgspec.Meta(pattern=r"^[0-7][0-9a-f]{15}$")]
+"""What dead letters have in common, as the groups name it. A larger number fits no database column."""
+QueueStatus: TypeAlias = Literal["pending", "in_progress"]
+DeadStatus: TypeAlias = Literal["dead", "archived"]
+Age: TypeAlias = Annotated[float, msgspec.Meta(ge=0, le=10**9)]
+
+# -- requests ----------------------------------------------------------------------------------------------------
+
+
+class QueueFilter(Request, frozen=True, kw_only=True):
+    """Which deliveries of the retry queue."""
+
+    status: QueueStatus | None = None
+    event_type: EventTypePattern | None = None
+    endpoint_id: UUID | None = None
+    older_than_seconds: Age | None = None
+    """Only those that first failed longer ago."""
+
+
+class LettersFilter(Request, frozen=True, kw_only=True):
+    """Which dead letters."""
+
+    status: Annotated[DeadStatus, told(default="dead")] | UnsetType = UNSET
+    """Unset rather than `dead`, because a bulk operation wants a filter that says something."""
+    event_type: EventTypePattern | None = None
+    endpoint_id: UUID | None = None
+    cause: Cause | None = None
+    died_from: Time | None = None
+    died_before: Time | None = None
+
+
+class QueueQuery(QueueFilter, frozen=True, kw_only=True):
+    """One page of them."""
+
+    limit: Limit = 50
+    cursor: Cursor | None = None
+
+
+class LettersQuery(LettersFilter, frozen=True, kw_only=True):
+    """One page of them."""
+
+    limit: Limit = 50
+    cursor: Cursor | None = None
+
+
+class LetterFilters(TypedDict, total=False):
+    """The same as keyword arguments of the client."""
+
+    status: DeadStatus | None
+    event_type: str | None
+    endpoint_id: Id | None
+    cause: str | None
+    died_from: Time | None
+    died_before: Time | None
+
+
+class LetterRetryIn(Request, frozen=True):
+    """With a payload, that is delivered from now on instead of the event's."""
+
+    reason: Reason = ""
+    payload: msgspec.Raw = msgspec.field(default_factory=lambda: msgspec.Raw(b""))
+
+
+# -- answers -----------------------------------------------------------------------------------------------------
+
+
+class Delivery(Answer, frozen=True):
+    """One event owed to one endpoint."""
+
+    delivery_id: UUID
+    event_id: UUID
+    endpoint_id: UUID
+    event_type: str
+    state: DeliveryStateName
+    attempts: int
+    retry_attempts: int
+    retries_max: int
+    created_at: Time
+    due_at: Time | None
+    next_retry_at: Time | None
+    last_attempt_at: Time | None
+    settled_at: Time | None
+    response_code: int | None
+    error_category: str | None
+    error_code: str | None
+    edited: bool
+    """An operator gave it a payload of its own, which is delivered instead of the event's."""
+    remark: str | None
+    """How it stands or ended, in a sentence."""
+    held: str | None
+    """Why it is not tried although it may be due, in a sentence."""
+
+
+class QueuedDelivery(Delivery, frozen=True):
+    """A delivery in a list, with what people want to know of it at a glance."""
+
+    endpoint_name: str
+    error: str | None
+    """Why it failed last, as a stable code."""
+    error_reason: str | None
+    """The same as a sentence."""
+    retry_count: str
+    """Retries used and retries in all: `1 / 3`."""
+    first_failed_at: Time | None
+
+
+class DeadLetter(QueuedDelivery, frozen=True):
+    """A delivery that Doorstep has given up on."""
+
+    cause: str | None
+    """Dead letters with the same cause have the same endpoint, code and (normalised) message."""
+
+
+class RetryQueuePage(Listing[QueuedDelivery], frozen=True):
+    """One page of the retry queue."""
+
+    deliveries: tuple[QueuedDelivery, ...]
+    pagination: CountedPagination
+
+
+class FailurePage(Listing[QueuedDelivery], frozen=True):
+    """One page of the deliveries that a bulk operation retried in vain."""
+
+    deliveries: tuple[QueuedDelivery, ...]
+    pagination: Pagination
+
+
+class DeadLetterPage(Listing[DeadLetter], frozen=True):
+    """One page of the dead letters."""
+
+    dead_letters: tuple[DeadLetter, ...]
+    pagination: CountedPagination
+
+
+class CauseGroup(Answer, frozen=True):
+    """Dead letters of one cause: same endpoint, same code, same message but for its numbers and names."""
+
+    cause: str
+    endpoint_id: UUID
+    endpoint_name: str
+    error_code: str
+    error_reason: str
+    count: int
+    count_is_floor: bool
+    first_died_at: Time
+    last_died_at: Time
+    sample_delivery_id: UUID
+
+
+class CauseGroupPage(Listing[CauseGroup], frozen=True):
+    """One page of the causes of dead letters."""
+
+    groups: tuple[CauseGroup, ...]
+    pagination: Pagination
+
+
+class Attempt(Answer, frozen=True):
+    """One attempt. The request's body is the event's payload, byte for byte."""
+
+    delivery_id: UUID
+    number: int
+    started_at: Time
+    finished_at: Time
+    duration_ms: float
+    dns_ms: float
+    connect_ms: float
+    tls_ms: float
+    first_byte_ms: float
+    request_headers: str
+    response_code: int | None
+    response_headers: str
+    response_body: str
+    error_category: str | None
+    error_code: str | None
+    error_reason: str
+    error_detail: str
+    worker: str
+    next_retry_at: Time | None
+    late: bool
+
+
+class AttemptPage(Listing[Attempt], frozen=True):
+    """The attempt log of a delivery."""
+
+    attempts: tuple[Attempt, ...]
+    pagination: CountedPagination
+
+
+class Transition(Answer, frozen=True):
+    """One change of a delivery's state. The first one, its acceptance, has no old state."""
+
+    at: Time
+    old_state: DeliveryStateName | None
+    new_state: DeliveryStateName
+    attempt: int
+    note: str
+
+
+class HistoryPage(Listing[Transition], frozen=True):
+    """Every change of a delivery's state."""
+
+    history: tuple[Transition, ...]
+    pagination: CountedPagination
