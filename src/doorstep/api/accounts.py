@@ -10,8 +10,8 @@ from doorstep.api.routing import Caller, Routes
 from doorstep.app import Doorstep
 from doorstep.console.links import LASTS, SignInLinks
 from doorstep.errors import Conflict
+from doorstep.model import act
 from doorstep.model import org as model
-from doorstep.model.act import AuditLine
 from doorstep.model.listing import Count
 from doorstep.schemas.accounts import (
     AuditEntry,
@@ -108,5 +108,5 @@ def _org_shown(org: model.Org) -> Org:
     return shape(Org, org)
 
 
-def _entry_shown(line: AuditLine) -> AuditEntry:
+def _entry_shown(line: act.AuditLine) -> AuditEntry:
     return shape(AuditEntry, line)
