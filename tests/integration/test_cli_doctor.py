@@ -75,8 +75,11 @@ def test_another_program_at_the_port_is_a_problem(tmp_path: Path) -> None:
 
 
 def test_a_receiver_that_is_down_is_a_problem(with_endpoint: Path, receiver: Receiver) -> None:
+    receiver.shutdown()  # first: a thread that still waits for requests keeps the socket open
     receiver.server_close()
-    found = examined(with_endpoint, 1)
+    with socket.socket() as silent:  # so that no other program is given the port and answers there
+        silent.bind(receiver.server_address)
+        found = examined(with_endpoint, 1)
     assert problems(found) == {"endpoint"}
     assert "refused" in found["endpoint"]["found"].lower()
 

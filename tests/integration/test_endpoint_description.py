@@ -12,7 +12,7 @@ URL = "https://shop.example/hook"
 
 
 def test_it_is_empty_unless_given_can_be_changed_and_put_back(served: Program) -> None:
-    plain = served.post("/v1/endpoints", {"name": "plain", "url": URL}).json
+    plain = served.post("/v1/endpoints", {"name": "plain", "url": URL, "event_types": ["never"]}).json
     assert plain["description"] == ""
     path = f"/v1/endpoints/{plain['endpoint_id']}"
     assert served.request("PATCH", path, {"description": "Ask Ada."}).json["description"] == "Ask Ada."
@@ -21,7 +21,7 @@ def test_it_is_empty_unless_given_can_be_changed_and_put_back(served: Program) -
 
 
 def test_one_that_is_too_long_is_refused_and_named(served: Program) -> None:
-    longest = {"name": "long", "url": URL, "description": "é" * 1_000}
+    longest = {"event_types": ["never"], "name": "long", "url": URL, "description": "é" * 1_000}
     assert served.post("/v1/endpoints", longest).status == 201
     refused = served.post("/v1/endpoints", longest | {"description": "é" * 1_001})
     assert refused.status == 422
@@ -30,7 +30,7 @@ def test_one_that_is_too_long_is_refused_and_named(served: Program) -> None:
 
 def test_the_client_and_the_command_line_give_and_show_it(served: Program) -> None:
     remote = Remote(served)
-    made = remote.json("endpoints", "create", "shop", URL, "--description", "Orders of the shop")
+    made = remote.json("endpoints", "create", "shop", URL, "--type", "never", "--description", "Orders of the shop")
     assert made["description"] == "Orders of the shop"
     with Client(served.url, key=ADMIN_KEY) as client:
         assert client.endpoints.read(made["endpoint_id"]).description == "Orders of the shop"

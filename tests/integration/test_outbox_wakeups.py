@@ -59,7 +59,7 @@ async def has_looked(ds: Doorstep) -> None:
 async def until_connected(sender: Doorstep) -> None:
     """From then on it can tell others."""
     async with asyncio.timeout(PATIENCE_SECONDS):
-        while sender.store._wakeups._connection is None:  # type: ignore[attr-defined]
+        while sender.components.store._wakeups._connection is None:  # type: ignore[attr-defined]
             await asyncio.sleep(0.01)
 
 

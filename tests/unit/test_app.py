@@ -18,7 +18,7 @@ NAMES = {
         "components", "binding",
     },
 }  # fmt: skip
-REFERENCE = Path(__file__).parents[2] / "docs/reference/doorstep.md"
+REFERENCE = Path(__file__).parents[2] / "docs/reference/library/doorstep.md"
 
 
 def public_names() -> set[str]:
