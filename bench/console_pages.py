@@ -7,9 +7,9 @@ from datetime import UTC, datetime, timedelta
 
 from bench.crowded import Ids
 from bench.reviewing import WAITING
-from doorstep.console.charting import RANGES
-from doorstep.console.filters import AGES
-from doorstep.console.mounting import all_pages
+from doorstep.console.charts import RANGES
+from doorstep.console.fields import AGES
+from doorstep.console.routes import all_pages
 from doorstep.model.batch import BatchStatus
 from doorstep.model.event import EventStatus
 

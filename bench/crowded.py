@@ -15,14 +15,13 @@ from bench.stock import Wanted, stock
 from doorstep.app import Doorstep
 from doorstep.bootstrap import DEFAULT_ORG
 from doorstep.clock import DAY, SECOND, Instant
-from doorstep.model.alert import Alert, AlertChange, Ending, Rule, Telling
+from doorstep.model.alert import Alert, AlertChange, AlertWrite, ChannelKind, Ending, Rule
 from doorstep.model.bulk import BulkKind, Selection
-from doorstep.model.channel import ChannelKind
 from doorstep.model.circuit import Circuit, CircuitState
-from doorstep.model.ids import uuid7
 from doorstep.model.org import Role
+from doorstep.model.record import uuid7
 from doorstep.model.rollup import HOUR
-from doorstep.path.channel_form import ChannelForm
+from doorstep.operations.channels import ChannelForm
 from doorstep.stores.store import Store
 
 ENDPOINTS = 200
@@ -179,7 +178,7 @@ async def _open_circuits(store: Store, endpoint_ids: Sequence[UUID], now: Instan
 
 async def _tell(store: Store, endpoint_ids: Sequence[UUID], now: Instant) -> None:
     alerts = [_alert(number, endpoint_ids[number % len(endpoint_ids)], now) for number in range(_ALERTS)]
-    await store.tell(Telling(org_id=DEFAULT_ORG, changes=tuple(AlertChange(one, 0) for one in alerts)))
+    await store.tell(AlertWrite(org_id=DEFAULT_ORG, changes=tuple(AlertChange(one, 0) for one in alerts)))
 
 
 def _alert(number: int, endpoint_id: UUID, now: Instant) -> Alert:

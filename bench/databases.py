@@ -13,7 +13,7 @@ from pathlib import Path
 from typing import Literal, Self
 from uuid import UUID
 
-from doorstep.model.ids import uuid7
+from doorstep.model.record import uuid7
 from tests.support.postgres_server import PostgresServer
 
 StoreName = Literal["sqlite", "postgres"]

@@ -11,10 +11,10 @@ import time
 from pathlib import Path
 
 from doorstep.cli.main import run
-from doorstep.stores.sql.cold.script import Rows, Step, prepare
-from doorstep.stores.sql.postgres import scripts as postgres
+from doorstep.stores.sql.postgres import transactions as postgres
 from doorstep.stores.sql.postgres.connections import Connection
-from doorstep.stores.sql.sqlite import scripts as sqlite
+from doorstep.stores.sql.queries.transaction import Rows, Step, prepare
+from doorstep.stores.sql.sqlite import transactions as sqlite
 
 _PLANS = Path(os.environ.get("BENCH_PLANS", os.devnull))
 _SLOW_MS = float(os.environ.get("BENCH_PLANS_MS", "10"))

@@ -6,7 +6,7 @@ What the bench compares the real one with.
 from __future__ import annotations
 
 from doorstep.cli.main import run
-from doorstep.path import accept
+from doorstep.engine import accept
 
 accept._BATCH_MAX = accept._BATCH_MAX._replace(events=1)
 

@@ -11,9 +11,9 @@ from bench.databases import Database
 from bench.setting import PAYLOAD, settings_for
 from doorstep.app import Doorstep
 from doorstep.bootstrap import DEFAULT_ORG
+from doorstep.engine.accept import Draft
 from doorstep.model.endpoint import CircuitRules
 from doorstep.model.org import Org
-from doorstep.path.accept import Draft
 
 OTHER_ORG = UUID("00000000-0000-7000-8000-000000000002")
 _BATCH = 1_000

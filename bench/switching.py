@@ -24,10 +24,10 @@ from bench.setting import settings_for
 from bench.timing import cpu_seconds_of
 from bench.uncounted import uncounted
 from doorstep.app import Doorstep
-from doorstep.cli.running import spare_collector
+from doorstep.cli.run import spare_collector
 from doorstep.clock import Instant
-from doorstep.model.settlement import Settled, Settlement
-from doorstep.telemetry import metrics
+from doorstep.model.claim import Settled, Settlement
+from doorstep.operations import prometheus
 from doorstep.telemetry.facts import Fact, Telemetry
 from doorstep.telemetry.log_writer import open_log
 
@@ -146,7 +146,7 @@ class _Worker:
             self._used[mode][name] += end - start
 
     async def _scrape(self) -> None:
-        metrics.text(
+        prometheus.text(
             await self._doorstep.components.sampler.snapshot(),
             self._doorstep.components.load(),
             self._doorstep.clock.now(),

@@ -11,7 +11,7 @@ from bench.bare_client import Cost
 from bench.delivered import Delivered
 from bench.timing import Stopwatch
 from doorstep.app import Doorstep
-from doorstep.cli.running import spare_collector
+from doorstep.cli.run import spare_collector
 from doorstep.telemetry.facts import Telemetry
 from doorstep.telemetry.log_writer import open_log
 

@@ -23,11 +23,11 @@ from doorstep.cli.main import app as cli
 from doorstep.config import setting_rows
 from doorstep.model.delivery import TRANSITION_TABLE, DeliveryState
 from doorstep.model.event import EVENT_TRANSITIONS, EventStatus
-from doorstep.model.permission import ALLOWED
+from doorstep.model.org import ALLOWED
 from doorstep.model.rollup import TTD_SECONDS
-from doorstep.path.measures import MEASURES, RETRY_BOUNDS
+from doorstep.operations.measures import MEASURES, RETRY_BOUNDS
+from doorstep.operations.prometheus import PROCESS
 from doorstep.schemas.endpoints import INPUTS
-from doorstep.telemetry.metrics import PROCESS
 
 FOLDER = Path(__file__).parent / "reference"
 
@@ -273,7 +273,7 @@ def metrics_page() -> str:
     lines = [
         "# Metrics",
         "",
-        "This page is generated from the table in `path/measures.py`. For what the metrics mean together and how to aggregate",
+        "This page is generated from the table in `operations/measures.py`. For what the metrics mean together and how to aggregate",
         "them over processes, see [observability.md](observability.md#metrics).",
         "",
         "## Installation-wide",

@@ -16,12 +16,12 @@ from typing import Literal
 
 from doorstep import Doorstep, Settings
 from doorstep.api.application import create_application
-from doorstep.cli.web_server import WebServer, address, listener
+from doorstep.cli.serve import WebServer, address, listener
 from doorstep.client import AsyncClient
 from doorstep.clock import DAY, from_datetime, to_datetime
-from doorstep.sealing import new_secret_key
+from doorstep.encryption import new_secret_key
 from doorstep.testing import Drainer, FakeClock, Receiver
-from doorstep.wire.http_transport import HttpTransport
+from doorstep.transports.http import HttpTransport
 
 NOON = from_datetime(datetime(2026, 6, 1, 12, tzinfo=UTC))
 """When every story begins."""

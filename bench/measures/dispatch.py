@@ -18,7 +18,7 @@ from bench.stock import Wanted, stock
 from bench.timing import in_own_process
 from bench.working_off import work_off
 from doorstep.app import Doorstep
-from doorstep.path.tuning import Tuning
+from doorstep.engine.directory import Tuning
 
 TARGET = at_most(2.0)
 _CONNECTIONS = Tuning().connections_per_endpoint

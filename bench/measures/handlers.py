@@ -21,10 +21,10 @@ from bench.timing import in_own_process
 from bench.working_off import work_off
 from doorstep.app import Doorstep
 from doorstep.bootstrap import DEFAULT_ORG
-from doorstep.path.accept import Draft
-from doorstep.path.tuning import Tuning
+from doorstep.engine.accept import Draft
+from doorstep.engine.directory import Tuning
 from doorstep.telemetry.facts import Telemetry
-from doorstep.wire.received import Handler, Received
+from doorstep.transports.handler_replies import Handler, Received
 
 TARGET = at_most(2.0)
 JOB = b'{"text": "%s"}' % (b"x" * 488)

@@ -20,7 +20,7 @@ from bench.stock import Wanted, drafts, stock
 from bench.timing import in_own_process, slope
 from doorstep.app import Doorstep
 from doorstep.services.cleaner import Cleaner
-from doorstep.services.running import keep_running
+from doorstep.services.runner import keep_running
 from doorstep.telemetry.facts import Telemetry
 from doorstep.telemetry.log_writer import open_log
 

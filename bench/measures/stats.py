@@ -23,7 +23,7 @@ from bench.timing import percentile
 from bench.traffic import Traffic
 from doorstep.clock import DAY
 from doorstep.model.rollup import HOUR
-from doorstep.policy.reporting import WINDOWS
+from doorstep.policy.reports import WINDOWS
 
 TARGET = at_most(50.0)
 _ENDPOINTS = 100

@@ -15,15 +15,14 @@ if TYPE_CHECKING:
     from doorstep.config import Settings
     from doorstep.errors import Permanent, Transient
     from doorstep.model.batch import Batch, BatchStatus, SubmissionAttempt
-    from doorstep.model.dead_letter import DeadLetter
-    from doorstep.model.endpoint import CircuitRules
+    from doorstep.model.delivery import DeadLetter
+    from doorstep.model.endpoint import CircuitRules, RetryPolicy
     from doorstep.model.entity import Entity
-    from doorstep.model.posting import Posted
-    from doorstep.model.retry_policy import RetryPolicy
-    from doorstep.model.submission import Receipt
+    from doorstep.model.event import Receipt
+    from doorstep.model.outbox import Posted
     from doorstep.pipelines.pipeline import Pipeline
     from doorstep.pipelines.plan import Gate, Stage
-    from doorstep.wire.received import Received
+    from doorstep.transports.handler_replies import Received
 
 __version__ = "0.1.0"
 
@@ -52,16 +51,16 @@ _HOMES = {
     "Batch": "doorstep.model.batch",
     "BatchStatus": "doorstep.model.batch",
     "CircuitRules": "doorstep.model.endpoint",
-    "DeadLetter": "doorstep.model.dead_letter",
+    "DeadLetter": "doorstep.model.delivery",
     "Doorstep": "doorstep.app",
     "Entity": "doorstep.model.entity",
     "Gate": "doorstep.pipelines.plan",
     "Permanent": "doorstep.errors",
     "Pipeline": "doorstep.pipelines.pipeline",
-    "Posted": "doorstep.model.posting",
-    "Receipt": "doorstep.model.submission",
-    "Received": "doorstep.wire.received",
-    "RetryPolicy": "doorstep.model.retry_policy",
+    "Posted": "doorstep.model.outbox",
+    "Receipt": "doorstep.model.event",
+    "Received": "doorstep.transports.handler_replies",
+    "RetryPolicy": "doorstep.model.endpoint",
     "Settings": "doorstep.config",
     "Stage": "doorstep.pipelines.plan",
     "SubmissionAttempt": "doorstep.model.batch",

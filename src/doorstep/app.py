@@ -15,18 +15,17 @@ from doorstep.bootstrap import DEFAULT_ORG, tuning_of
 from doorstep.clock import AnchoredClock, Clock
 from doorstep.components import Components, Context
 from doorstep.config import Settings, secrets_of
+from doorstep.engine.accept import KEY_CONFLICT, Draft, Options, draft_of
+from doorstep.engine.directory import Directory
 from doorstep.errors import ConfigError, Conflict, InvalidInput
 from doorstep.loop_binding import LoopBinding
 from doorstep.model.attempt import Attempt
 from doorstep.model.delivery import Delivery
 from doorstep.model.endpoint import Endpoint
-from doorstep.model.event import EventView
-from doorstep.model.posting import Posted
-from doorstep.model.submission import Receipt, Verdict
-from doorstep.path.accept import KEY_CONFLICT, Draft
-from doorstep.path.batches import Batches
-from doorstep.path.declare import declare
-from doorstep.path.describing import (
+from doorstep.model.event import EventView, Receipt, Verdict
+from doorstep.model.outbox import Posted
+from doorstep.operations.batches import Batches
+from doorstep.operations.endpoint_rules import (
     DeclaredFields,
     EndpointFields,
     HandlerFields,
@@ -34,26 +33,24 @@ from doorstep.path.describing import (
     check_function,
     form_from,
 )
-from doorstep.path.directory import Directory
-from doorstep.path.drafting import Options, draft_of
-from doorstep.path.outbox import Outbox
-from doorstep.path.post import post
+from doorstep.operations.endpoints import declare
+from doorstep.operations.outbox import Outbox, post
 from doorstep.pipelines.pipeline import Pipeline
 from doorstep.pipelines.plan import Stage
 from doorstep.registration import Registry, name_taken, naming
-from doorstep.services.herald import DeadLetterCallback
+from doorstep.services.dead_letter_notifier import DeadLetterCallback
+from doorstep.services.exporters import begin_tracing, end_tracing
 from doorstep.services.worker import worker_name
-from doorstep.stopping import run_until_stopped
+from doorstep.signals import run_until_stopped
 from doorstep.stores.foreign import AsyncConnection, Omitted
-from doorstep.stores.opening import store_from_url
+from doorstep.stores.open import store_from_url
 from doorstep.stores.store import Store
-from doorstep.telemetry.exporters import begin_tracing, end_tracing
 from doorstep.telemetry.facts import Fact, Telemetry
 from doorstep.telemetry.log_writer import log_of_a_guest
-from doorstep.wire.address_guard import AddressGuard
-from doorstep.wire.isolation.wishes import wish_of
-from doorstep.wire.received import Handler
-from doorstep.wire.span_exporter import SpanExporter
+from doorstep.transports.address_guard import AddressGuard
+from doorstep.transports.handler_replies import Handler
+from doorstep.transports.isolation.options import isolation_options
+from doorstep.transports.span_exporter import SpanExporter
 
 T = TypeVar("T")
 H = TypeVar("H", bound=Handler)
@@ -268,7 +265,7 @@ class Doorstep:
                 self.registry.handlers.get(endpoint, function) != function
             ):  # methods are equal, but never the same object
                 raise ConfigError(name_taken(endpoint))
-            wish = wish_of(endpoint, isolated, fields.get("concurrency_max"), memory_mb_max)
+            wish = isolation_options(endpoint, isolated, fields.get("concurrency_max"), memory_mb_max)
             self._check_not_open(endpoint)
             with naming(endpoint):
                 form = form_from(endpoint, {"handler": endpoint, "event_types": event_types, **fields})
@@ -325,7 +322,7 @@ class Doorstep:
     def _register_stage(self, org_id: UUID, name: str, handler: Handler, stage: Stage | None) -> None:
         self.register(name, handler, org_id=org_id)
         if stage is not None:
-            wish = wish_of(name, stage.isolated, stage.fields.get("concurrency_max"), stage.memory_mb_max)
+            wish = isolation_options(name, stage.isolated, stage.fields.get("concurrency_max"), stage.memory_mb_max)
             self.registry.add_handler(name, handler, org_id, wish)
 
     def _check_not_open(self, handler: str) -> None:

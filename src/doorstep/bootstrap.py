@@ -10,16 +10,16 @@ from pathlib import Path
 from urllib.parse import quote
 from uuid import UUID
 
-from doorstep import keys
 from doorstep.clock import Instant, to_iso
 from doorstep.config import Settings
+from doorstep.encryption import Sealer, new_secret_key
+from doorstep.engine.directory import Tuning
 from doorstep.errors import ConfigError, Conflict
-from doorstep.model.ids import uuid7
+from doorstep.model.endpoint import RetryPolicy
 from doorstep.model.org import ApiKey, Org, Role
-from doorstep.model.retry_policy import RetryPolicy
-from doorstep.path.tuning import Tuning
-from doorstep.sealing import Sealer, new_secret_key
-from doorstep.stores.opening import sqlite_path
+from doorstep.model.record import uuid7
+from doorstep.operations import keys
+from doorstep.stores.open import sqlite_path
 from doorstep.stores.store import Store
 
 DEFAULT_ORG = UUID("00000000-0000-7000-8000-000000000001")

@@ -13,53 +13,46 @@ from uuid import UUID
 from doorstep.bootstrap import DEFAULT_ORG
 from doorstep.clock import Clock, to_iso
 from doorstep.config import Settings
+from doorstep.encryption import Sealer
+from doorstep.engine.accept import Accepter
+from doorstep.engine.directory import Directory, Tuning
 from doorstep.errors import StoreError
-from doorstep.path.accept import Accepter
-from doorstep.path.alarms import Alarms
-from doorstep.path.alert_desk import AlertService
-from doorstep.path.bulk import BulkService
-from doorstep.path.bulk_selection import Chooser
-from doorstep.path.bulk_steps import BulkStepper
-from doorstep.path.busiest import Busiest
-from doorstep.path.channels import ChannelService
-from doorstep.path.directory import Directory
-from doorstep.path.enrol import EndpointRules
-from doorstep.path.forward import Forward
-from doorstep.path.keyring import ApiKeys
-from doorstep.path.messengers import ORGS, Notifiers
-from doorstep.path.operate import DeliveryActions
-from doorstep.path.outbox import OutboxService
-from doorstep.path.reading import Reader
-from doorstep.path.registrar import EndpointService
-from doorstep.path.replay import Replayer
-from doorstep.path.reporting import Reporter
-from doorstep.path.sampling import Load, Sampler
-from doorstep.path.steward import EventActions
-from doorstep.path.tuning import Tuning
+from doorstep.operations.alert_evaluator import AlertEvaluator
+from doorstep.operations.alerts import AlertService
+from doorstep.operations.bulk import BulkService
+from doorstep.operations.bulk_steps import BulkStepper, Selector
+from doorstep.operations.channels import ChannelService
+from doorstep.operations.deliveries import DeliveryActions
+from doorstep.operations.endpoint_rules import EndpointRules
+from doorstep.operations.endpoints import EndpointService
+from doorstep.operations.events import EventActions, Replayer
+from doorstep.operations.keys import ApiKeys
+from doorstep.operations.notifiers import ORGS, Notifiers
+from doorstep.operations.outbox import OutboxForwarder, OutboxService
+from doorstep.operations.reader import Reader
+from doorstep.operations.stats import Busiest, Load, Reporter, Sampler
 from doorstep.pipelines.pipeline import Pipeline
 from doorstep.policy.retry import Random
 from doorstep.registration import Registry
-from doorstep.sealing import Sealer
+from doorstep.services.alerter import Alerter
 from doorstep.services.bulk_runner import BulkRunner
-from doorstep.services.entity_cleaner import EntityCleaner
+from doorstep.services.cleaner import EntityCleaner, MessageCleaner
+from doorstep.services.dead_letter_notifier import DeadLetterNotifier
+from doorstep.services.exporters import meters
 from doorstep.services.forwarder import Forwarder
 from doorstep.services.heartbeat import Heartbeat, LeaseHolder, WorkerInfo
-from doorstep.services.herald import DeadLetterNotifier
-from doorstep.services.message_cleaner import MessageCleaner
-from doorstep.services.pipeline_keeper import PipelineKeeper
-from doorstep.services.running import Service
-from doorstep.services.watch import Alerter
+from doorstep.services.pipeline_reconciler import PipelineReconciler
+from doorstep.services.runner import Service
 from doorstep.services.worker import Worker
 from doorstep.stores.store import Store, Task
-from doorstep.telemetry.exporters import meters
 from doorstep.telemetry.facts import Notice, Telemetry
 from doorstep.telemetry.logs import Level
-from doorstep.wire.address_guard import AddressGuard
-from doorstep.wire.handler_transport import HandlerTransport
-from doorstep.wire.http_transport import HttpTransport
-from doorstep.wire.isolation.pool import Isolation
-from doorstep.wire.mail_session import MailServer
-from doorstep.wire.transport import Transport
+from doorstep.transports.address_guard import AddressGuard
+from doorstep.transports.handler import HandlerTransport
+from doorstep.transports.http import HttpTransport
+from doorstep.transports.isolation.pool import Isolation
+from doorstep.transports.mail import MailServer
+from doorstep.transports.transport import Transport
 
 _ANNOUNCE_SECONDS = 0.01
 """How often other processes are told, at most, that something was posted here."""
@@ -106,7 +99,7 @@ class Components:
 
         self.accepter = Accepter(store, directory, clock, tuning, telemetry, wake=due)
         replayer = Replayer(store, self.accepter)
-        chooser = Chooser(store, clock, tuning)
+        chooser = Selector(store, clock, tuning)
         self.deliveries = DeliveryActions(store, clock, tuning, telemetry, due)
         self.endpoints = EndpointService(store, directory, clock, rules, telemetry, due)
         self.events = EventActions(store, clock, self.accepter, self.deliveries, replayer, telemetry)
@@ -123,16 +116,16 @@ class Components:
             store, directory, clock, self.endpoints, self.accepter, rules, console, has_mail=mail is not None
         )
         self.notifiers = Notifiers(store, directory, sealer, guard, mail)
-        alarms = Alarms(store, directory, clock, console, self.wake_forwarder)
+        alarms = AlertEvaluator(store, directory, clock, console, self.wake_forwarder)
         self.alerter = Alerter(store, alarms, clock, worker_name, settings.alert_retention_days)
 
-        self.forward = Forward(store, self.accepter, clock, telemetry, worker_name)
+        self.forward = OutboxForwarder(store, self.accepter, clock, telemetry, worker_name)
         self.forwarder = Forwarder(self.forward, noticed=store.capabilities.notices_postings)
         self.bulk_runner = BulkRunner(store, BulkStepper(store, chooser, replayer, clock, telemetry, due), clock)
         self.dead_letter_notifier = DeadLetterNotifier(
             registry.dead_letter_callbacks, store, directory, clock, telemetry
         )
-        self.pipeline_keeper = PipelineKeeper(pipelines, store, clock, telemetry)
+        self.pipeline_keeper = PipelineReconciler(pipelines, store, clock, telemetry)
         self.services: list[Service] = [
             self.dead_letter_notifier,
             self.bulk_runner,

@@ -23,9 +23,9 @@ from pydantic_settings import (
     TomlConfigSettingsSource,
 )
 
+from doorstep.config_errors import PREFIX, TOML_FILE, rule, sentence, unknown_variable, variable
 from doorstep.errors import ConfigError
-from doorstep.refusals import PREFIX, TOML_FILE, rule, sentence, unknown_variable, variable
-from doorstep.telemetry.scrubbing import Secrets, passwords_in
+from doorstep.telemetry.redaction import Secrets, passwords_in
 
 LEASE_SLACK_SECONDS = 1.0
 """What a lease must leave after the last moment of an attempt, for the result to be written."""

@@ -9,13 +9,13 @@ from typing import Self
 from uuid import UUID
 
 from doorstep.errors import ConfigError, InvalidInput
-from doorstep.path.batches import check_declarable
-from doorstep.path.declare import Declaration, check_form
-from doorstep.path.enrol import EndpointForm
-from doorstep.services.herald import DeadLetterCallback
-from doorstep.wire.isolation.pool import Isolation
-from doorstep.wire.isolation.wishes import Wish, isolations
-from doorstep.wire.received import Handler
+from doorstep.operations.batches import check_declarable
+from doorstep.operations.endpoint_rules import EndpointForm
+from doorstep.operations.endpoints import Declaration, check_form
+from doorstep.services.dead_letter_notifier import DeadLetterCallback
+from doorstep.transports.handler_replies import Handler
+from doorstep.transports.isolation.options import IsolationOptions, isolations
+from doorstep.transports.isolation.pool import Isolation
 
 
 class Registry:
@@ -30,7 +30,7 @@ class Registry:
         self.declarations: list[Declaration] = []
         """The endpoints that the program declares, created or updated at each start."""
         self.dead_letter_callbacks: list[DeadLetterCallback] = []
-        self.isolated: dict[str, Wish] = {}
+        self.isolated: dict[str, IsolationOptions] = {}
         """The handlers that run in processes of their own."""
         self.isolate_all = False
         """Run every handler in processes of its own, whatever its declaration says: `doorstep worker --isolate`."""
@@ -54,7 +54,7 @@ class Registry:
         check_declarable(declaration, self.declarations)
         self.declarations.append(declaration)
 
-    def add_handler(self, name: str, handler: Handler, org_id: UUID, isolated: Wish | None = None) -> None:
+    def add_handler(self, name: str, handler: Handler, org_id: UUID, isolated: IsolationOptions | None = None) -> None:
         """Make a function reachable for the endpoints of an organization, beside those that it is for already."""
         self.handlers[name] = handler
         self.handler_orgs[name] = self.handler_orgs.get(name, frozenset()) | {org_id}
@@ -63,7 +63,7 @@ class Registry:
 
     def isolations(self, owner: object) -> dict[str, Isolation]:
         """How each isolated handler is run; `owner` is the Doorstep that the program has in one of its modules."""
-        all_of_them = {name: Wish() for name in self.handlers} if self.isolate_all else {}
+        all_of_them = {name: IsolationOptions() for name in self.handlers} if self.isolate_all else {}
         return isolations(self.handlers, all_of_them | self.isolated, owner, self.loaded_from)
 
 

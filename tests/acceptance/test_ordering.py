@@ -10,7 +10,7 @@ from random import Random
 
 import pytest
 
-from doorstep.model.act import ActKind
+from doorstep.model.action import ActionKind
 from doorstep.model.delivery import DeliveryState
 from tests.acceptance.conftest import migrated_url
 from tests.support.api import Api
@@ -99,7 +99,7 @@ async def test_a_dead_letter_holds_up_nobody_and_can_be_retried_later(scene: Sce
     first, second = [await scene.send(payload={"n": n}, ordering_key="a") for n in (1, 2)]
     await scene.until_state(second, DeliveryState.DELIVERED)
     dead = await scene.until_state(first, DeliveryState.DEAD)
-    await scene.act(ActKind.RETRY, dead)
+    await scene.act(ActionKind.RETRY, dead)
     scene.leap(6)
     await scene.until_state(first, DeliveryState.DELIVERED)
 
@@ -110,7 +110,7 @@ async def test_skipping_what_holds_a_line_up_lets_the_next_go(scene: Scene) -> N
     first, second = [await scene.send(ordering_key="a") for _ in range(2)]
     failed = await scene.until_tried(first)
     assert (await scene.delivery(second)).blocked
-    await scene.act(ActKind.SKIP, failed)
+    await scene.act(ActionKind.SKIP, failed)
     await scene.until_state(second, DeliveryState.DELIVERED)
 
 

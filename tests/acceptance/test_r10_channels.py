@@ -7,8 +7,8 @@ from typing import Any
 
 import pytest
 
-from doorstep.model.channel import OPERATIONS_ORG
-from doorstep.model.listing import Letters
+from doorstep.model.alert import OPERATIONS_ORG
+from doorstep.model.listing import DeadLetterFilter
 from tests.acceptance.mailbox import Mailbox, receiving_mail
 from tests.support.api import Api, serving
 from tests.support.loop_receiver import Answer, Receiver
@@ -89,7 +89,7 @@ async def test_of_a_mail_that_some_refuse_each_address_gets_one_and_those_refuse
     assert sorted(one.to for one in mailbox.mails) == [[BOSS], [OPS]]
     assert len({one.message["message-id"] for one in mailbox.mails}) == 1
     store = scene.doorstep.components.store
-    (letter,) = (await store.dead_letters(OPERATIONS_ORG, Letters())).items
+    (letter,) = (await store.dead_letters(OPERATIONS_ORG, DeadLetterFilter())).items
     attempts = await store.attempts(OPERATIONS_ORG, letter.delivery_id)
     assert GONE.encode() in attempts[-1].response_body and BOSS.encode() in attempts[0].response_body
 
@@ -158,7 +158,7 @@ async def test_a_deleted_channel_gets_nothing_that_still_waited(scene: Scene, ap
     scene.leap(20)
 
     async def dropped() -> bool:
-        return bool((await scene.doorstep.components.store.dead_letters(OPERATIONS_ORG, Letters())).items)
+        return bool((await scene.doorstep.components.store.dead_letters(OPERATIONS_ORG, DeadLetterFilter())).items)
 
     await until(dropped, "that it is dropped")
     assert len(scene.receiver.requests) == 1

@@ -15,9 +15,9 @@ import pytest
 from prometheus_client.parser import text_string_to_metric_families
 
 from doorstep.bootstrap import DEFAULT_ORG
+from doorstep.encryption import new_secret_key
 from doorstep.model.rollup import TTD_SECONDS, Figures
-from doorstep.sealing import new_secret_key
-from doorstep.stores.opening import store_from_url
+from doorstep.stores.open import store_from_url
 from doorstep.stores.store import Store
 from tests.acceptance.history import History
 from tests.support.program import Program, running, serving, wait_for

@@ -7,7 +7,7 @@ from itertools import pairwise
 import asyncpg
 
 from doorstep.bootstrap import DEFAULT_ORG
-from doorstep.model.act import ActKind
+from doorstep.model.action import ActionKind
 from doorstep.model.delivery import Delivery, DeliveryState
 from doorstep.model.endpoint import CircuitRules
 from tests.contract.conftest import KINDS
@@ -55,7 +55,7 @@ _SCRIPT = {"/good": [200], "/retried": [503, 429, 204], "/dead": [503, 503, 503]
 async def _ended(scene: Scene, delivery: Delivery) -> Delivery:
     ended = await scene.until_state(delivery, _S.DELIVERED, _S.DEAD)
     if ended.code == "NOT_FOUND":
-        await scene.act(ActKind.RESOLVE, ended)
+        await scene.act(ActionKind.RESOLVE, ended)
     return await scene.delivery(delivery)
 
 

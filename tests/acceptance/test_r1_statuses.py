@@ -7,7 +7,7 @@ import pytest
 from doorstep.bootstrap import DEFAULT_ORG
 from doorstep.clock import DAY, SECOND
 from doorstep.errors import Conflict
-from doorstep.model.act import ActKind
+from doorstep.model.action import ActionKind
 from doorstep.model.delivery import Delivery, DeliveryState
 from doorstep.model.event import EventStatus
 from doorstep.telemetry.facts import DeliveryTransition
@@ -92,7 +92,7 @@ async def test_an_event_that_endpoints_take_cannot_be_acknowledged(scene: Scene)
 async def test_delivered_is_final_whatever_an_operator_says(scene: Scene) -> None:
     (delivery,) = await scene.send_to(await scene.endpoint())
     done = await scene.until_state(delivery, _S.DELIVERED)
-    for kind in ActKind:
+    for kind in ActionKind:
         result = await scene.act(kind, delivery)
         assert (result.done, result.refused) == ((), {delivery.delivery_id: _S.DELIVERED})
     assert await scene.delivery(delivery) == done
@@ -109,10 +109,10 @@ async def test_a_dead_letter_is_left_alone_by_the_machine(scene: Scene) -> None:
 
 
 @pytest.mark.parametrize(
-    ("kind", "state"), [(ActKind.RETRY, _S.PENDING), (ActKind.RESOLVE, _S.RESOLVED), (ActKind.DELETE, _S.DEAD)]
+    ("kind", "state"), [(ActionKind.RETRY, _S.PENDING), (ActionKind.RESOLVE, _S.RESOLVED), (ActionKind.DELETE, _S.DEAD)]
 )
 async def test_only_an_operator_changes_a_dead_letter_and_each_act_is_audited(
-    scene: Scene, kind: ActKind, state: DeliveryState
+    scene: Scene, kind: ActionKind, state: DeliveryState
 ) -> None:
     scene.receiver.says(404)
     (delivery,) = await scene.send_to(await scene.endpoint())
@@ -122,7 +122,7 @@ async def test_only_an_operator_changes_a_dead_letter_and_each_act_is_audited(
     assert (result.done, changed.state, changed.deleted) == (
         (delivery.delivery_id,),
         state,
-        kind is ActKind.DELETE,
+        kind is ActionKind.DELETE,
     )
     line, made = (await scene.doorstep.components.store.list_audit(DEFAULT_ORG)).items
     assert made.action == "endpoint.create"
@@ -137,7 +137,7 @@ async def test_only_an_operator_changes_a_dead_letter_and_each_act_is_audited(
 async def test_an_act_that_is_refused_is_audited_too(scene: Scene) -> None:
     (delivery,) = await scene.send_to(await scene.endpoint())
     await scene.until_state(delivery, _S.DELIVERED)
-    await scene.act(ActKind.RETRY, delivery)
+    await scene.act(ActionKind.RETRY, delivery)
     line, made = (await scene.doorstep.components.store.list_audit(DEFAULT_ORG)).items
     assert made.action == "endpoint.create"
     assert line.result == "0 done, 1 refused"
@@ -174,9 +174,9 @@ async def test_what_operators_and_the_cleaner_do_to_a_delivery_is_in_the_log_lin
     endpoint = await scene.endpoint()
     await scene.doorstep.components.endpoints.pause(DEFAULT_ORG, endpoint.endpoint_id, "ops")
     skipped, cancelled, archived, buried = await scene.send_to(endpoint, 4)
-    await scene.act(ActKind.SKIP, skipped, archived)
-    await scene.act(ActKind.RESOLVE, skipped)
-    await scene.act(ActKind.CANCEL, cancelled)
+    await scene.act(ActionKind.SKIP, skipped, archived)
+    await scene.act(ActionKind.RESOLVE, skipped)
+    await scene.act(ActionKind.CANCEL, cancelled)
     await scene.doorstep.components.endpoints.delete(DEFAULT_ORG, endpoint.endpoint_id, "ops")
     for delivery in (skipped, cancelled, archived, buried):
         assert _logged(scene, delivery) == await _written(scene, delivery)
@@ -218,6 +218,6 @@ async def _eventful_life(scene: Scene) -> Delivery:
     await scene.endpoint(policy=[0.0])
     sent = await scene.send(correlation_id="request-7")
     dead = await scene.until_state(sent, _S.DEAD)
-    await scene.act(ActKind.RETRY, dead)
+    await scene.act(ActionKind.RETRY, dead)
     scene.leap(5)
     return await scene.until_state(dead, _S.DELIVERED)

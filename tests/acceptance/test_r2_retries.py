@@ -13,10 +13,10 @@ from doorstep.bootstrap import DEFAULT_ORG
 from doorstep.clock import SECOND, Instant, seconds
 from doorstep.errors import Transient
 from doorstep.model.delivery import Delivery, DeliveryState
+from doorstep.model.endpoint import RetryPolicy
 from doorstep.model.org import Org
-from doorstep.model.retry_policy import RetryPolicy
 from doorstep.telemetry.facts import DeliveryFailure, Fact
-from doorstep.wire.received import Received
+from doorstep.transports.handler_replies import Received
 from tests.support.scene import Scene, until
 
 _S = DeliveryState

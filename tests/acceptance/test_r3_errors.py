@@ -16,7 +16,7 @@ from doorstep.model.delivery import Delivery, DeliveryState
 from doorstep.model.endpoint import EndpointState
 from doorstep.telemetry.facts import DeliveryFailure, EndpointDisabled
 from doorstep.telemetry.logs import level_of
-from doorstep.wire.received import Received
+from doorstep.transports.handler_replies import Received
 from tests.support.loop_receiver import Answer
 from tests.support.scene import Scene
 

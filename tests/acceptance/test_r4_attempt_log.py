@@ -4,12 +4,12 @@ from __future__ import annotations
 
 from doorstep.bootstrap import DEFAULT_ORG
 from doorstep.clock import DAY, SECOND
+from doorstep.engine.accept import Draft
 from doorstep.errors import NotFound
-from doorstep.model.act import ActKind
+from doorstep.model.action import ActionKind
 from doorstep.model.delivery import Delivery, DeliveryState
-from doorstep.path.accept import Draft
 from doorstep.telemetry.facts import Notice
-from doorstep.wire.received import Received
+from doorstep.transports.handler_replies import Received
 from tests.support.loop_receiver import Answer
 from tests.support.scene import Scene, until
 
@@ -104,7 +104,7 @@ async def test_the_log_survives_the_deletion_of_a_dead_letter(scene: Scene) -> N
     (delivery,) = await scene.send_to(await scene.endpoint())
     await scene.until_state(delivery, _S.DEAD)
     rows = await scene.attempts(delivery)
-    await scene.act(ActKind.DELETE, delivery)
+    await scene.act(ActionKind.DELETE, delivery)
     assert (await scene.delivery(delivery)).deleted
     assert await scene.attempts(delivery) == rows != []
 
@@ -191,7 +191,7 @@ async def test_an_archived_dead_letter_can_still_be_retried(scene: Scene) -> Non
     await scene.until_state(delivery, _S.DEAD)
     await _days_later(scene, 7.1)
     await scene.until_stored(delivery, _S.ARCHIVED)
-    await scene.act(ActKind.RETRY, delivery)
+    await scene.act(ActionKind.RETRY, delivery)
     scene.leap(5)
     await scene.until_state(delivery, _S.DELIVERED)
 

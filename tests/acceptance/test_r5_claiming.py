@@ -14,13 +14,13 @@ import pytest
 
 from doorstep.bootstrap import DEFAULT_ORG
 from doorstep.clock import SECOND, seconds
+from doorstep.engine.accept import Draft
 from doorstep.errors import InvalidInput
 from doorstep.model.claim import Claim, Quota
 from doorstep.model.delivery import Delivery, DeliveryState
 from doorstep.model.endpoint import Endpoint
 from doorstep.model.org import Org
-from doorstep.path.accept import Draft
-from doorstep.stores.opening import store_from_url
+from doorstep.stores.open import store_from_url
 from doorstep.telemetry.facts import LateSettle
 from tests.acceptance.conftest import migrated_url
 from tests.support.scene import Scene, until

@@ -6,12 +6,12 @@ import pytest
 
 from doorstep.bootstrap import DEFAULT_ORG
 from doorstep.clock import DAY, SECOND, seconds, to_iso
-from doorstep.model.act import ActKind
+from doorstep.engine.accept import Draft
+from doorstep.engine.directory import Tuning
+from doorstep.model.action import ActionKind
 from doorstep.model.circuit import Circuit, CircuitState
 from doorstep.model.delivery import Delivery, DeliveryState
 from doorstep.model.endpoint import CircuitRules, Endpoint, EndpointState
-from doorstep.path.accept import Draft
-from doorstep.path.tuning import Tuning
 from doorstep.telemetry.facts import CircuitTransition, EndpointDisabled
 from tests.support.scene import Scene, until
 
@@ -90,7 +90,7 @@ async def test_an_operators_retry_goes_through_an_open_circuit_and_its_success_c
     endpoint = await _opened(scene)
     first, second = await scene.send_to(endpoint, 2)
     scene.receiver.says(200)
-    await scene.act(ActKind.RETRY, first)
+    await scene.act(ActionKind.RETRY, first)
     await scene.until_state(first, _S.DELIVERED)
     await scene.until_state(second, _S.DELIVERED)
     assert (await _circuit(scene, endpoint)).state is _C.CLOSED
@@ -99,7 +99,7 @@ async def test_an_operators_retry_goes_through_an_open_circuit_and_its_success_c
 async def test_an_operators_retry_that_fails_leaves_the_circuit_open(scene: Scene) -> None:
     endpoint = await _opened(scene)
     first, second = await scene.send_to(endpoint, 2)
-    await scene.act(ActKind.RETRY, first)
+    await scene.act(ActionKind.RETRY, first)
     await scene.until_tried(first)
     await scene.nothing_more_arrives()
     assert ((await _circuit(scene, endpoint)).state, (await scene.delivery(second)).attempt) == (_C.OPEN, 0)

@@ -10,7 +10,7 @@ from uuid import uuid4
 import pytest
 from standardwebhooks import Webhook, WebhookVerificationError
 
-from doorstep.wire.signature import verify
+from doorstep.transports.signature import verify
 from tests.support.api import Api, lasting
 from tests.support.loop_receiver import Request
 from tests.support.scene import Scene, until

@@ -9,7 +9,7 @@ import pytest
 from doorstep.bootstrap import DEFAULT_ORG
 from doorstep.clock import DAY, seconds, to_iso
 from doorstep.model.org import Role
-from doorstep.path.keyring import REMEMBERED_SECONDS
+from doorstep.operations.keys import REMEMBERED_SECONDS
 from tests.support.api import Api, lasting
 from tests.support.scene import Scene
 

@@ -13,11 +13,11 @@ import pytest
 
 from doorstep import Permanent, Pipeline, Transient
 from doorstep.bootstrap import DEFAULT_ORG
+from doorstep.encryption import new_secret_key
 from doorstep.errors import Conflict, InvalidInput, NotFound
-from doorstep.model.act import ActKind
+from doorstep.model.action import ActionKind
 from doorstep.model.delivery import DeliveryState
 from doorstep.model.entity import Entity, Phase
-from doorstep.sealing import new_secret_key
 from doorstep.telemetry.facts import EntityTransition
 from tests.acceptance.protocols import Held, Protocols, failing
 from tests.support.patience import PATIENCE_SECONDS
@@ -242,7 +242,7 @@ async def test_an_entity_whose_delivery_an_operator_skips_is_a_dead_letter(proto
 
     await until(owed, "its delivery")
     (delivery,) = await protocols.doorstep.deliveries(DEFAULT_ORG, entity.event_id)
-    await protocols.doorstep.components.deliveries.act(ActKind.SKIP, DEFAULT_ORG, [delivery.delivery_id], "ops")
+    await protocols.doorstep.components.deliveries.act(ActionKind.SKIP, DEFAULT_ORG, [delivery.delivery_id], "ops")
     dead = await protocols.until("dead_letter")
     assert dead.metadata["error"]["code"] == "SKIPPED"
     assert await protocols.path() == ["uploaded", "dead_letter"]
@@ -275,7 +275,7 @@ async def test_a_dead_delivery_that_an_operator_retries_carries_its_entity_on(pr
     protocols.does["extracting"] = lambda _: None
     (delivery,) = await protocols.doorstep.deliveries(DEFAULT_ORG, entity.event_id)  # type: ignore[arg-type]
     assert delivery.state is DeliveryState.DEAD
-    await protocols.doorstep.components.deliveries.act(ActKind.RETRY, DEFAULT_ORG, [delivery.delivery_id], "ops")
+    await protocols.doorstep.components.deliveries.act(ActionKind.RETRY, DEFAULT_ORG, [delivery.delivery_id], "ops")
     protocols.scene.leap(6)
     assert (await protocols.until("pending_review")).error_reason is None
 

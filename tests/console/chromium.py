@@ -11,9 +11,9 @@ import pytest
 from playwright.async_api import Browser, BrowserContext, ConsoleMessage, Page, Playwright, Request, expect
 
 from doorstep.bootstrap import DEFAULT_ORG
-from doorstep.console.links import SignInLinks
+from doorstep.console.sessions import SignInLinks
 from doorstep.model.org import Role
-from doorstep.path.keyring import ApiKeys
+from doorstep.operations.keys import ApiKeys
 from tests.console.visiting import Console
 from tests.console.window import Window
 from tests.support.patience import PATIENCE_MILLISECONDS

@@ -18,7 +18,7 @@ import pytest_asyncio
 from playwright.async_api import Browser, async_playwright
 
 from doorstep.bootstrap import DEFAULT_ORG
-from doorstep.console.links import SignInLinks
+from doorstep.console.sessions import SignInLinks
 from doorstep.model.org import Role
 from tests.console.chromium import Look, launched, looking, opened
 from tests.console.furnished import House, Words, built

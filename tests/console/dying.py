@@ -3,17 +3,17 @@
 from __future__ import annotations
 
 from doorstep.bootstrap import DEFAULT_ORG
+from doorstep.engine.accept import Draft
 from doorstep.model.delivery import Delivery, DeliveryState
 from doorstep.model.endpoint import Endpoint
-from doorstep.model.listing import Letters
-from doorstep.path.accept import Draft
+from doorstep.model.listing import DeadLetterFilter
 from tests.support.loop_receiver import Answer
 from tests.support.scene import Scene, until
 
 LETTERS = "/console/dead-letters"
 REFUSALS = {"/crm": 401, "/shop": 404, "/erp": 422}
 """What each answers: three causes."""
-ALL = Letters()
+ALL = DeadLetterFilter()
 PAYLOAD = b'{"order":7,"price":1.10}'
 
 
@@ -45,7 +45,7 @@ async def endpoint_at(scene: Scene, path: str) -> Endpoint:
     return known.get(path[1:]) or await scene.endpoint(path, name=path[1:])
 
 
-async def letters(scene: Scene, wanted: Letters = ALL) -> list[Delivery]:
+async def letters(scene: Scene, wanted: DeadLetterFilter = ALL) -> list[Delivery]:
     page, _ = await scene.doorstep.components.reader.dead_letters(DEFAULT_ORG, wanted, None, 200)
     return list(page.items)
 

@@ -15,8 +15,8 @@ from uuid import uuid4
 
 from doorstep.api.application import create_application
 from doorstep.bootstrap import DEFAULT_ORG
-from doorstep.console.links import SignInLinks
 from doorstep.console.page import Page
+from doorstep.console.sessions import SignInLinks
 from doorstep.errors import Permanent
 from doorstep.model.org import Role
 from tests.acceptance.protocols import Protocols

@@ -5,7 +5,7 @@ from __future__ import annotations
 from doorstep.bootstrap import DEFAULT_ORG
 from doorstep.model.delivery import Delivery
 from doorstep.model.endpoint import Endpoint
-from doorstep.model.listing import Queue
+from doorstep.model.listing import RetryQueueFilter
 from tests.support.scene import Scene, until
 
 QUEUE = "/console/retry-queue"
@@ -25,6 +25,6 @@ async def failing(scene: Scene, count: int, name: str = "dead-erp") -> list[Deli
 
 
 async def queued(scene: Scene, endpoint: Endpoint) -> list[Delivery]:
-    wanted = Queue(waiting=True, endpoint_id=endpoint.endpoint_id)
+    wanted = RetryQueueFilter(waiting=True, endpoint_id=endpoint.endpoint_id)
     page, _ = await scene.doorstep.components.reader.retry_queue(DEFAULT_ORG, wanted, None, 100)
     return list(page.items)

@@ -10,8 +10,8 @@ from axe_playwright_python.async_playwright import Axe
 from playwright.async_api import Browser
 from playwright.async_api import Page as Tab
 
-from doorstep.console.mounting import all_pages
 from doorstep.console.page import Page
+from doorstep.console.routes import all_pages
 from doorstep.model.org import Role
 from tests.console.chromium import looking, opened
 from tests.console.furnished import House, built

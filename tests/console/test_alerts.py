@@ -10,10 +10,9 @@ import pytest
 from doorstep.bootstrap import DEFAULT_ORG
 from doorstep.clock import DAY, SECOND, seconds, to_iso
 from doorstep.errors import NotFound
-from doorstep.model.alert import AlertRule, Rule, Silence
-from doorstep.model.channel import OPERATIONS_ORG, Channel, ChannelKind
+from doorstep.model.alert import OPERATIONS_ORG, AlertRule, Channel, ChannelKind, Rule, Silence
 from doorstep.model.endpoint import EndpointState
-from doorstep.path.channel_form import ChannelForm
+from doorstep.operations.channels import ChannelForm
 from tests.console.firing import ALERTS, alerts, end, fire
 from tests.console.visiting import Console
 from tests.support.scene import Scene, until

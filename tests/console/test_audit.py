@@ -6,12 +6,12 @@ import html
 from uuid import UUID
 
 from doorstep.bootstrap import DEFAULT_ORG
-from doorstep.model.act import ActKind, AuditLine
+from doorstep.model.action import ActionKind, AuditEntry
 from doorstep.model.bulk import Bulk, BulkKind, Selection
 from doorstep.model.delivery import DeliveryState
-from doorstep.model.listing import EventFilter, Letters, Queue
+from doorstep.model.endpoint import RetryPolicy
+from doorstep.model.listing import DeadLetterFilter, EventFilter, RetryQueueFilter
 from doorstep.model.org import ApiKey, Role
-from doorstep.model.retry_policy import RetryPolicy
 from tests.console.visiting import Console
 from tests.support.api import Api
 from tests.support.scene import Scene
@@ -29,7 +29,7 @@ async def begun(scene: Scene, actor: str, **more: UUID) -> Bulk:
     return await scene.doorstep.components.bulk.start(kind, DEFAULT_ORG, chosen, actor, reason="outage", **more)
 
 
-_LETTERS = Selection(letters=Letters())
+_LETTERS = Selection(letters=DeadLetterFilter())
 
 
 async def under_way(scene: Scene, actor: str) -> UUID:
@@ -39,8 +39,8 @@ async def under_way(scene: Scene, actor: str) -> UUID:
     first, *others = [await scene.until_tried(await scene.send()) for _ in range(4)]
     for delivery in (first, *others):
         await scene.until_state(delivery, DeliveryState.PENDING)
-    await scene.doorstep.components.deliveries.act_on(ActKind.SKIP, DEFAULT_ORG, first.delivery_id, actor)
-    queue = Selection(queue=Queue())
+    await scene.doorstep.components.deliveries.act_on(ActionKind.SKIP, DEFAULT_ORG, first.delivery_id, actor)
+    queue = Selection(queue=RetryQueueFilter())
     await scene.doorstep.components.bulk.start(BulkKind.RETRY, DEFAULT_ORG, queue, actor, rate_per_second=1 / 60)
     return first.event_id
 
@@ -99,7 +99,7 @@ async def test_the_log_is_filtered_by_what_was_done_to_one_thing(scene: Scene, c
 
 async def test_ids_in_results_and_reasons_are_short_and_lead_to_what_they_name(scene: Scene, console: Console) -> None:
     event_id, bulk_id, other = (f"01900000-0000-7000-8000-0000deadbee{n}" for n in range(3))
-    line = AuditLine(
+    line = AuditEntry(
         at=scene.clock.now(),
         org_id=DEFAULT_ORG,
         actor="<i>ops</i>",
@@ -131,11 +131,14 @@ async def test_the_name_of_an_endpoint_is_not_told_to_another_organization_that_
     org, _, key = await scene.doorstep.components.keys.create_org("other", admin)
     stranger = await Console(api.url).sign_in(key)
     foreign = endpoint.endpoint_id
-    line = AuditLine(
+    line = AuditEntry(
         at=scene.clock.now(), org_id=org.org_id, actor="x", action="endpoint.x", subjects=(str(foreign),), result=""
     )
     await scene.doorstep.components.store.add_audit(line)
-    for chosen in (Selection(letters=Letters(endpoint_id=foreign)), Selection(queue=Queue(endpoint_id=foreign))):
+    for chosen in (
+        Selection(letters=DeadLetterFilter(endpoint_id=foreign)),
+        Selection(queue=RetryQueueFilter(endpoint_id=foreign)),
+    ):
         bulk = await scene.doorstep.components.bulk.start(BulkKind.RETRY, org.org_id, chosen, "x")
         assert bulk.total == 0
         assert str(foreign) in (await stranger.get(f"{BULK}/{bulk.bulk_id}")).text, "what was asked for"
@@ -144,6 +147,6 @@ async def test_the_name_of_an_endpoint_is_not_told_to_another_organization_that_
     for path in ("/console/retry-queue", "/console/dead-letters", "/console/alerts"):
         assert "secret" not in (await stranger.get(f"{path}?endpoint_id={foreign}")).source, path
     own = await scene.doorstep.components.bulk.start(
-        BulkKind.RETRY, DEFAULT_ORG, Selection(letters=Letters(endpoint_id=foreign)), "x"
+        BulkKind.RETRY, DEFAULT_ORG, Selection(letters=DeadLetterFilter(endpoint_id=foreign)), "x"
     )
     assert "endpoint secret project" in (await console.get(f"{BULK}/{own.bulk_id}")).text

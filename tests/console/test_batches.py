@@ -10,7 +10,7 @@ import pytest
 import pytest_asyncio
 
 from doorstep.bootstrap import DEFAULT_ORG
-from doorstep.model.act import ActKind
+from doorstep.model.action import ActionKind
 from doorstep.model.batch import Batch, BatchStatus
 from doorstep.model.org import Role
 from tests.console.carrying import BUSY, REJECTED, Carrier, row_of, submitted
@@ -122,7 +122,7 @@ async def test_one_that_is_confirmed_is_not_resubmitted(carrier: Carrier, consol
 async def test_one_that_was_cancelled_offers_no_resubmission(carrier: Carrier, console: Console) -> None:
     batch = await carrier.until(await carrier.send(BUSY), BatchStatus.PENDING)
     assert batch.delivery_id is not None
-    await carrier.scene.doorstep.components.deliveries.act_on(ActKind.CANCEL, DEFAULT_ORG, batch.delivery_id, "ops")
+    await carrier.scene.doorstep.components.deliveries.act_on(ActionKind.CANCEL, DEFAULT_ORG, batch.delivery_id, "ops")
     shown = await console.get(place(batch))
     assert "FAILED" in shown.text and "cancelled" in shown.text
     assert "Resubmit" not in shown.text

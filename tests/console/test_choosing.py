@@ -10,12 +10,12 @@ import pytest
 
 from doorstep.bootstrap import DEFAULT_ORG
 from doorstep.clock import SECOND, Instant, to_iso
-from doorstep.console import choices
-from doorstep.console.choosing import Chosen, of_letters, of_queue
+from doorstep.console import selection
 from doorstep.console.fields import Fields
+from doorstep.console.selection import Chosen, of_letters, of_queue
 from doorstep.errors import InvalidInput
 from doorstep.model.bulk import Bulk
-from doorstep.model.listing import Letters, Queue
+from doorstep.model.listing import DeadLetterFilter, RetryQueueFilter
 from tests.console.dying import LETTERS, die, letters
 from tests.console.markup import elements
 from tests.console.queueing import QUEUE, failing
@@ -58,14 +58,14 @@ def test_an_age_is_counted_from_the_question_and_not_from_the_answer(age: str | 
     asked = of_queue(fields(all="yes", event_type="order.*", **({} if age is None else {"age": age})), NOW)
     answered = of_queue(asked.fields, LATER)
     assert answered == (asked.selection, answered.fields)
-    assert asked.selection.queue == Queue(event_type="order.*", failed_before=expected)
+    assert asked.selection.queue == RetryQueueFilter(event_type="order.*", failed_before=expected)
 
 
 @pytest.mark.parametrize(("given", "expected"), [(None, NOW), (NOW - SECOND, NOW - SECOND), (LATER, NOW)])
 def test_letters_that_die_after_the_question_are_not_meant(given: Instant | None, expected: Instant) -> None:
     asked = of_letters(fields(all="yes", **({} if given is None else {"died_before": to_iso(given)})), NOW)
     assert asked.selection.letters == of_letters(asked.fields, LATER).selection.letters
-    assert asked.selection.letters == Letters(died_before=expected)
+    assert asked.selection.letters == DeadLetterFilter(died_before=expected)
 
 
 async def test_what_dies_between_the_question_and_the_answer_is_left_alone(scene: Scene, console: Console) -> None:
@@ -137,7 +137,7 @@ async def test_a_choice_of_endpoints_that_has_not_all_of_them_says_so(
     await scene.endpoint(name="one")
     await scene.endpoint(name="two")
     assert "only the first" not in (await console.get(QUEUE)).text
-    monkeypatch.setattr(choices, "ENDPOINTS_MAX", 1)
+    monkeypatch.setattr(selection, "ENDPOINTS_MAX", 1)
     assert "only the first 1" in (await console.get(QUEUE)).text
 
 

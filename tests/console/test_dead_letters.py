@@ -15,7 +15,7 @@ from doorstep.bootstrap import DEFAULT_ORG
 from doorstep.clock import to_iso
 from doorstep.model.bulk import Bulk, BulkKind
 from doorstep.model.delivery import DeliveryState
-from doorstep.model.listing import Letters
+from doorstep.model.listing import DeadLetterFilter
 from tests.console.dying import LETTERS, PAYLOAD, die, endpoint_at, letters, state_of, three_causes
 from tests.console.visiting import Console, Shown
 from tests.support.api import Api
@@ -37,7 +37,7 @@ async def bulks(scene: Scene) -> list[Bulk]:
 
 async def cause_of(scene: Scene, path: str) -> str:
     endpoint = await endpoint_at(scene, path)
-    (letter, *_) = await letters(scene, Letters(endpoint_id=endpoint.endpoint_id))
+    (letter, *_) = await letters(scene, DeadLetterFilter(endpoint_id=endpoint.endpoint_id))
     return f"{letter.cause:016x}"
 
 
@@ -152,7 +152,7 @@ async def test_a_cause_is_retried_with_a_canary_at_a_rate_and_its_progress_is_se
     assert (bulk.kind, bulk.total, bulk.canary, bulk.rate_per_second) == (BulkKind.RETRY, 3, True, 50)
     assert bulk.reason == "they fixed it"
     assert bulk.selection.letters is not None
-    assert replace(bulk.selection.letters, died_before=None) == Letters(cause=int(cause, 16))
+    assert replace(bulk.selection.letters, died_before=None) == DeadLetterFilter(cause=int(cause, 16))
     assert "succeeded" in (await console.get(LETTERS)).text
     await _revived(scene, console)
     assert [await state_of(scene, one) for one in made] == [DeliveryState.DELIVERED] * 3

@@ -11,7 +11,7 @@ from doorstep.bootstrap import DEFAULT_ORG
 from doorstep.clock import SECOND, to_iso
 from doorstep.model.delivery import DeliveryState
 from doorstep.model.endpoint import EndpointState
-from doorstep.model.listing import Letters
+from doorstep.model.listing import DeadLetterFilter
 from tests.console.endpoint_pages import ENDPOINTS, SECRET, audited, held, page_of, stored
 from tests.console.visiting import Console
 from tests.support.scene import Scene, until
@@ -62,7 +62,7 @@ async def test_resuming_can_drain_at_a_rate_or_skip_what_is_too_old(scene: Scene
     await console.post(f"{page_of(picky)}/resume", wanted | {"counted": asked.field("counted")})
     assert "out of date" in await audited(scene, "endpoint.skip")
     letters, _ = await scene.doorstep.components.reader.dead_letters(
-        DEFAULT_ORG, Letters(endpoint_id=picky.endpoint_id), None, 10
+        DEFAULT_ORG, DeadLetterFilter(endpoint_id=picky.endpoint_id), None, 10
     )
     assert [one.code for one in letters.items] == ["SKIPPED"]
 

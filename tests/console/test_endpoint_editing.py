@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 
 from doorstep.bootstrap import DEFAULT_ORG
-from doorstep.path.directory import unseal_headers
+from doorstep.engine.directory import unseal_headers
 from tests.console.endpoint_pages import ENDPOINTS, SECRET, audited, page_of, stored
 from tests.console.visiting import Console, Shown
 from tests.support.scene import Scene

@@ -6,7 +6,7 @@ import pytest
 
 from doorstep.console.endpoint_form import KEPT, changes_of, flawed_input, new_form, texts_of
 from doorstep.console.fields import Fields
-from doorstep.console.retry_words import (
+from doorstep.console.policy_text import (
     delays_from_text,
     in_force,
     in_words,
@@ -16,11 +16,9 @@ from doorstep.console.retry_words import (
     span_text,
 )
 from doorstep.errors import InvalidInput
-from doorstep.model.endpoint import CircuitRules, Endpoint
+from doorstep.model.endpoint import CircuitRules, Endpoint, RetryPolicy, Slo
 from doorstep.model.org import Org
-from doorstep.model.retry_policy import RetryPolicy
-from doorstep.model.slo import Slo
-from doorstep.path.enrol import EndpointForm
+from doorstep.operations.endpoint_rules import EndpointForm
 from doorstep.policy.retry import BUILT_IN
 from tests.support.builders import an_endpoint, an_org
 

@@ -17,17 +17,16 @@ from doorstep.app import Doorstep
 from doorstep.bootstrap import DEFAULT_ORG
 from doorstep.clock import SECOND
 from doorstep.config import Settings
-from doorstep.console import tries
-from doorstep.console.curl import curl_command
-from doorstep.model.act import ActKind
+from doorstep.console import attempts
+from doorstep.console.attempts import curl_command
+from doorstep.encryption import new_secret_key
+from doorstep.model.action import ActionKind
 from doorstep.model.circuit import CircuitState
 from doorstep.model.delivery import Delivery, DeliveryState
-from doorstep.model.endpoint import CircuitRules
-from doorstep.model.ids import uuid7
+from doorstep.model.endpoint import CircuitRules, RetryPolicy
 from doorstep.model.org import Role
-from doorstep.model.posting import Posting
-from doorstep.model.retry_policy import RetryPolicy
-from doorstep.sealing import new_secret_key
+from doorstep.model.outbox import OutboxMessage
+from doorstep.model.record import uuid7
 from tests.console.visiting import Console, Shown
 from tests.support.api import listening
 from tests.support.loop_receiver import Answer
@@ -130,7 +129,7 @@ async def test_a_command_is_made_only_where_it_is_shown(
         made.append(len(body))
         return curl_command(url, headers, body, file_name)
 
-    monkeypatch.setattr(tries, "curl_command", counted)
+    monkeypatch.setattr(attempts, "curl_command", counted)
     scene.receiver.says(503)
     await scene.endpoint(policy=RetryPolicy((1.0, 1.0)))
     receipt = await scene.send(payload=json.dumps("z" * 50_000).encode())
@@ -205,7 +204,7 @@ async def test_an_attempt_shows_what_was_sent_then_though_the_payload_was_edited
 ) -> None:
     delivery = await a_dead_one(scene)
     await scene.doorstep.components.deliveries.act_on(
-        ActKind.RETRY, DEFAULT_ORG, delivery.delivery_id, "ops", payload=b'{"n":2}'
+        ActionKind.RETRY, DEFAULT_ORG, delivery.delivery_id, "ops", payload=b'{"n":2}'
     )
     scene.leap(10)
     await scene.until_tried(delivery, 2)
@@ -298,7 +297,7 @@ async def test_an_event_in_the_outbox_says_so_and_nothing_can_be_done_to_it_ther
             "payload": b"1",
             "created_at": doorstep.clock.now(),
         }
-        waiting, refused = (Posting(event_id=uuid7(doorstep.clock.now()), **fields) for _ in range(2))
+        waiting, refused = (OutboxMessage(event_id=uuid7(doorstep.clock.now()), **fields) for _ in range(2))
         await doorstep.components.store.post([waiting, refused])
         await doorstep.components.store.set_aside(refused.event_id, "payload: too large", doorstep.clock.now())
         async with listening(create_application(doorstep)) as port:

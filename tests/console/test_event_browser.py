@@ -11,10 +11,10 @@ from typing import Any
 import pytest
 from playwright.async_api import Page, expect
 
-from doorstep.console import dossier, timeline
+from doorstep.console import delivery_details, timeline
 from doorstep.model.delivery import Delivery, DeliveryState
+from doorstep.model.endpoint import RetryPolicy
 from doorstep.model.org import Role
-from doorstep.model.retry_policy import RetryPolicy
 from doorstep.receiver import Webhook
 from tests.console.conftest import Look
 from tests.console.timers import stop_timers
@@ -183,7 +183,7 @@ async def test_the_timeline_shows_each_attempt_and_says_what_it_was(
     await expect(picture.locator("rect.failed title").first).to_contain_text("Attempt 1: SERVICE_UNAVAILABLE")
     keys = set(await page.locator(".keys-line").first.locator(".key").all_inner_texts())
     assert keys - {"due, not taken yet"} == {"waits for its time", "delivered", "failed"}, "those that are there"
-    monkeypatch.setattr(dossier, "ATTEMPTS_SHOWN", 2)
+    monkeypatch.setattr(delivery_details, "ATTEMPTS_SHOWN", 2)
     await page.reload()
     await expect(page.get_by_text("1 older attempt not shown")).to_be_visible()
     await expect(picture.get_by_text("attempt 2", exact=True)).to_be_visible()

@@ -12,8 +12,8 @@ from uuid import uuid4
 import pytest
 import pytest_asyncio
 
-from doorstep.console.mounting import all_pages
 from doorstep.console.page import Page
+from doorstep.console.routes import all_pages
 from tests.console.furnished import House
 from tests.console.markup import elements, fields_of
 from tests.console.visiting import Console, Shown

@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 from playwright.async_api import Locator, Page, expect
 
-from doorstep.console.mounting import all_pages
+from doorstep.console.routes import all_pages
 from tests.console.chromium import Look
 from tests.console.furnished import House
 from tests.console.timers import stop_timers

@@ -8,9 +8,9 @@ from typing import NoReturn
 import pytest
 
 from doorstep.bootstrap import DEFAULT_ORG
-from doorstep.console.drawing import pretty
-from doorstep.console.pages import letter_editing
-from doorstep.model.act import ActKind
+from doorstep.console.formatting import pretty
+from doorstep.console.pages import dead_letter_tools
+from doorstep.model.action import ActionKind
 from doorstep.model.delivery import DeliveryState
 from tests.console.dying import LETTERS, die, state_of
 from tests.console.visiting import Console, Shown
@@ -101,7 +101,7 @@ async def test_nothing_is_compared_unless_somebody_asks_for_it(
     def compared(before: str, after: str) -> NoReturn:
         raise AssertionError("it takes up to a second")
 
-    monkeypatch.setattr(letter_editing, "compared", compared)
+    monkeypatch.setattr(dead_letter_tools, "compared", compared)
     (letter,) = await die(scene)
     path = f"{LETTERS}/{letter.delivery_id}/edit"
     assert (await sent(console, path, payload="{", back=LETTERS)).status == 422
@@ -112,7 +112,7 @@ async def test_what_is_not_dead_any_more_cannot_be_edited(scene: Scene, console:
     (letter,) = await die(scene)
     path = f"{LETTERS}/{letter.delivery_id}/edit"
     await console.get(path)
-    await scene.act(ActKind.RESOLVE, letter)
+    await scene.act(ActionKind.RESOLVE, letter)
     assert (await console.get(path)).status == 409
     shown = await console.post(path, payload="{}", back=LETTERS)
     assert "is resolved and cannot be retried with another payload" in (shown.said or "")
@@ -125,7 +125,7 @@ async def test_nobody_writes_over_what_another_has_edited_meanwhile_without_havi
     path = f"{LETTERS}/{letter.delivery_id}/edit"
     form = await console.get(path)
     await scene.doorstep.components.deliveries.act_on(
-        ActKind.RETRY, DEFAULT_ORG, letter.delivery_id, "another", payload=b'{"order":9}'
+        ActionKind.RETRY, DEFAULT_ORG, letter.delivery_id, "another", payload=b'{"order":9}'
     )
     scene.leap(6)
     await scene.until_tried(letter, 2)

@@ -27,12 +27,12 @@ from bench.setting import ADMIN_KEY, settings_for
 from doorstep.api.application import create_application
 from doorstep.app import Doorstep
 from doorstep.bootstrap import DEFAULT_ORG
-from doorstep.console.links import SignInLinks
+from doorstep.console.sessions import SignInLinks
 from doorstep.model.delivery import Delivery
-from doorstep.stores.sql.cold.rows import DELIVERY, IN_ORG
-from doorstep.stores.sql.cold.script import Prepared, Rows, Step, ask
+from doorstep.stores.sql.queries.rows import DELIVERY, IN_ORG
+from doorstep.stores.sql.queries.transaction import Prepared, Rows, Step, execute
 from doorstep.stores.sql.schema import events
-from doorstep.stores.sql.sqlite import scripts
+from doorstep.stores.sql.sqlite import transactions
 from tests.console.visiting import Console
 from tests.support.api import listening
 
@@ -55,18 +55,18 @@ class Till:
         self._cost = Cost(0, 0)
         self.plans: dict[str, list[str]] = {}
         """How SQLite answers each statement."""
-        self._ask = scripts._rows
-        monkeypatch.setattr(scripts, "_rows", self._counted)
+        self._ask = transactions._rows
+        monkeypatch.setattr(transactions, "_rows", self._counted)
 
     def _counted(self, connection: sqlite3.Connection, step: Step) -> Rows:
-        self._explain(connection, scripts.prepare(step, scripts._DIALECT))
+        self._explain(connection, transactions.prepare(step, transactions._DIALECT))
         rows = self._ask(connection, step)
         self._cost = Cost(self._cost.statements + 1, self._cost.rows + len(rows))
         return rows
 
     def _explain(self, connection: sqlite3.Connection, asked: Prepared) -> None:
         if asked.arguments and asked.text not in self.plans:
-            values = scripts._driver_values(asked.arguments[0])
+            values = transactions._driver_values(asked.arguments[0])
             plan = connection.execute(f"EXPLAIN QUERY PLAN {asked.text}", values).fetchall()
             self.plans[asked.text] = [line[-1] for line in plan]
 
@@ -148,8 +148,10 @@ async def test_a_page_that_asked_for_each_row_would_be_noticed(
 def test_a_statement_that_reads_all_deliveries_would_be_noticed(crowded: tuple[str, Ids]) -> None:
     url, ids = crowded
     by_join = DELIVERY.where(IN_ORG, events.c.uid == bindparam("event"))
-    asked = scripts.prepare(ask(by_join, org=DEFAULT_ORG, event=UUID(ids["event_id"])), scripts._DIALECT)
+    asked = transactions.prepare(execute(by_join, org=DEFAULT_ORG, event=UUID(ids["event_id"])), transactions._DIALECT)
     connection = sqlite3.connect(url.removeprefix("sqlite:///"))
-    plan = connection.execute(f"EXPLAIN QUERY PLAN {asked.text}", scripts._driver_values(asked.arguments[0])).fetchall()
+    plan = connection.execute(
+        f"EXPLAIN QUERY PLAN {asked.text}", transactions._driver_values(asked.arguments[0])
+    ).fetchall()
     connection.close()
     assert reads_everything([line[-1] for line in plan])

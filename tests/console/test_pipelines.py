@@ -12,7 +12,7 @@ import pytest_asyncio
 
 from doorstep import Transient
 from doorstep.bootstrap import DEFAULT_ORG
-from doorstep.console.pages import entity as entity_page
+from doorstep.console.pages import pipelines as entity_page
 from doorstep.errors import NotFound
 from doorstep.model.entity import Entity, EntityChange, Phase
 from doorstep.model.org import Role

@@ -7,9 +7,9 @@ from typing import NoReturn
 import pytest
 
 from doorstep.bootstrap import DEFAULT_ORG
-from doorstep.console.links import SignInLinks
+from doorstep.console.sessions import SignInLinks
 from doorstep.errors import StoreUnavailable
-from doorstep.path.keyring import REMEMBERED_SECONDS
+from doorstep.operations.keys import REMEMBERED_SECONDS
 from tests.console.visiting import Console
 from tests.support.api import Api
 from tests.support.scene import Scene

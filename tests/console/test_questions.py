@@ -12,13 +12,13 @@ from uuid import UUID
 import pytest
 
 from doorstep.bootstrap import DEFAULT_ORG
-from doorstep.console.mounting import all_pages
-from doorstep.model.act import REASON_CHARACTERS_MAX, ActKind
+from doorstep.console.routes import all_pages
+from doorstep.model.action import REASON_CHARACTERS_MAX, ActionKind
 from doorstep.model.bulk import BulkKind, BulkState, Selection
 from doorstep.model.delivery import DeliveryState
-from doorstep.model.listing import Queue
-from doorstep.model.retry_policy import RetryPolicy
-from doorstep.path import bulk
+from doorstep.model.endpoint import RetryPolicy
+from doorstep.model.listing import RetryQueueFilter
+from doorstep.operations import bulk
 from tests.console.dying import LETTERS, die
 from tests.console.furnished import House
 from tests.console.markup import Element, elements
@@ -93,7 +93,7 @@ async def test_what_cannot_be_undone_is_not_done_without_a_reason_that_can_be_ke
 async def test_a_bulk_operation_is_cancelled_after_a_question_for_a_reason(scene: Scene, console: Console) -> None:
     await waiting(scene)
     bulk = await scene.doorstep.components.bulk.start(
-        BulkKind.RETRY, DEFAULT_ORG, Selection(queue=Queue()), "test", reason="outage", rate_per_second=0.01
+        BulkKind.RETRY, DEFAULT_ORG, Selection(queue=RetryQueueFilter()), "test", reason="outage", rate_per_second=0.01
     )
     place = f"/console/bulk/{bulk.bulk_id}"
     await scene.doorstep.components.bulk.pause(DEFAULT_ORG, bulk.bulk_id, "test")
@@ -147,7 +147,7 @@ async def test_a_row_that_moved_on_is_not_acted_upon_and_its_state_is_told(scene
     queued = await waiting(scene)
     await console.get(QUEUE)
     early = await console.post(f"{LETTERS}/{queued}/retry", back=LETTERS)
-    await scene.doorstep.components.deliveries.act_on(ActKind.SKIP, DEFAULT_ORG, UUID(queued), "another")
+    await scene.doorstep.components.deliveries.act_on(ActionKind.SKIP, DEFAULT_ORG, UUID(queued), "another")
     late = await console.post(f"{QUEUE}/{queued}/retry", back=QUEUE)
     for shown, state in ((early, "pending"), (late, "dead")):
         assert (shown.said or "").endswith(f"is {state} by now and was not retried; look at it and decide again")

@@ -7,10 +7,9 @@ import re
 import pytest
 import pytest_asyncio
 
-from doorstep.console.mounting import all_pages
 from doorstep.console.page import Page
-from doorstep.model.org import Role
-from doorstep.model.permission import ALLOWED, Permission
+from doorstep.console.routes import all_pages
+from doorstep.model.org import ALLOWED, Permission, Role
 from tests.console.furnished import House
 from tests.console.markup import elements
 from tests.console.visiting import Console

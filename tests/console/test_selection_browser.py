@@ -6,7 +6,7 @@ import re
 
 from playwright.async_api import Browser, expect
 
-from doorstep.console.links import SignInLinks
+from doorstep.console.sessions import SignInLinks
 from doorstep.model.delivery import DeliveryState
 from tests.console.chromium import Look, opened
 from tests.console.queueing import QUEUE, failing

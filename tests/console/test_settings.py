@@ -11,8 +11,8 @@ from doorstep.bootstrap import DEFAULT_ORG
 from doorstep.clock import DAY, SECOND, to_iso
 from doorstep.config import Settings
 from doorstep.console.pages.settings import values_of
+from doorstep.model.endpoint import Slo
 from doorstep.model.org import ApiKey, Role
-from doorstep.model.slo import Slo
 from tests.console.visiting import Console, Shown
 from tests.support.api import Api
 from tests.support.scene import Scene

@@ -6,7 +6,7 @@ import pytest
 from playwright.async_api import Browser, expect
 
 from doorstep.bootstrap import DEFAULT_ORG
-from doorstep.model.slo import Slo
+from doorstep.model.endpoint import Slo
 from tests.console.chromium import Look, opened
 from tests.support.api import Api
 from tests.support.scene import Scene

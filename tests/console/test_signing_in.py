@@ -11,8 +11,7 @@ import pytest
 
 from doorstep.bootstrap import DEFAULT_ORG
 from doorstep.clock import SECOND
-from doorstep.console.links import LASTS, SignInLinks
-from doorstep.console.sessions import IDLE, LONGEST
+from doorstep.console.sessions import IDLE, LASTS, LONGEST, SignInLinks
 from doorstep.model.org import Role
 from tests.console.chromium import OPENED
 from tests.console.visiting import Console
@@ -101,7 +100,7 @@ async def test_a_made_up_session_is_none(api: Api, subtests: pytest.Subtests) ->
 
 async def test_a_session_of_another_installation_is_none(api: Api, console: Console, scene: Scene) -> None:
     from doorstep.console.sessions import Sessions
-    from doorstep.sealing import Sealer
+    from doorstep.encryption import Sealer
 
     (record, *_) = await scene.doorstep.components.keys.keys(DEFAULT_ORG)
     forged = Sessions(lambda: SimpleNamespace(sealer=Sealer(bytes(32)), keys=None, clock=scene.clock)).begin(record)

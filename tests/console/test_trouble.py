@@ -9,14 +9,14 @@ import pytest
 from msgspec.structs import replace
 
 from doorstep.bootstrap import DEFAULT_ORG
-from doorstep.console import trouble
+from doorstep.console import endpoint_health
+from doorstep.console.endpoint_health import Trouble, trouble_of
 from doorstep.console.pages import endpoints, overview
-from doorstep.console.trouble import Trouble, trouble_of
 from doorstep.model.circuit import Circuit, CircuitState
 from doorstep.model.delivery import DeliveryState
 from doorstep.model.endpoint import Endpoint, EndpointState
 from doorstep.model.rollup import Figures
-from doorstep.path.reporting import Health
+from doorstep.operations.stats import Health
 from tests.console.endpoint_pages import ENDPOINTS, names_in, open_circuit, page_of
 from tests.console.firing import fire
 from tests.console.queueing import failing
@@ -81,7 +81,7 @@ async def test_trouble_is_found_behind_any_number_of_endpoints_the_worst_first(
     scene: Scene, console: Console, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Three are judged at most: those that nothing ails are not among them."""
-    monkeypatch.setattr(trouble, "JUDGED_MAX", 3)
+    monkeypatch.setattr(endpoint_health, "JUDGED_MAX", 3)
     monkeypatch.setattr(overview, "_SHOWN_MAX", 1)
     for number in range(4):
         await scene.endpoint(f"/{number}", name=f"well-{number}")
@@ -101,7 +101,7 @@ async def test_trouble_is_found_behind_any_number_of_endpoints_the_worst_first(
 async def test_where_more_may_be_in_trouble_than_are_judged_it_says_so(
     scene: Scene, console: Console, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(trouble, "JUDGED_MAX", 1)
+    monkeypatch.setattr(endpoint_health, "JUDGED_MAX", 1)
     await open_circuit(scene)
     assert (await told(console))[0] == "1+"
     assert "and perhaps more endpoints" in (await console.get("/console")).text
@@ -144,7 +144,7 @@ async def test_what_needs_somebody_says_why_and_leaves_out_what_somebody_sees_to
     assert f'<li id="alert-{alert.alert_id}">' in shown.source
     await scene.doorstep.components.alerts.acknowledge(DEFAULT_ORG, alert.alert_id, "test")
     assert f'<li id="alert-{alert.alert_id}">' not in (await console.get("/console")).source
-    monkeypatch.setattr(trouble, "_FAILING_BELOW", 0)
+    monkeypatch.setattr(endpoint_health, "_FAILING_BELOW", 0)
     assert "every open alert is acknowledged" in (await console.get("/console")).text
 
 

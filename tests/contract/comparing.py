@@ -10,12 +10,10 @@ from msgspec.structs import asdict, replace
 
 from doorstep.errors import NotFound
 from doorstep.model.attempt import Attempt
-from doorstep.model.claim import Claim, Lane
+from doorstep.model.claim import Claim, Lane, Moved, Settled, StatusChange
 from doorstep.model.delivery import Delivery
-from doorstep.model.move import Moved
-from doorstep.model.noun import Noun
+from doorstep.model.record import Record
 from doorstep.model.rollup import Span
-from doorstep.model.settlement import Settled, StatusChange
 from doorstep.stores.store import Cleaned, Store
 
 FOR_EVER = 2**62
@@ -69,7 +67,7 @@ def differences(one: Any, other: Any, path: str = "") -> list[str]:
     """Where two values differ, down to the field: what to read first when a long comparison fails."""
     if one == other:
         return []
-    if type(one) is type(other) and isinstance(one, Noun):
+    if type(one) is type(other) and isinstance(one, Record):
         one, other = asdict(one), asdict(other)
     if isinstance(one, dict) and isinstance(other, dict) and one.keys() == other.keys():
         return [line for key in one for line in differences(one[key], other[key], f"{path}.{key}")]

@@ -6,12 +6,10 @@ from collections import Counter
 from collections.abc import Iterable
 from typing import Any
 
+from doorstep.model.claim import Moved, Settled, StatusChange
 from doorstep.model.delivery import DeliveryState
-from doorstep.model.event import EventStatus
-from doorstep.model.move import Moved
+from doorstep.model.event import EventStatus, Receipt, Verdict
 from doorstep.model.rollup import Figures
-from doorstep.model.settlement import Settled, StatusChange
-from doorstep.model.submission import Receipt, Verdict
 
 
 class Counted:

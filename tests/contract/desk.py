@@ -7,19 +7,16 @@ from uuid import UUID
 from msgspec.structs import replace
 
 from doorstep.clock import SECOND, Clock, Instant
+from doorstep.encryption import Sealer
+from doorstep.engine.accept import Accepter
+from doorstep.engine.directory import Directory, Tuning
 from doorstep.model.bulk import Bulk, BulkKind, Selection
-from doorstep.model.claim import Claim, Quota
+from doorstep.model.claim import Claim, Quota, Settlement
 from doorstep.model.endpoint import Endpoint
-from doorstep.model.listing import Letters
-from doorstep.model.settlement import Settlement
-from doorstep.path.accept import Accepter
-from doorstep.path.bulk import BulkService
-from doorstep.path.bulk_selection import Chooser
-from doorstep.path.bulk_steps import BulkStepper
-from doorstep.path.directory import Directory
-from doorstep.path.replay import Replayer
-from doorstep.path.tuning import Tuning
-from doorstep.sealing import Sealer
+from doorstep.model.listing import DeadLetterFilter
+from doorstep.operations.bulk import BulkService
+from doorstep.operations.bulk_steps import BulkStepper, Selector
+from doorstep.operations.events import Replayer
 from doorstep.stores.store import Store
 from doorstep.telemetry.facts import Telemetry
 from tests.contract.scene import Scene
@@ -42,7 +39,7 @@ class Desk(BulkService):
         clock: Clock = SceneClock(scene)
         directory = Directory(store, Sealer(bytes(32)), Tuning())
         accepter = Accepter(store, directory, clock, Tuning(), Telemetry(), lambda: None)
-        chooser = Chooser(store, clock, Tuning())
+        chooser = Selector(store, clock, Tuning())
         super().__init__(store, chooser, clock, lambda: None)
         self._stepper = BulkStepper(store, chooser, Replayer(store, accepter), clock, Telemetry(), lambda: None)
         self.scene = scene
@@ -51,7 +48,7 @@ class Desk(BulkService):
         return await self._stepper.advance(bulk)
 
     async def begin(self, kind: BulkKind = BulkKind.RETRY, selection: Selection | None = None, **more: object) -> Bulk:
-        chosen = selection or Selection(letters=Letters())
+        chosen = selection or Selection(letters=DeadLetterFilter())
         return await self.start(kind, self.scene.org_id, chosen, "ops", **more)  # type: ignore[arg-type]
 
     async def step(self, bulk: Bulk, count: int = 1) -> Bulk:

@@ -22,18 +22,16 @@ from msgspec.structs import replace
 
 from doorstep.clock import DAY, SECOND, Instant
 from doorstep.errors import DoorstepError
-from doorstep.model.act import Act, ActKind, AuditLine
+from doorstep.model.action import Action, ActionKind, AuditEntry
 from doorstep.model.batch import BatchFilter
 from doorstep.model.circuit import Circuit, CircuitState
-from doorstep.model.claim import Claim, Quota
+from doorstep.model.claim import Claim, Quota, Settlement
 from doorstep.model.delivery import NewDelivery
 from doorstep.model.endpoint import Endpoint, EndpointState
-from doorstep.model.event import EventStatus
-from doorstep.model.ids import earliest_id
-from doorstep.model.listing import EventFilter, Letters, Queue
+from doorstep.model.event import EventStatus, Submission
+from doorstep.model.listing import DeadLetterFilter, EventFilter, RetryQueueFilter
+from doorstep.model.record import earliest_id
 from doorstep.model.rollup import HOUR, Span
-from doorstep.model.settlement import Settlement
-from doorstep.model.submission import Submission
 from doorstep.stores.store import Store
 from tests.contract.comparing import differences, dump, shown
 from tests.contract.counted import Counted
@@ -170,8 +168,8 @@ class Lockstep(OutboxSteps, RuleBasedStateMachine):
         endpoint_id = self.endpoints[n].endpoint_id
         self.both(lambda side: side.store.bury(endpoint_id, "GONE", "buried", self.now, limit, created_before))
 
-    def act(self, kind: ActKind, picks: list[int], org: int, span: Instant, reason: str) -> None:
-        act = Act(
+    def act(self, kind: ActionKind, picks: list[int], org: int, span: Instant, reason: str) -> None:
+        act = Action(
             kind=kind,
             org_id=self.orgs[org].org_id,
             delivery_ids=(*_picked(self._deliveries, picks), self._new_id()),
@@ -183,8 +181,8 @@ class Lockstep(OutboxSteps, RuleBasedStateMachine):
         self.both(lambda side: side.store.act(act))
 
     def edit_and_retry(self, pick: int, org: int, payload: bytes) -> None:
-        act = Act(
-            kind=ActKind.RETRY,
+        act = Action(
+            kind=ActionKind.RETRY,
             org_id=self.orgs[org].org_id,
             delivery_ids=tuple(_picked(self._deliveries, [pick])),
             actor="ops",
@@ -249,12 +247,12 @@ class Lockstep(OutboxSteps, RuleBasedStateMachine):
         self._list("inbox", org, status, limit=limit)
         self.both(lambda side: side.store.count_inbox(self.orgs[org].org_id, status))
 
-    def retry_queue(self, wanted: Queue, endpoint: int | None, org: int, limit: int) -> None:
+    def retry_queue(self, wanted: RetryQueueFilter, endpoint: int | None, org: int, limit: int) -> None:
         wanted = replace(wanted, endpoint_id=self._endpoint_id(endpoint))
         self._list("retry_queue", org, wanted, limit=limit)
         self.both(lambda side: side.store.count_retry_queue(self.orgs[org].org_id, wanted))
 
-    def dead_letters(self, wanted: Letters, endpoint: int | None, cause: int, org: int, limit: int) -> None:
+    def dead_letters(self, wanted: DeadLetterFilter, endpoint: int | None, cause: int, org: int, limit: int) -> None:
         wanted = replace(wanted, endpoint_id=self._endpoint_id(endpoint))
         causes = [group.cause for page in self._list("cause_groups", org, wanted, limit=limit) for group in page]
         self.both(lambda side: side.store.deaths_by_hour(self.orgs[org].org_id, causes, NOW, 3))
@@ -316,9 +314,9 @@ class Lockstep(OutboxSteps, RuleBasedStateMachine):
 
         return accept()
 
-    def _audit_line(self, endpoint: Endpoint) -> AuditLine:
+    def _audit_line(self, endpoint: Endpoint) -> AuditEntry:
         subjects = (str(endpoint.endpoint_id),)
-        return AuditLine(
+        return AuditEntry(
             at=self.now, org_id=endpoint.org_id, actor="ops", action="change", subjects=subjects, result=endpoint.state
         )
 

@@ -9,12 +9,12 @@ from uuid import UUID
 from msgspec.structs import replace
 
 from doorstep.clock import Instant
-from doorstep.model.act import AuditLine
+from doorstep.model.action import AuditEntry
 from doorstep.model.delivery import NewDelivery
 from doorstep.model.endpoint import Endpoint
+from doorstep.model.event import Submission
 from doorstep.model.org import Org
-from doorstep.model.posting import Posting, PostingOptions, event_of
-from doorstep.model.submission import Submission
+from doorstep.model.outbox import OutboxMessage, OutboxOptions, event_of
 from doorstep.stores.store import Store
 
 T = TypeVar("T")
@@ -36,7 +36,7 @@ class OutboxSteps:
         self.posted: list[tuple[UUID, UUID]] = []
         """Organization and event of all that was ever posted."""
 
-    def post(self, options: list[PostingOptions], org: int) -> None:
+    def post(self, options: list[OutboxOptions], org: int) -> None:
         postings = [self._posting(self.orgs[org].org_id, one) for one in options]
         self.both(lambda side: side.store.post(postings))
         self.posted += [(one.org_id, one.event_id) for one in postings]
@@ -70,8 +70,8 @@ class OutboxSteps:
         """Those of what was posted; the newest is 0."""
         return [self.posted[-1 - pick % len(self.posted)][1] for pick in picks] if self.posted else []
 
-    def _posting(self, org_id: UUID, options: PostingOptions) -> Posting:
-        return Posting(
+    def _posting(self, org_id: UUID, options: OutboxOptions) -> OutboxMessage:
+        return OutboxMessage(
             event_id=self.new_event_id(),
             org_id=org_id,
             event_type="order.paid",
@@ -80,13 +80,13 @@ class OutboxSteps:
             options=options,
         )
 
-    def _submission_of(self, posting: Posting) -> Submission:
+    def _submission_of(self, posting: OutboxMessage) -> Submission:
         own = [endpoint for endpoint in self.endpoints if endpoint.org_id == posting.org_id]
         owed = tuple(NewDelivery(self.new_delivery_id(), endpoint.endpoint_id, self.now, 1) for endpoint in own)
         return Submission(replace(event_of(posting), created_at=self.now), owed, None, posting.payload)
 
-    def _line(self, action: str) -> AuditLine:
-        return AuditLine(at=self.now, org_id=self.orgs[0].org_id, actor="ops", action=action, subjects=(), result="")
+    def _line(self, action: str) -> AuditEntry:
+        return AuditEntry(at=self.now, org_id=self.orgs[0].org_id, actor="ops", action=action, subjects=(), result="")
 
 
 async def outbox_of(store: Store) -> dict[str, Any]:
@@ -94,5 +94,5 @@ async def outbox_of(store: Store) -> dict[str, Any]:
     return {"outbox": await store.outbox(1_000), "set aside": await store.refused(1_000)}
 
 
-async def _in_any_order(postings: Awaitable[list[Posting]]) -> list[Posting]:
+async def _in_any_order(postings: Awaitable[list[OutboxMessage]]) -> list[OutboxMessage]:
     return sorted(await postings, key=lambda one: one.event_id)

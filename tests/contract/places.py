@@ -13,7 +13,7 @@ from uuid import UUID
 
 import asyncpg
 
-from doorstep.stores.opening import store_from_url
+from doorstep.stores.open import store_from_url
 from doorstep.stores.sql.sqlite.memory_store import MemoryStore
 from doorstep.stores.store import Store
 from tests.reference import ReferenceStore

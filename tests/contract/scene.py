@@ -8,14 +8,12 @@ from uuid import UUID
 from msgspec.structs import replace
 
 from doorstep.clock import DAY, SECOND, Instant
-from doorstep.model.act import Act, ActKind, ActResult
-from doorstep.model.claim import Claim, Quota
+from doorstep.model.action import Action, ActionKind, ActionResult
+from doorstep.model.attempt import Outcome
+from doorstep.model.claim import Claim, Quota, Settled, Settlement
 from doorstep.model.delivery import Delivery, DeliveryState
 from doorstep.model.endpoint import Endpoint
-from doorstep.model.event import EventStatus
-from doorstep.model.outcome import Outcome
-from doorstep.model.settlement import Settled, Settlement
-from doorstep.model.submission import Receipt, Submission
+from doorstep.model.event import EventStatus, Receipt, Submission
 from doorstep.stores.store import Store
 from tests.support.builders import NOW, a_submission, an_endpoint, an_org, failure, refusal, success
 
@@ -89,9 +87,9 @@ class Scene:
         """Each failed for good."""
         return await self.settle(*(Settlement.dead(claim, refusal(self.now)) for claim in claims))
 
-    async def act(self, kind: ActKind, *delivery_ids: UUID, **fields: object) -> ActResult:
+    async def act(self, kind: ActionKind, *delivery_ids: UUID, **fields: object) -> ActionResult:
         given: dict[str, object] = {"actor": "ops", "at": self.now, "revive_at": self.now + 5 * SECOND} | fields
-        act = Act(kind=kind, org_id=self.org_id, delivery_ids=delivery_ids, **given)  # type: ignore[arg-type]
+        act = Action(kind=kind, org_id=self.org_id, delivery_ids=delivery_ids, **given)  # type: ignore[arg-type]
         result, _ = await self.store.act(act)
         return result
 
@@ -115,18 +113,18 @@ class Scene:
         await self.deliver(await self._claim_only(delivery_id))
 
     async def _to_dead(self, delivery_id: UUID) -> None:
-        await self.act(ActKind.SKIP, delivery_id)
+        await self.act(ActionKind.SKIP, delivery_id)
 
     async def _to_resolved(self, delivery_id: UUID) -> None:
         await self._to_dead(delivery_id)
-        await self.act(ActKind.RESOLVE, delivery_id)
+        await self.act(ActionKind.RESOLVE, delivery_id)
 
     async def _to_archived(self, delivery_id: UUID) -> None:
         await self._to_dead(delivery_id)
         await self.store.archive(self.now + 1, self.now, 1_000)
 
     async def _to_cancelled(self, delivery_id: UUID) -> None:
-        await self.act(ActKind.CANCEL, delivery_id)
+        await self.act(ActionKind.CANCEL, delivery_id)
 
     async def _claim_only(self, delivery_id: UUID) -> Claim:
         claimed = {claim.delivery_id: claim for claim in await self.claim(1_000)}

@@ -7,15 +7,13 @@ from collections.abc import Sequence
 from uuid import UUID
 
 from doorstep.clock import DAY, SECOND
-from doorstep.model.act import ActKind
-from doorstep.model.claim import Claim, Quota
+from doorstep.model.action import ActionKind
+from doorstep.model.attempt import Code, Outcome
+from doorstep.model.claim import Claim, Quota, Settlement
 from doorstep.model.delivery import Delivery
 from doorstep.model.endpoint import Endpoint
-from doorstep.model.event import EventSummary, EventView
-from doorstep.model.ids import earliest_id
-from doorstep.model.outcome import Code, Outcome
-from doorstep.model.settlement import Settlement
-from doorstep.model.submission import Submission
+from doorstep.model.event import EventSummary, EventView, Submission
+from doorstep.model.record import earliest_id
 from doorstep.stores.store import Store
 from tests.contract.scene import SOON, Scene
 from tests.support.builders import a_submission, failure, new_id, refusal, success
@@ -99,11 +97,11 @@ class Shelf(Scene):
 
     async def _resolve(self, n: int, claim: Claim) -> None:
         await self._die(n, claim)
-        await self.act(ActKind.RESOLVE, claim.delivery_id)
+        await self.act(ActionKind.RESOLVE, claim.delivery_id)
 
     async def _delete(self, n: int, claim: Claim) -> None:
         await self._die(n, claim)
-        await self.act(ActKind.DELETE, claim.delivery_id)
+        await self.act(ActionKind.DELETE, claim.delivery_id)
 
 
 async def two_shelves(store: Store) -> tuple[Shelf, Shelf]:

@@ -10,11 +10,11 @@ from typing import Any, NamedTuple
 from hypothesis import strategies as st
 
 from doorstep.clock import DAY, SECOND
-from doorstep.model.act import ActKind
+from doorstep.model.action import ActionKind
 from doorstep.model.circuit import CircuitState
 from doorstep.model.endpoint import EndpointState
 from doorstep.model.event import EventStatus
-from doorstep.model.posting import PostingOptions
+from doorstep.model.outbox import OutboxOptions
 from tests.contract import wanted
 from tests.support.builders import NOW
 
@@ -43,7 +43,7 @@ EVENTS = st.tuples(
 """What is owed, the idempotency key, which of two bodies, after how long it expires, the ordering key, for how long it is
 to be kept back, and whether the first that is owed is a batch."""
 POSTINGS = st.builds(
-    PostingOptions,
+    OutboxOptions,
     correlation_id=st.sampled_from(["", "request-7"]),
     deliver_at=st.sampled_from([None, None, NOW + SECOND]),
     expires_at=st.sampled_from([None, None, NOW + DAY]),
@@ -107,7 +107,7 @@ VERBS: dict[str, Verb] = {
     "act": Verb(
         6,
         {
-            "kind": st.sampled_from(ActKind),
+            "kind": st.sampled_from(ActionKind),
             "picks": PICKS,
             "org": ORGS,
             "span": SPANS,

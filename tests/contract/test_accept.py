@@ -8,8 +8,7 @@ from msgspec.structs import replace
 from doorstep.clock import SECOND
 from doorstep.errors import NotFound, StaleRouting
 from doorstep.model.delivery import DeliveryState, NewDelivery
-from doorstep.model.event import EventStatus
-from doorstep.model.submission import Receipt, Submission, Verdict
+from doorstep.model.event import EventStatus, Receipt, Submission, Verdict
 from doorstep.stores.store import Store
 from tests.contract.scene import Scene
 from tests.support.builders import a_submission, an_endpoint, an_event, an_org, new_id

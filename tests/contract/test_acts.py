@@ -8,12 +8,11 @@ import pytest
 
 from doorstep.clock import SECOND
 from doorstep.errors import NotFound
-from doorstep.model.act import Act, ActKind, ActResult, AuditLine
-from doorstep.model.claim import Claim
+from doorstep.model.action import Action, ActionKind, ActionResult, AuditEntry
+from doorstep.model.attempt import Category, Code
+from doorstep.model.claim import Claim, Moved
 from doorstep.model.delivery import DeliveryState
 from doorstep.model.event import EventStatus
-from doorstep.model.move import Moved
-from doorstep.model.outcome import Category, Code
 from doorstep.stores.store import Store
 from tests.contract.scene import SOON, Scene
 from tests.support.builders import an_org, new_id
@@ -31,7 +30,7 @@ async def test_retrying_a_waiting_delivery_makes_it_due_now_and_forced(scene: Sc
     claim = await scene.claim_one()
     await scene.fail(claim)
     scene.wait(1)
-    await scene.act(ActKind.RETRY, claim.delivery_id)
+    await scene.act(ActionKind.RETRY, claim.delivery_id)
     delivery = await scene.delivery(claim.delivery_id)
     assert (delivery.state, delivery.due_at, delivery.forced) == (DeliveryState.PENDING, scene.now, True)
     assert (await scene.claim_one()).retry_attempts == 1, "the count goes on"
@@ -40,10 +39,10 @@ async def test_retrying_a_waiting_delivery_makes_it_due_now_and_forced(scene: Sc
 async def test_retrying_a_dead_letter_starts_a_new_round_when_it_was_said_to(scene: Scene) -> None:
     claim = await dead_letter(scene)
     scene.wait(9)
-    result = await scene.act(ActKind.RETRY, claim.delivery_id, revive_at=scene.now + 5 * SECOND)
+    result = await scene.act(ActionKind.RETRY, claim.delivery_id, revive_at=scene.now + 5 * SECOND)
     delivery = await scene.delivery(claim.delivery_id)
 
-    assert result == ActResult((claim.delivery_id,), {})
+    assert result == ActionResult((claim.delivery_id,), {})
     assert (delivery.state, delivery.due_at, delivery.forced) == (DeliveryState.PENDING, scene.now + 5 * SECOND, True)
     assert (delivery.attempt, delivery.retry_attempts, delivery.settled_at) == (1, 0, None)
     assert delivery.code == Code.NOT_FOUND, "the last error is shown until there is another"
@@ -52,7 +51,7 @@ async def test_retrying_a_dead_letter_starts_a_new_round_when_it_was_said_to(sce
 
 async def test_a_retried_dead_letter_that_fails_again_returns_to_the_retry_queue(scene: Scene) -> None:
     claim = await dead_letter(scene)
-    await scene.act(ActKind.RETRY, claim.delivery_id, revive_at=scene.now)
+    await scene.act(ActionKind.RETRY, claim.delivery_id, revive_at=scene.now)
     await scene.fail(await scene.claim_one())
     delivery = await scene.delivery(claim.delivery_id)
     assert (delivery.state, delivery.next_retry_at) == (DeliveryState.PENDING, scene.now + SOON)
@@ -61,7 +60,9 @@ async def test_a_retried_dead_letter_that_fails_again_returns_to_the_retry_queue
 async def test_retrying_a_dead_letter_takes_its_event_from_failed_to_queued(scene: Scene) -> None:
     claim = await dead_letter(scene)
     assert await scene.status(claim.event_id) is EventStatus.FAILED
-    act = Act(kind=ActKind.RETRY, org_id=scene.org_id, delivery_ids=(claim.delivery_id,), actor="ops", at=scene.now)
+    act = Action(
+        kind=ActionKind.RETRY, org_id=scene.org_id, delivery_ids=(claim.delivery_id,), actor="ops", at=scene.now
+    )
     _, moved = await scene.store.act(act)
     assert [(one.event_id, one.old_status, one.new_status) for one in moved.changes] == [
         (claim.event_id, EventStatus.FAILED, EventStatus.QUEUED)
@@ -72,16 +73,16 @@ async def test_retrying_a_dead_letter_takes_its_event_from_failed_to_queued(scen
 async def test_an_event_never_returns_to_received(scene: Scene) -> None:
     (submission,) = await scene.accept()
     delivery_id = submission.deliveries[0].delivery_id
-    await scene.act(ActKind.SKIP, delivery_id)
+    await scene.act(ActionKind.SKIP, delivery_id)
     assert await scene.status(submission.event.event_id) is EventStatus.FAILED
-    await scene.act(ActKind.RETRY, delivery_id)
+    await scene.act(ActionKind.RETRY, delivery_id)
     assert await scene.status(submission.event.event_id) is EventStatus.QUEUED
 
 
 async def test_skipping_makes_a_dead_letter_that_says_who_skipped_it(scene: Scene) -> None:
     (submission,) = await scene.accept()
     delivery_id = submission.deliveries[0].delivery_id
-    await scene.act(ActKind.SKIP, delivery_id, reason="test data")
+    await scene.act(ActionKind.SKIP, delivery_id, reason="test data")
     delivery = await scene.delivery(delivery_id)
     assert (delivery.state, delivery.settled_at, delivery.due_at) == (DeliveryState.DEAD, scene.now, None)
     assert (delivery.category, delivery.code) == (Category.PERMANENT, Code.SKIPPED)
@@ -92,7 +93,7 @@ async def test_skipping_makes_a_dead_letter_that_says_who_skipped_it(scene: Scen
 async def test_resolving_the_last_dead_letter_delivers_the_event(scene: Scene) -> None:
     claim = await dead_letter(scene)
     scene.wait(9)
-    await scene.act(ActKind.RESOLVE, claim.delivery_id)
+    await scene.act(ActionKind.RESOLVE, claim.delivery_id)
     delivery = await scene.delivery(claim.delivery_id)
     assert (delivery.state, delivery.settled_at) == (DeliveryState.RESOLVED, scene.now)
     assert await scene.status(claim.event_id) is EventStatus.DELIVERED
@@ -101,8 +102,8 @@ async def test_resolving_the_last_dead_letter_delivers_the_event(scene: Scene) -
 async def test_a_cancelled_delivery_is_never_tried(scene: Scene) -> None:
     (submission,) = await scene.accept()
     delivery_id = submission.deliveries[0].delivery_id
-    await scene.act(ActKind.RETRY, delivery_id)
-    await scene.act(ActKind.CANCEL, delivery_id)
+    await scene.act(ActionKind.RETRY, delivery_id)
+    await scene.act(ActionKind.CANCEL, delivery_id)
     delivery = await scene.delivery(delivery_id)
     assert (delivery.state, delivery.settled_at, delivery.forced) == (DeliveryState.CANCELLED, scene.now, False)
     assert await scene.claim() == []
@@ -112,13 +113,13 @@ async def test_a_cancelled_delivery_is_never_tried(scene: Scene) -> None:
 
 async def test_a_deleted_dead_letter_can_no_longer_be_acted_on_but_its_log_stays(scene: Scene) -> None:
     claim = await dead_letter(scene)
-    await scene.act(ActKind.DELETE, claim.delivery_id)
+    await scene.act(ActionKind.DELETE, claim.delivery_id)
 
     delivery = await scene.delivery(claim.delivery_id)
     assert (delivery.deleted, delivery.state) == (True, DeliveryState.DEAD)
     assert len(await scene.store.attempts(scene.org_id, claim.delivery_id)) == 1
     assert await scene.status(claim.event_id) is EventStatus.FAILED
-    for kind in ActKind:
+    for kind in ActionKind:
         assert (await scene.act(kind, claim.delivery_id)).refused == {claim.delivery_id: None}
 
 
@@ -128,9 +129,9 @@ async def test_unknown_ids_and_those_of_another_organization_are_refused_alike(s
     await scene.store.put_org(other)
     unknown = new_id()
     ids = (claim.delivery_id, unknown)
-    act = Act(kind=ActKind.RETRY, org_id=other.org_id, delivery_ids=ids, actor="spy", at=scene.now)
+    act = Action(kind=ActionKind.RETRY, org_id=other.org_id, delivery_ids=ids, actor="spy", at=scene.now)
     result, moved = await scene.store.act(act)
-    assert result == ActResult((), {claim.delivery_id: None, unknown: None})
+    assert result == ActionResult((), {claim.delivery_id: None, unknown: None})
     assert moved == Moved()
     assert (await scene.delivery(claim.delivery_id)).state is DeliveryState.DEAD
 
@@ -143,7 +144,7 @@ async def test_an_act_on_many_does_what_it_can_and_says_what_it_could_not(scene:
     unknown = new_id()
     ids = [waiting.delivery_id, held.delivery_id, unknown, ended.delivery_id]
 
-    result = await scene.act(ActKind.RETRY, *ids)
+    result = await scene.act(ActionKind.RETRY, *ids)
 
     assert result.done == (waiting.delivery_id, ended.delivery_id)
     assert result.refused == {held.delivery_id: DeliveryState.IN_PROGRESS, unknown: None}
@@ -151,19 +152,19 @@ async def test_an_act_on_many_does_what_it_can_and_says_what_it_could_not(scene:
 
 async def test_an_id_named_twice_counts_once(scene: Scene) -> None:
     claim = await dead_letter(scene)
-    result = await scene.act(ActKind.RETRY, claim.delivery_id, claim.delivery_id)
-    assert result == ActResult((claim.delivery_id,), {})
+    result = await scene.act(ActionKind.RETRY, claim.delivery_id, claim.delivery_id)
+    assert result == ActionResult((claim.delivery_id,), {})
 
 
 async def test_every_act_is_audited_once_with_its_result(scene: Scene) -> None:
     claim = await dead_letter(scene)
     unknown = new_id()
-    await scene.act(ActKind.RESOLVE, claim.delivery_id, unknown, actor="key:ab12", reason="shipped by hand")
+    await scene.act(ActionKind.RESOLVE, claim.delivery_id, unknown, actor="key:ab12", reason="shipped by hand")
     scene.wait(1)
-    await scene.act(ActKind.RESOLVE, claim.delivery_id)
+    await scene.act(ActionKind.RESOLVE, claim.delivery_id)
 
     assert list((await scene.store.list_audit(scene.org_id)).items) == [
-        AuditLine(
+        AuditEntry(
             at=scene.now,
             org_id=scene.org_id,
             actor="ops",
@@ -171,7 +172,7 @@ async def test_every_act_is_audited_once_with_its_result(scene: Scene) -> None:
             subjects=(str(claim.delivery_id),),
             result="0 done, 1 refused",
         ),
-        AuditLine(
+        AuditEntry(
             at=scene.now - 1,
             org_id=scene.org_id,
             actor="key:ab12",
@@ -187,7 +188,7 @@ async def test_the_audit_is_bounded_newest_first_and_kept_apart_by_organization(
     other = an_org()
     await scene.store.put_org(other)
     for n in range(3):
-        line = AuditLine(at=scene.now, org_id=scene.org_id, actor="a", action=f"x{n}", subjects=(), result="ok")
+        line = AuditEntry(at=scene.now, org_id=scene.org_id, actor="a", action=f"x{n}", subjects=(), result="ok")
         await scene.store.add_audit(line)
     assert [line.action for line in (await scene.store.list_audit(scene.org_id, limit=2)).items] == ["x2", "x1"]
     assert (await scene.store.list_audit(other.org_id)).items == ()
@@ -195,17 +196,17 @@ async def test_the_audit_is_bounded_newest_first_and_kept_apart_by_organization(
 
 async def test_an_act_or_audit_line_for_an_unknown_organization_is_refused(scene: Scene) -> None:
     with pytest.raises(NotFound):
-        await scene.store.act(Act(kind=ActKind.SKIP, org_id=new_id(), delivery_ids=(), actor="a", at=scene.now))
-    line = AuditLine(at=scene.now, org_id=new_id(), actor="a", action="x", subjects=(), result="ok")
+        await scene.store.act(Action(kind=ActionKind.SKIP, org_id=new_id(), delivery_ids=(), actor="a", at=scene.now))
+    line = AuditEntry(at=scene.now, org_id=new_id(), actor="a", action="x", subjects=(), result="ok")
     with pytest.raises(NotFound):
         await scene.store.add_audit(line)
 
 
 async def test_of_concurrent_acts_on_one_dead_letter_one_is_done(scene: Scene, other_store: Store) -> None:
     claim = await dead_letter(scene)
-    kinds = [ActKind.RESOLVE, ActKind.DELETE] * 5
+    kinds = [ActionKind.RESOLVE, ActionKind.DELETE] * 5
     acts = [
-        Act(kind=kind, org_id=scene.org_id, delivery_ids=(claim.delivery_id,), actor="a", at=scene.now)
+        Action(kind=kind, org_id=scene.org_id, delivery_ids=(claim.delivery_id,), actor="a", at=scene.now)
         for kind in kinds
     ]
     stores = [scene.store, other_store] * 5

@@ -9,15 +9,26 @@ from msgspec.structs import replace
 
 from doorstep.clock import SECOND
 from doorstep.errors import Conflict, NotFound
-from doorstep.model.act import ActKind, AuditLine
-from doorstep.model.alert import Alert, AlertChange, AlertFilter, AlertRule, Rule, Silence, Telling
-from doorstep.model.cause import cause_of
-from doorstep.model.channel import Arrangement, Channel, ChannelKind
+from doorstep.model.action import ActionKind, AuditEntry
+from doorstep.model.alert import (
+    Alert,
+    AlertChange,
+    AlertConfig,
+    AlertFilter,
+    AlertRule,
+    AlertWrite,
+    Channel,
+    ChannelKind,
+    Incident,
+    IncidentKind,
+    Rule,
+    Silence,
+)
+from doorstep.model.attempt import Code
 from doorstep.model.circuit import Circuit, CircuitState
+from doorstep.model.delivery import cause_of
 from doorstep.model.endpoint import EndpointState
-from doorstep.model.incident import Incident, IncidentKind
-from doorstep.model.outcome import Code
-from doorstep.model.posting import Posting
+from doorstep.model.outbox import OutboxMessage
 from doorstep.stores.store import Store
 from tests.contract.scene import Scene
 from tests.support.builders import a_submission, an_endpoint, an_org, new_id
@@ -45,13 +56,13 @@ def an_alert(scene: Scene, **changes: object) -> Alert:
     return Alert(**fields | changes)  # type: ignore[arg-type]
 
 
-def a_telling(scene: Scene, *alerts: Alert, **fields: object) -> Telling:
+def a_telling(scene: Scene, *alerts: Alert, **fields: object) -> AlertWrite:
     changes = tuple(AlertChange(alert, alert.version) for alert in alerts)
-    return Telling(org_id=scene.org_id, changes=changes, **fields)  # type: ignore[arg-type]
+    return AlertWrite(org_id=scene.org_id, changes=changes, **fields)  # type: ignore[arg-type]
 
 
-def a_line(scene: Scene) -> AuditLine:
-    return AuditLine(at=scene.now, org_id=scene.org_id, actor="ops", action="x", subjects=(), result="ok")
+def a_line(scene: Scene) -> AuditEntry:
+    return AuditEntry(at=scene.now, org_id=scene.org_id, actor="ops", action="x", subjects=(), result="ok")
 
 
 def a_rule(scene: Scene, **changes: object) -> AlertRule:
@@ -104,7 +115,7 @@ async def test_a_result_that_comes_too_late_leaves_none(scene: Scene) -> None:
 
 async def test_a_skipped_a_buried_and_an_expired_delivery_leave_one_each(scene: Scene) -> None:
     (skipped,) = await scene.accept()
-    await scene.act(ActKind.SKIP, skipped.deliveries[0].delivery_id)
+    await scene.act(ActionKind.SKIP, skipped.deliveries[0].delivery_id)
     await scene.accept()
     await scene.store.bury(scene.endpoint.endpoint_id, Code.ENDPOINT_DELETED, "deleted", scene.now, 10)
     (expired,) = await scene.accept(expires_at=scene.now + 1)
@@ -178,7 +189,7 @@ async def test_telling_removes_the_incidents_and_posts_messages_with_the_alert(
     await scene.accept()
     await scene.kill(await scene.claim_one())
     (incident,) = await scene.store.incidents(scene.org_id, 10)
-    posting = Posting(
+    posting = OutboxMessage(
         event_id=new_id(), org_id=scene.org_id, event_type="alert.fired", payload=b"{}", created_at=scene.now
     )
     alert = an_alert(scene)
@@ -339,7 +350,7 @@ async def test_rules_silences_and_channels_read_back_as_they_were_written(scene:
         created_at=scene.now,
     )
     silence = Silence(silence_id=new_id(), org_id=scene.org_id, from_at=1, until_at=2, rule=Rule.OLDEST_DUE)
-    made: list[Arrangement] = [a_rule(scene, endpoint_id=scene.endpoint.endpoint_id), channel, silence]
+    made: list[AlertConfig] = [a_rule(scene, endpoint_id=scene.endpoint.endpoint_id), channel, silence]
     for one in made:
         assert await put(scene, one)
     assert await other_store.arrangements(scene.org_id) == [replace(one, version=1) for one in made]

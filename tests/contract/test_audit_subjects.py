@@ -9,7 +9,7 @@ from uuid import UUID
 from msgspec.structs import replace
 
 from doorstep.clock import DAY
-from doorstep.model.act import AuditLine
+from doorstep.model.action import AuditEntry
 from doorstep.stores.store import Cleaned
 from tests.contract.places import MemoryPlace, Place, ReferencePlace, SqlPlace
 from tests.contract.scene import Scene
@@ -20,14 +20,14 @@ LATER = 5_000
 MANY = 1_000
 
 
-def a_line(scene: Scene, *subjects: object, **fields: object) -> AuditLine:
-    line = AuditLine(
+def a_line(scene: Scene, *subjects: object, **fields: object) -> AuditEntry:
+    line = AuditEntry(
         at=scene.now, org_id=scene.org_id, actor="ops", action="x", subjects=tuple(map(str, subjects)), result=""
     )
     return replace(line, **fields)
 
 
-async def about(scene: Scene, *wanted: UUID) -> tuple[AuditLine, ...]:
+async def about(scene: Scene, *wanted: UUID) -> tuple[AuditEntry, ...]:
     return (await scene.store.list_audit(scene.org_id, about=wanted)).items
 
 

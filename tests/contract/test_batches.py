@@ -8,11 +8,11 @@ import pytest
 from msgspec.structs import replace
 
 from doorstep.errors import InvalidInput
-from doorstep.model.act import ActKind
+from doorstep.model.action import ActionKind
 from doorstep.model.batch import STATES, BatchFilter, BatchStatus
 from doorstep.model.delivery import DEAD_STATES, DeliveryState
-from doorstep.model.submission import Submission
-from doorstep.stores.bounds import EXAMINED_MAX
+from doorstep.model.event import Submission
+from doorstep.stores.limits import EXAMINED_MAX
 from tests.contract.scene import Scene
 from tests.contract.wanted import all_of, pages_of
 from tests.support.builders import a_submission, an_org
@@ -54,9 +54,9 @@ async def test_each_state_is_found_under_its_status_and_under_no_other(scene: Sc
 async def test_several_states_of_one_status_come_in_one_order(scene: Scene) -> None:
     batches = await submit(scene, 6)
     for batch in batches[::2]:
-        await scene.act(ActKind.SKIP, batch)
+        await scene.act(ActionKind.SKIP, batch)
     for batch in batches[1::2]:
-        await scene.act(ActKind.CANCEL, batch)
+        await scene.act(ActionKind.CANCEL, batch)
     assert await listed(scene, BatchFilter(status=BatchStatus.FAILED)) == batches[::-1]
 
 
@@ -84,9 +84,9 @@ async def test_a_call_that_is_repeated_after_a_lost_answer_adds_no_batch(scene: 
 async def test_a_deleted_dead_letter_and_a_deleted_event_are_in_no_list(scene: Scene) -> None:
     letter, confirmed = await submit(scene, 2)
     await scene._to_delivered(confirmed)
-    await scene.act(ActKind.SKIP, letter)
+    await scene.act(ActionKind.SKIP, letter)
     assert len(await listed(scene)) == 2
-    await scene.act(ActKind.DELETE, letter)
+    await scene.act(ActionKind.DELETE, letter)
     event_id = (await scene.delivery(confirmed)).event_id
     await scene.store.delete_event(scene.org_id, event_id, "ops", scene.now)
     assert await listed(scene) == []
@@ -119,8 +119,8 @@ async def test_a_page_looks_at_so_many_batches_and_no_more(sql_scene: Scene) -> 
 
 async def test_what_waits_is_left_alone_by_an_act_on_dead_letters_only(scene: Scene) -> None:
     waiting, dead = await submit(scene, 2)
-    await scene.act(ActKind.SKIP, dead)
-    result = await scene.act(ActKind.RETRY, waiting, dead, only_in=DEAD_STATES, revive_at=scene.now)
+    await scene.act(ActionKind.SKIP, dead)
+    result = await scene.act(ActionKind.RETRY, waiting, dead, only_in=DEAD_STATES, revive_at=scene.now)
     assert result.done == (dead,)
     assert result.refused == {waiting: DeliveryState.PENDING}
     assert (await scene.delivery(dead)).due_at == scene.now
@@ -129,7 +129,7 @@ async def test_what_waits_is_left_alone_by_an_act_on_dead_letters_only(scene: Sc
 
 async def test_an_act_is_audited_under_the_name_and_the_subject_that_it_was_given(scene: Scene) -> None:
     (dead,) = await submit(scene)
-    await scene.act(ActKind.SKIP, dead)
-    await scene.act(ActKind.RETRY, dead, reason="again", audited_as=("batch.resubmit", "batch-1"))
+    await scene.act(ActionKind.SKIP, dead)
+    await scene.act(ActionKind.RETRY, dead, reason="again", audited_as=("batch.resubmit", "batch-1"))
     (line,) = (await scene.store.list_audit(scene.org_id, action="batch.resubmit")).items
     assert (line.subjects, line.result, line.reason) == (("batch-1",), "1 done, 0 refused", "again")

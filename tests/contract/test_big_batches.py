@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from doorstep.model.act import ActKind
+from doorstep.model.action import ActionKind
 from doorstep.model.claim import Quota
 from doorstep.model.delivery import DeliveryState
 from tests.contract.scene import LEASE, Scene
@@ -37,8 +37,8 @@ async def test_thousands_are_released_and_found_expired_in_one_call_each(scene: 
 async def test_thousands_are_acted_on_buried_and_archived_in_one_call_each(scene: Scene) -> None:
     made = await scene.accept(MANY)
     ids = [one.deliveries[0].delivery_id for one in made]
-    assert len((await scene.act(ActKind.SKIP, *ids)).done) == MANY
-    assert len((await scene.act(ActKind.RETRY, *ids)).done) == MANY
+    assert len((await scene.act(ActionKind.SKIP, *ids)).done) == MANY
+    assert len((await scene.act(ActionKind.RETRY, *ids)).done) == MANY
     buried = await scene.store.bury(scene.endpoint.endpoint_id, "GONE", "gone", scene.now, MANY)
     assert len(buried.delivery_ids) == MANY
     assert len((await scene.store.archive(scene.now + 1, scene.now, MANY)).moves) == MANY

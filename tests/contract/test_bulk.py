@@ -8,11 +8,11 @@ import pytest
 
 from doorstep.clock import SECOND
 from doorstep.errors import Conflict, InvalidInput, NotFound
-from doorstep.model.act import Act, ActKind
+from doorstep.model.action import Action, ActionKind
 from doorstep.model.bulk import BulkKind, BulkState, Selection
 from doorstep.model.delivery import DEAD_STATES, WAITING_STATES, DeliveryState
-from doorstep.model.listing import Count, Letters, Queue
-from doorstep.path import bulk as bulk_module
+from doorstep.model.listing import Count, DeadLetterFilter, RetryQueueFilter
+from doorstep.operations import bulk as bulk_module
 from doorstep.stores.store import Store
 from tests.contract.desk import Desk, claims_of, dead_letters, work
 from tests.contract.scene import Scene
@@ -111,7 +111,7 @@ async def test_two_processes_that_take_the_same_step_retry_each_letter_once(
 async def test_a_step_that_lost_the_race_does_nothing(scene: Scene, desk: Desk) -> None:
     (letter,) = await dead_letters(scene, 1)
     bulk = await desk.begin()
-    act = Act(kind=ActKind.RETRY, org_id=scene.org_id, delivery_ids=(letter,), actor="ops", at=scene.now)
+    act = Action(kind=ActionKind.RETRY, org_id=scene.org_id, delivery_ids=(letter,), actor="ops", at=scene.now)
     assert await scene.store.step_bulk(bulk, bulk.version + 1, act) is None
     assert (await scene.delivery(letter)).state is _S.DEAD
 
@@ -177,7 +177,7 @@ async def test_dead_letters_can_be_resolved_and_deleted_in_bulk(
     bulk = await desk.step(await desk.begin(kind), 7)
     assert (bulk.state, bulk.succeeded, bulk.total) == (BulkState.FINISHED, 130, 130)
     assert {(await scene.delivery(one)).state for one in ids} == {state}
-    assert (await scene.store.count_dead_letters(scene.org_id, Letters())).value == 0
+    assert (await scene.store.count_dead_letters(scene.org_id, DeadLetterFilter())).value == 0
 
 
 async def test_the_retry_queue_is_retried_in_bulk_and_what_fails_again_is_not_taken_twice(
@@ -186,7 +186,7 @@ async def test_the_retry_queue_is_retried_in_bulk_and_what_fails_again_is_not_ta
     await scene.accept(4)
     await scene.fail(*await claims_of(scene))
     scene.wait(1)
-    bulk = await desk.begin(selection=Selection(queue=Queue()))
+    bulk = await desk.begin(selection=Selection(queue=RetryQueueFilter()))
     await desk.step(bulk)
     (probe,) = await scene.store.claim_due([], scene.now, scene.now + SECOND, "w1", 10)
     scene.wait(1)
@@ -199,7 +199,7 @@ async def test_the_retry_queue_is_retried_in_bulk_and_what_fails_again_is_not_ta
 async def test_the_retry_queue_is_skipped_in_bulk(scene: Scene, desk: Desk) -> None:
     await scene.accept(4)
     await scene.fail(*await claims_of(scene))
-    bulk = await desk.step(await desk.begin(BulkKind.SKIP, Selection(queue=Queue())), 3)
+    bulk = await desk.step(await desk.begin(BulkKind.SKIP, Selection(queue=RetryQueueFilter())), 3)
     assert (bulk.state, bulk.succeeded) == (BulkState.FINISHED, 4)
     assert await scene.counts() == {_S.DEAD: 4}
 
@@ -214,12 +214,12 @@ async def test_a_selection_by_id_tells_which_could_not_be_acted_upon(scene: Scen
 
 async def test_what_has_left_the_list_that_it_was_chosen_in_is_refused(scene: Scene, desk: Desk) -> None:
     revived, dead = await dead_letters(scene, 2)
-    await scene.act(ActKind.RETRY, revived, forced=False, revive_at=scene.now + 600 * SECOND)
+    await scene.act(ActionKind.RETRY, revived, forced=False, revive_at=scene.now + 600 * SECOND)
     chosen = Selection(delivery_ids=(revived, dead), states=DEAD_STATES)
     bulk = await desk.step(await desk.begin(selection=chosen), 2)
     assert (bulk.taken, bulk.refused) == (1, 1)
     assert not (await scene.delivery(revived)).forced, "it waits for its own time"
-    await scene.act(ActKind.SKIP, revived)
+    await scene.act(ActionKind.SKIP, revived)
     chosen = Selection(delivery_ids=(revived,), states=WAITING_STATES)
     bulk = await desk.step(await desk.begin(selection=chosen), 2)
     assert (bulk.taken, bulk.refused, bulk.state) == (0, 1, BulkState.FINISHED)
@@ -228,8 +228,8 @@ async def test_what_has_left_the_list_that_it_was_chosen_in_is_refused(scene: Sc
 
 async def test_a_preview_of_chosen_deliveries_leaves_out_what_has_left_their_list(scene: Scene, desk: Desk) -> None:
     letters = await dead_letters(scene, 4)
-    await scene.act(ActKind.RETRY, letters[0])
-    await scene.act(ActKind.DELETE, letters[1])
+    await scene.act(ActionKind.RETRY, letters[0])
+    await scene.act(ActionKind.DELETE, letters[1])
     dead = await desk.preview(scene.org_id, Selection(delivery_ids=tuple(letters), states=DEAD_STATES))
     waiting = await desk.preview(scene.org_id, Selection(delivery_ids=tuple(letters), states=WAITING_STATES))
     assert (dead.count.value, dead.by_endpoint) == (2, {scene.endpoint.endpoint_id: 2})
@@ -241,11 +241,11 @@ async def test_a_preview_says_whether_it_tells_of_all_endpoints(
 ) -> None:
     monkeypatch.setattr(bulk_module, "_PREVIEWED_MAX", 2)
     await dead_letters(scene, 2)
-    assert (await desk.preview(scene.org_id, Selection(letters=Letters()))).whole
+    assert (await desk.preview(scene.org_id, Selection(letters=DeadLetterFilter()))).whole
     await dead_letters(scene, 1)
-    preview = await desk.preview(scene.org_id, Selection(letters=Letters()))
+    preview = await desk.preview(scene.org_id, Selection(letters=DeadLetterFilter()))
     assert (preview.whole, preview.count, sum(preview.by_endpoint.values())) == (False, Count(3, exact=True), 2)
-    typed = await desk.preview(scene.org_id, Selection(letters=Letters(event_type="*")))
+    typed = await desk.preview(scene.org_id, Selection(letters=DeadLetterFilter(event_type="*")))
     assert (typed.whole, typed.count) == (False, Count(2, exact=False))
 
 
@@ -263,7 +263,7 @@ async def test_an_operation_that_is_begun_twice_with_one_id_is_one(scene: Scene,
 
 async def test_a_preview_counts_by_endpoint_and_changes_nothing(scene: Scene, desk: Desk) -> None:
     await dead_letters(scene, 3)
-    preview = await desk.preview(scene.org_id, Selection(letters=Letters()))
+    preview = await desk.preview(scene.org_id, Selection(letters=DeadLetterFilter()))
     assert (preview.count.value, preview.by_endpoint) == (3, {scene.endpoint.endpoint_id: 3})
     assert await scene.counts() == {_S.DEAD: 3}
 
@@ -293,4 +293,4 @@ async def test_an_impossible_rate_and_a_canary_without_dead_letters_are_refused(
     with pytest.raises(InvalidInput, match="rate_per_second"):
         await desk.begin(rate_per_second=0.0)
     with pytest.raises(InvalidInput, match="canary"):
-        await desk.begin(selection=Selection(queue=Queue()), canary=True)
+        await desk.begin(selection=Selection(queue=RetryQueueFilter()), canary=True)

@@ -12,14 +12,13 @@ from msgspec.structs import replace
 
 from doorstep.clock import SECOND
 from doorstep.errors import InvalidInput, Overloaded
-from doorstep.model.act import Act, ActKind
+from doorstep.model.action import Action, ActionKind
 from doorstep.model.bulk import BulkKind, BulkState, Selection
-from doorstep.model.cause import cause_of
-from doorstep.model.claim import Claim, Quota
+from doorstep.model.claim import Claim, Quota, Settlement
+from doorstep.model.delivery import cause_of
 from doorstep.model.endpoint import EndpointState
-from doorstep.model.listing import EventFilter, Letters, Queue
-from doorstep.model.settlement import Settlement
-from doorstep.path import bulk as path_bulk
+from doorstep.model.listing import DeadLetterFilter, EventFilter, RetryQueueFilter
+from doorstep.operations import bulk as path_bulk
 from doorstep.stores.store import Store
 from tests.contract.desk import Desk, claims_of, dead_letters
 from tests.contract.scene import SOON, Scene
@@ -39,7 +38,7 @@ async def test_what_is_overdue_behind_a_circuit_is_retried_once_and_the_operatio
     await scene.accept(4)
     await scene.fail(*await claims_of(scene))
     scene.wait(2 * SOON)
-    bulk = await desk.step(await desk.begin(selection=Selection(queue=Queue())), 5)
+    bulk = await desk.step(await desk.begin(selection=Selection(queue=RetryQueueFilter())), 5)
     assert (bulk.taken, bulk.all_taken) == (4, True)
     await scene.deliver(*await forced(scene), *await claims_of(scene))
     bulk = await desk.step(bulk, 2)
@@ -57,7 +56,7 @@ async def test_a_delivery_that_is_named_twice_counts_once(scene: Scene, desk: De
 async def test_a_step_that_retries_a_delivery_again_does_not_count_it_again(scene: Scene, desk: Desk) -> None:
     letters = await dead_letters(scene, 1)
     bulk = await desk.step(await desk.begin())
-    again = Act(kind=ActKind.RETRY, org_id=scene.org_id, delivery_ids=tuple(letters), actor="ops", at=scene.now)
+    again = Action(kind=ActionKind.RETRY, org_id=scene.org_id, delivery_ids=tuple(letters), actor="ops", at=scene.now)
     step = await scene.store.step_bulk(bulk, bulk.version, again)
     assert step is not None
     assert step.bulk.taken == 1
@@ -135,7 +134,7 @@ async def test_the_only_cause_of_an_endpoint_has_its_canary_however_many_causes_
     died = refusal(scene.now)
     died = replace(died, reason=last_reason(other.endpoint_id, died.code or ""))
     await scene.settle(*(Settlement.dead(claim, died) for claim in claims))
-    chosen = Selection(letters=Letters(endpoint_id=other.endpoint_id))
+    chosen = Selection(letters=DeadLetterFilter(endpoint_id=other.endpoint_id))
     bulk = await desk.step(await desk.begin(selection=chosen, canary=True))
     assert (bulk.taken, bulk.all_taken) == (1, False)
 
@@ -256,7 +255,7 @@ async def test_the_operations_of_others_do_not_count(scene: Scene, desk: Desk) -
     await scene.store.put_org(other)
     for _ in range(100):
         await desk.begin()
-    assert await desk.start(BulkKind.RETRY, other.org_id, Selection(letters=Letters()), "ops")
+    assert await desk.start(BulkKind.RETRY, other.org_id, Selection(letters=DeadLetterFilter()), "ops")
 
 
 async def test_a_total_beyond_what_is_counted_is_a_floor_and_says_so(

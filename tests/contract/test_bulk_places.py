@@ -10,13 +10,12 @@ import pytest
 
 from doorstep.clock import SECOND
 from doorstep.model.bulk import UNDER_WAY_MAX, Bulk, BulkState, Selection
-from doorstep.model.claim import Quota
+from doorstep.model.claim import Quota, Settlement
 from doorstep.model.delivery import Delivery
 from doorstep.model.endpoint import Endpoint
-from doorstep.model.listing import Letters, Queue
-from doorstep.model.settlement import Settlement
-from doorstep.path import bulk_walk
-from doorstep.path.bulk_places import Places
+from doorstep.model.listing import DeadLetterFilter, RetryQueueFilter
+from doorstep.operations import bulk_steps
+from doorstep.operations.bulk_steps import EndpointSlots
 from doorstep.stores.store import Store
 from tests.contract.desk import Desk, work
 from tests.contract.scene import Scene
@@ -73,7 +72,9 @@ async def street(scene: Scene) -> Street:
     return Street(scene, [await scene.add_endpoint() for _ in range(_DEAD + _LIVING)])
 
 
-@pytest.mark.parametrize("selection", [Selection(letters=Letters()), Selection(queue=Queue())], ids=["dead", "queue"])
+@pytest.mark.parametrize(
+    "selection", [Selection(letters=DeadLetterFilter()), Selection(queue=RetryQueueFilter())], ids=["dead", "queue"]
+)
 async def test_all_letters_of_living_endpoints_are_retried_while_dead_ones_hold_theirs(
     street: Street, desk: Desk, selection: Selection
 ) -> None:
@@ -90,7 +91,7 @@ async def test_all_letters_of_living_endpoints_are_retried_while_dead_ones_hold_
     await assert_each_was_retried_once(street.scene)
 
 
-class FirstCome(Places):
+class FirstCome(EndpointSlots):
     """A careless rule: 200 places, for whoever comes first."""
 
     def take(self, delivery: Delivery) -> bool:
@@ -103,7 +104,7 @@ class FirstCome(Places):
 async def test_control_with_places_for_whoever_comes_first_three_dead_endpoints_hold_up_all_others(
     street: Street, desk: Desk, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(bulk_walk, "Places", FirstCome)
+    monkeypatch.setattr(bulk_steps, "EndpointSlots", FirstCome)
     await street.fail(for_good=True)
     bulk = await street.go_on(desk, await desk.begin(), 30, *street.living)
     assert (bulk.in_flight, street.letters) == (200, {})
@@ -145,7 +146,7 @@ async def test_a_cause_whose_endpoint_is_dead_again_after_its_canary_holds_up_no
 
 async def test_named_deliveries_are_all_taken_whoever_holds_them(street: Street, desk: Desk) -> None:
     await street.fail(for_good=True)
-    page = await street.scene.store.dead_letters(street.scene.org_id, Letters(), None, 1_000)
+    page = await street.scene.store.dead_letters(street.scene.org_id, DeadLetterFilter(), None, 1_000)
     named = tuple(one.delivery_id for one in page.items)
     bulk = await street.go_on(desk, await desk.begin(selection=Selection(delivery_ids=named)), 20, *street.living)
     assert (bulk.taken, bulk.all_taken) == (_TOTAL, True)

@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
+from doorstep.model.attempt import Category, Code
+from doorstep.model.claim import Moved
 from doorstep.model.delivery import DeliveryState
 from doorstep.model.event import EventStatus
 from doorstep.model.listing import Count
-from doorstep.model.move import Moved
-from doorstep.model.outcome import Category, Code
 from tests.contract.scene import Scene
 from tests.support.builders import new_id
 

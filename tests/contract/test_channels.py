@@ -9,16 +9,16 @@ import pytest
 from msgspec.structs import replace
 
 from doorstep.errors import Conflict, NotFound
-from doorstep.model.act import AuditLine
-from doorstep.model.channel import OPERATIONS_ORG, Channel, ChannelKind, ChannelTest, ChannelTests
+from doorstep.model.action import AuditEntry
+from doorstep.model.alert import OPERATIONS_ORG, Channel, ChannelKind, ChannelTest, ChannelTests
 from doorstep.model.endpoint import Endpoint, EndpointState
 from doorstep.stores.store import Store
 from tests.contract.scene import Scene
 from tests.support.builders import an_endpoint, an_org, new_id
 
 
-def a_line(scene: Scene) -> AuditLine:
-    return AuditLine(at=scene.now, org_id=scene.org_id, actor="ops", action="x", subjects=(), result="ok")
+def a_line(scene: Scene) -> AuditEntry:
+    return AuditEntry(at=scene.now, org_id=scene.org_id, actor="ops", action="x", subjects=(), result="ok")
 
 
 def a_channel(scene: Scene, **fields: object) -> tuple[Channel, Endpoint]:

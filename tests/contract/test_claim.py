@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 from collections import Counter
 
-from doorstep.model.act import ActKind
+from doorstep.model.action import ActionKind
 from doorstep.model.claim import Quota
 from doorstep.model.delivery import DeliveryState
 from doorstep.model.endpoint import EndpointState
@@ -144,7 +144,7 @@ async def test_a_forced_delivery_is_taken_without_a_quota_and_ahead_of_older_one
     await scene.accept(3)
     (wanted,) = await scene.accept(due_at=scene.now + SOON)
     scene.wait(1)
-    await scene.act(ActKind.RETRY, wanted.deliveries[0].delivery_id)
+    await scene.act(ActionKind.RETRY, wanted.deliveries[0].delivery_id)
 
     quotas = [Quota(scene.endpoint.endpoint_id, 1)]
     claims = await scene.store.claim_due(quotas, scene.now, scene.now + LEASE, "w1", forced_max=1)
@@ -155,14 +155,14 @@ async def test_a_forced_delivery_is_taken_without_a_quota_and_ahead_of_older_one
 
 async def test_forced_claims_are_bounded_too(scene: Scene) -> None:
     made = await scene.accept(3)
-    await scene.act(ActKind.RETRY, *(one.deliveries[0].delivery_id for one in made))
+    await scene.act(ActionKind.RETRY, *(one.deliveries[0].delivery_id for one in made))
     assert len(await forced_claims(scene, 2)) == 2
     assert len(await forced_claims(scene, 2)) == 1
 
 
 async def test_a_forced_delivery_waits_while_its_endpoint_is_not_active(scene: Scene) -> None:
     (submission,) = await scene.accept()
-    await scene.act(ActKind.RETRY, submission.deliveries[0].delivery_id)
+    await scene.act(ActionKind.RETRY, submission.deliveries[0].delivery_id)
     for state in (EndpointState.PAUSED, EndpointState.DISABLED, EndpointState.DELETED):
         await scene.change_endpoint(state=state)
         assert await forced_claims(scene) == []
@@ -173,7 +173,7 @@ async def test_a_forced_delivery_waits_while_its_endpoint_is_not_active(scene: S
 async def test_a_delivery_is_forced_until_it_is_settled(scene: Scene) -> None:
     (submission,) = await scene.accept()
     delivery_id = submission.deliveries[0].delivery_id
-    await scene.act(ActKind.RETRY, delivery_id)
+    await scene.act(ActionKind.RETRY, delivery_id)
     claim = await scene.claim_one()
     assert (await scene.delivery(delivery_id)).forced
     await scene.store.release([claim], scene.now)
@@ -185,7 +185,7 @@ async def test_a_delivery_is_forced_until_it_is_settled(scene: Scene) -> None:
 async def test_a_forced_delivery_is_left_to_a_worker_that_can_reach_its_endpoint(scene: Scene) -> None:
     elsewhere = await scene.add_endpoint()
     ((here,), (there,)) = [await scene.accept(endpoints=[one]) for one in (scene.endpoint, elsewhere)]
-    await scene.act(ActKind.RETRY, *(one.deliveries[0].delivery_id for one in (here, there)))
+    await scene.act(ActionKind.RETRY, *(one.deliveries[0].delivery_id for one in (here, there)))
 
     until, unserved = scene.now + LEASE, [elsewhere.endpoint_id]
     (claim,) = await scene.store.claim_due([], scene.now, until, "w1", 10, unserved)

@@ -7,11 +7,10 @@ import random
 from uuid import UUID
 
 from doorstep.clock import SECOND
-from doorstep.model.act import Act, ActKind
-from doorstep.model.claim import Claim, Quota
+from doorstep.model.action import Action, ActionKind
+from doorstep.model.claim import Claim, Quota, Settlement
 from doorstep.model.delivery import DEAD_STATES, DONE_STATES, OPEN_STATES, Delivery
 from doorstep.model.event import EventStatus, status_of
-from doorstep.model.settlement import Settlement
 from doorstep.stores.store import Store
 from tests.contract.scene import LEASE, Scene
 from tests.support.builders import failure, refusal, success
@@ -54,10 +53,10 @@ class Shift:
         return Settlement.retry(claim, failure(now), now, 3)
 
     async def _act(self) -> None:
-        kind = self._chance.choice(list(ActKind))
+        kind = self._chance.choice(list(ActionKind))
         ids = tuple(self._chance.sample(self._ids, 5))
         now = self._scene.now
-        await self._store.act(Act(kind=kind, org_id=self._scene.org_id, delivery_ids=ids, actor="ops", at=now))
+        await self._store.act(Action(kind=kind, org_id=self._scene.org_id, delivery_ids=ids, actor="ops", at=now))
 
 
 async def test_after_any_amount_of_work_at_once_every_count_and_status_is_true(
@@ -96,8 +95,8 @@ async def test_acts_on_the_same_deliveries_in_opposite_orders_do_not_block_each_
     ids = [one.deliveries[0].delivery_id for one in made]
 
     async def toggle(store: Store, order: list[UUID]) -> None:
-        for kind in (ActKind.SKIP, ActKind.RETRY) * 3:
-            act = Act(
+        for kind in (ActionKind.SKIP, ActionKind.RETRY) * 3:
+            act = Action(
                 kind=kind,
                 org_id=scene.org_id,
                 delivery_ids=tuple(order),

@@ -6,11 +6,11 @@ import pytest
 from msgspec.structs import replace
 
 from doorstep.clock import SECOND
-from doorstep.model.act import ActKind
-from doorstep.model.listing import Letters
+from doorstep.model.action import ActionKind
+from doorstep.model.claim import Settlement
+from doorstep.model.listing import DeadLetterFilter
 from doorstep.model.rollup import HOUR
-from doorstep.model.settlement import Settlement
-from doorstep.stores import bounds
+from doorstep.stores import limits
 from tests.contract.scene import Scene
 from tests.support.builders import refusal
 
@@ -48,8 +48,8 @@ async def test_only_what_is_still_dead_and_of_the_organization_counts(scene: Sce
     other = await Scene(scene.store).prepare()
     other.endpoint = scene.endpoint
     cause = await die(scene, 5)
-    letters = (await scene.store.dead_letters(scene.org_id, Letters())).items
-    for kind, letter in zip((ActKind.RETRY, ActKind.RESOLVE, ActKind.DELETE), letters):
+    letters = (await scene.store.dead_letters(scene.org_id, DeadLetterFilter())).items
+    for kind, letter in zip((ActionKind.RETRY, ActionKind.RESOLVE, ActionKind.DELETE), letters):
         await scene.act(kind, letter.delivery_id)
     assert await scene.store.deaths_by_hour(scene.org_id, [cause], since, 1) == {cause: (2,)}
     assert await scene.store.deaths_by_hour(other.org_id, [cause], since, 1) == {cause: (0,)}
@@ -61,9 +61,9 @@ async def test_a_crowded_hour_is_counted_no_further_than_its_part(
     scene: Scene, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     since = scene.now
-    for module in ("tests.reference.listing", "doorstep.stores.sql.cold.listing.deaths"):
+    for module in ("tests.reference.listing", "doorstep.stores.sql.queries.dead_letters"):
         monkeypatch.setattr(f"{module}.DEATHS_COUNTED_MAX", 12)
-    assert bounds.DEATHS_COUNTED_MAX > 12
+    assert limits.DEATHS_COUNTED_MAX > 12
     cause = await die(scene, 9)
     scene.wait(HOUR)
     await die(scene, 3)

@@ -10,11 +10,11 @@ import pytest
 
 from doorstep.clock import DAY
 from doorstep.errors import Conflict, NotFound
-from doorstep.model.act import ActKind, AuditLine
+from doorstep.model.action import ActionKind, AuditEntry
+from doorstep.model.claim import Moved
 from doorstep.model.delivery import DeliveryState
 from doorstep.model.event import EventStatus
-from doorstep.model.listing import EventFilter, Letters, Page, Queue
-from doorstep.model.move import Moved
+from doorstep.model.listing import DeadLetterFilter, EventFilter, Page, RetryQueueFilter
 from doorstep.stores.store import Store
 from tests.contract.places import SqlPlace
 from tests.contract.scene import Scene
@@ -76,9 +76,9 @@ async def test_it_is_unknown_from_then_on_and_in_no_list(scene: Scene) -> None:
         await store.list_events(org_id, EventFilter(status=EventStatus.FAILED)),
         await store.inbox(org_id, EventStatus.RECEIVED),
         await store.inbox(org_id, EventStatus.FAILED),
-        await store.retry_queue(org_id, Queue()),
-        await store.dead_letters(org_id, Letters()),
-        await store.cause_groups(org_id, Letters()),
+        await store.retry_queue(org_id, RetryQueueFilter()),
+        await store.dead_letters(org_id, DeadLetterFilter()),
+        await store.cause_groups(org_id, DeadLetterFilter()),
     ]
     assert [page.items for page in pages] == [()] * len(pages)
     assert (await store.count_inbox(org_id, EventStatus.FAILED)).value == 0
@@ -97,7 +97,7 @@ async def test_nothing_that_the_sender_or_an_editor_gave_is_left_in_the_database
     store = await sql_place.open()
     scene = await Scene(store).prepare()
     event_id, ids = await with_every_ending(scene)
-    await scene.act(ActKind.RETRY, ids["dead"], payload=SECRET)
+    await scene.act(ActionKind.RETRY, ids["dead"], payload=SECRET)
     await delete(scene, event_id)
     for table in ("doorstep_events", "doorstep_deliveries", "doorstep_payloads"):
         rows = await sql_place.execute(f"SELECT payload FROM {table} WHERE payload IS NOT NULL")
@@ -147,7 +147,7 @@ async def test_the_deletion_is_audited_once_with_what_became_of_its_deliveries(s
     await scene.store.delete_event(scene.org_id, event_id, "ops", scene.now, "asked by the customer")
     (line,) = (await scene.store.list_audit(scene.org_id)).items
     result = "2 cancelled, 1 dead letters deleted"
-    assert line == AuditLine(
+    assert line == AuditEntry(
         at=scene.now,
         org_id=scene.org_id,
         actor="ops",

@@ -7,7 +7,7 @@ from uuid import UUID
 import pytest
 
 from doorstep.errors import NotFound
-from doorstep.model.act import ActKind
+from doorstep.model.action import ActionKind
 from doorstep.model.claim import Claim
 from doorstep.model.delivery import DeliveryState
 from tests.contract.scene import LEASE, Scene
@@ -24,7 +24,7 @@ async def dead_letter(scene: Scene, payload: bytes = b'{"n": 1}') -> Claim:
 
 
 async def edit(scene: Scene, delivery_id: UUID, payload: bytes, **fields: object) -> None:
-    result = await scene.act(ActKind.RETRY, delivery_id, payload=payload, revive_at=scene.now, **fields)
+    result = await scene.act(ActionKind.RETRY, delivery_id, payload=payload, revive_at=scene.now, **fields)
     assert result.done == (delivery_id,)
 
 
@@ -57,7 +57,7 @@ async def test_a_later_retry_without_a_payload_keeps_the_edited_one(scene: Scene
     claim = await dead_letter(scene)
     await edit(scene, claim.delivery_id, SHORT)
     await scene.kill(await scene.claim_one())
-    await scene.act(ActKind.RETRY, claim.delivery_id, revive_at=scene.now)
+    await scene.act(ActionKind.RETRY, claim.delivery_id, revive_at=scene.now)
     assert (await scene.claim_one()).payload == SHORT
     assert (await scene.delivery(claim.delivery_id)).edited
 
@@ -75,7 +75,7 @@ async def test_history_and_audit_say_who_edited_it(scene: Scene) -> None:
 async def test_only_what_the_machine_has_given_up_on_can_be_edited(scene: Scene, state: DeliveryState) -> None:
     delivery_id = await scene.in_state(state)
     before = await scene.store.payload(scene.org_id, delivery_id)
-    result = await scene.act(ActKind.RETRY, delivery_id, payload=SHORT)
+    result = await scene.act(ActionKind.RETRY, delivery_id, payload=SHORT)
     assert result.refused == {delivery_id: state}
     assert await scene.store.payload(scene.org_id, delivery_id) == before
 

@@ -8,17 +8,16 @@ import pytest
 from msgspec.structs import replace
 
 from doorstep.errors import Conflict, NotFound
-from doorstep.model.act import AuditLine
-from doorstep.model.endpoint import CircuitRules, EndpointState, SigningSecret
-from doorstep.model.retry_policy import RetryPolicy
+from doorstep.model.action import AuditEntry
+from doorstep.model.endpoint import CircuitRules, EndpointState, RetryPolicy, SigningSecret
 from doorstep.stores.store import Store
 from tests.contract.scene import Scene
 from tests.support.builders import an_endpoint, an_org, new_id
 
 
-def a_line(scene: Scene, actor: str = "ops") -> AuditLine:
+def a_line(scene: Scene, actor: str = "ops") -> AuditEntry:
     subjects = (str(scene.endpoint.endpoint_id),)
-    return AuditLine(
+    return AuditEntry(
         at=scene.now, org_id=scene.org_id, actor=actor, action="endpoint.pause", subjects=subjects, result="paused"
     )
 

@@ -12,13 +12,13 @@ from msgspec.structs import replace
 
 from doorstep.clock import DAY, SECOND
 from doorstep.errors import Conflict, InvalidInput, NotFound
-from doorstep.model.act import ActKind, AuditLine
+from doorstep.model.action import ActionKind, AuditEntry
+from doorstep.model.claim import Moved
 from doorstep.model.delivery import DeliveryState
 from doorstep.model.endpoint import Endpoint
 from doorstep.model.entity import ENDED, Entity, EntityChange, EntityFilter, Phase
 from doorstep.model.listing import Count
-from doorstep.model.move import Moved
-from doorstep.model.posting import Posting, PostingOptions
+from doorstep.model.outbox import OutboxMessage, OutboxOptions
 from doorstep.stores.store import Store
 from tests.contract.places import Refused, SqlPlace
 from tests.contract.scene import WEEK, Scene
@@ -33,14 +33,14 @@ def an_entity(org_id: UUID, entity_id: str = "p1", **changes: Any) -> Entity:
     return Entity(**fields | changes)
 
 
-def a_posting(org_id: UUID, event_id: UUID | None = None) -> Posting:
-    return Posting(
+def a_posting(org_id: UUID, event_id: UUID | None = None) -> OutboxMessage:
+    return OutboxMessage(
         event_id=event_id or new_id(),
         org_id=org_id,
         event_type="protocol.extracting",
         payload=b'{"protocol_id": "p1"}',
         created_at=NOW,
-        options=PostingOptions(correlation_id="p1"),
+        options=OutboxOptions(correlation_id="p1"),
     )
 
 
@@ -86,7 +86,7 @@ async def test_two_entities_may_have_the_same_id_in_other_pipelines_and_organiza
 
 async def test_a_write_over_another_version_keeps_nothing_of_it(scene: Scene) -> None:
     (kept,) = await keep(scene, an_entity(scene.org_id))
-    line = AuditLine(at=NOW, org_id=scene.org_id, actor="ops", action="entity.retry", subjects=("p1",), result="x")
+    line = AuditEntry(at=NOW, org_id=scene.org_id, actor="ops", action="entity.retry", subjects=("p1",), result="x")
     change = EntityChange(NOW, "uploaded", "extracting", "attempt 1", None)
     late = replace(kept, status="extracting")
     for version in (0, 2, 7):
@@ -100,7 +100,7 @@ async def test_a_write_over_another_version_keeps_nothing_of_it(scene: Scene) ->
 async def test_the_entity_its_history_its_events_and_the_audit_are_written_together(scene: Scene) -> None:
     posting = a_posting(scene.org_id)
     change = EntityChange(NOW, None, "uploaded", "started", posting.event_id)
-    line = AuditLine(at=NOW, org_id=scene.org_id, actor="ops", action="entity.retry", subjects=("p1",), result="x")
+    line = AuditEntry(at=NOW, org_id=scene.org_id, actor="ops", action="entity.retry", subjects=("p1",), result="x")
     assert await scene.store.put_entity(an_entity(scene.org_id), 0, change, [posting], line)
     assert await scene.store.entity_history(scene.org_id, PIPELINE, "p1") == [change]
     assert await scene.store.outbox(10) == [posting]
@@ -272,7 +272,7 @@ async def test_what_another_endpoint_owes_does_not_carry_an_entity(scene: Scene)
     mine = next(one for one in submission.deliveries if one.endpoint_id == scene.endpoint.endpoint_id)
     await keep(scene, an_entity(scene.org_id, event_id=submission.event.event_id))
     assert await adrift(scene, scene.endpoint) == []
-    await scene.act(ActKind.SKIP, mine.delivery_id)
+    await scene.act(ActionKind.SKIP, mine.delivery_id)
     assert await adrift(scene, scene.endpoint) == ["p1"]
     assert await adrift(scene, scene.endpoint, other) == []
     assert await adrift(scene) == ["p1"]
@@ -303,8 +303,8 @@ async def test_untouched_dead_ones_are_found_oldest_first(scene: Scene) -> None:
 # -- removing ----------------------------------------------------------------------------------------------
 
 
-def a_line(scene: Scene) -> AuditLine:
-    return AuditLine(at=NOW, org_id=scene.org_id, actor="ops", action="entity.delete", subjects=("p1",), result="x")
+def a_line(scene: Scene) -> AuditEntry:
+    return AuditEntry(at=NOW, org_id=scene.org_id, actor="ops", action="entity.delete", subjects=("p1",), result="x")
 
 
 async def test_a_deleted_entity_is_gone_with_its_history_and_leaves_its_audit_line(scene: Scene) -> None:

@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
+from doorstep.model.attempt import Category, Code
+from doorstep.model.claim import Moved
 from doorstep.model.delivery import DeliveryState
 from doorstep.model.event import EventStatus
-from doorstep.model.move import Moved
-from doorstep.model.outcome import Category, Code
 from tests.contract.scene import Scene
 
 REASON = "too late"

@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 from doorstep.clock import SECOND
-from doorstep.model.outcome import Code
-from doorstep.model.settlement import Settlement
+from doorstep.model.attempt import Code
+from doorstep.model.claim import Settlement
 from tests.contract.scene import LEASE, Scene
 from tests.support.builders import failure
 

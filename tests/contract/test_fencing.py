@@ -5,11 +5,10 @@ from __future__ import annotations
 import pytest
 
 from doorstep.errors import NotFound
-from doorstep.model.act import ActKind
-from doorstep.model.claim import Claim
+from doorstep.model.action import ActionKind
+from doorstep.model.attempt import Code
+from doorstep.model.claim import Claim, Settlement
 from doorstep.model.delivery import DeliveryState
-from doorstep.model.outcome import Code
-from doorstep.model.settlement import Settlement
 from doorstep.stores.store import Store
 from tests.contract.scene import LEASE, SOON, Scene
 from tests.support.builders import failure, refusal, success
@@ -159,6 +158,6 @@ async def test_a_late_result_cannot_undo_what_an_operator_did(scene: Scene) -> N
     await scene.accept()
     claim = await scene.claim_one()
     await scene.store.release([claim], scene.now)
-    await scene.act(ActKind.CANCEL, claim.delivery_id)
+    await scene.act(ActionKind.CANCEL, claim.delivery_id)
     assert (await scene.deliver(claim)).late == (claim,)
     assert (await scene.delivery(claim.delivery_id)).state is DeliveryState.CANCELLED

@@ -5,9 +5,9 @@ from __future__ import annotations
 from itertools import pairwise
 
 from doorstep.clock import SECOND
-from doorstep.model.act import ActKind
+from doorstep.model.action import ActionKind
+from doorstep.model.claim import Settlement
 from doorstep.model.delivery import TRANSITIONS, DeliveryState, HistoryLine
-from doorstep.model.settlement import Settlement
 from tests.contract.scene import SOON, WEEK, Scene
 from tests.support.builders import failure
 
@@ -23,7 +23,7 @@ async def test_every_transition_writes_one_line_that_says_who_or_why(scene: Scen
     await scene.settle(Settlement.retry(claim, failure(scene.now, "TIMEOUT"), scene.now + SOON, 3))
     scene.wait(SOON)
     await scene.kill(await scene.claim_one("w2"))
-    await scene.act(ActKind.RETRY, claim.delivery_id, revive_at=scene.now)
+    await scene.act(ActionKind.RETRY, claim.delivery_id, revive_at=scene.now)
     await scene.deliver(await scene.claim_one("w3"))
 
     assert await scene.store.history(scene.org_id, claim.delivery_id) == [
@@ -44,10 +44,10 @@ async def test_what_operators_and_the_cleaner_do_is_in_the_history_too(scene: Sc
     await scene.accept()
     (submission,) = await scene.accept()
     delivery_id = submission.deliveries[0].delivery_id
-    await scene.act(ActKind.SKIP, delivery_id, reason="known bad")
+    await scene.act(ActionKind.SKIP, delivery_id, reason="known bad")
     scene.wait(WEEK + SECOND)
     await scene.store.archive(scene.now - WEEK, scene.now, 10)
-    await scene.act(ActKind.RESOLVE, delivery_id)
+    await scene.act(ActionKind.RESOLVE, delivery_id)
     lines = await scene.store.history(scene.org_id, delivery_id)
     assert [line.note for line in lines[1:]] == ["skipped by ops: known bad", "archived: untouched", "resolved by ops"]
 
@@ -65,5 +65,5 @@ async def test_each_line_begins_where_the_one_before_it_ended_and_is_an_allowed_
 async def test_what_changes_no_state_writes_no_line(scene: Scene) -> None:
     (submission,) = await scene.accept()
     delivery_id = submission.deliveries[0].delivery_id
-    await scene.act(ActKind.RETRY, delivery_id)
+    await scene.act(ActionKind.RETRY, delivery_id)
     assert len(await scene.store.history(scene.org_id, delivery_id)) == 1

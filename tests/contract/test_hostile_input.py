@@ -7,9 +7,9 @@ import random
 import pytest
 
 from doorstep.errors import InvalidInput
+from doorstep.model.attempt import Category, Failure, Outcome
+from doorstep.model.claim import Settlement
 from doorstep.model.delivery import DeliveryState
-from doorstep.model.outcome import Category, Failure, Outcome
-from doorstep.model.settlement import Settlement
 from tests.contract.scene import Scene
 from tests.support.builders import a_reply, a_submission
 

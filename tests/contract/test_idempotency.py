@@ -6,7 +6,7 @@ import asyncio
 
 from doorstep.clock import DAY
 from doorstep.model.delivery import DeliveryState
-from doorstep.model.submission import Submission, Verdict
+from doorstep.model.event import Submission, Verdict
 from doorstep.stores.store import Store
 from tests.contract.scene import Scene
 from tests.support.builders import a_submission, an_org

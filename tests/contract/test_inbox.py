@@ -5,8 +5,8 @@ from __future__ import annotations
 import pytest
 
 from doorstep.errors import Conflict, NotFound
+from doorstep.model.claim import StatusChange
 from doorstep.model.event import EventStatus
-from doorstep.model.settlement import StatusChange
 from tests.contract.scene import Scene
 from tests.support.builders import a_submission, an_org, new_id
 

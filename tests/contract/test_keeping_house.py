@@ -6,10 +6,10 @@ import pytest
 
 from doorstep.clock import DAY
 from doorstep.errors import NotFound
-from doorstep.model.act import ActKind
+from doorstep.model.action import ActionKind
 from doorstep.model.circuit import Circuit, CircuitState
 from doorstep.model.delivery import DeliveryState
-from doorstep.model.submission import Verdict
+from doorstep.model.event import Verdict
 from doorstep.stores.store import Cleaned
 from tests.contract.scene import SOON, Scene
 from tests.support.builders import a_submission
@@ -77,7 +77,7 @@ async def test_cleaning_is_bounded_and_takes_the_oldest_first(scene: Scene) -> N
 async def test_a_deleted_dead_letter_is_removed_after_its_deletion_has_aged(scene: Scene) -> None:
     delivery_id = await scene.in_state(DeliveryState.DEAD)
     scene.wait(8 * DAY)
-    await scene.act(ActKind.DELETE, delivery_id)
+    await scene.act(ActionKind.DELETE, delivery_id)
     assert (await scene.store.clean(scene.now, scene.now, 10)).deliveries == 0
     assert (await scene.store.clean(scene.now + 1, scene.now + 1, 10)).deliveries == 1
     assert await scene.counts() == {}
@@ -185,5 +185,5 @@ async def test_archiving_keeps_when_and_why_a_dead_letter_died(scene: Scene) -> 
 
 async def test_deleted_dead_letters_are_not_archived(scene: Scene) -> None:
     delivery_id = await scene.in_state(DeliveryState.DEAD)
-    await scene.act(ActKind.DELETE, delivery_id)
+    await scene.act(ActionKind.DELETE, delivery_id)
     assert len((await scene.store.archive(scene.now + 1, scene.now, 9)).moves) == 0

@@ -8,7 +8,7 @@ from collections import Counter
 import pytest
 
 from doorstep.clock import SECOND
-from doorstep.model.act import ActKind
+from doorstep.model.action import ActionKind
 from doorstep.model.claim import Quota
 from doorstep.model.delivery import DeliveryState
 from doorstep.stores.store import Store
@@ -46,7 +46,7 @@ async def test_concurrent_claims_on_two_stores_keep_concurrency_max(scene: Scene
 async def test_forced_claims_pass_the_limit_but_take_places(scene: Scene) -> None:
     made = await scene.accept(5)
     await scene.claim(1, concurrency_max=1)
-    await scene.act(ActKind.RETRY, *(one.deliveries[0].delivery_id for one in made))
+    await scene.act(ActionKind.RETRY, *(one.deliveries[0].delivery_id for one in made))
 
     quotas = [Quota(scene.endpoint.endpoint_id, 9, concurrency_max=3)]
     claims = await scene.store.claim_due(quotas, scene.now, scene.now + LEASE, "w1", forced_max=1)
@@ -89,7 +89,7 @@ async def test_the_rate_holds_over_all_workers(scene: Scene, other_store: Store)
 
 async def test_forced_claims_do_not_use_up_the_rate(scene: Scene) -> None:
     made = await scene.accept(5)
-    await scene.act(ActKind.RETRY, made[0].deliveries[0].delivery_id)
+    await scene.act(ActionKind.RETRY, made[0].deliveries[0].delivery_id)
     await scene.store.claim_due([], scene.now, scene.now + LEASE, "w1", forced_max=1)
     assert len(await scene.claim(rate_per_second=1)) == 1
 

@@ -5,11 +5,10 @@ from __future__ import annotations
 from msgspec.structs import replace
 
 from doorstep.clock import SECOND
-from doorstep.model.claim import Quota
+from doorstep.model.claim import Quota, Settlement
 from doorstep.model.event import EventStatus
-from doorstep.model.listing import Count, EventFilter, Letters, Queue
-from doorstep.model.settlement import Settlement
-from doorstep.stores.bounds import EXAMINED_MAX, INBOX_BYTES_MAX
+from doorstep.model.listing import Count, DeadLetterFilter, EventFilter, RetryQueueFilter
+from doorstep.stores.limits import EXAMINED_MAX, INBOX_BYTES_MAX
 from tests.contract.scene import Scene
 from tests.contract.wanted import all_of, pages_of
 from tests.support.builders import a_submission, failure, refusal
@@ -45,23 +44,27 @@ async def test_a_rare_match_is_found_after_pages_without_any(sql_scene: Scene) -
     assert not (await store.count_events(scene.org_id, EventFilter(event_type=COMMON), 2_400)).exact
 
     await claim_many(scene, die=False)
-    queue = Queue(event_type=RARE)
+    queue = RetryQueueFilter(event_type=RARE)
     assert [len(page) for page in await pages_of(store.retry_queue, scene.org_id, queue, limit=50)] == [1, 0]
-    never = Queue(event_type="never")
+    never = RetryQueueFilter(event_type="never")
     assert [len(page) for page in await pages_of(store.retry_queue, scene.org_id, never, limit=50)] == [0, 0]
     assert await store.count_retry_queue(scene.org_id, queue) == Count(1, exact=True)
     assert await store.count_retry_queue(scene.org_id, queue, 2_000) == Count(1, exact=False)
-    assert await store.count_retry_queue(scene.org_id, Queue(), 2_501) == Count(2_501, exact=True)
-    assert await store.count_retry_queue(scene.org_id, Queue(), 2_500) == Count(2_500, exact=False)
-    assert await store.retry_queue_by_endpoint(scene.org_id, Queue(), 2_000) == {scene.endpoint.endpoint_id: 2_000}
+    assert await store.count_retry_queue(scene.org_id, RetryQueueFilter(), 2_501) == Count(2_501, exact=True)
+    assert await store.count_retry_queue(scene.org_id, RetryQueueFilter(), 2_500) == Count(2_500, exact=False)
+    assert await store.retry_queue_by_endpoint(scene.org_id, RetryQueueFilter(), 2_000) == {
+        scene.endpoint.endpoint_id: 2_000
+    }
 
     scene.wait(SECOND)
     await claim_many(scene, die=True)
-    letters = Letters(event_type=RARE)
+    letters = DeadLetterFilter(event_type=RARE)
     assert [len(page) for page in await pages_of(store.dead_letters, scene.org_id, letters, limit=50)] == [0, 1]
     assert not (await store.count_dead_letters(scene.org_id, letters, 2_000)).exact
-    assert await store.dead_letters_by_endpoint(scene.org_id, Letters(), 2_000) == {scene.endpoint.endpoint_id: 2_000}
-    (group,) = await all_of(store.cause_groups, scene.org_id, Letters(), limit=50)
+    assert await store.dead_letters_by_endpoint(scene.org_id, DeadLetterFilter(), 2_000) == {
+        scene.endpoint.endpoint_id: 2_000
+    }
+    (group,) = await all_of(store.cause_groups, scene.org_id, DeadLetterFilter(), limit=50)
     assert group.count == Count(2_501, exact=True)
 
 
@@ -79,10 +82,10 @@ async def test_the_few_letters_of_one_endpoint_or_cause_are_found_at_once_among_
     await accept_many(scene, EXAMINED_MAX + 500)
     await claim_many(scene, die=True)
 
-    mine = Letters(endpoint_id=small.endpoint_id)
+    mine = DeadLetterFilter(endpoint_id=small.endpoint_id)
     (page,) = await pages_of(store.dead_letters, scene.org_id, mine, limit=50)
     assert [letter.endpoint_id for letter in page] == [small.endpoint_id] * 2
-    cause = Letters(cause=page[0].cause)
+    cause = DeadLetterFilter(cause=page[0].cause)
     for wanted in (mine, cause, replace(mine, cause=page[0].cause), replace(mine, event_type=COMMON)):
         assert await pages_of(store.dead_letters, scene.org_id, wanted, limit=50) == [page]
         assert await store.count_dead_letters(scene.org_id, wanted, 100) == Count(2, exact=True)
@@ -115,10 +118,10 @@ async def test_hundreds_of_causes_are_gone_through_and_one_endpoints_own_is_foun
     await scene.accept()
     await scene.kill(await scene.claim_one())
 
-    groups = await all_of(store.cause_groups, scene.org_id, Letters(), limit=50)
+    groups = await all_of(store.cause_groups, scene.org_id, DeadLetterFilter(), limit=50)
     assert len({group.cause for group in groups}) == len(groups) == 301
     assert {group.count for group in groups} == {Count(1, exact=True)}
-    mine = Letters(endpoint_id=second.endpoint_id)
+    mine = DeadLetterFilter(endpoint_id=second.endpoint_id)
     assert [group.endpoint_id for group in await all_of(store.cause_groups, scene.org_id, mine, limit=50)] == [
         second.endpoint_id
     ]

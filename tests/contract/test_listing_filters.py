@@ -17,7 +17,7 @@ from doorstep.clock import DAY
 from doorstep.model.delivery import Delivery, DeliveryState
 from doorstep.model.endpoint import EndpointState
 from doorstep.model.event import EventStatus
-from doorstep.model.listing import CauseGroup, Count, EventFilter, Letters, Queue
+from doorstep.model.listing import CauseGroup, Count, DeadLetterFilter, EventFilter, RetryQueueFilter
 from doorstep.stores.store import Store
 from tests.contract.shelf import Shelf, summary, two_shelves
 from tests.contract.wanted import all_of, pages_of
@@ -84,13 +84,13 @@ async def test_the_inbox_has_whole_events_oldest_first_and_knows_how_many(shelf:
 # -- the retry queue ---------------------------------------------------------------------------------------
 
 
-def queues(shelf: Shelf) -> Iterator[Queue]:
+def queues(shelf: Shelf) -> Iterator[RetryQueueFilter]:
     endpoints = (None, shelf.endpoints[1].endpoint_id, new_id())
     for waiting, event_type, endpoint_id, before in product((None, True, False), TYPES, endpoints, (None, NOW + DAY)):
-        yield Queue(waiting=waiting, event_type=event_type, endpoint_id=endpoint_id, failed_before=before)
+        yield RetryQueueFilter(waiting=waiting, event_type=event_type, endpoint_id=endpoint_id, failed_before=before)
 
 
-def is_queued(one: Delivery, wanted: Queue) -> bool:
+def is_queued(one: Delivery, wanted: RetryQueueFilter) -> bool:
     return (
         one.state in (DeliveryState.PENDING, DeliveryState.IN_PROGRESS)
         and one.first_failed_at is not None
@@ -103,7 +103,7 @@ def is_queued(one: Delivery, wanted: Queue) -> bool:
 
 async def test_the_retry_queue_is_listed_and_counted_by_state_type_endpoint_and_age(shelf: Shelf) -> None:
     deliveries = await shelf.all_deliveries()
-    assert {one.state for one in deliveries if is_queued(one, Queue())} == {"pending", "in_progress"}
+    assert {one.state for one in deliveries if is_queued(one, RetryQueueFilter())} == {"pending", "in_progress"}
     for wanted in queues(shelf):
         expected = sorted((one for one in deliveries if is_queued(one, wanted)), key=lambda one: one.due_at or 0)
         found = await all_of(shelf.store.retry_queue, shelf.org_id, wanted, limit=LIMIT)
@@ -115,13 +115,13 @@ async def test_the_retry_queue_is_listed_and_counted_by_state_type_endpoint_and_
 # -- dead letters ------------------------------------------------------------------------------------------
 
 
-def all_letters(shelf: Shelf, causes: tuple[int | None, ...]) -> Iterator[Letters]:
+def all_letters(shelf: Shelf, causes: tuple[int | None, ...]) -> Iterator[DeadLetterFilter]:
     endpoints = (None, shelf.endpoints[2].endpoint_id, new_id())
     befores = (0, NOW + DAY)
     for archived, before, event_type, endpoint_id, cause, span in product(
         (False, True), befores, TYPES[:3], endpoints, causes, SPANS[:4]
     ):
-        yield Letters(
+        yield DeadLetterFilter(
             archived=archived,
             archived_before=before,
             event_type=event_type,
@@ -132,7 +132,7 @@ def all_letters(shelf: Shelf, causes: tuple[int | None, ...]) -> Iterator[Letter
         )
 
 
-def is_letter(one: Delivery, wanted: Letters) -> bool:
+def is_letter(one: Delivery, wanted: DeadLetterFilter) -> bool:
     if one.state not in (DeliveryState.DEAD, DeliveryState.ARCHIVED) or one.deleted or one.settled_at is None:
         return False
     archived = one.state is DeliveryState.ARCHIVED or one.settled_at < wanted.archived_before

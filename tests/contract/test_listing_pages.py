@@ -13,12 +13,11 @@ from msgspec.structs import replace
 
 from doorstep.clock import SECOND
 from doorstep.errors import InvalidInput
-from doorstep.model.act import ActKind, AuditLine
-from doorstep.model.claim import Claim
+from doorstep.model.action import ActionKind, AuditEntry
+from doorstep.model.claim import Claim, Settlement
 from doorstep.model.endpoint import EndpointState
 from doorstep.model.event import EventStatus, EventSummary
-from doorstep.model.listing import Count, EventFilter, Letters, Page, Queue
-from doorstep.model.settlement import Settlement
+from doorstep.model.listing import Count, DeadLetterFilter, EventFilter, Page, RetryQueueFilter
 from doorstep.stores.store import Store
 from tests.contract.scene import Scene
 from tests.contract.wanted import all_of
@@ -75,7 +74,7 @@ async def new_endpoint(scene: Scene) -> UUID:
 
 async def new_line(scene: Scene) -> UUID:
     uid = new_id()
-    line = AuditLine(at=scene.now, org_id=scene.org_id, actor="a", action="x", subjects=(str(uid),), result="")
+    line = AuditEntry(at=scene.now, org_id=scene.org_id, actor="a", action="x", subjects=(str(uid),), result="")
     await scene.store.add_audit(line)
     return uid
 
@@ -95,16 +94,16 @@ async def acknowledge(scene: Scene, event_id: UUID) -> None:
 
 
 async def skip(scene: Scene, delivery_id: UUID) -> None:
-    await scene.act(ActKind.SKIP, delivery_id)
+    await scene.act(ActionKind.SKIP, delivery_id)
 
 
 async def resolve(scene: Scene, delivery_id: UUID) -> None:
-    await scene.act(ActKind.RESOLVE, delivery_id)
+    await scene.act(ActionKind.RESOLVE, delivery_id)
 
 
 async def retry_event(scene: Scene, event_id: UUID) -> None:
     (delivery,) = await scene.store.deliveries(scene.org_id, event_id)
-    await scene.act(ActKind.RETRY, delivery.delivery_id)
+    await scene.act(ActionKind.RETRY, delivery.delivery_id)
 
 
 async def delete_endpoint(scene: Scene, endpoint_id: UUID) -> None:
@@ -152,15 +151,25 @@ KINDS = {
     ),
     "inbox": Kind("inbox", (RECEIVED,), lambda item: item.event.event_id, new_inbox_event, acknowledge, (128,)),
     "failed inbox": Kind("inbox", (FAILED,), lambda item: item.event.event_id, new_failed_event, delete_event, (128,)),
-    "retry queue": Kind("retry_queue", (Queue(),), _delivery_id, new_failure, skip, (63, 128)),
+    "retry queue": Kind("retry_queue", (RetryQueueFilter(),), _delivery_id, new_failure, skip, (63, 128)),
     "retry queue, filtered": Kind(
-        "retry_queue", (Queue(waiting=True, event_type="user.*"),), _delivery_id, new_failure, skip, (63, 128)
+        "retry_queue",
+        (RetryQueueFilter(waiting=True, event_type="user.*"),),
+        _delivery_id,
+        new_failure,
+        skip,
+        (63, 128),
     ),
-    "dead letters": Kind("dead_letters", (Letters(),), _delivery_id, new_letter, resolve, (63, 128)),
+    "dead letters": Kind("dead_letters", (DeadLetterFilter(),), _delivery_id, new_letter, resolve, (63, 128)),
     "archived letters": Kind(
-        "dead_letters", (Letters(archived=True, archived_before=2**62),), _delivery_id, new_letter, resolve, (63, 128)
+        "dead_letters",
+        (DeadLetterFilter(archived=True, archived_before=2**62),),
+        _delivery_id,
+        new_letter,
+        resolve,
+        (63, 128),
     ),
-    "causes": Kind("cause_groups", (Letters(),), lambda item: item.sample_id, new_cause, resolve, (63,)),
+    "causes": Kind("cause_groups", (DeadLetterFilter(),), lambda item: item.sample_id, new_cause, resolve, (63,)),
     "endpoints": Kind("list_endpoints", (None,), lambda item: item.endpoint_id, new_endpoint, delete_endpoint, (128,)),
     "audit": Kind("list_audit", (None, None), lambda item: UUID(item.subjects[0]), new_line, nothing, (63,)),
 }
@@ -294,11 +303,11 @@ async def test_a_filter_that_no_store_can_look_for_is_refused_by_name(scene: Sce
     calls: dict[str, list[Awaitable[object]]] = {
         "event_type": [
             store.list_events(org_id, EventFilter(event_type=text)),
-            store.retry_queue(org_id, Queue(event_type=text)),
-            store.count_retry_queue(org_id, Queue(event_type=text)),
-            store.dead_letters(org_id, Letters(event_type=text)),
-            store.count_dead_letters(org_id, Letters(event_type=text)),
-            store.cause_groups(org_id, Letters(event_type=text)),
+            store.retry_queue(org_id, RetryQueueFilter(event_type=text)),
+            store.count_retry_queue(org_id, RetryQueueFilter(event_type=text)),
+            store.dead_letters(org_id, DeadLetterFilter(event_type=text)),
+            store.count_dead_letters(org_id, DeadLetterFilter(event_type=text)),
+            store.cause_groups(org_id, DeadLetterFilter(event_type=text)),
         ],
         "actor": [store.list_audit(org_id, actor=text)],
         "action": [store.list_audit(org_id, action=text)],
@@ -314,14 +323,17 @@ async def test_letters_that_died_at_one_instant_are_listed_the_last_created_firs
     await scene.accept(5)
     claims = await scene.claim()
     await scene.kill(*claims)
-    made = [letter.delivery_id for letter in await all_of(scene.store.dead_letters, scene.org_id, Letters(), limit=2)]
+    made = [
+        letter.delivery_id
+        for letter in await all_of(scene.store.dead_letters, scene.org_id, DeadLetterFilter(), limit=2)
+    ]
     assert made == sorted((claim.delivery_id for claim in claims), reverse=True)
 
 
 @pytest.mark.parametrize("cause", [-1, 2**63, 2**64 - 1])
 async def test_a_cause_that_no_column_holds_is_nobodys(scene: Scene, cause: int) -> None:
     await new_letter(scene)
-    wanted = Letters(cause=cause)
+    wanted = DeadLetterFilter(cause=cause)
     assert await scene.store.dead_letters(scene.org_id, wanted) == Page(())
     assert await scene.store.cause_groups(scene.org_id, wanted) == Page(())
     assert await scene.store.count_dead_letters(scene.org_id, wanted) == Count(0, exact=True)

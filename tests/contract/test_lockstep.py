@@ -15,15 +15,14 @@ from hypothesis.stateful import run_state_machine_as_test
 from msgspec.structs import replace
 
 from doorstep.clock import Instant
-from doorstep.model.act import Act, AuditLine
+from doorstep.model.action import Action, AuditEntry
 from doorstep.model.batch import BatchFilter
-from doorstep.model.claim import Claim, Quota
+from doorstep.model.claim import Claim, Move, Moved, Quota
 from doorstep.model.delivery import Delivery, DeliveryState
 from doorstep.model.endpoint import Endpoint
-from doorstep.model.listing import Letters, Page
-from doorstep.model.move import Move, Moved
-from doorstep.model.posting import Posting
-from doorstep.model.submission import Receipt, Submission, Verdict
+from doorstep.model.event import Receipt, Submission, Verdict
+from doorstep.model.listing import DeadLetterFilter, Page
+from doorstep.model.outbox import OutboxMessage
 from doorstep.stores.store import Store
 from doorstep.stores.tally import Tally
 from tests.contract.lockstep import Lockstep, Opening
@@ -117,7 +116,7 @@ class ForgetsWhichVersionAnEndpointHas(ReferenceStore):
         self,
         endpoint: Endpoint,
         expected_version: int,
-        line: AuditLine | None = None,
+        line: AuditEntry | None = None,
         living_max: int | None = None,
     ) -> bool:
         present = self._tables.endpoints.get(endpoint.endpoint_id)
@@ -192,19 +191,19 @@ class ListsDeletedEvents(ReferenceStore):
 
 
 class ListsOldLettersAsDead(ReferenceStore):
-    def _letters(self, org_id: UUID, wanted: Letters) -> list[DeliveryRow]:
+    def _letters(self, org_id: UUID, wanted: DeadLetterFilter) -> list[DeliveryRow]:
         return super()._letters(org_id, replace(wanted, archived_before=0))
 
 
 class SendsWhatWasAcceptedInsteadOfWhatWasEdited(ReferenceStore):
-    def _do(self, act: Act, row: DeliveryRow) -> list[Move]:
+    def _do(self, act: Action, row: DeliveryRow) -> list[Move]:
         moves = super()._do(act, row)
         row.own_payload = None
         return moves
 
 
 class ForwardsTheNewestFirst(ReferenceStore):
-    async def outbox(self, limit: int) -> list[Posting]:
+    async def outbox(self, limit: int) -> list[OutboxMessage]:
         return (await super().outbox(1_000))[::-1][:limit]
 
 

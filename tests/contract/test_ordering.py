@@ -7,10 +7,10 @@ from uuid import UUID
 import pytest
 
 from doorstep.clock import SECOND
-from doorstep.model.act import ActKind
+from doorstep.model.action import ActionKind
 from doorstep.model.claim import Quota
 from doorstep.model.endpoint import Endpoint
-from doorstep.model.submission import Submission
+from doorstep.model.event import Submission
 from tests.contract.scene import SOON, Scene
 from tests.support.builders import a_submission
 
@@ -87,8 +87,8 @@ async def test_a_late_result_lets_nobody_go(scene: Scene) -> None:
     assert await blocked(scene, second) == [True]
 
 
-@pytest.mark.parametrize("kind", [ActKind.SKIP, ActKind.CANCEL])
-async def test_skipping_or_cancelling_lets_the_next_go(scene: Scene, kind: ActKind) -> None:
+@pytest.mark.parametrize("kind", [ActionKind.SKIP, ActionKind.CANCEL])
+async def test_skipping_or_cancelling_lets_the_next_go(scene: Scene, kind: ActionKind) -> None:
     first, second, third = await accept(scene, 3)
     await scene.act(kind, first)
     assert await blocked(scene, second, third) == [False, True]
@@ -97,7 +97,7 @@ async def test_skipping_or_cancelling_lets_the_next_go(scene: Scene, kind: ActKi
 
 async def test_one_taken_out_of_the_middle_lets_nobody_go(scene: Scene) -> None:
     _, second, third = await accept(scene, 3)
-    await scene.act(ActKind.SKIP, second)
+    await scene.act(ActionKind.SKIP, second)
     assert await blocked(scene, second, third) == [False, True]
     await scene.deliver(*await scene.claim())
     assert await claimed(scene) == [third]
@@ -191,7 +191,7 @@ async def test_a_lane_tells_the_first_that_may_go(scene: Scene) -> None:
 async def test_an_operators_retry_of_a_blocked_delivery_does_not_break_the_order(scene: Scene) -> None:
     at = scene.now + 60 * SECOND
     _, second = [*await accept(scene), *await accept(scene, deliver_at=at, due_at=at)]
-    assert (await scene.act(ActKind.RETRY, second)).done == (second,)
+    assert (await scene.act(ActionKind.RETRY, second)).done == (second,)
     assert await blocked(scene, second) == [True]
     forced = await scene.store.claim_due([], scene.now, scene.now + SECOND, "w1", 10)
     assert forced == []
@@ -204,7 +204,7 @@ async def test_a_retried_dead_letter_is_due_whatever_has_overtaken_it(scene: Sce
     first, _, third = await accept(scene, 3)
     await scene.kill(*await scene.claim())
     (under_way,) = await scene.claim()
-    await scene.act(ActKind.RETRY, first, revive_at=scene.now)
+    await scene.act(ActionKind.RETRY, first, revive_at=scene.now)
     assert await claimed(scene) == [first]
     await scene.deliver(under_way)
     assert await blocked(scene, third) == [True]
@@ -212,8 +212,8 @@ async def test_a_retried_dead_letter_is_due_whatever_has_overtaken_it(scene: Sce
 
 async def test_one_retried_after_being_skipped_does_not_hold_up_those_before_it(scene: Scene) -> None:
     first, second, third, fourth = await accept(scene, 4)
-    await scene.act(ActKind.SKIP, third)
-    await scene.act(ActKind.RETRY, third, revive_at=scene.now)
+    await scene.act(ActionKind.SKIP, third)
+    await scene.act(ActionKind.RETRY, third, revive_at=scene.now)
     claims = {claim.delivery_id: claim for claim in await scene.claim()}
     assert set(claims) == {first, third}
     await scene.deliver(claims[first])
@@ -233,7 +233,7 @@ async def test_a_repeated_call_blocks_nothing_that_is_under_way(scene: Scene) ->
     await scene.submit(first, second)
     await scene.kill(*await scene.claim())
     (claim,) = await scene.claim()
-    await scene.act(ActKind.RETRY, _id(first), revive_at=scene.now)
+    await scene.act(ActionKind.RETRY, _id(first), revive_at=scene.now)
     third = a_submission(scene.org_id, [scene.endpoint.endpoint_id], ordering_key="a")
     await scene.submit(first, second, third)
     assert await blocked(scene, _id(first), _id(second), _id(third)) == [False, False, True]

@@ -7,11 +7,10 @@ import random
 from collections import defaultdict
 from uuid import UUID
 
-from doorstep.model.act import Act, ActKind
-from doorstep.model.claim import Claim, Quota
+from doorstep.model.action import Action, ActionKind
+from doorstep.model.claim import Claim, Quota, Settlement
 from doorstep.model.delivery import OPEN_STATES
-from doorstep.model.settlement import Settlement
-from doorstep.model.submission import Submission
+from doorstep.model.event import Submission
 from doorstep.stores.store import Store
 from tests.contract.scene import LEASE, Scene
 from tests.support.builders import a_submission, failure, refusal, success
@@ -82,8 +81,8 @@ class Course:
         while self.sending:
             waiting = [one for line in self.sent.values() for one in line[-9:]]
             chosen = tuple(chance.sample(waiting, min(3, len(waiting))))
-            kind = chance.choice([ActKind.SKIP, ActKind.CANCEL])
-            act = Act(kind=kind, org_id=self.scene.org_id, delivery_ids=chosen, actor="ops", at=self.scene.now)
+            kind = chance.choice([ActionKind.SKIP, ActionKind.CANCEL])
+            act = Action(kind=kind, org_id=self.scene.org_id, delivery_ids=chosen, actor="ops", at=self.scene.now)
             await store.act(act)
 
 

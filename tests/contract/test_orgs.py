@@ -9,9 +9,9 @@ from msgspec.structs import replace
 
 from doorstep.clock import DAY, Instant
 from doorstep.errors import Conflict, NotFound
-from doorstep.model.act import AuditLine
+from doorstep.model.action import AuditEntry
+from doorstep.model.endpoint import RetryPolicy
 from doorstep.model.org import ApiKey, Role
-from doorstep.model.retry_policy import RetryPolicy
 from doorstep.stores.store import Store
 from tests.contract.scene import Scene
 from tests.support.builders import an_org, new_id
@@ -110,7 +110,7 @@ async def test_a_key_for_an_unknown_organization_is_refused(scene: Scene) -> Non
 
 async def test_a_key_and_the_line_about_it_are_kept_together_or_not_at_all(scene: Scene) -> None:
     key = a_key(scene)
-    line = AuditLine(
+    line = AuditEntry(
         at=scene.now, org_id=scene.org_id, actor="ops", action="key.create", subjects=(str(key.key_id),), result="made"
     )
     await scene.store.put_key(key, line)
@@ -161,7 +161,7 @@ async def kept_keys(scene: Scene, *made: ApiKey) -> list[ApiKey]:
 
 
 async def revoke(scene: Scene, key: ApiKey, store: Store | None = None, actor: str = "ops") -> ApiKey:
-    line = AuditLine(
+    line = AuditEntry(
         at=scene.now, org_id=key.org_id, actor=actor, action="key.revoke", subjects=(str(key.key_id),), result=""
     )
     return await (store or scene.store).revoke_key(key.org_id, key.key_id, scene.now, line)
@@ -193,7 +193,7 @@ async def test_a_key_of_another_organization_cannot_be_revoked(scene: Scene) -> 
 
 
 async def test_a_change_of_an_organization_is_kept_with_the_line_about_it_or_not_at_all(scene: Scene) -> None:
-    line = AuditLine(
+    line = AuditEntry(
         at=scene.now, org_id=scene.org_id, actor="ops", action="slo.change", subjects=("x",), result="done"
     )
     await scene.store.put_org(replace(scene.org, name="renamed"), line)

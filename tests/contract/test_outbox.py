@@ -9,16 +9,16 @@ from uuid import UUID
 import pytest
 
 from doorstep.errors import NotFound
-from doorstep.model.act import AuditLine
+from doorstep.model.action import AuditEntry
 from doorstep.model.event import EventStatus
-from doorstep.model.posting import Posting, PostingOptions, event_of
-from doorstep.stores.bounds import OUTBOX_BYTES_MAX
+from doorstep.model.outbox import OutboxMessage, OutboxOptions, event_of
+from doorstep.stores.limits import OUTBOX_BYTES_MAX
 from doorstep.stores.store import Store
 from tests.contract.scene import Scene
 from tests.support.builders import NOW, a_submission, an_endpoint, an_org, new_id
 from tests.support.patience import PATIENCE_SECONDS
 
-ALL_OPTIONS = PostingOptions(
+ALL_OPTIONS = OutboxOptions(
     correlation_id="request-7",
     endpoint_ids=(new_id(), new_id()),
     deliver_at=NOW + 5,
@@ -28,13 +28,13 @@ ALL_OPTIONS = PostingOptions(
 )
 
 
-def a_posting(org_id: UUID, **changes: object) -> Posting:
+def a_posting(org_id: UUID, **changes: object) -> OutboxMessage:
     fields: dict[str, object] = {"event_id": new_id(), "org_id": org_id, "event_type": "order.paid"}
-    return Posting(**fields | {"payload": b'{"n": 1}', "created_at": NOW} | changes)  # type: ignore[arg-type]
+    return OutboxMessage(**fields | {"payload": b'{"n": 1}', "created_at": NOW} | changes)  # type: ignore[arg-type]
 
 
-def a_line(org_id: UUID) -> AuditLine:
-    return AuditLine(at=NOW, org_id=org_id, actor="ops", action="outbox.retry", subjects=(), result="")
+def a_line(org_id: UUID) -> AuditEntry:
+    return AuditEntry(at=NOW, org_id=org_id, actor="ops", action="outbox.retry", subjects=(), result="")
 
 
 async def ids_in_outbox(store: Store, limit: int = 1_000) -> list[UUID]:
@@ -192,7 +192,7 @@ async def test_who_put_back_or_removed_what_is_audited_with_it_or_nothing_is_don
 async def test_a_row_that_cannot_be_read_comes_out_with_its_flaw_between_its_neighbours(
     scene: Scene, wrong: dict[str, object]
 ) -> None:
-    junk = a_posting(scene.org_id, options=PostingOptions(**wrong))  # type: ignore[arg-type]
+    junk = a_posting(scene.org_id, options=OutboxOptions(**wrong))  # type: ignore[arg-type]
     made = [a_posting(scene.org_id), junk, a_posting(scene.org_id)]
     await scene.store.post(made)
     first, odd, last = await scene.store.outbox(10)

@@ -5,8 +5,7 @@ from __future__ import annotations
 import random
 
 from doorstep.clock import SECOND
-from doorstep.model.claim import Quota
-from doorstep.model.settlement import Settlement
+from doorstep.model.claim import Quota, Settlement
 from tests.reference import ReferenceStore
 from tests.reference.due_index import DueIndex
 from tests.support.builders import NOW, a_submission, an_endpoint, an_org, success

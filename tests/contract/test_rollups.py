@@ -9,14 +9,14 @@ from msgspec.structs import asdict
 
 from doorstep.clock import DAY, MILLISECOND, SECOND
 from doorstep.errors import StaleRouting
-from doorstep.model.act import ActKind
-from doorstep.model.channel import OPERATIONS_ORG
+from doorstep.model.action import ActionKind
+from doorstep.model.alert import OPERATIONS_ORG
+from doorstep.model.attempt import Code
 from doorstep.model.circuit import Circuit, CircuitState
+from doorstep.model.claim import Settlement
 from doorstep.model.delivery import DeliveryState
 from doorstep.model.endpoint import EndpointState
-from doorstep.model.outcome import Code
 from doorstep.model.rollup import HOUR, MINUTE, TREND, Figures, Point, Span, only
-from doorstep.model.settlement import Settlement
 from doorstep.stores.store import Store
 from tests.contract.scene import LEASE, SOON, WEEK, Scene
 from tests.support.builders import NOW, a_submission, an_endpoint, an_org, new_id, refusal
@@ -155,7 +155,7 @@ async def test_a_time_to_delivery_is_never_negative(scene: Scene) -> None:
 async def test_what_an_operator_called_off_did_not_fail(scene: Scene) -> None:
     cancelled, _ = await scene.accept(2)
     (delivery,) = await scene.store.deliveries(scene.org_id, cancelled.event.event_id)
-    await scene.act(ActKind.CANCEL, delivery.delivery_id)
+    await scene.act(ActionKind.CANCEL, delivery.delivery_id)
     await check_recount(scene)
     (gone,) = await scene.accept()
     await scene.store.delete_event(scene.org_id, gone.event.event_id, "ops", scene.now)
@@ -168,7 +168,7 @@ async def test_what_was_called_off_beside_a_dead_letter_leaves_a_failed_event(sc
     (submission,) = await scene.accept(1, [scene.endpoint, other])
     await scene.kill(await scene.claim_one())
     waiting = [one.delivery_id for one in await scene.store.deliveries(scene.org_id, submission.event.event_id)][1]
-    await scene.act(ActKind.CANCEL, waiting)
+    await scene.act(ActionKind.CANCEL, waiting)
     assert (await scene.store.totals(scene.org_id)).failed == 1
     await check_recount(scene)
 
@@ -214,18 +214,18 @@ async def test_a_late_result_counts_even_if_its_delivery_has_been_cleaned_away(s
 
 
 async def test_every_act_moves_the_levels_with_the_states(scene: Scene) -> None:
-    for kind in (ActKind.SKIP, ActKind.CANCEL):
+    for kind in (ActionKind.SKIP, ActionKind.CANCEL):
         (one,) = await scene.accept()
         await scene.act(kind, one.deliveries[0].delivery_id)
         await check_recount(scene)
     letter = await scene.in_state(DeliveryState.DEAD)
-    for kind in (ActKind.RETRY, ActKind.SKIP, ActKind.RESOLVE):
+    for kind in (ActionKind.RETRY, ActionKind.SKIP, ActionKind.RESOLVE):
         scene.wait(SECOND)
         await scene.act(kind, letter)
         await check_recount(scene)
     scene.wait(SECOND)
-    await scene.act(ActKind.DELETE, await scene.in_state(DeliveryState.DEAD))
-    await scene.act(ActKind.DELETE, await scene.in_state(DeliveryState.ARCHIVED))
+    await scene.act(ActionKind.DELETE, await scene.in_state(DeliveryState.DEAD))
+    await scene.act(ActionKind.DELETE, await scene.in_state(DeliveryState.ARCHIVED))
     await check_recount(scene)
 
 
@@ -236,7 +236,7 @@ async def test_a_second_round_counts_its_own_retries(scene: Scene) -> None:
         scene.wait(SOON)
     await scene.kill(claim := await scene.claim_one())
     scene.wait(SECOND)
-    await scene.act(ActKind.RETRY, claim.delivery_id)
+    await scene.act(ActionKind.RETRY, claim.delivery_id)
     scene.wait(SOON)
     await scene.fail(await scene.claim_one())
     scene.wait(SOON)

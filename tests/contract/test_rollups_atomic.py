@@ -13,7 +13,7 @@ from uuid import UUID
 import pytest
 
 from doorstep.clock import SECOND
-from doorstep.model.act import ActKind
+from doorstep.model.action import ActionKind
 from doorstep.model.delivery import DeliveryState
 from doorstep.model.rollup import Figures
 from tests.contract.comparing import dump
@@ -60,9 +60,9 @@ VERBS: dict[str, Callable[[Stage], Awaitable[object]]] = {
     "fail": lambda stage: stage.scene.fail(stage.held),
     "kill": lambda stage: stage.scene.kill(stage.held),
     "late": lambda stage: stage.scene.deliver(stage.held._replace(token=0)),
-    "retry": lambda stage: stage.scene.act(ActKind.RETRY, stage.letter),
-    "skip": lambda stage: stage.scene.act(ActKind.SKIP, stage.waiting_id),
-    "delete": lambda stage: stage.scene.act(ActKind.DELETE, stage.letter),
+    "retry": lambda stage: stage.scene.act(ActionKind.RETRY, stage.letter),
+    "skip": lambda stage: stage.scene.act(ActionKind.SKIP, stage.waiting_id),
+    "delete": lambda stage: stage.scene.act(ActionKind.DELETE, stage.letter),
     "bury": lambda stage: stage.scene.store.bury(stage.endpoint_id, "GONE", "gone", stage.scene.now, 9),
     "expire": lambda stage: stage.scene.store.expire("EXPIRED", "late", 0, stage.scene.now, 9),
     "archive": lambda stage: stage.scene.store.archive(stage.scene.now, stage.scene.now, 9),

@@ -5,13 +5,11 @@ from __future__ import annotations
 import pytest
 from msgspec.structs import replace
 
-from doorstep.model.act import ActKind
-from doorstep.model.attempt import Attempt
-from doorstep.model.claim import Claim
+from doorstep.model.action import ActionKind
+from doorstep.model.attempt import Attempt, Category, Code, Timings
+from doorstep.model.claim import Claim, Settled, Settlement, StatusChange
 from doorstep.model.delivery import DeliveryState, IllegalTransition
 from doorstep.model.event import EventStatus
-from doorstep.model.outcome import Category, Code, Timings
-from doorstep.model.settlement import Settled, Settlement, StatusChange
 from tests.contract.scene import SOON, Scene
 from tests.support.builders import failure, refusal, success
 
@@ -112,7 +110,7 @@ async def test_a_dead_letter_that_succeeded_when_an_operator_retried_it_says_so(
         scene.wait(SOON)
     dead = await scene.claim_one()
     await scene.kill(dead)
-    await scene.act(ActKind.RETRY, dead.delivery_id)
+    await scene.act(ActionKind.RETRY, dead.delivery_id)
     for _ in range(failures):
         scene.wait(SOON)
         await scene.fail(await scene.claim_one())
@@ -226,7 +224,7 @@ async def test_an_operators_retry_starts_the_count_anew_while_attempts_go_on(sce
     scene.wait(SOON)
     claim = await scene.claim_one()
     await scene.kill(claim)
-    await scene.act(ActKind.RETRY, claim.delivery_id, revive_at=scene.now)
+    await scene.act(ActionKind.RETRY, claim.delivery_id, revive_at=scene.now)
 
     seen = []
     for _ in range(2):

@@ -8,13 +8,13 @@ import pytest
 from msgspec.structs import replace
 
 from doorstep.clock import DAY, SECOND
-from doorstep.model.channel import OPERATIONS_ORG
+from doorstep.model.alert import OPERATIONS_ORG
 from doorstep.model.circuit import Circuit, CircuitState
 from doorstep.model.delivery import DeliveryState
 from doorstep.model.endpoint import EndpointState
 from doorstep.model.event import owed_since
 from doorstep.model.rollup import HOUR, Span
-from doorstep.stores.bounds import WAITING_EXAMINED_MAX
+from doorstep.stores.limits import WAITING_EXAMINED_MAX
 from tests.contract.scene import Scene
 from tests.support.builders import an_endpoint, an_org, new_id
 

@@ -7,11 +7,10 @@ from uuid import UUID
 
 import pytest
 
-from doorstep.model.act import ActKind
-from doorstep.model.claim import Quota
+from doorstep.model.action import ActionKind
+from doorstep.model.claim import Quota, Settlement
 from doorstep.model.delivery import DEAD_STATES, DONE_STATES, OPEN_STATES, DeliveryState
 from doorstep.model.event import EventStatus, status_of
-from doorstep.model.settlement import Settlement
 from tests.contract.scene import LEASE, SOON, Scene
 from tests.support.builders import failure, refusal, success
 
@@ -52,9 +51,9 @@ async def test_the_status_follows_from_the_deliveries_however_they_end(scene: Sc
 async def _end(scene: Scene, ends: dict[UUID, str], one_by_one: bool) -> None:
     for delivery_id, end in ends.items():
         if end in ("cancel", "skip", "resolve"):
-            await scene.act(ActKind.SKIP if end == "resolve" else ActKind(end), delivery_id)
+            await scene.act(ActionKind.SKIP if end == "resolve" else ActionKind(end), delivery_id)
         if end == "resolve":
-            await scene.act(ActKind.RESOLVE, delivery_id)
+            await scene.act(ActionKind.RESOLVE, delivery_id)
     tried = {delivery_id: end for delivery_id, end in ends.items() if end in ("deliver", "fail", "kill")}
     settlements = await _settlements(scene, tried)
     for batch in [[one] for one in settlements] if one_by_one else [settlements]:
@@ -119,7 +118,7 @@ async def test_an_event_that_is_tried_again_or_delivered_has_not_failed(scene: S
     event_id = submission.event.event_id
     claim = await scene.claim_one()
     await scene.kill(claim)
-    await scene.act(ActKind.RETRY, claim.delivery_id, revive_at=scene.now)
+    await scene.act(ActionKind.RETRY, claim.delivery_id, revive_at=scene.now)
     assert (await scene.store.event(scene.org_id, event_id)).failed_at is None
     await scene.deliver(await scene.claim_one())
     view = await scene.store.event(scene.org_id, event_id)

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from doorstep.model.act import ActKind
+from doorstep.model.action import ActionKind
 from doorstep.model.delivery import DeliveryState
 from doorstep.model.endpoint import EndpointState
 from tests.contract.scene import Scene
@@ -11,7 +11,7 @@ from tests.support.builders import new_id
 
 async def test_deliveries_are_as_each_of_them_is_alone(scene: Scene) -> None:
     ids = [await scene.in_state(state) for state in DeliveryState]
-    await scene.act(ActKind.DELETE, await scene.in_state(DeliveryState.DEAD))
+    await scene.act(ActionKind.DELETE, await scene.in_state(DeliveryState.DEAD))
     found = await scene.store.these_deliveries(scene.org_id, [*ids, new_id(), ids[0]])
     assert sorted(found, key=lambda one: ids.index(one.delivery_id)) == [await scene.delivery(one) for one in ids]
     assert await scene.store.these_deliveries(scene.org_id, []) == []
@@ -19,7 +19,7 @@ async def test_deliveries_are_as_each_of_them_is_alone(scene: Scene) -> None:
 
 async def test_payloads_are_what_goes_out_for_each(scene: Scene) -> None:
     plain, edited = [await scene.in_state(DeliveryState.DEAD) for _ in range(2)]
-    await scene.act(ActKind.RETRY, edited, payload=b'{"edited":1}')
+    await scene.act(ActionKind.RETRY, edited, payload=b'{"edited":1}')
     found = await scene.store.payloads(scene.org_id, [plain, edited, new_id(), plain])
     assert found == {one: await scene.store.payload(scene.org_id, one) for one in (plain, edited)}
     assert found[edited] == b'{"edited":1}'

@@ -6,10 +6,9 @@ from itertools import product
 
 import pytest
 
-from doorstep.model.act import ACTS_ON, ActKind
+from doorstep.model.action import ACTS_ON, ActionKind
 from doorstep.model.delivery import OPEN_STATES, TRANSITIONS, DeliveryState
-from doorstep.model.event import EVENT_TRANSITIONS, EventStatus
-from doorstep.model.submission import Submission
+from doorstep.model.event import EVENT_TRANSITIONS, EventStatus, Submission
 from doorstep.stores.sql.schema import deliveries, events
 from tests.contract.places import Refused, SqlPlace
 from tests.contract.scene import Scene
@@ -19,9 +18,9 @@ PAIRS = list(product(DeliveryState, DeliveryState))
 REWRITABLE = {(DeliveryState.PENDING, DeliveryState.PENDING)}
 
 
-@pytest.mark.parametrize("kind", ActKind)
+@pytest.mark.parametrize("kind", ActionKind)
 async def test_an_act_is_refused_in_every_state_that_does_not_allow_it_and_changes_nothing(
-    scene: Scene, kind: ActKind
+    scene: Scene, kind: ActionKind
 ) -> None:
     for state in DeliveryState:
         delivery_id = await scene.in_state(state)

@@ -11,7 +11,7 @@ from doorstep.clock import DAY, SECOND
 from doorstep.model.batch import BatchFilter, BatchStatus
 from doorstep.model.endpoint import EndpointState
 from doorstep.model.event import EventStatus
-from doorstep.model.listing import EventFilter, Letters, Page, Queue
+from doorstep.model.listing import DeadLetterFilter, EventFilter, Page, RetryQueueFilter
 from tests.support.builders import NOW
 
 T = TypeVar("T")
@@ -28,10 +28,12 @@ EVENT_FILTERS = st.builds(
     created_before=INSTANTS,
     oldest_first=st.booleans(),
 )
-QUEUES = st.builds(Queue, waiting=st.sampled_from([None, True, False]), event_type=TYPES, failed_before=INSTANTS)
+QUEUES = st.builds(
+    RetryQueueFilter, waiting=st.sampled_from([None, True, False]), event_type=TYPES, failed_before=INSTANTS
+)
 """Without an endpoint: whoever has some adds one."""
 LETTERS = st.builds(
-    Letters,
+    DeadLetterFilter,
     archived=st.booleans(),
     archived_before=st.sampled_from([0, NOW, NOW + 31 * SECOND, NOW + DAY]),
     event_type=TYPES,

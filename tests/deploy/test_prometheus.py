@@ -18,7 +18,7 @@ import pytest
 import yaml
 
 from doorstep.model.alert import AlertRule, Rule
-from doorstep.policy.alerting import BUILT_IN
+from doorstep.policy.alerts import BUILT_IN
 from tests.deploy.exported import complaints, selectors
 from tests.deploy.test_grafana import DASHBOARD
 from tests.docs.pages import ROOT

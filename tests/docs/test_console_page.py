@@ -6,7 +6,7 @@ import re
 from pathlib import Path
 
 import doorstep.console
-from doorstep.console.navigation import MENU
+from doorstep.console.rendering import MENU
 from tests.docs.pages import REFERENCE, rows, section
 
 PAGE = REFERENCE / "console.md"

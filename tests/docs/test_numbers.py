@@ -4,19 +4,20 @@ from __future__ import annotations
 
 import re
 
-from doorstep import keys
 from doorstep.api import auth, bodies
 from doorstep.config import Settings
+from doorstep.engine import accept
+from doorstep.engine.directory import Tuning
 from doorstep.model.bulk import UNDER_WAY_MAX
-from doorstep.model.permission import ALLOWED
-from doorstep.path import accept, bulk, keyring, registrar
-from doorstep.path.bulk_places import WINDOW_MAX
-from doorstep.path.measures import MEASURES
-from doorstep.path.tuning import Tuning
+from doorstep.model.org import ALLOWED
+from doorstep.operations import bulk, endpoints, keys
+from doorstep.operations import keys as keyring
+from doorstep.operations.bulk_steps import WINDOW_MAX
+from doorstep.operations.measures import MEASURES
 from doorstep.policy import payload
 from doorstep.schemas import events
-from doorstep.stores.bounds import COUNT_MAX, EXAMINED_MAX
-from doorstep.wire.http_transport import HttpTransport
+from doorstep.stores.limits import COUNT_MAX, EXAMINED_MAX
+from doorstep.transports.http import HttpTransport
 from tests.docs.pages import EXPLANATION, HOW_TO, REFERENCE, ROOT, rows
 
 KIB = 1024
@@ -64,9 +65,9 @@ def test_the_numbers_in_the_text_are_those_of_the_code() -> None:
     assert f"the same unknown key at most once in {keyring.REMEMBERED_SECONDS} seconds" in security
     assert f"at most {keyring._STRANGERS_MAX} unknown keys at a time" in security
     assert f"beyond {Settings().failed_keys_per_second:g} requests a second without a valid key" in security
-    assert registrar.OVERLAP_SECONDS == 86_400 and "(a day by default," in security
-    assert f"at most {registrar._OVERLAP_SECONDS_MAX / 86_400:g})" in security
-    assert f"at most {registrar._SECRETS_MAX} sign at once" in security
+    assert endpoints.OVERLAP_SECONDS == 86_400 and "(a day by default," in security
+    assert f"at most {endpoints._OVERLAP_SECONDS_MAX / 86_400:g})" in security
+    assert f"at most {endpoints._SECRETS_MAX} sign at once" in security
     assert f"at most {WINDOW_MAX} wait for one endpoint" in operating
     assert f"At most {UNDER_WAY_MAX:,} of an operation are under way" in operating
     assert f"At most {bulk._LIVE_MAX} operations of an organization" in operating
@@ -74,7 +75,7 @@ def test_the_numbers_in_the_text_are_those_of_the_code() -> None:
     assert f"goes out at {bulk._REPLAY_RATE:g} a second" in operating
     assert Tuning().revive_after_seconds == 5 and "is due in five seconds" in operating
     assert f"up to {COUNT_MAX:,}" in operating
-    assert f"no more than {EXAMINED_MAX:,} index entries, a count at no more than {COUNT_MAX:,}" in architecture
+    assert f"at most {EXAMINED_MAX:,} index entries and a count at most {COUNT_MAX:,}" in architecture
     assert f"removed after {Settings().inbox_retention_days:g} days" in operating
 
 

@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from doorstep.sealing import new_secret_key
+from doorstep.encryption import new_secret_key
 from tests.docs.pages import HOW_TO, fences, section
 from tests.support.patience import PATIENCE_SECONDS
 from tests.support.postgres_server import PostgresServer, find_binaries

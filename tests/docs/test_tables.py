@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import re
 
+from doorstep.model.attempt import Category, Reply
 from doorstep.model.endpoint import CircuitRules
-from doorstep.model.outcome import Category, Reply
 from doorstep.policy.classification import CATEGORY, classify
 from doorstep.policy.retry import BUILT_IN, RETRY_AFTER_MAX_SECONDS, RETRY_AFTER_MIN_SECONDS
 from tests.docs.pages import EXPLANATION, rows

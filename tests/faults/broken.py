@@ -17,15 +17,15 @@ import msgspec
 
 from doorstep.cli.main import run
 from doorstep.clock import Clock, Instant
-from doorstep.model.act import Act, AuditLine
-from doorstep.model.alert import Telling
+from doorstep.engine.accept import Accepter
+from doorstep.model.action import Action, AuditEntry
+from doorstep.model.alert import AlertWrite
 from doorstep.model.bulk import Bulk
-from doorstep.model.settlement import Settled, Settlement
-from doorstep.model.submission import Receipt, Submission, Verdict
-from doorstep.path.accept import Accepter
-from doorstep.path.bulk_steps import BulkStepper
+from doorstep.model.claim import Settled, Settlement
+from doorstep.model.event import Receipt, Submission, Verdict
+from doorstep.operations.bulk_steps import BulkStepper
 from doorstep.services import worker
-from doorstep.stores.sql.sqlite import accepting, ticking
+from doorstep.stores.sql.sqlite import accept, counters
 from doorstep.stores.sql.sqlite.store import SqliteStore
 from doorstep.stores.store import Store
 from doorstep.stores.tally import Tally
@@ -94,7 +94,7 @@ def progress_apart_from_act() -> None:
     write = BulkStepper._write
 
     async def careless(
-        stepper: BulkStepper, bulk: Bulk, read: Bulk, act: Act | None = None, line: AuditLine | None = None
+        stepper: BulkStepper, bulk: Bulk, read: Bulk, act: Action | None = None, line: AuditEntry | None = None
     ) -> Bulk | None:
         written = await write(stepper, bulk, read, line=line)
         if written is None or act is None:
@@ -108,7 +108,7 @@ def progress_apart_from_act() -> None:
 def count_apart() -> None:
     """What happened is counted in a transaction of its own, a moment later."""
     uncounted: list[tuple[Tally, Instant]] = []
-    tick, settle = ticking.tick, SqliteStore.settle
+    tick, settle = counters.tick, SqliteStore.settle
 
     def note(connection: sqlite3.Connection, tally: Tally, at: Instant) -> None:
         uncounted.append((tally, at))
@@ -120,7 +120,7 @@ def count_apart() -> None:
         await store._opened_writer().run(lambda connection: [tick(connection, *one) for one in counts])
         return settled
 
-    _put(ticking, "tick", note)
+    _put(counters, "tick", note)
     _put(SqliteStore, "settle", settle_then_count)
 
 
@@ -128,8 +128,8 @@ def tell_apart() -> None:
     """Incidents are removed first, and what they mean is written a moment later."""
     tell = SqliteStore.tell
 
-    async def careless(store: SqliteStore, telling: Telling) -> bool:
-        removal = Telling(org_id=telling.org_id, incident_keys=telling.incident_keys)
+    async def careless(store: SqliteStore, telling: AlertWrite) -> bool:
+        removal = AlertWrite(org_id=telling.org_id, incident_keys=telling.incident_keys)
         if telling.incident_keys and not await tell(store, removal):
             return False
         await asyncio.sleep(ACT_SECONDS)
@@ -142,18 +142,18 @@ def tell_before() -> None:
     """What incidents mean is written first, and they are removed a moment later."""
     tell = SqliteStore.tell
 
-    async def careless(store: SqliteStore, telling: Telling) -> bool:
+    async def careless(store: SqliteStore, telling: AlertWrite) -> bool:
         if not await tell(store, msgspec.structs.replace(telling, incident_keys=())):
             return False
         await asyncio.sleep(ACT_SECONDS)
-        return await tell(store, Telling(org_id=telling.org_id, incident_keys=telling.incident_keys))
+        return await tell(store, AlertWrite(org_id=telling.org_id, incident_keys=telling.incident_keys))
 
     _put(SqliteStore, "tell", careless)
 
 
 def forget_the_order() -> None:
     """Nobody waits for those that were accepted before it."""
-    _put(accepting, "BLOCK", "SELECT ?")
+    _put(accept, "BLOCK", "SELECT ?")
 
 
 def commit_without_sync() -> None:

@@ -20,7 +20,7 @@ from msgspec.structs import replace
 
 from doorstep import Doorstep, Entity, Gate, Pipeline, Stage, Transient
 from doorstep.errors import Conflict, StoreError
-from doorstep.pipelines import writing
+from doorstep.pipelines import stage_handler
 from doorstep.pipelines.moves import Turn
 from doorstep.pipelines.stage_handler import StageRun
 from doorstep.stores.store import Store
@@ -102,7 +102,7 @@ def die_between_the_writes() -> None:
 
 def send_outside_of_the_transaction() -> None:
     """The entity goes on in one transaction, and its next event is sent in another."""
-    keep = writing.keep
+    keep = stage_handler.keep
 
     async def careless(store: Store, telemetry: Telemetry, turn: Turn) -> Entity | None:
         written = await keep(store, telemetry, turn._replace(posted=()))
@@ -111,12 +111,12 @@ def send_outside_of_the_transaction() -> None:
             await store.post(turn.posted)
         return written
 
-    writing.keep = careless
+    stage_handler.keep = careless
 
 
 def write_over_whatever_is_there() -> None:
     """What was computed from an older version of an entity is written all the same."""
-    keep = writing.keep
+    keep = stage_handler.keep
 
     async def gullible(store: Store, telemetry: Telemetry, turn: Turn) -> Entity | None:
         entity = turn.entity
@@ -126,7 +126,7 @@ def write_over_whatever_is_there() -> None:
             turn = turn._replace(entity=replace(entity, version=present.version))
         return await keep(store, telemetry, turn)
 
-    writing.keep = gullible
+    stage_handler.keep = gullible
 
 
 BREAKS = {"send-outside": send_outside_of_the_transaction, "write-over": write_over_whatever_is_there}

@@ -8,7 +8,7 @@ import os
 import time
 
 from doorstep.app import Doorstep
-from doorstep.wire.received import Received
+from doorstep.transports.handler_replies import Received
 
 POISON = "poison"
 

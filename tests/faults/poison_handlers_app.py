@@ -12,7 +12,7 @@ import time
 
 from doorstep.app import Doorstep
 from doorstep.model.endpoint import CircuitRules
-from doorstep.wire.received import Received
+from doorstep.transports.handler_replies import Received
 
 RETRIES = 2
 HANG_SECONDS = 1.0

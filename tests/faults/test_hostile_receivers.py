@@ -18,7 +18,7 @@ from pathlib import Path
 import psutil
 import pytest
 
-from doorstep.model.outcome import Code, Reply
+from doorstep.model.attempt import Code, Reply
 from tests.faults import hostile_receiver as scripts
 from tests.faults.harness.occasion import enough, in_time
 from tests.faults.hostile_receiver import MIB, Hostiles, Script

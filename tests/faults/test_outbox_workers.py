@@ -20,7 +20,7 @@ import pytest
 
 from doorstep import Doorstep, Settings
 from doorstep.bootstrap import DEFAULT_ORG
-from doorstep.path.forward import HOLD_SECONDS
+from doorstep.operations.outbox import HOLD_SECONDS
 from tests.faults.outbox_program import connect
 from tests.faults.test_outbox import SECRET, live_and_die, shop, until_drained
 from tests.support.stores import EITHER_STORE

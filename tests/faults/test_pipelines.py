@@ -21,9 +21,9 @@ from typing import NamedTuple
 
 import pytest
 
+from doorstep.encryption import new_secret_key
 from doorstep.errors import Conflict, NotRetryable
 from doorstep.model.entity import Entity, Phase
-from doorstep.sealing import new_secret_key
 from tests.faults.harness.controls import until_caught
 from tests.faults.harness.databases import Database, SqliteDatabase
 from tests.faults.harness.occasion import enough

@@ -10,7 +10,7 @@ import pytest
 from doorstep.bootstrap import DEFAULT_ORG
 from doorstep.clock import DAY
 from doorstep.model.rollup import Figures
-from doorstep.stores.opening import store_from_url
+from doorstep.stores.open import store_from_url
 from tests.faults.broken import program
 from tests.faults.conftest import Install
 from tests.faults.harness.controls import until_caught

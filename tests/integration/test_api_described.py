@@ -13,7 +13,7 @@ import pytest
 from jsonschema import Draft202012Validator
 
 from doorstep.api.access import ROUTES
-from doorstep.model.permission import ALLOWED
+from doorstep.model.org import ALLOWED
 from tests.integration.test_api import create_endpoint, new_type, wait_for_status
 from tests.support.matrix import each_case
 from tests.support.program import Program, serving, wait_for

@@ -42,7 +42,7 @@ def test_the_engine_loads_neither_the_metrics_library_nor_opentelemetry(tmp_path
 
 @pytest.mark.parametrize(("starts", "loads"), [(1, True), (2, False)])
 def test_only_a_start_that_has_something_to_migrate_loads_alembic(tmp_path: Path, starts: int, loads: bool) -> None:
-    opening = "import asyncio\nfrom doorstep.stores.opening import store_from_url\n"
+    opening = "import asyncio\nfrom doorstep.stores.open import store_from_url\n"
     opening += "asyncio.run(store_from_url('sqlite:///doorstep.db').migrate())"
     loaded = [loaded_by(opening, tmp_path) for _ in range(starts)][-1]
     assert ("alembic" in loaded) == loads
@@ -50,6 +50,6 @@ def test_only_a_start_that_has_something_to_migrate_loads_alembic(tmp_path: Path
 
 
 def test_a_store_in_memory_is_opened_without_alembic(tmp_path: Path) -> None:
-    opening = "import asyncio\nfrom doorstep.stores.opening import store_from_url\n"
+    opening = "import asyncio\nfrom doorstep.stores.open import store_from_url\n"
     opening += "store = store_from_url('memory://')\nasyncio.run(store.migrate())\nasyncio.run(store.open())"
     assert "alembic" not in loaded_by(opening, tmp_path)

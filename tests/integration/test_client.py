@@ -23,7 +23,7 @@ from doorstep.client import (
     Unauthenticated,
 )
 from doorstep.receiver import SignatureWrong, Webhook
-from doorstep.wire.signature import new_secret
+from doorstep.transports.signature import new_secret
 from tests.support.patience import PATIENCE_SECONDS
 from tests.support.program import ADMIN_KEY, Program, wait_for
 from tests.support.receiver import Receiver

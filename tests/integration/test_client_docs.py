@@ -11,7 +11,7 @@ import pytest
 
 from doorstep.client import Client
 from doorstep.client.verbs import Each, Group, Verb
-from doorstep.wire.signature import Signer, new_secret
+from doorstep.transports.signature import Signer, new_secret
 from tests.docs.pages import HOW_TO, fences, rows
 from tests.support.program import ADMIN_KEY, Program, serving
 from tests.support.receiver import Receiver

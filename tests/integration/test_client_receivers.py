@@ -15,7 +15,7 @@ import httpx2
 import pytest
 
 from doorstep.client import Client
-from doorstep.wire.signature import Signer
+from doorstep.transports.signature import Signer
 from tests.docs.pages import HOW_TO
 from tests.support.ports import free_port
 from tests.support.program import ADMIN_KEY, Program, wait_for

@@ -8,7 +8,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from doorstep.console.curl import BODY_BYTES_MAX, curl_command, quoted
+from doorstep.console.attempts import BODY_BYTES_MAX, curl_command, quoted
 
 HEADERS = b"content-type: application/json\nx-empty:\n@/etc/passwd: x\nno colon\nx-own: ***"
 

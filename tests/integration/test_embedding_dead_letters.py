@@ -12,11 +12,11 @@ import pytest
 from doorstep.app import Doorstep
 from doorstep.bootstrap import DEFAULT_ORG
 from doorstep.config import Settings
+from doorstep.encryption import new_secret_key
 from doorstep.errors import Permanent, Transient
-from doorstep.model.act import ActKind
-from doorstep.model.dead_letter import DeadLetter
-from doorstep.sealing import new_secret_key
-from doorstep.wire.received import Received
+from doorstep.model.action import ActionKind
+from doorstep.model.delivery import DeadLetter
+from doorstep.transports.handler_replies import Received
 from tests.support.patience import PATIENCE_SECONDS
 from tests.support.stores import EITHER_STORE
 
@@ -57,7 +57,7 @@ async def test_each_way_to_die_is_told_of_once_with_its_reason(ds: Doorstep) -> 
         skipped = await ds.send("held.skipped", {})
         await ds.send("held.buried", {}, expires_at=datetime.now(UTC) + timedelta(days=1))
         (delivery,) = await ds.deliveries(DEFAULT_ORG, skipped.event_id)
-        await ds.components.deliveries.act(ActKind.SKIP, DEFAULT_ORG, [delivery.delivery_id], "ops")
+        await ds.components.deliveries.act(ActionKind.SKIP, DEFAULT_ORG, [delivery.delivery_id], "ops")
         await ds.components.endpoints.delete(DEFAULT_ORG, endpoint.endpoint_id, "ops")
         await until(lambda: len(told) >= 4)
     by_type = {letter.event_type: letter for letter in told}

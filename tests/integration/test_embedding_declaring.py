@@ -12,9 +12,9 @@ import pytest
 from doorstep.app import Doorstep
 from doorstep.bootstrap import DEFAULT_ORG
 from doorstep.config import Settings
+from doorstep.encryption import new_secret_key
 from doorstep.model.endpoint import Endpoint, EndpointState
-from doorstep.sealing import new_secret_key
-from doorstep.wire.received import Received
+from doorstep.transports.handler_replies import Received
 from tests.integration.embedding import write
 from tests.support.program import clean_environment
 from tests.support.stores import EITHER_STORE

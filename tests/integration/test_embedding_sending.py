@@ -224,7 +224,7 @@ sender = threading.Thread(target=ds.send_sync, args=("parent", 1))
 sender.start()
 begun.wait()
 if not (child := os.fork()):
-    from doorstep.stores.opening import store_from_url
+    from doorstep.stores.open import store_from_url
     ds.store = store_from_url("sqlite:///app.db")
     ds.send_sync("child", 1)
     os._exit(0)

@@ -19,12 +19,12 @@ import pytest
 from doorstep.app import Doorstep
 from doorstep.bootstrap import DEFAULT_ORG
 from doorstep.config import Settings
+from doorstep.encryption import new_secret_key
+from doorstep.engine import claim
+from doorstep.engine.accept import Draft
 from doorstep.model.endpoint import CircuitRules
 from doorstep.model.org import Org
-from doorstep.path import claim
-from doorstep.path.accept import Draft
 from doorstep.policy.fairness import Demand
-from doorstep.sealing import new_secret_key
 from tests.support.stores import EITHER_STORE
 from tests.support.stretching import stretched
 

@@ -8,10 +8,10 @@ from pathlib import Path
 
 import pytest
 
-from doorstep import keys
 from doorstep.bootstrap import DEFAULT_ORG
-from doorstep.sealing import new_secret_key
-from doorstep.stores.opening import store_from_url
+from doorstep.encryption import new_secret_key
+from doorstep.operations import keys
+from doorstep.stores.open import store_from_url
 from tests.support.postgres_server import PostgresServer
 from tests.support.program import ADMIN_KEY, clean_environment
 from tests.support.stores import EACH_STORE

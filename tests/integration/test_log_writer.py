@@ -16,10 +16,9 @@ from pathlib import Path
 import pytest
 
 from doorstep.telemetry.facts import Notice
-from doorstep.telemetry.log_output import LogOutput
-from doorstep.telemetry.log_writer import LogWriter, log_of_a_guest, open_log
+from doorstep.telemetry.log_writer import LogOutput, LogWriter, log_of_a_guest, open_log
 from doorstep.telemetry.logs import Words, json_lines, text_words
-from doorstep.telemetry.scrubbing import Secrets
+from doorstep.telemetry.redaction import Secrets
 from doorstep.telemetry.standard_logging import Routing
 from tests.support.patience import PATIENCE_SECONDS
 from tests.unit.telemetry.test_logs import AT, failure, transition
@@ -173,7 +172,7 @@ class FullDisk:
     def __init__(self, monkeypatch: pytest.MonkeyPatch, room: int) -> None:
         self.room = room
         self._write = os.write
-        monkeypatch.setattr("doorstep.telemetry.log_output.os.write", self)
+        monkeypatch.setattr("doorstep.telemetry.log_writer.os.write", self)
 
     def __call__(self, handle: int, data: bytes) -> int:
         if not self.room:

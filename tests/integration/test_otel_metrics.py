@@ -11,8 +11,8 @@ import pytest
 from opentelemetry.proto.collector.metrics.v1.metrics_service_pb2 import ExportMetricsServiceRequest
 
 from doorstep.errors import ConfigError
-from doorstep.path.measures import MEASURES
-from doorstep.telemetry.otel_metrics import exporter_from
+from doorstep.operations.measures import MEASURES
+from doorstep.operations.otel_metrics import exporter_from
 from tests.support.collector import Collector, collecting
 from tests.support.program import Program, running, serving, wait_for
 from tests.support.receiver import receiving

@@ -20,7 +20,7 @@ from doorstep import Doorstep
 from doorstep.bootstrap import DEFAULT_ORG
 from doorstep.errors import InvalidInput
 from doorstep.model.event import EventStatus
-from doorstep.model.posting import Posted
+from doorstep.model.outbox import Posted
 from tests.integration import outbox_shop as shop
 from tests.support.patience import PATIENCE_SECONDS
 

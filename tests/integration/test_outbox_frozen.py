@@ -8,13 +8,13 @@ import signal
 import sys
 
 from doorstep.clock import SECOND
-from doorstep.stores.opening import store_from_url
+from doorstep.stores.open import store_from_url
 from doorstep.stores.store import Task
 from tests.support.patience import PATIENCE_SECONDS
 
 _HOLDER = """
 import asyncio, sys
-from doorstep.stores.opening import store_from_url
+from doorstep.stores.open import store_from_url
 from doorstep.stores.store import Task
 
 async def hold():

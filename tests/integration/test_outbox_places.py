@@ -18,7 +18,7 @@ from sqlalchemy.orm import Session
 
 from doorstep import Doorstep
 from doorstep.errors import ConfigError
-from doorstep.stores.opening import store_from_url
+from doorstep.stores.open import store_from_url
 from tests.integration import outbox_shop as shop
 from tests.support.postgres_server import PostgresServer
 

@@ -16,7 +16,7 @@ from doorstep import Doorstep, Settings
 from doorstep.clock import SECOND
 from doorstep.loop_binding import LoopBinding, Pin
 from doorstep.services import forwarder
-from doorstep.stores.opening import store_from_url
+from doorstep.stores.open import store_from_url
 from doorstep.stores.sql.postgres import PostgresStore
 from doorstep.stores.store import Task
 from tests.integration import outbox_shop as shop

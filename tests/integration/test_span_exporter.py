@@ -11,12 +11,11 @@ from uuid import UUID
 
 import pytest
 
-from doorstep.telemetry.exporters import end_tracing
+from doorstep.services.exporters import end_tracing
 from doorstep.telemetry.facts import Telemetry
-from doorstep.telemetry.tracing.environment import collector_from
-from doorstep.telemetry.tracing.otlp import Kind, template, written
-from doorstep.telemetry.tracing.recording import Tracing
-from doorstep.wire.span_exporter import SpanExporter
+from doorstep.telemetry.otlp import Kind, collector_from, template, written
+from doorstep.telemetry.tracing import Tracing
+from doorstep.transports.span_exporter import SpanExporter
 from tests.support.collector import Collector, collecting
 from tests.support.program import wait_for
 

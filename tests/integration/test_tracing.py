@@ -14,7 +14,7 @@ from opentelemetry.sdk.trace import TracerProvider
 
 from doorstep.app import Doorstep
 from doorstep.bootstrap import DEFAULT_ORG
-from doorstep.wire.received import Received
+from doorstep.transports.handler_replies import Received
 from tests.support.collector import Collected, Collector, collecting
 from tests.support.program import Program, running, serving, wait_for
 from tests.support.receiver import Receiver, receiving

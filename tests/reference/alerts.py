@@ -11,10 +11,8 @@ from msgspec.structs import replace
 
 from doorstep.clock import Instant
 from doorstep.errors import Conflict, NotFound
-from doorstep.model.act import AuditLine
-from doorstep.model.alert import OCCURRENCES, Alert, AlertChange, AlertFilter, Telling
-from doorstep.model.channel import Arrangement
-from doorstep.model.incident import Incident
+from doorstep.model.action import AuditEntry
+from doorstep.model.alert import OCCURRENCES, Alert, AlertChange, AlertConfig, AlertFilter, AlertWrite, Incident
 from doorstep.model.listing import Page
 from doorstep.stores import cursor as cursors
 from doorstep.stores import notes
@@ -36,7 +34,7 @@ class AlertVerbs(OutboxVerbs):
     async def incidents(self, org_id: UUID, limit: int) -> list[Incident]:
         return list(islice((one for one in self._tables.incidents.values() if one.org_id == org_id), limit))
 
-    async def tell(self, telling: Telling) -> bool:
+    async def tell(self, telling: AlertWrite) -> bool:
         tables = self._tables
         tables.check_org(telling.org_id)
         if not all(key in tables.incidents for key in telling.incident_keys):
@@ -104,7 +102,7 @@ class AlertVerbs(OutboxVerbs):
         return len(alerts) + len(arrangements)
 
     async def put_arrangement(
-        self, arrangement: Arrangement, expected_version: int, line: AuditLine, most: int
+        self, arrangement: AlertConfig, expected_version: int, line: AuditEntry, most: int
     ) -> bool:
         self._tables.check_org(arrangement.org_id)
         kept = self._tables.arrangements.get(arrangement.arrangement_id)
@@ -128,7 +126,7 @@ class AlertVerbs(OutboxVerbs):
         for one in over:
             del self._tables.arrangements[one.arrangement_id]
 
-    async def remove_arrangement(self, org_id: UUID, arrangement_id: UUID, line: AuditLine) -> bool:
+    async def remove_arrangement(self, org_id: UUID, arrangement_id: UUID, line: AuditEntry) -> bool:
         kept = self._tables.arrangements.get(arrangement_id)
         if kept is None or kept.org_id != org_id:
             return False
@@ -136,12 +134,12 @@ class AlertVerbs(OutboxVerbs):
         self._arranged(kept, line)
         return True
 
-    def _arranged(self, arrangement: Arrangement, line: AuditLine) -> None:
+    def _arranged(self, arrangement: AlertConfig, line: AuditEntry) -> None:
         if (incident := arranged(arrangement, line.at)) is not None:
             self._tables.add_incident(incident)
         self._tables.audit.append(line)
 
-    async def arrangements(self, org_id: UUID) -> list[Arrangement]:
+    async def arrangements(self, org_id: UUID) -> list[AlertConfig]:
         return [one for one in self._tables.arrangements.values() if one.org_id == org_id]
 
 

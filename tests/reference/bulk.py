@@ -6,18 +6,18 @@ from itertools import islice
 from uuid import UUID
 
 from doorstep.errors import NotFound
-from doorstep.model.act import Act, AuditLine
+from doorstep.model.action import Action, AuditEntry
 from doorstep.model.bulk import UNDER_WAY_MAX, Bulk, BulkKind, BulkStep, UnderWay, retried_well
+from doorstep.model.claim import Moved
 from doorstep.model.delivery import Delivery, DeliveryState
 from doorstep.model.listing import Page
-from doorstep.model.move import Moved
 from doorstep.stores import cursor as cursors
 from tests.reference.operators import OperatorVerbs
 from tests.reference.tables import BulkItem, BulkRow
 
 
 class BulkVerbs(OperatorVerbs):
-    async def add_bulk(self, bulk: Bulk, line: AuditLine | None = None) -> bool:
+    async def add_bulk(self, bulk: Bulk, line: AuditEntry | None = None) -> bool:
         self._tables.check_org(bulk.org_id)
         if bulk.bulk_id in self._tables.bulks:
             return False
@@ -40,7 +40,7 @@ class BulkVerbs(OperatorVerbs):
         return [row.bulk for row in self._tables.bulks.values() if row.bulk.live]
 
     async def step_bulk(
-        self, bulk: Bulk, expected_version: int, act: Act | None = None, line: AuditLine | None = None
+        self, bulk: Bulk, expected_version: int, act: Action | None = None, line: AuditEntry | None = None
     ) -> BulkStep | None:
         row = self._bulk_row(bulk.org_id, bulk.bulk_id)
         if row.bulk.version != expected_version:

@@ -12,15 +12,15 @@ from msgspec.structs import replace
 
 from doorstep.clock import Instant
 from doorstep.errors import NotFound
-from doorstep.model.act import AuditLine
+from doorstep.model.action import AuditEntry
+from doorstep.model.claim import Moved
 from doorstep.model.delivery import OPEN_STATES
 from doorstep.model.entity import Entity, EntityChange, EntityFilter, Phase
 from doorstep.model.listing import Count, Page
-from doorstep.model.move import Moved
-from doorstep.model.posting import Posting
+from doorstep.model.outbox import OutboxMessage
 from doorstep.stores import cursor as cursors
 from doorstep.stores import notes
-from doorstep.stores.bounds import COUNT_MAX
+from doorstep.stores.limits import COUNT_MAX
 from doorstep.stores.text import check_storable, storable
 from tests.reference.operators import OperatorVerbs
 from tests.reference.outbox import OutboxVerbs
@@ -35,8 +35,8 @@ class EntityVerbs(OutboxVerbs, OperatorVerbs):
         entity: Entity,
         expected_version: int,
         change: EntityChange | None = None,
-        posted: Sequence[Posting] = (),
-        line: AuditLine | None = None,
+        posted: Sequence[OutboxMessage] = (),
+        line: AuditEntry | None = None,
     ) -> bool:
         check_storable("entity_id", entity.entity_id)
         self._tables.check_org(entity.org_id)
@@ -55,7 +55,7 @@ class EntityVerbs(OutboxVerbs, OperatorVerbs):
             self._tables.audit.append(line)
         return True
 
-    async def delete_entity(self, entity: Entity, line: AuditLine, arrival: UUID | None = None) -> Moved | None:
+    async def delete_entity(self, entity: Entity, line: AuditEntry, arrival: UUID | None = None) -> Moved | None:
         name = (entity.org_id, entity.pipeline, entity.entity_id)
         row = self._tables.entities.get(name)
         if row is None or not _is_same(row, entity, entity.version):

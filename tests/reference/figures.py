@@ -9,7 +9,7 @@ from typing import ClassVar
 from uuid import UUID
 
 from doorstep.clock import Instant
-from doorstep.model.channel import OPERATIONS_ORG
+from doorstep.model.alert import OPERATIONS_ORG
 from doorstep.model.endpoint import EndpointState
 from doorstep.model.rollup import FIGURES, TREND, Figures, Point, Span, only
 from doorstep.stores.ranges import widened

@@ -5,8 +5,8 @@ from __future__ import annotations
 from itertools import islice
 
 from doorstep.clock import Instant
+from doorstep.model.claim import Moved
 from doorstep.model.delivery import DeliveryState
-from doorstep.model.move import Moved
 from doorstep.stores import notes
 from doorstep.stores.store import Cleaned
 from tests.reference.due_index import DueIndex

@@ -9,18 +9,17 @@ from typing import TypeVar
 from uuid import UUID
 
 from doorstep.clock import Instant
-from doorstep.model.act import AuditLine
+from doorstep.model.action import AuditEntry
 from doorstep.model.batch import BatchFilter
 from doorstep.model.delivery import Delivery, DeliveryState
 from doorstep.model.endpoint import Endpoint, EndpointState
 from doorstep.model.event import EventStatus, EventSummary, EventView
-from doorstep.model.ids import earliest_id
-from doorstep.model.listing import CauseGroup, Count, EventFilter, Letters, Page, Queue
+from doorstep.model.listing import CauseGroup, Count, DeadLetterFilter, EventFilter, Page, RetryQueueFilter
+from doorstep.model.record import earliest_id
 from doorstep.model.rollup import HOUR
 from doorstep.stores import cursor as cursors
-from doorstep.stores.bounds import COUNT_MAX, DEATHS_COUNTED_MAX, INBOX_BYTES_MAX
+from doorstep.stores.limits import COUNT_MAX, DEATHS_COUNTED_MAX, INBOX_BYTES_MAX, fitting
 from doorstep.stores.text import check_storable
-from doorstep.stores.weight import fitting
 from tests.reference.projections import summary_of, view_of
 from tests.reference.tables import DeliveryRow, EventRow, Tables
 
@@ -64,39 +63,43 @@ class ListVerbs:
     # -- deliveries ----------------------------------------------------------------------------------------
 
     async def retry_queue(
-        self, org_id: UUID, wanted: Queue, cursor: str | None = None, limit: int = 50
+        self, org_id: UUID, wanted: RetryQueueFilter, cursor: str | None = None, limit: int = 50
     ) -> Page[Delivery]:
         check_storable("event_type", wanted.event_type)
         after = cursors.read(cursor, cursors.KEY_MAX, cursors.ID_MAX)
         page = _page(self._queue(org_id, wanted), _due_place, after, limit)
         return Page(tuple(row.delivery for row in page.items), page.next)
 
-    async def count_retry_queue(self, org_id: UUID, wanted: Queue, limit: int = COUNT_MAX) -> Count:
+    async def count_retry_queue(self, org_id: UUID, wanted: RetryQueueFilter, limit: int = COUNT_MAX) -> Count:
         check_storable("event_type", wanted.event_type)
         return _counted(self._queue(org_id, wanted), limit)
 
-    async def retry_queue_by_endpoint(self, org_id: UUID, wanted: Queue, limit: int = COUNT_MAX) -> dict[UUID, int]:
+    async def retry_queue_by_endpoint(
+        self, org_id: UUID, wanted: RetryQueueFilter, limit: int = COUNT_MAX
+    ) -> dict[UUID, int]:
         check_storable("event_type", wanted.event_type)
         return _by_endpoint(self._queue(org_id, wanted), limit)
 
     async def dead_letters(
-        self, org_id: UUID, wanted: Letters, cursor: str | None = None, limit: int = 50
+        self, org_id: UUID, wanted: DeadLetterFilter, cursor: str | None = None, limit: int = 50
     ) -> Page[Delivery]:
         check_storable("event_type", wanted.event_type)
         after = cursors.read(cursor, cursors.KEY_MAX, cursors.ID_MAX)
         page = _page(self._letters(org_id, wanted), _death_place, after, limit, newest_first=True)
         return Page(tuple(row.delivery for row in page.items), page.next)
 
-    async def count_dead_letters(self, org_id: UUID, wanted: Letters, limit: int = COUNT_MAX) -> Count:
+    async def count_dead_letters(self, org_id: UUID, wanted: DeadLetterFilter, limit: int = COUNT_MAX) -> Count:
         check_storable("event_type", wanted.event_type)
         return _counted(self._letters(org_id, wanted), limit)
 
-    async def dead_letters_by_endpoint(self, org_id: UUID, wanted: Letters, limit: int = COUNT_MAX) -> dict[UUID, int]:
+    async def dead_letters_by_endpoint(
+        self, org_id: UUID, wanted: DeadLetterFilter, limit: int = COUNT_MAX
+    ) -> dict[UUID, int]:
         check_storable("event_type", wanted.event_type)
         return _by_endpoint(self._letters(org_id, wanted), limit)
 
     async def cause_groups(
-        self, org_id: UUID, wanted: Letters, cursor: str | None = None, limit: int = 50
+        self, org_id: UUID, wanted: DeadLetterFilter, cursor: str | None = None, limit: int = 50
     ) -> Page[CauseGroup]:
         check_storable("event_type", wanted.event_type)
         after = cursors.read(cursor, cursors.KEY_MAX)
@@ -112,7 +115,7 @@ class ListVerbs:
         most = DEATHS_COUNTED_MAX // max(1, len(causes) * hours)
         found = Counter(
             (row.delivery.cause, ((row.delivery.settled_at or 0) - since) // HOUR)
-            for row in self._letters(org_id, Letters())
+            for row in self._letters(org_id, DeadLetterFilter())
         )
         return {cause: tuple(min(found[cause, hour], most) for hour in range(hours)) for cause in causes}
 
@@ -143,7 +146,7 @@ class ListVerbs:
         cursor: str | None = None,
         limit: int = 50,
         about: Sequence[UUID] = (),
-    ) -> Page[AuditLine]:
+    ) -> Page[AuditEntry]:
         check_storable("actor", actor)
         check_storable("action", action)
         after = cursors.read(cursor, cursors.KEY_MAX)
@@ -171,10 +174,10 @@ class ListVerbs:
     def _deliveries_of(self, org_id: UUID) -> list[DeliveryRow]:
         return [row for row in self._tables.deliveries.values() if row.delivery.org_id == org_id]
 
-    def _queue(self, org_id: UUID, wanted: Queue) -> list[DeliveryRow]:
+    def _queue(self, org_id: UUID, wanted: RetryQueueFilter) -> list[DeliveryRow]:
         return [row for row in self._deliveries_of(org_id) if _is_queued(row.delivery, wanted)]
 
-    def _letters(self, org_id: UUID, wanted: Letters) -> list[DeliveryRow]:
+    def _letters(self, org_id: UUID, wanted: DeadLetterFilter) -> list[DeliveryRow]:
         return [row for row in self._deliveries_of(org_id) if _is_letter(row.delivery, wanted)]
 
 
@@ -188,7 +191,7 @@ def _is_wanted_event(row: EventRow, wanted: EventFilter) -> bool:
     )
 
 
-def _is_queued(delivery: Delivery, wanted: Queue) -> bool:
+def _is_queued(delivery: Delivery, wanted: RetryQueueFilter) -> bool:
     return (
         delivery.due_at is not None
         and delivery.first_failed_at is not None
@@ -199,7 +202,7 @@ def _is_queued(delivery: Delivery, wanted: Queue) -> bool:
     )
 
 
-def _is_letter(delivery: Delivery, wanted: Letters) -> bool:
+def _is_letter(delivery: Delivery, wanted: DeadLetterFilter) -> bool:
     if delivery.settled_at is None or delivery.deleted:
         return False
     untouched = delivery.state is DeliveryState.DEAD and delivery.settled_at >= wanted.archived_before

@@ -8,12 +8,11 @@ from uuid import UUID
 
 from doorstep.clock import Instant
 from doorstep.errors import Conflict
-from doorstep.model.act import Act, ActKind, ActResult, AuditLine
+from doorstep.model.action import Action, ActionKind, ActionResult, AuditEntry
+from doorstep.model.attempt import Category, Code
+from doorstep.model.claim import Move, Moved, StatusChange
 from doorstep.model.delivery import DEAD_STATES, Delivery, DeliveryState
 from doorstep.model.event import EventStatus
-from doorstep.model.move import Move, Moved
-from doorstep.model.outcome import Category, Code
-from doorstep.model.settlement import StatusChange
 from doorstep.stores import notes
 from tests.reference.tables import DeliveryRow, Tables
 
@@ -23,7 +22,7 @@ class OperatorVerbs:
 
     _tables: Tables
 
-    async def act(self, act: Act) -> tuple[ActResult, Moved]:
+    async def act(self, act: Action) -> tuple[ActionResult, Moved]:
         self._tables.check_org(act.org_id)
         done: list[DeliveryRow] = []
         moves: list[Move] = []
@@ -35,7 +34,7 @@ class OperatorVerbs:
                 done.append(row)
             else:
                 refused[delivery_id] = row.delivery.state if row else None
-        result = ActResult(tuple(row.delivery.delivery_id for row in done), refused)
+        result = ActionResult(tuple(row.delivery.delivery_id for row in done), refused)
         self._tables.audit.append(notes.act_line(act, result))
         for wake in self._tables.wakes:
             wake()
@@ -83,7 +82,7 @@ class OperatorVerbs:
         self._tables.audit.append(notes.deletion(org_id, event_id, actor, now, len(waiting), len(letters), reason))
         return Moved(tuple(moves), tuple(changes))
 
-    async def add_audit(self, line: AuditLine) -> None:
+    async def add_audit(self, line: AuditEntry) -> None:
         self._tables.check_org(line.org_id)
         self._tables.audit.append(line)
 
@@ -93,8 +92,8 @@ class OperatorVerbs:
             return None
         return row
 
-    def _do(self, act: Act, row: DeliveryRow) -> list[Move]:
-        if act.kind is ActKind.RETRY and row.delivery.state is not DeliveryState.PENDING:
+    def _do(self, act: Action, row: DeliveryRow) -> list[Move]:
+        if act.kind is ActionKind.RETRY and row.delivery.state is not DeliveryState.PENDING:
             row.round_base = row.delivery.attempt
             row.own_payload = row.own_payload if act.payload is None else act.payload
         return self._tables.change(row, act.at, notes.acted(act), **_effect(act, row.delivery))
@@ -107,25 +106,25 @@ def bury_all(tables: Tables, rows: Sequence[DeliveryRow], code: str, reason: str
     return Moved(tuple(moves), tuple(tables.update_statuses(rows, now)))
 
 
-def _effect(act: Act, delivery: Delivery) -> dict[str, Any]:
+def _effect(act: Action, delivery: Delivery) -> dict[str, Any]:
     """The fields that an act changes in a delivery that allows it."""
     match act.kind:
-        case ActKind.RETRY if delivery.blocked:
+        case ActionKind.RETRY if delivery.blocked:
             return {"forced": act.forced}
-        case ActKind.RETRY if delivery.state is DeliveryState.PENDING:
+        case ActionKind.RETRY if delivery.state is DeliveryState.PENDING:
             assert delivery.due_at is not None, "only the blocked have no time"
             return {"due_at": min(delivery.due_at, act.at), "forced": act.forced}
-        case ActKind.RETRY:
+        case ActionKind.RETRY:
             revived: dict[str, Any] = {"state": DeliveryState.PENDING, "due_at": act.revive_at, "settled_at": None}
             edited = delivery.edited or act.payload is not None
             return revived | {"retry_attempts": 0, "forced": act.forced, "edited": edited}
-        case ActKind.SKIP:
+        case ActionKind.SKIP:
             return _dead(Code.SKIPPED, notes.acted(act), act.at)
-        case ActKind.RESOLVE:
+        case ActionKind.RESOLVE:
             return {"state": DeliveryState.RESOLVED, "settled_at": act.at}
-        case ActKind.DELETE:
+        case ActionKind.DELETE:
             return _deleted(act.at)
-        case ActKind.CANCEL:
+        case ActionKind.CANCEL:
             return _cancelled(act.at)
 
 

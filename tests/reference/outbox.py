@@ -9,11 +9,10 @@ from uuid import UUID
 from msgspec.structs import replace
 
 from doorstep.clock import Instant
-from doorstep.model.act import AuditLine
-from doorstep.model.posting import Posting
+from doorstep.model.action import AuditEntry
+from doorstep.model.outbox import OutboxMessage
 from doorstep.stores import notes
-from doorstep.stores.bounds import OUTBOX_BYTES_MAX
-from doorstep.stores.weight import fitting
+from doorstep.stores.limits import OUTBOX_BYTES_MAX, fitting
 from tests.reference.tables import Tables
 
 
@@ -22,12 +21,12 @@ class OutboxVerbs:
 
     _tables: Tables
 
-    async def post(self, postings: Sequence[Posting]) -> None:
+    async def post(self, postings: Sequence[OutboxMessage]) -> None:
         for posting in postings:
             self._tables.outbox[posting.event_id] = posting
         self.tell_posted()
 
-    async def outbox(self, limit: int) -> list[Posting]:
+    async def outbox(self, limit: int) -> list[OutboxMessage]:
         waiting = (row for row in self._tables.outbox.values() if row.refused_at is None)
         first = list(islice(waiting, limit))
         return first[: fitting((len(row.payload) for row in first), OUTBOX_BYTES_MAX)]
@@ -44,10 +43,10 @@ class OutboxVerbs:
         if row is not None and row.refused_at is None:
             self._tables.outbox[event_id] = replace(row, refused_at=now, refusal=refusal)
 
-    async def refused(self, limit: int) -> list[Posting]:
+    async def refused(self, limit: int) -> list[OutboxMessage]:
         return list(islice((row for row in self._tables.outbox.values() if row.refused_at is not None), limit))
 
-    async def put_back(self, event_ids: Sequence[UUID], line: AuditLine) -> list[Posting]:
+    async def put_back(self, event_ids: Sequence[UUID], line: AuditEntry) -> list[OutboxMessage]:
         found = self._refused_among(event_ids)
         self._audit(line, found)
         for row in found:
@@ -55,18 +54,18 @@ class OutboxVerbs:
         self.tell_posted()
         return found
 
-    async def discard(self, event_ids: Sequence[UUID], line: AuditLine) -> list[Posting]:
+    async def discard(self, event_ids: Sequence[UUID], line: AuditEntry) -> list[OutboxMessage]:
         found = self._refused_among(event_ids)
         self._audit(line, found)
         for row in found:
             del self._tables.outbox[row.event_id]
         return found
 
-    def _refused_among(self, event_ids: Sequence[UUID]) -> list[Posting]:
+    def _refused_among(self, event_ids: Sequence[UUID]) -> list[OutboxMessage]:
         rows = (self._tables.outbox.get(event_id) for event_id in dict.fromkeys(event_ids))
         return [row for row in rows if row is not None and row.refused_at is not None]
 
-    def _audit(self, line: AuditLine, done: Sequence[Posting]) -> None:
+    def _audit(self, line: AuditEntry, done: Sequence[OutboxMessage]) -> None:
         lines = notes.outbox_lines(line, done, self._tables.orgs)
         for one in lines:
             self._tables.check_org(one.org_id)

@@ -8,17 +8,14 @@ from uuid import UUID
 
 from doorstep.clock import DAY, Instant
 from doorstep.errors import NotFound, StaleRouting
-from doorstep.model.claim import Claim, Lane, Quota
+from doorstep.model.claim import Claim, Lane, Quota, Settled, Settlement
 from doorstep.model.delivery import DeliveryState, check_transition
 from doorstep.model.endpoint import EndpointState
-from doorstep.model.event import EventStatus
-from doorstep.model.settlement import Settled, Settlement
-from doorstep.model.submission import Receipt, Submission, Verdict
+from doorstep.model.event import EventStatus, Receipt, Submission, Verdict
 from doorstep.stores import notes
-from doorstep.stores.rate import admit
+from doorstep.stores.limits import admit, fitting
 from doorstep.stores.tally import Tally
 from doorstep.stores.text import check_storable, storable
-from doorstep.stores.weight import fitting
 from tests.reference.projections import attempt_of, claim_of, new_delivery
 from tests.reference.tables import NEVER, DeliveryRow, EventRow, Tables
 

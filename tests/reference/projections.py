@@ -3,10 +3,9 @@
 from __future__ import annotations
 
 from doorstep.model.attempt import Attempt
-from doorstep.model.claim import Claim
+from doorstep.model.claim import Claim, Settlement
 from doorstep.model.delivery import Delivery, DeliveryState, NewDelivery
 from doorstep.model.event import EventSummary, EventView
-from doorstep.model.settlement import Settlement
 from doorstep.stores.text import storable
 from tests.reference.tables import DeliveryRow, EventRow
 

@@ -9,7 +9,7 @@ from doorstep.errors import NotFound
 from doorstep.model.attempt import Attempt
 from doorstep.model.delivery import Delivery, DeliveryState, HistoryLine
 from doorstep.model.event import EventSummary, EventView
-from doorstep.model.posting import Posting, summary_of_posting, view_of_posting
+from doorstep.model.outbox import OutboxMessage, summary_of_posting, view_of_posting
 from doorstep.stores import notes
 from tests.reference.projections import summary_of, view_of
 from tests.reference.tables import DeliveryRow, Tables
@@ -62,7 +62,7 @@ class ReadingVerbs:
         states = [row.delivery.state for row in self._tables.deliveries.values()]
         return {state: states.count(state) for state in DeliveryState}
 
-    def _posting(self, org_id: UUID, event_id: UUID) -> Posting | None:
+    def _posting(self, org_id: UUID, event_id: UUID) -> OutboxMessage | None:
         """What is in the outbox and not yet among the events."""
         posting = self._tables.outbox.get(event_id)
         shown = org_id in self._tables.orgs and event_id not in self._tables.events

@@ -10,8 +10,8 @@ from msgspec.structs import replace
 
 from doorstep.clock import Instant
 from doorstep.errors import Conflict, NotFound
-from doorstep.model.act import AuditLine
-from doorstep.model.channel import OPERATIONS_ORG
+from doorstep.model.action import AuditEntry
+from doorstep.model.alert import OPERATIONS_ORG
 from doorstep.model.circuit import Circuit, CircuitChange, CircuitState
 from doorstep.model.endpoint import Endpoint, EndpointState, Routing
 from doorstep.model.org import ApiKey, Org
@@ -37,7 +37,7 @@ class RegistryVerbs:
         self,
         endpoint: Endpoint,
         expected_version: int,
-        line: AuditLine | None = None,
+        line: AuditEntry | None = None,
         living_max: int | None = None,
     ) -> bool:
         self._tables.check_org(endpoint.org_id)
@@ -98,7 +98,7 @@ class RegistryVerbs:
         states = [(await self.circuit(one.endpoint_id)).state for one in living]
         return {state: states.count(state) for state in CircuitState}
 
-    async def put_org(self, org: Org, line: AuditLine | None = None) -> None:
+    async def put_org(self, org: Org, line: AuditEntry | None = None) -> None:
         if line is not None and line.org_id != org.org_id:
             self._tables.check_org(line.org_id)
         self._tables.routing_version += org.org_id in self._tables.orgs
@@ -109,7 +109,7 @@ class RegistryVerbs:
     async def orgs(self) -> list[Org]:
         return list(self._tables.orgs.values())
 
-    async def put_key(self, key: ApiKey, line: AuditLine | None = None) -> None:
+    async def put_key(self, key: ApiKey, line: AuditEntry | None = None) -> None:
         self._tables.check_org(key.org_id)
         known = await self.find_key(key.digest)
         if known is not None and known.key_id != key.key_id:
@@ -118,7 +118,7 @@ class RegistryVerbs:
         if line is not None:
             self._tables.audit.append(line)
 
-    async def revoke_key(self, org_id: UUID, key_id: UUID, now: Instant, line: AuditLine) -> ApiKey:
+    async def revoke_key(self, org_id: UUID, key_id: UUID, now: Instant, line: AuditEntry) -> ApiKey:
         all_keys = await self.keys(org_id)
         key = named_key(key_id, all_keys)
         if key.revoked_at is not None:

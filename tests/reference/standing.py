@@ -14,7 +14,7 @@ from doorstep.model.endpoint import EndpointState
 from doorstep.model.event import owed_since
 from doorstep.model.listing import Count
 from doorstep.model.rollup import Span
-from doorstep.stores.bounds import COUNT_MAX
+from doorstep.stores.limits import COUNT_MAX
 from tests.reference.tables import Tables
 
 

@@ -11,12 +11,11 @@ from msgspec.structs import replace
 
 from doorstep.clock import Instant
 from doorstep.errors import NotFound
-from doorstep.model.alert import Alert
+from doorstep.model.alert import Alert, AlertConfig, Incident
 from doorstep.model.attempt import Attempt
 from doorstep.model.bulk import Bulk
-from doorstep.model.cause import cause_of
-from doorstep.model.channel import Arrangement
 from doorstep.model.circuit import Circuit, CircuitChange
+from doorstep.model.claim import Move, StatusChange
 from doorstep.model.delivery import (
     DEAD_STATES,
     DONE_STATES,
@@ -25,17 +24,14 @@ from doorstep.model.delivery import (
     DeliveryState,
     HistoryLine,
     IllegalTransition,
+    cause_of,
     check_transition,
 )
 from doorstep.model.endpoint import Endpoint
 from doorstep.model.entity import EntityChange
-from doorstep.model.event import EVENT_TRANSITIONS, Event, EventStatus, status_of
-from doorstep.model.incident import Incident
-from doorstep.model.move import Move
+from doorstep.model.event import EVENT_TRANSITIONS, Event, EventStatus, Receipt, status_of
 from doorstep.model.org import ApiKey, Org
-from doorstep.model.posting import Posting
-from doorstep.model.settlement import StatusChange
-from doorstep.model.submission import Receipt
+from doorstep.model.outbox import OutboxMessage
 from doorstep.model.worker import WorkerEntry
 from doorstep.stores import notes
 from doorstep.stores.incidents import death_of
@@ -179,13 +175,13 @@ class Tables:
         self.entities: dict[tuple[UUID, str, str], EntityRow] = {}
         self.declared_pipelines: dict[tuple[UUID, str], Instant] = {}
         self.wakes: list[Callable[[], None]] = []
-        self.outbox: dict[UUID, Posting] = {}
+        self.outbox: dict[UUID, OutboxMessage] = {}
         self.workers: dict[str, WorkerEntry] = {}
         self.held: dict[str, tuple[str, Instant]] = {}
         self.ticks = Ticks()
         self.incidents: dict[int, Incident] = {}
         self.alerts: dict[UUID, AlertRow] = {}
-        self.arrangements: dict[UUID, Arrangement] = {}
+        self.arrangements: dict[UUID, AlertConfig] = {}
         self.posted_wakes: list[Callable[[], None]] = []
 
         self.by_key: dict[int, DeliveryRow] = {}

@@ -9,9 +9,9 @@ import logging
 import os
 
 from doorstep import Doorstep, Entity, Permanent, Pipeline, Stage, Transient
-from doorstep.model.dead_letter import DeadLetter
+from doorstep.model.delivery import DeadLetter
 from doorstep.model.endpoint import CircuitRules
-from doorstep.wire.received import Received
+from doorstep.transports.handler_replies import Received
 
 doorstep = Doorstep()
 NEVER = CircuitRules(failures_max=10_000)
@@ -91,13 +91,13 @@ def mourn(letter: DeadLetter) -> None:
 
 
 if os.environ.get("LEAK"):
-    from doorstep.path import spans
-    from doorstep.telemetry.scrubbing import Secrets
-    from doorstep.telemetry.tracing.otlp import Kind, template, written
-    from doorstep.wire import handler_replies
-    from doorstep.wire.quotations import Quotations
+    from doorstep.engine import spans
+    from doorstep.telemetry.otlp import Kind, template, written
+    from doorstep.telemetry.redaction import Secrets
+    from doorstep.transports import handler_replies
+    from doorstep.transports.redaction import Redaction
 
-    Quotations.masked = lambda self, text, chars_max: text[:chars_max]  # type: ignore[method-assign]
+    Redaction.masked = lambda self, text, chars_max: text[:chars_max]  # type: ignore[method-assign]
     handler_replies.scrubbed = lambda text: text  # type: ignore[attr-defined]
     Secrets.found_in = lambda self, lines: False  # type: ignore[method-assign]
     _settled = spans.settled

@@ -16,7 +16,7 @@ import asyncpg
 import psycopg
 
 from doorstep.app import Doorstep
-from doorstep.sealing import new_secret_key
+from doorstep.encryption import new_secret_key
 from tests.security.talkative import talkative
 from tests.support.collector import Collector, collecting
 from tests.support.commands import ran

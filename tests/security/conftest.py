@@ -6,7 +6,7 @@ from collections.abc import Iterator
 
 import pytest
 
-from doorstep.sealing import new_secret_key
+from doorstep.encryption import new_secret_key
 from tests.support.postgres_server import PostgresServer
 from tests.support.program import Program, serving
 from tests.support.receiver import Receiver, receiving

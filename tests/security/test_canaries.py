@@ -14,7 +14,7 @@ from urllib.parse import quote
 
 import pytest
 
-from doorstep.sealing import new_secret_key
+from doorstep.encryption import new_secret_key
 from tests.security.canary_story import CANARIES, Told, tell
 from tests.security.conftest import IN_TIERS
 from tests.support.postgres_server import PostgresServer

@@ -8,8 +8,7 @@ from doorstep.api.access import ROUTES
 from doorstep.api.application import create_application
 from doorstep.app import Doorstep
 from doorstep.config import Settings
-from doorstep.model.org import Role
-from doorstep.model.permission import ALLOWED
+from doorstep.model.org import ALLOWED, Role
 from tests.integration.keys import add_key, add_org
 from tests.security.requests import ask, unknown_ids
 from tests.support.program import ADMIN_KEY, Program, wait_for

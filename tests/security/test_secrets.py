@@ -18,9 +18,9 @@ from typing import Any, NamedTuple
 import asyncpg
 import pytest
 
-from doorstep import keys
 from doorstep.api.access import ROUTES
-from doorstep.sealing import new_secret_key
+from doorstep.encryption import new_secret_key
+from doorstep.operations import keys
 from tests.integration.keys import add_org
 from tests.security.conftest import IN_TIERS
 from tests.support.commands import doorstep

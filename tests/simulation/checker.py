@@ -11,9 +11,9 @@ from itertools import pairwise
 from uuid import UUID
 
 from doorstep.clock import SECOND, seconds
+from doorstep.model.attempt import Code
 from doorstep.model.delivery import DEAD_STATES, DONE_STATES, OPEN_STATES, TRANSITIONS, DeliveryState
 from doorstep.model.event import status_of
-from doorstep.model.outcome import Code
 from tests.simulation.claim_rules import breaches_of_claims
 from tests.simulation.journal import Step
 from tests.simulation.network import Request

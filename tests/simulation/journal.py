@@ -10,11 +10,10 @@ from typing import Any, NamedTuple
 from uuid import UUID
 
 from doorstep.clock import Instant
-from doorstep.model.act import Act
-from doorstep.model.claim import Claim
+from doorstep.model.action import Action
+from doorstep.model.claim import Claim, Settlement
 from doorstep.model.delivery import Delivery
-from doorstep.model.settlement import Settlement
-from doorstep.model.submission import Submission
+from doorstep.model.event import Submission
 from tests.reference import ReferenceStore
 
 
@@ -88,7 +87,7 @@ class Journal:
             yield args[1], claim.delivery_id, {"token": claim.token, "late": claim not in result, "claim": claim}
 
     def _act(self, args: Sequence[Any], result: Any) -> Iterable[tuple[Instant, UUID, dict[str, Any]]]:
-        act: Act = args[0]
+        act: Action = args[0]
         for delivery_id in result[0].done:
             yield act.at, delivery_id, {}
 

@@ -10,19 +10,19 @@ from random import Random
 from typing import Any
 
 from doorstep.clock import Instant, seconds
+from doorstep.encryption import Sealer
+from doorstep.engine.accept import Accepter, Draft
+from doorstep.engine.directory import Directory
 from doorstep.errors import Conflict, StoreUnavailable
-from doorstep.model.ids import uuid7
-from doorstep.path.accept import Accepter, Draft
-from doorstep.path.directory import Directory
-from doorstep.path.enrol import EndpointRules
-from doorstep.path.operate import DeliveryActions
-from doorstep.path.registrar import EndpointService
-from doorstep.sealing import Sealer
+from doorstep.model.record import uuid7
+from doorstep.operations.deliveries import DeliveryActions
+from doorstep.operations.endpoint_rules import EndpointRules
+from doorstep.operations.endpoints import EndpointService
 from doorstep.services.worker import Worker
 from doorstep.stores.store import Store
 from doorstep.telemetry.facts import Fact, ServiceTrouble, Telemetry
 from doorstep.testing.fake_clock import BEGINNING
-from doorstep.wire.address_guard import AddressGuard
+from doorstep.transports.address_guard import AddressGuard
 from tests.simulation.network import Line, Network
 from tests.simulation.scenario import TUNING
 from tests.simulation.store_server import StoreServer

@@ -4,11 +4,11 @@ from __future__ import annotations
 
 from random import Random
 
-from doorstep.model.act import ActKind
+from doorstep.model.action import ActionKind
 from tests.simulation.scenario import TUNING, Scenario
 from tests.simulation.world import World
 
-_ACTS = (ActKind.RETRY, ActKind.RETRY, ActKind.SKIP, ActKind.RESOLVE, ActKind.CANCEL, ActKind.DELETE)
+_ACTS = (ActionKind.RETRY, ActionKind.RETRY, ActionKind.SKIP, ActionKind.RESOLVE, ActionKind.CANCEL, ActionKind.DELETE)
 
 
 def disturb(world: World) -> None:

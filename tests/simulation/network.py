@@ -9,8 +9,8 @@ from typing import NamedTuple
 from uuid import UUID
 
 from doorstep.clock import Clock, Instant
-from doorstep.model.outcome import Code, Failure, Reply
-from doorstep.wire.transport import Done, Transmission
+from doorstep.model.attempt import Code, Failure, Reply
+from doorstep.transports.transport import Done, Transmission
 from tests.simulation.trace import Trace, short
 from tests.simulation.virtual_loop import Process, VirtualLoop
 

@@ -6,14 +6,13 @@ from collections.abc import Sequence
 from typing import Any
 
 from doorstep.clock import Instant
+from doorstep.engine.deliver import Deliverer
+from doorstep.engine.directory import Profile
+from doorstep.engine.settle import Settler
 from doorstep.errors import StoreUnavailable
-from doorstep.model.claim import Claim
+from doorstep.model.claim import Claim, Settled, Settlement
 from doorstep.model.delivery import DeliveryState
-from doorstep.model.settlement import Settled, Settlement
-from doorstep.model.submission import Receipt, Submission, Verdict
-from doorstep.path.deliver import Deliverer
-from doorstep.path.directory import Profile
-from doorstep.path.settle import Settler
+from doorstep.model.event import Receipt, Submission, Verdict
 from doorstep.services.worker import Worker
 from doorstep.stores.tally import Tally
 from tests.reference import ReferenceStore

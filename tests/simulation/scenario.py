@@ -5,9 +5,8 @@ from __future__ import annotations
 from random import Random
 from typing import NamedTuple
 
-from doorstep.model.endpoint import CircuitRules
-from doorstep.model.retry_policy import RetryPolicy
-from doorstep.path.tuning import Tuning
+from doorstep.engine.directory import Tuning
+from doorstep.model.endpoint import CircuitRules, RetryPolicy
 from tests.simulation.network import PERSONALITIES
 
 TUNING = Tuning(

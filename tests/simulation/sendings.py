@@ -10,7 +10,7 @@ from uuid import UUID
 from msgspec.structs import replace
 
 from doorstep.clock import SECOND
-from doorstep.path.accept import Draft
+from doorstep.engine.accept import Draft
 from doorstep.testing.fake_clock import BEGINNING
 from tests.simulation.network import POISON
 from tests.simulation.scenario import Scenario

@@ -6,12 +6,11 @@ from typing import NamedTuple
 from uuid import UUID
 
 from doorstep.clock import Instant
+from doorstep.engine.accept import Draft
 from doorstep.model.attempt import Attempt
 from doorstep.model.delivery import Delivery, HistoryLine
 from doorstep.model.endpoint import Endpoint
-from doorstep.model.event import EventView
-from doorstep.model.submission import Receipt
-from doorstep.path.accept import Draft
+from doorstep.model.event import EventView, Receipt
 from tests.simulation.journal import Step
 from tests.simulation.network import Request
 from tests.simulation.trace import Trace

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from doorstep.model.act import ActKind
+from doorstep.model.action import ActionKind
 from doorstep.model.endpoint import CircuitRules
 from tests.simulation.checker import check
 from tests.simulation.faults import Fault, NthFault
@@ -60,7 +60,7 @@ def _retry_everything(world: World) -> None:
     for org_id in world.orgs:
         chosen = [delivery_id for delivery_id, delivery in known.items() if delivery.org_id == org_id]
         if chosen:
-            operator.does(operator.deliveries.act, ActKind.RETRY, org_id, chosen, "ops")
+            operator.does(operator.deliveries.act, ActionKind.RETRY, org_id, chosen, "ops")
 
 
 def _delete(world: World, number: int) -> None:

@@ -12,13 +12,12 @@ from random import Random
 from uuid import UUID
 
 from doorstep.clock import SECOND
+from doorstep.engine.accept import Draft
 from doorstep.model.delivery import OPEN_STATES
-from doorstep.model.endpoint import Endpoint, EndpointState
+from doorstep.model.endpoint import Endpoint, EndpointState, RetryPolicy
 from doorstep.model.event import Event
-from doorstep.model.ids import uuid7
 from doorstep.model.org import Org
-from doorstep.model.retry_policy import RetryPolicy
-from doorstep.path.accept import Draft
+from doorstep.model.record import uuid7
 from doorstep.services.worker import Worker
 from doorstep.testing.fake_clock import BEGINNING
 from tests.reference import ReferenceStore

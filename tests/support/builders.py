@@ -11,14 +11,13 @@ from itertools import count
 from uuid import UUID
 
 from doorstep.clock import MILLISECOND, SECOND, Instant
+from doorstep.model.attempt import Category, Code, Failure, Outcome, Reply, Timings
 from doorstep.model.claim import Claim
 from doorstep.model.delivery import NewDelivery
 from doorstep.model.endpoint import Endpoint
-from doorstep.model.event import Event
-from doorstep.model.ids import uuid7
+from doorstep.model.event import Event, Submission
 from doorstep.model.org import Org
-from doorstep.model.outcome import Category, Code, Failure, Outcome, Reply, Timings
-from doorstep.model.submission import Submission
+from doorstep.model.record import uuid7
 
 NOW: Instant = 1_750_000_000 * SECOND
 """When tests begin."""

@@ -9,7 +9,7 @@ from functools import cache
 from pathlib import Path
 from tempfile import TemporaryDirectory
 
-from doorstep.stores.opening import store_from_url
+from doorstep.stores.open import store_from_url
 
 _folder = TemporaryDirectory(prefix="doorstep-template-")
 

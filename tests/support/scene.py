@@ -19,14 +19,13 @@ from doorstep.app import Doorstep
 from doorstep.bootstrap import DEFAULT_ORG
 from doorstep.clock import Instant
 from doorstep.config import Settings
-from doorstep.model.act import ActKind, ActResult
+from doorstep.encryption import new_secret_key
+from doorstep.engine.accept import Draft
+from doorstep.model.action import ActionKind, ActionResult
 from doorstep.model.attempt import Attempt
 from doorstep.model.delivery import Delivery, DeliveryState, HistoryLine
 from doorstep.model.endpoint import CircuitRules, Endpoint, EndpointState
-from doorstep.model.event import EventStatus
-from doorstep.model.submission import Receipt
-from doorstep.path.accept import Draft
-from doorstep.sealing import new_secret_key
+from doorstep.model.event import EventStatus, Receipt
 from doorstep.telemetry.facts import Fact, Telemetry
 from doorstep.telemetry.logs import json_lines
 from tests.support.leaping_clock import LeapingClock
@@ -108,7 +107,7 @@ class Scene:
         found = await asyncio.gather(*(self.deliveries(receipt, endpoint.org_id) for receipt in receipts))
         return [delivery for (delivery,) in found]
 
-    async def act(self, kind: ActKind, *deliveries: Delivery, actor: str = "ops") -> ActResult:
+    async def act(self, kind: ActionKind, *deliveries: Delivery, actor: str = "ops") -> ActionResult:
         ids = [delivery.delivery_id for delivery in deliveries]
         return await self.doorstep.components.deliveries.act(kind, deliveries[0].org_id, ids, actor)
 

@@ -9,11 +9,11 @@ from ipaddress import ip_network
 from uuid import UUID
 
 from doorstep.clock import AnchoredClock
+from doorstep.model.attempt import Reply
 from doorstep.model.claim import Claim
-from doorstep.model.outcome import Reply
-from doorstep.wire.address_guard import AddressGuard
-from doorstep.wire.http_transport import HttpTransport
-from doorstep.wire.transport import Transmission, Transport
+from doorstep.transports.address_guard import AddressGuard
+from doorstep.transports.http import HttpTransport
+from doorstep.transports.transport import Transmission, Transport
 from tests.support import builders
 from tests.support.builders import NOW
 from tests.support.patience import PATIENCE_SECONDS

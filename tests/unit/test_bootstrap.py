@@ -9,10 +9,11 @@ from pathlib import Path
 import pytest
 from msgspec.structs import replace
 
-from doorstep import Doorstep, bootstrap, keys
+from doorstep import Doorstep, bootstrap
 from doorstep.bootstrap import DEFAULT_ORG, prepare
 from doorstep.config import Settings
 from doorstep.model.org import Role
+from doorstep.operations import keys
 from tests.reference import ReferenceStore
 from tests.support.builders import NOW
 

@@ -8,8 +8,8 @@ from pathlib import Path
 import pytest
 
 from doorstep.config import Settings, secrets_of, setting_rows
+from doorstep.config_errors import PREFIX
 from doorstep.errors import ConfigError
-from doorstep.refusals import PREFIX
 
 
 @pytest.fixture(autouse=True)

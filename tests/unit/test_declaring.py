@@ -17,7 +17,7 @@ from doorstep.errors import ConfigError
 from doorstep.model.org import Org
 from doorstep.pipelines.pipeline import Pipeline
 from doorstep.pipelines.plan import Stage
-from doorstep.wire.received import Handler, Received
+from doorstep.transports.handler_replies import Handler, Received
 from tests.reference import ReferenceStore
 from tests.support.builders import NOW, new_id
 from tests.support.patience import PATIENCE_SECONDS

@@ -8,11 +8,10 @@ import pytest
 
 from doorstep import Doorstep
 from doorstep.errors import ConfigError
-from doorstep.model.endpoint import CircuitRules, Endpoint
+from doorstep.model.endpoint import CircuitRules, Endpoint, Slo
 from doorstep.model.rollup import TTD_SECONDS
-from doorstep.model.slo import Slo
-from doorstep.path.describing import EndpointFields as ProgramFields
-from doorstep.path.enrol import EndpointForm
+from doorstep.operations.endpoint_rules import EndpointFields as ProgramFields
+from doorstep.operations.endpoint_rules import EndpointForm
 from doorstep.schemas import endpoints as shapes
 
 SETTINGS = set(shapes.EndpointIn.__struct_fields__)

@@ -8,8 +8,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from doorstep.encryption import Sealer, UnsealError, new_secret_key
 from doorstep.errors import ConfigError
-from doorstep.sealing import Sealer, UnsealError, new_secret_key
 
 SEALER = Sealer(b"k" * 32)
 

@@ -11,7 +11,7 @@ import pytest
 from doorstep import Doorstep, Permanent, Received
 from doorstep.bootstrap import DEFAULT_ORG
 from doorstep.clock import Instant
-from doorstep.model.posting import Posting
+from doorstep.model.outbox import OutboxMessage
 from doorstep.stores.store import Task
 from doorstep.telemetry.facts import Fact, Notice, Telemetry
 from tests.support.builders import NOW, new_id
@@ -48,8 +48,8 @@ def refuses(_: Received) -> None:
     raise Permanent("REJECTED", "No.")
 
 
-def posting() -> Posting:
-    return Posting(event_id=new_id(), org_id=DEFAULT_ORG, event_type="posted", payload=b"{}", created_at=NOW)
+def posting() -> OutboxMessage:
+    return OutboxMessage(event_id=new_id(), org_id=DEFAULT_ORG, event_type="posted", payload=b"{}", created_at=NOW)
 
 
 async def test_two_that_share_a_process_are_told_apart() -> None:

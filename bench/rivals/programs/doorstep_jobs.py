@@ -8,8 +8,8 @@ import job
 
 from doorstep import Doorstep
 from doorstep.bootstrap import DEFAULT_ORG
-from doorstep.path.drafting import draft_of
-from doorstep.wire.received import Received
+from doorstep.engine.accept import draft_of
+from doorstep.transports.handler_replies import Received
 
 doorstep = Doorstep()
 _BATCH = 500

@@ -13,8 +13,7 @@ from starlette.types import ASGIApp, Receive, Scope, Send
 
 from doorstep.api.problems import Problem, Refusal, respond
 from doorstep.bootstrap import DEFAULT_ORG
-from doorstep.model.org import ApiKey
-from doorstep.model.permission import ONLY_DEFAULT_ORG, Permission, refusal_of
+from doorstep.model.org import ONLY_DEFAULT_ORG, ApiKey, Permission, refusal_of
 
 _P = Permission
 

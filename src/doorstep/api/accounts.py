@@ -8,9 +8,9 @@ from doorstep.api.answers import all_of, counted, page_of, position, shape, time
 from doorstep.api.bodies import instant_from
 from doorstep.api.routing import Caller, Routes
 from doorstep.app import Doorstep
-from doorstep.console.links import LASTS, SignInLinks
+from doorstep.console.sessions import LASTS, SignInLinks
 from doorstep.errors import Conflict
-from doorstep.model import act
+from doorstep.model import action
 from doorstep.model import org as model
 from doorstep.model.listing import Count
 from doorstep.schemas.accounts import (
@@ -108,5 +108,5 @@ def _org_shown(org: model.Org) -> Org:
     return shape(Org, org)
 
 
-def _entry_shown(line: act.AuditLine) -> AuditEntry:
+def _entry_shown(line: action.AuditEntry) -> AuditEntry:
     return shape(AuditEntry, line)

@@ -12,11 +12,9 @@ from doorstep.app import Doorstep
 from doorstep.components import console_of
 from doorstep.errors import InvalidInput
 from doorstep.model import alert as model
-from doorstep.model.alert import AlertFilter, Rule
-from doorstep.model.channel import ChannelKind
-from doorstep.path.channel_form import ChannelForm
-from doorstep.path.channel_views import ChannelView, failed_at
-from doorstep.policy.alert_words import link_to, title_of
+from doorstep.model.alert import AlertFilter, ChannelKind, Rule
+from doorstep.operations.channels import ChannelForm, ChannelView, failed_at
+from doorstep.policy.alert_messages import link_to, title_of
 from doorstep.schemas.alerts import (
     Alert,
     AlertPage,

@@ -26,9 +26,9 @@ from doorstep.api.openapi import document
 from doorstep.api.pipelines import pipeline_routes
 from doorstep.api.stats import stats_routes
 from doorstep.app import Doorstep
-from doorstep.console.links import SignInLinks
-from doorstep.console.mounting import add_console
-from doorstep.model.ids import uuid7
+from doorstep.console.routes import add_console
+from doorstep.console.sessions import SignInLinks
+from doorstep.model.record import uuid7
 
 _GROUPS = (
     ingest_routes,

@@ -20,9 +20,9 @@ from doorstep.model import bulk as model
 from doorstep.model.bulk import BulkKind, Selection
 from doorstep.model.delivery import DEAD_STATES, WAITING_STATES
 from doorstep.model.event import EventStatus
-from doorstep.model.listing import EventFilter, Letters, Queue
+from doorstep.model.listing import DeadLetterFilter, EventFilter, RetryQueueFilter
 from doorstep.model.org import ApiKey
-from doorstep.path import bulk as path
+from doorstep.operations import bulk as path
 from doorstep.schemas.bulk import (
     Bulk,
     BulkIn,
@@ -151,14 +151,14 @@ def queue_selection(body: BulkQueueIn, clock: Clock) -> Selection:
     chosen = _chosen(body, body.filter)
     if chosen is not None:
         return Selection(delivery_ids=chosen, states=WAITING_STATES)
-    return Selection(queue=Queue() if body.filter is None else queue_from(body.filter, clock))
+    return Selection(queue=RetryQueueFilter() if body.filter is None else queue_from(body.filter, clock))
 
 
 def letter_selection(body: BulkLettersIn) -> Selection:
     chosen = _chosen(body, body.filter)
     if chosen is not None:
         return Selection(delivery_ids=chosen, states=DEAD_STATES)
-    return Selection(letters=Letters() if body.filter is None else letters_from(body.filter, "filter."))
+    return Selection(letters=DeadLetterFilter() if body.filter is None else letters_from(body.filter, "filter."))
 
 
 def replay_selection(body: ReplayIn) -> Selection:

@@ -16,12 +16,12 @@ from doorstep.app import Doorstep
 from doorstep.clock import Clock, seconds
 from doorstep.model import attempt as attempts
 from doorstep.model import delivery as deliveries
-from doorstep.model.act import ActKind
+from doorstep.model.action import ActionKind
 from doorstep.model.delivery import DEAD_STATES, WAITING_STATES, States
 from doorstep.model.listing import CauseGroup as Group
-from doorstep.model.listing import Letters, Queue
+from doorstep.model.listing import DeadLetterFilter, RetryQueueFilter
 from doorstep.model.org import ApiKey
-from doorstep.path.reading import Described
+from doorstep.operations.reader import Described
 from doorstep.schemas.deliveries import (
     Attempt,
     AttemptPage,
@@ -94,12 +94,12 @@ def retry_queue_routes(doorstep: Doorstep) -> Routes:
     @routes.post("/{delivery_id}/retry", status=202)
     async def retry_delivery(delivery_id: UUID, caller: Caller, body: ReasonIn = _NO_REASON) -> Delivery:
         """Try a waiting delivery now, ahead of the queue and through an open circuit."""
-        return await _after(doorstep, ActKind.RETRY, delivery_id, caller, WAITING_STATES, body.reason)
+        return await _after(doorstep, ActionKind.RETRY, delivery_id, caller, WAITING_STATES, body.reason)
 
     @routes.post("/{delivery_id}/skip")
     async def skip_delivery(delivery_id: UUID, caller: Caller, body: ReasonIn = _NO_REASON) -> Delivery:
         """Move a waiting delivery to the dead letters without another try."""
-        return await _after(doorstep, ActKind.SKIP, delivery_id, caller, WAITING_STATES, body.reason)
+        return await _after(doorstep, ActionKind.SKIP, delivery_id, caller, WAITING_STATES, body.reason)
 
     return routes
 
@@ -131,17 +131,17 @@ def dead_letter_routes(doorstep: Doorstep) -> Routes:
     async def retry_dead_letter(delivery_id: UUID, caller: Caller, body: LetterRetryIn = _NOTHING_ELSE) -> Delivery:
         """Try it again in 5 seconds, with a fresh count; with `payload`, deliver that from now on instead."""
         payload = given(body.payload)
-        return await _after(doorstep, ActKind.RETRY, delivery_id, caller, DEAD_STATES, body.reason, payload)
+        return await _after(doorstep, ActionKind.RETRY, delivery_id, caller, DEAD_STATES, body.reason, payload)
 
     @routes.post("/{delivery_id}/resolve")
     async def resolve_dead_letter(delivery_id: UUID, caller: Caller, body: ReasonIn = _NO_REASON) -> Delivery:
         """Say that it needs no delivery."""
-        return await _after(doorstep, ActKind.RESOLVE, delivery_id, caller, DEAD_STATES, body.reason)
+        return await _after(doorstep, ActionKind.RESOLVE, delivery_id, caller, DEAD_STATES, body.reason)
 
     @routes.delete("/{delivery_id}")
     async def delete_dead_letter(delivery_id: UUID, caller: Caller) -> None:
         """Take it off every list. Its attempt log stays."""
-        await doorstep.components.deliveries.act_on(ActKind.DELETE, caller.org_id, delivery_id, caller.prefix)
+        await doorstep.components.deliveries.act_on(ActionKind.DELETE, caller.org_id, delivery_id, caller.prefix)
 
     return routes
 
@@ -158,7 +158,7 @@ async def shown(doorstep: Doorstep, delivery: deliveries.Delivery) -> Delivery:
 
 async def _after(
     doorstep: Doorstep,
-    kind: ActKind,
+    kind: ActionKind,
     delivery_id: UUID,
     caller: ApiKey,
     only_in: States,
@@ -175,9 +175,9 @@ async def _after(
 # -- what is asked for -------------------------------------------------------------------------------------------
 
 
-def queue_from(asked: QueueFilter, clock: Clock) -> Queue:
+def queue_from(asked: QueueFilter, clock: Clock) -> RetryQueueFilter:
     age = asked.older_than_seconds
-    return Queue(
+    return RetryQueueFilter(
         waiting=None if asked.status is None else asked.status == "pending",
         event_type=asked.event_type,
         endpoint_id=asked.endpoint_id,
@@ -185,8 +185,8 @@ def queue_from(asked: QueueFilter, clock: Clock) -> Queue:
     )
 
 
-def letters_from(asked: LettersFilter, where: str = "") -> Letters:
-    return Letters(
+def letters_from(asked: LettersFilter, where: str = "") -> DeadLetterFilter:
+    return DeadLetterFilter(
         archived=asked.status == "archived",
         event_type=asked.event_type,
         endpoint_id=asked.endpoint_id,

@@ -18,11 +18,10 @@ from doorstep.app import Doorstep
 from doorstep.errors import InvalidInput
 from doorstep.model import circuit as circuits
 from doorstep.model import endpoint as endpoints
-from doorstep.model.endpoint import EndpointState
-from doorstep.model.retry_policy import RetryPolicy
-from doorstep.model.slo import Slo as Target
-from doorstep.path.enrol import EndpointForm
-from doorstep.path.steward import TEST_EVENT, TEST_PAYLOAD
+from doorstep.model.endpoint import EndpointState, RetryPolicy
+from doorstep.model.endpoint import Slo as Target
+from doorstep.operations.endpoint_rules import EndpointForm
+from doorstep.operations.events import TEST_EVENT, TEST_PAYLOAD
 from doorstep.schemas.endpoints import (
     Circuit,
     CircuitChange,

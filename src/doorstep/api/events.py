@@ -15,12 +15,12 @@ from doorstep.api.deliveries import delivery_shown
 from doorstep.api.ingest import receipt_shown
 from doorstep.api.routing import Caller, Operation, Routes, id_of
 from doorstep.app import Doorstep
-from doorstep.model.act import ActKind, ActResult
+from doorstep.engine.coalesce import Shared
+from doorstep.model.action import ActionKind, ActionResult
 from doorstep.model.event import EventStatus as Status
 from doorstep.model.event import EventSummary, EventView
 from doorstep.model.listing import Count, EventFilter, Page
-from doorstep.path.reading import Described
-from doorstep.path.shared import Shared
+from doorstep.operations.reader import Described
 from doorstep.schemas.events import (
     Acknowledged,
     Cancelled,
@@ -69,7 +69,7 @@ def event_routes(doorstep: Doorstep) -> Routes:
     async def retry_event(event_id: UUID, caller: Caller, body: ReasonIn = _NO_REASON) -> Retried:
         """Try again now what failed or waits: dead letters with a fresh count, waiting deliveries ahead of the queue."""
         result = await doorstep.components.events.act(
-            ActKind.RETRY, caller.org_id, event_id, caller.prefix, body.reason
+            ActionKind.RETRY, caller.org_id, event_id, caller.prefix, body.reason
         )
         return Retried(event_id, tuple(result.done), refused_shown(result))
 
@@ -77,7 +77,7 @@ def event_routes(doorstep: Doorstep) -> Routes:
     async def cancel_event(event_id: UUID, caller: Caller, body: ReasonIn = _NO_REASON) -> Cancelled:
         """Call off the deliveries that still wait."""
         result = await doorstep.components.events.act(
-            ActKind.CANCEL, caller.org_id, event_id, caller.prefix, body.reason
+            ActionKind.CANCEL, caller.org_id, event_id, caller.prefix, body.reason
         )
         return Cancelled(event_id, tuple(result.done), refused_shown(result))
 
@@ -226,7 +226,7 @@ def event_shown(view: EventView, deliveries: list[Described]) -> Event:
     )
 
 
-def refused_shown(result: ActResult) -> tuple[Refused, ...]:
+def refused_shown(result: ActionResult) -> tuple[Refused, ...]:
     return tuple(
         Refused(delivery_id, None if state is None else state.value) for delivery_id, state in result.refused.items()
     )

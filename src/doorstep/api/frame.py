@@ -14,7 +14,7 @@ from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
 from doorstep.api.problems import Refusal, invalid, refusal_for, respond
 from doorstep.api.wording import FieldError
-from doorstep.telemetry.tracing.context import incoming
+from doorstep.telemetry.tracing import incoming
 
 HEADER = "x-correlation-id"
 _ACCEPTABLE = re.compile(r"[!-~]{1,128}")

@@ -13,9 +13,9 @@ from doorstep.app import Doorstep
 from doorstep.clock import Instant
 from doorstep.errors import StoreUnavailable
 from doorstep.model.worker import WorkerEntry
+from doorstep.operations import prometheus
 from doorstep.schemas.accounts import Health
 from doorstep.schemas.workers import Worker, WorkerPage
-from doorstep.telemetry import metrics
 
 _STORE_SECONDS_MAX = 2.0
 _OK = Health("ok")
@@ -44,7 +44,7 @@ def health_routes(doorstep: Doorstep) -> Routes:
         """Counters, gauges and histograms of the whole installation in the text format of Prometheus, read from the store at most once a second; while that does not answer, they are as they were."""
         seen = await doorstep.components.sampler.snapshot()
         return Response(
-            metrics.text(seen, doorstep.components.load(), doorstep.clock.now()), media_type=metrics.CONTENT_TYPE
+            prometheus.text(seen, doorstep.components.load(), doorstep.clock.now()), media_type=prometheus.CONTENT_TYPE
         )
 
     return routes

@@ -20,10 +20,10 @@ from doorstep.api.problems import Problem, Refusal, invalid
 from doorstep.api.routing import Operation, Routes
 from doorstep.api.wording import FieldError
 from doorstep.app import Doorstep
-from doorstep.model import submission as model
+from doorstep.engine.accept import KEY_CONFLICT, Draft, check_key
+from doorstep.model import event as model
+from doorstep.model.event import Verdict
 from doorstep.model.org import ApiKey
-from doorstep.model.submission import Verdict
-from doorstep.path.accept import KEY_CONFLICT, Draft, check_key
 from doorstep.schemas.events import BATCH_MAX, KEY_RULES, BatchIn, EventIn, Events, Receipt, Receipts
 
 

@@ -16,8 +16,7 @@ from doorstep.api.access import ROUTES, Access
 from doorstep.api.examples import add_examples
 from doorstep.api.problems import MEDIA_TYPE, Problem
 from doorstep.api.routing import Operation
-from doorstep.model.org import Role
-from doorstep.model.permission import roles_with
+from doorstep.model.org import Role, roles_with
 
 Json = dict[str, Any]
 

@@ -11,8 +11,9 @@ from doorstep.api.routing import Caller, Routes
 from doorstep.app import Doorstep
 from doorstep.clock import SECOND
 from doorstep.model.rollup import TTD_SECONDS, Figures
-from doorstep.path import reading, reporting
-from doorstep.policy.reporting import (
+from doorstep.operations import reader
+from doorstep.operations import stats as reporting
+from doorstep.policy.reports import (
     WINDOWS,
     Columns,
     failed_rate,
@@ -105,7 +106,7 @@ def stats_routes(doorstep: Doorstep) -> Routes:
 # -- shapes: now -------------------------------------------------------------------------------------------------
 
 
-def _stats_shown(stats: reading.Stats, report: Report | None) -> Stats:
+def _stats_shown(stats: reader.Stats, report: Report | None) -> Stats:
     counts = {name: getattr(stats, name) for name in ("retrying", "dead", "archived", "inbox", "failed")}
     return Stats(
         deliveries=DeliveryStats(*(counts[name].value for name in DeliveryStats.__struct_fields__)),

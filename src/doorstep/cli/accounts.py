@@ -8,10 +8,9 @@ from typing import Annotated
 import typer
 
 from doorstep.cli import columns
-from doorstep.cli.asking import confirm
 from doorstep.cli.options import Future, Yes
-from doorstep.cli.pages import Paging, gather
-from doorstep.cli.remote import REMOTE_PANEL, Session, remote
+from doorstep.cli.prompts import confirm
+from doorstep.cli.remote import REMOTE_PANEL, Paging, Session, gather, remote
 from doorstep.schemas.accounts import RoleName
 
 keys = typer.Typer(no_args_is_help=True, help="Make, list and revoke API keys.")

@@ -8,10 +8,9 @@ from typing import Annotated
 import typer
 
 from doorstep.cli import columns
-from doorstep.cli.naming import endpoint_id_of
+from doorstep.cli.endpoint_names import endpoint_id_of
 from doorstep.cli.options import Future, OfEndpoint, Reason
-from doorstep.cli.pages import Paging, Rows, gather
-from doorstep.cli.remote import Session, remote
+from doorstep.cli.remote import Paging, Rows, Session, gather, remote
 from doorstep.schemas.alerts import AlertState, RuleName
 
 alerts = typer.Typer(no_args_is_help=True, help="See what is or was the matter, and say that you see to it.")

@@ -8,8 +8,7 @@ import typer
 
 from doorstep.cli.columns import BATCHES, SUBMISSIONS
 from doorstep.cli.options import EventType, Reason
-from doorstep.cli.pages import Paging, gather
-from doorstep.cli.remote import Session, remote
+from doorstep.cli.remote import Paging, Session, gather, remote
 from doorstep.schemas.batches import BatchStatus
 
 app = typer.Typer(no_args_is_help=True, help="Find batches by status, read their carrier log, resubmit them.")

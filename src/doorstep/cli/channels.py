@@ -7,11 +7,10 @@ from typing import Annotated
 import typer
 
 from doorstep.cli import columns
-from doorstep.cli.asking import confirm
-from doorstep.cli.naming import complete_endpoint, endpoint_id_of
+from doorstep.cli.endpoint_names import complete_endpoint, endpoint_id_of
 from doorstep.cli.options import Yes
-from doorstep.cli.pages import Rows
-from doorstep.cli.remote import Session, remote
+from doorstep.cli.prompts import confirm
+from doorstep.cli.remote import Rows, Session, remote
 from doorstep.schemas.alerts import ChannelKindName
 
 channels = typer.Typer(no_args_is_help=True, help="Make, test, resume and delete the channels that people are told by.")

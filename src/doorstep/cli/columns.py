@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from typing import Any
 
+from doorstep.cli.options import shown_span
 from doorstep.cli.output import Column
-from doorstep.cli.spans import shown_span
 
 EVENTS = (
     Column("event", "event_id", whole=True),

@@ -7,12 +7,11 @@ from typing import Annotated, NamedTuple
 import typer
 
 from doorstep.cli import columns
-from doorstep.cli.bulk_work import Act, How, Which, work
-from doorstep.cli.naming import endpoint_id_of
+from doorstep.cli.bulk_actions import Act, How, Which, work
+from doorstep.cli.endpoint_names import endpoint_id_of
 from doorstep.cli.options import EventType, OfEndpoint, Since, Until
-from doorstep.cli.pages import Paging, gather
-from doorstep.cli.payloads import read_payload
-from doorstep.cli.remote import Session, remote
+from doorstep.cli.prompts import read_payload
+from doorstep.cli.remote import Paging, Session, gather, remote
 from doorstep.errors import ConfigError
 from doorstep.schemas.deliveries import DeadStatus
 

@@ -9,8 +9,8 @@ from typing import Annotated, Any
 
 import typer
 
-from doorstep.cli.naming import complete_endpoint
-from doorstep.cli.spans import parsed_by, share, span_seconds
+from doorstep.cli.endpoint_names import complete_endpoint
+from doorstep.cli.options import parsed_by, share, span_seconds
 from doorstep.errors import ConfigError
 from doorstep.policy.retry import BUILT_IN
 from doorstep.schemas.endpoints import INPUTS, RESETTABLE, Input

@@ -7,18 +7,17 @@ from typing import Annotated
 import msgspec
 import typer
 
-from doorstep.cli import columns, endpoint_acts
-from doorstep.cli.asking import confirm
+from doorstep.cli import columns, endpoint_actions
 from doorstep.cli.endpoint_form import EndpointArgument, Form, Reset, with_resets
-from doorstep.cli.naming import endpoint_named
+from doorstep.cli.endpoint_names import endpoint_named
 from doorstep.cli.options import Yes
-from doorstep.cli.pages import Paging, gather
-from doorstep.cli.remote import Session, remote
+from doorstep.cli.prompts import confirm
+from doorstep.cli.remote import Paging, Session, gather, remote
 from doorstep.schemas.endpoints import ListedState, Signing
 from doorstep.schemas.stats import Range
 
 app = typer.Typer(no_args_is_help=True, help="Create, see, change, hold and test the receivers of events.")
-app.add_typer(endpoint_acts.app)
+app.add_typer(endpoint_actions.app)
 
 State = Annotated[ListedState | None, typer.Option("--state", help="Only those in this state.")]
 

@@ -7,13 +7,12 @@ from typing import Annotated
 import typer
 
 from doorstep.cli import columns
-from doorstep.cli.asking import confirm
 from doorstep.cli.columns import payload_text
-from doorstep.cli.naming import endpoint_id_of
+from doorstep.cli.endpoint_names import endpoint_id_of
 from doorstep.cli.options import EventType, Reason, Since, Until, Yes
 from doorstep.cli.output import Column
-from doorstep.cli.pages import Paging, gather
-from doorstep.cli.remote import Session, remote
+from doorstep.cli.prompts import confirm
+from doorstep.cli.remote import Paging, Session, gather, remote
 from doorstep.schemas.events import InboxStatus, Status
 
 events = typer.Typer(no_args_is_help=True, help="See what was sent and what became of it; act on one event.")

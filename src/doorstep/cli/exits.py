@@ -14,7 +14,7 @@ from enum import IntEnum
 
 from doorstep.cli.output import visible
 from doorstep.errors import ConfigError, Conflict, DoorstepError, InvalidInput, NotFound, StoreUnavailable
-from doorstep.telemetry.scrubbing import said_by, traceback_of
+from doorstep.telemetry.redaction import safe_message, traceback_of
 
 
 class ExitCode(IntEnum):
@@ -55,7 +55,7 @@ def exit_code_of(run: Run) -> int:
         complain(str(error))
         return code_of(error)
     except Exception as error:  # noqa: BLE001  people get a sentence, whatever it was
-        complain(f"stopped by an unforeseen error, {said_by(error)}; {_HOW_TO_SEE_MORE}")
+        complain(f"stopped by an unforeseen error, {safe_message(error)}; {_HOW_TO_SEE_MORE}")
         if os.environ.get("DOORSTEP_LOG_LEVEL", "").lower() == "debug":
             print(traceback_of(error), file=sys.stderr)
         return ExitCode.FAILED

@@ -15,7 +15,7 @@ from doorstep.cli import (
     accounts,
     alerts,
     batches,
-    bulks,
+    bulk,
     channels,
     console,
     dead_letters,
@@ -25,16 +25,26 @@ from doorstep.cli import (
     outbox,
     pipelines,
     policies,
-    reports,
     retry_queue,
-    sending,
-    tailing,
+    send,
+    stats,
+    tail,
     workers,
 )
 from doorstep.cli.exits import EXIT_CODES_HELP, Run, exit_code_of
-from doorstep.cli.options import Database, Host, Json, Port, Workers, output_for, settings_from
+from doorstep.cli.options import (
+    Database,
+    Host,
+    Json,
+    Port,
+    Workers,
+    output_for,
+    parsed_by,
+    settings_from,
+    share,
+    span_seconds,
+)
 from doorstep.cli.remote import REMOTE_PANEL
-from doorstep.cli.spans import parsed_by, share, span_seconds
 from doorstep.config import setting_rows
 
 app = typer.Typer(
@@ -97,7 +107,7 @@ def serve(
 
     Example: `doorstep serve --database postgresql://doorstep@db/doorstep --workers 3`
     """
-    from doorstep.cli import serving
+    from doorstep.cli import serve as serving
 
     said = {"host": host, "port": port, "database_url": database, "workers": workers}
     _end(lambda: serving.serve(settings_from(**said), app, isolate=isolate, said=said))
@@ -111,7 +121,7 @@ def worker(
 
     Example: `doorstep worker --app shop.events:doorstep`
     """
-    from doorstep.cli import working
+    from doorstep.cli import worker as working
 
     said = {"database_url": database}
     ways = {"isolate": isolate, "end_with_parent": end_with_parent}
@@ -121,7 +131,7 @@ def worker(
 @app.command(rich_help_panel=_HERE)
 def migrate(database: Database = None, as_json: Json = False) -> None:
     """Bring the database's tables to this version; harmless when they are."""
-    from doorstep.cli import migrating
+    from doorstep.cli import run as migrating
 
     _end(lambda: migrating.migrate(settings_from(database_url=database), output_for(as_json)))
 
@@ -132,7 +142,7 @@ def doctor(database: Database = None, as_json: Json = False) -> None:
 
     It changes nothing. The exit code is 1 if there is a problem.
     """
-    from doorstep.cli.doctor import examining
+    from doorstep.cli import doctor as examining
 
     _end(lambda: examining.examine(database, output_for(as_json)))
 
@@ -177,9 +187,9 @@ def demo(
     Within a minute there are retries, dead letters of several causes, an open circuit, text messages in batches, bills in
     a pipeline, alerts, and people who see to all that.
     """
-    from doorstep.cli.demo import demonstrating
+    from doorstep.cli.demo import program
 
-    _end(lambda: demonstrating.demonstrate(demonstrating.Demo(port, rate, keep), output_for(as_json)))
+    _end(lambda: program.demonstrate(program.Demo(port, rate, keep), output_for(as_json)))
 
 
 @app.command(rich_help_panel=_TRY)
@@ -220,8 +230,8 @@ def listen(
 
     Example: `doorstep listen --secret whsec_… --fail 30% --slow 2s`
     """
-    from doorstep.cli import listening
-    from doorstep.cli.receiver import Behaviour
+    from doorstep.cli import listen as listening
+    from doorstep.cli.listen import Behaviour
 
     behaviour = Behaviour(status or 503, (0.0 if status is None else 1.0) if fail is None else fail, slow)
     told = listening.Listening(host, port, tuple(secret or ()), behaviour, headers, count)
@@ -230,8 +240,8 @@ def listen(
 
 app.add_typer(outbox.app, name="outbox", rich_help_panel=_HERE)
 app.add_typer(policies.app, name="policy", rich_help_panel=_TRY)
-app.add_typer(sending.app)
-app.add_typer(tailing.app)
+app.add_typer(send.app)
+app.add_typer(tail.app)
 app.add_typer(console.app)
 for name, group in {
     "events": events.events,
@@ -240,10 +250,10 @@ for name, group in {
     "endpoints": endpoints.app,
     "retry-queue": retry_queue.app,
     "dead-letters": dead_letters.app,
-    "bulk": bulks.app,
+    "bulk": bulk.app,
     "pipelines": pipelines.app,
     "batches": batches.app,
-    "slo": reports.slo,
+    "slo": stats.slo,
     "alerts": alerts.alerts,
     "alert-rules": alerts.rules,
     "silences": alerts.silences,
@@ -253,7 +263,7 @@ for name, group in {
 }.items():
     app.add_typer(group, name=name, rich_help_panel=REMOTE_PANEL)
 app.add_typer(accounts.looking)
-app.add_typer(reports.looking)
+app.add_typer(stats.looking)
 app.add_typer(workers.looking)
 
 

@@ -2,16 +2,127 @@
 
 from __future__ import annotations
 
-from datetime import datetime
-from typing import Annotated, Any
+import inspect
+import re
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from datetime import UTC, datetime
+from inspect import Parameter
+from typing import Annotated, Any, TypeVar, get_type_hints
 
 import typer
 
-from doorstep.cli.naming import complete_endpoint
+from doorstep.cli.endpoint_names import complete_endpoint
 from doorstep.cli.output import Output
-from doorstep.cli.spans import future, parsed_by, past
-from doorstep.clock import AnchoredClock
+from doorstep.clock import AnchoredClock, Instant, seconds, to_datetime
 from doorstep.config import Settings, setting_row
+
+
+def spread(parameters: Iterable[Parameter]) -> Iterator[Parameter]:
+    """The parameters with each set replaced by those of its fields."""
+    for parameter in parameters:
+        if is_set(parameter.annotation):
+            yield from _fields(parameter.annotation)
+        else:
+            yield parameter.replace(kind=Parameter.KEYWORD_ONLY)
+
+
+def gathered(parameters: Iterable[Parameter], given: Mapping[str, Any]) -> dict[str, Any]:
+    """What was given for the spread parameters, with the sets put together again."""
+    return {parameter.name: _value(parameter, given) for parameter in parameters}
+
+
+def is_set(annotation: object) -> bool:
+    return inspect.isclass(annotation) and issubclass(annotation, tuple) and hasattr(annotation, "_field_defaults")
+
+
+def _value(parameter: Parameter, given: Mapping[str, Any]) -> Any:
+    kind = parameter.annotation
+    return kind(**{name: given[name] for name in kind._fields}) if is_set(kind) else given[parameter.name]
+
+
+def _fields(kind: Any) -> Iterator[Parameter]:
+    for name, annotation in get_type_hints(kind, include_extras=True).items():
+        default = kind._field_defaults.get(name, Parameter.empty)
+        yield Parameter(name, Parameter.KEYWORD_ONLY, default=default, annotation=annotation)
+
+
+T = TypeVar("T")
+
+_UNITS = {"ms": 0.001, "s": 1, "m": 60, "min": 60, "h": 3_600, "d": 86_400}
+_SPAN = re.compile(r"(\d+(?:\.\d+)?)\s*(ms|s|min|m|h|d)?")
+
+
+def span_seconds(text: str) -> float:
+    """Seconds: `5`, `5s`, `500ms`, `2m`, `1h`, `7d`."""
+    found = _SPAN.fullmatch(text.strip().lower())
+    if found is None:
+        raise ValueError(f"a span is a number with a unit (ms, s, m, h, d), such as 5s, got {text!r}")
+    return float(found[1]) * _UNITS[found[2] or "s"]
+
+
+def share(text: str) -> float:
+    """From 0 to 1: `30%` or `0.3`."""
+    number, percent = text.strip().removesuffix("%"), text.strip().endswith("%")
+    try:
+        value = float(number) / (100 if percent else 1)
+    except ValueError:
+        value = -1
+    if not 0 <= value <= 1:
+        raise ValueError(f"a share is from 0% to 100%, such as 30%, got {text!r}")
+    return value
+
+
+def past(text: str, now: Instant) -> datetime:
+    """A time: ISO 8601 (UTC, if it names no zone), or a span before now (`2h`, `2h ago`)."""
+    words = text.strip()
+    span = words.removesuffix("ago").strip().lower()
+    return to_datetime(now - seconds(span_seconds(span))) if _has_unit(span) else _iso(words, "before now such as 2h")
+
+
+def future(text: str, now: Instant) -> datetime:
+    """A time: ISO 8601 (UTC, if it names no zone), or a span from now (`2h`, `in 2h`)."""
+    words = text.strip()
+    span = words.removeprefix("in ").strip().lower()
+    return to_datetime(now + seconds(span_seconds(span))) if _has_unit(span) else _iso(words, "from now such as 2h")
+
+
+def _has_unit(span: str) -> bool:
+    """A bare number is no time: nobody can say of what."""
+    return _SPAN.fullmatch(span) is not None and not span.replace(".", "").isdigit()
+
+
+def _iso(words: str, or_else: str) -> datetime:
+    try:
+        found = datetime.fromisoformat(words)
+    except ValueError:
+        raise ValueError(
+            f"a time is ISO 8601 such as 2026-11-15T12:00:00Z, or a span {or_else}, got {words!r}"
+        ) from None
+    return found if found.tzinfo else found.replace(tzinfo=UTC)
+
+
+def shown_span(value: float) -> str:
+    """Seconds as people say them: `45 s`, `5 min`, `1 h 30 min`, `2 d 4 h`: two units at most."""
+    if value < 60:
+        return f"{value:.3g} s"
+    parts = []
+    for unit, size in (("d", 86_400), ("h", 3_600), ("min", 60), ("s", 1)):
+        whole, value = divmod(round(value), size)
+        if whole:
+            parts.append(f"{whole:.0f} {unit}")
+    return " ".join(parts[:2])
+
+
+def parsed_by(parse: Callable[[str], T]) -> Callable[[str], T]:
+    """The same as an option's parser: what cannot be read is wrong usage, said in the parser's own words."""
+
+    def read(text: str) -> T:
+        try:
+            return parse(text)
+        except ValueError as error:
+            raise typer.BadParameter(str(error)) from None
+
+    return read
 
 
 def _setting(flag: str, name: str, metavar: str | None = None) -> Any:

@@ -10,17 +10,17 @@ from uuid import UUID
 
 import typer
 
-from doorstep.cli.asking import confirm
 from doorstep.cli.exits import exit_code_of
 from doorstep.cli.options import Database, Json, Limit, Reason, Yes, output_for, settings_from
 from doorstep.cli.output import Column, Output
+from doorstep.cli.prompts import confirm
 from doorstep.clock import AnchoredClock, to_iso
 from doorstep.config import Settings
 from doorstep.errors import ConfigError, NotFound
 
 if TYPE_CHECKING:
-    from doorstep.model.posting import Posting
-    from doorstep.path.outbox import OutboxService
+    from doorstep.model.outbox import OutboxMessage
+    from doorstep.operations.outbox import OutboxService
 
 app = typer.Typer(no_args_is_help=True, help="See, put back or remove what was set aside in the outbox.")
 
@@ -96,9 +96,9 @@ async def _with_outbox(
     settings: Settings, output: Output, command: Callable[[OutboxService, Output], Awaitable[None]]
 ) -> None:
     from doorstep.bootstrap import DEFAULT_ORG, pinned  # here, so that help and completion are quick
-    from doorstep.cli.running import naming_database
-    from doorstep.path.outbox import OutboxService
-    from doorstep.stores.opening import store_from_url
+    from doorstep.cli.run import naming_database
+    from doorstep.operations.outbox import OutboxService
+    from doorstep.stores.open import store_from_url
 
     store = store_from_url(pinned(settings).database_url)
     with naming_database(settings):
@@ -125,7 +125,7 @@ def _tell(output: Output, word: str, chosen: Sequence[UUID], done: Sequence[UUID
         output.line({"event_id": event_id, "done": event_id in done}, f"{event_id}  {was}")
 
 
-def _shown(posting: Posting) -> dict[str, object]:
+def _shown(posting: OutboxMessage) -> dict[str, object]:
     return {
         "event_id": posting.event_id,
         "org_id": posting.org_id,

@@ -7,10 +7,9 @@ from typing import Annotated
 import typer
 
 from doorstep.cli import columns
-from doorstep.cli.asking import confirm
 from doorstep.cli.options import Reason, Yes
-from doorstep.cli.pages import Paging, Rows, gather
-from doorstep.cli.remote import Session, remote
+from doorstep.cli.prompts import confirm
+from doorstep.cli.remote import Paging, Rows, Session, gather, remote
 
 app = typer.Typer(no_args_is_help=True, help="See, retry, approve, reject and delete the entities of pipelines.")
 

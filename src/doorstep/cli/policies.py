@@ -8,14 +8,13 @@ from typing import Annotated
 import typer
 
 from doorstep.cli.connecting import connect
+from doorstep.cli.endpoint_names import endpoint_named
 from doorstep.cli.exits import exit_code_of
-from doorstep.cli.naming import endpoint_named
-from doorstep.cli.options import Json, Key, Past, Url, output_for, settings_from
-from doorstep.cli.spans import parsed_by, share, span_seconds
+from doorstep.cli.options import Json, Key, Past, Url, output_for, parsed_by, settings_from, share, span_seconds
 from doorstep.clock import AnchoredClock, from_datetime
 from doorstep.config import Settings
 from doorstep.errors import ConfigError
-from doorstep.model.retry_policy import RetryPolicy
+from doorstep.model.endpoint import RetryPolicy
 from doorstep.policy.retry import BUILT_IN
 from doorstep.policy.routing import most_specific
 
@@ -69,22 +68,22 @@ def explain(
     `doorstep policy explain --endpoint shop`
     """
 
-    from doorstep.cli import explaining
+    from doorstep.cli import policy_schedule
 
     def run() -> None:
         settings = settings_from(url=url, api_key=key)
         chosen = _chosen(words, endpoint, event_type, settings)
         at = AnchoredClock().now() if accepted is None else from_datetime(accepted)
-        explaining.explain(explaining.changed(chosen, jitter, deadline), settings, at, output_for(as_json))
+        policy_schedule.explain(policy_schedule.changed(chosen, jitter, deadline), settings, at, output_for(as_json))
 
     raise typer.Exit(exit_code_of(run))
 
 
 def _chosen(words: str | None, endpoint: str | None, event_type: str | None, settings: Settings) -> RetryPolicy:
-    from doorstep.cli import explaining
+    from doorstep.cli import policy_schedule
 
     if words is not None and endpoint is None:
-        return explaining.policy_of(words, settings)
+        return policy_schedule.policy_of(words, settings)
     if endpoint is not None and words is None:
         return _of_endpoint(endpoint, event_type, settings)
     raise ConfigError("policy explain needs a policy or --endpoint, exactly one of the two")

@@ -7,20 +7,21 @@ Such a command is a function of a Session and of its own options. `remote` adds 
 from __future__ import annotations
 
 import inspect
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from inspect import Parameter
-from typing import TYPE_CHECKING, Any, Concatenate, NamedTuple, ParamSpec
+from typing import TYPE_CHECKING, Any, Concatenate, Generic, NamedTuple, ParamSpec, TypeVar
 
+import msgspec
 import typer
 
 from doorstep.cli.connecting import connect
 from doorstep.cli.exits import exit_code_of
-from doorstep.cli.option_sets import gathered, spread
-from doorstep.cli.options import Json, Key, Url, output_for, settings_from
-from doorstep.cli.output import Output
+from doorstep.cli.options import Cursor, Json, Key, Limit, Url, gathered, output_for, settings_from, spread
+from doorstep.cli.output import Column, Output
 
 if TYPE_CHECKING:
-    from doorstep.client import Client
+    from doorstep.client import Client, Page, Pagination
+
 
 P = ParamSpec("P")
 REMOTE_PANEL = "Against a server"
@@ -79,3 +80,50 @@ def _run(function: Command[P], shared: Shared, given: dict[str, Any]) -> int | N
         raise Unreachable(
             f"{settings.url} cannot be reached: {error}; start `doorstep serve` there, or say where it is with --url"
         ) from None
+
+
+T = TypeVar("T")
+PAGE_MAX = 200
+"""The largest page that every list of the API gives."""
+
+
+class Paging(NamedTuple):
+    """How much of a list."""
+
+    limit: Limit = 50
+    cursor: Cursor = None
+
+
+class Rows(Generic[T]):
+    """Rows of one or more pages, and where the list goes on."""
+
+    def __init__(self, items: list[T], pagination: Pagination) -> None:
+        self.items = items
+        self.pagination = pagination
+
+    def show(self, output: Output, name: str, columns: Sequence[Column], empty: str) -> None:
+        """As a table, or as the API gives a list: under its name, with its pagination."""
+        output.listing({name: self.items, "pagination": self.pagination}, self.items, columns, empty)
+        if self.pagination.has_more and self.items:
+            output.note(f"{self._of_how_many()}; for more raise --limit, or add --cursor {self.pagination.cursor}")
+
+    def _of_how_many(self) -> str:
+        total = self.pagination.total_count
+        if total is None:
+            return f"The first {len(self.items)}"
+        return f"{len(self.items)} of {'more than ' if self.pagination.total_is_floor else ''}{total}"
+
+
+def gather(page: Callable[..., Page[T]], paging: Paging, **filters: Any) -> Rows[T]:
+    """Up to `limit` rows of a list of the client. A page may be short, even empty, and still not be the last."""
+    items: list[T] = []
+    limit, cursor = paging
+    total: int | None = None
+    while True:
+        got = page(limit=min(limit - len(items), PAGE_MAX), cursor=cursor, **filters)
+        items += got.items
+        cursor = got.pagination.cursor
+        total = got.pagination.total_count if total is None else total
+        if len(items) >= limit or not got.pagination.has_more:
+            counted = {} if total is None else {"total_count": total}
+            return Rows(items, msgspec.structs.replace(got.pagination, limit=limit, **counted))

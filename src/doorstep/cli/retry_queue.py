@@ -7,12 +7,10 @@ from typing import Annotated, NamedTuple
 import typer
 
 from doorstep.cli import columns
-from doorstep.cli.bulk_work import Act, How, Which, work
-from doorstep.cli.naming import endpoint_id_of
-from doorstep.cli.options import EventType, OfEndpoint
-from doorstep.cli.pages import Paging, gather
-from doorstep.cli.remote import Session, remote
-from doorstep.cli.spans import parsed_by, span_seconds
+from doorstep.cli.bulk_actions import Act, How, Which, work
+from doorstep.cli.endpoint_names import endpoint_id_of
+from doorstep.cli.options import EventType, OfEndpoint, parsed_by, span_seconds
+from doorstep.cli.remote import Paging, Session, gather, remote
 from doorstep.schemas.deliveries import QueueStatus
 
 app = typer.Typer(no_args_is_help=True, help="Work on what failed and will be tried again.")

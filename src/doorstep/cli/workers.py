@@ -5,8 +5,7 @@ from __future__ import annotations
 import typer
 
 from doorstep.cli import columns
-from doorstep.cli.pages import Rows
-from doorstep.cli.remote import REMOTE_PANEL, Session, remote
+from doorstep.cli.remote import REMOTE_PANEL, Rows, Session, remote
 
 looking = typer.Typer()
 

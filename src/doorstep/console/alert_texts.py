@@ -5,10 +5,9 @@ from __future__ import annotations
 from typing import NamedTuple
 
 from doorstep.clock import seconds
-from doorstep.console.words import amount, lasting
+from doorstep.console.formatting import amount, lasting
 from doorstep.model.alert import MEASURED, Alert, AlertRule, Ending, Rule
-from doorstep.policy.alert_words import link_to
-from doorstep.policy.plain_text import percent, percent_as_set
+from doorstep.policy.alert_messages import link_to, percent, percent_as_set
 
 
 class RuleWords(NamedTuple):

@@ -5,10 +5,10 @@ from __future__ import annotations
 import re
 from collections.abc import Iterable, Iterator, Mapping
 from typing import NamedTuple
+from urllib.parse import quote
 from uuid import UUID
 
-from doorstep.console.places import place_of_entity, place_of_kind
-from doorstep.model.act import ActKind, AuditLine
+from doorstep.model.action import ActionKind, AuditEntry
 
 _ID_CHARACTERS = 8
 _NAMED = re.compile("(?:(event|delivery|bulk operation) )?([0-9a-f]{8}(?:-[0-9a-f]{4}){3}-[0-9a-f]{12})")
@@ -25,12 +25,12 @@ class Subject(NamedTuple):
     path: str | None = None
 
 
-def endpoints_in(lines: Iterable[AuditLine]) -> set[UUID]:
+def endpoints_in(lines: Iterable[AuditEntry]) -> set[UUID]:
     """Those whose names are to be known."""
     return {UUID(subject) for line in lines for kind, subject in _kinds(line) if kind == "endpoint"}
 
 
-def subjects_of(line: AuditLine, names: Mapping[UUID, str]) -> list[Subject]:
+def subjects_of(line: AuditEntry, names: Mapping[UUID, str]) -> list[Subject]:
     if line.action.startswith("entity."):
         return [_entity(line)]
     return [_subject(kind, subject, names, there=line.action not in _GONE) for kind, subject in _kinds(line)]
@@ -47,9 +47,9 @@ def told(text: str) -> list[str | Subject]:
     return [bit for bit in (*bits, text[end:]) if bit]
 
 
-def _kinds(line: AuditLine) -> Iterator[tuple[str, str]]:
+def _kinds(line: AuditEntry) -> Iterator[tuple[str, str]]:
     """Each subject with what kind of thing it is; the acts on deliveries are named without one."""
-    kind = "delivery" if line.action in set(ActKind) else line.action.partition(".")[0]
+    kind = "delivery" if line.action in set(ActionKind) else line.action.partition(".")[0]
     for place, subject in enumerate(line.subjects):
         yield "endpoint" if line.action == _REPLAY and place else kind, subject
 
@@ -61,7 +61,7 @@ def _subject(kind: str, subject: str, names: Mapping[UUID, str], *, there: bool)
     return Subject(_short(kind.replace("_", " "), subject), subject, path)
 
 
-def _entity(line: AuditLine) -> Subject:
+def _entity(line: AuditEntry) -> Subject:
     pipeline, entity_id = line.subjects
     path = place_of_entity(pipeline, entity_id) if line.action not in _GONE else None
     return Subject(f"{pipeline} {entity_id}", f"{pipeline} {entity_id}", path)
@@ -69,3 +69,24 @@ def _entity(line: AuditLine) -> Subject:
 
 def _short(kind: str, whole: str) -> str:
     return f"{kind} {whole[-_ID_CHARACTERS:]}".lstrip()
+
+
+_SCREENS = {
+    "endpoint": "endpoints",
+    "bulk": "bulk",
+    "bulk operation": "bulk",
+    "alert": "alerts",
+    "batch": "batches",
+    "event": "events",
+    "delivery": "deliveries",
+}
+"""That of each kind of thing that has one."""
+
+
+def place_of_kind(kind: str, name: str) -> str | None:
+    return f"/console/{_SCREENS[kind]}/{quote(name, safe='')}" if kind in _SCREENS else None
+
+
+def place_of_entity(pipeline: str, entity_id: str) -> str:
+    """The id is somebody else's text: it may have slashes in it."""
+    return f"/console/pipelines/{quote(pipeline, safe='')}/{quote(entity_id, safe='')}"

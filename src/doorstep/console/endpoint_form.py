@@ -11,7 +11,7 @@ from collections.abc import Callable, Iterator, Mapping
 from typing import Any
 
 from doorstep.console.fields import Fields
-from doorstep.console.retry_words import (
+from doorstep.console.policy_text import (
     delays_from_text,
     delays_text,
     policy_from_text,
@@ -20,10 +20,8 @@ from doorstep.console.retry_words import (
     span_text,
 )
 from doorstep.errors import InvalidInput
-from doorstep.model.endpoint import CircuitRules
-from doorstep.model.retry_policy import RetryPolicy
-from doorstep.model.slo import Slo
-from doorstep.path.enrol import EndpointForm, PolicyForm
+from doorstep.model.endpoint import CircuitRules, RetryPolicy, Slo
+from doorstep.operations.endpoint_rules import EndpointForm, PolicyForm
 from doorstep.policy.retry import BUILT_IN
 from doorstep.schemas.endpoints import INPUTS, Input, InputKind
 
@@ -115,7 +113,7 @@ def new_form(fields: Fields) -> EndpointForm:
 
 
 def changes_of(fields: Fields, before: EndpointForm) -> dict[str, Any]:
-    """What was changed of an endpoint, as Registrar.change takes it."""
+    """What was changed of an endpoint, as `EndpointService.update` takes it."""
     shown = texts_of(before)
     touched = {name for name, value in texts_in(fields).items() if value != _plain(shown.get(name, ""))}
     return {

@@ -7,10 +7,10 @@ from typing import NamedTuple
 
 from starlette.responses import Response
 
-from doorstep.console.visit import HOME, Visit
-from doorstep.model.permission import Permission
+from doorstep.console.request import HOME, PageRequest
+from doorstep.model.org import Permission
 
-Answer = Callable[[Visit], Awaitable[Response]]
+Answer = Callable[[PageRequest], Awaitable[Response]]
 LOOK, ACT, ADMINISTER = Permission.LOOK, Permission.ACT, Permission.ADMINISTER
 
 

@@ -10,7 +10,7 @@ from starlette.requests import Request
 from starlette.responses import Response
 
 from doorstep.console.rendering import rendered
-from doorstep.console.visit import HOME, Visit, html, whole_path
+from doorstep.console.request import HOME, PageRequest, html, whole_path
 from doorstep.errors import Conflict, DoorstepError, InvalidInput, NotFound, Overloaded, StoreUnavailable
 
 _LATER = "nothing is lost; what was accepted is delivered when it is back"
@@ -43,7 +43,7 @@ def problem_of(error: Exception) -> Problem:
     return Problem(500, "Doorstep made a mistake", _OURS, passing=True)
 
 
-def told(visit: Visit, error: Exception) -> Response:
+def told(visit: PageRequest, error: Exception) -> Response:
     """An act that was refused leads back to where it was asked for, with the reason; else the reason is the page."""
     if visit.acting and isinstance(error, Conflict | InvalidInput | Overloaded):
         return visit.refused(str(error))
@@ -54,7 +54,7 @@ def told(visit: Visit, error: Exception) -> Response:
     return shown(visit, problem_of(error))
 
 
-def shown(visit: Visit, problem: Problem, **context: object) -> Response:
+def shown(visit: PageRequest, problem: Problem, **context: object) -> Response:
     """A form cannot be sent again by a link: who sent one is led back to where it was."""
     return visit.page(
         "problem.html",

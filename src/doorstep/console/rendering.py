@@ -2,23 +2,27 @@
 
 from __future__ import annotations
 
+import hashlib
 from functools import cache
 from pathlib import Path
+from typing import NamedTuple
 
 from jinja2 import Environment, FileSystemLoader, StrictUndefined
+from starlette.requests import Request
+from starlette.responses import Response
 
 from doorstep import __version__
-from doorstep.console import drawing, words
-from doorstep.console.assets import asset
-from doorstep.console.navigation import MENU
-from doorstep.model.act import REASON_CHARACTERS_MAX
-from doorstep.path.bulk import RATE_MAX, RATE_MIN
-from doorstep.path.registrar import DRAIN_MAX, DRAIN_MIN
+from doorstep.console import formatting
+from doorstep.console import formatting as words
+from doorstep.errors import NotFound
+from doorstep.model.action import REASON_CHARACTERS_MAX
+from doorstep.operations.bulk import RATE_MAX, RATE_MIN
+from doorstep.operations.endpoints import DRAIN_MAX, DRAIN_MIN
 
 _FOLDER = Path(__file__).with_name("templates")
 _FILTERS = (
     words.ago, words.lasting, words.utc, words.exactly, words.moment, words.spoken, words.until, words.amount, words.counted,
-    words.sized, drawing.pretty,
+    words.sized, formatting.pretty,
 )  # fmt: skip
 
 
@@ -48,6 +52,78 @@ def _environment() -> Environment:
         "rate_max": RATE_MAX,
         "drain_min": DRAIN_MIN,
         "drain_max": DRAIN_MAX,
-        "sparkline": drawing.sparkline,
+        "sparkline": formatting.sparkline,
     }
     return environment
+
+
+PREFIX = "/console/static"
+_STATIC_FOLDER = Path(__file__).with_name("static")
+_KINDS = {".css": "text/css", ".js": "text/javascript", ".svg": "image/svg+xml"}
+_FOR_EVER = {"Cache-Control": "public, max-age=31536000, immutable"}
+
+
+class _Asset(NamedTuple):
+    content: bytes
+    kind: str
+
+
+def asset(name: str) -> str:
+    """Where a file of ours is found."""
+    return f"{PREFIX}/{_edition()}/{name}"
+
+
+async def serve_asset(request: Request) -> Response:
+    """Open to everyone: it is the same for every installation."""
+    found = _assets().get(request.path_params["name"])
+    if found is None:
+        raise NotFound("no such file")
+    return Response(found.content, media_type=found.kind, headers=_FOR_EVER)
+
+
+@cache
+def _assets() -> dict[str, _Asset]:
+    files = (path for path in sorted(_STATIC_FOLDER.rglob("*")) if path.suffix in _KINDS)
+    return {
+        path.relative_to(_STATIC_FOLDER).as_posix(): _Asset(path.read_bytes(), _KINDS[path.suffix]) for path in files
+    }
+
+
+@cache
+def _edition() -> str:
+    """A name for what all the files together contain."""
+    whole = hashlib.sha256()
+    for name, found in _assets().items():
+        whole.update(name.encode() + b"\0" + found.content)
+    return whole.hexdigest()[:16]
+
+
+class Screen(NamedTuple):
+    title: str
+    path: str
+    key: str
+    default_org: bool = False
+    """Only for keys of the default organization, which looks after the whole installation."""
+
+
+MENU: tuple[tuple[Screen, ...], ...] = (
+    (
+        Screen("Overview", "/console", "o"),
+        Screen("Events", "/console/events", "v"),
+        Screen("Retry queue", "/console/retry-queue", "r"),
+        Screen("Dead letters", "/console/dead-letters", "d"),
+    ),
+    (
+        Screen("Endpoints", "/console/endpoints", "e"),
+        Screen("Batches", "/console/batches", "t"),
+        Screen("Pipelines", "/console/pipelines", "p"),
+    ),
+    (
+        Screen("Bulk operations", "/console/bulk", "b"),
+        Screen("Alerts", "/console/alerts", "a"),
+        Screen("Audit log", "/console/audit", "l"),
+        Screen("Workers", "/console/workers", "w", default_org=True),
+        Screen("Settings", "/console/settings", "s"),
+    ),
+)
+"""Groups of screens: what moves, where it goes, who looks after it."""

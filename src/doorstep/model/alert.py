@@ -6,9 +6,11 @@ from enum import StrEnum
 from uuid import UUID, uuid5
 
 from doorstep.clock import Instant
-from doorstep.model.act import AuditLine
-from doorstep.model.noun import Noun
-from doorstep.model.posting import Posting
+from doorstep.model.action import AuditEntry
+from doorstep.model.circuit import CircuitState
+from doorstep.model.endpoint import EndpointState
+from doorstep.model.outbox import OutboxMessage
+from doorstep.model.record import Record
 
 
 class Rule(StrEnum):
@@ -48,7 +50,7 @@ ALERT_RECOVERED = "alert.recovered"
 """The types of the operational events about alerts."""
 
 
-class AlertRule(Noun, frozen=True, kw_only=True, tag="rule", tag_field="kind"):
+class AlertRule(Record, frozen=True, kw_only=True, tag="rule", tag_field="kind"):
     """When a rule fires, for an organization or for one of its endpoints; a built-in one until somebody changes it."""
 
     org_id: UUID
@@ -80,7 +82,7 @@ def rule_id(org_id: UUID, rule: Rule, endpoint_id: UUID | None) -> UUID:
     return uuid5(org_id, f"rule/{rule}/{endpoint_id or ''}")
 
 
-class Silence(Noun, frozen=True, kw_only=True, tag="silence", tag_field="kind"):
+class Silence(Record, frozen=True, kw_only=True, tag="silence", tag_field="kind"):
     """A time in which alerts are listed and told to nobody. What is still on when it ends is told then."""
 
     silence_id: UUID
@@ -111,7 +113,7 @@ class Silence(Noun, frozen=True, kw_only=True, tag="silence", tag_field="kind"):
         )
 
 
-class Alert(Noun, frozen=True, kw_only=True):
+class Alert(Record, frozen=True, kw_only=True):
     """One thing that is, or was, the matter. There is at most one open alert of each subject."""
 
     alert_id: UUID
@@ -162,7 +164,7 @@ def subject_of(rule: Rule, endpoint_id: UUID | None, cause: int | None = None) -
     return f"{rule}/{endpoint_id or ''}/{'' if cause is None else cause}"
 
 
-class AlertFilter(Noun, frozen=True, kw_only=True):
+class AlertFilter(Record, frozen=True, kw_only=True):
     """Which alerts of an organization."""
 
     is_open: bool | None = None
@@ -170,20 +172,166 @@ class AlertFilter(Noun, frozen=True, kw_only=True):
     endpoint_id: UUID | None = None
 
 
-class AlertChange(Noun, frozen=True):
+class AlertChange(Record, frozen=True):
     """An alert as it is to be written, over the version that it was computed from; 0 for a new one."""
 
     alert: Alert
     expected_version: int
 
 
-class Telling(Noun, frozen=True, kw_only=True):
+class AlertWrite(Record, frozen=True, kw_only=True):
     """What one organization is told: written as a whole, or not at all where somebody else was faster."""
 
     org_id: UUID
     incident_keys: tuple[int, ...] = ()
     """What it was made of, to be removed."""
     changes: tuple[AlertChange, ...] = ()
-    postings: tuple[Posting, ...] = ()
+    postings: tuple[OutboxMessage, ...] = ()
     """Messages and operational events, for the outbox."""
-    line: AuditLine | None = None
+    line: AuditEntry | None = None
+
+
+class IncidentKind(StrEnum):
+    """Most are also the types of operational events; see OPERATIONAL_KINDS."""
+
+    DELIVERY_DEAD = "delivery.dead"
+    CIRCUIT_OPENED = "circuit.opened"
+    CIRCUIT_CLOSED = "circuit.closed"
+    ENDPOINT_DISABLED = "endpoint.disabled"
+    ENDPOINT_ENABLED = "endpoint.enabled"
+    ENDPOINT_DELETED = "endpoint.deleted"
+    ENDPOINT_PAUSED = "endpoint.paused"
+    """Only of one that was disabled: that is over, though nothing works again."""
+    RULES_CHANGED = "rules.changed"
+    """Somebody changed a rule or a silence: what is the case may mean something else now."""
+
+
+OPERATIONAL_KINDS = frozenset(IncidentKind) - {IncidentKind.ENDPOINT_PAUSED, IncidentKind.RULES_CHANGED}
+"""What endpoints can subscribe to. The others are somebody's own doing."""
+
+
+class Incident(Record, frozen=True, kw_only=True, omit_defaults=True):
+    """Kept until somebody has turned it into alerts and messages, which removes it in the same transaction."""
+
+    kind: IncidentKind
+    org_id: UUID
+    at: Instant
+    endpoint_id: UUID | None = None
+    """None where it is about the whole organization."""
+    code: str = ""
+    reason: str = ""
+    """A sentence for people: why it died, opened or was disabled."""
+    delivery_id: UUID | None = None
+    event_id: UUID | None = None
+    event_type: str = ""
+    attempts: int = 0
+    cause: int | None = None
+    """Of a death: what it has in common with others (model/delivery.py)."""
+    key: int = 0
+    """The store's own number for it, never given twice."""
+
+
+def circuit_incident(old: CircuitState, new: CircuitState) -> IncidentKind | None:
+    """What a change of a circuit means to people. A probe that failed opens nothing: it has been open all the time."""
+    if old is CircuitState.CLOSED and new is CircuitState.OPEN:
+        return IncidentKind.CIRCUIT_OPENED
+    if old is not CircuitState.CLOSED and new is CircuitState.CLOSED:
+        return IncidentKind.CIRCUIT_CLOSED
+    return None
+
+
+def endpoint_incident(old: EndpointState | None, new: EndpointState) -> IncidentKind | None:
+    """What a change of an endpoint means to people. A pause is somebody's own doing: it only ends what was told."""
+    if old is None or old is new:
+        return None
+    if new is EndpointState.DELETED:
+        return IncidentKind.ENDPOINT_DELETED
+    if new is EndpointState.DISABLED:
+        return IncidentKind.ENDPOINT_DISABLED
+    if old is not EndpointState.DISABLED:
+        return None
+    return IncidentKind.ENDPOINT_PAUSED if new is EndpointState.PAUSED else IncidentKind.ENDPOINT_ENABLED
+
+
+OPERATIONS_ORG = UUID("00000000-0000-7000-8000-000000000002")
+"""The organization that owns the channels' endpoints and messages. No key acts for it, and no list shows it."""
+
+
+class ChannelKind(StrEnum):
+    WEBHOOK = "webhook"
+    """An HTTP request in JSON, signed by Standard Webhooks."""
+    SLACK = "slack"
+    """A Slack-compatible incoming webhook (Mattermost, Rocket.Chat, Discord's `/slack` and others take the same)."""
+    EMAIL = "email"
+    """Over the SMTP server of the settings."""
+    APPRISE = "apprise"
+    """Whatever the library Apprise can reach; in a process of its own."""
+
+
+class ChannelTest(Record, frozen=True):
+    """A message that somebody sent to see whether it arrives."""
+
+    channel_id: UUID
+    message_id: UUID
+    at: Instant
+    addresses: int = 0
+    """How many e-mail addresses it went to."""
+
+
+class ChannelTests(Record, frozen=True, kw_only=True, tag="tests", tag_field="kind"):
+    """The tests that an organization has made lately, and the last one of each channel. It is kept by itself: a channel
+    that is deleted takes nothing away from how many there were."""
+
+    org_id: UUID
+    tests: tuple[ChannelTest, ...] = ()
+    """Oldest first."""
+    version: int = 0
+
+    @property
+    def arrangement_id(self) -> UUID:
+        """One for each organization."""
+        return uuid5(self.org_id, "channel-tests")
+
+    @property
+    def ends_at(self) -> Instant | None:
+        return None
+
+    def last_of(self, channel_id: UUID) -> ChannelTest | None:
+        return next((one for one in reversed(self.tests) if one.channel_id == channel_id), None)
+
+
+class Channel(Record, frozen=True, kw_only=True, tag="channel", tag_field="kind"):
+    channel_id: UUID
+    """Also the id of its endpoint in the reserved organization."""
+    org_id: UUID
+    name: str
+    means: ChannelKind
+    shown: str
+    """Where it goes, as it may be shown: without what would let others in. The whole is with its endpoint."""
+    rules: tuple[Rule, ...] = ()
+    """Only alerts of these rules; none named: all."""
+    endpoint_ids: tuple[UUID, ...] = ()
+    """Only alerts about these endpoints; none named: all."""
+    recoveries: bool = True
+    """Tell also when it is over."""
+    created_at: Instant = 0
+    version: int = 0
+
+    @property
+    def arrangement_id(self) -> UUID:
+        return self.channel_id
+
+    @property
+    def ends_at(self) -> Instant | None:
+        return None
+
+    def wants(self, rule: Rule, endpoint_id: UUID | None, *, recovery: bool) -> bool:
+        return (
+            (not self.rules or rule in self.rules)
+            and (not self.endpoint_ids or endpoint_id in self.endpoint_ids)
+            and (self.recoveries or not recovery)
+        )
+
+
+AlertConfig = AlertRule | Silence | Channel | ChannelTests
+"""What an organization arranged about its alerts: few, small, and read together. What it tried out is among them."""

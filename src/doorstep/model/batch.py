@@ -12,7 +12,7 @@ from uuid import UUID
 from doorstep.clock import Instant
 from doorstep.model.attempt import Attempt
 from doorstep.model.delivery import DEAD_STATES, DONE_STATES, OPEN_STATES, Delivery, DeliveryState
-from doorstep.model.noun import Noun
+from doorstep.model.record import Record
 
 
 class BatchStatus(StrEnum):
@@ -36,7 +36,7 @@ STATES: dict[BatchStatus, frozenset[DeliveryState]] = {
 _STATUS = {state: status for status, states in STATES.items() for state in states}
 
 
-class Batch(Noun, frozen=True, kw_only=True):
+class Batch(Record, frozen=True, kw_only=True):
     """Something that is handed over as a whole, as it stands."""
 
     batch_id: UUID
@@ -62,7 +62,7 @@ class Batch(Noun, frozen=True, kw_only=True):
     error_reason: str | None = None
 
 
-class BatchFilter(Noun, frozen=True, kw_only=True):
+class BatchFilter(Record, frozen=True, kw_only=True):
     status: BatchStatus | None = None
     event_type: str | None = None
     """Exact, or a pattern whose final `*` stands for any rest."""
@@ -73,7 +73,7 @@ class BatchFilter(Noun, frozen=True, kw_only=True):
         return frozenset(DeliveryState) if self.status is None else STATES[self.status]
 
 
-class SubmissionAttempt(Noun, frozen=True, kw_only=True):
+class SubmissionAttempt(Record, frozen=True, kw_only=True):
     """One submission of a batch, as the carrier log has it."""
 
     number: int

@@ -8,10 +8,10 @@ from uuid import UUID
 from msgspec.structs import replace
 
 from doorstep.clock import Instant
+from doorstep.model.claim import Moved
 from doorstep.model.delivery import DEAD_STATES, WAITING_STATES, DeliveryState, States
-from doorstep.model.listing import EventFilter, Letters, Queue
-from doorstep.model.move import Moved
-from doorstep.model.noun import Noun
+from doorstep.model.listing import DeadLetterFilter, EventFilter, RetryQueueFilter
+from doorstep.model.record import Record
 
 UNDER_WAY_MAX = 1_000
 """How many deliveries of one operation may be taken and without result, and so how many results a step looks for."""
@@ -36,12 +36,12 @@ class BulkState(StrEnum):
     FINISHED = "finished"
 
 
-class Selection(Noun, frozen=True, kw_only=True):
+class Selection(Record, frozen=True, kw_only=True):
     """What a bulk operation is about: exactly one of the first four."""
 
     delivery_ids: tuple[UUID, ...] | None = None
-    letters: Letters | None = None
-    queue: Queue | None = None
+    letters: DeadLetterFilter | None = None
+    queue: RetryQueueFilter | None = None
     events: EventFilter | None = None
     """REPLAY only."""
     states: States | None = None
@@ -55,7 +55,7 @@ class Selection(Noun, frozen=True, kw_only=True):
         return WAITING_STATES if self.queue is not None else self.states
 
 
-class Canary(Noun, frozen=True, kw_only=True):
+class Canary(Record, frozen=True, kw_only=True):
     """One letter of each cause goes first; the rest of its cause follows only if it is delivered."""
 
     cause: int
@@ -66,7 +66,7 @@ class Canary(Noun, frozen=True, kw_only=True):
     """None while it is under way."""
 
 
-class Bulk(Noun, frozen=True, kw_only=True):
+class Bulk(Record, frozen=True, kw_only=True):
     bulk_id: UUID
     org_id: UUID
     kind: BulkKind
@@ -161,7 +161,7 @@ def retried_well(state: DeliveryState | None, attempt: int, attempt_before: int)
     return False
 
 
-class UnderWay(Noun, frozen=True):
+class UnderWay(Record, frozen=True):
     """A delivery that a bulk retry has taken and whose result is not there yet."""
 
     delivery_id: UUID
@@ -170,7 +170,7 @@ class UnderWay(Noun, frozen=True):
     """It is not being tried yet."""
 
 
-class BulkStep(Noun, frozen=True):
+class BulkStep(Record, frozen=True):
     """What one write of a bulk operation did: the operation as it stands now, and the deliveries it moved."""
 
     bulk: Bulk

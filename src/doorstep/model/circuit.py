@@ -6,7 +6,7 @@ from enum import StrEnum
 from uuid import UUID
 
 from doorstep.clock import Instant
-from doorstep.model.noun import Noun
+from doorstep.model.record import Record
 
 
 class CircuitState(StrEnum):
@@ -15,7 +15,7 @@ class CircuitState(StrEnum):
     HALF_OPEN = "half_open"
 
 
-class Circuit(Noun, frozen=True, kw_only=True):
+class Circuit(Record, frozen=True, kw_only=True):
     """An endpoint without a stored circuit is closed and has no failures."""
 
     endpoint_id: UUID
@@ -32,7 +32,7 @@ class Circuit(Noun, frozen=True, kw_only=True):
     """Grows with every write; a write names the version it was computed from."""
 
 
-class CircuitChange(Noun, frozen=True):
+class CircuitChange(Record, frozen=True):
     """One line of a circuit's history."""
 
     at: Instant

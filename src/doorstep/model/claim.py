@@ -6,12 +6,14 @@ from typing import NamedTuple
 from uuid import UUID
 
 from doorstep.clock import Instant
+from doorstep.model.attempt import Outcome
 from doorstep.model.circuit import Circuit, CircuitState
-from doorstep.model.event import owed_since
-from doorstep.model.noun import Noun
+from doorstep.model.delivery import DeliveryState
+from doorstep.model.event import EventStatus, owed_since
+from doorstep.model.record import Record
 
 
-class Lane(Noun, frozen=True):
+class Lane(Record, frozen=True):
     """The waiting deliveries of one endpoint, as seen before claiming: when the first is due."""
 
     endpoint_id: UUID
@@ -25,7 +27,7 @@ class Lane(Noun, frozen=True):
         return self.circuit is not None and self.circuit.state is not CircuitState.CLOSED
 
 
-class Quota(Noun, frozen=True):
+class Quota(Record, frozen=True):
     """How many deliveries of one endpoint a worker may claim now.
 
     `concurrency_max` and `rate_per_second` are the endpoint's own limits over all workers; the store applies
@@ -91,3 +93,65 @@ class Claim(NamedTuple):
     def owed_at(self) -> Instant:
         """Since when its receiver has been waiting for it."""
         return owed_since(self.accepted_at, self.deliver_at)
+
+
+class Settlement(Record, frozen=True):
+    """Made only by the named constructors, so that no impossible combination can be written."""
+
+    claim: Claim
+    outcome: Outcome
+    state: DeliveryState
+    due_at: Instant | None
+    retries_max: int
+
+    @classmethod
+    def delivered(cls, claim: Claim, outcome: Outcome) -> Settlement:
+        return cls(claim, outcome, DeliveryState.DELIVERED, None, claim.retries_max)
+
+    @classmethod
+    def retry(cls, claim: Claim, outcome: Outcome, due_at: Instant, retries_max: int) -> Settlement:
+        return cls(claim, outcome, DeliveryState.PENDING, due_at, retries_max)
+
+    @classmethod
+    def dead(cls, claim: Claim, outcome: Outcome) -> Settlement:
+        return cls(claim, outcome, DeliveryState.DEAD, None, claim.retries_max)
+
+
+class StatusChange(Record, frozen=True):
+    """An event whose status was changed by a write."""
+
+    event_id: UUID
+    org_id: UUID
+    correlation_id: str
+    old_status: EventStatus | None
+    new_status: EventStatus
+    retry_attempts: int = 0
+
+
+class Settled(Record, frozen=True):
+    """What a settle call wrote: which claims came too late, and which events changed their status."""
+
+    late: tuple[Claim, ...] = ()
+    changes: tuple[StatusChange, ...] = ()
+
+
+class Move(Record, frozen=True, kw_only=True):
+    delivery_id: UUID
+    event_id: UUID
+    endpoint_id: UUID
+    org_id: UUID
+    correlation_id: str
+    old_state: DeliveryState
+    new_state: DeliveryState
+    attempt: int
+
+
+class Moved(Record, frozen=True):
+    """What one write did to deliveries, and which events changed their status with them."""
+
+    moves: tuple[Move, ...] = ()
+    changes: tuple[StatusChange, ...] = ()
+
+    @property
+    def delivery_ids(self) -> tuple[UUID, ...]:
+        return tuple(move.delivery_id for move in self.moves)

@@ -2,13 +2,15 @@
 
 from __future__ import annotations
 
+import re
 from enum import StrEnum
+from hashlib import blake2b
 from uuid import UUID
 
 import msgspec
 
 from doorstep.clock import Instant
-from doorstep.model.noun import Noun
+from doorstep.model.record import Record
 
 
 class DeliveryState(StrEnum):
@@ -26,7 +28,7 @@ class DeliveryState(StrEnum):
     CANCELLED = "cancelled"
 
 
-class Transition(Noun, frozen=True):
+class Transition(Record, frozen=True):
     """One allowed change of state, who may make it, and why it happens."""
 
     source: DeliveryState
@@ -72,7 +74,7 @@ def check_transition(source: DeliveryState, target: DeliveryState) -> None:
         raise IllegalTransition(f"a delivery cannot go from {source} to {target}")
 
 
-class NewDelivery(Noun, frozen=True):
+class NewDelivery(Record, frozen=True):
     """A delivery about to be accepted with its event."""
 
     delivery_id: UUID
@@ -83,7 +85,7 @@ class NewDelivery(Noun, frozen=True):
     """It submits a batch: its endpoint is a batch endpoint (model/batch.py)."""
 
 
-class Delivery(Noun, frozen=True, kw_only=True):
+class Delivery(Record, frozen=True, kw_only=True):
     """A delivery as it stands. `due_at` is the next try, or the end of the lease; None when settled or blocked."""
 
     delivery_id: UUID
@@ -113,7 +115,7 @@ class Delivery(Noun, frozen=True, kw_only=True):
     deleted: bool = False
     """An operator deleted the dead letter; only its log is left to be seen."""
     cause: int | None = None
-    """Of a dead letter: what it has in common with others (model/cause.py); until an operator retries it."""
+    """Of a dead letter: what it has in common with others (model/delivery.py); until an operator retries it."""
     edited: bool = False
     """An operator gave it a payload of its own, which goes out instead of the event's."""
     blocked: bool = False
@@ -142,7 +144,7 @@ def as_seen(delivery: Delivery, now: Instant, archive_after: Instant) -> Deliver
     return delivery
 
 
-class HistoryLine(Noun, frozen=True):
+class HistoryLine(Record, frozen=True):
     """One transition in a delivery's life. The first line, its acceptance, has no old state."""
 
     at: Instant
@@ -150,3 +152,45 @@ class HistoryLine(Noun, frozen=True):
     new_state: DeliveryState
     attempt: int
     note: str
+
+
+_REASON_CHARACTERS_READ = 4_000
+_REASON_CHARACTERS_KEPT = 300
+"""Read further than kept: an id that is cut in two would not be recognised, and make a cause of its own."""
+
+_PARTICULARS = re.compile(
+    r"""
+    [0-9a-f]{8}-[0-9a-f]{4}-[0-9a-f]{4}-[0-9a-f]{4}-[0-9a-f]{12}  # a UUID
+    | \b(?=[0-9a-f]*\d)[0-9a-f]{12,}\b                            # a long hexadecimal id
+    | "[^"]*" | (?<!\w)'[^']*'(?!\w)                              # what someone quoted, but no apostrophe
+    | \d+                                                         # any number
+    """,
+    re.VERBOSE | re.IGNORECASE,
+)
+
+
+def normalised(reason: str) -> str:
+    """The message without what differs from one letter to the next: ids, numbers, quoted names."""
+    return _PARTICULARS.sub("#", reason[:_REASON_CHARACTERS_READ])[:_REASON_CHARACTERS_KEPT]
+
+
+def cause_of(endpoint_id: UUID, code: str, reason: str) -> int:
+    """A number that letters of one cause share, small enough for a database column (63 bits)."""
+    words = f"{code}\0{normalised(reason)}".encode("utf-8", "replace")
+    return int.from_bytes(blake2b(endpoint_id.bytes + words, digest_size=8).digest()) >> 1
+
+
+class DeadLetter(Record, frozen=True, kw_only=True):
+    """What a function that is told of dead letters is given."""
+
+    delivery_id: UUID
+    event_id: UUID
+    event_type: str
+    endpoint: str
+    """The endpoint's name; of a handler, its function's."""
+    code: str
+    reason: str
+    """A sentence for people."""
+    attempts: int
+    org_id: UUID
+    at: Instant

@@ -6,9 +6,7 @@ from enum import StrEnum
 from uuid import UUID
 
 from doorstep.clock import Instant
-from doorstep.model.noun import Noun
-from doorstep.model.retry_policy import RetryPolicy
-from doorstep.model.slo import Slo
+from doorstep.model.record import Record
 
 
 class EndpointState(StrEnum):
@@ -21,7 +19,7 @@ class EndpointState(StrEnum):
     """Its waiting deliveries become dead letters."""
 
 
-class SigningSecret(Noun, frozen=True):
+class SigningSecret(Record, frozen=True):
     """One signing key, sealed: the store never sees it in the clear."""
 
     sealed: bytes
@@ -33,7 +31,7 @@ class SigningSecret(Noun, frozen=True):
     """`v1a`: what receivers verify with. It is no secret, and can be shown at any time."""
 
 
-class CircuitRules(Noun, frozen=True):
+class CircuitRules(Record, frozen=True):
     """When the circuit of an endpoint opens, for how long, and when the endpoint is disabled."""
 
     failures_max: int = 5
@@ -41,14 +39,14 @@ class CircuitRules(Noun, frozen=True):
     disable_after_seconds: float = 5 * 86_400
 
 
-class Routing(Noun, frozen=True):
+class Routing(Record, frozen=True):
     """All endpoints that are not deleted, and the version that an accept must name to use this picture."""
 
     version: int
     endpoints: tuple[Endpoint, ...]
 
 
-class Endpoint(Noun, frozen=True, kw_only=True):
+class Endpoint(Record, frozen=True, kw_only=True):
     endpoint_id: UUID
     org_id: UUID
     name: str
@@ -96,3 +94,25 @@ class Endpoint(Noun, frozen=True, kw_only=True):
     def signing_secret(self) -> SigningSecret | None:
         """The one that stays: those that rotation has replaced have an end."""
         return next((secret for secret in self.secrets if secret.expires_at is None), None)
+
+
+class RetryPolicy(Record, frozen=True):
+    """`delays[n]` is the pause in seconds before retry n + 1: three delays mean up to four attempts."""
+
+    delays: tuple[float, ...]
+    jitter: float = 0.1
+    """Each delay is varied by up to this share, so that a recovered receiver is not stampeded."""
+    deadline_seconds: float | None = None
+    """No retry starts later than this after the event was owed: accepted, or due by its `deliver_at`."""
+    name: str = ""
+
+
+class Slo(Record, frozen=True, kw_only=True):
+    """The target of an endpoint: its own, else its organization's, else this one."""
+
+    success: float = 0.99
+    """The share of deliveries that are to arrive, rather than to end as dead letters."""
+    p95_seconds: float = 60.0
+    """How soon 95 % of those that arrive are to have done so, from when they were owed."""
+    oldest_seconds: float = 3_600.0
+    """How long the oldest of what has not arrived yet may have been owed."""

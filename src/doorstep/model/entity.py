@@ -7,7 +7,7 @@ from typing import Any
 from uuid import UUID
 
 from doorstep.clock import Instant
-from doorstep.model.noun import Noun
+from doorstep.model.record import Record
 
 
 class Phase(StrEnum):
@@ -27,7 +27,7 @@ ENDED = frozenset({Phase.RESTING, Phase.ARCHIVED})
 """Nothing is owed to what is in one of these; a gate is among them, and is told from the end by its status."""
 
 
-class Entity(Noun, frozen=True, kw_only=True):
+class Entity(Record, frozen=True, kw_only=True):
     """One thing on its way through a pipeline, as it stands."""
 
     entity_id: str
@@ -51,7 +51,7 @@ class Entity(Noun, frozen=True, kw_only=True):
     """Grows with every write; a write names the version it was computed from."""
 
 
-class EntityChange(Noun, frozen=True):
+class EntityChange(Record, frozen=True):
     """One line of an entity's history."""
 
     at: Instant
@@ -62,7 +62,7 @@ class EntityChange(Noun, frozen=True):
     """The event that brought it there; for a start and a retry the one that was sent."""
 
 
-class EntityFilter(Noun, frozen=True, kw_only=True):
+class EntityFilter(Record, frozen=True, kw_only=True):
     """Which entities of a pipeline."""
 
     pipeline: str

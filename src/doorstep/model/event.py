@@ -6,7 +6,8 @@ from enum import StrEnum
 from uuid import UUID
 
 from doorstep.clock import Instant
-from doorstep.model.noun import Noun
+from doorstep.model.delivery import NewDelivery
+from doorstep.model.record import Record
 
 
 class EventStatus(StrEnum):
@@ -33,7 +34,7 @@ EVENT_TRANSITIONS: frozenset[tuple[EventStatus, EventStatus]] = frozenset(
 )
 
 
-class Event(Noun, frozen=True, kw_only=True):
+class Event(Record, frozen=True, kw_only=True):
     """What was accepted. `payload` is bytes in and bytes out: it is never re-encoded."""
 
     event_id: UUID
@@ -53,7 +54,7 @@ class Event(Noun, frozen=True, kw_only=True):
     """The trace that it is part of, if its sender said so: a W3C `traceparent`, perhaps a blank and a `tracestate`."""
 
 
-class EventView(Noun, frozen=True, kw_only=True):
+class EventView(Record, frozen=True, kw_only=True):
     """An event as it stands now, with the figures that its deliveries add up to."""
 
     event: Event
@@ -69,7 +70,7 @@ class EventView(Noun, frozen=True, kw_only=True):
     """Why it was set aside there, because it can never be."""
 
 
-class EventSummary(Noun, frozen=True, kw_only=True):
+class EventSummary(Record, frozen=True, kw_only=True):
     """An event as lists show it: everything but what the sender gave to be delivered."""
 
     event_id: UUID
@@ -100,3 +101,35 @@ def status_of(*, open_count: int, dead_count: int, done_count: int, picked_up: b
     if dead_count or not done_count:
         return EventStatus.FAILED
     return EventStatus.DELIVERED
+
+
+class Submission(Record, frozen=True):
+    """What is accepted as one: an event and its deliveries."""
+
+    event: Event
+    deliveries: tuple[NewDelivery, ...]
+    """One per matching endpoint; none means that the event waits in the inbox."""
+    idempotency_key: str | None = None
+    fingerprint: bytes = b""
+    """A digest of everything the sender gave: tells a repeated request from another one under the same key."""
+
+
+class Verdict(StrEnum):
+    """Whether an event was stored, and if not, why."""
+
+    ACCEPTED = "accepted"
+    REPEATED = "repeated"
+    """Same organization, key and body as before: the first receipt again, nothing new."""
+    CONFLICT = "conflict"
+    """Same key, another body: nothing was stored."""
+
+
+class Receipt(Record, frozen=True):
+    """What a sender is told of an event that it sent."""
+
+    verdict: Verdict
+    event_id: UUID
+    created_at: Instant
+    deliveries: int
+    known: bool = False
+    """An event with this id had been kept before, so nothing was added."""

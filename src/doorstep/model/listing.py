@@ -7,12 +7,12 @@ from uuid import UUID
 
 from doorstep.clock import Instant
 from doorstep.model.event import EventStatus
-from doorstep.model.noun import Noun
+from doorstep.model.record import Record
 
 T = TypeVar("T")
 
 
-class Page(Noun, Generic[T], frozen=True):
+class Page(Record, Generic[T], frozen=True):
     """Some items in the order of their list. A page may be short, even empty, and still have a next one:
     a rare match must not cost a walk through everything in one go."""
 
@@ -21,14 +21,14 @@ class Page(Noun, Generic[T], frozen=True):
     """The cursor of the next page: text that only the store understands."""
 
 
-class Count(Noun, frozen=True):
+class Count(Record, frozen=True):
     """How many there are, counted no further than a limit."""
 
     value: int
     exact: bool
 
 
-class EventFilter(Noun, frozen=True, kw_only=True):
+class EventFilter(Record, frozen=True, kw_only=True):
     status: EventStatus | None = None
     event_type: str | None = None
     """Exact, or a pattern whose final `*` stands for any rest."""
@@ -39,7 +39,7 @@ class EventFilter(Noun, frozen=True, kw_only=True):
     """Otherwise the newest come first."""
 
 
-class Queue(Noun, frozen=True, kw_only=True):
+class RetryQueueFilter(Record, frozen=True, kw_only=True):
     """Which deliveries of the retry queue: those that failed and will be tried again, or are being tried again."""
 
     waiting: bool | None = None
@@ -50,7 +50,7 @@ class Queue(Noun, frozen=True, kw_only=True):
     """Only those whose first failure is older."""
 
 
-class Letters(Noun, frozen=True, kw_only=True):
+class DeadLetterFilter(Record, frozen=True, kw_only=True):
     """Which dead letters. Deleted ones are in no list."""
 
     archived: bool = False
@@ -64,7 +64,7 @@ class Letters(Noun, frozen=True, kw_only=True):
     died_before: Instant | None = None
 
 
-class CauseGroup(Noun, frozen=True, kw_only=True):
+class CauseGroup(Record, frozen=True, kw_only=True):
     """Dead letters that died of the same: same endpoint, same code, same message but for its numbers and names."""
 
     cause: int

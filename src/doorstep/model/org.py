@@ -7,12 +7,11 @@ from enum import StrEnum
 from uuid import UUID
 
 from doorstep.clock import Instant
-from doorstep.model.noun import Noun
-from doorstep.model.retry_policy import RetryPolicy
-from doorstep.model.slo import Slo
+from doorstep.model.endpoint import RetryPolicy, Slo
+from doorstep.model.record import Record
 
 
-class Org(Noun, frozen=True, kw_only=True):
+class Org(Record, frozen=True, kw_only=True):
     org_id: UUID
     name: str
     created_at: Instant
@@ -29,7 +28,7 @@ class Role(StrEnum):
     """May only send events and read their status."""
 
 
-class ApiKey(Noun, frozen=True, kw_only=True):
+class ApiKey(Record, frozen=True, kw_only=True):
     """A key as stored: its hash and a visible prefix, never the key itself."""
 
     key_id: UUID
@@ -50,3 +49,39 @@ class ApiKey(Noun, frozen=True, kw_only=True):
     def is_valid(self, now: Instant) -> bool:
         """Neither revoked nor expired."""
         return self.revoked_at is None and self.ends_at > now
+
+
+class Permission(StrEnum):
+    SEND = "send"
+    """Send events."""
+    STATUS = "status"
+    """Read the status of events."""
+    LOOK = "look"
+    """Read everything else: payloads, the inbox, attempts, endpoints, lists, the audit log."""
+    ACT = "act"
+    """Change deliveries, events and endpoints; take events out of the inbox."""
+    ADMINISTER = "administer"
+    """Make and revoke keys; in the default organization also make organizations."""
+
+
+ONLY_DEFAULT_ORG = "only keys of the default organization may do that"
+
+_P = Permission
+
+ALLOWED: dict[Role, frozenset[Permission]] = {
+    Role.ADMIN: frozenset(Permission),
+    Role.OPERATOR: frozenset(Permission) - {_P.ADMINISTER},
+    Role.VIEWER: frozenset({_P.STATUS, _P.LOOK}),
+    Role.PUBLISHER: frozenset({_P.SEND, _P.STATUS}),
+}
+
+
+def roles_with(permission: Permission) -> list[str]:
+    return [role.value for role, allowed in ALLOWED.items() if permission in allowed]
+
+
+def refusal_of(role: Role, permission: Permission) -> str | None:
+    """What is said to a role that may not do that; None to one that may."""
+    if permission in ALLOWED[role]:
+        return None
+    return f"the role {role} may not do that; use a key with the role {' or '.join(roles_with(permission))}"

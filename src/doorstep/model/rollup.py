@@ -15,7 +15,7 @@ from operator import add, attrgetter, sub
 from msgspec.structs import astuple
 
 from doorstep.clock import DAY, SECOND, Instant
-from doorstep.model.noun import Noun
+from doorstep.model.record import Record
 
 MINUTE: Instant = 60 * SECOND
 HOUR: Instant = 60 * MINUTE
@@ -53,7 +53,7 @@ class Span(StrEnum):
 _LENGTHS: dict[str, Instant] = {Span.MINUTE: MINUTE, Span.HOUR: HOUR, Span.DAY: DAY, Span.EVER: 2**62}
 
 
-class Figures(Noun, frozen=True):
+class Figures(Record, frozen=True):
     """What is counted. An endpoint's own have nothing of events: those belong to the organization."""
 
     created: int = 0
@@ -158,7 +158,7 @@ TREND = ("deliveries", "succeeded", "retried", "died", "dead")
 SQLite, against 5."""
 
 
-class Point(Noun, frozen=True):
+class Point(Record, frozen=True):
     """One of a series: the figures of the span that begins at `at`."""
 
     at: Instant

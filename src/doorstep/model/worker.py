@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from doorstep.clock import DAY, SECOND, Instant
-from doorstep.model.noun import Noun
+from doorstep.model.record import Record
 
 BEAT_SECONDS = 10.0
 """How often a worker says that it is there."""
@@ -13,7 +13,7 @@ KEPT: Instant = DAY
 """How long a lost worker stays in the register."""
 
 
-class WorkerEntry(Noun, frozen=True, kw_only=True):
+class WorkerEntry(Record, frozen=True, kw_only=True):
     """Kept until the worker leaves in order; one that is lost, for a day."""
 
     name: str

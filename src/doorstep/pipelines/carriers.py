@@ -6,10 +6,10 @@ from collections.abc import Sequence
 from typing import NamedTuple
 from uuid import UUID
 
+from doorstep.model.attempt import Code
 from doorstep.model.delivery import DEAD_STATES, OPEN_STATES, Delivery, DeliveryState
 from doorstep.model.endpoint import Endpoint
 from doorstep.model.entity import Entity
-from doorstep.model.outcome import Code
 from doorstep.pipelines.moves import Trouble
 from doorstep.stores.store import Store
 

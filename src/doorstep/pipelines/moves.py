@@ -10,10 +10,10 @@ import msgspec
 from msgspec.structs import replace
 
 from doorstep.clock import Instant, to_iso
-from doorstep.model.act import AuditLine
+from doorstep.model.action import AuditEntry
 from doorstep.model.delivery import IllegalTransition
 from doorstep.model.entity import Entity, EntityChange, Phase
-from doorstep.model.posting import Posting, PostingOptions
+from doorstep.model.outbox import OutboxMessage, OutboxOptions
 from doorstep.pipelines.plan import Plan, Stage, Step
 
 _RUNNING, _DEAD = frozenset({Phase.RUNNING}), frozenset({Phase.DEAD})
@@ -27,8 +27,8 @@ class Turn(NamedTuple):
     entity: Entity
     change: EntityChange | None
     """Its line of history; none where the status stays."""
-    posted: tuple[Posting, ...] = ()
-    line: AuditLine | None = None
+    posted: tuple[OutboxMessage, ...] = ()
+    line: AuditEntry | None = None
 
 
 class Trouble(NamedTuple):
@@ -139,7 +139,7 @@ def retried(plan: Plan, entity: Entity, actor: str, reason: str, now: Instant, e
     return _audited(turn._replace(posted=posted), "entity.retry", actor, now, reason)
 
 
-def deleted(entity: Entity, actor: str, reason: str, now: Instant) -> AuditLine:
+def deleted(entity: Entity, actor: str, reason: str, now: Instant) -> AuditEntry:
     """What is left of it."""
     return _line(entity, "entity.delete", actor, now, reason)
 
@@ -183,16 +183,16 @@ def _moved(plan: Plan, entity: Entity, status: str, now: Instant, reason: str, c
     return Turn(replace(entity, status=status, phase=plan.phases[status], changed_at=now), change)
 
 
-def _posting(plan: Plan, entity: Entity, stage: Stage, now: Instant) -> Posting:
+def _posting(plan: Plan, entity: Entity, stage: Stage, now: Instant) -> OutboxMessage:
     """The event of a stage names the entity and nothing else; its correlation id is the entity's own."""
     assert entity.event_id is not None, "whoever sends a stage's event has given it its id"
-    return Posting(
+    return OutboxMessage(
         event_id=entity.event_id,
         org_id=entity.org_id,
         event_type=plan.event_type(stage.name),
         payload=msgspec.json.encode({f"{plan.name}_id": entity.entity_id}),
         created_at=now,
-        options=PostingOptions(correlation_id=entity.entity_id),
+        options=OutboxOptions(correlation_id=entity.entity_id),
     )
 
 
@@ -210,8 +210,8 @@ def _audited(turn: Turn, action: str, actor: str, now: Instant, reason: str = ""
     return turn._replace(line=_line(turn.entity, action, actor, now, reason))
 
 
-def _line(entity: Entity, action: str, actor: str, now: Instant, reason: str) -> AuditLine:
-    return AuditLine(
+def _line(entity: Entity, action: str, actor: str, now: Instant, reason: str) -> AuditEntry:
+    return AuditEntry(
         at=now,
         org_id=entity.org_id,
         actor=actor,

@@ -11,7 +11,7 @@ from doorstep.errors import ConfigError
 from doorstep.model.delivery import IllegalTransition
 from doorstep.model.endpoint import CircuitRules
 from doorstep.model.entity import Phase
-from doorstep.path.describing import HandlerFields
+from doorstep.operations.endpoint_rules import HandlerFields
 
 _NAME = re.compile(r"[A-Za-z][A-Za-z0-9_]{0,63}")
 NEVER_OPENS = CircuitRules(failures_max=1_000_000, disable_after_seconds=365 * 86_400)

@@ -18,19 +18,20 @@ from uuid import UUID
 import msgspec
 from msgspec.structs import replace
 
+from doorstep.clock import to_iso
 from doorstep.errors import InvalidInput, NotFound, Permanent, StoreError, StoreUnavailable, Transient
+from doorstep.model.attempt import Failure, Reply
 from doorstep.model.entity import Entity
-from doorstep.model.ids import uuid7
-from doorstep.model.outcome import Failure, Reply
-from doorstep.path.host import Host, Pinned
+from doorstep.model.record import uuid7
+from doorstep.operations.host import Host, Pinned
 from doorstep.pipelines import moves
-from doorstep.pipelines.moves import Trouble
+from doorstep.pipelines.moves import Trouble, Turn
 from doorstep.pipelines.plan import Plan, Stage
-from doorstep.pipelines.writing import write
 from doorstep.policy.classification import classify
 from doorstep.policy.payload import check_payload
-from doorstep.wire.handler_replies import worded
-from doorstep.wire.received import Handler, Received
+from doorstep.stores.protocol.entities import EntityStore
+from doorstep.telemetry.facts import EntityTransition, Telemetry
+from doorstep.transports.handler_replies import Handler, Received, worded
 
 StageFunction = Callable[[Entity], Mapping[str, Any] | None] | Callable[[Entity], Awaitable[Mapping[str, Any] | None]]
 """A plain or async function of an entity. What it returns, a mapping, is the entity's new data; None leaves it."""
@@ -200,3 +201,33 @@ def checked_data(data: Mapping[str, Any], bytes_max: int) -> dict[str, Any]:
         raise InvalidInput("data", f"cannot be written as JSON: {error}") from None
     check_payload(encoded, bytes_max, "data")
     return msgspec.json.decode(encoded, type=dict[str, Any])
+
+
+async def write(host: Host, turn: Turn) -> Entity | None:
+    """Keep a turn, if nobody was faster, and see to it that what it sent is soon on its way."""
+    written = await keep(host.components.store, host.telemetry, turn)
+    if written and turn.posted:
+        host.wake()
+    return written
+
+
+async def keep(store: EntityStore, telemetry: Telemetry, turn: Turn) -> Entity | None:
+    """The entity as it is kept now, all of its turn in one transaction; None if somebody else was faster."""
+    entity, change, posted, line = turn
+    if not await store.put_entity(entity, entity.version, change, posted, line):
+        return None
+    if change is not None:
+        telemetry.emit(
+            EntityTransition(
+                at=to_iso(change.at),
+                pipeline=entity.pipeline,
+                entity_id=entity.entity_id,
+                old_status=change.old_status,
+                new_status=change.new_status,
+                reason=change.reason,
+                event_id=change.event_id,
+                correlation_id=entity.entity_id,
+                org_id=entity.org_id,
+            )
+        )
+    return replace(entity, version=entity.version + 1)

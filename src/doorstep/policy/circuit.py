@@ -9,9 +9,10 @@ from __future__ import annotations
 
 import msgspec
 
-from doorstep.clock import SECOND, Instant, seconds
+from doorstep.clock import SECOND, Instant, seconds, to_iso
 from doorstep.model.circuit import Circuit, CircuitState
-from doorstep.model.endpoint import CircuitRules
+from doorstep.model.delivery import Delivery, DeliveryState
+from doorstep.model.endpoint import CircuitRules, Endpoint, EndpointState
 
 _RAMP_SECONDS = 10
 """After a recovery an endpoint gets 1 connection, then 2, 4, … doubling each second; then it is free again."""
@@ -88,3 +89,20 @@ def _failing_since(circuit: Circuit, now: Instant) -> Instant:
     if circuit.failing_since is None or circuit.until is None:
         return now
     return now if now - circuit.until > seconds(_SILENCE_SECONDS) else circuit.failing_since
+
+
+def why_held(delivery: Delivery, endpoint: Endpoint, circuit: Circuit) -> str | None:
+    """The sentence for people, or None where nothing holds the delivery back."""
+    if delivery.state is not DeliveryState.PENDING:
+        return None
+    if delivery.blocked:
+        return "It waits for an earlier event with the same ordering key."
+    if endpoint.state in (EndpointState.PAUSED, EndpointState.DISABLED):
+        reason = f": {endpoint.state_reason}" if endpoint.state_reason else "."
+        return f"The endpoint is {endpoint.state}{reason}"
+    if delivery.forced or circuit.state is CircuitState.CLOSED:
+        return None
+    if circuit.state is CircuitState.HALF_OPEN:
+        return "The endpoint is being probed after repeated failures."
+    until = f" until {to_iso(circuit.until)}" if circuit.until is not None else ""
+    return f"The endpoint's circuit is open{until}, after {circuit.failures} failures in a row."

@@ -7,9 +7,9 @@ from email.utils import parsedate_to_datetime
 from http import HTTPStatus
 
 from doorstep.clock import SECOND, Instant, from_datetime
+from doorstep.model.attempt import Category, Code, Failure, Outcome, Reply
 from doorstep.model.claim import Claim
 from doorstep.model.endpoint import Endpoint
-from doorstep.model.outcome import Category, Code, Failure, Outcome, Reply
 
 _TRANSIENT, _PERMANENT = Category.TRANSIENT, Category.PERMANENT
 

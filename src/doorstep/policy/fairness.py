@@ -15,13 +15,13 @@ from heapq import heapify, heappop, heapreplace
 from uuid import UUID
 
 from doorstep.clock import Instant
-from doorstep.model.noun import Noun
+from doorstep.model.record import Record
 
 _Queue = list[tuple[int, Instant, UUID, int]]
 """The endpoints of an organization that want places: held, waiting since, id, limit. A heap: the poorest is first."""
 
 
-class Demand(Noun, frozen=True):
+class Demand(Record, frozen=True):
     """One endpoint that could be given places."""
 
     endpoint_id: UUID

@@ -6,12 +6,10 @@ from collections.abc import Callable, Mapping
 
 from doorstep.clock import SECOND, Instant, seconds
 from doorstep.errors import InvalidInput
-from doorstep.model.claim import Claim
-from doorstep.model.endpoint import Endpoint
+from doorstep.model.attempt import Category, Code, Outcome
+from doorstep.model.claim import Claim, Settlement
+from doorstep.model.endpoint import Endpoint, RetryPolicy
 from doorstep.model.org import Org
-from doorstep.model.outcome import Category, Code, Outcome
-from doorstep.model.retry_policy import RetryPolicy
-from doorstep.model.settlement import Settlement
 from doorstep.policy.routing import most_specific
 
 _MINUTE, _HOUR = 60, 3_600

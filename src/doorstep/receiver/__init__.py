@@ -7,19 +7,19 @@ Knows no web framework and loads nothing of the engine. See docs/how-to/receivin
 
 from __future__ import annotations
 
-from doorstep.receiver.errors import (
+from doorstep.receiver.once import Ledger, MemoryLedger, Once, Standing
+from doorstep.receiver.sqlite_ledger import SqliteLedger
+from doorstep.receiver.webhook import (
     HeaderMissing,
     HeaderUnreadable,
+    Received,
     SignatureWrong,
     StillHandling,
     TooNew,
     TooOld,
     Unverified,
+    Webhook,
 )
-from doorstep.receiver.ledger import Ledger, MemoryLedger, Standing
-from doorstep.receiver.once import Once
-from doorstep.receiver.sqlite_ledger import SqliteLedger
-from doorstep.receiver.webhook import Received, Webhook
 
 __all__ = [
     "HeaderMissing",

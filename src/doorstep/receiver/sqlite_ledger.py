@@ -8,7 +8,7 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
 
-from doorstep.receiver.ledger import DAY_SECONDS, Standing
+from doorstep.receiver.once import DAY_SECONDS, Standing
 
 _CREATE = """
 CREATE TABLE IF NOT EXISTS webhook (

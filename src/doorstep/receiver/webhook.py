@@ -12,9 +12,8 @@ from dataclasses import dataclass
 from datetime import UTC, datetime
 from typing import Any, TypeAlias
 
-from doorstep.errors import InvalidInput
-from doorstep.receiver.errors import HeaderMissing, HeaderUnreadable, SignatureWrong, TooNew, TooOld
-from doorstep.wire.signature import TOLERANCE_SECONDS, verifier_for
+from doorstep.errors import DoorstepError, InvalidInput
+from doorstep.transports.signature import TOLERANCE_SECONDS, verifier_for
 
 Headers: TypeAlias = Mapping[str, str] | Iterable[tuple[str, str]]
 """As any framework has them; upper and lower case are the same."""
@@ -94,3 +93,39 @@ def _timestamp(text: str) -> int:
     if not (text.isdigit() and len(text) <= _TIMESTAMP_DIGITS_MAX):
         raise HeaderUnreadable(_TIMESTAMP, "the seconds since 1970, as a whole number")
     return int(text)
+
+
+class Unverified(DoorstepError):
+    """It cannot be shown that this request comes from Doorstep, now and unchanged."""
+
+
+class HeaderMissing(Unverified):
+    """A header that every webhook has is not there."""
+
+    def __init__(self, header: str) -> None:
+        super().__init__(f"the header {header} is missing")
+        self.header = header
+
+
+class HeaderUnreadable(Unverified):
+    """A header is not what it should be."""
+
+    def __init__(self, header: str, rule: str) -> None:
+        super().__init__(f"the header {header} must be {rule}")
+        self.header = header
+
+
+class TooOld(Unverified):
+    """It was sent longer ago than is tolerated."""
+
+
+class TooNew(Unverified):
+    """It was sent further in the future than is tolerated."""
+
+
+class SignatureWrong(Unverified):
+    """None of its signatures was made with one of the secrets."""
+
+
+class StillHandling(DoorstepError):
+    """The same webhook came again while it is being handled; the sender should come back later."""

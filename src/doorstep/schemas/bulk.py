@@ -9,17 +9,7 @@ import msgspec
 
 from doorstep.schemas.deliveries import LettersFilter, QueueFilter
 from doorstep.schemas.events import Status
-from doorstep.schemas.shape import (
-    Answer,
-    EventTypePattern,
-    Listing,
-    Pagination,
-    Reason,
-    Request,
-    Time,
-    choice,
-    told,
-)
+from doorstep.schemas.shape import Answer, EventTypePattern, Listing, Pagination, Reason, Request, Time, choice, told
 
 Rate: TypeAlias = Annotated[float, told(minimum=0.01, maximum=100_000)]
 

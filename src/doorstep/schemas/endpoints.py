@@ -2,7 +2,7 @@
 
 A new setting needs a line in `EndpointIn`, `EndpointPatch`, `EndpointFields` and `Endpoint`, and a row in the table of
 inputs at the end, from which the options of the command line and the form of the console are made. The engine has it in
-`model/endpoint.py` and `path/enrol.py`, and `path/describing.py` lets programs say it of what they declare.
+`model/endpoint.py` and `operations/endpoint_rules.py`, and `operations/endpoint_rules.py` lets programs say it of what they declare.
 """
 
 from __future__ import annotations

@@ -7,7 +7,7 @@ from uuid import UUID
 
 from doorstep.clock import SECOND, Clock, Instant, seconds
 from doorstep.model.bulk import Bulk, BulkState
-from doorstep.path.bulk_steps import BulkStepper
+from doorstep.operations.bulk_steps import BulkStepper
 from doorstep.stores.protocol.bulk import BulkStore
 
 _IDLE_SECONDS = 1.0

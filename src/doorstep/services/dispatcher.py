@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 import asyncio
+from collections.abc import Awaitable, Callable
 
 from doorstep.clock import MILLISECOND, SECOND, Clock, Instant
-from doorstep.path.deliver import Deliverer
-from doorstep.path.directory import Directory
+from doorstep.engine.deliver import Deliverer
+from doorstep.engine.directory import Directory
 
 _LOOK_AGAIN_SECONDS = 0.5
 """Wake-ups are hints and may be lost: with nothing known to be due, the store is asked this often."""
@@ -44,3 +45,22 @@ class Dispatcher:
         pause = self._looked_at + _ROUND_PAUSE - self._clock.now()
         if self._deliverer.hand.busy and pause > 0:
             await asyncio.sleep(pause / SECOND)
+
+
+_EVERY_SECONDS = 0.5
+"""A dead worker's work is promised to be picked up within lease + 1 s."""
+
+
+class Reclaimer:
+    name = "reclaimer"
+
+    def __init__(self, reclaim: Callable[[], Awaitable[int]], wake_dispatcher: Callable[[], None]) -> None:
+        self._reclaim = reclaim
+        self._wake_dispatcher = wake_dispatcher
+        self.wake = asyncio.Event()
+
+    async def run_once(self) -> float | None:
+        if not await self._reclaim():
+            return _EVERY_SECONDS
+        self._wake_dispatcher()
+        return 0.0

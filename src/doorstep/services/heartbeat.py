@@ -17,7 +17,7 @@ from msgspec.structs import replace
 from doorstep import __version__
 from doorstep.clock import SECOND, Clock, Instant
 from doorstep.model.worker import BEAT_SECONDS, KEPT, WorkerEntry
-from doorstep.path.sampling import Load
+from doorstep.operations.stats import Load
 from doorstep.stores.protocol.tasks import Task
 from doorstep.stores.protocol.workers import WorkerStore
 

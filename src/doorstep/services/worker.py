@@ -9,20 +9,18 @@ import socket
 from collections.abc import Sequence
 
 from doorstep.clock import AnchoredClock, Clock
-from doorstep.path.deliver import Deliverer
-from doorstep.path.directory import Directory
-from doorstep.path.reclaim import reclaim
-from doorstep.path.tuning import Tuning
+from doorstep.engine.deliver import Deliverer
+from doorstep.engine.directory import Directory, Tuning
+from doorstep.engine.reclaim import reclaim
 from doorstep.policy.retry import Random
 from doorstep.services.cleaner import Cleaner
-from doorstep.services.dispatcher import Dispatcher
-from doorstep.services.reclaimer import Reclaimer
-from doorstep.services.roller import Roller
-from doorstep.services.running import Service, keep_running
-from doorstep.services.timekeeper import Timekeeper
+from doorstep.services.clock_sync import ClockSync
+from doorstep.services.dispatcher import Dispatcher, Reclaimer
+from doorstep.services.rollup_aggregator import RollupAggregator
+from doorstep.services.runner import Service, keep_running
 from doorstep.stores.store import Store
 from doorstep.telemetry.facts import Telemetry
-from doorstep.wire.transport import Transport
+from doorstep.transports.transport import Transport
 
 
 class Worker:
@@ -52,7 +50,7 @@ class Worker:
             store, directory, http, handlers, clock, random, tuning, telemetry, name, wake=self.wake
         )
         self.dispatcher = Dispatcher(self.deliverer, directory, clock)
-        self.roller = Roller(store, clock, tuning, name)
+        self.roller = RollupAggregator(store, clock, tuning, name)
         settler = self.deliverer.settler
         self.services: list[Service] = [
             self.dispatcher,
@@ -63,7 +61,7 @@ class Worker:
             *also,
         ]
         if isinstance(clock, AnchoredClock):
-            self.services.append(Timekeeper(store, clock, telemetry))
+            self.services.append(ClockSync(store, clock, telemetry))
 
     def wake(self) -> None:
         """There may be work: look now."""

@@ -2,9 +2,8 @@
 
 from __future__ import annotations
 
-from doorstep.model.cause import cause_of
-from doorstep.model.delivery import DeliveryState
-from doorstep.model.settlement import Settlement
+from doorstep.model.claim import Settlement
+from doorstep.model.delivery import DeliveryState, cause_of
 from doorstep.stores.text import storable
 
 

@@ -8,12 +8,19 @@ from uuid import UUID
 import msgspec
 
 from doorstep.clock import Instant
-from doorstep.model.channel import Arrangement, Channel, ChannelTests
+from doorstep.model.alert import (
+    AlertConfig,
+    Channel,
+    ChannelTests,
+    Incident,
+    IncidentKind,
+    circuit_incident,
+    endpoint_incident,
+)
 from doorstep.model.circuit import Circuit
+from doorstep.model.claim import Settlement
 from doorstep.model.delivery import DeliveryState
 from doorstep.model.endpoint import Endpoint, EndpointState
-from doorstep.model.incident import Incident, IncidentKind, circuit_incident, endpoint_incident
-from doorstep.model.settlement import Settlement
 from doorstep.stores.deaths import cause_in
 from doorstep.stores.text import storable
 
@@ -79,7 +86,7 @@ def turn_of_endpoint(old: EndpointState | None, new: Endpoint) -> Incident | Non
     return Incident(kind=kind, org_id=new.org_id, endpoint_id=new.endpoint_id, at=new.updated_at, reason=reason)
 
 
-def arranged(arrangement: Arrangement, at: Instant) -> Incident | None:
+def arranged(arrangement: AlertConfig, at: Instant) -> Incident | None:
     """An organization arranged something about its alerts. Who is told of them changes nothing about what is the case."""
     if isinstance(arrangement, Channel | ChannelTests):
         return None

@@ -9,10 +9,10 @@ from uuid import UUID
 from msgspec.structs import replace
 
 from doorstep.clock import Instant
-from doorstep.model.act import Act, ActKind, ActResult, AuditLine
+from doorstep.model.action import Action, ActionKind, ActionResult, AuditEntry
+from doorstep.model.claim import Settlement
 from doorstep.model.delivery import DeliveryState
-from doorstep.model.posting import Posting
-from doorstep.model.settlement import Settlement
+from doorstep.model.outbox import OutboxMessage
 
 ACCEPTED = "accepted"
 EDITED = "payload edited by "
@@ -54,26 +54,26 @@ def buried(code: str | None) -> str:
     return f"dead: {code}"
 
 
-def acted(act: Act) -> str:
+def acted(act: Action) -> str:
     """`retried by ops: reason`, the reason only where one was given."""
-    verb = {ActKind.SKIP: "skipped", ActKind.CANCEL: "cancelled", ActKind.RETRY: "retried"}.get(
+    verb = {ActionKind.SKIP: "skipped", ActionKind.CANCEL: "cancelled", ActionKind.RETRY: "retried"}.get(
         act.kind, f"{act.kind}d"
     )
     done = f"{verb} by {act.actor}" if act.payload is None else f"{EDITED}{act.actor}, {verb}"
     return f"{done}: {act.reason}" if act.reason else done
 
 
-def result(done: ActResult) -> str:
+def result(done: ActionResult) -> str:
     """The result in an audit line: `3 done, 1 refused`."""
     return f"{len(done.done)} done, {len(done.refused)} refused"
 
 
-def act_line(act: Act, done: ActResult) -> AuditLine:
+def act_line(act: Action, done: ActionResult) -> AuditEntry:
     """The line in the audit for an act."""
     action, subjects = str(act.kind), tuple(map(str, dict.fromkeys(act.delivery_ids)))
     if act.audited_as is not None:
         action, subjects = act.audited_as[0], (act.audited_as[1],)
-    return AuditLine(
+    return AuditEntry(
         at=act.at,
         org_id=act.org_id,
         actor=act.actor,
@@ -84,7 +84,7 @@ def act_line(act: Act, done: ActResult) -> AuditLine:
     )
 
 
-def outbox_lines(line: AuditLine, done: Sequence[Posting], known: Collection[UUID]) -> list[AuditLine]:
+def outbox_lines(line: AuditEntry, done: Sequence[OutboxMessage], known: Collection[UUID]) -> list[AuditEntry]:
     """`line` for each of the `known` organizations that the postings are of; its own one stands for the unknown."""
     subjects: dict[UUID, list[str]] = defaultdict(list)
     for posting in done:
@@ -108,8 +108,8 @@ def deleted(actor: str) -> str:
 
 def deletion(
     org_id: UUID, event_id: UUID, actor: str, at: Instant, cancelled: int, letters: int, reason: str
-) -> AuditLine:
-    return AuditLine(
+) -> AuditEntry:
+    return AuditEntry(
         at=at,
         org_id=org_id,
         actor=actor,

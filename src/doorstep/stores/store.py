@@ -26,7 +26,7 @@ from collections.abc import Callable
 from typing import Protocol
 
 from doorstep.clock import Instant
-from doorstep.model.noun import Noun
+from doorstep.model.record import Record
 from doorstep.stores.protocol.alerts import AlertStore
 from doorstep.stores.protocol.arrangements import ArrangementStore
 from doorstep.stores.protocol.bulk import BulkStore
@@ -47,7 +47,7 @@ from doorstep.stores.protocol.workers import WorkerStore
 __all__ = ["Capabilities", "Cleaned", "Store", "Task"]
 
 
-class Capabilities(Noun, frozen=True):
+class Capabilities(Record, frozen=True):
     """Where stores differ, said openly."""
 
     many_machines: bool

@@ -10,11 +10,11 @@ from collections.abc import Iterable
 from typing import Any
 
 from doorstep.clock import MILLISECOND, Instant
+from doorstep.model.attempt import Code
+from doorstep.model.claim import Settlement, StatusChange
 from doorstep.model.delivery import DeliveryState
 from doorstep.model.event import EventStatus
-from doorstep.model.outcome import Code
 from doorstep.model.rollup import retries_figure, ttd_figure
-from doorstep.model.settlement import Settlement, StatusChange
 
 OF_EVENTS = 0
 """The endpoint of what belongs to events."""

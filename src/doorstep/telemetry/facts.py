@@ -13,7 +13,7 @@ from uuid import UUID
 import msgspec
 from msgspec import UNSET, UnsetType
 
-from doorstep.telemetry.tracing.recording import Tracing
+from doorstep.telemetry.tracing import Tracing
 
 PROGRAM = "doorstep"
 _log = logging.getLogger("doorstep.telemetry")

@@ -12,7 +12,7 @@ from msgspec import UnsetType
 from msgspec.structs import astuple, replace
 
 from doorstep.telemetry.facts import Fact, Notice
-from doorstep.telemetry.scrubbing import Secrets
+from doorstep.telemetry.redaction import Secrets
 
 Level = Literal["debug", "info", "warning", "error"]
 RANKS: dict[str, int] = {"debug": 10, "info": 20, "warning": 30, "error": 40, "critical": 50}

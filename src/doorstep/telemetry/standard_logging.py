@@ -13,7 +13,7 @@ from typing import Any, NamedTuple
 from doorstep.clock import SECOND, to_iso
 from doorstep.telemetry.facts import Fact, Notice
 from doorstep.telemetry.logs import RANKS, Level
-from doorstep.telemetry.scrubbing import said_by, scrubbed, traceback_of
+from doorstep.telemetry.redaction import safe_message, scrubbed, traceback_of
 
 Write = Callable[[Sequence[Fact]], None]
 _OURS = "doorstep"
@@ -89,7 +89,7 @@ class _Hook:
 
 def crash_notice(error: Exception) -> Notice:
     """Of an error that ends all delivering, and perhaps the whole program."""
-    told: dict[str, object] = {"error": said_by(error), "traceback": traceback_of(error)}
+    told: dict[str, object] = {"error": safe_message(error), "traceback": traceback_of(error)}
     message = "delivering was ended by an error"
     return Notice(at=to_iso(int(time.time() * SECOND)), level="critical", message=message, fields=told)
 

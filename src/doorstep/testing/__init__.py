@@ -7,12 +7,12 @@ Nothing here is for use outside of tests.
 
 from doorstep.testing.drainer import Drainer
 from doorstep.testing.fake_clock import FakeClock
-from doorstep.testing.fake_transport import FakeTransport
-from doorstep.testing.no_network import NoNetwork
-from doorstep.testing.personalities import (
+from doorstep.testing.fake_transport import FakeTransport, NoNetwork
+from doorstep.testing.receiver import (
     Answer,
     Manner,
     Personality,
+    Receiver,
     Request,
     dead,
     dribble,
@@ -23,7 +23,6 @@ from doorstep.testing.personalities import (
     slow,
     status,
 )
-from doorstep.testing.receiver import Receiver
 from doorstep.testing.sandbox import BlockingSandbox, Sandbox, sandbox
 
 __all__ = [

@@ -10,10 +10,10 @@ from collections.abc import Sequence
 from doorstep.app import Doorstep
 from doorstep.clock import Instant, seconds
 from doorstep.services.bulk_runner import BulkRunner
-from doorstep.services.running import Service, pause
+from doorstep.services.runner import Service, pause
 from doorstep.telemetry.facts import Fact
 from doorstep.testing.fake_clock import FakeClock
-from doorstep.wire.transport import Transport
+from doorstep.transports.transport import Transport
 
 _ROUNDS_MAX = 1_000
 _LOOK_AGAIN_SECONDS = 0.05

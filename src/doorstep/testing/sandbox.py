@@ -10,26 +10,29 @@ In a test without an event loop it is `with sandbox(ds) as box`, `ds.send_sync` 
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+import asyncio
+import threading
+from collections.abc import Callable, Coroutine, Iterator
 from contextlib import ExitStack, contextmanager
 from copy import copy
 from ipaddress import ip_network
-from typing import Any
+from typing import Any, TypeVar
 
 from msgspec.structs import replace
 
 from doorstep.app import Doorstep
-from doorstep.stores.opening import store_from_url
+from doorstep.components import Components
+from doorstep.loop_binding import LoopBinding, in_a_loop
+from doorstep.stores.open import store_from_url
 from doorstep.stores.store import Store
 from doorstep.telemetry.facts import Telemetry
 from doorstep.testing.drainer import Drainer
 from doorstep.testing.fake_clock import FakeClock
-from doorstep.testing.home import SandboxBinding
-from doorstep.testing.looking import Looking
-from doorstep.testing.no_network import NoNetwork
-from doorstep.wire.address_guard import AddressGuard
-from doorstep.wire.http_transport import HttpTransport
-from doorstep.wire.transport import Transport
+from doorstep.testing.fake_transport import NoNetwork
+from doorstep.testing.inspection import Looking
+from doorstep.transports.address_guard import AddressGuard
+from doorstep.transports.http import HttpTransport
+from doorstep.transports.transport import Transport
 
 _IN_MEMORY = "memory://"
 _LOOPBACK = ip_network("127.0.0.0/8")
@@ -174,3 +177,36 @@ def _swapped(thing: object, **attributes: Any) -> Iterator[None]:
     finally:
         own.clear()
         own.update(before)
+
+
+T = TypeVar("T")
+Work = Callable[[], Coroutine[Any, Any, T]]
+
+_ANSWER_SECONDS = 0.05
+
+
+class SandboxBinding(LoopBinding[Components]):
+    """Stands in for the binding of a Doorstep for the time of a sandbox."""
+
+    draining = False
+    """Its event loop is at work, however long it takes to answer."""
+
+    def call_sync(self, work: Work[T]) -> T:
+        """For those who cannot await."""
+        if in_a_loop() or self._answers():
+            return super().call_sync(work)
+        return asyncio.run(work())
+
+    async def call(self, work: Work[T]) -> T:
+        """For those who can."""
+        if self.is_open_here() or not self._answers():
+            return await work()
+        return await super().call(work)
+
+    def _answers(self) -> bool:
+        """Whether the event loop of the sandbox goes on."""
+        if self.draining:
+            return True
+        answered = threading.Event()
+        self.pin().loop.call_soon_threadsafe(answered.set)
+        return answered.wait(_ANSWER_SECONDS)

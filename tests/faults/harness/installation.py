@@ -12,7 +12,7 @@ from email.message import Message
 from pathlib import Path
 from typing import Any, NamedTuple
 
-from doorstep.sealing import new_secret_key
+from doorstep.encryption import new_secret_key
 from tests.faults.harness.databases import Database
 from tests.faults.harness.evidence import ROUTES
 from tests.faults.harness.processes import Keeper, KeptProcess

@@ -12,20 +12,20 @@ from sqlalchemy.dialects.postgresql.asyncpg import PGDialect_asyncpg
 
 from doorstep.model.org import Org
 from doorstep.model.rollup import HOUR
-from doorstep.stores.sql.cold import alerts, incidents
-from doorstep.stores.sql.cold.script import Step, ask, prepare
 from doorstep.stores.sql.postgres import PostgresStore
 from doorstep.stores.sql.postgres.connections import Connection
-from doorstep.stores.sql.sqlite.migrating import migrate
+from doorstep.stores.sql.queries import alerts, incidents
+from doorstep.stores.sql.queries.transaction import Step, execute, prepare
+from doorstep.stores.sql.sqlite.migration import migrate
 from tests.unit.stores.explaining import nodes, plan_of
 
 ORG = UUID(int=1)
 STEPS: dict[str, Step] = {
-    "doorstep_alerts_open": ask(alerts._OPEN, org=ORG),
-    "doorstep_alerts_pending": ask(alerts._PENDING, org=ORG),
-    "doorstep_alerts_returning": ask(alerts._ENDED, org=ORG, after=20_000 * HOUR),
-    "doorstep_alerts_review": ask(alerts._TO_REVIEW, now=HOUR),
-    "doorstep_incidents_org": ask(incidents._ORGS),
+    "doorstep_alerts_open": execute(alerts._OPEN, org=ORG),
+    "doorstep_alerts_pending": execute(alerts._PENDING, org=ORG),
+    "doorstep_alerts_returning": execute(alerts._ENDED, org=ORG, after=20_000 * HOUR),
+    "doorstep_alerts_review": execute(alerts._TO_REVIEW, now=HOUR),
+    "doorstep_incidents_org": execute(incidents._ORGS),
 }
 """By the index that each is to use."""
 _DIALECT = PGDialect_asyncpg()  # type: ignore[no-untyped-call]

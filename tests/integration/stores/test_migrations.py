@@ -12,7 +12,7 @@ from alembic.runtime.migration import MigrationContext
 from sqlalchemy import create_engine, text
 
 from doorstep.errors import ConfigError
-from doorstep.stores.opening import store_from_url
+from doorstep.stores.open import store_from_url
 from doorstep.stores.sql import migrations
 from doorstep.stores.sql.schema import metadata
 from tests.support.builders import an_org

@@ -11,13 +11,13 @@ import pytest
 from sqlalchemy.dialects import sqlite
 from sqlalchemy.sql.base import Executable
 
-from doorstep.stores.sql.cold import outbox as scripts
-from doorstep.stores.sql.cold.script import Step, prepare
 from doorstep.stores.sql.postgres import PostgresStore
 from doorstep.stores.sql.postgres import outbox as on_postgres
-from doorstep.stores.sql.postgres.scripts import _DIALECT as POSTGRESQL
+from doorstep.stores.sql.postgres.transactions import _DIALECT as POSTGRESQL
+from doorstep.stores.sql.queries import outbox as scripts
+from doorstep.stores.sql.queries.transaction import Step, prepare
 from doorstep.stores.sql.sqlite import outbox as on_sqlite
-from doorstep.stores.sql.sqlite.migrating import migrate
+from doorstep.stores.sql.sqlite.migration import migrate
 from tests.unit.stores.explaining import buffers, nodes, plan_of
 
 ASIDE = 20_000

@@ -16,12 +16,12 @@ from sqlalchemy import bindparam
 from sqlalchemy.dialects.postgresql.asyncpg import PGDialect_asyncpg
 
 from doorstep.model.org import Org
-from doorstep.stores.sql.cold import bulk, retrying
-from doorstep.stores.sql.cold.listing import events
-from doorstep.stores.sql.cold.rows import EVENT_AS_IT_STANDS
-from doorstep.stores.sql.cold.script import Step, ask, prepare
 from doorstep.stores.sql.postgres import PostgresStore
 from doorstep.stores.sql.postgres.connections import Connection
+from doorstep.stores.sql.queries import bulk, events
+from doorstep.stores.sql.queries import rows as retrying
+from doorstep.stores.sql.queries.rows import EVENT_AS_IT_STANDS
+from doorstep.stores.sql.queries.transaction import Step, execute, prepare
 from doorstep.stores.sql.schema import events as event_rows
 from doorstep.stores.sql.schema import orgs
 from tests.unit.stores.explaining import nodes
@@ -41,10 +41,10 @@ FILL = (
        SELECT gen_random_uuid(), 1, n, 1, 'delivered', n, 3, n FROM generate_series(1, $1) n""",
 )
 BY_ID: dict[str, Step] = {
-    "events of a page": ask(events._EVENTS, keys=KEYS),
-    "summaries": ask(events._THESE, org=ORG, uids=[UUID(int=key) for key in KEYS]),
-    "figures": ask(retrying._RETRYING, keys=KEYS),
-    "failures of a bulk operation": ask(bulk._DELIVERIES, keys=KEYS),
+    "events of a page": execute(events._EVENTS, keys=KEYS),
+    "summaries": execute(events._THESE, org=ORG, uids=[UUID(int=key) for key in KEYS]),
+    "figures": execute(retrying._RETRYING, keys=KEYS),
+    "failures of a bulk operation": execute(bulk._DELIVERIES, keys=KEYS),
 }
 
 
@@ -79,7 +79,7 @@ async def test_were_organizations_said_to_be_a_thousand_a_list_of_ids_would_cost
     joined = EVENT_AS_IT_STANDS.join(orgs, orgs.c.id == event_rows.c.org_id).where(
         event_rows.c.id.in_(bindparam("keys", expanding=True))
     )
-    assert await _rows_read(cold, ask(joined, keys=KEYS)) >= ROWS
+    assert await _rows_read(cold, execute(joined, keys=KEYS)) >= ROWS
 
 
 async def _rows_read(cold: Connection, step: Step) -> int:

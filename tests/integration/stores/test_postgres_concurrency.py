@@ -12,11 +12,9 @@ from msgspec.structs import replace
 
 from doorstep.clock import SECOND
 from doorstep.errors import StaleRouting
-from doorstep.model.claim import Claim, Quota
+from doorstep.model.claim import Claim, Quota, Settlement
 from doorstep.model.endpoint import Endpoint
-from doorstep.model.event import EventStatus
-from doorstep.model.settlement import Settlement
-from doorstep.model.submission import Submission, Verdict
+from doorstep.model.event import EventStatus, Submission, Verdict
 from doorstep.stores.sql.postgres import PostgresStore
 from tests.support.builders import NOW, a_submission, an_endpoint, an_org, success
 from tests.support.patience import PATIENCE_SECONDS

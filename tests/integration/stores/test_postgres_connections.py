@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from doorstep.stores.sql.postgres import PostgresStore, claiming
+from doorstep.stores.sql.postgres import PostgresStore, claim
 from tests.support.builders import NOW
 from tests.support.postgres_server import PostgresServer
 
@@ -15,7 +15,7 @@ async def test_a_store_that_opens_has_its_connections_ready_and_their_statements
     assert pool.get_idle_size() == 3
     async with store._hot.connection() as connection:
         plans = await connection.fetchval(
-            "SELECT sum(generic_plans)::int FROM pg_prepared_statements WHERE statement = $1", claiming.CLAIM
+            "SELECT sum(generic_plans)::int FROM pg_prepared_statements WHERE statement = $1", claim.CLAIM
         )
     await store.close()
     assert plans >= 1

@@ -7,7 +7,7 @@ import pytest
 
 from doorstep.clock import SECOND
 from doorstep.model.claim import Quota
-from doorstep.stores.sql.postgres import PostgresStore, claiming
+from doorstep.stores.sql.postgres import PostgresStore, claim
 from doorstep.stores.sql.postgres.low_water import SLACK, SLOW_SWEEPS, SWEEP_PAUSE_SECONDS, LowWater
 from tests.support.builders import NOW, a_submission, an_endpoint, an_org
 from tests.unit.stores.elapsed import Elapsed
@@ -111,9 +111,9 @@ async def test_a_pinned_snapshot_makes_sweeps_dear_and_leaves_looking_from_the_m
     quotas = [Quota(endpoint.endpoint_id, 1_990)]
     assert len(await postgres_store.claim_due(quotas, NOW + SECOND, NOW + 60 * SECOND, "w")) == 1_990
     async with postgres_store._hot.connection() as connection:
-        swept = await buffers(connection, claiming.SWEEP)
-        looked = await buffers(connection, claiming.LOOK, [1], [NOW + 1_989])
-        found = await connection.fetch(claiming.LOOK, [1], [NOW + 1_989])
+        swept = await buffers(connection, claim.SWEEP)
+        looked = await buffers(connection, claim.LOOK, [1], [NOW + 1_989])
+        found = await connection.fetch(claim.LOOK, [1], [NOW + 1_989])
     await pinned.close()
     assert [row["due_at"] for row in found] == [NOW + 1_990]
     assert looked * 5 < swept

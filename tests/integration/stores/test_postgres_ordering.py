@@ -12,13 +12,12 @@ import pytest
 from sqlalchemy import select
 
 from doorstep.clock import SECOND
-from doorstep.model.act import Act, ActKind
-from doorstep.model.claim import Claim, Quota
+from doorstep.model.action import Action, ActionKind
+from doorstep.model.claim import Claim, Quota, Settlement
 from doorstep.model.endpoint import Endpoint
-from doorstep.model.settlement import Settlement
-from doorstep.stores.sql.cold.script import ask
-from doorstep.stores.sql.postgres import PostgresStore, accepting, connections, settling
+from doorstep.stores.sql.postgres import PostgresStore, accept, connections, settle
 from doorstep.stores.sql.postgres.connections import Connection, Connections
+from doorstep.stores.sql.queries.transaction import execute
 from tests.support.builders import NOW, a_submission, an_endpoint, an_org, success
 
 PATIENCE_SECONDS = 0.3
@@ -43,9 +42,9 @@ class Scene:
     async def deliver(self, store: PostgresStore, claim: Claim) -> None:
         await store.settle([Settlement.delivered(claim, success(NOW))], NOW)
 
-    async def act(self, kind: ActKind, *ids: UUID, store: PostgresStore | None = None) -> None:
+    async def act(self, kind: ActionKind, *ids: UUID, store: PostgresStore | None = None) -> None:
         org_id = self.endpoint.org_id
-        act = Act(kind=kind, org_id=org_id, delivery_ids=ids, actor="ops", at=NOW, revive_at=NOW)
+        act = Action(kind=kind, org_id=org_id, delivery_ids=ids, actor="ops", at=NOW, revive_at=NOW)
         await (store or self.one).act(act)
 
     async def is_blocked(self, delivery_id: UUID) -> bool:
@@ -107,8 +106,8 @@ async def test_one_that_is_accepted_sees_that_the_one_before_is_just_ending(scen
 
 async def test_of_two_that_end_at_once_the_second_sees_that_both_have(scene: Scene) -> None:
     first, _, third = [await scene.accept(scene.one) for _ in range(3)]
-    await scene.act(ActKind.SKIP, first)
-    await scene.act(ActKind.RETRY, first)  # so that two of the line are under way
+    await scene.act(ActionKind.SKIP, first)
+    await scene.act(ActionKind.RETRY, first)  # so that two of the line are under way
     one, other = await scene.claim()
     await Pause(scene.other._hot).during(scene.deliver(scene.other, one), scene.deliver(scene.one, other))
     assert not await scene.is_blocked(third)
@@ -129,16 +128,16 @@ async def test_one_whose_row_is_held_by_a_process_that_dies_is_waited_for_not_pa
     assert not await scene.is_blocked(second)
 
 
-@pytest.mark.parametrize("kind", ActKind)
+@pytest.mark.parametrize("kind", ActionKind)
 async def test_an_act_and_an_end_in_one_line_wait_for_each_other_but_not_in_a_circle(
-    scene: Scene, kind: ActKind, monkeypatch: pytest.MonkeyPatch
+    scene: Scene, kind: ActionKind, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(connections, "_CONFLICT_TRIES", 1)  # so that whoever is chosen to break a circle says so
     first, second, third = [await scene.accept(scene.one) for _ in range(3)]
     (claim,) = await scene.claim()
     acting = scene.act(kind, first, second, store=scene.other)
     await Pause(scene.other._cold).during(acting, scene.deliver(scene.one, claim))
-    left = third if kind in (ActKind.SKIP, ActKind.CANCEL) else second
+    left = third if kind in (ActionKind.SKIP, ActionKind.CANCEL) else second
     assert not await scene.is_blocked(left)
 
 
@@ -172,7 +171,7 @@ async def accept_during_an_end(scene: Scene) -> UUID:
 async def test_if_accepts_took_no_turns_some_would_be_left_behind(
     scene: Scene, at_once: Callable[[Scene], Awaitable[UUID]], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(accepting, "WAIT_FOR_TURNS", "SELECT $1::bigint[], $2::text[]")
+    monkeypatch.setattr(accept, "WAIT_FOR_TURNS", "SELECT $1::bigint[], $2::text[]")
     assert await scene.is_blocked(await at_once(scene))
 
 
@@ -180,7 +179,7 @@ async def test_if_accepts_took_no_turns_some_would_be_left_behind(
 async def test_if_ends_took_no_turns_some_would_be_left_behind(
     scene: Scene, at_once: Callable[[Scene], Awaitable[UUID]], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(settling, "turns_to_end", lambda keys: ask(select(1)))
+    monkeypatch.setattr(settle, "turns_to_end", lambda keys: execute(select(1)))
     assert await scene.is_blocked(await at_once(scene))
 
 

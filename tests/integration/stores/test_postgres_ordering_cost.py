@@ -7,9 +7,9 @@ from collections.abc import AsyncIterator
 import pytest
 
 from doorstep.clock import Instant
-from doorstep.stores.sql.cold.lines import unblock
-from doorstep.stores.sql.postgres import PostgresStore, accepting, scripts
+from doorstep.stores.sql.postgres import PostgresStore, accept, transactions
 from doorstep.stores.sql.postgres.connections import Connection
+from doorstep.stores.sql.queries.ordering import unblock
 from doorstep.stores.sql.schema import NEVER
 from tests.support.builders import NOW
 
@@ -54,9 +54,9 @@ async def line(postgres_store: PostgresStore, request: pytest.FixtureRequest) ->
 @pytest.mark.parametrize("pool", ["_hot", "_cold"])
 async def test_letting_the_next_go_reads_only_what_it_needs(line: PostgresStore, pool: str) -> None:
     async with getattr(line, pool).connection() as connection:
-        await connection.execute(scripts.begin(None, reading=False))
+        await connection.execute(transactions.begin(None, reading=False))
         before = await _read(connection)
-        await scripts.run(connection, lambda: unblock([1], NOW + 1))
+        await transactions.run(connection, lambda: unblock([1], NOW + 1))
         assert await _read(connection) - before <= READ_MAX
         assert await _due_at(connection, 2) == NOW + 1
         assert await _due_at(connection, 3) == NEVER
@@ -73,7 +73,7 @@ async def test_blocking_one_that_comes_in_behind_reads_only_what_it_needs(line: 
         )
         (uid, key) = await connection.fetchrow("SELECT uid, id FROM doorstep_deliveries ORDER BY id DESC LIMIT 1")  # type: ignore[misc]
         before = await _read(connection)
-        await connection.execute(accepting.BLOCK, [1], [uid])
+        await connection.execute(accept.BLOCK, [1], [uid])
         assert await _read(connection) - before <= READ_MAX
         assert await _due_at(connection, key) == NEVER
         await connection.execute("ROLLBACK")

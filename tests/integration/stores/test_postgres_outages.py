@@ -13,7 +13,7 @@ import asyncpg
 import pytest
 
 from doorstep.errors import ConfigError, StoreUnavailable
-from doorstep.model.submission import Verdict
+from doorstep.model.event import Verdict
 from doorstep.stores.sql.postgres import PostgresStore
 from tests.support.builders import NOW, a_submission, an_endpoint, an_org
 from tests.support.postgres_server import PostgresServer

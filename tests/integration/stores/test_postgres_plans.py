@@ -10,7 +10,7 @@ import pytest
 from doorstep.clock import SECOND
 from doorstep.model.claim import Quota
 from doorstep.model.rollup import FIGURES
-from doorstep.stores.sql.postgres import PostgresStore, accepting, claiming, settling, ticking
+from doorstep.stores.sql.postgres import PostgresStore, accept, claim, counters, settle
 from doorstep.stores.sql.postgres.connections import Connection
 from tests.support.builders import NOW, a_submission, an_endpoint, an_org
 from tests.unit.stores.explaining import buffers, nodes, plan_of
@@ -34,19 +34,19 @@ _CLAIM = (NOW, NOW + SECOND, "w", "claimed", 5)
 _NO_EVENTS = (*([] for _ in range(20)), NOW, 0)
 
 HOT: dict[str, tuple[str, tuple[object, ...]]] = {
-    "accept": (accepting.ACCEPT, _NO_EVENTS),
-    "take keys": (accepting.TAKE_KEYS, ([], [], [], [], [], [], NOW, NOW)),
-    "read keys": (accepting.READ_KEYS, ([1], ["k"])),
-    "read events": (accepting.READ_EVENTS, ([1], [UUID(int=1)])),
-    "claim": (claiming.CLAIM, (*_CLAIM, *_OFFER)),
-    "claim within limits": (claiming.CLAIM, (*_CLAIM, *_OFFER[:4], [3], *_OFFER[5:])),
-    "sweep": (claiming.SWEEP, ()),
-    "look": (claiming.LOOK, ([1], [0])),
-    "expired": (claiming.EXPIRED, (NOW, 100)),
-    "settle": (settling.SETTLE, (NOW, *([] for _ in range(22)))),
-    "settle events": (settling.SETTLE_EVENTS, (NOW, [1], [1], [0])),
-    "release": (settling.RELEASE, (NOW, [1], [1], ["n"])),
-    "tick": (ticking.ADD, (NOW, 0, [1], [1], *([1] for _ in FIGURES))),
+    "accept": (accept.ACCEPT, _NO_EVENTS),
+    "take keys": (accept.TAKE_KEYS, ([], [], [], [], [], [], NOW, NOW)),
+    "read keys": (accept.READ_KEYS, ([1], ["k"])),
+    "read events": (accept.READ_EVENTS, ([1], [UUID(int=1)])),
+    "claim": (claim.CLAIM, (*_CLAIM, *_OFFER)),
+    "claim within limits": (claim.CLAIM, (*_CLAIM, *_OFFER[:4], [3], *_OFFER[5:])),
+    "sweep": (claim.SWEEP, ()),
+    "look": (claim.LOOK, ([1], [0])),
+    "expired": (claim.EXPIRED, (NOW, 100)),
+    "settle": (settle.SETTLE, (NOW, *([] for _ in range(22)))),
+    "settle events": (settle.SETTLE_EVENTS, (NOW, [1], [1], [0])),
+    "release": (settle.RELEASE, (NOW, [1], [1], ["n"])),
+    "tick": (counters.ADD, (NOW, 0, [1], [1], *([1] for _ in FIGURES))),
 }
 
 
@@ -88,13 +88,13 @@ async def test_claiming_and_sweeping_touch_as_many_pages_after_50000_finished_de
     offer = ([1], [endpoint_id], [endpoint_id], [10], [None], [0], [1_000_000], [], 0)
     async with postgres_store._hot.connection() as connection:
         before = [
-            await buffers(connection, claiming.SWEEP),
-            await buffers(connection, claiming.CLAIM, *_CLAIM, *offer),
+            await buffers(connection, claim.SWEEP),
+            await buffers(connection, claim.CLAIM, *_CLAIM, *offer),
         ]
         await _fill(connection)
         after = [
-            await buffers(connection, claiming.SWEEP),
-            await buffers(connection, claiming.CLAIM, *_CLAIM, *offer),
+            await buffers(connection, claim.SWEEP),
+            await buffers(connection, claim.CLAIM, *_CLAIM, *offer),
         ]
     # One more level in an index is one more page a seek; a scan would be thousands.
     assert all(now <= 2 * then + 10 for now, then in zip(after, before, strict=True)), (before, after)

@@ -9,7 +9,7 @@ from __future__ import annotations
 import asyncpg
 import pytest
 
-from doorstep.stores.sql.postgres import settling
+from doorstep.stores.sql.postgres import settle
 
 _ROWS = 20_000
 _FILL = f"""
@@ -21,14 +21,14 @@ SELECT gen_random_uuid(), 1, i, 1, 'pending', i, i, 3 FROM generate_series(1, {_
 @pytest.mark.parametrize("statement", ["SETTLE", "RELEASE"])
 async def test_settling_does_not_walk_the_index_of_what_is_in_progress(postgres_url: str, statement: str) -> None:
     connection = await _analyzed_while_idle(postgres_url)
-    assert "doorstep_deliveries_in_progress" not in await _plan(connection, getattr(settling, statement))
+    assert "doorstep_deliveries_in_progress" not in await _plan(connection, getattr(settle, statement))
     await connection.close()
 
 
 async def test_the_index_is_walked_when_the_statement_offers_it(postgres_url: str) -> None:
     """The control: the plan that stood still, so that the test above is known to be able to fail."""
     connection = await _analyzed_while_idle(postgres_url)
-    offered = settling.SETTLE.replace("d.state IS NOT DISTINCT FROM 'in_progress'", "d.state = 'in_progress'")
+    offered = settle.SETTLE.replace("d.state IS NOT DISTINCT FROM 'in_progress'", "d.state = 'in_progress'")
     assert "doorstep_deliveries_in_progress" in await _plan(connection, offered)
     await connection.close()
 

@@ -15,8 +15,8 @@ from uuid import UUID
 import pytest
 
 from doorstep.clock import DAY, SECOND, Instant
-from doorstep.model.settlement import Settlement
-from doorstep.stores.sql.postgres import PostgresStore, accepting, claiming, settling
+from doorstep.model.claim import Settlement
+from doorstep.stores.sql.postgres import PostgresStore, accept, claim, settle
 from doorstep.stores.sql.postgres.connections import Connection
 from tests.support.builders import NOW, a_claim, an_endpoint, an_org, success
 
@@ -85,20 +85,20 @@ KNOWN: dict[str, tuple[str, bool] | None] = {
 
 _KEYS, _TOKENS = [*range(101, 101 + BATCH)], [1] * BATCH
 _CLAIM = (NOW, NOW + SECOND, "w", "claimed", BATCH, [2], [UUID(int=1)], [UUID(int=2)], [BATCH])
-_SETTLE = settling._settle_arrays([Settlement.delivered(a_claim(key=key), success(NOW)) for key in _KEYS])
+_SETTLE = settle._settle_arrays([Settlement.delivered(a_claim(key=key), success(NOW)) for key in _KEYS])
 
 HOT: dict[str, tuple[str, tuple[object, ...], int]] = {
-    "claim": (claiming.CLAIM, (*_CLAIM, [None], [0], [1_000_000], [], 0), 2 * BATCH),
-    "claim within limits": (claiming.CLAIM, (*_CLAIM, [5], [0], [1_000_000], [], 0), BATCH + 5),
-    "claim of nothing": (claiming.CLAIM, (*_CLAIM[:4], 0, [], [], [], [], [], [], [], [], 0), 0),
-    "sweep": (claiming.SWEEP, (), 2),
-    "look": (claiming.LOOK, ([1, 2], [0, 0]), 2),
-    "expired": (claiming.EXPIRED, (NOW, BATCH), BATCH),
-    "settle": (settling.SETTLE, (NOW, *_SETTLE), BATCH),
-    "settle events": (settling.SETTLE_EVENTS, (NOW, _KEYS, _TOKENS, [0] * BATCH), BATCH),
-    "release": (settling.RELEASE, (NOW, _KEYS, _TOKENS, ["w"] * BATCH), BATCH),
-    "read keys": (accepting.READ_KEYS, ([1] * BATCH, [str(key) for key in _KEYS]), BATCH),
-    "read events": (accepting.READ_EVENTS, ([1] * BATCH, [UUID(int=key) for key in _KEYS]), BATCH),
+    "claim": (claim.CLAIM, (*_CLAIM, [None], [0], [1_000_000], [], 0), 2 * BATCH),
+    "claim within limits": (claim.CLAIM, (*_CLAIM, [5], [0], [1_000_000], [], 0), BATCH + 5),
+    "claim of nothing": (claim.CLAIM, (*_CLAIM[:4], 0, [], [], [], [], [], [], [], [], 0), 0),
+    "sweep": (claim.SWEEP, (), 2),
+    "look": (claim.LOOK, ([1, 2], [0, 0]), 2),
+    "expired": (claim.EXPIRED, (NOW, BATCH), BATCH),
+    "settle": (settle.SETTLE, (NOW, *_SETTLE), BATCH),
+    "settle events": (settle.SETTLE_EVENTS, (NOW, _KEYS, _TOKENS, [0] * BATCH), BATCH),
+    "release": (settle.RELEASE, (NOW, _KEYS, _TOKENS, ["w"] * BATCH), BATCH),
+    "read keys": (accept.READ_KEYS, ([1] * BATCH, [str(key) for key in _KEYS]), BATCH),
+    "read events": (accept.READ_EVENTS, ([1] * BATCH, [UUID(int=key) for key in _KEYS]), BATCH),
 }
 """Statement, arguments, and how many rows it answers with in the scene, so that none passes by finding nothing."""
 

@@ -9,7 +9,7 @@ from uuid import UUID
 import pytest
 
 from doorstep.clock import SECOND
-from doorstep.model.act import Act, ActKind
+from doorstep.model.action import Action, ActionKind
 from doorstep.stores.sql.postgres import PostgresStore
 from tests.support.builders import NOW, a_submission, an_endpoint, an_org
 from tests.support.patience import PATIENCE_SECONDS
@@ -75,7 +75,7 @@ async def test_an_operators_retry_wakes_another_process(
 ) -> None:
     delivery_id = await _accept(postgres_store, *ready)
     await sleeper.wakes()
-    act = Act(kind=ActKind.RETRY, org_id=ready[0], delivery_ids=(delivery_id,), actor="ops", at=NOW + SECOND)
+    act = Action(kind=ActionKind.RETRY, org_id=ready[0], delivery_ids=(delivery_id,), actor="ops", at=NOW + SECOND)
     await postgres_store.act(act)
     await sleeper.wakes()
 

@@ -15,12 +15,14 @@ from sqlalchemy.dialects.postgresql.asyncpg import PGDialect_asyncpg
 from doorstep.clock import DAY
 from doorstep.model.org import Org
 from doorstep.model.rollup import FIGURES, HOUR, Span
-from doorstep.policy.slo import BURN_FIGURES
-from doorstep.stores.sql.cold import ailing, busiest, reading, rollups, standing
-from doorstep.stores.sql.cold.script import Step, ask, prepare
+from doorstep.policy.reports import BURN_FIGURES
 from doorstep.stores.sql.postgres import PostgresStore
 from doorstep.stores.sql.postgres.connections import Connection
-from doorstep.stores.sql.sqlite.migrating import migrate
+from doorstep.stores.sql.queries import deliveries, endpoint_health, figures
+from doorstep.stores.sql.queries import endpoint_health as standing
+from doorstep.stores.sql.queries import figures as rollups
+from doorstep.stores.sql.queries.transaction import Step, execute, prepare
+from doorstep.stores.sql.sqlite.migration import migrate
 from tests.support.matrix import each_case
 from tests.unit.stores.explaining import nodes
 
@@ -33,22 +35,22 @@ _DIALECT = PGDialect_asyncpg()  # type: ignore[no-untyped-call]
 _MONTH = rollups._asked(Span.HOUR, 0, 30 * DAY)
 _EVER = rollups._asked(*rollups._EVER)
 STEPS: dict[str, Step] = {
-    "series of all": ask(rollups._OF_ALL, org=0, endpoint=0, **_MONTH),
-    "series of an organization": ask(rollups._OF_ORG, org=1, endpoint=0, **_MONTH),
-    "series of an endpoint": ask(rollups._OF_ENDPOINT, org=1, endpoint=1, **_MONTH),
-    "sums of endpoints": ask(rollups._of_each(FIGURES), org=1, keys=KEYS, **_MONTH),
-    "some sums of endpoints": ask(rollups._of_each(BURN_FIGURES), org=1, keys=KEYS, **_MONTH),
-    "levels of endpoints": ask(rollups._of_each(FIGURES), org=1, keys=KEYS, **_EVER),
-    "levels of endpoints anywhere": ask(rollups._of_each_anywhere(FIGURES), keys=KEYS, **_EVER),
-    "trends of endpoints": ask(rollups._STEPS_OF_EACH, org=1, keys=KEYS, **_MONTH),
-    "keys of endpoints anywhere": ask(rollups._KEYS_ANYWHERE, uids=ENDPOINTS),
-    "circuits anywhere": ask(standing._CIRCUITS_ANYWHERE, endpoints=ENDPOINTS),
-    "circuits": ask(standing._CIRCUITS, org=ORG, endpoints=ENDPOINTS),
-    "the busiest endpoints": ask(busiest._BUSIEST, most=20, reserved=ORG),
-    "who is disabled": ask(ailing._DISABLED, org=ORG, most=20),
-    "whose circuit is not closed": ask(ailing._BARRED, org=ORG, most=20),
-    "who lost something": ask(ailing._LOSING, org=ORG, since=0, examined=480, most=20),
-    "the oldest that wait": ask(standing._OLDEST, org=ORG, endpoints=ENDPOINTS),
+    "series of all": execute(rollups._OF_ALL, org=0, endpoint=0, **_MONTH),
+    "series of an organization": execute(rollups._OF_ORG, org=1, endpoint=0, **_MONTH),
+    "series of an endpoint": execute(rollups._OF_ENDPOINT, org=1, endpoint=1, **_MONTH),
+    "sums of endpoints": execute(rollups._of_each(FIGURES), org=1, keys=KEYS, **_MONTH),
+    "some sums of endpoints": execute(rollups._of_each(BURN_FIGURES), org=1, keys=KEYS, **_MONTH),
+    "levels of endpoints": execute(rollups._of_each(FIGURES), org=1, keys=KEYS, **_EVER),
+    "levels of endpoints anywhere": execute(rollups._of_each_anywhere(FIGURES), keys=KEYS, **_EVER),
+    "trends of endpoints": execute(rollups._STEPS_OF_EACH, org=1, keys=KEYS, **_MONTH),
+    "keys of endpoints anywhere": execute(rollups._KEYS_ANYWHERE, uids=ENDPOINTS),
+    "circuits anywhere": execute(standing._CIRCUITS_ANYWHERE, endpoints=ENDPOINTS),
+    "circuits": execute(standing._CIRCUITS, org=ORG, endpoints=ENDPOINTS),
+    "the busiest endpoints": execute(figures._BUSIEST, most=20, reserved=ORG),
+    "who is disabled": execute(endpoint_health._DISABLED, org=ORG, most=20),
+    "whose circuit is not closed": execute(endpoint_health._BARRED, org=ORG, most=20),
+    "who lost something": execute(endpoint_health._LOSING, org=ORG, since=0, examined=480, most=20),
+    "the oldest that wait": execute(standing._OLDEST, org=ORG, endpoints=ENDPOINTS),
 }
 each_step = each_case("step", STEPS.values(), ids=list(STEPS))
 
@@ -104,7 +106,7 @@ async def filled(postgres_store: PostgresStore) -> AsyncIterator[Connection]:
 async def test_on_postgres_each_finds_its_rows_by_an_index(filled: Connection) -> None:
     found = {name: await sequential(filled, step) for name, step in STEPS.items()}
     assert found == {name: [] for name in STEPS}
-    assert await sequential(filled, ask(reading._TALLY)), "a scan is noticed"
+    assert await sequential(filled, execute(deliveries._TALLY)), "a scan is noticed"
 
 
 async def test_on_postgres_a_plan_for_any_endpoints_would_look_through_all_of_them(filled: Connection) -> None:

@@ -13,12 +13,12 @@ import psutil
 import pytest
 
 from doorstep.clock import AnchoredClock, seconds
-from doorstep.model.outcome import Reply
-from doorstep.wire.handler_transport import HandlerTransport
-from doorstep.wire.isolation.places import Place, place_of
-from doorstep.wire.isolation.pool import Isolation
-from doorstep.wire.received import Handler
-from doorstep.wire.transport import Transmission
+from doorstep.model.attempt import Reply
+from doorstep.transports.handler import HandlerTransport
+from doorstep.transports.handler_replies import Handler
+from doorstep.transports.isolation.frames import Place, place_of
+from doorstep.transports.isolation.pool import Isolation
+from doorstep.transports.transport import Transmission
 from tests.integration.wire import isolated_functions as functions
 from tests.support.patience import PATIENCE_SECONDS
 from tests.support.sending import Sending, a_claim

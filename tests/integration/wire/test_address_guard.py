@@ -9,9 +9,9 @@ from ipaddress import ip_address, ip_network
 import pytest
 
 from doorstep.errors import InvalidInput
-from doorstep.model.outcome import Code
-from doorstep.wire import sites
-from doorstep.wire.address_guard import AddressGuard
+from doorstep.model.attempt import Code
+from doorstep.transports import dns_cache
+from doorstep.transports.address_guard import AddressGuard
 from tests.support.matrix import each_case
 from tests.support.raw_receiver import answer, receiving
 from tests.support.sending import a_transmission, sending_over_http
@@ -298,7 +298,7 @@ async def test_a_name_that_answers_differently_later_is_judged_anew_at_each_conn
     listener: socket.socket, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """127.0.0.2 stands for a public address here, 127.0.0.1 for a private one."""
-    monkeypatch.setattr(sites, "_USABLE_SECONDS", 0)  # every try asks anew
+    monkeypatch.setattr(dns_cache, "_USABLE_SECONDS", 0)  # every try asks anew
     answers = iter([["127.0.0.2"], ["127.0.0.1"], ["127.0.0.2"]])
     guard = AddressGuard([ip_network("127.0.0.2/32")])
     closing = answer("200 OK", b"", "Connection: close")

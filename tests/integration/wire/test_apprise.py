@@ -13,9 +13,9 @@ from pathlib import Path
 import pytest
 
 from doorstep.errors import HandlerFailure, Permanent, Transient
-from doorstep.wire.address_guard import AddressGuard
-from doorstep.wire.apprise_child import LOCAL_SCHEMES, Watcher
-from doorstep.wire.apprise_process import ENVIRONMENT, FOLDER, PYTHON, send_by_apprise
+from doorstep.transports.address_guard import AddressGuard
+from doorstep.transports.apprise import ENVIRONMENT, FOLDER, PYTHON, send_by_apprise
+from doorstep.transports.apprise_child import LOCAL_SCHEMES, Watcher
 from tests.support.loop_receiver import Answer, Receiver, receiving
 from tests.support.patience import PATIENCE_SECONDS
 
@@ -167,8 +167,8 @@ async def test_nothing_is_started_or_written_and_no_file_of_others_opened(tmp_pa
     acts = {name: act.format(folder=tmp_path, port=receiver.port) for name, act in (HOSTILE_ACTS | HARMLESS).items()}
     script = f"""
 import json, os, socket, sqlite3, subprocess, sys, syslog
-from doorstep.wire.address_guard import AddressGuard
-from doorstep.wire.apprise_child import Watcher
+from doorstep.transports.address_guard import AddressGuard
+from doorstep.transports.apprise_child import Watcher
 sys.addaudithook(Watcher(AddressGuard()))
 done = []
 for name, act in {acts!r}.items():

@@ -13,11 +13,11 @@ import psutil
 import pytest
 
 from doorstep.errors import ConfigError
-from doorstep.model.outcome import Category, Code
+from doorstep.model.attempt import Category, Code
 from doorstep.registration import Registry
-from doorstep.wire.isolation.places import find, place_of
-from doorstep.wire.isolation.wishes import wish_of
-from doorstep.wire.received import Handler
+from doorstep.transports.handler_replies import Handler
+from doorstep.transports.isolation.frames import find, place_of
+from doorstep.transports.isolation.options import isolation_options
 from tests.integration.wire import isolated_functions as functions
 from tests.integration.wire.isolating import an_attempt, handler_processes, isolating, result_of
 from tests.support.patience import PATIENCE_SECONDS
@@ -191,7 +191,7 @@ def test_a_function_that_no_other_process_could_import_is_refused_with_what_to_d
 
 def test_a_memory_limit_needs_a_process_and_room_for_python() -> None:
     with pytest.raises(ConfigError, match="say isolated=True too"):
-        wish_of("it", False, None, 100)
+        isolation_options("it", False, None, 100)
     with pytest.raises(ConfigError, match="must be 32 or more, got 8"):
-        wish_of("it", True, None, 8)
-    assert wish_of("it", False, None, None) is None
+        isolation_options("it", True, None, 8)
+    assert isolation_options("it", False, None, None) is None

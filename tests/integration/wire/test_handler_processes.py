@@ -14,17 +14,15 @@ import psutil
 import pytest
 
 from doorstep.clock import AnchoredClock, seconds
-from doorstep.model.outcome import Code
-from doorstep.wire.handler_transport import HandlerTransport
-from doorstep.wire.isolation import pool as pooling
-from doorstep.wire.isolation import process as processes
-from doorstep.wire.isolation.frames import Report
-from doorstep.wire.isolation.places import Place, place_of
-from doorstep.wire.isolation.pool import Isolation, Job, ProcessPool
-from doorstep.wire.isolation.process import HandlerProcess
-from doorstep.wire.isolation.wishes import Wish, isolations
-from doorstep.wire.received import received
-from doorstep.wire.transport import Transmission
+from doorstep.model.attempt import Code
+from doorstep.transports.handler import HandlerTransport
+from doorstep.transports.handler_replies import received
+from doorstep.transports.isolation import pool as pooling
+from doorstep.transports.isolation import pool as processes
+from doorstep.transports.isolation.frames import Place, Report, place_of
+from doorstep.transports.isolation.options import IsolationOptions, isolations
+from doorstep.transports.isolation.pool import HandlerProcess, Isolation, Job, ProcessPool
+from doorstep.transports.transport import Transmission
 from tests.integration.wire import isolated_functions as functions
 from tests.integration.wire.isolating import (
     Patient,
@@ -118,7 +116,7 @@ async def test_a_program_that_goes_to_another_folder_does_not_take_its_handlers_
 ) -> None:
     """Relative paths in the program, of its database for instance, mean the same in every process."""
     before = os.getcwd()
-    isolated = isolations({"it": functions.do}, {"it": Wish(1)}, None, None)
+    isolated = isolations({"it": functions.do}, {"it": IsolationOptions(1)}, None, None)
     monkeypatch.setattr(sys, "path", [*sys.path, before])
     monkeypatch.chdir(tmp_path)
     sending = Patient(HandlerTransport(AnchoredClock(), {"it": functions.do}, isolated=isolated))

@@ -14,10 +14,10 @@ import pycurl
 import pytest
 
 from doorstep.errors import ConfigError
-from doorstep.model.outcome import Code
-from doorstep.wire import curl_loop, http_transport
-from doorstep.wire.exchange import Exchange
-from doorstep.wire.readiness import EpollReadiness, LoopReadiness
+from doorstep.model.attempt import Code
+from doorstep.transports import curl_loop, http
+from doorstep.transports.curl_loop import EpollReadiness, LoopReadiness
+from doorstep.transports.http import Exchange
 from tests.support.patience import PATIENCE_SECONDS
 from tests.support.raw_receiver import answer, receiving
 from tests.support.sending import Sending, a_transmission, sending_over_http
@@ -178,7 +178,7 @@ async def test_tls_is_verified_against_the_given_authorities_and_the_time_of_the
 
 def test_a_ca_file_that_is_not_there_stops_the_start() -> None:
     with pytest.raises(ConfigError, match="ca_file"):
-        http_transport.HttpTransport(None, None, ca_file="/nowhere.pem")  # type: ignore[arg-type]
+        http.HttpTransport(None, None, ca_file="/nowhere.pem")  # type: ignore[arg-type]
 
 
 async def test_start_may_be_called_from_any_thread() -> None:
@@ -286,8 +286,8 @@ async def test_resting_handles_do_not_hold_large_payloads() -> None:
         resting.curl.setopt(pycurl.URL, "http://127.0.0.1:1/")  # the handle itself is intact
 
 
-def transport_of(sending: Sending) -> http_transport.HttpTransport:
-    assert isinstance(sending.transport, http_transport.HttpTransport)
+def transport_of(sending: Sending) -> http.HttpTransport:
+    assert isinstance(sending.transport, http.HttpTransport)
     return sending.transport
 
 

@@ -16,10 +16,8 @@ import pytest
 from aiosmtpd.smtp import AuthResult
 
 from doorstep.errors import HandlerFailure, Permanent, Transient
-from doorstep.wire.address_guard import AddressGuard
-from doorstep.wire.mail import Mail, send_mail
-from doorstep.wire.mail_session import MailServer
-from doorstep.wire.recipients import Report, earlier_report
+from doorstep.transports.address_guard import AddressGuard
+from doorstep.transports.mail import Mail, MailServer, Report, earlier_report, send_mail
 from tests.acceptance.mailbox import Mailbox, receiving_mail
 from tests.unit.wire.certificates import certificate
 

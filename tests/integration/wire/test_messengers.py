@@ -12,12 +12,12 @@ import msgspec
 import pytest
 
 from doorstep.errors import Transient
-from doorstep.model.channel import OPERATIONS_ORG, Channel, ChannelKind
-from doorstep.path import messengers
-from doorstep.path.messengers import Notifiers
-from doorstep.wire.address_guard import AddressGuard
-from doorstep.wire.mail_session import MailServer
-from doorstep.wire.received import Received
+from doorstep.model.alert import OPERATIONS_ORG, Channel, ChannelKind
+from doorstep.operations import notifiers
+from doorstep.operations.notifiers import Notifiers
+from doorstep.transports.address_guard import AddressGuard
+from doorstep.transports.handler_replies import Received
+from doorstep.transports.mail import MailServer
 from tests.support.builders import an_org, new_id
 from tests.support.loop_receiver import Receiver, receiving
 from tests.unit.path.channel_desk import Desk
@@ -63,7 +63,7 @@ def message(channel: Channel, said: Mapping[str, Any] = ALERT, attempt: int = 1)
 async def test_one_organization_s_tarpit_leaves_places_for_others_and_does_not_count_for_its_own_other_channels(
     desk: Desk, tarpit: Receiver, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(messengers, "_PLACE_SECONDS", 0.0)
+    monkeypatch.setattr(notifiers, "_PLACE_SECONDS", 0.0)
     other = an_org()
     await desk.bench.store.put_org(other)
     stuck = [await _apprise(desk, f"json://127.0.0.1:{tarpit.port}/{number}") for number in range(3)]

@@ -12,8 +12,7 @@ from pathlib import Path
 
 import pytest
 
-from doorstep.wire.address_guard import AddressGuard
-from doorstep.wire.reachability import why_unreachable
+from doorstep.transports.address_guard import AddressGuard, why_unreachable
 from tests.unit.wire.certificates import certificate
 
 HERE = AddressGuard([ip_network("127.0.0.0/8")])

@@ -8,9 +8,9 @@ from collections.abc import Sequence
 
 import pytest
 
-from doorstep.model.outcome import Code
-from doorstep.wire import sites
-from doorstep.wire.readiness import EpollReadiness
+from doorstep.model.attempt import Code
+from doorstep.transports import dns_cache
+from doorstep.transports.curl_loop import EpollReadiness
 from tests.support.patience import PATIENCE_SECONDS
 from tests.support.raw_receiver import receiving
 from tests.support.sending import Sending, a_transmission, sending_over_http
@@ -79,8 +79,8 @@ async def test_a_lookup_that_ends_in_time_leaves_the_rest_of_the_timeout_to_the_
 
 
 async def test_addresses_stay_in_use_while_the_name_server_is_away(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(sites, "_FRESH_SECONDS", 0)
-    monkeypatch.setattr(sites, "_PAUSE_SECONDS", 0)
+    monkeypatch.setattr(dns_cache, "_FRESH_SECONDS", 0)
+    monkeypatch.setattr(dns_cache, "_PAUSE_SECONDS", 0)
     resolver = Resolver()
     async with receiving() as receiver, sending_over_http(resolve=resolver) as sending:
         target = f"http://shop.example:{receiver.port}/"

@@ -35,6 +35,6 @@ def _own(host: Any, port: Any, *arguments: Any, **options: Any) -> Any:
 
 socket.getaddrinfo = _own
 
-from doorstep.wire import sites
+from doorstep.transports import dns_cache
 
-sites._FRESH_SECONDS = sites._USABLE_SECONDS = 0.0  # every try asks anew, as tries a minute apart would
+dns_cache._FRESH_SECONDS = dns_cache._USABLE_SECONDS = 0.0  # every try asks anew, as tries a minute apart would

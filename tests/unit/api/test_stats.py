@@ -5,7 +5,7 @@ from __future__ import annotations
 from doorstep.api.stats import health_shown
 from doorstep.model.circuit import Circuit
 from doorstep.model.rollup import FIGURES, Figures, only
-from doorstep.path.reporting import HEALTH, LEVELS, Health
+from doorstep.operations.stats import HEALTH, LEVELS, Health
 from tests.support.builders import an_endpoint, new_id
 
 EVERY = Figures(*range(1, len(FIGURES) + 1))

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from doorstep.cli.bulk_work import Which
+from doorstep.cli.bulk_actions import Which
 from doorstep.errors import ConfigError
 
 

@@ -9,12 +9,10 @@ import pytest
 
 from doorstep.app import Doorstep
 from doorstep.bootstrap import DEFAULT_ORG
-from doorstep.cli.demo.furnishing import furnish, staff_of
-from doorstep.cli.demo.messages import declare_carrier
 from doorstep.cli.demo.people import People
-from doorstep.cli.demo.samples import CRM, SAMPLES, STOREFRONT, behaviour_at
-from doorstep.cli.demo.scans import bills
-from doorstep.cli.receiver import Behaviour, Receiver
+from doorstep.cli.demo.shop import CRM, SAMPLES, STOREFRONT, behaviour_at, furnish, staff_of
+from doorstep.cli.demo.traffic import bills, declare_carrier
+from doorstep.cli.listen import Behaviour, Receiver
 from doorstep.clock import SECOND
 from doorstep.config import Settings
 from doorstep.errors import DoorstepError

@@ -5,8 +5,7 @@ from __future__ import annotations
 import socket
 from pathlib import Path
 
-from doorstep.cli.doctor.finding import OK, PROBLEM
-from doorstep.cli.doctor.machine import disk_space, disk_speed, port
+from doorstep.cli.doctor import OK, PROBLEM, disk_space, disk_speed, port
 
 
 def test_a_disk_with_room_is_fine_and_one_without_is_a_problem(tmp_path: Path) -> None:

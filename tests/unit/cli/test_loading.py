@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from doorstep.cli.loading import load
+from doorstep.cli.load_app import load
 from doorstep.errors import ConfigError
 
 LIKE_DOTENV = """

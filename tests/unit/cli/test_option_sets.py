@@ -5,7 +5,7 @@ from __future__ import annotations
 import inspect
 from typing import NamedTuple
 
-from doorstep.cli.option_sets import gathered, spread
+from doorstep.cli.options import gathered, spread
 
 
 class Filters(NamedTuple):

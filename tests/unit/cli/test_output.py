@@ -12,10 +12,10 @@ from rich.console import Console
 
 from doorstep.cli.drawing import cell
 from doorstep.cli.output import Column, Output, visible
-from doorstep.model.noun import Noun
+from doorstep.model.record import Record
 
 
-class Thing(Noun, frozen=True, kw_only=True):
+class Thing(Record, frozen=True, kw_only=True):
     thing_id: UUID
     name: str
     at: datetime | None = None

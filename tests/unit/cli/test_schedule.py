@@ -4,10 +4,10 @@ from __future__ import annotations
 
 import pytest
 
-from doorstep.cli.schedule import schedule, total_seconds
+from doorstep.cli.policy_schedule import schedule, total_seconds
 from doorstep.clock import SECOND
-from doorstep.model.outcome import Category, Outcome, Reply
-from doorstep.model.retry_policy import RetryPolicy
+from doorstep.model.attempt import Category, Outcome, Reply
+from doorstep.model.endpoint import RetryPolicy
 from doorstep.policy.retry import BUILT_IN, next_due_at
 from tests.support.builders import a_claim
 

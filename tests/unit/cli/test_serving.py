@@ -7,7 +7,7 @@ import asyncio
 import pytest
 
 from doorstep.app import Doorstep
-from doorstep.cli import serving
+from doorstep.cli import serve
 from doorstep.config import Settings
 
 
@@ -27,9 +27,9 @@ async def test_a_server_that_breaks_leaves_nothing_running_behind(monkeypatch: p
     async def broken(*_: object, **__: object) -> None:
         raise RuntimeError("the server broke")
 
-    monkeypatch.setattr(serving.WebServer, "serve", broken)
-    monkeypatch.setattr(serving, "spawn", lambda *_: Workers())
+    monkeypatch.setattr(serve.WebServer, "serve", broken)
+    monkeypatch.setattr(serve, "spawn", lambda *_: Workers())
     doorstep = Doorstep(Settings(database_url="memory://", workers=1, grace_seconds=0))
-    with serving.listener("127.0.0.1", 0) as listening, pytest.raises(RuntimeError, match="the server broke"):
-        await serving.serve_until(doorstep, listening, asyncio.Event(), lambda _: None)
+    with serve.listener("127.0.0.1", 0) as listening, pytest.raises(RuntimeError, match="the server broke"):
+        await serve.serve_until(doorstep, listening, asyncio.Event(), lambda _: None)
     assert asyncio.all_tasks() == {asyncio.current_task()}

@@ -7,7 +7,7 @@ from datetime import UTC, datetime
 import pytest
 import typer
 
-from doorstep.cli.spans import future, parsed_by, past, share, shown_span, span_seconds
+from doorstep.cli.options import future, parsed_by, past, share, shown_span, span_seconds
 from doorstep.clock import from_datetime
 
 NOON = datetime(2026, 11, 15, 12, tzinfo=UTC)

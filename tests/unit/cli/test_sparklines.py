@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from doorstep.cli.sparklines import sparkline
+from doorstep.cli.stats import sparkline
 
 
 def test_each_value_is_as_high_as_its_share_of_the_highest() -> None:

@@ -6,7 +6,7 @@ from datetime import UTC, datetime
 from typing import Any
 from uuid import UUID
 
-from doorstep.cli.watching import Memory, Watcher
+from doorstep.cli.tail import Memory, Watcher
 from doorstep.schemas.deliveries import DeadLetter
 from doorstep.schemas.events import EventItem
 

@@ -7,17 +7,16 @@ from uuid import UUID
 import pytest
 
 from doorstep.bootstrap import DEFAULT_ORG
-from doorstep.console.audit_subjects import Subject, endpoints_in, subjects_of, told
-from doorstep.console.places import place_of_entity
-from doorstep.model.act import AuditLine
+from doorstep.console.audit_subjects import Subject, endpoints_in, place_of_entity, subjects_of, told
+from doorstep.model.action import AuditEntry
 
 CRM = UUID("01900000-0000-7000-8000-0000000000aa")
 OTHER = "01900000-0000-7000-8000-0000deadbeef"
 NAMES = {CRM: "crm"}
 
 
-def line(action: str, *subjects: str) -> AuditLine:
-    return AuditLine(at=0, org_id=DEFAULT_ORG, actor="marco", action=action, subjects=subjects, result="")
+def line(action: str, *subjects: str) -> AuditEntry:
+    return AuditEntry(at=0, org_id=DEFAULT_ORG, actor="marco", action=action, subjects=subjects, result="")
 
 
 @pytest.mark.parametrize(

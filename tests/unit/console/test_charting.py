@@ -6,10 +6,10 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from doorstep.clock import SECOND
-from doorstep.console.charting import POINTS_MAX, Charts
+from doorstep.console.charts import POINTS_MAX, Charts
 from doorstep.model.rollup import MINUTE, Figures, Point
-from doorstep.path.reporting import Report
-from doorstep.policy.reporting import Axis, added_up, coarser, columns
+from doorstep.operations.stats import Report
+from doorstep.policy.reports import Axis, added_up, coarser, columns
 
 
 def report(steps: list[Figures], now: Figures | None = None) -> Report:

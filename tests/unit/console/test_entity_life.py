@@ -6,8 +6,7 @@ import pytest
 
 from doorstep import Gate, Stage
 from doorstep.clock import SECOND, Instant
-from doorstep.console.entity_life import life_of
-from doorstep.console.stages import status_counts, tone_of
+from doorstep.console.entities import life_of, status_counts, tone_of
 from doorstep.model.entity import EntityChange
 from doorstep.model.listing import Count
 from doorstep.pipelines.plan import Plan

@@ -9,7 +9,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from doorstep.console.fields import Fields
-from doorstep.console.visit import HOME, inside
+from doorstep.console.request import HOME, inside
 from doorstep.errors import InvalidInput
 from doorstep.model.event import EventStatus
 

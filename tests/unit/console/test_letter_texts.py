@@ -8,9 +8,17 @@ import json
 
 import pytest
 
-from doorstep.console.drawing import LAYOUT_BYTES_MAX, pretty
-from doorstep.console.pages.letter_editing import Difference, Line, compact, compared
-from doorstep.console.pages.letter_export import COLUMNS, csv_lines, inert, json_lines
+from doorstep.console.formatting import LAYOUT_BYTES_MAX, pretty
+from doorstep.console.pages.dead_letter_tools import (
+    COLUMNS,
+    Difference,
+    Line,
+    compact,
+    compared,
+    csv_lines,
+    inert,
+    json_lines,
+)
 
 
 @pytest.mark.parametrize(

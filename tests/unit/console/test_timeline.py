@@ -11,9 +11,8 @@ from msgspec.structs import replace
 
 from doorstep.clock import MILLISECOND, SECOND, Instant
 from doorstep.console.timeline import Edge, outcome_of, parts, phase_keys, timeline
-from doorstep.console.waiting import Wait
-from doorstep.model.attempt import Attempt
-from doorstep.model.outcome import Timings
+from doorstep.console.waits import Wait
+from doorstep.model.attempt import Attempt, Timings
 from tests.support.builders import NOW
 from tests.unit.console.test_waiting import an_attempt, at
 

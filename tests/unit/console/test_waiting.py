@@ -7,14 +7,13 @@ from typing import Any
 import pytest
 
 from doorstep.clock import SECOND, Instant
-from doorstep.console.waiting import HELD, PLANNED, QUEUED, Life, Wait, waits_of
-from doorstep.console.words import moment
-from doorstep.model.act import AuditLine
-from doorstep.model.attempt import Attempt
+from doorstep.console.formatting import moment
+from doorstep.console.waits import HELD, PLANNED, QUEUED, Life, Wait, waits_of
+from doorstep.model.action import AuditEntry
+from doorstep.model.attempt import Attempt, Timings
 from doorstep.model.circuit import CircuitChange, CircuitState
 from doorstep.model.delivery import Delivery, DeliveryState, HistoryLine
 from doorstep.model.endpoint import EndpointState
-from doorstep.model.outcome import Timings
 from tests.support.builders import NOW, an_endpoint, new_id
 
 PENDING, BUSY, DEAD = DeliveryState.PENDING, DeliveryState.IN_PROGRESS, DeliveryState.DEAD
@@ -109,7 +108,7 @@ def test_what_is_due_and_not_tried_was_held_by_the_circuit_while_that_was_open()
 
 def test_a_pause_of_the_endpoint_is_known_from_the_audit_and_the_present_one_from_the_endpoint() -> None:
     acts = [
-        AuditLine(at=at(second), org_id=new_id(), actor="ops", action=action, subjects=(), result="", reason="tea")
+        AuditEntry(at=at(second), org_id=new_id(), actor="ops", action=action, subjects=(), result="", reason="tea")
         for second, action in ((30, "endpoint.resume"), (10, "endpoint.pause"), (20, "endpoint.change"))
     ]
     stopped = {"state": EndpointState.DISABLED, "state_since": at(40), "state_reason": "gone"}

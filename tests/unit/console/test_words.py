@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from doorstep.clock import DAY, SECOND
-from doorstep.console.words import ago, amount, counted, exactly, lasting, plural, share, sized, spoken, until
+from doorstep.console.formatting import ago, amount, counted, exactly, lasting, plural, share, sized, spoken, until
 from doorstep.model.listing import Count
 
 MINUTE, HOUR = 60 * SECOND, 3_600 * SECOND

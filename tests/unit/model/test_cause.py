@@ -8,7 +8,7 @@ from uuid import UUID
 from hypothesis import given
 from hypothesis import strategies as st
 
-from doorstep.model.cause import cause_of, normalised
+from doorstep.model.delivery import cause_of, normalised
 from tests.support.matrix import each_case
 from tests.support.stretching import stretched
 

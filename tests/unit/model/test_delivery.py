@@ -6,7 +6,7 @@ from itertools import product
 
 import pytest
 
-from doorstep.model.act import ACTS_ON, ActKind
+from doorstep.model.action import ACTS_ON, ActionKind
 from doorstep.model.delivery import (
     DEAD_STATES,
     DONE_STATES,
@@ -68,7 +68,12 @@ def test_open_dead_done_and_cancelled_share_out_all_states() -> None:
 
 
 def test_every_act_leads_along_an_allowed_transition() -> None:
-    targets = {ActKind.SKIP: S.DEAD, ActKind.RESOLVE: S.RESOLVED, ActKind.CANCEL: S.CANCELLED, ActKind.RETRY: S.PENDING}
+    targets = {
+        ActionKind.SKIP: S.DEAD,
+        ActionKind.RESOLVE: S.RESOLVED,
+        ActionKind.CANCEL: S.CANCELLED,
+        ActionKind.RETRY: S.PENDING,
+    }
     for kind, target in targets.items():
         for source in ACTS_ON[kind] - {target}:
             check_transition(source, target)

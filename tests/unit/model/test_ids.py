@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from uuid import RFC_4122
 
-from doorstep.model.ids import uuid7
+from doorstep.model.record import uuid7
 from tests.support.builders import NOW
 
 

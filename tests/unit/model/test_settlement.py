@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
+from doorstep.model.claim import Settlement
 from doorstep.model.delivery import TRANSITIONS, DeliveryState
-from doorstep.model.settlement import Settlement
 from tests.support.builders import NOW, a_claim, failure, refusal, success
 
 

@@ -7,15 +7,14 @@ from uuid import UUID
 
 from msgspec.structs import replace
 
-from doorstep.model.channel import OPERATIONS_ORG, Channel, ChannelKind
+from doorstep.engine.accept import Accepter
+from doorstep.engine.directory import change_endpoint
+from doorstep.model.alert import OPERATIONS_ORG, Channel, ChannelKind
 from doorstep.model.endpoint import Endpoint, EndpointState
-from doorstep.path.accept import Accepter
-from doorstep.path.change import change_endpoint
-from doorstep.path.channel_form import ChannelForm
-from doorstep.path.channels import ChannelService
-from doorstep.path.enrol import EndpointRules
-from doorstep.path.registrar import EndpointService
-from doorstep.wire.address_guard import AddressGuard
+from doorstep.operations.channels import ChannelForm, ChannelService
+from doorstep.operations.endpoint_rules import EndpointRules
+from doorstep.operations.endpoints import EndpointService
+from doorstep.transports.address_guard import AddressGuard
 from tests.unit.path.scene import Bench
 
 

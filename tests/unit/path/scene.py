@@ -6,14 +6,12 @@ from collections.abc import Callable, Sequence
 from typing import Any, cast
 from uuid import UUID
 
+from doorstep.encryption import Sealer
+from doorstep.engine.deliver import Deliverer
+from doorstep.engine.directory import Directory, Tuning
 from doorstep.errors import StoreUnavailable
 from doorstep.model.delivery import Delivery, DeliveryState
-from doorstep.model.endpoint import Endpoint
-from doorstep.model.retry_policy import RetryPolicy
-from doorstep.path.deliver import Deliverer
-from doorstep.path.directory import Directory
-from doorstep.path.tuning import Tuning
-from doorstep.sealing import Sealer
+from doorstep.model.endpoint import Endpoint, RetryPolicy
 from doorstep.stores.store import Store
 from doorstep.telemetry.facts import Fact, Telemetry
 from doorstep.testing import FakeClock, FakeTransport

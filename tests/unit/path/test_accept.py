@@ -9,12 +9,11 @@ import msgspec
 import pytest
 
 from doorstep.clock import SECOND
+from doorstep.engine.accept import Accepter, Draft, fingerprint
 from doorstep.errors import InvalidInput, NotFound, Overloaded, StoreUnavailable
 from doorstep.model.delivery import DeliveryState
-from doorstep.model.endpoint import EndpointState
-from doorstep.model.retry_policy import RetryPolicy
-from doorstep.model.submission import Verdict
-from doorstep.path.accept import Accepter, Draft, fingerprint
+from doorstep.model.endpoint import EndpointState, RetryPolicy
+from doorstep.model.event import Verdict
 from doorstep.telemetry.facts import StatusTransition
 from tests.support.builders import NOW, an_endpoint, new_id
 from tests.support.matrix import each_case

@@ -9,12 +9,12 @@ from msgspec.structs import replace
 
 from doorstep.clock import SECOND, seconds
 from doorstep.errors import StoreUnavailable
-from doorstep.model.alert import AlertChange, AlertRule, Ending, Rule, Silence, Telling, rule_id
+from doorstep.model.alert import AlertChange, AlertRule, AlertWrite, Ending, Rule, Silence, rule_id
 from doorstep.model.circuit import Circuit, CircuitState
 from doorstep.model.endpoint import CircuitRules, Endpoint, EndpointState
 from doorstep.model.org import Org
-from doorstep.path.alarms import BATCH_MAX
-from doorstep.services.watch import REVIEW_SECONDS
+from doorstep.operations.alert_evaluator import BATCH_MAX
+from doorstep.services.alerter import REVIEW_SECONDS
 from tests.support.builders import an_endpoint, an_org, new_id
 from tests.unit.services.tower import Tower
 
@@ -226,7 +226,7 @@ async def test_an_alarm_of_the_whole_that_is_only_an_endpoint_s_own_ends_though_
     await tower.run()
     (own,) = await tower.alerts(Rule.FAILURE_RATE)
     false = replace(own, alert_id=new_id(), endpoint_id=None, endpoint_name="", opened_at=own.opened_at + 1)
-    assert await tower.store.tell(Telling(org_id=tower.org.org_id, changes=(AlertChange(false, 0),)))
+    assert await tower.store.tell(AlertWrite(org_id=tower.org.org_id, changes=(AlertChange(false, 0),)))
     await tower.review()
     assert [(one.endpoint_id, one.is_open) for one in await tower.alerts(Rule.FAILURE_RATE)] == [
         (endpoint.endpoint_id, True),

@@ -8,7 +8,7 @@ from doorstep.clock import seconds
 from doorstep.errors import InvalidInput
 from doorstep.model.alert import Rule
 from doorstep.model.endpoint import Endpoint, EndpointState
-from doorstep.path.alert_desk import AlertService
+from doorstep.operations.alerts import AlertService
 from tests.support.builders import new_id
 from tests.unit.services.tower import Tower
 

@@ -11,7 +11,7 @@ from msgspec.structs import replace
 from doorstep import Doorstep, Permanent, Received
 from doorstep.bootstrap import DEFAULT_ORG
 from doorstep.errors import ConfigError, Conflict, InvalidInput, NotFound, StoreUnavailable
-from doorstep.model.act import ActKind
+from doorstep.model.action import ActionKind
 from doorstep.model.batch import STATES, BatchStatus
 from doorstep.model.delivery import DeliveryState
 from doorstep.testing import Sandbox, sandbox
@@ -45,7 +45,7 @@ async def failing() -> AsyncIterator[Sandbox]:
         yield it
 
 
-async def act_on(box: Sandbox, kind: ActKind, batch_id: UUID) -> None:
+async def act_on(box: Sandbox, kind: ActionKind, batch_id: UUID) -> None:
     delivery_id = (await box.doorstep.batches.batch(batch_id)).delivery_id
     assert delivery_id is not None
     await box.doorstep.components.deliveries.act(kind, DEFAULT_ORG, [delivery_id], "ops")
@@ -62,7 +62,7 @@ def test_every_state_of_a_delivery_is_exactly_one_status_of_a_batch() -> None:
 async def test_what_an_operator_resolves_is_confirmed(failing: Sandbox) -> None:
     batch = await failing.doorstep.batches.submit("sms.batch", NUMBERS)
     await failing.drain()
-    await act_on(failing, ActKind.RESOLVE, batch.batch_id)
+    await act_on(failing, ActionKind.RESOLVE, batch.batch_id)
     assert (await failing.doorstep.batches.batch(batch.batch_id)).status is BatchStatus.CONFIRMED
 
 
@@ -188,7 +188,7 @@ async def test_a_confirmed_batch_is_not_resubmitted(box: Sandbox) -> None:
 
 async def test_a_cancelled_batch_is_failed_but_must_be_submitted_anew(box: Sandbox) -> None:
     batch = await box.doorstep.batches.submit("sms.batch", NUMBERS)
-    await act_on(box, ActKind.CANCEL, batch.batch_id)
+    await act_on(box, ActionKind.CANCEL, batch.batch_id)
     assert (await box.doorstep.batches.batch(batch.batch_id)).status is BatchStatus.FAILED
     with pytest.raises(Conflict, match="was cancelled and cannot be resubmitted; submit it as a new one"):
         await box.doorstep.batches.resubmit(batch.batch_id, "ops")
@@ -197,7 +197,7 @@ async def test_a_cancelled_batch_is_failed_but_must_be_submitted_anew(box: Sandb
 async def test_a_deleted_dead_letter_is_not_resubmitted(failing: Sandbox) -> None:
     batch = await failing.doorstep.batches.submit("sms.batch", NUMBERS)
     await failing.drain()
-    await act_on(failing, ActKind.DELETE, batch.batch_id)
+    await act_on(failing, ActionKind.DELETE, batch.batch_id)
     with pytest.raises(Conflict, match="was deleted by an operator"):
         await failing.doorstep.batches.resubmit(batch.batch_id, "ops")
     assert (await failing.doorstep.batches.list(BatchStatus.FAILED)).items == ()

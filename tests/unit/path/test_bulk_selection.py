@@ -7,10 +7,10 @@ from uuid import UUID
 
 import pytest
 
+from doorstep.engine.directory import Tuning
 from doorstep.model.bulk import Selection
 from doorstep.model.listing import Count, EventFilter
-from doorstep.path.bulk_selection import Chooser
-from doorstep.path.tuning import Tuning
+from doorstep.operations.bulk_steps import Selector
 from doorstep.stores.store import Store
 from doorstep.testing import FakeClock
 from tests.support.builders import new_id
@@ -29,6 +29,6 @@ async def test_events_that_are_rare_are_looked_for_among_many_and_no_further_tha
     asked: int, examined: int
 ) -> None:
     store = Endless()
-    chooser = Chooser(cast(Store, store), FakeClock(), Tuning())
+    chooser = Selector(cast(Store, store), FakeClock(), Tuning())
     counted = await chooser.count(new_id(), Selection(events=EventFilter()), asked)
     assert (counted, store.examined) == (Count(0, exact=False), examined)

@@ -9,14 +9,13 @@ from uuid import UUID
 import pytest
 
 from doorstep.clock import DAY, SECOND, to_iso
+from doorstep.engine.directory import unseal_headers
 from doorstep.errors import Conflict, InvalidInput, NotFound, Overloaded, StoreUnavailable
-from doorstep.model.channel import OPERATIONS_ORG, ChannelKind
+from doorstep.model.alert import OPERATIONS_ORG, ChannelKind
 from doorstep.model.delivery import DeliveryState
 from doorstep.model.endpoint import EndpointState
-from doorstep.path.channel_form import ChannelForm, check
-from doorstep.path.channels import CHANNELS_MAX
-from doorstep.path.directory import unseal_headers
-from doorstep.policy.testing_pace import ADDRESSES_AN_HOUR_MAX, TESTS_AN_HOUR_MAX
+from doorstep.operations.channels import CHANNELS_MAX, ChannelForm, check
+from doorstep.policy.alerts import ADDRESSES_AN_HOUR_MAX, TESTS_AN_HOUR_MAX
 from tests.support.builders import an_endpoint, an_org, new_id
 from tests.support.matrix import each_case
 from tests.unit.path.channel_desk import Desk

@@ -6,12 +6,12 @@ import msgspec
 import pytest
 
 from doorstep.clock import MILLISECOND, SECOND
-from doorstep.model.act import Act, ActKind
+from doorstep.engine.claim import rate_of
+from doorstep.model.action import Action, ActionKind
+from doorstep.model.attempt import Code
 from doorstep.model.circuit import Circuit, CircuitState
 from doorstep.model.delivery import DeliveryState
 from doorstep.model.endpoint import CircuitRules, EndpointState
-from doorstep.model.outcome import Code
-from doorstep.path.claim import rate_of
 from doorstep.testing import FakeTransport
 from tests.support.builders import NOW, an_endpoint, an_org, new_id
 from tests.unit.path.scene import PLAIN, Bench
@@ -254,7 +254,7 @@ async def test_operators_retries_fit_into_the_memory_of_a_worker_too() -> None:
     endpoints = await bench.prepare(20)
     delivery_ids = [one for endpoint in endpoints for one in await bench.accept(endpoint, 5, payload=PAYLOAD)]
     await bench.store.act(
-        Act(kind=ActKind.RETRY, org_id=bench.org.org_id, delivery_ids=tuple(delivery_ids), actor="ops", at=NOW)
+        Action(kind=ActionKind.RETRY, org_id=bench.org.org_id, delivery_ids=tuple(delivery_ids), actor="ops", at=NOW)
     )
     for _ in range(10):
         await bench.deliverer.round()
@@ -293,8 +293,8 @@ async def test_operators_retries_at_many_hanging_endpoints_leave_places_for_othe
     bench = Bench()
     endpoints = await bench.prepare(20)
     waiting = [(await bench.accept(endpoint, due_at=bench.clock.now() + 60 * SECOND))[0] for endpoint in endpoints]
-    retry = Act(
-        kind=ActKind.RETRY, org_id=bench.org.org_id, delivery_ids=tuple(waiting), actor="ops", at=bench.clock.now()
+    retry = Action(
+        kind=ActionKind.RETRY, org_id=bench.org.org_id, delivery_ids=tuple(waiting), actor="ops", at=bench.clock.now()
     )
     await bench.store.act(retry)
     for _ in range(3):

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import pytest
 
+from doorstep.engine.directory import Tuning
 from doorstep.model.delivery import DeliveryState
-from doorstep.path.tuning import Tuning
 from doorstep.testing import FakeTransport
 from tests.unit.path.scene import Bench
 

@@ -7,8 +7,8 @@ from collections.abc import Callable, Sequence
 
 import pytest
 
+from doorstep.engine.coalesce import Coalescer, Weight
 from doorstep.errors import InvalidInput, Overloaded, StoreUnavailable
-from doorstep.path.coalesce import Coalescer, Weight
 
 
 class Writer:

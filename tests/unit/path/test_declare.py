@@ -8,18 +8,14 @@ import msgspec
 import pytest
 
 from doorstep.app import Doorstep
+from doorstep.encryption import Sealer
+from doorstep.engine.directory import Directory, Tuning
 from doorstep.errors import Conflict, InvalidInput, NotFound
-from doorstep.model.endpoint import Endpoint, EndpointState
-from doorstep.model.retry_policy import RetryPolicy
-from doorstep.model.slo import Slo
-from doorstep.path.declare import Declaration, declare
-from doorstep.path.describing import form_from
-from doorstep.path.directory import Directory
-from doorstep.path.enrol import EndpointRules
-from doorstep.path.tuning import Tuning
-from doorstep.sealing import Sealer
+from doorstep.model.endpoint import Endpoint, EndpointState, RetryPolicy, Slo
+from doorstep.operations.endpoint_rules import EndpointRules, form_from
+from doorstep.operations.endpoints import Declaration, declare
 from doorstep.testing import FakeClock
-from doorstep.wire.address_guard import AddressGuard
+from doorstep.transports.address_guard import AddressGuard
 from tests.reference import ReferenceStore
 from tests.support.builders import an_org, new_id
 

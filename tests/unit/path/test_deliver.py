@@ -10,12 +10,11 @@ import pytest
 
 from doorstep.clock import SECOND, to_iso
 from doorstep.config import Settings
-from doorstep.model.act import Act, ActKind
+from doorstep.engine.reclaim import reclaim
+from doorstep.model.action import Action, ActionKind
+from doorstep.model.attempt import Code, Failure
 from doorstep.model.delivery import DeliveryState
-from doorstep.model.endpoint import CircuitRules, EndpointState, SigningSecret
-from doorstep.model.outcome import Code, Failure
-from doorstep.model.retry_policy import RetryPolicy
-from doorstep.path.reclaim import reclaim
+from doorstep.model.endpoint import CircuitRules, EndpointState, RetryPolicy, SigningSecret
 from doorstep.telemetry.facts import DeliveryFailure, DeliveryTransition
 from tests.unit.path.scene import PLAIN, Bench
 
@@ -347,9 +346,11 @@ async def test_claims_that_cannot_be_handed_back_now_are_handed_back_later() -> 
     assert (await bench.store.tally())[D.IN_PROGRESS] == 1
 
 
-def _retry(bench: Bench, ids: Sequence[UUID]) -> Act:
+def _retry(bench: Bench, ids: Sequence[UUID]) -> Action:
     now = bench.clock.now()
-    return Act(kind=ActKind.RETRY, org_id=bench.org.org_id, delivery_ids=tuple(ids), actor="ops", at=now, revive_at=now)
+    return Action(
+        kind=ActionKind.RETRY, org_id=bench.org.org_id, delivery_ids=tuple(ids), actor="ops", at=now, revive_at=now
+    )
 
 
 async def _failure_of_settler(bench: Bench) -> Exception | None:

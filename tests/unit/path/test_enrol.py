@@ -5,14 +5,13 @@ from __future__ import annotations
 import msgspec
 import pytest
 
+from doorstep.encryption import Sealer
+from doorstep.engine.directory import Profile
 from doorstep.errors import InvalidInput
-from doorstep.model.endpoint import CircuitRules, Endpoint
-from doorstep.model.retry_policy import RetryPolicy
-from doorstep.path.directory import Profile
-from doorstep.path.enrol import EndpointForm, EndpointRules, PolicyForm, check, enrol, policy_from
-from doorstep.sealing import Sealer
-from doorstep.wire.address_guard import AddressGuard
-from doorstep.wire.signature import verify
+from doorstep.model.endpoint import CircuitRules, Endpoint, RetryPolicy
+from doorstep.operations.endpoint_rules import EndpointForm, EndpointRules, PolicyForm, check, new_endpoint, policy_from
+from doorstep.transports.address_guard import AddressGuard
+from doorstep.transports.signature import verify
 from tests.support.builders import NOW, new_id
 
 SEALER = Sealer(bytes(32))
@@ -41,7 +40,7 @@ def test_a_header_that_could_not_be_sent_or_is_ours_is_refused(headers: dict[str
 def test_a_policy_for_an_event_type_is_refused_under_its_own_name(policies: dict[str, PolicyForm], field: str) -> None:
     form = EndpointForm(name="shop", handler="h", policy_by_event_type=policies)
     with pytest.raises(InvalidInput) as caught:
-        enrol(form, EndpointRules(SEALER, AddressGuard(()), 59), endpoint_id=new_id(), org_id=new_id(), now=NOW)
+        new_endpoint(form, EndpointRules(SEALER, AddressGuard(()), 59), endpoint_id=new_id(), org_id=new_id(), now=NOW)
     assert caught.value.field == field
 
 
@@ -53,7 +52,9 @@ def test_large_bounds_are_told_in_plain_numbers() -> None:
 
 def enrolled(signing: str) -> tuple[Endpoint, str]:
     form = EndpointForm(name="shop", handler="h", signing=signing)
-    return enrol(form, EndpointRules(SEALER, AddressGuard(()), 59), endpoint_id=new_id(), org_id=new_id(), now=NOW)
+    return new_endpoint(
+        form, EndpointRules(SEALER, AddressGuard(()), 59), endpoint_id=new_id(), org_id=new_id(), now=NOW
+    )
 
 
 @pytest.mark.parametrize(("signing", "prefix"), [("v1", "whsec_"), ("v1a", "whpk_")])

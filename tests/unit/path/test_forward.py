@@ -9,16 +9,14 @@ import pytest
 from msgspec.structs import replace
 
 from doorstep.clock import SECOND, Instant
+from doorstep.engine.accept import Accepter, Draft
 from doorstep.errors import InvalidInput, Overloaded, StoreUnavailable
+from doorstep.model.attempt import Code
 from doorstep.model.delivery import DeliveryState
 from doorstep.model.endpoint import Endpoint, EndpointState
-from doorstep.model.event import EventStatus
-from doorstep.model.outcome import Code
-from doorstep.model.posting import Posting, PostingOptions
-from doorstep.model.submission import Receipt, Submission
-from doorstep.path.accept import Accepter, Draft
-from doorstep.path.forward import HOLD_SECONDS, Forward
-from doorstep.path.post import post
+from doorstep.model.event import EventStatus, Receipt, Submission
+from doorstep.model.outbox import OutboxMessage, OutboxOptions
+from doorstep.operations.outbox import HOLD_SECONDS, OutboxForwarder, post
 from doorstep.telemetry.facts import Notice, StatusTransition
 from tests.support.builders import new_id
 from tests.unit.path.scene import Bench
@@ -31,30 +29,30 @@ class Desk:
         self.bench = Bench()
         self.forward = self.another("f1")
 
-    def another(self, name: str) -> Forward:
+    def another(self, name: str) -> OutboxForwarder:
         bench = self.bench
         accepter = Accepter(bench.store, bench.directory, bench.clock, bench.tuning, bench.telemetry, wake=bench._wake)
-        return Forward(bench.store, accepter, bench.clock, bench.telemetry, name)
+        return OutboxForwarder(bench.store, accepter, bench.clock, bench.telemetry, name)
 
-    async def post(self, count: int = 1, org_id: UUID | None = None, **options: object) -> list[Posting]:
+    async def post(self, count: int = 1, org_id: UUID | None = None, **options: object) -> list[OutboxMessage]:
         made = [
-            Posting(
+            OutboxMessage(
                 event_id=new_id(),
                 org_id=org_id or self.bench.org.org_id,
                 event_type="order.paid",
                 payload=b"%d" % number,
                 created_at=self.bench.clock.now(),
-                options=PostingOptions(**options),  # type: ignore[arg-type]
+                options=OutboxOptions(**options),  # type: ignore[arg-type]
             )
             for number in range(count)
         ]
         await self.bench.store.post(made)
         return made
 
-    async def status(self, posting: Posting) -> EventStatus:
+    async def status(self, posting: OutboxMessage) -> EventStatus:
         return (await self.bench.store.event(posting.org_id, posting.event_id)).status
 
-    async def deliveries(self, posting: Posting) -> int:
+    async def deliveries(self, posting: OutboxMessage) -> int:
         return len(await self.bench.store.deliveries(posting.org_id, posting.event_id))
 
 
@@ -235,11 +233,11 @@ async def test_an_event_larger_than_this_workers_limit_is_accepted_once_it_is_co
     draft = Draft(org_id=bench.org.org_id, event_type="order.paid", payload=b'"eleven bytes and more"')
     with pytest.raises(InvalidInput, match="at most 10 bytes"):
         await accepter.accept([draft])
-    posting = Posting(
+    posting = OutboxMessage(
         event_id=new_id(), org_id=draft.org_id, event_type="order.paid", payload=draft.payload, created_at=0
     )
     await bench.store.post([posting])
-    assert await Forward(bench.store, accepter, bench.clock, bench.telemetry, "f")() == 1
+    assert await OutboxForwarder(bench.store, accepter, bench.clock, bench.telemetry, "f")() == 1
     assert await desk.deliveries(posting) == 1
 
 

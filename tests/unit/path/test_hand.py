@@ -6,8 +6,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from doorstep.clock import MILLISECOND
+from doorstep.engine.buffer import ClaimBuffer
 from doorstep.model.claim import Claim
-from doorstep.path.hand import Hand
 from tests.support.builders import NOW, a_claim, new_id
 
 ENDPOINT = new_id()
@@ -18,7 +18,7 @@ def claims(count: int) -> list[Claim]:
 
 
 def test_only_what_has_a_place_is_dealt_and_in_the_order_it_was_taken() -> None:
-    hand, held = Hand(), claims(5)
+    hand, held = ClaimBuffer(), claims(5)
     hand[ENDPOINT].places = 3
     hand.take(held)
     assert hand.deal() == held[:3]
@@ -27,7 +27,7 @@ def test_only_what_has_a_place_is_dealt_and_in_the_order_it_was_taken() -> None:
 
 
 def test_a_place_that_becomes_free_is_given_to_the_next() -> None:
-    hand, held = Hand(), claims(2)
+    hand, held = ClaimBuffer(), claims(2)
     hand[ENDPOINT].places = 1
     hand.take(held)
     hand.deal()
@@ -36,7 +36,7 @@ def test_a_place_that_becomes_free_is_given_to_the_next() -> None:
 
 
 def test_a_claim_whose_try_did_not_begin_may_go_back_so_often_in_a_row_and_no_more() -> None:
-    hand, (claim, other) = Hand(), [a_claim(endpoint_id=ENDPOINT, delivery_id=new_id()) for _ in range(2)]
+    hand, (claim, other) = ClaimBuffer(), [a_claim(endpoint_id=ENDPOINT, delivery_id=new_id()) for _ in range(2)]
     for _ in range(3):
         assert [hand.may_go_back(claim, begun=False) for _ in range(6)] == [True] * 5 + [False]
     assert hand.may_go_back(claim, begun=False)
@@ -46,13 +46,13 @@ def test_a_claim_whose_try_did_not_begin_may_go_back_so_often_in_a_row_and_no_mo
 
 
 def test_a_claim_that_comes_without_a_quota_gets_one_place_of_its_own() -> None:
-    hand, held = Hand(), claims(3)
+    hand, held = ClaimBuffer(), claims(3)
     hand.take(held)
     assert hand.deal() == held[:1]
 
 
 def test_a_claim_that_is_put_down_frees_its_place_and_is_no_sign_of_speed() -> None:
-    hand = Hand()
+    hand = ClaimBuffer()
     hand.take(claims(1))
     hand.deal()
     hand.put_down(ENDPOINT)
@@ -61,7 +61,7 @@ def test_a_claim_that_is_put_down_frees_its_place_and_is_no_sign_of_speed() -> N
 
 
 def test_as_much_is_held_ahead_as_was_finished_in_the_last_tenth_of_a_second() -> None:
-    hand = Hand()
+    hand = ClaimBuffer()
     hand[ENDPOINT].places = 50
     hand.take(claims(50))
     hand.deal()
@@ -71,7 +71,7 @@ def test_as_much_is_held_ahead_as_was_finished_in_the_last_tenth_of_a_second() -
 
 
 def test_an_endpoint_that_has_gone_quiet_is_given_nothing_ahead() -> None:
-    hand = Hand()
+    hand = ClaimBuffer()
     hand[ENDPOINT].places = 50
     hand.take(claims(50))
     hand.deal()
@@ -80,7 +80,7 @@ def test_an_endpoint_that_has_gone_quiet_is_given_nothing_ahead() -> None:
 
 
 def test_it_is_hungry_when_half_of_what_is_wanted_is_gone() -> None:
-    hand = Hand()
+    hand = ClaimBuffer()
     holding = hand[ENDPOINT]
     holding.places, holding.target = 4, 4
     hand.take(claims(4))
@@ -92,7 +92,7 @@ def test_it_is_hungry_when_half_of_what_is_wanted_is_gone() -> None:
 
 
 def test_what_has_not_been_started_can_be_given_up_for_one_endpoint_or_for_all() -> None:
-    hand, ours, theirs = Hand(), claims(3), [a_claim()]
+    hand, ours, theirs = ClaimBuffer(), claims(3), [a_claim()]
     hand.take([*ours, *theirs])
     hand.deal()
     hand.take([theirs[0]._replace(token=2)])
@@ -102,7 +102,7 @@ def test_what_has_not_been_started_can_be_given_up_for_one_endpoint_or_for_all()
 
 
 def test_endpoints_of_which_nothing_is_held_are_forgotten_and_busy_ones_are_not() -> None:
-    hand = Hand()
+    hand = ClaimBuffer()
     hand.take([*claims(1), a_claim()])
     hand.deal()
     hand.finished(ENDPOINT, 1, NOW)
@@ -127,7 +127,7 @@ moves = st.lists(
 
 @given(moves)
 def test_no_place_leaks_and_no_claim_is_lost_whatever_is_done(plan: list[tuple[str, int]]) -> None:
-    hand = Hand()
+    hand = ClaimBuffer()
     waiting = busy = 0
     for step, (move, count) in enumerate(plan):
         now = NOW + step * 30 * MILLISECOND

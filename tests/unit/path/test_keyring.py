@@ -7,11 +7,11 @@ from uuid import UUID
 
 import pytest
 
-from doorstep import keys
 from doorstep.errors import Overloaded
 from doorstep.model.org import ApiKey, Role
-from doorstep.path import keyring
-from doorstep.path.keyring import REMEMBERED_SECONDS, ApiKeys
+from doorstep.operations import keys
+from doorstep.operations import keys as keyring
+from doorstep.operations.keys import REMEMBERED_SECONDS, ApiKeys
 from tests.unit.path.scene import Bench
 
 

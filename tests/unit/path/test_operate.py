@@ -9,18 +9,18 @@ import msgspec
 import pytest
 
 from doorstep.clock import DAY, SECOND
+from doorstep.engine.directory import create_endpoint
 from doorstep.errors import Conflict, InvalidInput, NotFound
-from doorstep.model.act import ActKind
+from doorstep.model.action import ActionKind
+from doorstep.model.attempt import Code
 from doorstep.model.circuit import Circuit, CircuitState
 from doorstep.model.delivery import DeliveryState
 from doorstep.model.endpoint import CircuitRules, EndpointState
-from doorstep.model.outcome import Code
-from doorstep.path.change import create_endpoint
-from doorstep.path.enrol import EndpointRules
-from doorstep.path.operate import DeliveryActions
-from doorstep.path.registrar import EndpointService
+from doorstep.operations.deliveries import DeliveryActions
+from doorstep.operations.endpoint_rules import EndpointRules
+from doorstep.operations.endpoints import EndpointService
 from doorstep.telemetry.facts import CircuitTransition, EndpointDisabled, StatusTransition
-from doorstep.wire.address_guard import AddressGuard
+from doorstep.transports.address_guard import AddressGuard
 from tests.support.builders import NOW, an_endpoint, new_id
 from tests.unit.path.scene import PLAIN, Bench
 
@@ -39,7 +39,7 @@ async def test_a_dead_letter_that_is_retried_is_due_in_five_seconds_in_a_new_rou
     (endpoint,) = await bench.prepare()
     (delivery_id,) = await bench.accept(endpoint)
     await bench.deliver(404)
-    result = await actions_of(bench).act(ActKind.RETRY, bench.org.org_id, [delivery_id], "ops", "fixed")
+    result = await actions_of(bench).act(ActionKind.RETRY, bench.org.org_id, [delivery_id], "ops", "fixed")
     delivery = await bench.delivery(delivery_id)
     assert result.done == (delivery_id,)
     assert (delivery.state, delivery.due_at, delivery.retry_attempts) == (DeliveryState.PENDING, NOW + 5 * SECOND, 0)
@@ -48,7 +48,7 @@ async def test_a_dead_letter_that_is_retried_is_due_in_five_seconds_in_a_new_rou
 
 async def test_an_act_on_nothing_is_refused_by_naming_the_field() -> None:
     with pytest.raises(InvalidInput, match="delivery_ids: must name at least one"):
-        await actions_of(Bench()).act(ActKind.RETRY, new_id(), [], "ops")
+        await actions_of(Bench()).act(ActionKind.RETRY, new_id(), [], "ops")
 
 
 async def test_a_paused_endpoint_holds_its_deliveries_until_it_is_resumed() -> None:
@@ -251,7 +251,7 @@ async def test_an_operators_retry_goes_through_an_open_circuit_as_its_probe() ->
     (endpoint,) = await bench.prepare(circuit=CircuitRules(failures_max=1))
     (delivery_id,) = await bench.accept(endpoint)
     await bench.deliver(503)
-    await actions_of(bench).act(ActKind.RETRY, bench.org.org_id, [delivery_id], "ops")
+    await actions_of(bench).act(ActionKind.RETRY, bench.org.org_id, [delivery_id], "ops")
     await bench.deliver()
     assert (await bench.delivery(delivery_id)).state is DeliveryState.DELIVERED
     assert (await bench.store.circuit(endpoint.endpoint_id)).state is CircuitState.CLOSED

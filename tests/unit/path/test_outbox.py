@@ -11,9 +11,9 @@ import pytest
 from doorstep import Doorstep
 from doorstep.bootstrap import DEFAULT_ORG
 from doorstep.errors import Conflict, InvalidInput, NotFound
-from doorstep.model.act import ActKind
+from doorstep.model.action import ActionKind
 from doorstep.model.event import EventStatus
-from doorstep.model.posting import Posted
+from doorstep.model.outbox import Posted
 from doorstep.testing import Sandbox, sandbox
 from tests.support.builders import an_org, new_id
 
@@ -37,7 +37,7 @@ async def refusals(box: Sandbox, event_id: UUID) -> list[str]:
     for act in (
         steward.acknowledge(DEFAULT_ORG, event_id, "ops"),
         steward.delete(DEFAULT_ORG, event_id, "ops"),
-        steward.act(ActKind.CANCEL, DEFAULT_ORG, event_id, "ops"),
+        steward.act(ActionKind.CANCEL, DEFAULT_ORG, event_id, "ops"),
     ):
         with pytest.raises(Conflict) as refused:
             await act

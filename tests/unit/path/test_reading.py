@@ -6,8 +6,8 @@ import asyncio
 from collections.abc import Awaitable, Callable
 
 from doorstep.clock import Instant
-from doorstep.model.listing import Count, Letters
-from doorstep.path.reading import Reader
+from doorstep.model.listing import Count, DeadLetterFilter
+from doorstep.operations.reader import Reader
 from doorstep.testing import FakeClock
 from tests.unit.path.scene import Bench
 
@@ -26,7 +26,7 @@ async def test_many_who_look_at_the_dead_letters_at_once_have_them_counted_once_
     await bench.accept(endpoint)
     await bench.deliver(404)
     reader = Reader(bench.store, bench.directory, TickingClock(), bench.tuning)
-    looks = [reader.dead_letters(bench.org.org_id, Letters(), None, 10) for _ in range(20)]
+    looks = [reader.dead_letters(bench.org.org_id, DeadLetterFilter(), None, 10) for _ in range(20)]
     assert [count.value for _, count in await asyncio.gather(*looks)] == [1] * 20
     assert bench.failing.calls.count("count_dead_letters") <= 2
 

@@ -4,10 +4,10 @@ from __future__ import annotations
 
 import msgspec
 
+from doorstep.engine.reclaim import reclaim
+from doorstep.model.attempt import Code
 from doorstep.model.delivery import DeliveryState
 from doorstep.model.endpoint import EndpointState
-from doorstep.model.outcome import Code
-from doorstep.path.reclaim import reclaim
 from tests.unit.path.scene import PLAIN, Bench
 
 D = DeliveryState

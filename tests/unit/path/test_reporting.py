@@ -6,11 +6,11 @@ import pytest
 
 from doorstep.clock import SECOND
 from doorstep.errors import InvalidInput, NotFound
-from doorstep.model.act import AuditLine
+from doorstep.model.action import AuditEntry
 from doorstep.model.circuit import CircuitState
-from doorstep.model.slo import Slo
-from doorstep.path.reporting import Reporter
-from doorstep.policy.reporting import WINDOWS, levels
+from doorstep.model.endpoint import Slo
+from doorstep.operations.stats import Reporter
+from doorstep.policy.reports import WINDOWS, levels
 from tests.support.builders import an_org, new_id
 from tests.unit.path.scene import Bench
 
@@ -100,7 +100,7 @@ async def test_a_new_default_is_audited_and_one_that_allows_no_loss_at_all_is_re
     await bench.prepare()
     desk = reporter(bench)
     await desk.set_default_slo(bench.org.org_id, Slo(success=0.95, p95_seconds=5), "ops")
-    lines: tuple[AuditLine, ...] = (await bench.store.list_audit(bench.org.org_id)).items
+    lines: tuple[AuditEntry, ...] = (await bench.store.list_audit(bench.org.org_id)).items
     assert [(line.actor, line.action, line.result) for line in lines] == [
         ("ops", "slo.change", "success 0.95, p95 5 s, oldest 3600 s")
     ]

@@ -5,13 +5,12 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Sequence
 
-from doorstep.model.channel import OPERATIONS_ORG
+from doorstep.model.alert import OPERATIONS_ORG
 from doorstep.model.circuit import CircuitState
 from doorstep.model.endpoint import CircuitRules, Endpoint
-from doorstep.path.busiest import Busiest
-from doorstep.path.measures import MEASURES, Distribution, Kind, Value
-from doorstep.path.reading import Reader
-from doorstep.path.sampling import Sampler, Snapshot
+from doorstep.operations.measures import MEASURES, Distribution, Kind, Value
+from doorstep.operations.reader import Reader
+from doorstep.operations.stats import Busiest, Sampler, Snapshot
 from tests.support.builders import an_endpoint, an_org
 from tests.unit.path.scene import Bench
 

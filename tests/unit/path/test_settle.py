@@ -7,10 +7,9 @@ from collections.abc import Sequence
 from uuid import UUID
 
 from doorstep.clock import SECOND, Instant
-from doorstep.model.claim import Quota
+from doorstep.model.claim import Quota, Settled, Settlement
 from doorstep.model.delivery import DeliveryState
-from doorstep.model.retry_policy import RetryPolicy
-from doorstep.model.settlement import Settled, Settlement
+from doorstep.model.endpoint import RetryPolicy
 from tests.unit.path.scene import Bench
 
 

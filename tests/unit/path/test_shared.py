@@ -6,7 +6,7 @@ import asyncio
 
 import pytest
 
-from doorstep.path.shared import Shared
+from doorstep.engine.coalesce import Shared
 
 
 class Source:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 from contextlib import AsyncExitStack
 
-from doorstep.path.shared_places import SharedPlaces
+from doorstep.operations.notifiers import SharedPlaces
 
 
 async def test_one_owner_has_some_of_the_places_and_another_still_gets_one() -> None:

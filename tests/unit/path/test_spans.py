@@ -10,12 +10,12 @@ from opentelemetry.proto.collector.trace.v1.trace_service_pb2 import ExportTrace
 from opentelemetry.proto.trace.v1.trace_pb2 import Span
 
 from doorstep.clock import Instant
+from doorstep.engine import spans
+from doorstep.engine.reclaim import reclaim
 from doorstep.errors import ConfigError
-from doorstep.model.outcome import Code
-from doorstep.path import spans
-from doorstep.path.reclaim import reclaim
-from doorstep.telemetry.tracing.otlp import Requests
-from doorstep.telemetry.tracing.recording import Tracing, never
+from doorstep.model.attempt import Code
+from doorstep.telemetry.otlp import Requests
+from doorstep.telemetry.tracing import Tracing, never
 from tests.unit.path.scene import PLAIN, Bench
 
 SENDER = "00-0af7651916cd43dd8448eb211c80319c-b7ad6b7169203331-01"

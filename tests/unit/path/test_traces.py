@@ -7,12 +7,10 @@ from uuid import UUID
 import pytest
 from msgspec.structs import replace
 
+from doorstep.engine.accept import Accepter, Options, draft_of
 from doorstep.errors import InvalidInput
-from doorstep.model.ids import uuid7
-from doorstep.path.accept import Accepter
-from doorstep.path.drafting import Options, draft_of
-from doorstep.path.forward import draft_from
-from doorstep.path.post import posting_of
+from doorstep.model.record import uuid7
+from doorstep.operations.outbox import draft_from, posting_of
 from tests.unit.path.scene import Bench
 
 ORG = UUID(int=1)

@@ -10,11 +10,11 @@ from msgspec.structs import replace
 
 from doorstep import Doorstep, Pipeline
 from doorstep.bootstrap import DEFAULT_ORG
+from doorstep.engine.directory import Tuning
 from doorstep.errors import NotFound
 from doorstep.model.entity import Phase
-from doorstep.path.tuning import Tuning
 from doorstep.pipelines import moves
-from doorstep.services.entity_cleaner import EntityCleaner
+from doorstep.services.cleaner import EntityCleaner
 from doorstep.telemetry.facts import Fact, Notice, Telemetry
 from doorstep.testing import FakeClock, sandbox
 from tests.reference import ReferenceStore

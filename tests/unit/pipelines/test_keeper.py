@@ -16,8 +16,8 @@ from doorstep.errors import StoreUnavailable
 from doorstep.model.entity import Phase
 from doorstep.pipelines import moves
 from doorstep.pipelines.carriers import Carriers
-from doorstep.services import pipeline_keeper
-from doorstep.services.pipeline_keeper import PipelineKeeper
+from doorstep.services import pipeline_reconciler
+from doorstep.services.pipeline_reconciler import PipelineReconciler
 from doorstep.telemetry.facts import Fact, Notice, Telemetry
 from doorstep.testing import FakeClock, sandbox
 from tests.reference import ReferenceStore
@@ -48,7 +48,7 @@ def declared(pipeline: Pipeline, function: Any = fails) -> Doorstep:
 async def test_a_try_that_ran_out_of_time_is_heard_of_under_whatever_name_a_code_map_gives_it(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    monkeypatch.setattr(pipeline_keeper, "_SWEEP_EVERY_SECONDS", 3_600.0)  # no walk through all entities finds it
+    monkeypatch.setattr(pipeline_reconciler, "_SWEEP_EVERY_SECONDS", 3_600.0)  # no walk through all entities finds it
     stage = Stage("extracting", failed="unread", policy=[3600], timeout_seconds=0.1, code_map={"TIMEOUT": "SLOW"})
     pipeline = Pipeline("protocol", first="uploaded", stages=[stage], last="complete")
     doorstep = declared(pipeline, hangs)
@@ -112,7 +112,7 @@ async def test_what_became_of_an_entity_is_read_once(monkeypatch: pytest.MonkeyP
             return await deliveries(org_id, event_id)
 
         monkeypatch.setattr(store, "deliveries", counting)
-        keeper = PipelineKeeper([pipeline], store, box.clock, Telemetry())
+        keeper = PipelineReconciler([pipeline], store, box.clock, Telemetry())
         turn = await keeper._turn_of(pipeline.plan, silent)
     assert turn is not None and turn.entity.status == "unread"
     assert asked == [silent.event_id]
@@ -186,7 +186,7 @@ class Scene:
         for pipeline in pipelines:
             pipeline._org_id = self.org.org_id
         telemetry = Telemetry(self.heard.extend)
-        self.keeper = PipelineKeeper(pipelines, self.store, self.clock, telemetry)
+        self.keeper = PipelineReconciler(pipelines, self.store, self.clock, telemetry)
 
     async def put(self, pipeline: Pipeline, entity_id: str, status: str, phase: Phase, event: UUID | None) -> Entity:
         now = self.clock.now()

@@ -8,7 +8,7 @@ from msgspec.structs import replace
 
 from doorstep.clock import SECOND, seconds
 from doorstep.model.alert import Alert, AlertRule, Ending, Rule, Silence
-from doorstep.policy.alerting import BUILT_IN, News, Rules, Sight, Step, after, ended, failing, is_above, reviewed
+from doorstep.policy.alerts import BUILT_IN, News, Observation, Rules, Step, after, ended, failing, is_above, reviewed
 from tests.support.matrix import each_case
 
 ORG, SHOP, OTHER = UUID(int=1), UUID(int=2), UUID(int=3)
@@ -16,12 +16,12 @@ NEW = UUID(int=9)
 NOW = 1_000_000 * SECOND
 HOUR = seconds(3_600)
 PLAIN = Rules(ORG)
-OPENED = Sight(rule=Rule.CIRCUIT_OPENED, on=True, endpoint_id=SHOP, endpoint_name="shop")
+OPENED = Observation(rule=Rule.CIRCUIT_OPENED, on=True, endpoint_id=SHOP, endpoint_name="shop")
 CLOSED = replace(OPENED, on=False)
-LETTER = Sight(rule=Rule.DEAD_LETTER, on=True, endpoint_id=SHOP, cause=7, code="TIMEOUT", reason="slow")
+LETTER = Observation(rule=Rule.DEAD_LETTER, on=True, endpoint_id=SHOP, cause=7, code="TIMEOUT", reason="slow")
 
 
-def begun(sight: Sight = OPENED, rules: Rules = PLAIN, now: int = NOW) -> Alert:
+def begun(sight: Observation = OPENED, rules: Rules = PLAIN, now: int = NOW) -> Alert:
     step = after(None, sight, rules, now, NEW)
     assert step is not None
     return step.alert
@@ -264,7 +264,7 @@ def test_what_ends_and_comes_back_within_one_silence_was_on_all_the_time_for_tho
 
 
 def test_what_is_measured_is_always_looked_at_and_what_is_known_by_its_incidents_never() -> None:
-    assert begun(Sight(rule=Rule.DEAD_LETTERS, on=True, value=51)).review_at == NOW
+    assert begun(Observation(rule=Rule.DEAD_LETTERS, on=True, value=51)).review_at == NOW
     assert begun().review_at is None
 
 
@@ -278,7 +278,7 @@ def test_a_dead_letter_is_looked_at_when_its_cooldown_ends_also_if_that_is_chang
 
 
 def test_what_goes_on_is_written_with_what_it_measures_once_a_minute() -> None:
-    sight = Sight(rule=Rule.DEAD_LETTERS, on=True, value=51)
+    sight = Observation(rule=Rule.DEAD_LETTERS, on=True, value=51)
     alert = begun(sight)
     more = replace(sight, value=300)
     assert after(alert, more, PLAIN, NOW + seconds(60) - 1, NEW) is None
@@ -292,20 +292,20 @@ def test_what_goes_on_is_written_with_what_it_measures_once_a_minute() -> None:
 @each_case("rule", [Rule.DEAD_LETTERS, Rule.OLDEST_DUE])
 def test_an_endpoint_s_alert_ends_when_its_own_rule_is_reset(rule: Rule) -> None:
     own = Rules(ORG, [AlertRule(org_id=ORG, rule=rule, threshold=1, endpoint_id=SHOP)])
-    alert = begun(Sight(rule=rule, on=True, value=2, endpoint_id=SHOP), own)
+    alert = begun(Observation(rule=rule, on=True, value=2, endpoint_id=SHOP), own)
     assert reviewed(alert, own, NOW + 1) is None
     assert written(reviewed(alert, PLAIN, NOW + 1)).alert.ended_because is Ending.RULE_CHANGED
 
 
 def test_a_threshold_of_zero_is_one_and_what_is_not_measured_has_none() -> None:
     zero = Rules(ORG, [AlertRule(org_id=ORG, rule=Rule.DEAD_LETTERS, threshold=0)])
-    alert = begun(Sight(rule=Rule.DEAD_LETTERS, on=True, value=1), zero)
+    alert = begun(Observation(rule=Rule.DEAD_LETTERS, on=True, value=1), zero)
     assert alert.threshold == 0
-    later = written(after(alert, Sight(rule=Rule.DEAD_LETTERS, on=True, value=2), zero, NOW + seconds(61), NEW))
+    later = written(after(alert, Observation(rule=Rule.DEAD_LETTERS, on=True, value=2), zero, NOW + seconds(61), NEW))
     assert (later.alert.value, later.alert.threshold) == (2, 0)
     assert begun().threshold is None
 
 
 def test_a_failure_rate_of_an_endpoint_needs_no_rule_of_its_own() -> None:
-    alert = begun(Sight(rule=Rule.FAILURE_RATE, on=True, value=9, endpoint_id=SHOP))
+    alert = begun(Observation(rule=Rule.FAILURE_RATE, on=True, value=9, endpoint_id=SHOP))
     assert reviewed(alert, PLAIN, NOW + 1) is None

@@ -6,8 +6,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from doorstep.clock import SECOND
+from doorstep.model.attempt import Category, Code, Failure, Outcome, Reply
 from doorstep.model.endpoint import Endpoint
-from doorstep.model.outcome import Category, Code, Failure, Outcome, Reply
 from doorstep.policy.classification import CATEGORY, classify, header, lost_worker, retry_after, without_try
 from tests.support.builders import NOW, a_claim, a_reply, an_endpoint, new_id
 from tests.support.matrix import each_case

@@ -6,7 +6,7 @@ from doorstep.clock import to_iso
 from doorstep.model.circuit import Circuit, CircuitState
 from doorstep.model.delivery import Delivery, DeliveryState
 from doorstep.model.endpoint import Endpoint, EndpointState
-from doorstep.policy.holding import why_held
+from doorstep.policy.circuit import why_held
 from tests.support.builders import NOW, an_endpoint, new_id
 
 ENDPOINT = an_endpoint(new_id())

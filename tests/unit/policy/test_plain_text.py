@@ -11,10 +11,9 @@ import msgspec
 from msgspec.structs import replace
 
 from doorstep.clock import SECOND
-from doorstep.model.alert import Alert, Rule
-from doorstep.model.channel import ChannelKind
-from doorstep.policy.alert_words import payload_for, words_of, words_of_test
-from doorstep.policy.alerting import News
+from doorstep.model.alert import Alert, ChannelKind, Rule
+from doorstep.policy.alert_messages import payload_for, words_of, words_of_test
+from doorstep.policy.alerts import News
 from tests.support.matrix import each_case
 
 CONSOLE = "https://doorstep.example"

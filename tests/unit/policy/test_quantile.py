@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from doorstep.model.rollup import TTD_SECONDS
-from doorstep.policy.quantile import quantile
+from doorstep.policy.reports import quantile
 from tests.support.matrix import each_case
 
 BOUNDS = (1.0, 2.0, 4.0)

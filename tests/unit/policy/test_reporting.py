@@ -9,7 +9,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from doorstep.model.rollup import HOUR, MINUTE, TTD, Figures, Point, Span
-from doorstep.policy.reporting import (
+from doorstep.policy.reports import (
     WINDOWS,
     Axis,
     Columns,

@@ -8,10 +8,10 @@ from hypothesis import strategies as st
 
 from doorstep.clock import DAY, SECOND, Instant, seconds
 from doorstep.errors import InvalidInput
+from doorstep.model.attempt import Category, Code, Outcome
 from doorstep.model.claim import Claim
 from doorstep.model.delivery import DeliveryState
-from doorstep.model.outcome import Category, Code, Outcome
-from doorstep.model.retry_policy import RetryPolicy
+from doorstep.model.endpoint import RetryPolicy
 from doorstep.policy.classification import lost_worker
 from doorstep.policy.retry import BUILT_IN, Random, capped, named, next_due_at, policy_for, settlement_for
 from tests.support.builders import NOW, a_claim, an_endpoint, an_org, failure, new_id, refusal, success

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import pytest
 
+from doorstep.model.endpoint import Slo
 from doorstep.model.rollup import FIGURES, TTD_SECONDS, Figures, only
-from doorstep.model.slo import Slo
-from doorstep.policy.slo import BUDGET_FIGURES, BURN_FIGURES, against, burn, slo_of
+from doorstep.policy.reports import BUDGET_FIGURES, BURN_FIGURES, against, burn, slo_of
 from doorstep.schemas.endpoints import P95_SECONDS
 from tests.support.builders import an_endpoint, an_org
 from tests.support.matrix import each_case

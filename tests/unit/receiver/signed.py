@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from doorstep.wire.signature import Signer, new_private_key, new_secret, public_key_of
+from doorstep.transports.signature import Signer, new_private_key, new_secret, public_key_of
 
 ID, AT, BODY = "01890a5d-ac96-774b-bcce-b302099a8057", 1_769_860_800, b'{"order": 42}'
 SECRET, OTHER_SECRET = new_secret(), new_secret()

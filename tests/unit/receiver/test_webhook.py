@@ -10,15 +10,7 @@ from standardwebhooks import Webhook as TheirWebhook
 from starlette.datastructures import Headers
 
 from doorstep.errors import InvalidInput
-from doorstep.receiver import (
-    HeaderMissing,
-    HeaderUnreadable,
-    SignatureWrong,
-    TooNew,
-    TooOld,
-    Unverified,
-    Webhook,
-)
+from doorstep.receiver import HeaderMissing, HeaderUnreadable, SignatureWrong, TooNew, TooOld, Unverified, Webhook
 from tests.unit.receiver.signed import AT, BODY, ID, OTHER_SECRET, PRIVATE_KEY, PUBLIC_KEY, SECRET, headers
 
 

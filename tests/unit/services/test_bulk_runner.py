@@ -10,7 +10,7 @@ from msgspec.structs import replace
 
 from doorstep.errors import StoreUnavailable
 from doorstep.model.bulk import Bulk, BulkKind, BulkState, Selection
-from doorstep.path.bulk_steps import BulkStepper
+from doorstep.operations.bulk_steps import BulkStepper
 from doorstep.services.bulk_runner import BulkRunner
 from doorstep.stores.store import Store
 from doorstep.testing import FakeClock

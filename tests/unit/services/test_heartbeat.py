@@ -5,7 +5,7 @@ from __future__ import annotations
 from msgspec.structs import replace
 
 from doorstep.clock import DAY
-from doorstep.path.sampling import Load
+from doorstep.operations.stats import Load
 from doorstep.services.heartbeat import Heartbeat, WorkerInfo
 from doorstep.stores.store import Task
 from tests.unit.path.scene import Bench

@@ -7,9 +7,9 @@ import threading
 import pytest
 
 from doorstep.clock import Clock
-from doorstep.model.dead_letter import DeadLetter
-from doorstep.services import herald as heralding
-from doorstep.services.herald import DeadLetterCallback, DeadLetterNotifier
+from doorstep.model.delivery import DeadLetter
+from doorstep.services import dead_letter_notifier as heralding
+from doorstep.services.dead_letter_notifier import DeadLetterCallback, DeadLetterNotifier
 from doorstep.telemetry.facts import DeliveryTransition, Notice
 from tests.unit.path.scene import Bench
 

@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 from doorstep.clock import DAY
-from doorstep.model.channel import OPERATIONS_ORG
-from doorstep.model.listing import Letters
-from doorstep.path.operate import DeliveryActions
-from doorstep.services.message_cleaner import MessageCleaner
+from doorstep.model.alert import OPERATIONS_ORG
+from doorstep.model.listing import DeadLetterFilter
+from doorstep.operations.deliveries import DeliveryActions
+from doorstep.services.cleaner import MessageCleaner
 from tests.support.builders import an_endpoint, an_org
 from tests.unit.path.scene import Bench
 
@@ -29,7 +29,7 @@ async def test_messages_that_died_a_week_ago_are_deleted_and_later_cleaned_away(
 
     bench.clock.advance(6.9 * 86_400)
     assert await cleaner.run_once() == 3_600
-    assert (await dead(), len((await bench.store.dead_letters(OPERATIONS_ORG, Letters())).items)) == (4, 3)
+    assert (await dead(), len((await bench.store.dead_letters(OPERATIONS_ORG, DeadLetterFilter())).items)) == (4, 3)
     bench.clock.advance(0.2 * 86_400)
     pause = await cleaner.run_once()
     assert pause is not None and pause < 1

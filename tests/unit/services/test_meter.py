@@ -2,10 +2,9 @@
 
 from __future__ import annotations
 
-from doorstep.path.busiest import Busiest
-from doorstep.path.reading import Reader
-from doorstep.path.sampling import Sampler, Snapshot
-from doorstep.services.meter import Meter
+from doorstep.operations.reader import Reader
+from doorstep.operations.stats import Busiest, Sampler, Snapshot
+from doorstep.services.metrics_exporter import MetricsExporter
 from tests.unit.path.scene import Bench
 
 
@@ -25,10 +24,10 @@ class FakeExporter:
         self.closed = True
 
 
-def a_meter(bench: Bench, exporter: FakeExporter, holder: str, warned: list[str]) -> Meter:
+def a_meter(bench: Bench, exporter: FakeExporter, holder: str, warned: list[str]) -> MetricsExporter:
     reading = Reader(bench.store, bench.directory, bench.clock, bench.tuning)
     sampler = Sampler(bench.store, reading, bench.clock, Busiest(bench.store, bench.directory, 0))
-    return Meter(bench.store, sampler, exporter, bench.clock, holder, warned.append)
+    return MetricsExporter(bench.store, sampler, exporter, bench.clock, holder, warned.append)
 
 
 async def test_of_two_only_the_one_that_holds_the_right_sends_until_it_leaves() -> None:

@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 from doorstep.clock import DAY, SECOND
+from doorstep.engine.directory import Tuning
 from doorstep.model.rollup import HOUR, MINUTE, Span
-from doorstep.path.tuning import Tuning
-from doorstep.services.roller import Roller
+from doorstep.services.rollup_aggregator import RollupAggregator
 from doorstep.stores.store import Task
 from doorstep.testing.fake_clock import FakeClock
 from tests.reference import ReferenceStore
@@ -25,7 +25,7 @@ async def a_store(events: int) -> ReferenceStore:
 
 async def test_it_folds_what_has_ended_and_sleeps_until_a_second_after_the_turn() -> None:
     store, clock = await a_store(1), FakeClock(NOW - NOW % MINUTE + MINUTE)
-    service = Roller(store, clock, Tuning(), "a")
+    service = RollupAggregator(store, clock, Tuning(), "a")
     assert await service.run_once() == 1.0
     clock.advance(1.0)
     assert await service.run_once() == 60.0
@@ -35,7 +35,7 @@ async def test_it_folds_what_has_ended_and_sleeps_until_a_second_after_the_turn(
 
 async def test_a_backlog_is_folded_in_small_batches_without_a_pause() -> None:
     store = await a_store(FOLD_MAX + 1)
-    service = Roller(store, FakeClock(NOW + MINUTE), Tuning(), "a")
+    service = RollupAggregator(store, FakeClock(NOW + MINUTE), Tuning(), "a")
     assert await service.run_once() == 0
     assert not await store.hold(Task.ROLLER, "b", NOW + MINUTE, NOW + HOUR), "it is not done yet"
     assert (await service.run_once() or 0) > 1
@@ -46,7 +46,7 @@ async def test_a_backlog_is_folded_in_small_batches_without_a_pause() -> None:
 async def test_somebody_whose_clock_is_slow_and_counts_in_ended_minutes_does_not_keep_it_going() -> None:
     store = await a_store(1)
     (org,) = await store.orgs()
-    service = Roller(store, FakeClock(NOW + MINUTE), Tuning(), "a")
+    service = RollupAggregator(store, FakeClock(NOW + MINUTE), Tuning(), "a")
     for _ in range(3):
         await store.accept([a_submission(org.org_id)], 0, NOW)
         assert (await service.run_once() or 0) > 1
@@ -56,14 +56,14 @@ async def test_somebody_whose_clock_is_slow_and_counts_in_ended_minutes_does_not
 async def test_whoever_does_not_hold_the_task_folds_nothing() -> None:
     store = await a_store(1)
     await store.hold(Task.ROLLER, "another", NOW, NOW + DAY)
-    delay = await Roller(store, FakeClock(NOW + MINUTE), Tuning(), "a").run_once()
+    delay = await RollupAggregator(store, FakeClock(NOW + MINUTE), Tuning(), "a").run_once()
     assert delay is not None and delay <= 60
     assert await store.fold(NOW + MINUTE, 10) == 1
 
 
 async def test_a_backlog_of_what_was_kept_long_enough_is_dropped_though_nothing_is_counted_any_more() -> None:
     store, clock = await a_store(FOLD_MAX + 1), FakeClock(NOW + MINUTE)
-    service = Roller(store, clock, Tuning(), "a")
+    service = RollupAggregator(store, clock, Tuning(), "a")
     while await service.run_once() == 0:
         pass
     clock.advance(3 * DAY / SECOND)
@@ -75,10 +75,10 @@ async def test_a_backlog_of_what_was_kept_long_enough_is_dropped_though_nothing_
 
 async def test_minutes_and_hours_are_dropped_when_they_were_kept_long_enough() -> None:
     store, clock = await a_store(1), FakeClock(NOW + 3 * DAY)
-    await Roller(store, clock, Tuning(), "a").run_once()
+    await RollupAggregator(store, clock, Tuning(), "a").run_once()
     assert await store.series(None, None, Span.MINUTE, 0, clock.now()) == []
     assert len(await store.series(None, None, Span.HOUR, 0, clock.now())) == 1
     clock.advance(400 * DAY / SECOND)
-    await Roller(store, clock, Tuning(), "a").run_once()
+    await RollupAggregator(store, clock, Tuning(), "a").run_once()
     assert await store.series(None, None, Span.HOUR, 0, clock.now()) == []
     assert (await store.totals()).created == 1

@@ -7,13 +7,12 @@ from typing import Any, cast
 import msgspec
 
 from doorstep.clock import DAY, SECOND, AnchoredClock, Instant
+from doorstep.model.attempt import Code
 from doorstep.model.delivery import DeliveryState
 from doorstep.model.endpoint import EndpointState
-from doorstep.model.outcome import Code
 from doorstep.services.cleaner import Cleaner
-from doorstep.services.dispatcher import Dispatcher
-from doorstep.services.reclaimer import Reclaimer
-from doorstep.services.timekeeper import Timekeeper
+from doorstep.services.clock_sync import ClockSync
+from doorstep.services.dispatcher import Dispatcher, Reclaimer
 from doorstep.stores.store import Store
 from doorstep.telemetry.facts import Notice, Telemetry
 from tests.reference import ReferenceStore
@@ -161,7 +160,7 @@ async def test_a_process_follows_the_time_of_a_shared_store_and_a_large_step_is_
     clock = AnchoredClock()
     told: list[Any] = []
     before = clock.now()
-    timekeeper = Timekeeper(FarStore(clock, 3_600 * SECOND), clock, Telemetry(told.extend))
+    timekeeper = ClockSync(FarStore(clock, 3_600 * SECOND), clock, Telemetry(told.extend))
     assert await timekeeper.run_once() == 30
     assert 3_600 * SECOND <= clock.now() - before < 3_601 * SECOND
     assert [fact.message for fact in told] == ["the clock was moved to follow the store's time"]
@@ -170,11 +169,11 @@ async def test_a_process_follows_the_time_of_a_shared_store_and_a_large_step_is_
 async def test_small_corrections_are_made_silently() -> None:
     clock = AnchoredClock()
     told: list[Any] = []
-    timekeeper = Timekeeper(FarStore(clock, SECOND // 2), clock, Telemetry(told.extend))
+    timekeeper = ClockSync(FarStore(clock, SECOND // 2), clock, Telemetry(told.extend))
     await timekeeper.run_once()
     assert told == []
 
 
 async def test_an_embedded_store_has_no_time_of_its_own_to_follow() -> None:
     clock = AnchoredClock()
-    assert await Timekeeper(cast(Store, ReferenceStore(clock)), clock, Telemetry()).run_once() is None
+    assert await ClockSync(cast(Store, ReferenceStore(clock)), clock, Telemetry()).run_once() is None

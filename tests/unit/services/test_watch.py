@@ -9,13 +9,10 @@ from msgspec.structs import replace
 
 from doorstep.clock import SECOND
 from doorstep.errors import StoreUnavailable
-from doorstep.model.alert import AlertRule, Rule
-from doorstep.model.channel import OPERATIONS_ORG
+from doorstep.model.alert import OPERATIONS_ORG, AlertRule, Incident, Rule
 from doorstep.model.endpoint import CircuitRules, EndpointState
-from doorstep.model.incident import Incident
-from doorstep.path.alarms import Alarms
-from doorstep.path.alert_book import CAUSES_MAX
-from doorstep.services.watch import HOLD_SECONDS, LOOK_SECONDS, REVIEW_SECONDS
+from doorstep.operations.alert_evaluator import CAUSES_MAX, AlertEvaluator
+from doorstep.services.alerter import HOLD_SECONDS, LOOK_SECONDS, REVIEW_SECONDS
 from doorstep.stores.store import Store, Task
 from tests.support.builders import an_endpoint, an_org
 from tests.unit.services.tower import Tower
@@ -73,7 +70,7 @@ async def test_two_that_tell_the_same_at_once_tell_it_once() -> None:
     await tower.kill(endpoint, 3)
     read = await tower.store.incidents(tower.org.org_id, 10)
     await tower.run()
-    stale = Alarms(cast(Store, Stale(tower.store, read)), tower.directory, tower.clock, "", tower._posted)
+    stale = AlertEvaluator(cast(Store, Stale(tower.store, read)), tower.directory, tower.clock, "", tower._posted)
     await stale._tell_org(tower.org.org_id)
     assert len(await tower.alerts()) == len(await tower.messages()) == 1
 

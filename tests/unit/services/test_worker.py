@@ -8,9 +8,9 @@ from random import Random
 import pytest
 
 from doorstep.clock import SECOND
+from doorstep.model.attempt import Code
 from doorstep.model.delivery import DeliveryState
-from doorstep.model.outcome import Code
-from doorstep.model.retry_policy import RetryPolicy
+from doorstep.model.endpoint import RetryPolicy
 from doorstep.testing.fake_clock import BEGINNING
 from tests.simulation.faults import Fault
 from tests.simulation.machines import WorkerMachine

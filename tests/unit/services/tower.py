@@ -9,13 +9,12 @@ from uuid import UUID
 import msgspec
 from msgspec.structs import replace
 
-from doorstep.model.act import AuditLine
-from doorstep.model.alert import Alert, AlertFilter, Rule
-from doorstep.model.channel import OPERATIONS_ORG, Arrangement, Channel, ChannelKind
+from doorstep.engine.directory import change_endpoint
+from doorstep.model.action import AuditEntry
+from doorstep.model.alert import OPERATIONS_ORG, Alert, AlertConfig, AlertFilter, Channel, ChannelKind, Rule
 from doorstep.model.endpoint import Endpoint
-from doorstep.path.alarms import Alarms
-from doorstep.path.change import change_endpoint
-from doorstep.services.watch import REVIEW_SECONDS, Alerter
+from doorstep.operations.alert_evaluator import AlertEvaluator
+from doorstep.services.alerter import REVIEW_SECONDS, Alerter
 from tests.support.builders import an_org, new_id
 from tests.unit.path.scene import Bench
 
@@ -29,7 +28,7 @@ class Tower(Bench):
         self.watch = self.another_watch("one")
 
     def another_watch(self, holder: str) -> Alerter:
-        alarms = Alarms(self.store, self.directory, self.clock, "https://console.example", self._posted)
+        alarms = AlertEvaluator(self.store, self.directory, self.clock, "https://console.example", self._posted)
         return Alerter(self.store, alarms, self.clock, holder, retention_days=1)
 
     def _posted(self) -> None:
@@ -55,11 +54,11 @@ class Tower(Bench):
             now=self.clock.now(),
         )
 
-    async def arrange(self, arrangement: Arrangement) -> None:
+    async def arrange(self, arrangement: AlertConfig) -> None:
         await self.store.put_arrangement(arrangement, arrangement.version, self.line(), 10)
 
-    def line(self) -> AuditLine:
-        return AuditLine(at=self.clock.now(), org_id=self.org.org_id, actor="a", action="b", subjects=(), result="c")
+    def line(self) -> AuditEntry:
+        return AuditEntry(at=self.clock.now(), org_id=self.org.org_id, actor="a", action="b", subjects=(), result="c")
 
     async def review(self, seconds: float = REVIEW_SECONDS) -> None:
         """Let so much time pass, and have it looked at."""

@@ -7,10 +7,12 @@ from typing import NamedTuple
 from sqlalchemy.engine import Dialect
 
 from doorstep.model.delivery import DeliveryState
-from doorstep.stores.sql.cold import entity_lists
-from doorstep.stores.sql.cold.listing import batches, causes, deaths, events, letters, queue, registers
-from doorstep.stores.sql.cold.listing.walking import Statement, Walk
-from doorstep.stores.sql.cold.script import Step, prepare
+from doorstep.stores.sql.queries import dead_letters, entity_lists, events, lists, retry_queue
+from doorstep.stores.sql.queries import dead_letters as deaths
+from doorstep.stores.sql.queries import dead_letters as letters
+from doorstep.stores.sql.queries import retry_queue as queue
+from doorstep.stores.sql.queries.paging import Statement, Walk
+from doorstep.stores.sql.queries.transaction import Step, prepare
 
 BY_ID, FAILED, INBOX = "doorstep_events_org_id_uid_key", "doorstep_events_failed", "doorstep_events_inbox"
 RETRYING, DEAD = "doorstep_deliveries_retrying", "doorstep_deliveries_dead"
@@ -47,9 +49,9 @@ def _about_letters(state: DeliveryState) -> list[Listed]:
         Listed(f"count wanted {state} letters", by_time.count_wanted, DEAD),
         Listed(f"count {state} letters of a cause", by_cause.count_all, CAUSES),
         Listed(f"count wanted {state} letters of a cause", by_cause.count_wanted, CAUSES),
-        Listed(f"{state} causes", causes._CAUSES[state], CAUSES),
-        Listed(f"groups of {state} letters", causes._GROUPS[state], CAUSES),
-        Listed(f"groups of {state} letters of a type", causes._GROUPS_OF_TYPE[state], CAUSES),
+        Listed(f"{state} causes", dead_letters._CAUSES[state], CAUSES),
+        Listed(f"groups of {state} letters", dead_letters._GROUPS[state], CAUSES),
+        Listed(f"groups of {state} letters of a type", dead_letters._GROUPS_OF_TYPE[state], CAUSES),
     ]
 
 
@@ -68,10 +70,10 @@ LISTED = (
     *_about_letters(DeliveryState.DEAD),
     *_about_letters(DeliveryState.ARCHIVED),
     Listed("deaths by hour", deaths._HOURLY, CAUSES),
-    *_walk("batches", batches._WALK, BATCHES),
-    *_walk("endpoints", registers._ENDPOINTS, "doorstep_endpoints_org"),
-    *_walk("audit", registers._AUDIT, "doorstep_audit_org"),
-    *_walk("audit about something", registers._ABOUT, "doorstep_audit_subjects_org"),
+    *_walk("batches", retry_queue._WALK, BATCHES),
+    *_walk("endpoints", lists._ENDPOINTS, "doorstep_endpoints_org"),
+    *_walk("audit", lists._AUDIT, "doorstep_audit_org"),
+    *_walk("audit about something", lists._ABOUT, "doorstep_audit_subjects_org"),
     *_walk("all entities", entity_lists._WALKS[False, None], "doorstep_entities_all"),
     *_walk("entities", entity_lists._WALKS[False, False], "doorstep_entities_all"),
     *_walk("archived entities", entity_lists._WALKS[False, True], "doorstep_entities_hidden"),

@@ -7,24 +7,24 @@ from typing import Any
 
 import pytest
 
-from doorstep.model.act import AuditLine
-from doorstep.model.channel import OPERATIONS_ORG, Channel, ChannelKind
-from doorstep.stores.sql.cold import arrangements, orgs
-from doorstep.stores.sql.cold.audit import _ADD_LINE
-from doorstep.stores.sql.cold.channels import put_channel
-from doorstep.stores.sql.cold.orgs import put_org
-from doorstep.stores.sql.cold.script import Script
+from doorstep.model.action import AuditEntry
+from doorstep.model.alert import OPERATIONS_ORG, Channel, ChannelKind
+from doorstep.stores.sql.queries import alerts, orgs
+from doorstep.stores.sql.queries.alerts import put_channel
+from doorstep.stores.sql.queries.audit import _ADD_LINE
+from doorstep.stores.sql.queries.orgs import put_org
+from doorstep.stores.sql.queries.transaction import Transaction
 from tests.support.builders import an_endpoint, an_org
 
 ORG, ENDPOINT = an_org(), an_endpoint(OPERATIONS_ORG)
 CHANNEL = Channel(
     channel_id=ENDPOINT.endpoint_id, org_id=ORG.org_id, name="ops", means=ChannelKind.SLACK, shown="https://…"
 )
-LINE = AuditLine(at=1, org_id=ORG.org_id, actor="ops", action="x", subjects=(), result="ok")
-LOCKS = {orgs.BUMP_VERSION: "mark", orgs._REPLACE_ORG: "organization", arrangements._LOCK_ORG: "organization"}
+LINE = AuditEntry(at=1, org_id=ORG.org_id, actor="ops", action="x", subjects=(), result="ok")
+LOCKS = {orgs.BUMP_VERSION: "mark", orgs._REPLACE_ORG: "organization", alerts._LOCK_ORG: "organization"}
 
 
-def locks_of(script: Script[Any]) -> list[str]:
+def locks_of(script: Transaction[Any]) -> list[str]:
     """In the order in which they are taken, where every organization is there and nothing else is."""
     taken: list[str] = []
     rows: list[tuple[int, ...]] | None = None
@@ -38,5 +38,5 @@ def locks_of(script: Script[Any]) -> list[str]:
 
 
 @pytest.mark.parametrize("script", [put_org(ORG, LINE), put_channel(CHANNEL, ENDPOINT, LINE, 10)])
-def test_the_mark_of_the_routing_is_locked_before_the_organization(script: Script[Any]) -> None:
+def test_the_mark_of_the_routing_is_locked_before_the_organization(script: Transaction[Any]) -> None:
     assert locks_of(script) == ["mark", "organization"]

@@ -15,9 +15,9 @@ import pytest
 from doorstep.clock import SECOND
 from doorstep.errors import NotFound, StoreUnavailable
 from doorstep.model.claim import Quota
-from doorstep.model.ids import uuid7
-from doorstep.model.posting import Posting, PostingOptions
-from doorstep.stores.opening import store_from_url
+from doorstep.model.outbox import OutboxMessage, OutboxOptions
+from doorstep.model.record import uuid7
+from doorstep.stores.open import store_from_url
 from doorstep.stores.sql.ddl import schema_ddl
 from doorstep.stores.sql.sqlite.memory_store import MemoryStore
 from doorstep.stores.store import Store
@@ -128,13 +128,13 @@ async def test_a_thread_that_comes_too_late_for_a_store_that_is_being_closed_is_
 async def test_what_was_posted_before_it_was_opened_is_found_afterwards() -> None:
     store, woken = MemoryStore(), []
     store.on_posted(lambda: woken.append("store"))
-    posting = Posting(
+    posting = OutboxMessage(
         event_id=uuid7(NOW),
         org_id=an_org().org_id,
         event_type="order.paid",
         payload=b"{}",
         created_at=NOW,
-        options=PostingOptions(),
+        options=OutboxOptions(),
     )
     connection = sqlite3.connect(":memory:")  # of the program; it has no table of ours
     assert store.post_on(connection, posting, lambda: woken.append("sender")) is None

@@ -8,8 +8,8 @@ from pathlib import Path
 import pytest
 
 from doorstep.errors import ConfigError
-from doorstep.stores import opening
-from doorstep.stores.opening import store_from_url
+from doorstep.stores import open
+from doorstep.stores.open import store_from_url
 from doorstep.stores.sql.sqlite.memory_store import MemoryStore
 from doorstep.stores.sql.sqlite.store import SqliteStore
 
@@ -40,6 +40,6 @@ def test_any_other_url_is_refused_with_what_to_write_instead(url: str) -> None:
 
 
 def test_postgres_without_its_extra_names_the_command_that_installs_it(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(opening, "find_spec", lambda name: None)
+    monkeypatch.setattr(open, "find_spec", lambda name: None)
     with pytest.raises(ConfigError, match=r"pip install 'doorstep\[postgres\]'"):
         store_from_url("postgresql://localhost/x")

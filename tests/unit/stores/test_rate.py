@@ -6,7 +6,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from doorstep.clock import SECOND
-from doorstep.stores.rate import admit
+from doorstep.stores.limits import admit
 from tests.support.builders import NOW
 
 

@@ -11,12 +11,11 @@ import pytest
 
 from doorstep.clock import SECOND
 from doorstep.errors import ConfigError, NotFound, StoreUnavailable
-from doorstep.model.claim import Claim, Quota
+from doorstep.model.claim import Claim, Quota, Settlement
 from doorstep.model.endpoint import Endpoint
+from doorstep.model.event import Submission, Verdict
 from doorstep.model.org import Org
-from doorstep.model.settlement import Settlement
-from doorstep.model.submission import Submission, Verdict
-from doorstep.stores.sql.sqlite.accepting import INLINE_BYTES_MAX
+from doorstep.stores.sql.sqlite.accept import INLINE_BYTES_MAX
 from doorstep.stores.sql.sqlite.store import SqliteStore
 from tests.support.builders import NOW, a_submission, an_endpoint, an_org, success
 from tests.support.patience import PATIENCE_SECONDS

@@ -9,7 +9,7 @@ from sqlalchemy import ColumnClause, column, select, table
 from sqlalchemy.dialects import sqlite
 from sqlalchemy.sql.expression import bindparam
 
-from doorstep.stores.sql.cold.script import ask, prepare
+from doorstep.stores.sql.queries.transaction import execute, prepare
 
 _N: ColumnClause[int] = column("n")
 _NUMBERS = select(_N).select_from(table("numbers")).where(_N.in_(bindparam("keys", expanding=True)))
@@ -17,7 +17,7 @@ _DIALECT = sqlite.dialect()
 
 
 def test_lists_of_a_thousand_lengths_have_a_dozen_texts_at_most() -> None:
-    texts = {prepare(ask(_NUMBERS, keys=list(range(length))), _DIALECT).text for length in range(1_001)}
+    texts = {prepare(execute(_NUMBERS, keys=list(range(length))), _DIALECT).text for length in range(1_001)}
     assert len(texts) <= 12
 
 
@@ -26,6 +26,6 @@ def test_a_list_of_any_length_finds_its_rows_once_and_no_others(length: int) -> 
     connection = sqlite3.connect(":memory:")
     connection.execute("CREATE TABLE numbers (n INTEGER)")
     connection.executemany("INSERT INTO numbers VALUES (?)", [(n,) for n in range(200)])
-    step = prepare(ask(_NUMBERS, keys=list(range(length))), _DIALECT)
+    step = prepare(execute(_NUMBERS, keys=list(range(length))), _DIALECT)
     assert sorted(connection.execute(step.text, step.arguments[0])) == [(n,) for n in range(length)]
     connection.close()

@@ -7,7 +7,7 @@ from collections.abc import Iterator, Sequence
 import pytest
 
 from doorstep.telemetry.facts import Fact, Notice, Telemetry
-from doorstep.telemetry.tracing.recording import Tracing
+from doorstep.telemetry.tracing import Tracing
 
 NOTICE = Notice(at=1, level="info", message="something happened")
 

@@ -9,10 +9,9 @@ from prometheus_client.parser import text_string_to_metric_families
 from doorstep.clock import SECOND
 from doorstep.model.circuit import CircuitState
 from doorstep.model.rollup import Figures
-from doorstep.path.busiest import EndpointFigures
-from doorstep.path.measures import MEASURES
-from doorstep.path.sampling import Load, Snapshot
-from doorstep.telemetry import metrics
+from doorstep.operations import prometheus
+from doorstep.operations.measures import MEASURES
+from doorstep.operations.stats import EndpointFigures, Load, Snapshot
 from tests.support.builders import NOW, an_endpoint, new_id
 
 LOAD = Load(accepts_waiting=3, places_in_use=2)
@@ -25,7 +24,7 @@ def seen(**changes: object) -> Snapshot:
 
 
 def read(snapshot: Snapshot | None) -> dict[str, float]:
-    text = metrics.text(snapshot, LOAD, NOW + 4 * SECOND).decode()
+    text = prometheus.text(snapshot, LOAD, NOW + 4 * SECOND).decode()
     samples = [sample for family in text_string_to_metric_families(text) for sample in family.samples]
     return {f"{one.name}{sorted(one.labels.items()) or ''}": one.value for one in samples}
 
@@ -72,6 +71,6 @@ def test_a_hostile_endpoint_name_cannot_break_out_of_its_label() -> None:
 
 def test_no_two_metrics_share_a_name_in_either_text_format() -> None:
     names = [one.name.removesuffix("_total") for one in MEASURES] + [
-        name.removesuffix("_total") for name in metrics.PROCESS
+        name.removesuffix("_total") for name in prometheus.PROCESS
     ]
     assert len(names) == len(set(names))

@@ -8,7 +8,7 @@ import pytest
 
 from doorstep.errors import StoreUnavailable
 from doorstep.telemetry.facts import Fact, Notice
-from doorstep.telemetry.scrubbing import Secrets, passwords_in, said_by, scrubbed, traceback_of
+from doorstep.telemetry.redaction import Secrets, passwords_in, safe_message, scrubbed, traceback_of
 from doorstep.telemetry.standard_logging import NoticeHandler
 from tests.support.matrix import each_case
 
@@ -46,13 +46,15 @@ def test_keys_and_the_private_parts_of_urls_are_left_out_of_any_text(text: str, 
 
 def test_errors_that_speak_of_machines_keep_their_words_and_others_only_their_kind() -> None:
     assert (
-        said_by(ConnectionRefusedError(111, "Connection refused"))
+        safe_message(ConnectionRefusedError(111, "Connection refused"))
         == "ConnectionRefusedError: [Errno 111] Connection refused"
     )
-    assert said_by(StoreUnavailable("PostgreSQL: gone")) == "StoreUnavailable: PostgreSQL: gone"
-    assert said_by(ValueError("Invalid value 'a payload'")) == "ValueError"
-    assert said_by(KeyError("a payload")) == "KeyError"
-    assert said_by(type("DataError", (Exception,), {"sqlstate": "22000"})("$1: b'a payload'")) == "DataError (22000)"
+    assert safe_message(StoreUnavailable("PostgreSQL: gone")) == "StoreUnavailable: PostgreSQL: gone"
+    assert safe_message(ValueError("Invalid value 'a payload'")) == "ValueError"
+    assert safe_message(KeyError("a payload")) == "KeyError"
+    assert (
+        safe_message(type("DataError", (Exception,), {"sqlstate": "22000"})("$1: b'a payload'")) == "DataError (22000)"
+    )
 
 
 def test_a_traceback_shows_lines_and_kinds_over_the_whole_chain_but_no_values() -> None:

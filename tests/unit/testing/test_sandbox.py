@@ -18,7 +18,7 @@ from doorstep.app import DEFAULT_ORG
 from doorstep.errors import InvalidInput, NotFound
 from doorstep.model.bulk import BulkKind, Selection
 from doorstep.model.delivery import DeliveryState
-from doorstep.model.listing import Letters
+from doorstep.model.listing import DeadLetterFilter
 from doorstep.testing import Answer, Receiver, Request, dead, ok, reset, sandbox, scripted, slow, status
 from tests.support.builders import new_id
 from tests.support.patience import PATIENCE_SECONDS
@@ -206,7 +206,7 @@ async def test_bulk_operations_go_on_while_time_passes(shop: Shop) -> None:
         shop.failures = [Permanent("NO") for _ in range(5)]
         sent = [await shop.doorstep.send("order.paid", {"order": number}) for number in range(5)]
         await box.drain()
-        everything = Selection(letters=Letters())
+        everything = Selection(letters=DeadLetterFilter())
         bulk = await shop.doorstep.components.bulk.start(
             BulkKind.RETRY, DEFAULT_ORG, everything, "ops", rate_per_second=1
         )

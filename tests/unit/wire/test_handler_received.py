@@ -9,8 +9,8 @@ import msgspec
 import pytest
 
 from doorstep.errors import Permanent
-from doorstep.model.outcome import Code
-from doorstep.wire.received import Received, received
+from doorstep.model.attempt import Code
+from doorstep.transports.handler_replies import Received, received
 from tests.support.sending import a_claim
 
 

@@ -12,9 +12,9 @@ import pytest
 
 from doorstep.clock import AnchoredClock
 from doorstep.errors import Permanent, Transient
-from doorstep.model.outcome import Category, Code, Failure, Reply
-from doorstep.wire.handler_transport import HandlerTransport
-from doorstep.wire.received import Handler, Received
+from doorstep.model.attempt import Category, Code, Failure, Reply
+from doorstep.transports.handler import HandlerTransport
+from doorstep.transports.handler_replies import Handler, Received
 from tests.support.builders import NOW
 from tests.support.patience import PATIENCE_SECONDS
 from tests.support.sending import Sending, a_transmission

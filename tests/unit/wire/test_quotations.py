@@ -7,8 +7,8 @@ import time
 import msgspec
 
 from doorstep.errors import Permanent
-from doorstep.wire.handler_replies import failure_of, worded
-from doorstep.wire.quotations import Quotations
+from doorstep.transports.handler_replies import failure_of, worded
+from doorstep.transports.redaction import Redaction
 from tests.support.matrix import each_case
 
 PAYLOAD = msgspec.json.encode(
@@ -101,20 +101,20 @@ def test_an_error_that_holds_itself_has_an_end() -> None:
 
 
 def test_short_values_are_not_looked_for_and_names_only_where_they_are_quoted() -> None:
-    quoted = Quotations(b'{"name": "abcdef", "more": "abcd", "few": "abc", "n": 12, "big": 123456}')
+    quoted = Redaction(b'{"name": "abcdef", "more": "abcd", "few": "abc", "n": 12, "big": 123456}')
     text = """abcdef abcd abc 12 123456 name 'name' "more" few 'few' big"""
     masked = "[payload] [payload] abc 12 [payload] name [payload] [payload] few [payload] big"
     assert quoted.masked(text, 1_000) == masked
 
 
 def test_values_that_overlap_in_a_text_leave_nothing_of_either() -> None:
-    quoted = Quotations(b'["abcd efgh", "efgh ijkl", "payload"]')
+    quoted = Redaction(b'["abcd efgh", "efgh ijkl", "payload"]')
     assert quoted.masked("is abcd efgh ijkl in the payload", 1_000) == "is [payload] in the payload"
 
 
 @each_case("chars", range(14, 70))
 def test_a_value_that_is_cut_off_with_the_rest_of_a_long_text_is_left_out_too(chars: int) -> None:
-    quoted = Quotations(b'{"card": "4111-1111-1111-1111"}')
+    quoted = Redaction(b'{"card": "4111-1111-1111-1111"}')
     masked = quoted.masked("the card number is 4111-1111-1111-1111 of 4111-1111-1111-1111 in all", chars)
     assert masked.startswith("the card numb") and "4111" not in masked
 

@@ -11,7 +11,7 @@ from collections.abc import AsyncIterator, Sequence
 import pycurl
 import pytest
 
-from doorstep.wire.readiness import EpollReadiness, LoopReadiness
+from doorstep.transports.curl_loop import EpollReadiness, LoopReadiness
 
 Kind = type[EpollReadiness] | type[LoopReadiness]
 

@@ -13,13 +13,7 @@ from hypothesis import strategies as st
 from standardwebhooks.webhooks import Webhook
 
 from doorstep.errors import InvalidInput
-from doorstep.wire.signature import (
-    Signer,
-    new_private_key,
-    new_secret,
-    public_key_of,
-    verify,
-)
+from doorstep.transports.signature import Signer, new_private_key, new_secret, public_key_of, verify
 
 SECRET = "whsec_MfKQ9r8GKYqrTwjUPD8ILPZIo2LaLaSw"
 ID = "msg_p5jXN8AQM9LWM0D4loKWxJek"

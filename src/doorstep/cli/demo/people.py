@@ -11,18 +11,17 @@ from uuid import UUID
 
 from doorstep.app import Doorstep
 from doorstep.bootstrap import DEFAULT_ORG
-from doorstep.cli.demo.furnishing import Staff, staff_of
-from doorstep.cli.demo.samples import ACCOUNTING, ERP, MARKETPLACE, STOREFRONT, WAREHOUSE, Sample
-from doorstep.cli.demo.scans import BLANK, GATE
+from doorstep.cli.demo.shop import ACCOUNTING, ERP, MARKETPLACE, STOREFRONT, WAREHOUSE, Sample, Staff, staff_of
+from doorstep.cli.demo.traffic import BLANK, GATE
 from doorstep.clock import SECOND
+from doorstep.engine.accept import new_correlation_id
 from doorstep.errors import DoorstepError, NotFound
-from doorstep.model.act import ActKind
+from doorstep.model.action import ActionKind
 from doorstep.model.alert import AlertFilter, Rule
+from doorstep.model.attempt import Code
 from doorstep.model.batch import BatchStatus
 from doorstep.model.bulk import BulkKind, Selection
-from doorstep.model.listing import EventFilter, Letters
-from doorstep.model.outcome import Code
-from doorstep.path.drafting import new_correlation_id
+from doorstep.model.listing import DeadLetterFilter, EventFilter
 from doorstep.pipelines.pipeline import Pipeline
 
 _PAUSE_SECONDS = 12.0
@@ -74,20 +73,20 @@ class People:
     async def _retry_corrected(self) -> None:
         letter, payload = await self._letter(ACCOUNTING)
         corrected = json.dumps({**json.loads(payload), "vat_number": "DE811907980"}).encode()
-        await self._act(ActKind.RETRY, letter, "The VAT number was missing.", corrected)
+        await self._act(ActionKind.RETRY, letter, "The VAT number was missing.", corrected)
 
     async def _resolve(self) -> None:
         letter, _ = await self._letter(MARKETPLACE)
-        await self._act(ActKind.RESOLVE, letter, "Entered by hand on their website.")
+        await self._act(ActionKind.RESOLVE, letter, "Entered by hand on their website.")
 
     async def _retry_invoices(self) -> None:
-        chosen = Selection(letters=Letters(endpoint_id=await self._id(ACCOUNTING)))
+        chosen = Selection(letters=DeadLetterFilter(endpoint_id=await self._id(ACCOUNTING)))
         await self._bulk(BulkKind.RETRY, chosen, "They have relaxed their rules.", rate_per_second=0.5)
 
     async def _resolve_stock(self) -> None:
         """All but the latest, so that there is something left to look at."""
         now = self._doorstep.clock.now()
-        letters = Letters(endpoint_id=await self._id(ERP), died_before=now - 60 * SECOND)
+        letters = DeadLetterFilter(endpoint_id=await self._id(ERP), died_before=now - 60 * SECOND)
         await self._bulk(BulkKind.RESOLVE, Selection(letters=letters), "Part of the nightly file.")
 
     async def _replay(self) -> None:
@@ -172,14 +171,14 @@ class People:
 
     async def _letter(self, sample: Sample) -> tuple[UUID, bytes]:
         """Its newest dead letter, and what that says."""
-        letters = Letters(endpoint_id=await self._id(sample))
+        letters = DeadLetterFilter(endpoint_id=await self._id(sample))
         page, _ = await self._doorstep.components.reader.dead_letters(DEFAULT_ORG, letters, None, 1)
         for letter in page.items:
             view = await self._doorstep.event(DEFAULT_ORG, letter.event_id)
             return letter.delivery_id, view.event.payload
         raise NotFound(f"{sample.name} has no dead letters")
 
-    async def _act(self, kind: ActKind, delivery_id: UUID, reason: str, payload: bytes | None = None) -> None:
+    async def _act(self, kind: ActionKind, delivery_id: UUID, reason: str, payload: bytes | None = None) -> None:
         await self._doorstep.components.deliveries.act_on(
             kind, DEFAULT_ORG, delivery_id, self._operator, reason, payload
         )

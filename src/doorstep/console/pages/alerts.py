@@ -9,14 +9,13 @@ from msgspec.structs import replace
 from starlette.responses import Response
 
 from doorstep.console.alert_texts import ENDINGS, RULES, measured, repair, threshold
-from doorstep.console.choices import endpoints_of
-from doorstep.console.filters import one_of
+from doorstep.console.fields import one_of
 from doorstep.console.page import Pages
-from doorstep.console.visit import Visit
-from doorstep.model.alert import Alert, AlertFilter, Rule, Silence
-from doorstep.model.channel import Arrangement, Channel
+from doorstep.console.request import PageRequest
+from doorstep.console.selection import endpoints_of
+from doorstep.model.alert import Alert, AlertConfig, AlertFilter, Channel, Rule, Silence
 from doorstep.model.listing import Page
-from doorstep.policy.alert_words import title_of
+from doorstep.policy.alert_messages import title_of
 
 PAGES = Pages("/alerts")
 _LIMIT = 50
@@ -39,7 +38,7 @@ class Row(NamedTuple):
 
 
 @PAGES.get()
-async def show(visit: Visit) -> Response:
+async def show(visit: PageRequest) -> Response:
     """What is open first, what has ended below it; only the last list of a page has further pages."""
     query, cursor = visit.query, visit.query.text("cursor")
     state = query.text("state")
@@ -61,7 +60,7 @@ async def show(visit: Visit) -> Response:
     )
 
 
-async def _found(visit: Visit, wanted: AlertFilter, kind: str, cursor: str | None) -> Page[Alert]:
+async def _found(visit: PageRequest, wanted: AlertFilter, kind: str, cursor: str | None) -> Page[Alert]:
     """A page of them; what the store gives may be short although there is more."""
     chosen, found = replace(wanted, is_open=kind == "open"), list[Alert]()
     for _ in range(_STRETCHES_MAX):
@@ -74,7 +73,7 @@ async def _found(visit: Visit, wanted: AlertFilter, kind: str, cursor: str | Non
 
 
 @PAGES.get("/{alert_id}")
-async def show_one(visit: Visit) -> Response:
+async def show_one(visit: PageRequest) -> Response:
     alert = await visit.doorstep.components.alerts.alert(visit.org_id, visit.id("alert_id"))
     (row,) = _rows(visit, [alert], await visit.doorstep.components.store.arrangements(visit.org_id))
     place, label = repair(alert)
@@ -90,7 +89,7 @@ async def show_one(visit: Visit) -> Response:
 
 
 @PAGES.post("/{alert_id}/acknowledge")
-async def acknowledge(visit: Visit) -> Response:
+async def acknowledge(visit: PageRequest) -> Response:
     alert = await visit.doorstep.components.alerts.acknowledge(visit.org_id, visit.id("alert_id"), visit.actor)
     if alert.acknowledged_by != visit.actor:
         who = alert.acknowledged_by or ""
@@ -98,12 +97,12 @@ async def acknowledge(visit: Visit) -> Response:
     return visit.done("Acknowledged: others see that you see to it.")
 
 
-async def _people(visit: Visit, alerts: Sequence[Alert]) -> dict[str, str]:
+async def _people(visit: PageRequest, alerts: Sequence[Alert]) -> dict[str, str]:
     """Who sees to them, by name."""
     return await visit.doorstep.components.reader.key_names(visit.org_id, (one.acknowledged_by for one in alerts))
 
 
-def _rows(visit: Visit, alerts: Sequence[Alert], arranged: Sequence[Arrangement]) -> list[Row]:
+def _rows(visit: PageRequest, alerts: Sequence[Alert], arranged: Sequence[AlertConfig]) -> list[Row]:
     silences = [one for one in arranged if isinstance(one, Silence)]
     channels = [one for one in arranged if isinstance(one, Channel)]
     return [

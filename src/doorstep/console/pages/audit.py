@@ -8,8 +8,8 @@ from starlette.responses import Response
 
 from doorstep.console.audit_subjects import Subject, endpoints_in, subjects_of, told
 from doorstep.console.page import Pages
-from doorstep.console.visit import Visit
-from doorstep.model.act import AuditLine
+from doorstep.console.request import PageRequest
+from doorstep.model.action import AuditEntry
 
 PAGES = Pages("/audit")
 _LIMIT = 100
@@ -19,14 +19,14 @@ _CALLED_MAX = 20
 class Row(NamedTuple):
     """A line, and what it names, with the ways there."""
 
-    line: AuditLine
+    line: AuditEntry
     subjects: list[Subject]
     result: list[str | Subject]
     reason: list[str | Subject]
 
 
 @PAGES.get()
-async def show(visit: Visit) -> Response:
+async def show(visit: PageRequest) -> Response:
     query, reading = visit.query, visit.doorstep.components.reader
     about, called = query.id("about"), await _called(visit, query.text("actor"))
     page = await reading.audit(
@@ -43,7 +43,7 @@ async def show(visit: Visit) -> Response:
     return visit.page("audit.html", rows=rows, next=page.next, people=people, called=called)
 
 
-async def _called(visit: Visit, name: str | None) -> list[str]:
+async def _called(visit: PageRequest, name: str | None) -> list[str]:
     """The keys of this name by their beginnings, the newest first: the log has those, and people know the names.
 
     What a link took from a line says so, and is nobody's name: a key may be called like an actor that has none.

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from starlette.responses import Response
 
-from doorstep.console.confirming import Confirmation, confirmed
+from doorstep.console.confirm import Confirmation, confirmed
 from doorstep.console.page import Pages
-from doorstep.console.visit import Visit
+from doorstep.console.request import PageRequest
 from doorstep.model.batch import BatchStatus
 from doorstep.model.delivery import DEAD_STATES, OPEN_STATES
 
@@ -20,7 +20,7 @@ _RESUBMIT = Confirmation(
 
 
 @PAGES.get()
-async def show_all(visit: Visit) -> Response:
+async def show_all(visit: PageRequest) -> Response:
     query = visit.query
     status, event_type = query.choice("status", BatchStatus), query.text("event_type")
     page = await visit.doorstep.batches.list(
@@ -31,7 +31,7 @@ async def show_all(visit: Visit) -> Response:
 
 
 @PAGES.get("/{batch_id}")
-async def show(visit: Visit) -> Response:
+async def show(visit: PageRequest) -> Response:
     batch = await visit.doorstep.batches.batch(visit.id("batch_id"), org_id=visit.org_id)
     assert batch.delivery_id is not None, "one that was read has its delivery"
     delivery = await visit.doorstep.components.reader.delivery(visit.org_id, batch.delivery_id)
@@ -48,12 +48,12 @@ async def show(visit: Visit) -> Response:
     )
 
 
-async def _asking_to_resubmit(visit: Visit) -> tuple[str, Confirmation]:
+async def _asking_to_resubmit(visit: PageRequest) -> tuple[str, Confirmation]:
     batch = await visit.doorstep.batches.batch(visit.id("batch_id"), org_id=visit.org_id)
     return f"Resubmit the batch {batch.event_type}?", _RESUBMIT
 
 
 @confirmed(PAGES, "/{batch_id}/resubmit", _asking_to_resubmit)
-async def resubmit(visit: Visit, reason: str) -> Response:
+async def resubmit(visit: PageRequest, reason: str) -> Response:
     await visit.doorstep.batches.resubmit(visit.id("batch_id"), visit.actor, reason, org_id=visit.org_id)
     return visit.done("The batch is being submitted again.")

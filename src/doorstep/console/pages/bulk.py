@@ -8,11 +8,11 @@ from uuid import UUID
 from starlette.responses import Response
 
 from doorstep.clock import to_iso
-from doorstep.console.confirming import Confirmation, confirmed
+from doorstep.console.confirm import Confirmation, confirmed
 from doorstep.console.page import Pages
-from doorstep.console.visit import Visit
+from doorstep.console.request import PageRequest
 from doorstep.model.bulk import Bulk, Selection
-from doorstep.model.listing import EventFilter, Letters, Queue
+from doorstep.model.listing import DeadLetterFilter, EventFilter, RetryQueueFilter
 
 PAGES = Pages("/bulk")
 _LIMIT = 50
@@ -21,11 +21,15 @@ _FAILURES = 25
 _UNSAID = frozenset({"archived_before", "waiting"})
 """Fields of a filter that an operation has anyway: only what waits can be acted upon."""
 _FIELDS = {"endpoint_id": "endpoint"}
-_WHAT: dict[str, type[Queue | Letters | EventFilter]] = {"queue": Queue, "letters": Letters, "events": EventFilter}
+_WHAT: dict[str, type[RetryQueueFilter | DeadLetterFilter | EventFilter]] = {
+    "queue": RetryQueueFilter,
+    "letters": DeadLetterFilter,
+    "events": EventFilter,
+}
 
 
 @PAGES.get()
-async def show_all(visit: Visit) -> Response:
+async def show_all(visit: PageRequest) -> Response:
     page = await visit.doorstep.components.store.list_bulk(visit.org_id, visit.query.text("cursor"), _LIMIT)
     names = await _names(visit, page.items)
     rows = [(one, about(one, names)) for one in page.items]
@@ -34,7 +38,7 @@ async def show_all(visit: Visit) -> Response:
 
 
 @PAGES.get("/{bulk_id}")
-async def show(visit: Visit) -> Response:
+async def show(visit: PageRequest) -> Response:
     bulk_id = visit.id("bulk_id")
     bulk = await visit.doorstep.components.store.bulk(visit.org_id, bulk_id)
     failures = await visit.doorstep.components.store.bulk_failures(
@@ -53,29 +57,29 @@ async def show(visit: Visit) -> Response:
 
 
 @PAGES.post("/{bulk_id}/pause")
-async def pause(visit: Visit) -> Response:
+async def pause(visit: PageRequest) -> Response:
     await visit.doorstep.components.bulk.pause(visit.org_id, visit.id("bulk_id"), visit.actor)
     return visit.done("Paused. What is under way goes on.")
 
 
 @PAGES.post("/{bulk_id}/resume")
-async def resume(visit: Visit) -> Response:
+async def resume(visit: PageRequest) -> Response:
     await visit.doorstep.components.bulk.resume(visit.org_id, visit.id("bulk_id"), visit.actor)
     return visit.done("It goes on.")
 
 
-async def _asking_to_cancel(visit: Visit) -> tuple[str, Confirmation]:
+async def _asking_to_cancel(visit: PageRequest) -> tuple[str, Confirmation]:
     bulk = await visit.doorstep.components.store.bulk(visit.org_id, visit.id("bulk_id"))
     return f"Cancel the bulk {bulk.kind}: {bulk.progress}?", _CANCEL
 
 
 @confirmed(PAGES, "/{bulk_id}/cancel", _asking_to_cancel)
-async def cancel(visit: Visit, reason: str) -> Response:
+async def cancel(visit: PageRequest, reason: str) -> Response:
     await visit.doorstep.components.bulk.cancel(visit.org_id, visit.id("bulk_id"), visit.actor, reason)
     return visit.done("Cancelled. What it has done stays done.")
 
 
-async def _names(visit: Visit, bulks: Sequence[Bulk]) -> dict[UUID, str]:
+async def _names(visit: PageRequest, bulks: Sequence[Bulk]) -> dict[UUID, str]:
     """The endpoints that these name, as far as there are any: a filter may have the id of none."""
     naming = (one for bulk in bulks for one in (bulk.selection.letters, bulk.selection.queue, bulk))
     named = {one.endpoint_id for one in naming if one and one.endpoint_id}

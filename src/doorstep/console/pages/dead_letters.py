@@ -4,17 +4,16 @@ from __future__ import annotations
 
 from starlette.responses import Response
 
-from doorstep.console.choices import endpoints_of
-from doorstep.console.choosing import of_letters
-from doorstep.console.filters import LETTER_FILTER, letters_of
-from doorstep.console.letter_causes import Cause, cause_choices, described_causes
+from doorstep.console.bulk_confirm import BulkConfirmation, declare
+from doorstep.console.dead_letter_causes import Cause, cause_choices, described_causes
+from doorstep.console.fields import LETTER_FILTER, letters_of
 from doorstep.console.page import Pages
-from doorstep.console.questions import Question, declare
-from doorstep.console.visit import Visit
-from doorstep.model.act import ActKind
+from doorstep.console.request import PageRequest
+from doorstep.console.selection import endpoints_of, of_letters
+from doorstep.model.action import ActionKind
 from doorstep.model.bulk import Bulk, BulkKind
 from doorstep.model.delivery import DEAD_STATES
-from doorstep.model.listing import Letters
+from doorstep.model.listing import DeadLetterFilter
 from doorstep.model.rollup import MINUTE
 
 PAGES = Pages("/dead-letters")
@@ -23,9 +22,11 @@ _CAUSES = 25
 _OPERATIONS = 20
 _SEEN_AFTER_END = MINUTE
 """How long an operation that ended stays in sight: who waited for it looks away now and then."""
-_RETRY = Question(BulkKind.RETRY, "Retry", "Retries are counted anew.", rate=True, canary=True)
-_RESOLVE = Question(BulkKind.RESOLVE, "Resolve", "What is resolved needs no delivery any more, and leaves this list.")
-_DELETE = Question(
+_RETRY = BulkConfirmation(BulkKind.RETRY, "Retry", "Retries are counted anew.", rate=True, canary=True)
+_RESOLVE = BulkConfirmation(
+    BulkKind.RESOLVE, "Resolve", "What is resolved needs no delivery any more, and leaves this list."
+)
+_DELETE = BulkConfirmation(
     BulkKind.DELETE,
     "Delete",
     "What is deleted leaves every list and cannot be brought back. Its attempt log stays.",
@@ -34,7 +35,7 @@ _DELETE = Question(
 
 
 @PAGES.get()
-async def show(visit: Visit) -> Response:
+async def show(visit: PageRequest) -> Response:
     """The causes; or what died of one of them."""
     wanted = letters_of(visit.query)
     if wanted.cause is not None:
@@ -55,12 +56,12 @@ async def show(visit: Visit) -> Response:
 
 
 @PAGES.get("/letters")
-async def show_letters(visit: Visit) -> Response:
+async def show_letters(visit: PageRequest) -> Response:
     """One by one."""
     return await _letters(visit, letters_of(visit.query))
 
 
-async def _letters(visit: Visit, wanted: Letters) -> Response:
+async def _letters(visit: PageRequest, wanted: DeadLetterFilter) -> Response:
     reading = visit.doorstep.components.reader
     page, count = await reading.dead_letters(visit.org_id, wanted, visit.query.text("cursor"), _LIMIT)
     return visit.page(
@@ -77,7 +78,7 @@ async def _letters(visit: Visit, wanted: Letters) -> Response:
     )
 
 
-async def _cause(visit: Visit, wanted: Letters) -> Cause | None:
+async def _cause(visit: PageRequest, wanted: DeadLetterFilter) -> Cause | None:
     """What the wanted letters have in common, if that was asked for and there are any."""
     if wanted.cause is None:
         return None
@@ -85,7 +86,7 @@ async def _cause(visit: Visit, wanted: Letters) -> Cause | None:
     return next(iter(await described_causes(visit, page.items)), None)
 
 
-async def _operations(visit: Visit) -> list[Bulk]:
+async def _operations(visit: PageRequest) -> list[Bulk]:
     """Bulk operations on dead letters that go on, or have just ended."""
     newest = await visit.doorstep.components.store.list_bulk(visit.org_id, None, _OPERATIONS)
     since = visit.now - _SEEN_AFTER_END
@@ -102,10 +103,10 @@ def _is_on_letters(bulk: Bulk) -> bool:
 
 
 @PAGES.post("/{delivery_id}/retry")
-async def retry_one(visit: Visit) -> Response:
+async def retry_one(visit: PageRequest) -> Response:
     delivery_id = visit.id("delivery_id")
     await visit.doorstep.components.deliveries.act_on(
-        ActKind.RETRY, visit.org_id, delivery_id, visit.actor, only_in=DEAD_STATES
+        ActionKind.RETRY, visit.org_id, delivery_id, visit.actor, only_in=DEAD_STATES
     )
     return visit.done(f"It is tried again in {visit.doorstep.components.tuning.revive_after_seconds:g} seconds.")
 

@@ -7,17 +7,17 @@ from collections.abc import Iterator
 from starlette.responses import Response
 
 from doorstep.clock import seconds
-from doorstep.console.charting import RANGES, Charts
-from doorstep.console.filters import one_of
+from doorstep.console.charts import RANGES, Charts
+from doorstep.console.fields import one_of
+from doorstep.console.formatting import lasting
 from doorstep.console.page import Pages
-from doorstep.console.retry_words import InForce, in_force, in_words
-from doorstep.console.visit import Visit
-from doorstep.console.words import lasting
+from doorstep.console.policy_text import InForce, in_force, in_words
+from doorstep.console.request import PageRequest
+from doorstep.engine.directory import unseal_headers
 from doorstep.model.endpoint import Endpoint, EndpointState
-from doorstep.model.listing import Letters, Queue
-from doorstep.path.directory import unseal_headers
-from doorstep.path.registrar import unexpired
-from doorstep.policy.reporting import WINDOWS, success_rate, time_to_delivery
+from doorstep.model.listing import DeadLetterFilter, RetryQueueFilter
+from doorstep.operations.endpoints import unexpired
+from doorstep.policy.reports import WINDOWS, success_rate, time_to_delivery
 from doorstep.schemas.endpoints import INPUTS
 
 PAGES = Pages("/endpoints")
@@ -28,15 +28,17 @@ _CHANGES = 12
 
 
 @PAGES.get("/{endpoint_id}")
-async def show(visit: Visit) -> Response:
+async def show(visit: PageRequest) -> Response:
     doorstep, org_id, endpoint_id = visit.doorstep, visit.org_id, visit.id("endpoint_id")
     endpoint = await doorstep.components.reader.endpoint(org_id, endpoint_id)
     range_name = visit.query.text("range") or _RANGE
     report = await doorstep.components.reporter.report(org_id, one_of("range", range_name, WINDOWS), endpoint_id)
     (standing,) = await doorstep.components.reporter.standings(org_id, [endpoint])
     charts = Charts(report)
-    waiting = await doorstep.components.store.retry_queue(org_id, Queue(endpoint_id=endpoint_id), None, _SOME)
-    dead = doorstep.components.reader.dated(Letters(endpoint_id=endpoint_id))
+    waiting = await doorstep.components.store.retry_queue(
+        org_id, RetryQueueFilter(endpoint_id=endpoint_id), None, _SOME
+    )
+    dead = doorstep.components.reader.dated(DeadLetterFilter(endpoint_id=endpoint_id))
     letters = await doorstep.components.store.dead_letters(org_id, dead, None, _SOME)
     return visit.page(
         "endpoint.html",
@@ -61,12 +63,12 @@ async def show(visit: Visit) -> Response:
     )
 
 
-def _policies(visit: Visit, endpoint: Endpoint) -> list[InForce]:
+def _policies(visit: PageRequest, endpoint: Endpoint) -> list[InForce]:
     tuning = visit.doorstep.components.tuning
     return in_force(endpoint, visit.doorstep.components.directory.org(visit.org_id), tuning.policy, tuning.retries_max)
 
 
-def _settings(visit: Visit, endpoint: Endpoint) -> Iterator[tuple[str, str]]:
+def _settings(visit: PageRequest, endpoint: Endpoint) -> Iterator[tuple[str, str]]:
     """What else was said about it, and what counts where nothing was."""
     for one in INPUTS:
         if one.shown and (text := getattr(endpoint, one.name)):

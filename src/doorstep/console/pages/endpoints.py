@@ -8,15 +8,15 @@ from urllib.parse import urlsplit
 
 from starlette.responses import Response
 
+from doorstep.console.endpoint_health import LATELY, Trouble, by_trouble, is_losing, trouble_of, troubled
 from doorstep.console.page import Pages
-from doorstep.console.trouble import LATELY, Trouble, by_trouble, is_losing, trouble_of, troubled
-from doorstep.console.visit import Visit
+from doorstep.console.request import PageRequest
 from doorstep.errors import InvalidInput
 from doorstep.model.endpoint import Endpoint, EndpointState
 from doorstep.model.listing import Page
 from doorstep.model.rollup import Figures
-from doorstep.path.reporting import Health
-from doorstep.policy.reporting import time_to_delivery
+from doorstep.operations.stats import Health
+from doorstep.policy.reports import time_to_delivery
 from doorstep.stores import cursor as cursors
 
 PAGES = Pages("/endpoints")
@@ -60,7 +60,7 @@ class Row(NamedTuple):
 
 
 @PAGES.get()
-async def show(visit: Visit) -> Response:
+async def show(visit: PageRequest) -> Response:
     page, complete = await _found(visit)
     rows = await _rows(visit, page.items)
     complete = complete or page.next is not None
@@ -68,14 +68,14 @@ async def show(visit: Visit) -> Response:
     return visit.page("endpoints.html", rows=rows, next=page.next, complete=complete, states=states)
 
 
-async def _rows(visit: Visit, endpoints: Sequence[Endpoint]) -> list[Row]:
+async def _rows(visit: PageRequest, endpoints: Sequence[Endpoint]) -> list[Row]:
     reporting, ids = visit.doorstep.components.reporter, [one.endpoint_id for one in endpoints]
     healths = await reporting.health_of(visit.org_id, LATELY, endpoints)
     trends = await reporting.trends(visit.org_id, ids, _HOURS)
     return [Row(one, trends[key], trouble_of(one)) for one, key in zip(healths, ids)]
 
 
-async def _found(visit: Visit) -> tuple[Page[Endpoint], bool]:
+async def _found(visit: PageRequest) -> tuple[Page[Endpoint], bool]:
     """A page of those that match, and whether the list has all of them."""
     in_trouble, waited_for = visit.query.flag("trouble"), visit.query.flag("waiting")
     if in_trouble:
@@ -88,7 +88,7 @@ async def _found(visit: Visit) -> tuple[Page[Endpoint], bool]:
     return await _walked(visit), True
 
 
-def _page(visit: Visit, placed: Sequence[tuple[Place, Endpoint]], keys: int) -> Page[Endpoint]:
+def _page(visit: PageRequest, placed: Sequence[tuple[Place, Endpoint]], keys: int) -> Page[Endpoint]:
     """Of a list that was made at once, in the order of its places, which are so many numbers and an id: what matches and
     comes after the cursor."""
     wanted = _wanted(visit)
@@ -98,7 +98,7 @@ def _page(visit: Visit, placed: Sequence[tuple[Place, Endpoint]], keys: int) -> 
     return Page(tuple(endpoint for _, endpoint in ahead[:_LIMIT]), more)
 
 
-async def _walked(visit: Visit) -> Page[Endpoint]:
+async def _walked(visit: PageRequest) -> Page[Endpoint]:
     """The store knows of states only; for a name as many are looked at as can be."""
     wanted, cursor, found, looked_at = _wanted(visit), visit.query.text("cursor"), list[Endpoint](), 0
     while looked_at < _LOOKED_AT_MAX and len(found) < _LIMIT:
@@ -111,7 +111,7 @@ async def _walked(visit: Visit) -> Page[Endpoint]:
     return Page(tuple(found), cursor)
 
 
-def _wanted(visit: Visit) -> Callable[[Endpoint], bool]:
+def _wanted(visit: PageRequest) -> Callable[[Endpoint], bool]:
     """What is asked for of an endpoint itself."""
     state, name = _state(visit), (visit.query.text("name") or "").casefold()
     return lambda one: (
@@ -119,7 +119,7 @@ def _wanted(visit: Visit) -> Callable[[Endpoint], bool]:
     )
 
 
-def _state(visit: Visit) -> EndpointState | None:
+def _state(visit: PageRequest) -> EndpointState | None:
     state = visit.query.choice("state", EndpointState)
     if state is EndpointState.DELETED:
         raise InvalidInput("state", "deleted endpoints are in no list")

@@ -8,15 +8,14 @@ from uuid import UUID
 
 from starlette.responses import Response
 
-from doorstep.console.choices import endpoints_of
-from doorstep.console.confirming import Confirmation, confirmed
-from doorstep.console.dossier import acts_in, dossiers_of
-from doorstep.console.drawing import pretty
+from doorstep.console.confirm import Confirmation, confirmed
+from doorstep.console.delivery_details import acts_in, deliveries_details
+from doorstep.console.formatting import plural, pretty
 from doorstep.console.page import ACT, Pages
-from doorstep.console.visit import Visit
-from doorstep.console.words import plural
+from doorstep.console.request import PageRequest
+from doorstep.console.selection import endpoints_of
 from doorstep.errors import InvalidInput, NotFound
-from doorstep.model.act import ActKind, AuditLine
+from doorstep.model.action import ActionKind, AuditEntry
 from doorstep.model.delivery import DONE_STATES, OPEN_STATES, Delivery
 from doorstep.model.endpoint import Endpoint
 from doorstep.model.event import Event, EventStatus, EventView
@@ -37,7 +36,7 @@ _DOWNLOAD = {"Content-Security-Policy": "sandbox; default-src 'none'"}
 
 
 @PAGES.get()
-async def show(visit: Visit) -> Response:
+async def show(visit: PageRequest) -> Response:
     event_id = visit.id("event_id")
     view = await _view(visit, event_id)
     deliveries = await visit.doorstep.components.reader.deliveries(visit.org_id, event_id)
@@ -52,7 +51,7 @@ async def show(visit: Visit) -> Response:
         event_type=event.event_type if event else deliveries[0].event_type,
         view=view,
         payload=Text.of(event.payload, raw=visit.query.text("payload") == "raw") if event else None,
-        dossiers=await dossiers_of(visit, shown, event),
+        dossiers=await deliveries_details(visit, shown, event),
         others=await visit.doorstep.components.reader.described(visit.org_id, others[:_OTHERS_MAX]),
         others_hidden=max(0, len(others) - _OTHERS_MAX),
         passed_over=_passed_over(visit, event, deliveries) if event and view and not view.in_outbox else [],
@@ -64,52 +63,52 @@ async def show(visit: Visit) -> Response:
 
 
 @PAGES.get("/payload")
-async def download(visit: Visit) -> Response:
+async def download(visit: PageRequest) -> Response:
     event = await _event(visit)
     return as_file(event.payload, f"{event.event_id}.json")
 
 
-async def _asking_to_retry(visit: Visit) -> tuple[str, Confirmation]:
-    return await _about(visit, ActKind.RETRY, _RETRY)
+async def _asking_to_retry(visit: PageRequest) -> tuple[str, Confirmation]:
+    return await _about(visit, ActionKind.RETRY, _RETRY)
 
 
 @confirmed(PAGES, "/retry", _asking_to_retry)
-async def retry(visit: Visit, reason: str) -> Response:
+async def retry(visit: PageRequest, reason: str) -> Response:
     steward, event_id = visit.doorstep.components.events, visit.id("event_id")
-    result = await steward.act(ActKind.RETRY, visit.org_id, event_id, visit.actor, reason)
+    result = await steward.act(ActionKind.RETRY, visit.org_id, event_id, visit.actor, reason)
     return visit.done(f"{plural(len(result.done), 'delivery is', 'deliveries are')} tried again.")
 
 
 @PAGES.post("/acknowledge")
-async def acknowledge(visit: Visit) -> Response:
+async def acknowledge(visit: PageRequest) -> Response:
     await visit.doorstep.components.events.acknowledge(visit.org_id, visit.id("event_id"), visit.actor)
     return visit.done("The event was acknowledged.")
 
 
-async def _asking_to_cancel(visit: Visit) -> tuple[str, Confirmation]:
-    return await _about(visit, ActKind.CANCEL, _CANCEL)
+async def _asking_to_cancel(visit: PageRequest) -> tuple[str, Confirmation]:
+    return await _about(visit, ActionKind.CANCEL, _CANCEL)
 
 
 @confirmed(PAGES, "/cancel", _asking_to_cancel)
-async def cancel(visit: Visit, reason: str) -> Response:
+async def cancel(visit: PageRequest, reason: str) -> Response:
     steward, event_id = visit.doorstep.components.events, visit.id("event_id")
-    result = await steward.act(ActKind.CANCEL, visit.org_id, event_id, visit.actor, reason)
+    result = await steward.act(ActionKind.CANCEL, visit.org_id, event_id, visit.actor, reason)
     return visit.done(f"{plural(len(result.done), 'delivery was', 'deliveries were')} cancelled.")
 
 
-async def _asking_to_delete(visit: Visit) -> tuple[str, Confirmation]:
+async def _asking_to_delete(visit: PageRequest) -> tuple[str, Confirmation]:
     event, possible = await _event(visit), await _possible(visit)
     erased = ["Its payload is erased"]
-    if waiting := possible[ActKind.CANCEL]:
+    if waiting := possible[ActionKind.CANCEL]:
         erased.append(f"{plural(waiting, 'waiting delivery is', 'waiting deliveries are')} cancelled")
-    if letters := possible[ActKind.DELETE]:
+    if letters := possible[ActionKind.DELETE]:
         erased.append(f"{plural(letters, 'dead letter is', 'dead letters are')} deleted")
     question = Confirmation("Delete", f"{', '.join(erased)}. The attempt log stays.")
     return f"Delete the event {event.event_type}?", question
 
 
 @confirmed(PAGES, "/delete", _asking_to_delete)
-async def delete(visit: Visit, reason: str) -> Response:
+async def delete(visit: PageRequest, reason: str) -> Response:
     org_id, event_id = visit.org_id, visit.id("event_id")
     await visit.doorstep.components.events.delete(org_id, event_id, visit.actor, reason)
     still_shown = await visit.doorstep.components.reader.deliveries(org_id, event_id)
@@ -117,12 +116,12 @@ async def delete(visit: Visit, reason: str) -> Response:
 
 
 @PAGES.get("/replay", ACT)
-async def ask_replay(visit: Visit) -> Response:
+async def ask_replay(visit: PageRequest) -> Response:
     return await _replaying(visit)
 
 
 @PAGES.post("/replay")
-async def replay(visit: Visit) -> Response:
+async def replay(visit: PageRequest) -> Response:
     try:
         endpoint_id = visit.form.id("endpoint_id")
         if endpoint_id is None:
@@ -135,23 +134,23 @@ async def replay(visit: Visit) -> Response:
     return visit.done("It was sent again, as this new event.", f"/console/events/{receipt.event_id}")
 
 
-async def _replaying(visit: Visit, error: InvalidInput | None = None) -> Response:
+async def _replaying(visit: PageRequest, error: InvalidInput | None = None) -> Response:
     event, endpoints = await _event(visit), await endpoints_of(visit)
     return visit.filled("event_replay.html", visit.form, error, event=event, endpoints=endpoints)
 
 
-async def _about(visit: Visit, kind: ActKind, question: Confirmation) -> tuple[str, Confirmation]:
+async def _about(visit: PageRequest, kind: ActionKind, question: Confirmation) -> tuple[str, Confirmation]:
     """With how many deliveries it is about: those whose state allows it."""
     event = await _event(visit)
     concerned = plural((await _possible(visit))[kind], "delivery", "deliveries")
     return f"{question.act} {concerned} of {event.event_type}?", question
 
 
-async def _possible(visit: Visit) -> Counter[ActKind]:
+async def _possible(visit: PageRequest) -> Counter[ActionKind]:
     return _counted(await visit.doorstep.components.reader.deliveries(visit.org_id, visit.id("event_id")))
 
 
-async def _event(visit: Visit) -> Event:
+async def _event(visit: PageRequest) -> Event:
     return (await visit.doorstep.components.reader.event(visit.org_id, visit.id("event_id"))).event
 
 
@@ -178,7 +177,7 @@ def as_file(content: bytes, name: str) -> Response:
     return Response(content, headers=headers, media_type="application/json")
 
 
-async def _view(visit: Visit, event_id: UUID) -> EventView | None:
+async def _view(visit: PageRequest, event_id: UUID) -> EventView | None:
     """None for an event that was deleted, or never was."""
     try:
         return await visit.doorstep.components.reader.event(visit.org_id, event_id)
@@ -198,13 +197,13 @@ def _acts(view: EventView | None, deliveries: list[Delivery]) -> frozenset[str]:
     if view is None or view.in_outbox:
         return frozenset()
     possible = _counted(deliveries)
-    acts = {"replay", "delete"} | {kind.value for kind in (ActKind.RETRY, ActKind.CANCEL) if possible[kind]}
+    acts = {"replay", "delete"} | {kind.value for kind in (ActionKind.RETRY, ActionKind.CANCEL) if possible[kind]}
     if not deliveries and view.status is EventStatus.RECEIVED:
         acts.add("acknowledge")
     return frozenset(acts)
 
 
-def _counted(deliveries: list[Delivery]) -> Counter[ActKind]:
+def _counted(deliveries: list[Delivery]) -> Counter[ActionKind]:
     """How many of them each act is possible for."""
     return Counter(kind for one in deliveries if not one.deleted for kind in acts_in(one.state))
 
@@ -214,7 +213,7 @@ class PassedOver(NamedTuple):
     why: str
 
 
-def _passed_over(visit: Visit, event: Event, deliveries: list[Delivery]) -> list[PassedOver]:
+def _passed_over(visit: PageRequest, event: Event, deliveries: list[Delivery]) -> list[PassedOver]:
     """The endpoints that did not get the event, as they are now; of very many only the first."""
     got = {one.endpoint_id for one in deliveries}
     left = [one for one in visit.doorstep.components.directory.endpoints if one.org_id == event.org_id]
@@ -230,6 +229,6 @@ def why_not(endpoint: Endpoint, event: Event) -> str:
     return "The sender chose other endpoints, or its event types were changed since."
 
 
-async def _trail(visit: Visit, event_id: UUID, deliveries: list[Delivery]) -> Page[AuditLine]:
+async def _trail(visit: PageRequest, event_id: UUID, deliveries: list[Delivery]) -> Page[AuditEntry]:
     about = [event_id, *(one.delivery_id for one in deliveries)]
     return await visit.doorstep.components.reader.audit(visit.org_id, None, None, None, _TRAIL_MAX, about)

@@ -6,15 +6,14 @@ from uuid import UUID, uuid5
 
 from starlette.responses import RedirectResponse, Response
 
-from doorstep.console.choices import endpoints_of
-from doorstep.console.confirming import one_time_id
-from doorstep.console.filters import events_of
+from doorstep.console.confirm import one_time_id
+from doorstep.console.fields import events_of
 from doorstep.console.page import Pages
-from doorstep.console.visit import Visit
+from doorstep.console.request import PageRequest
+from doorstep.console.selection import endpoints_of
 from doorstep.errors import InvalidInput, NotFound
-from doorstep.model.event import EventStatus
-from doorstep.model.permission import Permission
-from doorstep.model.submission import Receipt
+from doorstep.model.event import EventStatus, Receipt
+from doorstep.model.org import Permission
 
 PAGES = Pages("/events")
 _LIMIT = 50
@@ -22,14 +21,14 @@ _LIST, _FORM = "/console/events", "events_send.html"
 
 
 @PAGES.get()
-async def show(visit: Visit) -> Response:
+async def show(visit: PageRequest) -> Response:
     wanted = events_of(visit.query)
     page = await visit.doorstep.components.reader.events(visit.org_id, wanted, visit.query.text("cursor"), _LIMIT)
     return visit.page("events.html", rows=page.items, next=page.next, wanted=wanted, statuses=EventStatus)
 
 
 @PAGES.get("/find")
-async def find(visit: Visit) -> Response:
+async def find(visit: PageRequest) -> Response:
     """To the event or the delivery that has this id."""
     try:
         wanted = visit.query.id("id")
@@ -41,7 +40,7 @@ async def find(visit: Visit) -> Response:
     return RedirectResponse(place, 303)
 
 
-async def _place(visit: Visit, wanted: UUID) -> str | None:
+async def _place(visit: PageRequest, wanted: UUID) -> str | None:
     if await visit.doorstep.components.store.summaries(visit.org_id, [wanted]):
         return f"{_LIST}/{wanted}"
     try:
@@ -53,13 +52,13 @@ async def _place(visit: Visit, wanted: UUID) -> str | None:
 
 
 @PAGES.get("/send", Permission.SEND)
-async def ask_send(visit: Visit) -> Response:
+async def ask_send(visit: PageRequest) -> Response:
     known = await endpoints_of(visit)
     return visit.page(_FORM, error=None, entered=visit.query, endpoints=known, once=one_time_id(visit))
 
 
 @PAGES.post("/send", Permission.SEND)
-async def send(visit: Visit) -> Response:
+async def send(visit: PageRequest) -> Response:
     try:
         receipt = await _sent(visit)
     except InvalidInput as error:
@@ -67,7 +66,7 @@ async def send(visit: Visit) -> Response:
     return visit.done("The event was accepted.", f"{_LIST}/{receipt.event_id}")
 
 
-async def _sent(visit: Visit) -> Receipt:
+async def _sent(visit: PageRequest) -> Receipt:
     form = visit.form
     endpoint_id = form.id("endpoint_id")
     return await visit.doorstep.send(
@@ -81,7 +80,7 @@ async def _sent(visit: Visit) -> Receipt:
     )
 
 
-def _key(visit: Visit) -> str:
+def _key(visit: PageRequest) -> str:
     """Of what was sent with this form: the same again is the same event, and something else another."""
     said = visit.form.without("csrf", "back")
     return str(uuid5(one_time_id(visit), said.where()))

@@ -9,17 +9,17 @@ from typing import NamedTuple
 from starlette.responses import Response
 
 from doorstep.clock import Instant
-from doorstep.console.charting import RANGES, Charts
-from doorstep.console.filters import one_of
+from doorstep.console.charts import RANGES, Charts
+from doorstep.console.endpoint_health import LATELY, Trouble, Troubled, by_trouble, trouble_of, troubled
+from doorstep.console.fields import one_of
 from doorstep.console.page import Pages
-from doorstep.console.trouble import LATELY, Trouble, Troubled, by_trouble, trouble_of, troubled
-from doorstep.console.visit import Visit
+from doorstep.console.request import PageRequest
 from doorstep.model.alert import Alert, AlertFilter
 from doorstep.model.bulk import Bulk
-from doorstep.model.listing import Count, Queue
-from doorstep.path.reporting import Health, Report
-from doorstep.policy.alert_words import title_of
-from doorstep.policy.reporting import WINDOWS, success_rate
+from doorstep.model.listing import Count, RetryQueueFilter
+from doorstep.operations.stats import Health, Report
+from doorstep.policy.alert_messages import title_of
+from doorstep.policy.reports import WINDOWS, success_rate
 
 PAGES = Pages()
 _RATE_MINUTES = 5
@@ -62,7 +62,7 @@ class Needs(NamedTuple):
 
 
 @PAGES.get()
-async def show(visit: Visit) -> Response:
+async def show(visit: PageRequest) -> Response:
     chosen = visit.query.text("range") or RANGES[0]
     reporting, org_id = visit.doorstep.components.reporter, visit.org_id
     window = one_of("range", chosen, WINDOWS)
@@ -82,7 +82,7 @@ async def show(visit: Visit) -> Response:
     )
 
 
-async def _strip(visit: Visit, hour: Report, failing: Count) -> Strip:
+async def _strip(visit: PageRequest, hour: Report, failing: Count) -> Strip:
     reading, org_id = visit.doorstep.components.reader, visit.org_id
     lately = hour.steps["succeeded"][-1 - _RATE_MINUTES : -1]
     return Strip(
@@ -90,13 +90,13 @@ async def _strip(visit: Visit, hour: Report, failing: Count) -> Strip:
         success=success_rate(hour.sum),
         open=hour.now.now_open,
         oldest_due_at=(await reading.backlog(org_id)).oldest_due_at,
-        retrying=await visit.doorstep.components.store.count_retry_queue(org_id, Queue()),
+        retrying=await visit.doorstep.components.store.count_retry_queue(org_id, RetryQueueFilter()),
         dead=hour.now.now_dead,
         failing=failing,
     )
 
 
-async def _needs(visit: Visit, found: Troubled) -> Needs:
+async def _needs(visit: PageRequest, found: Troubled) -> Needs:
     opened = await visit.doorstep.components.alerts.alerts(visit.org_id, AlertFilter(is_open=True), None, _ALERTS_MAX)
     unseen = [one for one in opened.items if one.acknowledged_at is None]
     live = [one for one in await visit.doorstep.components.store.live_bulks() if one.org_id == visit.org_id]
@@ -117,7 +117,7 @@ def _besides(found: Sequence[object], complete: bool) -> Count:
     return Count(max(0, len(found) - _SHOWN_MAX), exact=complete)
 
 
-async def _worst_first(visit: Visit, needy: Sequence[Health]) -> tuple[list[Health], bool]:
+async def _worst_first(visit: PageRequest, needy: Sequence[Health]) -> tuple[list[Health], bool]:
     """Those in trouble, then the oldest others as long as there is room; and whether there are more."""
     oldest = await visit.doorstep.components.reporter.health(visit.org_id, LATELY, None, _SHOWN_MAX)
     found = {one.endpoint.endpoint_id: one for one in (*oldest.items, *needy)}

@@ -4,26 +4,25 @@ from __future__ import annotations
 
 from starlette.responses import Response
 
-from doorstep.console.choices import endpoints_of
-from doorstep.console.choosing import of_queue
-from doorstep.console.filters import AGES, QUEUE_FILTER, queue_of
+from doorstep.console.bulk_confirm import BulkConfirmation, declare
+from doorstep.console.fields import AGES, QUEUE_FILTER, queue_of
 from doorstep.console.page import Pages
-from doorstep.console.questions import Question, declare
-from doorstep.console.visit import Visit
-from doorstep.model.act import ActKind
+from doorstep.console.request import PageRequest
+from doorstep.console.selection import endpoints_of, of_queue
+from doorstep.model.action import ActionKind
 from doorstep.model.bulk import BulkKind
 from doorstep.model.delivery import WAITING_STATES
 
 PAGES = Pages("/retry-queue")
 _LIMIT = 50
-_RETRY = Question(BulkKind.RETRY, "Retry now", rate=True)
-_SKIP = Question(
+_RETRY = BulkConfirmation(BulkKind.RETRY, "Retry now", rate=True)
+_SKIP = BulkConfirmation(
     BulkKind.SKIP, "Skip", "They become dead letters, and are not tried again unless you retry them there.", danger=True
 )
 
 
 @PAGES.get()
-async def show(visit: Visit) -> Response:
+async def show(visit: PageRequest) -> Response:
     wanted = queue_of(visit.query, visit.now)
     reading = visit.doorstep.components.reader
     page, count = await reading.retry_queue(visit.org_id, wanted, visit.query.text("cursor"), _LIMIT)
@@ -40,10 +39,10 @@ async def show(visit: Visit) -> Response:
 
 
 @PAGES.post("/{delivery_id}/retry")
-async def retry_one(visit: Visit) -> Response:
+async def retry_one(visit: PageRequest) -> Response:
     delivery_id = visit.id("delivery_id")
     await visit.doorstep.components.deliveries.act_on(
-        ActKind.RETRY, visit.org_id, delivery_id, visit.actor, only_in=WAITING_STATES
+        ActionKind.RETRY, visit.org_id, delivery_id, visit.actor, only_in=WAITING_STATES
     )
     return visit.done("It is being tried now.")
 

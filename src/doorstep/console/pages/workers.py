@@ -5,7 +5,7 @@ from __future__ import annotations
 from starlette.responses import Response
 
 from doorstep.console.page import Pages
-from doorstep.console.visit import Visit
+from doorstep.console.request import PageRequest
 
 PAGES = Pages("/workers")
 TASKS = {
@@ -18,7 +18,7 @@ TASKS = {
 
 
 @PAGES.get(default_org=True)
-async def show(visit: Visit) -> Response:
+async def show(visit: PageRequest) -> Response:
     workers, now = await visit.doorstep.components.reader.workers(), visit.now
     living = [one for one in workers if not one.is_lost(now)]
     return visit.page(

@@ -6,14 +6,13 @@ from typing import Protocol
 from uuid import UUID
 
 from doorstep.clock import Instant
-from doorstep.model.alert import Alert, AlertFilter, Telling
-from doorstep.model.incident import Incident
+from doorstep.model.alert import Alert, AlertFilter, AlertWrite, Incident
 from doorstep.model.listing import Page
 
 
 class AlertStore(Protocol):
     """Whoever makes a dead letter, opens or closes a circuit, disables, enables or deletes an endpoint, or changes a
-    rule or a silence leaves an incident, in the same transaction (model/incident.py). `tell` removes it with what
+    rule or a silence leaves an incident, in the same transaction (model/alert.py). `tell` removes it with what
     became of it.
     """
 
@@ -26,7 +25,7 @@ class AlertStore(Protocol):
     async def incidents(self, org_id: UUID, limit: int) -> list[Incident]:
         """What has not been told yet of an organization, in its order."""
 
-    async def tell(self, telling: Telling) -> bool:
+    async def tell(self, telling: AlertWrite) -> bool:
         """Write alerts, remove incidents and post messages, all of it, or nothing: False where one of the incidents is
         gone, an alert is no longer as it was, or another one of the same subject is open. An alert that ends comes before
         its successor among the changes."""

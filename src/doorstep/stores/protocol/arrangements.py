@@ -5,8 +5,8 @@ from __future__ import annotations
 from typing import Protocol
 from uuid import UUID
 
-from doorstep.model.act import AuditLine
-from doorstep.model.channel import Arrangement, Channel
+from doorstep.model.action import AuditEntry
+from doorstep.model.alert import AlertConfig, Channel
 from doorstep.model.endpoint import Endpoint
 
 
@@ -15,23 +15,23 @@ class ArrangementStore(Protocol):
     the case may mean something else now."""
 
     async def put_arrangement(
-        self, arrangement: Arrangement, expected_version: int, line: AuditLine, most: int
+        self, arrangement: AlertConfig, expected_version: int, line: AuditEntry, most: int
     ) -> bool:
         """Write a rule, silence or channel computed from `expected_version` (stored as version + 1), and `line`; False
         if another was faster. Version 0 is that of one that does not exist yet; Conflict for a new one of an
         organization that has `most`, not counting what is over, which makes room. NotFound for an unknown
         organization."""
 
-    async def remove_arrangement(self, org_id: UUID, arrangement_id: UUID, line: AuditLine) -> bool:
+    async def remove_arrangement(self, org_id: UUID, arrangement_id: UUID, line: AuditEntry) -> bool:
         """Remove it, with `line`; False if there is none."""
 
-    async def put_channel(self, channel: Channel, endpoint: Endpoint, line: AuditLine, most: int) -> bool:
+    async def put_channel(self, channel: Channel, endpoint: Endpoint, line: AuditEntry, most: int) -> bool:
         """Create a channel, as `put_arrangement` does, together with its endpoint: both or neither; False if there is one
         of them already."""
 
-    async def remove_channel(self, channel: Channel, endpoint: Endpoint, line: AuditLine) -> bool:
+    async def remove_channel(self, channel: Channel, endpoint: Endpoint, line: AuditEntry) -> bool:
         """Remove a channel, and write its endpoint as it is given (deleted), both or neither; False if that is no longer
         of the version that it was computed from, or the channel is gone."""
 
-    async def arrangements(self, org_id: UUID) -> list[Arrangement]:
+    async def arrangements(self, org_id: UUID) -> list[AlertConfig]:
         """All of an organization, in the order of their creation."""

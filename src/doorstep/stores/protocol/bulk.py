@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import Protocol
 from uuid import UUID
 
-from doorstep.model.act import Act, AuditLine
+from doorstep.model.action import Action, AuditEntry
 from doorstep.model.bulk import Bulk, BulkStep, UnderWay
 from doorstep.model.delivery import Delivery
 from doorstep.model.listing import Page
@@ -14,7 +14,7 @@ from doorstep.model.listing import Page
 class BulkStore(Protocol):
     """A version decides who takes a step, so each is taken once."""
 
-    async def add_bulk(self, bulk: Bulk, line: AuditLine | None = None) -> bool:
+    async def add_bulk(self, bulk: Bulk, line: AuditEntry | None = None) -> bool:
         """Keep a new operation, and `line` in the same transaction. False if there is one with its id, and then nothing
         was done."""
 
@@ -27,7 +27,7 @@ class BulkStore(Protocol):
         """Those that go on or wait for results, of every organization, oldest first."""
 
     async def step_bulk(
-        self, bulk: Bulk, expected_version: int, act: Act | None = None, line: AuditLine | None = None
+        self, bulk: Bulk, expected_version: int, act: Action | None = None, line: AuditEntry | None = None
     ) -> BulkStep | None:
         """Write a bulk operation computed from `expected_version` together with its next act and `line`; None if
         another was faster, and then nothing was done.

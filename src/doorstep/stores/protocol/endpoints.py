@@ -7,11 +7,11 @@ from typing import Protocol
 from uuid import UUID
 
 from doorstep.clock import Instant
-from doorstep.model.act import AuditLine
+from doorstep.model.action import AuditEntry
+from doorstep.model.claim import Moved
 from doorstep.model.endpoint import Endpoint, Routing
 from doorstep.model.listing import Count
-from doorstep.model.move import Moved
-from doorstep.stores.bounds import COUNT_MAX
+from doorstep.stores.limits import COUNT_MAX
 
 
 class EndpointStore(Protocol):
@@ -26,7 +26,7 @@ class EndpointStore(Protocol):
         self,
         endpoint: Endpoint,
         expected_version: int,
-        line: AuditLine | None = None,
+        line: AuditEntry | None = None,
         living_max: int | None = None,
     ) -> bool:
         """Write an endpoint computed from `expected_version` (stored as version + 1); False if another was faster.

@@ -7,12 +7,12 @@ from typing import Protocol
 from uuid import UUID
 
 from doorstep.clock import Instant
-from doorstep.model.act import AuditLine
+from doorstep.model.action import AuditEntry
+from doorstep.model.claim import Moved
 from doorstep.model.entity import Entity, EntityChange, EntityFilter, Phase
 from doorstep.model.listing import Count, Page
-from doorstep.model.move import Moved
-from doorstep.model.posting import Posting
-from doorstep.stores.bounds import COUNT_MAX
+from doorstep.model.outbox import OutboxMessage
+from doorstep.stores.limits import COUNT_MAX
 
 
 class EntityStore(Protocol):
@@ -23,8 +23,8 @@ class EntityStore(Protocol):
         entity: Entity,
         expected_version: int,
         change: EntityChange | None = None,
-        posted: Sequence[Posting] = (),
-        line: AuditLine | None = None,
+        posted: Sequence[OutboxMessage] = (),
+        line: AuditEntry | None = None,
     ) -> bool:
         """Write an entity computed from `expected_version` (stored as version + 1); False if another was faster.
 
@@ -34,7 +34,7 @@ class EntityStore(Protocol):
         status may follow the one before was decided by whoever calls. NotFound for an unknown organization.
         """
 
-    async def delete_entity(self, entity: Entity, line: AuditLine, arrival: UUID | None = None) -> Moved | None:
+    async def delete_entity(self, entity: Entity, line: AuditEntry, arrival: UUID | None = None) -> Moved | None:
         """Remove an entity and its history, with `line`, and what its arrival gave, if that event is still there: as
         `delete_event` does it, by the actor of the line. None if the entity is no longer as it was given."""
 

@@ -7,11 +7,11 @@ from typing import Protocol
 from msgspec.structs import astuple
 
 from doorstep.clock import Instant
-from doorstep.model.move import Moved
-from doorstep.model.noun import Noun
+from doorstep.model.claim import Moved
+from doorstep.model.record import Record
 
 
-class Cleaned(Noun, frozen=True):
+class Cleaned(Record, frozen=True):
     """How many rows one round of cleaning removed."""
 
     deliveries: int = 0

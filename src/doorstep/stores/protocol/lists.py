@@ -7,19 +7,19 @@ from typing import Protocol
 from uuid import UUID
 
 from doorstep.clock import Instant
-from doorstep.model.act import AuditLine
+from doorstep.model.action import AuditEntry
 from doorstep.model.batch import BatchFilter
 from doorstep.model.delivery import Delivery
 from doorstep.model.endpoint import Endpoint, EndpointState
 from doorstep.model.event import EventStatus, EventSummary, EventView
-from doorstep.model.listing import CauseGroup, Count, EventFilter, Letters, Page, Queue
-from doorstep.stores.bounds import COUNT_MAX
+from doorstep.model.listing import CauseGroup, Count, DeadLetterFilter, EventFilter, Page, RetryQueueFilter
+from doorstep.stores.limits import COUNT_MAX
 
 
 class ListStore(Protocol):
     """A page goes on from where the cursor of the page before says; InvalidInput for any other cursor. Whatever changes
     meanwhile, what matches all the time is met exactly once, if its place in the order stays. What a call costs is
-    bounded whatever the filter (stores/bounds.py): after so many index entries it gives what it found, perhaps
+    bounded whatever the filter (stores/limits.py): after so many index entries it gives what it found, perhaps
     nothing, and a cursor. An organization that does not exist has empty lists.
     """
 
@@ -42,29 +42,31 @@ class ListStore(Protocol):
     async def count_inbox(self, org_id: UUID, status: EventStatus, limit: int = COUNT_MAX) -> Count: ...
 
     async def retry_queue(
-        self, org_id: UUID, wanted: Queue, cursor: str | None = None, limit: int = 50
+        self, org_id: UUID, wanted: RetryQueueFilter, cursor: str | None = None, limit: int = 50
     ) -> Page[Delivery]:
         """What failed at least once and is not settled, by `due_at`, then by their ids."""
 
-    async def count_retry_queue(self, org_id: UUID, wanted: Queue, limit: int = COUNT_MAX) -> Count:
+    async def count_retry_queue(self, org_id: UUID, wanted: RetryQueueFilter, limit: int = COUNT_MAX) -> Count:
         """Counts look at no more than `limit` entries; beyond, the value is only a floor."""
 
-    async def retry_queue_by_endpoint(self, org_id: UUID, wanted: Queue, limit: int = COUNT_MAX) -> dict[UUID, int]:
+    async def retry_queue_by_endpoint(
+        self, org_id: UUID, wanted: RetryQueueFilter, limit: int = COUNT_MAX
+    ) -> dict[UUID, int]:
         """For which endpoints they are, of as many entries as a count looks at."""
 
     async def dead_letters(
-        self, org_id: UUID, wanted: Letters, cursor: str | None = None, limit: int = 50
+        self, org_id: UUID, wanted: DeadLetterFilter, cursor: str | None = None, limit: int = 50
     ) -> Page[Delivery]:
         """Dead letters by the time they died (`settled_at`), then by their ids, the newest first."""
 
-    async def count_dead_letters(self, org_id: UUID, wanted: Letters, limit: int = COUNT_MAX) -> Count: ...
+    async def count_dead_letters(self, org_id: UUID, wanted: DeadLetterFilter, limit: int = COUNT_MAX) -> Count: ...
 
     async def dead_letters_by_endpoint(
-        self, org_id: UUID, wanted: Letters, limit: int = COUNT_MAX
+        self, org_id: UUID, wanted: DeadLetterFilter, limit: int = COUNT_MAX
     ) -> dict[UUID, int]: ...
 
     async def cause_groups(
-        self, org_id: UUID, wanted: Letters, cursor: str | None = None, limit: int = 50
+        self, org_id: UUID, wanted: DeadLetterFilter, cursor: str | None = None, limit: int = 50
     ) -> Page[CauseGroup]:
         """Dead letters by cause. Pages go through the causes in an order of their own; a page has the most recent
         death first. With an event type only the newest letters of each cause are looked at for it (GROUP_DEPTH,
@@ -96,5 +98,5 @@ class ListStore(Protocol):
         cursor: str | None = None,
         limit: int = 50,
         about: Sequence[UUID] = (),
-    ) -> Page[AuditLine]:
+    ) -> Page[AuditEntry]:
         """The lines as they were written, the newest first; of those `about` something, those that name one of these."""

@@ -6,15 +6,14 @@ from typing import Protocol
 from uuid import UUID
 
 from doorstep.clock import Instant
-from doorstep.model.act import Act, ActResult, AuditLine
-from doorstep.model.move import Moved
-from doorstep.model.settlement import StatusChange
+from doorstep.model.action import Action, ActionResult, AuditEntry
+from doorstep.model.claim import Moved, StatusChange
 
 
 class OperatorStore(Protocol):
     """An act and its line of audit are one transaction."""
 
-    async def act(self, act: Act) -> tuple[ActResult, Moved]:
+    async def act(self, act: Action) -> tuple[ActionResult, Moved]:
         """Do what an operator said to each delivery that allows it, and audit it, in one transaction.
 
         An id named twice counts once; a deleted dead letter counts as unknown. RETRY makes a waiting delivery due at
@@ -32,7 +31,7 @@ class OperatorStore(Protocol):
         Acknowledging again changes nothing: the answer names delivered as the old status too.
         """
 
-    async def add_audit(self, line: AuditLine) -> None: ...
+    async def add_audit(self, line: AuditEntry) -> None: ...
 
     async def delete_event(self, org_id: UUID, event_id: UUID, actor: str, now: Instant, reason: str = "") -> Moved:
         """Take an event out of every list and erase what its sender gave; audited with the reason. Conflict while one of its

@@ -7,23 +7,23 @@ from typing import Protocol
 from uuid import UUID
 
 from doorstep.clock import Instant
-from doorstep.model.act import AuditLine
+from doorstep.model.action import AuditEntry
 from doorstep.model.org import ApiKey, Org
 
 
 class OrgStore(Protocol):
     """Who there is, and by which keys they are known."""
 
-    async def put_org(self, org: Org, line: AuditLine | None = None) -> None:
+    async def put_org(self, org: Org, line: AuditEntry | None = None) -> None:
         """Create an organization, or replace it and bump the routing version: its policies may have changed. `line` is
         kept in the same transaction."""
 
     async def orgs(self) -> list[Org]: ...
 
-    async def put_key(self, key: ApiKey, line: AuditLine | None = None) -> None:
+    async def put_key(self, key: ApiKey, line: AuditEntry | None = None) -> None:
         """Create or replace a key, and keep `line` in the same transaction; Conflict if another one has its digest."""
 
-    async def revoke_key(self, org_id: UUID, key_id: UUID, now: Instant, line: AuditLine) -> ApiKey:
+    async def revoke_key(self, org_id: UUID, key_id: UUID, now: Instant, line: AuditEntry) -> ApiKey:
         """The key with its end, `now`, kept together with `line`; one that was revoked before is left as it is.
 
         Conflict if the organization would be without an admin key earlier than with it (stores/revoking.py), which is

@@ -7,14 +7,14 @@ from typing import Protocol
 from uuid import UUID
 
 from doorstep.clock import Instant
-from doorstep.model.act import AuditLine
-from doorstep.model.posting import Posting
+from doorstep.model.action import AuditEntry
+from doorstep.model.outbox import OutboxMessage
 
 
 class OutboxStore(Protocol):
     """Posting, what is done with the posted, and with what can never be accepted."""
 
-    def post_on(self, connection: object, posting: Posting, wake: Callable[[], None]) -> Awaitable[None] | None:
+    def post_on(self, connection: object, posting: OutboxMessage, wake: Callable[[], None]) -> Awaitable[None] | None:
         """Put an event into the outbox on a connection of the program's own, in the transaction that it is in.
 
         The one verb that needs no opened store, and ends with somebody else's commit. It inserts one row: no lock, no
@@ -23,10 +23,10 @@ class OutboxStore(Protocol):
         is then too early. InvalidInput for what is no connection to this kind of database, or is in no transaction.
         """
 
-    async def post(self, postings: Sequence[Posting]) -> None:
+    async def post(self, postings: Sequence[OutboxMessage]) -> None:
         """The same in a transaction of the store's own."""
 
-    async def outbox(self, limit: int) -> list[Posting]:
+    async def outbox(self, limit: int) -> list[OutboxMessage]:
         """What is posted and committed, in the order of posting; fewer than `limit` where the payloads reach
         OUTBOX_BYTES_MAX. What was set aside is left out; a row that cannot be read has a `flaw`."""
 
@@ -39,16 +39,16 @@ class OutboxStore(Protocol):
     async def set_aside(self, event_id: UUID, refusal: str, now: Instant) -> None:
         """Leave a posting where it is, and out of `outbox`: it can never be accepted. The first refusal stays."""
 
-    async def refused(self, limit: int) -> list[Posting]:
+    async def refused(self, limit: int) -> list[OutboxMessage]:
         """What was set aside, in the order of posting."""
 
-    async def put_back(self, event_ids: Sequence[UUID], line: AuditLine) -> list[Posting]:
+    async def put_back(self, event_ids: Sequence[UUID], line: AuditEntry) -> list[OutboxMessage]:
         """Those of these that were set aside are in `outbox` again; returns them as they were, in any order.
 
         `line` is written for each organization that they are of, with its ids and their number; its own organization
         stands for those that do not exist."""
 
-    async def discard(self, event_ids: Sequence[UUID], line: AuditLine) -> list[Posting]:
+    async def discard(self, event_ids: Sequence[UUID], line: AuditEntry) -> list[OutboxMessage]:
         """Remove those of these that were set aside; returns them, in any order. Audited like `put_back`."""
 
     def on_posted(self, wake: Callable[[], None]) -> None:

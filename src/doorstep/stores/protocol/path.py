@@ -7,9 +7,8 @@ from typing import Protocol
 from uuid import UUID
 
 from doorstep.clock import Instant
-from doorstep.model.claim import Claim, Lane, Quota
-from doorstep.model.settlement import Settled, Settlement
-from doorstep.model.submission import Receipt, Submission
+from doorstep.model.claim import Claim, Lane, Quota, Settled, Settlement
+from doorstep.model.event import Receipt, Submission
 
 
 class PathStore(Protocol):
@@ -47,7 +46,7 @@ class PathStore(Protocol):
         active and not `unserved` (one that this worker cannot reach, because it lacks the handler); they count as in
         flight, but not for the rate. Nothing else is taken from an endpoint without a
         quota. "Oldest" is by due time, then by creation. A quota's `concurrency_max` bounds all that is in progress
-        for its endpoint, whoever holds it; the rate is stores/rate.py, its `bytes_max` stores/weight.py.
+        for its endpoint, whoever holds it; the rate is stores/limits.py, its `bytes_max` stores/limits.py.
 
         A claim counts an attempt, takes the next token (one that no claim of the delivery ever had), is due again
         at `lease_until`, and has used `attempt - 1` retries since the round began, at most `retries_max`. The event

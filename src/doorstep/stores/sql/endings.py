@@ -4,10 +4,9 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 
-from doorstep.model.claim import Claim
+from doorstep.model.claim import Claim, Settlement, StatusChange
 from doorstep.model.delivery import DeliveryState
 from doorstep.model.event import EventStatus
-from doorstep.model.settlement import Settlement, StatusChange
 
 
 class Ending:

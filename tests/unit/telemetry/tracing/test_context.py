@@ -6,8 +6,8 @@ from uuid import UUID
 
 import pytest
 
-from doorstep.model.ids import uuid7
-from doorstep.telemetry.tracing.context import (
+from doorstep.model.record import uuid7
+from doorstep.telemetry.tracing import (
     acceptance_span,
     attempt_span,
     beginning,

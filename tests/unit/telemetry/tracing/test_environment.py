@@ -5,9 +5,8 @@ from __future__ import annotations
 import pytest
 
 from doorstep.errors import ConfigError
-from doorstep.telemetry.tracing.context import TraceContext
-from doorstep.telemetry.tracing.environment import Collector, collector_from
-from doorstep.telemetry.tracing.recording import at_most, parent_based
+from doorstep.telemetry.otlp import Collector, collector_from
+from doorstep.telemetry.tracing import TraceContext, at_most, parent_based
 
 HERE = {"OTEL_EXPORTER_OTLP_ENDPOINT": "http://127.0.0.1:4318/"}
 

@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 from opentelemetry.proto.collector.trace.v1.trace_service_pb2 import ExportTraceServiceRequest
 from opentelemetry.proto.trace.v1.trace_pb2 import Span
 
-from doorstep.telemetry.tracing.otlp import Attributes, Kind, Requests, template, written
+from doorstep.telemetry.otlp import Attributes, Kind, Requests, template, written
 
 TRACE, SPAN, PARENT, PREVIOUS = 0x0AF7651916CD43DD8448EB211C80319C, 0xB7AD6B7169203331, 0x00F067AA0BA902B7, 5
 EVENT, DELIVERY = UUID(int=0x0198A4F26C1E7B528A0D5F1B7B6C9D10), UUID(int=7)

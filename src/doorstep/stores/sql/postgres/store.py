@@ -22,17 +22,12 @@ from asyncpg.exceptions import InvalidAuthorizationSpecificationError, InvalidCa
 
 from doorstep.clock import SECOND, Instant
 from doorstep.errors import ConfigError
-from doorstep.model.act import Act, ActKind, ActResult, AuditLine
+from doorstep.model.action import Action, ActionKind, ActionResult, AuditEntry
 from doorstep.model.bulk import Bulk, BulkStep
-from doorstep.model.claim import Claim, Lane, Quota
-from doorstep.model.move import Moved
-from doorstep.model.posting import Posting
-from doorstep.model.settlement import Settled, Settlement
-from doorstep.model.submission import Receipt, Submission
-from doorstep.stores.sql.cold.outbox import outbox_above
-from doorstep.stores.sql.cold.script import Script
-from doorstep.stores.sql.cold.verbs import ColdVerbs
-from doorstep.stores.sql.postgres import accepting, claiming, migrating, outbox, scripts, settling, ticking
+from doorstep.model.claim import Claim, Lane, Moved, Quota, Settled, Settlement
+from doorstep.model.event import Receipt, Submission
+from doorstep.model.outbox import OutboxMessage
+from doorstep.stores.sql.postgres import accept, claim, counters, migration, outbox, settle, transactions
 from doorstep.stores.sql.postgres.connections import Connection, Connections
 from doorstep.stores.sql.postgres.directory import Directory
 from doorstep.stores.sql.postgres.low_water import LowWater
@@ -40,6 +35,9 @@ from doorstep.stores.sql.postgres.wakeups import POSTED, Wakeups
 from doorstep.stores.sql.postgres_ddl import ALL_ORGS, SCOPE, task_lock
 from doorstep.stores.sql.posting import inserting
 from doorstep.stores.sql.posting.row import POSTGRESQL, Slot
+from doorstep.stores.sql.queries.outbox import outbox_above
+from doorstep.stores.sql.queries.transaction import Transaction
+from doorstep.stores.sql.queries.verbs import ColdVerbs
 from doorstep.stores.store import Capabilities, Task
 
 P = ParamSpec("P")
@@ -59,7 +57,7 @@ _INDEXES_ONLY = {
     "enable_mergejoin": "off",
 }
 _HOT = {SCOPE: ALL_ORGS, "plan_cache_mode": "force_generic_plan", **_INDEXES_ONLY}
-_OFTEN = (accepting.ACCEPT, claiming.SWEEP, claiming.CLAIM, settling.SETTLE, settling.SETTLE_EVENTS, ticking.ADD)
+_OFTEN = (accept.ACCEPT, claim.SWEEP, claim.CLAIM, settle.SETTLE, settle.SETTLE_EVENTS, counters.ADD)
 """What a connection that is ready has planned."""
 
 
@@ -112,7 +110,7 @@ class PostgresStore(ColdVerbs):
         self._disconnect()
 
     async def migrate(self) -> None:
-        await migrating.migrate(self._url, self._slot.schema)
+        await migration.migrate(self._url, self._slot.schema)
 
     async def time(self) -> Instant:
         async with self._hot.connection() as connection:
@@ -124,13 +122,13 @@ class PostgresStore(ColdVerbs):
     # -- the path ------------------------------------------------------------------------------------------
 
     async def accept(self, submissions: Sequence[Submission], routing_version: int, now: Instant) -> list[Receipt]:
-        intake = await self._directory.resolve(lambda: accepting.Intake(submissions, self._directory))
+        intake = await self._directory.resolve(lambda: accept.Intake(submissions, self._directory))
         intake.check()
 
         async def keep(connection: Connection) -> list[Receipt]:
             return await intake.keep(connection, routing_version, now)
 
-        receipts = await self._hot.run(keep, accepting.BEGIN_ACCEPT)
+        receipts = await self._hot.run(keep, accept.BEGIN_ACCEPT)
         self._wakeups.notify()
         return receipts
 
@@ -138,7 +136,7 @@ class PostgresStore(ColdVerbs):
         async with self._hot.connection() as connection:
             rows = await (self._sweep(connection) if self._low_water.sweep_due else self._look(connection))
         return await self._directory.resolve(
-            lambda: [claiming.lane_of(self._directory.by_key[row[0]], row) for row in rows]
+            lambda: [claim.lane_of(self._directory.by_key[row[0]], row) for row in rows]
         )
 
     async def claim_due(
@@ -150,54 +148,52 @@ class PostgresStore(ColdVerbs):
         forced_max: int = 0,
         unserved: Sequence[UUID] = (),
     ) -> list[Claim]:
-        demand = claiming.Demand(await self._offers(quotas), now, lease_until, worker, forced_max, unserved)
+        demand = claim.Demand(await self._offers(quotas), now, lease_until, worker, forced_max, unserved)
         if demand.limited:
             rows = await self._hot.run(demand.take_within_limits)
         else:
             rows = await self._hot.run(demand.take, begin="")
         if self._low_water.needed:
             self._low_water.claimed([(row["endpoint_id"], row["was_due_at"]) for row in rows], now)
-        return claiming.claims_of(rows)
+        return claim.claims_of(rows)
 
     async def settle(self, settlements: Sequence[Settlement], now: Instant) -> Settled:
         endpoint_ids = list({settlement.claim.endpoint_id for settlement in settlements})
         found = await self._directory.addresses(endpoint_ids)
         addresses = {address.endpoint_id: address for address in found if address is not None}
         return await self._hot.run(
-            lambda connection: settling.settle(connection, settlements, addresses, now), settling.BEGIN_RELAXED
+            lambda connection: settle.settle(connection, settlements, addresses, now), settle.BEGIN_RELAXED
         )
 
     async def release(self, claims: Sequence[Claim], now: Instant) -> list[Claim]:
-        released = await self._hot.run(
-            lambda connection: settling.release(connection, claims, now), settling.BEGIN_RELAXED
-        )
+        released = await self._hot.run(lambda connection: settle.release(connection, claims, now), settle.BEGIN_RELAXED)
         self._wakeups.notify()
         return released
 
     async def expired(self, now: Instant, limit: int) -> list[Claim]:
         async with self._hot.connection() as connection:
-            return claiming.claims_of(await connection.fetch(claiming.EXPIRED, now, limit))
+            return claim.claims_of(await connection.fetch(claim.EXPIRED, now, limit))
 
-    async def act(self, act: Act) -> tuple[ActResult, Moved]:
+    async def act(self, act: Action) -> tuple[ActionResult, Moved]:
         result = await super().act(act)
-        if act.kind is ActKind.RETRY:
+        if act.kind is ActionKind.RETRY:
             self._wakeups.notify()
         return result
 
     async def step_bulk(
-        self, bulk: Bulk, expected_version: int, act: Act | None = None, line: AuditLine | None = None
+        self, bulk: Bulk, expected_version: int, act: Action | None = None, line: AuditEntry | None = None
     ) -> BulkStep | None:
         step = await super().step_bulk(bulk, expected_version, act, line)
-        if step is not None and act is not None and act.kind is ActKind.RETRY:
+        if step is not None and act is not None and act.kind is ActionKind.RETRY:
             self._wakeups.notify()
         return step
 
     # -- the outbox ----------------------------------------------------------------------------------------
 
-    def post_on(self, connection: object, posting: Posting, wake: Callable[[], None]) -> Awaitable[None] | None:
+    def post_on(self, connection: object, posting: OutboxMessage, wake: Callable[[], None]) -> Awaitable[None] | None:
         return inserting.post_on(connection, posting, self._slot, wake)
 
-    async def post(self, postings: Sequence[Posting]) -> None:
+    async def post(self, postings: Sequence[OutboxMessage]) -> None:
         await super().post(postings)
         self._wakeups.notify(POSTED)
 
@@ -214,16 +210,14 @@ class PostgresStore(ColdVerbs):
         async with self._hot.connection() as connection:
             return bool(await connection.fetchval("SELECT EXISTS (SELECT FROM doorstep_incidents)"))
 
-    async def outbox(self, limit: int) -> list[Posting]:
+    async def outbox(self, limit: int) -> list[OutboxMessage]:
         floor, started = self._floor.now(), time.monotonic()
         postings, last = await self._read(None, outbox_above, floor, limit)
         self._floor.found(floor, last, time.monotonic() - started)
         return postings
 
     async def clear_outbox(self, event_ids: Sequence[UUID]) -> None:
-        await self._hot.run(
-            lambda connection: connection.execute(outbox.CLEAR, list(event_ids)), settling.BEGIN_RELAXED
-        )
+        await self._hot.run(lambda connection: connection.execute(outbox.CLEAR, list(event_ids)), settle.BEGIN_RELAXED)
 
     async def hold(self, task: Task, holder: str, now: Instant, until: Instant) -> bool:
         return await self._wakeups.hold(task_lock(task), (until - now) / SECOND)
@@ -240,31 +234,31 @@ class PostgresStore(ColdVerbs):
     # -- cold verbs ----------------------------------------------------------------------------------------
 
     async def _read(
-        self, scope: UUID | None, script: Callable[P, Script[T]], /, *args: P.args, **kwargs: P.kwargs
+        self, scope: UUID | None, script: Callable[P, Transaction[T]], /, *args: P.args, **kwargs: P.kwargs
     ) -> T:
         return await self._run(self._cold, scope, lambda: script(*args, **kwargs), reading=True)
 
     async def _write(
-        self, scope: UUID | None, script: Callable[P, Script[T]], /, *args: P.args, **kwargs: P.kwargs
+        self, scope: UUID | None, script: Callable[P, Transaction[T]], /, *args: P.args, **kwargs: P.kwargs
     ) -> T:
         """What the engine itself writes walks indexes only: a bury that sorts all that waits would hold up a claim."""
         connections = self._hot if scope is None else self._cold
         return await self._run(connections, scope, lambda: script(*args, **kwargs), reading=False)
 
     async def _run(
-        self, connections: Connections, scope: UUID | None, make_script: Callable[[], Script[T]], *, reading: bool
+        self, connections: Connections, scope: UUID | None, make_script: Callable[[], Transaction[T]], *, reading: bool
     ) -> T:
         org_key = None if scope is None else await self._directory.org_key(scope)
         return await connections.run(
-            lambda connection: scripts.run(connection, make_script), scripts.begin(org_key, reading=reading)
+            lambda connection: transactions.run(connection, make_script), transactions.begin(org_key, reading=reading)
         )
 
     # -- inside --------------------------------------------------------------------------------------------
 
-    async def _offers(self, quotas: Sequence[Quota]) -> list[claiming.Offer]:
+    async def _offers(self, quotas: Sequence[Quota]) -> list[claim.Offer]:
         addresses = await self._directory.addresses([quota.endpoint_id for quota in quotas])
         return [
-            claiming.Offer(
+            claim.Offer(
                 address,
                 quota.count,
                 quota.concurrency_max,
@@ -278,18 +272,18 @@ class PostgresStore(ColdVerbs):
 
     async def _sweep(self, connection: Connection) -> list[asyncpg.Record]:
         started = time.monotonic()
-        rows = await connection.fetch(claiming.SWEEP)
+        rows = await connection.fetch(claim.SWEEP)
         self._low_water.swept([(row[0], row[1]) for row in rows], time.monotonic() - started)
         return rows
 
     async def _look(self, connection: Connection) -> list[asyncpg.Record]:
         marks = self._low_water.marks
-        return await connection.fetch(claiming.LOOK, list(marks), list(marks.values()))
+        return await connection.fetch(claim.LOOK, list(marks), list(marks.values()))
 
     async def _check_database(self) -> None:
         try:
             async with self._cold.connection() as connection:
-                await migrating.check_schema(connection)
+                await migration.check_schema(connection)
                 await _warn_of_superuser(connection)
         except (InvalidAuthorizationSpecificationError, InvalidCatalogNameError) as error:
             raise ConfigError(

@@ -7,7 +7,7 @@ from collections.abc import Awaitable, Callable, Iterator
 from contextlib import contextmanager
 from importlib import import_module
 
-from doorstep.model.posting import Posting
+from doorstep.model.outbox import OutboxMessage
 from doorstep.stores.foreign import family_of
 from doorstep.stores.sql.posting.row import TABLE, Letter, Slot
 
@@ -33,7 +33,7 @@ _NO_TABLE_OF_SQLITE = re.compile(rf"no such table: (\w+\.)?{TABLE}\b")
 _found: dict[str, Callable[[object, Letter], Awaitable[None] | None]] = {}
 
 
-def post_on(connection: object, posting: Posting, slot: Slot, wake: Callable[[], None]) -> Awaitable[None] | None:
+def post_on(connection: object, posting: OutboxMessage, slot: Slot, wake: Callable[[], None]) -> Awaitable[None] | None:
     """Insert a posting; to be awaited if the connection is one for asyncio."""
     name = family_of(connection).name
     insert = _found.get(name)

@@ -10,7 +10,7 @@ from uuid import UUID
 import msgspec
 
 from doorstep.errors import InvalidInput
-from doorstep.model.posting import Posting
+from doorstep.model.outbox import OutboxMessage
 
 TABLE = "doorstep_outbox"
 COLUMNS = ("uid", "org_uid", "event_type", "payload", "options", "created_at")
@@ -28,7 +28,7 @@ class Slot(NamedTuple):
 class Letter(NamedTuple):
     """A posting on its way into its slot, and whom to wake for it."""
 
-    posting: Posting
+    posting: OutboxMessage
     slot: Slot
     wake: Callable[[], None]
 
@@ -51,7 +51,7 @@ class Letter(NamedTuple):
         return tuple(value.bytes if isinstance(value, UUID) else value for value in values)
 
 
-def values_of(posting: Posting) -> tuple[object, ...]:
+def values_of(posting: OutboxMessage) -> tuple[object, ...]:
     """In the order of COLUMNS."""
     return (
         posting.event_id,

@@ -26,7 +26,7 @@ endpoints = Table(
     partial_index("doorstep_endpoints_living", ("org_id", "id"), LIVING),
     partial_index("doorstep_endpoints_disabled", ("org_id", "uid"), DISABLED),
 )
-"""`document` is the endpoint as JSON, `state` and `version` included. `rate_next_at` is what stores/rate.py remembers."""
+"""`document` is the endpoint as JSON, `state` and `version` included. `rate_next_at` is what stores/limits.py remembers."""
 
 TROUBLED = "(state = 'open' OR state = 'half_open')"
 

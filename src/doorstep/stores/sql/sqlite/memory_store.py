@@ -15,16 +15,16 @@ from typing import Any, TypeVar
 
 from doorstep.clock import Instant
 from doorstep.errors import StoreUnavailable
-from doorstep.model.posting import Posting
-from doorstep.model.submission import Receipt, Submission
+from doorstep.model.event import Receipt, Submission
+from doorstep.model.outbox import OutboxMessage
 from doorstep.stores.foreign import family_of
-from doorstep.stores.sql.cold import outbox
 from doorstep.stores.sql.ddl import schema_ddl
+from doorstep.stores.sql.queries import outbox
 from doorstep.stores.sql.sqlite.connections import STATEMENTS_KEPT, unavailable
 from doorstep.stores.sql.sqlite.forking import using_sqlite
 from doorstep.stores.sql.sqlite.names import Directory
-from doorstep.stores.sql.sqlite.scripts import run_script
 from doorstep.stores.sql.sqlite.store import SqliteVerbs
+from doorstep.stores.sql.sqlite.transactions import run_transaction
 from doorstep.stores.sql.sqlite.writer import Work
 from doorstep.stores.transactions import check_transaction, check_transaction_async
 
@@ -72,7 +72,7 @@ class MemoryStore(SqliteVerbs):
 
     # -- the outbox ----------------------------------------------------------------------------------------
 
-    def post_on(self, connection: object, posting: Posting, wake: Callable[[], None]) -> Awaitable[None] | None:
+    def post_on(self, connection: object, posting: OutboxMessage, wake: Callable[[], None]) -> Awaitable[None] | None:
         """Whether the transaction commits is not looked at: no database of a program can share one with this store."""
         if family_of(connection).asynchronous:
             return self._post_when_awaited(connection, posting, wake)
@@ -80,17 +80,17 @@ class MemoryStore(SqliteVerbs):
         self._post(posting, wake)
         return None
 
-    async def _post_when_awaited(self, connection: object, posting: Posting, wake: Callable[[], None]) -> None:
+    async def _post_when_awaited(self, connection: object, posting: OutboxMessage, wake: Callable[[], None]) -> None:
         await check_transaction_async(connection)
         self._post(posting, wake)
 
-    def _post(self, posting: Posting, wake: Callable[[], None]) -> None:
+    def _post(self, posting: OutboxMessage, wake: Callable[[], None]) -> None:
         """Programs may post before the store is opened."""
-        self._present().do(lambda connection: run_script(connection, outbox.post([posting])))
+        self._present().do(lambda connection: run_transaction(connection, outbox.post([posting])))
         self.tell_posted()
         wake()
 
-    async def post(self, postings: Sequence[Posting]) -> None:
+    async def post(self, postings: Sequence[OutboxMessage]) -> None:
         await super().post(postings)
         self.tell_posted()
 

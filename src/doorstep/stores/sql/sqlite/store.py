@@ -15,23 +15,22 @@ from uuid import UUID
 
 from doorstep.clock import Instant
 from doorstep.errors import ConfigError, StoreUnavailable
-from doorstep.model.claim import Claim, Lane, Quota
-from doorstep.model.posting import Posting
-from doorstep.model.settlement import Settled, Settlement
-from doorstep.model.submission import Receipt, Submission
+from doorstep.model.claim import Claim, Lane, Quota, Settled, Settlement
+from doorstep.model.event import Receipt, Submission
+from doorstep.model.outbox import OutboxMessage
 from doorstep.model.worker import WorkerEntry
-from doorstep.stores.sql.cold import workers
-from doorstep.stores.sql.cold.script import Script
-from doorstep.stores.sql.cold.verbs import ColdVerbs
 from doorstep.stores.sql.posting import inserting
 from doorstep.stores.sql.posting.row import SQLITE, Slot
-from doorstep.stores.sql.sqlite import accepting, claiming, outbox, settling
+from doorstep.stores.sql.queries import workers
+from doorstep.stores.sql.queries.transaction import Transaction
+from doorstep.stores.sql.queries.verbs import ColdVerbs
+from doorstep.stores.sql.sqlite import accept, claim, outbox, settle
 from doorstep.stores.sql.sqlite.connections import connect_reader
-from doorstep.stores.sql.sqlite.holding import Holding
-from doorstep.stores.sql.sqlite.migrating import migrate, require_migrated
+from doorstep.stores.sql.sqlite.locks import Locks
+from doorstep.stores.sql.sqlite.migration import migrate, require_migrated
 from doorstep.stores.sql.sqlite.names import Directory
 from doorstep.stores.sql.sqlite.readers import Readers
-from doorstep.stores.sql.sqlite.scripts import run_script
+from doorstep.stores.sql.sqlite.transactions import run_transaction
 from doorstep.stores.sql.sqlite.writer import Work, Writer
 from doorstep.stores.store import Capabilities, Task
 from doorstep.stores.text import check_storable
@@ -63,8 +62,8 @@ class SqliteVerbs(ColdVerbs):
 
     def __init__(self, directory: Directory) -> None:
         self._directory = directory
-        self._accept_all = partial(accepting.accept, directory=directory)
-        self._holding = Holding()
+        self._accept_all = partial(accept.accept, directory=directory)
+        self._holding = Locks()
 
     @abstractmethod
     def _opened_writer(self) -> WriteRunner:
@@ -85,12 +84,12 @@ class SqliteVerbs(ColdVerbs):
             check_storable("correlation_id", submission.event.correlation_id)
             check_storable("ordering_key", submission.event.ordering_key)
             check_storable("idempotency_key", submission.idempotency_key)
-        call = accepting.Call(submissions, routing_version, now)
+        call = accept.Call(submissions, routing_version, now)
         receipts: list[Receipt] = await self._opened_writer().request(self._accept_all, call)
         return receipts
 
     async def lanes(self, now: Instant) -> list[Lane]:
-        return await self._opened_readers().run(partial(claiming.lanes, directory=self._directory))
+        return await self._opened_readers().run(partial(claim.lanes, directory=self._directory))
 
     async def claim_due(
         self,
@@ -101,26 +100,26 @@ class SqliteVerbs(ColdVerbs):
         forced_max: int = 0,
         unserved: Sequence[UUID] = (),
     ) -> list[Claim]:
-        lease = claiming.Lease(now, lease_until, worker)
+        lease = claim.Lease(now, lease_until, worker)
 
         def work(connection: sqlite3.Connection) -> list[Claim]:
-            return claiming.claim_due(connection, self._directory, quotas, lease, forced_max, unserved)
+            return claim.claim_due(connection, self._directory, quotas, lease, forced_max, unserved)
 
         return await self._opened_writer().run(work, durable=False)
 
     async def settle(self, settlements: Sequence[Settlement], now: Instant) -> Settled:
         return await self._opened_writer().run(
-            lambda connection: settling.settle(connection, self._directory, settlements, now), durable=False
+            lambda connection: settle.settle(connection, self._directory, settlements, now), durable=False
         )
 
     async def release(self, claims: Sequence[Claim], now: Instant) -> list[Claim]:
         return await self._opened_writer().run(
-            lambda connection: settling.release(connection, claims, now), durable=False
+            lambda connection: settle.release(connection, claims, now), durable=False
         )
 
     async def expired(self, now: Instant, limit: int) -> list[Claim]:
         return await self._opened_readers().run(
-            lambda connection: claiming.expired(connection, self._directory, now, limit)
+            lambda connection: claim.expired(connection, self._directory, now, limit)
         )
 
     # -- the outbox ----------------------------------------------------------------------------------------
@@ -145,19 +144,21 @@ class SqliteVerbs(ColdVerbs):
 
     async def beat(self, worker: WorkerEntry) -> None:
         """Without waiting for the disk: an idle process must not keep it busy."""
-        await self._opened_writer().run(lambda connection: run_script(connection, workers.beat(worker)), durable=False)
+        await self._opened_writer().run(
+            lambda connection: run_transaction(connection, workers.beat(worker)), durable=False
+        )
 
     # -- everything else -----------------------------------------------------------------------------------
 
     async def _read(
-        self, scope: UUID | None, script: Callable[P, Script[T]], /, *args: P.args, **kwargs: P.kwargs
+        self, scope: UUID | None, script: Callable[P, Transaction[T]], /, *args: P.args, **kwargs: P.kwargs
     ) -> T:
-        return await self._opened_readers().run(lambda connection: run_script(connection, script(*args, **kwargs)))
+        return await self._opened_readers().run(lambda connection: run_transaction(connection, script(*args, **kwargs)))
 
     async def _write(
-        self, scope: UUID | None, script: Callable[P, Script[T]], /, *args: P.args, **kwargs: P.kwargs
+        self, scope: UUID | None, script: Callable[P, Transaction[T]], /, *args: P.args, **kwargs: P.kwargs
     ) -> T:
-        return await self._opened_writer().run(lambda connection: run_script(connection, script(*args, **kwargs)))
+        return await self._opened_writer().run(lambda connection: run_transaction(connection, script(*args, **kwargs)))
 
 
 class SqliteStore(SqliteVerbs):
@@ -206,7 +207,7 @@ class SqliteStore(SqliteVerbs):
 
     # -- the outbox ----------------------------------------------------------------------------------------
 
-    def post_on(self, connection: object, posting: Posting, wake: Callable[[], None]) -> Awaitable[None] | None:
+    def post_on(self, connection: object, posting: OutboxMessage, wake: Callable[[], None]) -> Awaitable[None] | None:
         return inserting.post_on(connection, posting, Slot(SQLITE), wake)
 
     def on_posted(self, wake: Callable[[], None]) -> None:

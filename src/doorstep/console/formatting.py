@@ -1,0 +1,150 @@
+"""How the console says times, spans and amounts. Pure; templates know each as a filter of the same name."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Sequence
+from contextlib import suppress
+from itertools import accumulate
+
+import msgspec
+from markupsafe import Markup
+
+from doorstep.clock import SECOND, Instant, to_iso
+from doorstep.model.listing import Count
+from doorstep.policy.alert_messages import percent
+
+_UNITS = ((86_400, "d"), (3_600, "h"), (60, "min"), (1, "s"))
+_INSTANT = re.compile(r"(\d{4}-\d\d-\d\d)T(\d\d:\d\d:\d\d)(?:\.\d+)?Z")
+_THIN = " "
+
+
+def ago(at: Instant, now: Instant) -> str:
+    """`3 min ago`, `in 5 s`, `now`; to the second, as static/times.js goes on counting."""
+    span = abs(now - at) // SECOND * SECOND
+    if not span:
+        return "now"
+    return f"in {lasting(span)}" if at > now else f"{lasting(span)} ago"
+
+
+def lasting(span: Instant) -> str:
+    """A span of microseconds in its largest unit, with a second one where that tells: `4.2 ms`, `1 h 5 min`, `3 d`."""
+    if span < SECOND:
+        return f"{span / 1_000:.3g}{_THIN}ms"
+    whole = span // SECOND
+    if whole < 10:
+        return f"{span / SECOND:.2g}{_THIN}s"
+    for place, (size, unit) in enumerate(_UNITS):
+        if whole >= size:
+            rest = whole % size // _UNITS[place + 1][0] if place < len(_UNITS) - 1 else 0
+            more = f" {rest}{_THIN}{_UNITS[place + 1][1]}" if rest and whole < 10 * size else ""
+            return f"{whole // size}{_THIN}{unit}{more}"
+    return f"0{_THIN}s"
+
+
+def utc(at: Instant) -> str:
+    """To the microsecond, as the API says it."""
+    return to_iso(at)
+
+
+def exactly(at: Instant) -> str:
+    """The same for people: `2026-01-31 14:30:05.123456 UTC`."""
+    return to_iso(at).replace("T", " ").replace("Z", " UTC")
+
+
+def moment(at: Instant) -> str:
+    """A date and a time to the second."""
+    return to_iso(at)[:19].replace("T", " ")
+
+
+def spoken(text: str, now: Instant) -> str:
+    """A sentence of the engine with its instants to the second, and without today's date: `until 14:30:05 UTC`."""
+    today = to_iso(now)[:10]
+    return _INSTANT.sub(lambda found: f"{found[2]} UTC" if found[1] == today else f"{found[1]} {found[2]} UTC", text)
+
+
+def until(text: str, now: Instant) -> str:
+    """Of such a sentence only the instant that it ends with, where it names one: `until 14:30:05 UTC`."""
+    found = _INSTANT.search(text)
+    return f"until {spoken(found[0], now)}" if found else text
+
+
+def amount(value: float) -> str:
+    """With thin blanks between the thousands: `1 234 567`."""
+    if isinstance(value, float) and not value.is_integer():
+        return f"{value:,.3g}" if abs(value) < 1_000 else f"{value:,.0f}".replace(",", _THIN)
+    return f"{int(value):,}".replace(",", _THIN)
+
+
+def counted(count: Count) -> str:
+    """`50`, or `10 000+` for what was counted no further."""
+    return amount(count.value) + ("" if count.exact else "+")
+
+
+def share(part: float, whole: float) -> str:
+    """A percentage; a dash of nothing at all."""
+    return percent(100 * part / whole) if whole else "–"
+
+
+def plural(count: int, one: str, many: str | None = None) -> str:
+    """`1 event`, `5 events`."""
+    return f"{amount(count)} {one if count == 1 else many or one + 's'}"
+
+
+def sized(count: int) -> str:
+    """Bytes: `812 B`, `1.4 kB`, `3.2 MB`."""
+    for limit, unit in ((1_000, "B"), (1_000_000, "kB"), (1_000_000_000, "MB")):
+        if count < limit:
+            return f"{count * 1_000 / limit:.3g}{_THIN}{unit}"
+    return f"{count / 1_000_000_000:.3g}{_THIN}GB"
+
+
+_WIDTH, _HEIGHT = 96, 20
+_GROUND = f'<path class="ground" d="M0 {_HEIGHT - 0.5}h{_WIDTH}v.5H0z"/>'
+PRETTY_BYTES_MAX, LAYOUT_BYTES_MAX = 256 * 1024, 1024 * 1024
+"""What is larger, before or after, is shown as it came: laying it out would take longer than anybody reads."""
+
+
+def sparkline(values: Sequence[float], label: str, kind: str = "", bad: Sequence[float] = ()) -> Markup:
+    """A line of bars over time, the oldest at the left; `label` says it in words. What of it was `bad` is at their feet,
+    where it is seen however little it is."""
+    top = max(values, default=0) or 1
+    bars = _bars([value / top for value in values]) + _bars([value / top for value in bad], ' class="bad"')
+    return Markup(
+        '<svg class="spark {}" viewBox="0 0 {} {}" width="{}" height="{}" role="img" aria-label="{}">{}</svg>'
+    ).format(kind, _WIDTH, _HEIGHT, _WIDTH, _HEIGHT, label, Markup(_GROUND + bars))
+
+
+def _bars(parts: Sequence[float], named: str = "") -> str:
+    """One path for all of them, which takes a fifth of the bytes of a shape for each."""
+    step = _WIDTH / max(1, len(parts))
+    width = max(1.0, step - 1)
+    path = "".join(
+        f"M{place * step:.4g} {_HEIGHT}v-{max(1.5, part * _HEIGHT):.3g}h{width:.3g}V{_HEIGHT}z"
+        for place, part in enumerate(parts)
+        if part
+    )
+    return f'<path{named} d="{path}"/>' if path else ""
+
+
+def pretty(content: bytes) -> str:
+    """A payload to be read: JSON on several lines, its numbers and texts as they came; anything else as it is, with what
+    is no UTF-8 replaced."""
+    if len(content) <= PRETTY_BYTES_MAX:
+        with suppress(msgspec.DecodeError, RecursionError):  # no JSON, or nested more deeply than the parser goes
+            msgspec.json.decode(content, type=msgspec.Raw)  # whether it is JSON at all, which `_layout_bytes` relies on
+            if _layout_bytes(content) <= LAYOUT_BYTES_MAX:
+                content = msgspec.json.format(content, indent=2)
+    return content.decode("utf-8", "replace")
+
+
+_STEPS = {ord(sign): step for sign, step in (("[", 1), ("{", 1), ("]", -1), ("}", -1), (",", 0))}
+_REST = bytes(byte for byte in range(256) if byte not in _STEPS)
+_STRING = re.compile(rb'"[^"\\]*(?:\\.[^"\\]*)*"', re.DOTALL)
+
+
+def _layout_bytes(json: bytes) -> int:
+    """About how long it is when it is laid out: every part of a list or an object gets a line, which begins with two
+    blanks for each level. 240 KB of brackets make 96 MB."""
+    signs = _STRING.sub(b"", json).translate(None, _REST)
+    return len(json) + 2 * sum(accumulate(map(_STEPS.__getitem__, signs)))

@@ -1,0 +1,324 @@
+"""Step one: take an event, and say so only when it is on stable storage with everything it owes."""
+
+from __future__ import annotations
+
+import hashlib
+import re
+import secrets
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from datetime import datetime
+from functools import partial
+from typing import TypedDict
+from uuid import UUID
+
+import msgspec
+
+from doorstep.clock import LATEST, Clock, Instant, from_datetime
+from doorstep.engine import facts, spans
+from doorstep.engine.coalesce import Coalescer, Weight
+from doorstep.engine.directory import Directory, Tuning
+from doorstep.engine.fan_out import fan_out
+from doorstep.errors import InvalidInput, StaleRouting, StoreUnavailable
+from doorstep.model.event import Event, Receipt, Submission
+from doorstep.model.record import Record, uuid7
+from doorstep.policy.payload import check_payload
+from doorstep.stores.protocol.path import PathStore
+from doorstep.telemetry.facts import Telemetry
+from doorstep.telemetry.tracing import current, incoming, kept
+
+_BATCH_MAX = Weight(1_000, 16 * 1024 * 1024)
+"""What is committed together. Sixteen MiB keep a disk busy for a tenth of a second, in which nobody else can write."""
+_STALE_TRIES = 5
+_EVENT_TYPE = re.compile(r"[A-Za-z0-9_][A-Za-z0-9_.:/\-]{0,127}")
+_CORRELATION_ID = re.compile(r"[!-~]{0,128}")
+_KEY_CHARACTERS_MAX = 255
+_METADATA_BYTES_MAX = 16_384
+_STORED_BYTES_MAX = 2**29
+"""SQLite and PostgreSQL keep values of up to a gigabyte, but not in a message that is larger than that as a whole."""
+
+
+KEY_CONFLICT = "this idempotency key was used for another event within 24 hours; use a new key"
+
+
+class Draft(Record, frozen=True, kw_only=True):
+    """An event as its sender gives it."""
+
+    org_id: UUID
+    event_type: str
+    payload: bytes
+    correlation_id: str = ""
+    endpoint_ids: tuple[UUID, ...] | None = None
+    """Only these endpoints, at least one; None for all whose event types match."""
+    deliver_at: Instant | None = None
+    expires_at: Instant | None = None
+    metadata: bytes = b"{}"
+    ordering_key: str | None = None
+    """Events that share it are delivered to each endpoint in the order of their acceptance."""
+    trace: str | None = None
+    """The trace that it is part of, as `tracing.context.incoming` gives it."""
+    idempotency_key: str | None = None
+    event_id: UUID | None = None
+    """For one from the outbox: the id that its sender has been told."""
+    departed: tuple[UUID, ...] = ()
+    """Those of `endpoint_ids` that were deleted after it was posted: what they are owed becomes dead letters."""
+
+
+_Call = tuple[Draft, ...]
+
+
+class Accepter:
+    """Takes drafts from any number of callers at once and commits them together."""
+
+    def __init__(
+        self,
+        store: PathStore,
+        directory: Directory,
+        clock: Clock,
+        tuning: Tuning,
+        telemetry: Telemetry,
+        wake: Callable[[], None],
+        new_id: Callable[[Instant], UUID] = uuid7,
+    ) -> None:
+        self._store = store
+        self._directory = directory
+        self._clock = clock
+        self._telemetry = telemetry
+        self._wake = wake
+        self._payload_bytes_max = tuning.payload_bytes_max
+        self._new_id = new_id
+        self._coalescer: Coalescer[_Call, list[Receipt]] = Coalescer(
+            self._accept_calls,
+            _weigh,
+            batch_max=_BATCH_MAX,
+            queue_max=Weight(tuning.accept_queue_max, tuning.accept_queue_bytes_max),
+        )
+
+    @property
+    def waiting(self) -> int:
+        """How many events wait to be stored."""
+        return self._coalescer.waiting.events
+
+    async def accept(self, drafts: Sequence[Draft]) -> list[Receipt]:
+        """Keep all of these, in one transaction, or none of them; one receipt each.
+
+        A receipt with the verdict CONFLICT stands for a draft that was not kept, because its idempotency key
+        belongs to another one.
+        """
+        for position, draft in enumerate(drafts):
+            check(draft, self._payload_bytes_max_for(draft), _where(drafts, position))
+            await self._directory.check_org(draft.org_id)
+        return await self._coalescer.submit(tuple(drafts))
+
+    def _payload_bytes_max_for(self, draft: Draft) -> int:
+        """What is in the outbox has been committed, perhaps under another limit: it is kept if a store can keep it."""
+        return self._payload_bytes_max if draft.event_id is None else _STORED_BYTES_MAX
+
+    async def _accept_calls(self, calls: list[_Call]) -> Sequence[list[Receipt] | Exception]:
+        for _ in range(_STALE_TRIES):
+            if self._directory.version < 0:
+                await self._directory.reload()
+            now = self._clock.now()
+            prepared = [self._prepare(call, now) for call in calls]
+            submissions = [submission for part in prepared if isinstance(part, list) for submission in part]
+            try:
+                receipts = iter(await self._keep(submissions, now))
+            except StaleRouting:
+                await self._directory.reload()
+                continue
+            return [part if isinstance(part, Exception) else [next(receipts) for _ in part] for part in prepared]
+        raise StoreUnavailable("endpoints change faster than events can be routed; try again")
+
+    async def _keep(self, submissions: list[Submission], now: Instant) -> list[Receipt]:
+        receipts = await self._store.accept(submissions, self._directory.version, now)
+        if self._telemetry.heard:
+            self._telemetry.emit_all(facts.accepted(submissions, receipts))
+        if tracing := self._telemetry.tracing:
+            tracing.record(spans.accepted(submissions, receipts, self._clock.now(), tracing))
+        self._wake()
+        return receipts
+
+    def _prepare(self, call: _Call, now: Instant) -> list[Submission] | InvalidInput:
+        """The submissions of one call. A call that names an unknown endpoint fails alone, not its neighbours."""
+        submissions: list[Submission] = []
+        for position, draft in enumerate(call):
+            try:
+                submissions.append(self._submission(draft, now))
+            except InvalidInput as error:
+                return InvalidInput(_where(call, position) + error.field, error.message)
+        return submissions
+
+    def _submission(self, draft: Draft, now: Instant) -> Submission:
+        event_id, tracing = draft.event_id or self._new_id(now), self._telemetry.tracing
+        trace = kept(draft.trace)
+        event = Event(
+            event_id=event_id,
+            org_id=draft.org_id,
+            event_type=draft.event_type,
+            payload=draft.payload,
+            created_at=now,  # also for what waited in the outbox: deadlines and retention count from the acceptance
+            correlation_id=draft.correlation_id,
+            deliver_at=draft.deliver_at,
+            expires_at=draft.expires_at,
+            metadata=draft.metadata,
+            ordering_key=draft.ordering_key,
+            trace=tracing.begin(event_id) if tracing and trace is None else trace,
+        )
+        deliveries = fan_out(event, draft.endpoint_ids, draft.departed, self._directory, partial(self._new_id, now))
+        if draft.idempotency_key is None:
+            return Submission(event, deliveries)
+        return Submission(event, deliveries, draft.idempotency_key, fingerprint(draft))
+
+
+def _where(drafts: Sequence[Draft], position: int) -> str:
+    """What stands before the names of a draft's fields, to tell which of several it is."""
+    return "" if len(drafts) == 1 else f"events[{position}]."
+
+
+def _weigh(call: _Call) -> Weight:
+    return Weight(len(call), sum(len(draft.payload) + len(draft.metadata) for draft in call))
+
+
+def fingerprint(draft: Draft) -> bytes:
+    """Tells a repeated request from another one under the same key; covers everything the sender gave."""
+    when = (draft.deliver_at, draft.expires_at, draft.ordering_key)
+    parts = (draft.event_type, draft.endpoint_ids, *when, draft.metadata, draft.payload)
+    return hashlib.sha256(repr(parts).encode()).digest()
+
+
+def check(draft: Draft, payload_bytes_max: int, where: str = "") -> None:
+    """Refuse what no store could keep alike or no receiver could read, naming the field."""
+    _check_kinds(draft, where)
+    check_payload(draft.payload, payload_bytes_max, f"{where}payload")
+    if not _EVENT_TYPE.fullmatch(draft.event_type):
+        raise InvalidInput(
+            f"{where}event_type",
+            "must be 1 to 128 letters, digits and the signs _ . : / - and not start with a sign, "
+            f"got {draft.event_type[:140]!r}",
+        )
+    check_key(f"{where}idempotency_key", draft.idempotency_key)
+    check_key(f"{where}ordering_key", draft.ordering_key)
+    if not _CORRELATION_ID.fullmatch(draft.correlation_id):
+        raise InvalidInput(f"{where}correlation_id", "must be at most 128 visible ASCII characters")
+    if draft.metadata != b"{}":
+        _check_metadata(f"{where}metadata", draft.metadata)
+    if draft.endpoint_ids == ():
+        message = "must name at least one endpoint; leave it out to send to all whose event types match"
+        raise InvalidInput(f"{where}endpoint_ids", message)
+    if draft.expires_at is not None and draft.deliver_at is not None and draft.expires_at <= draft.deliver_at:
+        raise InvalidInput(f"{where}expires_at", "must be later than deliver_at")
+
+
+def _check_kinds(draft: Draft, where: str) -> None:
+    """Programs without a type checker give anything; what the outbox took of it would come to light after the commit."""
+    if not isinstance(draft.event_type, str):
+        raise InvalidInput(f"{where}event_type", f"must be a text, got {draft.event_type!r:.100}")
+    if not isinstance(draft.correlation_id, str):
+        raise InvalidInput(f"{where}correlation_id", f"must be a text, got {draft.correlation_id!r:.100}")
+    if draft.deliver_at is not None:
+        _check_instant(f"{where}deliver_at", draft.deliver_at)
+    if draft.expires_at is not None:
+        _check_instant(f"{where}expires_at", draft.expires_at)
+    if not isinstance(draft.org_id, UUID):
+        raise InvalidInput(f"{where}org_id", f"must be a UUID, got {draft.org_id!r:.100}")
+    for endpoint_id in draft.endpoint_ids or ():
+        if not isinstance(endpoint_id, UUID):
+            raise InvalidInput(f"{where}endpoint_ids", f"must be UUIDs, got {endpoint_id!r:.100}")
+
+
+def _check_instant(field: str, instant: object) -> None:
+    if type(instant) is not int or not 0 <= instant < LATEST:
+        message = "must be a datetime with a time zone, or whole microseconds since 1970, and before the year 10000"
+        raise InvalidInput(field, f"{message}, got {instant!r:.100}")
+
+
+def check_key(field: str, key: str | None) -> None:
+    if key is not None and not (
+        isinstance(key, str) and 0 < len(key) <= _KEY_CHARACTERS_MAX and key.isascii() and key.isprintable()
+    ):
+        raise InvalidInput(field, f"must be 1 to {_KEY_CHARACTERS_MAX} printable ASCII characters")
+
+
+def _check_metadata(field: str, metadata: bytes) -> None:
+    """It is shown as it is, so it must be what a payload must be, and an object."""
+    check_payload(metadata, _METADATA_BYTES_MAX, field)
+    if metadata.lstrip()[:1] != b"{":
+        raise InvalidInput(field, "must be an object")
+
+
+When = datetime | Instant
+"""A datetime with a time zone, or an instant."""
+
+
+class Options(TypedDict, total=False):
+    """What may be said about an event beside its type and payload."""
+
+    org_id: UUID
+    endpoint_ids: Sequence[UUID] | None
+    """Only these endpoints; left out, all whose event types match."""
+    deliver_at: When | None
+    expires_at: When | None
+    """Not to be tried after this; what is still waiting then becomes a dead letter."""
+    metadata: Mapping[str, object] | bytes
+    ordering_key: str | None
+    """Events that share it are delivered to each endpoint in the order of their acceptance."""
+    idempotency_key: str | None
+    correlation_id: str | None
+    traceparent: str | None
+    """The W3C trace context that the event belongs to; left out, the current one of OpenTelemetry, if there is one."""
+    tracestate: str | None
+
+
+def draft_of(event_type: str, payload: object, default_org: UUID, options: Options) -> Draft:
+    """Bytes must be JSON and are delivered as they are; anything else is encoded as JSON once, now."""
+    endpoint_ids = options.get("endpoint_ids")
+    return Draft(
+        org_id=options.get("org_id", default_org),
+        event_type=event_type,
+        payload=_json("payload", payload),
+        correlation_id=options.get("correlation_id") or new_correlation_id(),
+        endpoint_ids=None if endpoint_ids is None else _ids(endpoint_ids),
+        deliver_at=_instant("deliver_at", options.get("deliver_at")),
+        expires_at=_instant("expires_at", options.get("expires_at")),
+        metadata=_json("metadata", options.get("metadata", b"{}")),
+        ordering_key=options.get("ordering_key"),
+        idempotency_key=options.get("idempotency_key"),
+        trace=_trace(options),
+    )
+
+
+def new_correlation_id() -> str:
+    return secrets.token_hex(16)
+
+
+def _trace(options: Options) -> str | None:
+    given = options.get("traceparent")
+    if given is None:
+        return current()
+    trace = incoming(given, options.get("tracestate"))
+    if trace is None:
+        raise InvalidInput(
+            "traceparent", "must be a W3C traceparent: 00-<32 hex digits>-<16 hex digits>-<2 hex digits>"
+        )
+    return trace
+
+
+def _json(field: str, value: object) -> bytes:
+    if isinstance(value, bytes):
+        return value
+    try:
+        return msgspec.json.encode(value)
+    except (TypeError, ValueError, RecursionError) as error:
+        raise InvalidInput(field, f"cannot be written as JSON: {error}") from None
+
+
+def _ids(endpoint_ids: object) -> tuple[UUID, ...]:
+    if isinstance(endpoint_ids, Iterable) and not isinstance(endpoint_ids, str | bytes):
+        return tuple(endpoint_ids)
+    raise InvalidInput("endpoint_ids", f"must be a list of UUIDs, got {endpoint_ids!r:.100}")
+
+
+def _instant(field: str, when: When | None) -> Instant | None:
+    try:
+        return from_datetime(when) if isinstance(when, datetime) else when
+    except ValueError as error:
+        raise InvalidInput(field, str(error)) from None

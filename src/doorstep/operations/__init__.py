@@ -1,0 +1,1 @@
+"""What people and programs do around the engine: endpoints, events, dead letters, bulk operations, alerts, statistics."""

@@ -1,1 +1,0 @@
-"""Every verb outside the hot path, written once for both SQL stores: `script` says how, `verbs` lists them."""

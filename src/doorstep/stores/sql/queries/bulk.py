@@ -1,0 +1,223 @@
+"""Bulk operations: each step acts, remembers what it acted upon, and writes how far it has come, all at once."""
+
+from __future__ import annotations
+
+from uuid import UUID
+
+import msgspec
+from sqlalchemy import and_, bindparam, exists, false, insert, null, or_, select, text, update
+
+from doorstep.errors import NotFound
+from doorstep.model.action import Action, AuditEntry
+from doorstep.model.bulk import UNDER_WAY_MAX, Bulk, BulkKind, BulkStep, UnderWay, retried_well
+from doorstep.model.claim import Moved
+from doorstep.model.delivery import Delivery, DeliveryState
+from doorstep.model.listing import Page
+from doorstep.stores import cursor as cursors
+from doorstep.stores.sql.queries.actions import act as act_on
+from doorstep.stores.sql.queries.audit import write_line
+from doorstep.stores.sql.queries.moves import parts
+from doorstep.stores.sql.queries.orgs import org_key
+from doorstep.stores.sql.queries.rows import DELIVERY, IN_ORG, delivery_from
+from doorstep.stores.sql.queries.transaction import Transaction, execute
+from doorstep.stores.sql.schema import bulk_items, bulks, deliveries, endpoints, orgs
+
+_decode = msgspec.json.Decoder(Bulk).decode
+
+_ADD = insert(bulks)
+_READ = select(bulks.c.document).join(orgs, orgs.c.id == bulks.c.org_id).where(IN_ORG)
+_ONE = _READ.where(bulks.c.uid == bindparam("bulk"))
+_KEY = select(bulks.c.id).where(bulks.c.uid == bindparam("bulk"))
+_PAGE = (
+    select(bulks.c.id, bulks.c.document)
+    .join(orgs, orgs.c.id == bulks.c.org_id)
+    .where(IN_ORG, bulks.c.id < bindparam("before"))
+    .order_by(bulks.c.id.desc())
+    .limit(bindparam("most"))
+)
+_LIVE = select(bulks.c.document).where(text("live")).order_by(bulks.c.id)  # the very words of its partial index
+_TAKE_TURN = (
+    update(bulks)
+    .where(bulks.c.uid == bindparam("bulk"), bulks.c.version == bindparam("expected"))
+    .values(version=bulks.c.version + 1)
+    .returning(bulks.c.id, bulks.c.org_id)
+)
+_WRITE = (
+    update(bulks)
+    .where(bulks.c.id == bindparam("key"))
+    .values(live=bindparam("new_live"), document=bindparam("new_document"), finished_at=bindparam("new_finished_at"))
+)
+
+
+def add_bulk(bulk: Bulk, line: AuditEntry | None) -> Transaction[bool]:
+    """Two at once with the same id: one is refused by the database, tried again, and finds the other."""
+    org = yield from org_key(bulk.org_id)
+    if (yield execute(_KEY, bulk=bulk.bulk_id)):
+        return False
+    yield execute(
+        _ADD,
+        uid=bulk.bulk_id,
+        org_id=org,
+        live=bulk.live,
+        version=bulk.version,
+        finished_at=bulk.finished_at,
+        document=_document(bulk),
+    )
+    if line is not None:
+        yield from write_line(org, line)
+    return True
+
+
+def bulk(org_id: UUID, bulk_id: UUID) -> Transaction[Bulk]:
+    rows = yield execute(_ONE, org=org_id, bulk=bulk_id)
+    if not rows:
+        raise NotFound(f"no bulk operation {bulk_id}")
+    return _decode(rows[0][0])
+
+
+def list_bulk(org_id: UUID, cursor: str | None, limit: int) -> Transaction[Page[Bulk]]:
+    (before,) = cursors.read(cursor, cursors.KEY_MAX) or (cursors.KEY_MAX,)
+    rows = yield execute(_PAGE, org=org_id, before=before, most=limit + 1)
+    more = cursors.write(rows[limit - 1][0]) if len(rows) > limit else None
+    return Page(tuple(_decode(row[1]) for row in rows[:limit]), more)
+
+
+def live_bulks() -> Transaction[list[Bulk]]:
+    return [_decode(row[0]) for row in (yield execute(_LIVE))]
+
+
+def step_bulk(
+    bulk: Bulk, expected_version: int, act: Action | None, line: AuditEntry | None
+) -> Transaction[BulkStep | None]:
+    rows = yield execute(_TAKE_TURN, bulk=bulk.bulk_id, expected=expected_version)
+    if not rows:
+        return None
+    key, org = rows[0]
+    succeeded, failed = yield from _collect(key)
+    taken, refused, moved = 0, 0, Moved()
+    if act is not None:
+        result, moved = yield from act_on(act)
+        taken, refused = len(result.done), len(result.refused)
+        if bulk.kind is BulkKind.RETRY:
+            taken = yield from _remember(key, org, result.done)
+    written = bulk.after(taken=taken, refused=refused, succeeded=succeeded, failed=failed, version=expected_version + 1)
+    yield execute(
+        _WRITE,
+        key=key,
+        new_live=written.live,
+        new_document=_document(written),
+        new_finished_at=written.finished_at,
+    )
+    if line is not None:
+        yield from write_line(org, line)
+    return BulkStep(written, moved)
+
+
+def _document(bulk: Bulk) -> str:
+    return msgspec.json.encode(bulk).decode()
+
+
+# -- what became of what was retried -----------------------------------------------------------------------
+
+_STILL_TRYING = or_(
+    deliveries.c.state == DeliveryState.IN_PROGRESS.value,
+    and_(deliveries.c.state == DeliveryState.PENDING.value, deliveries.c.attempt == bulk_items.c.attempt),
+)
+"""The words of `retried_well` for "not known yet": a thousand that are held need not be read to see that."""
+_ENDED = (
+    select(bulk_items.c.delivery_id, deliveries.c.state, deliveries.c.attempt, bulk_items.c.attempt)
+    .outerjoin(deliveries, deliveries.c.id == bulk_items.c.delivery_id)
+    .where(
+        bulk_items.c.bulk_id == bindparam("key"),
+        bulk_items.c.succeeded.is_(null()),
+        or_(deliveries.c.id.is_(null()), ~_STILL_TRYING),
+    )
+    .order_by(bulk_items.c.delivery_id)
+    .limit(bindparam("most"))
+)
+_UNDER_WAY = (
+    select(deliveries.c.uid, endpoints.c.uid, deliveries.c.state)
+    .select_from(bulk_items)
+    .join(bulks, bulks.c.id == bulk_items.c.bulk_id)
+    .join(orgs, orgs.c.id == bulks.c.org_id)
+    .join(deliveries, deliveries.c.id == bulk_items.c.delivery_id)
+    .join(endpoints, endpoints.c.id == deliveries.c.endpoint_id)
+    .where(IN_ORG, bulks.c.uid == bindparam("bulk"), bulk_items.c.succeeded.is_(null()), _STILL_TRYING)
+    .limit(bindparam("most"))
+)
+_KNOW = (
+    update(bulk_items)
+    .where(bulk_items.c.bulk_id == bindparam("key"), bulk_items.c.delivery_id.in_(bindparam("keys", expanding=True)))
+    .values(succeeded=bindparam("new_succeeded"))
+)
+_BULK = bindparam("bulk", type_=bulk_items.c.bulk_id.type)
+_UNREMEMBERED = select(_BULK, deliveries.c.id, deliveries.c.org_id, deliveries.c.attempt).where(
+    deliveries.c.org_id == bindparam("org"),
+    deliveries.c.uid.in_(bindparam("uids", expanding=True)),
+    ~exists().where(bulk_items.c.bulk_id == _BULK, bulk_items.c.delivery_id == deliveries.c.id),
+)
+_REMEMBER = (
+    insert(bulk_items)
+    .from_select(["bulk_id", "delivery_id", "org_id", "attempt"], _UNREMEMBERED)
+    .returning(bulk_items.c.delivery_id)
+)
+
+
+def _collect(key: int) -> Transaction[tuple[int, int]]:
+    """Mark the items whose retry has ended; returns how many succeeded and how many failed."""
+    rows = yield execute(_ENDED, key=key, most=UNDER_WAY_MAX)
+    ended: dict[bool, list[int]] = {True: [], False: []}
+    for delivery, state, attempt, attempt_before in rows:
+        well = retried_well(None if state is None else DeliveryState(state), attempt, attempt_before)
+        assert well is not None, "the query and the model do not mean the same by the end of a retry"
+        ended[well].append(delivery)
+    for well, items in ended.items():
+        for part in parts(items):
+            yield execute(_KNOW, key=key, keys=part, new_succeeded=well)
+    return len(ended[True]), len(ended[False])
+
+
+def bulk_has_results(org_id: UUID, bulk_id: UUID) -> Transaction[bool]:
+    yield from bulk(org_id, bulk_id)
+    ((key,),) = yield execute(_KEY, bulk=bulk_id)
+    return bool((yield execute(_ENDED, key=key, most=1)))
+
+
+def bulk_under_way(org_id: UUID, bulk_id: UUID) -> Transaction[list[UnderWay]]:
+    yield from bulk(org_id, bulk_id)
+    rows = yield execute(_UNDER_WAY, org=org_id, bulk=bulk_id, most=UNDER_WAY_MAX)
+    return [UnderWay(delivery, endpoint, state == DeliveryState.PENDING) for delivery, endpoint, state in rows]
+
+
+def _remember(key: int, org: int, done: tuple[UUID, ...]) -> Transaction[int]:
+    """Keep what was retried; returns how many had not been before."""
+    new = 0
+    for part in parts(done):
+        new += len((yield execute(_REMEMBER, bulk=key, org=org, uids=part)))
+    return new
+
+
+_FAILED = (
+    select(bulk_items.c.delivery_id)
+    .join(bulks, bulks.c.id == bulk_items.c.bulk_id)
+    .join(orgs, orgs.c.id == bulks.c.org_id)
+    .where(
+        IN_ORG,
+        bulks.c.uid == bindparam("bulk"),
+        bulk_items.c.succeeded == false(),
+        bulk_items.c.delivery_id > bindparam("after"),
+    )
+    .order_by(bulk_items.c.delivery_id)
+    .limit(bindparam("most"))
+)
+_DELIVERIES = DELIVERY.where(deliveries.c.id.in_(bindparam("keys", expanding=True))).order_by(deliveries.c.id)
+
+
+def bulk_failures(org_id: UUID, bulk_id: UUID, cursor: str | None, limit: int) -> Transaction[Page[Delivery]]:
+    (after,) = cursors.read(cursor, cursors.KEY_MAX) or (0,)
+    yield from bulk(org_id, bulk_id)
+    keys = [row[0] for row in (yield execute(_FAILED, org=org_id, bulk=bulk_id, after=after, most=limit + 1))]
+    if not keys:
+        return Page(())
+    rows = yield execute(_DELIVERIES, keys=keys[:limit])
+    return Page(tuple(map(delivery_from, rows)), cursors.write(keys[limit - 1]) if len(keys) > limit else None)

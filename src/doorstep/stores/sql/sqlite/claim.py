@@ -1,0 +1,297 @@
+"""Lanes and claims: which deliveries are due, and taking them under a lease."""
+
+from __future__ import annotations
+
+import sqlite3
+from collections.abc import Sequence
+from itertools import chain, compress, repeat
+from typing import Any, NamedTuple
+from uuid import UUID
+
+from doorstep.clock import Instant
+from doorstep.model.circuit import Circuit, CircuitState
+from doorstep.model.claim import Claim, Lane, Quota
+from doorstep.stores import notes
+from doorstep.stores.limits import admit, fitting
+from doorstep.stores.sql.schema import NEVER
+from doorstep.stores.sql.sqlite import counters
+from doorstep.stores.sql.sqlite.batches import Blobs, Column, Numbers, Texts, Uids, as_list, packed, unpacked
+from doorstep.stores.sql.sqlite.names import Directory
+
+# -- lanes -------------------------------------------------------------------------------------------------
+
+_LANE: tuple[Column, ...] = (
+    Numbers("lane.endpoint_id"),
+    Numbers("lane.due_at"),
+    Numbers("c.version"),
+    Numbers("c.state"),
+    Numbers("c.failures"),
+    Numbers("c.failing_since"),
+    Numbers("c.changed_at"),
+    Numbers("c.until"),
+)
+_LANES = """
+WITH RECURSIVE lane (endpoint_id, due_at) AS (
+    SELECT * FROM (SELECT endpoint_id, due_at FROM doorstep_deliveries
+        WHERE state = 'pending' ORDER BY endpoint_id, due_at LIMIT 1)
+    UNION ALL
+    SELECT next.endpoint_id, next.due_at FROM lane JOIN doorstep_deliveries AS next ON next.id = (
+        SELECT id FROM doorstep_deliveries WHERE state = 'pending' AND endpoint_id > lane.endpoint_id
+        ORDER BY endpoint_id, due_at, id LIMIT 1)
+)
+"""
+LANES = _LANES + packed(
+    _LANE,
+    "FROM lane LEFT JOIN doorstep_circuits c ON c.endpoint_id = lane.endpoint_id"
+    f" WHERE lane.due_at < {NEVER} ORDER BY lane.due_at, lane.endpoint_id LIMIT -1",
+)
+"""Hops from endpoint to endpoint over the index of pending deliveries: one seek each, whatever waits behind it."""
+
+
+def lanes(connection: sqlite3.Connection, directory: Directory) -> list[Lane]:
+    columns = unpacked(_LANE, connection.execute(LANES).fetchone())
+    return [_lane(directory.endpoints.uid(row[0]), row) for row in zip(*columns, strict=True)]
+
+
+def _lane(endpoint_id: UUID, row: Sequence[Any]) -> Lane:
+    _, due_at, version, state, failures, failing_since, changed_at, until = row
+    if version is None:
+        return Lane(endpoint_id, due_at)
+    circuit = Circuit(
+        endpoint_id=endpoint_id,
+        state=CircuitState(state),
+        failures=failures,
+        failing_since=failing_since,
+        changed_at=changed_at,
+        until=until,
+        version=version,
+    )
+    return Lane(endpoint_id, due_at, circuit)
+
+
+# -- claims ------------------------------------------------------------------------------------------------
+
+_SHORT_BYTES_MAX = 16_384
+_SHORT = f"""CASE WHEN d.payload IS NULL
+    THEN coalesce(e.payload, (SELECT l.payload FROM doorstep_payloads l
+        WHERE l.event_id = e.id AND length(l.payload) <= {_SHORT_BYTES_MAX}))
+    ELSE iif(length(d.payload) <= {_SHORT_BYTES_MAX}, d.payload, NULL) END"""
+"""What goes out: the edited payload, else that of the event. NULL stands for a long one, which is read by itself and
+only when it is taken: packed with the others, 64 of 16 MiB would be more than SQLite can hold in one value."""
+_COLUMNS: tuple[Column, ...] = (
+    Numbers("d.id"),
+    Numbers("d.event_id"),
+    Numbers("d.token"),
+    Uids("d.uid"),
+    Uids("e.uid"),
+    Numbers("d.endpoint_id"),
+    Numbers("d.org_id"),
+    Texts("e.event_type"),
+    Blobs(_SHORT),
+    Texts("e.correlation_id"),
+    Numbers("e.created_at"),
+    Numbers("e.expires_at"),
+    Numbers("d.attempt"),
+    Numbers("d.round_base"),
+    Numbers("d.retries_max"),
+    Numbers("d.first_failed_at"),
+    Numbers("e.ordering_key"),
+    Blobs("e.metadata"),
+    Numbers("e.trace"),
+    Numbers("e.deliver_at"),
+    Numbers("e.status"),
+)
+_ORG, _PAYLOAD = 6, 8
+"""Their places among them."""
+_PAIR = "FROM doorstep_deliveries d JOIN doorstep_events e ON e.id = d.event_id"
+DUE = packed(
+    _COLUMNS,
+    f"{_PAIR} WHERE d.endpoint_id = ? AND d.state = 'pending' AND d.due_at <= ? ORDER BY d.due_at, d.id LIMIT ?",
+)
+DUE_FORCED = packed(
+    _COLUMNS,
+    f"{_PAIR} JOIN doorstep_endpoints p ON p.id = d.endpoint_id AND p.state = 'active'"
+    " WHERE d.state = 'pending' AND d.forced AND d.due_at <= ?"
+    " AND d.endpoint_id NOT IN (SELECT value FROM json_each(?)) ORDER BY d.due_at, d.id LIMIT ?",
+)
+_LONG_OF = (
+    "FROM doorstep_deliveries d LEFT JOIN doorstep_payloads l ON l.event_id = d.event_id"
+    " WHERE d.id IN (SELECT value FROM json_each(?))"
+)
+LONG_SIZES = f"SELECT d.id, coalesce(length(d.payload), length(l.payload)) {_LONG_OF}"
+LONG_PAYLOADS = f"SELECT d.id, coalesce(d.payload, l.payload) {_LONG_OF}"
+IN_FLIGHT = "SELECT count(*) FROM doorstep_deliveries WHERE endpoint_id = ? AND state = 'in_progress'"
+RATE = "SELECT rate_next_at FROM doorstep_endpoints WHERE id = ?"
+KEEP_RATE = "UPDATE doorstep_endpoints SET rate_next_at = ? WHERE id = ?"
+TAKE = """
+UPDATE doorstep_deliveries SET state = 'in_progress', due_at = ?, token = token + 1, attempt = attempt + 1,
+    retry_attempts = min(attempt - round_base, retries_max), claimed_at = ?, worker = ?, moves = moves + 1
+WHERE id IN (SELECT value FROM json_each(?))
+"""
+TAKE_HISTORY = """
+INSERT INTO doorstep_history (delivery_id, move, org_id, at, old_state, new_state, attempt, note)
+SELECT id, moves, org_id, ?, 'pending', 'in_progress', attempt, ? FROM doorstep_deliveries
+WHERE id IN (SELECT value FROM json_each(?))
+"""
+QUEUE_EVENTS = """
+UPDATE doorstep_events SET status = 'queued' WHERE id IN (SELECT value FROM json_each(?)) AND status = 'received'
+"""
+
+_Due = list[list[Any]]
+"""Due deliveries, column by column as above."""
+_NONE_DUE: _Due = [[] for _ in _COLUMNS]
+
+
+class Lease(NamedTuple):
+    now: Instant
+    until: Instant
+    worker: str
+
+
+def claim_due(
+    connection: sqlite3.Connection,
+    directory: Directory,
+    quotas: Sequence[Quota],
+    lease: Lease,
+    forced_max: int,
+    unserved: Sequence[UUID] = (),
+) -> list[Claim]:
+    """Forced ones first, in a write of their own: the quotas must see their endpoints as full as they then are."""
+    claims: list[Claim] = []
+    if forced_max:
+        left = as_list(directory.endpoints.find(endpoint_id) for endpoint_id in unserved)
+        claims += _take(connection, directory, [_read_due(connection, DUE_FORCED, lease.now, left, forced_max)], lease)
+    for round in _rounds(quotas):
+        due = [_due_in(connection, directory, quota, lease.now) for quota in round]
+        claims += _take(connection, directory, due, lease)
+    return claims
+
+
+def _rounds(quotas: Sequence[Quota]) -> Sequence[Sequence[Quota]]:
+    """Quotas that can be written together: all, unless one endpoint has two, which would both see the same rows."""
+    endpoints = {quota.endpoint_id for quota in quotas}
+    return [quotas] if len(endpoints) == len(quotas) else [[quota] for quota in quotas]
+
+
+def _due_in(connection: sqlite3.Connection, directory: Directory, quota: Quota, now: Instant) -> _Due:
+    """The oldest due deliveries of an endpoint, as many as the quota, its concurrency and its rate allow."""
+    endpoint_key, room = directory.endpoints.find(quota.endpoint_id), quota.count
+    if endpoint_key is None:
+        return _NONE_DUE
+    if quota.concurrency_max is not None:
+        room = min(room, quota.concurrency_max - connection.execute(IN_FLIGHT, (endpoint_key,)).fetchone()[0])
+    if room <= 0:
+        return _NONE_DUE
+    due = _read_due(connection, DUE, endpoint_key, now, room)
+    taken = fitting(_sizes(connection, due), quota.bytes_max)
+    if quota.rate_per_second is not None and taken:
+        taken = _admit(connection, endpoint_key, quota.rate_per_second, now, taken)
+    return [column[:taken] for column in due]
+
+
+def _read_due(connection: sqlite3.Connection, query: str, *arguments: int | str) -> _Due:
+    return unpacked(_COLUMNS, connection.execute(query, arguments).fetchone())
+
+
+def _sizes(connection: sqlite3.Connection, due: _Due) -> list[int]:
+    """How long each payload is."""
+    sizes = dict(connection.execute(LONG_SIZES, (as_list(long),))) if (long := _long(due)) else {}
+    return [sizes[key] if payload is None else len(payload) for key, payload in zip(due[0], due[_PAYLOAD], strict=True)]
+
+
+def _long(due: _Due) -> list[int]:
+    """The keys of those whose payload has not been read yet."""
+    return [key for key, payload in zip(due[0], due[_PAYLOAD], strict=True) if payload is None]
+
+
+def _read_long(connection: sqlite3.Connection, due: _Due) -> None:
+    if long := _long(due):
+        read = dict(connection.execute(LONG_PAYLOADS, (as_list(long),)))
+        pairs = zip(due[0], due[_PAYLOAD], strict=True)
+        due[_PAYLOAD] = [read[key] if payload is None else payload for key, payload in pairs]
+
+
+def _admit(connection: sqlite3.Connection, endpoint_key: int, rate: float, now: Instant, wanted: int) -> int:
+    (next_at,) = connection.execute(RATE, (endpoint_key,)).fetchone()
+    admitted, next_at = admit(rate, next_at, now, wanted)
+    connection.execute(KEEP_RATE, (next_at, endpoint_key))
+    return admitted
+
+
+def _take(connection: sqlite3.Connection, directory: Directory, dues: Sequence[_Due], lease: Lease) -> list[Claim]:
+    due = [list(chain.from_iterable(columns)) for columns in zip(*dues, strict=True)]
+    if not due or not due[0]:
+        return []
+    _read_long(connection, due)
+    keys, event_keys, *_, statuses = due
+    listed = as_list(keys)
+    connection.execute(TAKE, (lease.until, lease.now, lease.worker, listed))
+    connection.execute(TAKE_HISTORY, (lease.now, notes.claimed(lease.worker), listed))
+    picked_up = _first_of_each(event_keys, statuses)
+    if any(picked_up):
+        connection.execute(QUEUE_EVENTS, (as_list(compress(event_keys, picked_up)),))
+        counters.tick(connection, counters.picked_up(compress(due[_ORG], picked_up)), lease.now)
+    return _claims(directory, due, picked_up, lease)
+
+
+def _first_of_each(event_keys: Sequence[int], statuses: Sequence[str]) -> list[bool]:
+    """Which of the claims take their event from received to queued: the first of each event that is still received."""
+    seen: set[int] = set()
+    first = []
+    for key, status in zip(event_keys, statuses, strict=True):
+        first.append(status == "received" and key not in seen)
+        seen.add(key)
+    return first
+
+
+def _claims(directory: Directory, due: _Due, picked_up: Sequence[bool], lease: Lease) -> list[Claim]:
+    """Column by column, in the order of Claim's fields: half the time of making each claim by itself."""
+    keys, event_keys, tokens, delivery_ids, event_ids, endpoint_keys, org_keys, *of_event = due[:12]
+    attempts, round_bases, retries_max, first_failed_at, ordering_keys, metadata, traces, deliver_at, _ = due[12:]
+    used = (min(n - base, most) for n, base, most in zip(attempts, round_bases, retries_max, strict=True))
+    columns = (
+        keys,
+        event_keys,
+        (token + 1 for token in tokens),
+        delivery_ids,
+        event_ids,
+        map(directory.endpoints.uid, endpoint_keys),
+        map(directory.orgs.uid, org_keys),
+        *of_event,
+        (attempt + 1 for attempt in attempts),
+        used,
+        retries_max,
+        first_failed_at,
+        repeat(lease.now),
+        repeat(lease.until),
+        repeat(lease.worker),
+        picked_up,
+        ordering_keys,
+        metadata,
+        traces,
+        deliver_at,
+        repeat(None),
+    )
+    return list(map(Claim._make, zip(*columns, strict=False)))
+
+
+# -- expired leases ----------------------------------------------------------------------------------------
+
+EXPIRED = f"""
+SELECT d.id, d.event_id, d.token, d.uid, e.uid, d.endpoint_id, d.org_id, e.event_type, x'', e.correlation_id,
+    e.created_at, e.expires_at, d.attempt, d.retry_attempts, d.retries_max, d.first_failed_at, d.claimed_at, d.due_at,
+    d.worker, 0, e.ordering_key, e.metadata, e.trace, e.deliver_at, d.code
+{_PAIR} WHERE d.state = 'in_progress' AND d.due_at <= ? ORDER BY d.due_at, d.id LIMIT ?
+"""
+
+
+def expired(connection: sqlite3.Connection, directory: Directory, now: Instant, limit: int) -> list[Claim]:
+    """Reads all that is in progress, from its index: as much as there are workers to hold it, not more."""
+    rows = connection.execute(EXPIRED, (now, limit)).fetchall()
+    return [_held_claim(directory, row) for row in rows]
+
+
+def _held_claim(directory: Directory, row: Sequence[Any]) -> Claim:
+    uids = UUID(bytes=row[3]), UUID(bytes=row[4])
+    names = directory.endpoints.uid(row[5]), directory.orgs.uid(row[6])
+    return Claim._make((*row[:3], *uids, *names, *row[7:]))._replace(picked_up=False)

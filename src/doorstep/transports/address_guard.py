@@ -1,0 +1,184 @@
+"""Which addresses may be connected to: nothing private, nothing special, unless the operator allows a range.
+
+The judgement that counts is made on the concrete address when a connection is opened (exchange.py), whatever the
+name said before. Python's `is_global` is no help: it is true for the NAT64 form of 169.254.169.254, the address
+where clouds hand out credentials. Hence a table of our own.
+"""
+
+from __future__ import annotations
+
+import socket
+import ssl
+from collections.abc import Sequence
+from ipaddress import IPv4Address, IPv4Network, IPv6Address, IPv6Network, ip_address, ip_network
+
+from doorstep.errors import InvalidInput
+from doorstep.transports.dns_cache import Resolve, system_resolve
+from doorstep.transports.url import Address, ParsedUrl, parse_url
+
+Network = IPv4Network | IPv6Network
+
+
+class AddressGuard:
+    """Judges addresses. `allow` opens ranges; `own_addresses` (host, port) stay closed even inside those."""
+
+    def __init__(
+        self,
+        allow: Sequence[Network] = (),
+        allow_http: bool = False,
+        own_addresses: Sequence[tuple[str, int]] = (),
+    ) -> None:
+        self._allow = tuple(allow)
+        self._allow_http = allow_http
+        self._own: set[tuple[Address, int]] = set()
+        for host, port in own_addresses:
+            self.refuse_own(host, port)
+
+    def refuse_own(self, host: str, port: int) -> None:
+        """From now on refuse an address that this service itself listens at: it must not deliver to itself."""
+        for *_, address in socket.getaddrinfo(host, port, type=socket.SOCK_STREAM):
+            self._own.add((ip_address(address[0]), port))
+
+    @property
+    def allowed(self) -> list[str]:
+        """The ranges that the operator opened, as text: for a process that judges by itself."""
+        return [str(network) for network in self._allow]
+
+    @property
+    def own(self) -> list[tuple[str, int]]:
+        """The addresses that this service listens at."""
+        return [(str(address), port) for address, port in self._own]
+
+    def judge(self, address: str | Address, port: int, *, plain: bool = False) -> str | None:
+        """Why a connection to this address is refused, or None if it may be made. `plain`: without TLS."""
+        ip = _unwrapped(ip_address(address))
+        if self._is_own(ip, port):
+            return "this service listens there itself"
+        if any(ip in network for network in self._allow):
+            return None
+        if reason := _special(ip):
+            return reason
+        return "plain http is not allowed" if plain and not self._allow_http else None
+
+    def check_url(self, url: str) -> ParsedUrl:
+        """The URL taken apart, if it may be an endpoint's; InvalidInput otherwise.
+
+        A name is not looked up here: it may answer differently tomorrow, and is judged at every connection.
+        """
+        parsed = parse_url(url)
+        if parsed.address is not None and (reason := self.judge(parsed.address, parsed.port)):
+            # Said before anything of plain http: to allow its range allows that too.
+            raise InvalidInput("url", f"must not point to {parsed.host}: {reason}; {_HOW_TO_ALLOW}")
+        if parsed.plain and not self._may_be_plain(parsed):
+            raise InvalidInput("url", f"must begin with https://; {_HOW_TO_ALLOW_HTTP}")
+        return parsed
+
+    def _may_be_plain(self, parsed: ParsedUrl) -> bool:
+        """A name may turn out to be in an allowed range; that is judged when it is connected to."""
+        if parsed.address is None:
+            return self._allow_http or bool(self._allow)
+        return self.judge(parsed.address, parsed.port, plain=True) is None
+
+    def _is_own(self, ip: Address, port: int) -> bool:
+        if (ip, port) in self._own:
+            return True
+        return any(own.is_unspecified and own_port == port for own, own_port in self._own) and _is_local(ip)
+
+
+_HOW_TO_ALLOW = "the operator can allow a range with DOORSTEP_ALLOW_ADDRESSES"
+_HOW_TO_ALLOW_HTTP = "the operator can allow plain http with DOORSTEP_ALLOW_HTTP=true"
+
+_SPECIAL: tuple[tuple[Network, str], ...] = tuple(
+    (ip_network(network), reason)
+    for reason, networks in {
+        "an address of this network only": "0.0.0.0/8 ::/128",
+        "a private address": "10.0.0.0/8 172.16.0.0/12 192.168.0.0/16 fc00::/7 fec0::/10",
+        "an address shared by a carrier's customers": "100.64.0.0/10",
+        "a loopback address": "127.0.0.0/8 ::1/128",
+        "a link-local address (cloud metadata among them)": "169.254.0.0/16 fe80::/10",
+        "a cloud provider's internal address": "168.63.129.16/32",
+        "an address reserved for protocols": "192.0.0.0/24 100::/64 2001::/23 5f00::/16",
+        "an address for documentation": "192.0.2.0/24 198.51.100.0/24 203.0.113.0/24 2001:db8::/32 3fff::/20",
+        "an address for benchmarks": "198.18.0.0/15",
+        "a multicast address": "224.0.0.0/4 ff00::/8",
+        "a reserved address": "240.0.0.0/4",
+        "an address of a transition mechanism that can hide another": "192.88.99.0/24 ::/96 64:ff9b:1::/48 2002::/16",
+    }.items()
+    for network in networks.split()
+)
+
+_IPV6_PUBLIC = IPv6Network("2000::/3")
+_NAT64 = IPv6Network("64:ff9b::/96")
+
+
+def _special(ip: Address) -> str | None:
+    for network, reason in _SPECIAL:
+        if ip in network:
+            return reason
+    if isinstance(ip, IPv6Address) and ip not in _IPV6_PUBLIC:
+        return "not a public address"
+    return None
+
+
+def _unwrapped(ip: Address) -> Address:
+    """The IPv4 address inside an IPv6 form that the network turns back into it; other addresses as they are.
+
+    NAT64 is judged, not refused: on an IPv6-only machine every IPv4 receiver is reached that way.
+    """
+    if isinstance(ip, IPv4Address):
+        return ip
+    if ip.ipv4_mapped is not None:
+        return ip.ipv4_mapped
+    return IPv4Address(int(ip) & 0xFFFF_FFFF) if ip in _NAT64 else ip
+
+
+def _is_local(ip: Address) -> bool:
+    """Whether the address is one of this machine's: only those can be bound to."""
+    family = socket.AF_INET if isinstance(ip, IPv4Address) else socket.AF_INET6
+    with socket.socket(family, socket.SOCK_DGRAM) as probe:
+        try:
+            probe.bind((str(ip), 0))
+        except OSError:
+            return False
+    return True
+
+
+def why_unreachable(
+    url: str, guard: AddressGuard, timeout_seconds: float, resolve: Resolve = system_resolve
+) -> str | None:
+    """Why no delivery to this URL could succeed now, in a few words; None if a connection could be made."""
+    try:
+        parsed = guard.check_url(url)
+    except InvalidInput as error:
+        return f"the URL {error.message}"
+    try:
+        addresses = [str(parsed.address)] if parsed.address else resolve(parsed.host, parsed.port)
+    except (OSError, UnicodeError) as error:
+        return f"the name {parsed.host} has no address: {error}"
+    return _why_none_answers(parsed, addresses, guard, timeout_seconds)
+
+
+def _why_none_answers(
+    parsed: ParsedUrl, addresses: Sequence[str], guard: AddressGuard, timeout_seconds: float
+) -> str | None:
+    why = f"the name {parsed.host} has no address"
+    for address in addresses:
+        refusal = guard.judge(address, parsed.port, plain=parsed.plain)
+        if refusal is not None:
+            why = f"the address guard refuses {address}: {refusal}"
+            continue
+        try:
+            _connect(parsed, address, timeout_seconds)
+        except OSError as error:  # TLS errors are among them
+            why = f"{address} port {parsed.port}: {error.strerror or error}"
+        else:
+            return None
+    return why
+
+
+def _connect(parsed: ParsedUrl, address: str, timeout_seconds: float) -> None:
+    with socket.create_connection((address, parsed.port), timeout_seconds) as opened:
+        if not parsed.plain:
+            context = ssl.create_default_context()
+            with context.wrap_socket(opened, server_hostname=parsed.host.strip("[]")):
+                pass

@@ -1,0 +1,267 @@
+"""Deliveries to Python functions: the same tries, deadlines and replies as over HTTP.
+
+Async handlers run as tasks of the event loop, plain ones in threads, isolated ones in processes. Python cannot stop a
+function that hangs in a thread: past its deadline it is reported as a timeout and left behind, and whatever it does
+later is no longer looked at. A process is ended.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import inspect
+from collections.abc import Awaitable, Callable, Collection, Mapping, Sequence
+from uuid import UUID
+
+import msgspec
+
+from doorstep.clock import SECOND, Clock, Instant
+from doorstep.model.attempt import Code, Failure, Reply
+from doorstep.transports.handler_replies import Ending, Handler, Received, awaited, ending_of, received
+from doorstep.transports.isolation.frames import Report
+from doorstep.transports.isolation.pool import Isolation, Job, ProcessPool
+from doorstep.transports.threads import DaemonThreads
+from doorstep.transports.transport import Done, Transmission
+
+_STUCK_SHARE = 8
+"""One handler may leave behind an eighth of the threads; then it gets none until one of them returns."""
+_REMEDY = "give what it waits for a timeout, or declare it isolated=True"
+_FAREWELL_SECONDS = 1.0
+"""How long cancelled async handlers may take to clean up when the transport closes."""
+
+
+class HandlerTransport:
+    """A `Transport` to registered functions."""
+
+    def __init__(
+        self,
+        clock: Clock,
+        handlers: Mapping[str, Handler],
+        threads_max: int = 512,
+        body_bytes_max: int = 16_384,
+        isolated: Mapping[str, Isolation] = {},
+        orgs: Mapping[str, Collection[UUID]] | None = None,
+        warn: Callable[[str], object] = lambda _: None,
+        settle_slack_seconds: float = 0.0,
+    ) -> None:
+        """`handlers` are the functions by the names that endpoints refer to; it may grow while the transport runs.
+
+        Those that `isolated` names too run in processes of their own. `orgs` says which organizations each is for;
+        without it, each is for all. `warn` is given sentences for operators. One that waited for a process is begun only
+        if it can take all its time and leave `settle_slack_seconds` of its lease to write it down.
+        """
+        self._clock = clock
+        self._handlers = handlers
+        self._isolated = isolated
+        self._settle_slack_seconds = settle_slack_seconds
+        self._orgs = orgs
+        self._warn = warn
+        self._threads_max = threads_max
+        self._stuck_max = max(1, threads_max // _STUCK_SHARE)
+        self._body_bytes_max = body_bytes_max
+        self._calls: set[_Call] = set()
+        self._replies: list[tuple[Transmission, Reply]] = []
+        self._threads = DaemonThreads(threads_max, self._stuck_max)
+        self._used_up: set[str] = set()
+        """The handlers that have left behind all the threads that they may."""
+        self._pools: dict[str, ProcessPool] = {}
+
+    @property
+    def stuck_threads(self) -> int:
+        """Threads left behind in handlers that have not returned; they end when their handler does."""
+        return self._threads.stuck()
+
+    # -- Transport -----------------------------------------------------------------------------------------
+
+    def open(self, done: Done) -> None:
+        self._loop = asyncio.get_running_loop()
+        self._done = done
+        self._threads = DaemonThreads(self._threads_max, self._stuck_max)
+        self._used_up.clear()
+
+    def serves(self, target: str, org_id: UUID) -> bool:
+        return target in self._handlers and (self._orgs is None or org_id in self._orgs.get(target, ()))
+
+    def places(self, target: str) -> int | None:
+        isolation = self._isolated.get(target)
+        if isolation is not None:
+            return isolation.processes_max
+        stuck = self._threads.stuck(target)
+        self._used_up -= {target} if stuck < self._stuck_max else set()
+        return max(0, self._stuck_max - stuck) if stuck else None
+
+    def start(self, transmissions: Sequence[Transmission]) -> None:
+        for transmission in transmissions:
+            call = _Call(transmission, self._clock.now())
+            self._calls.add(call)
+            if self.serves(transmission.target, transmission.claim.org_id):
+                self._begin(call, self._handlers[transmission.target])
+            else:
+                self._end(call, Ending(failure=_unknown(transmission.target)))
+
+    async def close(self) -> None:
+        calls, self._calls = self._calls, set()
+        pools, self._pools = self._pools, {}
+        self._replies.clear()
+        for call in calls:
+            call.leave()
+            call.give_up()
+        self._threads.close()
+        if tasks := [call.task for call in calls if call.task is not None]:
+            await asyncio.wait(tasks, timeout=_FAREWELL_SECONDS)
+        await asyncio.gather(*(pool.close() for pool in pools.values()))
+
+    # -- running -------------------------------------------------------------------------------------------
+
+    def _begin(self, call: _Call, function: Handler) -> None:
+        if call.transmission.target in self._isolated:
+            return self._begin_in_process(call)
+        self._limit(call, call.transmission.timeout_seconds, self._time_out)
+        begin = self._begin_task if _is_async(function) else self._begin_in_thread
+        begin(call, function)
+
+    def _limit(self, call: _Call, seconds: float, over: Callable[[_Call], None]) -> None:
+        if call.timer is not None:
+            call.timer.cancel()
+        call.timer = self._loop.call_later(seconds, over, call)
+
+    def _begin_task(self, call: _Call, function: Callable[[Received], object]) -> None:
+        call.task = self._loop.create_task(self._run_in_task(call, function))
+        call.give_up, call.begun = call.task.cancel, True
+
+    async def _run_in_task(self, call: _Call, function: Callable[[Received], object]) -> None:
+        given = received(call.transmission.claim, call.transmission.headers)
+        begun = ending_of(function, given, self._body_bytes_max)
+        self._end(call, begun if isinstance(begun, Ending) else await awaited(begun, given, self._body_bytes_max))
+
+    def _begin_in_thread(self, call: _Call, function: Handler) -> None:
+        """Encoding what it returned and wording what it raised may take long: that is done in the thread too."""
+
+        def run() -> Ending | Awaitable[object]:
+            call.begun = True  # before the question: who gives it up says so before he asks whether it has begun
+            if call.ended:
+                return Ending()
+            call.started_at = self._clock.now()
+            return ending_of(
+                function, received(call.transmission.claim, call.transmission.headers), self._body_bytes_max
+            )
+
+        job = self._threads.call(run, lambda begun: self._returned(call, begun), self._loop, call.transmission.target)
+        call.give_up = lambda: self._threads.give_up(job)
+
+    def _returned(self, call: _Call, begun: Ending | Awaitable[object]) -> None:
+        """Back from a thread. A plain function that returned an awaitable has only begun."""
+        if isinstance(begun, Ending):
+            self._end(call, begun)
+        elif not call.ended:
+            self._begin_task(call, lambda _: begun)
+
+    # -- isolated ------------------------------------------------------------------------------------------
+
+    def _begin_in_process(self, call: _Call) -> None:
+        """Its time runs from when a process takes it: to start one may take as long as the program takes to import."""
+        pool = self._pool(call.transmission.target)
+        content = msgspec.msgpack.encode(received(call.transmission.claim, call.transmission.headers))
+        job = Job(content, lambda: self._taken(call), lambda report: self._reported(call, report))
+        call.give_up = lambda: pool.give_up(job)
+        self._limit(call, self._patience_seconds(call), self._no_process)
+        pool.submit(job)
+
+    def _pool(self, name: str) -> ProcessPool:
+        if name not in self._pools:
+            self._pools[name] = ProcessPool(self._isolated[name], self._body_bytes_max)
+        return self._pools[name]
+
+    def _patience_seconds(self, call: _Call) -> float:
+        """How long it may wait and still be written down before its lease ends, if it then takes all its time."""
+        left = (call.transmission.claim.lease_until - self._clock.now()) / SECOND
+        return max(0.0, left - call.transmission.timeout_seconds - self._settle_slack_seconds)
+
+    def _taken(self, call: _Call) -> None:
+        if not call.ended:
+            call.begun = True
+            call.started_at = self._clock.now()
+            self._limit(call, call.transmission.timeout_seconds, self._time_out)
+
+    def _reported(self, call: _Call, report: Report) -> None:
+        self._end(call, Ending(report.body, report.failure), report.begun)
+
+    def _no_process(self, call: _Call) -> None:
+        call.give_up()
+        trouble = self._pool(call.transmission.target).trouble
+        failure = Failure(Code.TIMEOUT, "No process for the handler was ready in time.", detail=trouble)
+        self._end(call, Ending(failure=failure), begun=False)
+
+    # -- ending --------------------------------------------------------------------------------------------
+
+    def _time_out(self, call: _Call) -> None:
+        call.leave()
+        target, begun = call.transmission.target, call.begun
+        call.give_up()
+        stuck = self._threads.stuck(target)
+        message, detail = f"The handler did not return within {call.transmission.timeout_seconds:g} s.", ""
+        if not begun:
+            message = "No thread became free for the handler in time."
+            detail = f"{stuck} threads are stuck in this handler, {self.stuck_threads} in all"
+        self._end(call, Ending(failure=Failure(Code.TIMEOUT, message, detail=detail)), begun)
+        if stuck >= self._stuck_max and target not in self._used_up:
+            self._used_up.add(target)
+            self._warn(f"handler {target!r} hangs in {stuck} threads and gets no more until one returns; {_REMEDY}")
+
+    def _end(self, call: _Call, ending: Ending, begun: bool = True) -> None:
+        """Report a call once; whatever comes after its deadline, or after `close`, is dropped."""
+        if call not in self._calls:
+            return
+        self._calls.discard(call)
+        call.leave()
+        if not self._replies:
+            self._loop.call_soon(self._hand_over)
+        self._replies.append((call.transmission, self._reply(call, ending, begun)))
+
+    def _reply(self, call: _Call, ending: Ending, begun: bool) -> Reply:
+        return Reply(
+            started_at=call.started_at,
+            finished_at=self._clock.now(),
+            request_headers=call.transmission.logged_headers,
+            body=ending.body,
+            failure=ending.failure,
+            begun=begun,
+        )
+
+    def _hand_over(self) -> None:
+        replies, self._replies = self._replies, []
+        if replies:
+            self._done(replies)
+
+
+class _Call:
+    """One try under way, as a task, in a thread or in a process."""
+
+    __slots__ = ("begun", "ended", "give_up", "started_at", "task", "timer", "transmission")
+
+    def __init__(self, transmission: Transmission, now: Instant) -> None:
+        self.transmission = transmission
+        self.started_at = now
+        self.ended = False
+        self.timer: asyncio.TimerHandle | None = None
+        self.task: asyncio.Task[None] | None = None
+        self.give_up: Callable[[], object] = _nothing
+        """Stop it, as far as that can be done."""
+        self.begun = False
+        """Whether the handler may have heard of it."""
+
+    def leave(self) -> None:
+        """Nobody waits any more."""
+        self.ended = True
+        if self.timer is not None:
+            self.timer.cancel()
+
+
+def _nothing() -> None: ...
+
+
+def _is_async(function: Handler) -> bool:
+    return inspect.iscoroutinefunction(function) or inspect.iscoroutinefunction(type(function).__call__)
+
+
+def _unknown(name: str) -> Failure:
+    return Failure(Code.NO_HANDLER, f"No handler named {name!r} is registered in this worker.")

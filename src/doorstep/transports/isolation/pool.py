@@ -1,0 +1,363 @@
+"""The processes of one handler: started when there is work for them, replaced when they die, let go when idle."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import os
+import signal
+import socket
+import sys
+import traceback
+from asyncio.subprocess import DEVNULL, Process
+from collections import deque
+from collections.abc import Callable
+
+import msgspec
+
+from doorstep.model.attempt import Code, Failure
+from doorstep.model.record import Record
+from doorstep.transports.isolation.frames import FRAME_BYTES_MAX, HEAD_BYTES, Orders, Place, Report, decoded, framed
+
+_IDLE_SECONDS = 60.0
+_PAUSE_SECONDS = 0.1
+_PAUSE_SECONDS_MAX = 5.0
+"""Before another process is started after one that could not be, doubled each time."""
+_CLOSE_SECONDS_MAX = 10.0
+"""Longer than the end of any process takes, by far if it is killed."""
+
+
+def cores() -> int:
+    """How many this process may use."""
+    return len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
+
+
+class Isolation(Record, frozen=True, kw_only=True):
+    """How a handler is isolated."""
+
+    place: Place
+    processes_max: int
+    folder: str | None = None
+    """Where its processes start, if not where the worker happens to be by then: a program has relative paths."""
+    memory_mb_max: int | None = None
+
+
+class Job:
+    """One attempt to be made. `begun` is called when a process takes it, `ended` at most once after that or instead."""
+
+    __slots__ = ("begun", "ended", "given_up", "process", "received")
+
+    def __init__(self, received: bytes, begun: Callable[[], None], ended: Callable[[Report], None]) -> None:
+        self.received = received
+        self.begun = begun
+        self.ended = ended
+        self.process: HandlerProcess | None = None
+        self.given_up = False
+
+
+class ProcessPool:
+    """At most `processes_max` of them, each with one job at a time; further jobs wait."""
+
+    def __init__(self, isolation: Isolation, body_bytes_max: int) -> None:
+        self._orders = Orders(
+            place=isolation.place,
+            search_path=[str(folder) for folder in sys.path],
+            folder=isolation.folder,
+            memory_mb_max=isolation.memory_mb_max,
+            body_bytes_max=body_bytes_max,
+        )
+        self._processes_max = isolation.processes_max
+        self._jobs: deque[Job] = deque()
+        self._idle: list[asyncio.Future[Job | None]] = []
+        """One for each process that waits for a job; the one that was used last is used next."""
+        self._starting = 0
+        self._pause_seconds = 0.0
+        self._pausing = False
+        self._busy: set[HandlerProcess] = set()
+        """Also those that are only starting."""
+        self._serving: set[asyncio.Task[None]] = set()
+        self._closed = False
+        self.trouble = ""
+        """Why the last process could not start; empty if it could."""
+
+    def submit(self, job: Job) -> None:
+        """Have it done as soon as there is a process for it."""
+        if self._idle:
+            self._idle.pop().set_result(job)
+        else:
+            self._jobs.append(job)
+            self._grow()
+
+    def give_up(self, job: Job) -> None:
+        """Nobody waits for this job any more: it is not begun, or its process is ended with it."""
+        job.given_up = True
+        if job.process is not None:
+            job.process.kill()
+        elif job in self._jobs:
+            self._jobs.remove(job)
+
+    async def close(self) -> None:
+        """Idle processes may end in order; what is under way is cut off."""
+        self._closed = True
+        self._jobs.clear()
+        for process in self._busy:
+            process.kill()
+        while self._idle:
+            self._idle.pop().set_result(None)
+        if self._serving:
+            _, left = await asyncio.wait(self._serving, timeout=_CLOSE_SECONDS_MAX)
+            for task in left:
+                task.cancel()
+
+    # -- processes -----------------------------------------------------------------------------------------
+
+    def _grow(self) -> None:
+        if len(self._jobs) <= self._starting or len(self._serving) >= self._processes_max:
+            return
+        if self._pausing or self._closed:
+            return
+        self._starting += 1
+        task = asyncio.get_running_loop().create_task(self._serve(), name="doorstep-handler-process")
+        self._serving.add(task)
+        task.add_done_callback(self._served)
+
+    def _served(self, task: asyncio.Task[None]) -> None:
+        self._serving.discard(task)
+        self._grow()
+
+    async def _serve(self) -> None:
+        """The life of one process, which is ended whatever happens; what nobody foresaw costs a job, not the pool."""
+        process = HandlerProcess()
+        self._busy.add(process)
+        try:
+            if await self._start(process):
+                await self._work(process)
+        finally:
+            self._busy.discard(process)
+            await process.end()
+
+    async def _start(self, process: HandlerProcess) -> bool:
+        """A process that could not even start fails the job that it was started for."""
+        try:
+            await process.start(self._orders)
+        except Exception as error:  # noqa: BLE001
+            failure = _failure(error)
+            self.trouble = failure.message
+            self._pause()
+            if self._jobs:
+                self._jobs.popleft().ended(Report(failure=failure))
+            return False
+        finally:
+            self._starting -= 1
+        self.trouble, self._pause_seconds = "", 0.0
+        return True
+
+    def _pause(self) -> None:
+        self._pause_seconds = min(max(_PAUSE_SECONDS, 2 * self._pause_seconds), _PAUSE_SECONDS_MAX)
+        self._pausing = True
+        asyncio.get_running_loop().call_later(self._pause_seconds, self._go_on)
+
+    def _go_on(self) -> None:
+        self._pausing = False
+        for _ in range(self._processes_max):
+            self._grow()
+
+    # -- jobs ----------------------------------------------------------------------------------------------
+
+    async def _work(self, process: HandlerProcess) -> None:
+        """Job after job, until it dies, is ended, or has nothing to do for long."""
+        while job := await self._next(process):
+            if job.given_up or self._closed:
+                continue
+            if process.dead:  # of something else than this job, which another process will do
+                self._jobs.appendleft(job)
+                return
+            report = await self._attempt(job, process)
+            job.ended(report)
+            if report.worn:
+                return
+
+    async def _attempt(self, job: Job, process: HandlerProcess) -> Report:
+        job.process = process
+        job.begun()
+        try:
+            return await process.attempt(job.received)
+        except Exception as error:  # noqa: BLE001
+            return Report(failure=_failure(error), worn=True, begun=not isinstance(error, Crashed) or error.heard)
+
+    async def _next(self, process: HandlerProcess) -> Job | None:
+        if self._jobs:
+            return self._jobs.popleft()
+        if self._closed or process.dead:
+            return None
+        loop = asyncio.get_running_loop()
+        offer: asyncio.Future[Job | None] = loop.create_future()
+        self._idle.append(offer)
+        self._busy.discard(process)
+        process.on_death(lambda: self._let_go(offer))
+        timer = loop.call_later(_IDLE_SECONDS, self._let_go, offer)
+        try:
+            return await offer
+        finally:
+            timer.cancel()
+            self._busy.add(process)
+
+    def _let_go(self, offer: asyncio.Future[Job | None]) -> None:
+        if offer in self._idle:
+            self._idle.remove(offer)
+            offer.set_result(None)
+
+
+def _failure(error: Exception) -> Failure:
+    if isinstance(error, Crashed):
+        return error.failure
+    message = f"The handler's process could not be used: {type(error).__name__}."
+    return Failure(Code.HANDLER_CRASHED, message, detail="".join(traceback.format_exception(error)))
+
+
+_CHILD = "doorstep.transports.isolation.child"
+_START_SECONDS_MAX = 60.0
+"""How long a program may take to be imported."""
+_END_SECONDS_MAX = 6.0
+"""How long a process that was let go may take to end: a second more than it allows itself."""
+_KILLED_SECONDS_MAX = 2.0
+"""And one that was killed: longer only if it hangs in the system itself, where nobody can end it."""
+
+
+class Crashed(Exception):
+    """The process is of no use any more; `failure` says why, in words for an operator."""
+
+    def __init__(self, message: str, detail: str = "", heard: bool = True) -> None:
+        """`heard` is False if it died without having read what it was told."""
+        super().__init__(message)
+        self.heard = heard
+        self.failure = Failure(Code.HANDLER_CRASHED, message, detail=detail)
+
+
+class HandlerProcess:
+    """A Python of its own with one function loaded, which makes one attempt at a time."""
+
+    def __init__(self) -> None:
+        self._process: Process | None = None
+        self._writer: asyncio.StreamWriter | None = None
+        self._killed = False
+        self._tell_death: Callable[[], None] = lambda: None
+
+    async def start(self, orders: Orders) -> None:
+        """Start it and wait until it is ready; its output goes where ours goes."""
+        try:
+            async with asyncio.timeout(_START_SECONDS_MAX):
+                await self._launch()
+                await self._prepare(orders)
+        except TimeoutError:
+            self.kill()
+            raise Crashed(_NOT_READY.format(_START_SECONDS_MAX)) from None
+        except OSError as error:
+            raise Crashed(f"The handler's process could not be started: {error}.") from None
+
+    def on_death(self, tell: Callable[[], None]) -> None:
+        """Call this, and no longer what was to be called before, when the process has ended for whatever reason."""
+        self._tell_death = tell
+
+    @property
+    def dead(self) -> bool:
+        """Whether it has ended by now; the system knows before the event loop does."""
+        if self._process is None or self._process.returncode is not None or self._reader.at_eof():
+            return True
+        if not hasattr(os, "waitid"):  # macOS before Python 3.13
+            return False
+        try:
+            return os.waitid(os.P_PID, self._process.pid, os.WEXITED | os.WNOHANG | os.WNOWAIT) is not None
+        except ChildProcessError:
+            return True
+
+    async def attempt(self, received: bytes) -> Report:
+        """One attempt; Crashed if it was the end of the process."""
+        return await self._ask(msgspec.Raw(received), "The handler's process")
+
+    def kill(self) -> None:
+        """End it at once, with whatever the handler has started in it."""
+        self._killed = True
+        if self._process is not None:
+            try:
+                os.killpg(self._process.pid, signal.SIGKILL)
+            except OSError:
+                pass  # nobody is left
+
+    async def end(self) -> None:
+        """Hang up, which ends it in order if it is idle, and see that it is gone, with whatever it left behind."""
+        if self._writer is not None:
+            self._writer.close()
+        if self._process is None:
+            return
+        try:
+            await asyncio.wait_for(self._process.wait(), _END_SECONDS_MAX)
+        except TimeoutError:
+            pass
+        finally:
+            self.kill()
+        with contextlib.suppress(TimeoutError):
+            await asyncio.wait_for(self._process.wait(), _KILLED_SECONDS_MAX)
+
+    async def _launch(self) -> None:
+        ours, theirs = socket.socketpair()
+        with theirs:
+            self._reader, self._writer = await asyncio.open_connection(sock=ours)
+            self._process = await asyncio.create_subprocess_exec(
+                *(sys.executable, "-u", "-m", _CHILD, str(theirs.fileno())),
+                stdin=DEVNULL,
+                pass_fds=(theirs.fileno(),),
+                start_new_session=True,
+            )
+        self._watched = asyncio.get_running_loop().create_task(self._process.wait())
+        self._watched.add_done_callback(lambda _: self._tell_death())
+        if self._killed:  # while it was being started
+            self.kill()
+
+    async def _prepare(self, orders: Orders) -> None:
+        report = await self._ask(orders, "The handler's process could not start: it")
+        if report.failure is not None:
+            message = f"The handler's process could not load its function: {report.failure.message}"
+            raise Crashed(message, report.failure.detail)
+
+    async def _ask(self, message: object, who: str) -> Report:
+        assert self._writer is not None, "it was started"
+        try:
+            self._writer.write(framed(message))
+            size = int.from_bytes(await self._reader.readexactly(HEAD_BYTES), "big")
+            if size > FRAME_BYTES_MAX:
+                raise _nonsense()
+            return decoded(await self._reader.readexactly(size), Report)
+        except asyncio.IncompleteReadError:
+            raise Crashed(f"{who} {await self._how_it_ended()}.") from None
+        except OSError:  # a connection that ends with something unread in it is reset, not closed
+            raise Crashed(f"{who} {await self._how_it_ended()}.", heard=False) from None
+        except msgspec.MsgspecError:
+            raise _nonsense() from None
+
+    async def _how_it_ended(self) -> str:
+        assert self._process is not None
+        try:
+            code = await asyncio.wait_for(self._process.wait(), 1.0)
+        except TimeoutError:
+            return "closed its connection to the worker"
+        if code >= 0:
+            return f"ended itself with exit code {code}"
+        return f"was ended by {_signal_name(-code)}"
+
+
+_NOT_READY = "The handler's process could not start: it was not ready within {:g} s, and was ended."
+
+
+def _nonsense() -> Crashed:
+    return Crashed("The handler's process wrote something else than a report to its connection with the worker.")
+
+
+def _signal_name(number: int) -> str:
+    try:
+        name = signal.Signals(number).name
+    except ValueError:
+        return f"signal {number}"
+    described = (signal.strsignal(number) or "").lower()
+    hint = ", as the system does when memory runs out" if number == signal.SIGKILL else f" ({described})"
+    return name + hint
