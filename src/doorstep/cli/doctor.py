@@ -1,4 +1,4 @@
-"""`doorstep doctor`: what is looked at (`machine.py`, `installation.py`), and how it is told (`examining.py`)."""
+"""`doorstep doctor`: checks the machine and the installation, and reports what each check found."""
 
 from __future__ import annotations
 

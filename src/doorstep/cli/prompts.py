@@ -1,4 +1,4 @@
-"""Asking before something that cannot be undone. Where nobody can be asked, the explicit form is demanded."""
+"""Confirmations, and payloads as they are typed."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What came with a request as text, read as what it should be: InvalidInput names the field that cannot be used."""
+"""Request parameters and list filters, parsed; InvalidInput names the field that is wrong."""
 
 from __future__ import annotations
 

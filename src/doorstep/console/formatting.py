@@ -1,4 +1,4 @@
-"""How the console says times, spans and amounts. Pure; templates know each as a filter of the same name."""
+"""How the console formats times, spans, amounts, sparklines and payloads. Pure."""
 
 from __future__ import annotations
 

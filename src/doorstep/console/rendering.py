@@ -1,4 +1,4 @@
-"""Templates. Everything in them is text unless a template says otherwise, and none does so of what others sent."""
+"""Templates, static files and the menu. Templates escape everything that others sent."""
 
 from __future__ import annotations
 

@@ -5,5 +5,5 @@
                            └───────────── due again ──────────────────────┘
 
 `deliver.py` ties claim, attempt and settle together and reads top to bottom. `directory.py` is what the steps
-know about endpoints, `hand.py` what a worker holds at the moment, `reclaim.py` what happens when one is lost.
+know about endpoints, `buffer.py` the claims that a worker holds at the moment, `reclaim.py` what happens when one is lost.
 """

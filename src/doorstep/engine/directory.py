@@ -1,4 +1,4 @@
-"""What the steps know about endpoints and organizations: a picture of them, refreshed when it has changed."""
+"""What the engine knows about endpoints and organizations, its tuning, and versioned writes to endpoints."""
 
 from __future__ import annotations
 

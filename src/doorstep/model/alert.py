@@ -1,4 +1,4 @@
-"""An alert: something that people should know of, from when it begins until it is over; and the rules for it."""
+"""Alerts and their rules, the incidents that cause them, and the channels that announce them."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""An attempt: one try, numbered from 1, kept for operators and auditors."""
+"""An attempt, its reply, and the outcome: what the reply meant."""
 
 from __future__ import annotations
 

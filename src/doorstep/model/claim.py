@@ -1,4 +1,4 @@
-"""A claim: the right of one worker to try one delivery until the lease ends."""
+"""Claims, and what is written when they end: settlements, and moves by operators and services."""
 
 from __future__ import annotations
 

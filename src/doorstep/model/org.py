@@ -1,4 +1,4 @@
-"""An organization (a tenant) and the API keys that act for it."""
+"""Organizations (tenants), their API keys, and what each role may do."""
 
 from __future__ import annotations
 

@@ -3,7 +3,7 @@
 A step is one transaction with the acts it makes and the place it has come to, fenced by a version. So a process
 may die at any point, several may try at once, and still each delivery is acted upon once.
 
-What a bulk retry revives is due like everything else, and only so much of it at a time (bulk_places.py): fresh events
+What a bulk retry revives is due like everything else, and only so much of it at a time (EndpointSlots): fresh events
 to the same endpoint find a short queue, and to all endpoints a store that is soon free. One delivery goes ahead with
 force when nothing is under way, as an operator's single retry would: it is the probe that gets a circuit closed.
 """

@@ -1,4 +1,4 @@
-"""Beside the path: channels are made, tested, resumed and removed. Each is an endpoint of the reserved organization."""
+"""Channels: their form, their endpoints in the reserved organization, and how they are doing."""
 
 from __future__ import annotations
 

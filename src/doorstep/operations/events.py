@@ -1,4 +1,4 @@
-"""Beside the path: what is done to whole events: retry, cancel, acknowledge, replay, delete. Every act is audited."""
+"""Actions on whole events: retry, cancel, acknowledge, replay, delete. Each is audited."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Beside the path: what was set aside in the outbox, for people to look at, to put back or to remove. Audited."""
+"""The outbox: posting messages, accepting them as events, and what operators do with rejected ones."""
 
 from __future__ import annotations
 

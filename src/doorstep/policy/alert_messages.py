@@ -1,4 +1,4 @@
-"""How alerts are worded: a title, a text with the error and a link, and the same as data for programs."""
+"""The wording of alerts, for people and for programs; text from others stays plain text."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Handling each webhook once, although it may be delivered more than once."""
+"""Processing each webhook once, and the ledger that remembers which were processed."""
 
 from __future__ import annotations
 

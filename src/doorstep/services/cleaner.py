@@ -1,4 +1,4 @@
-"""The Cleaner: ends what expired, removes what is past its retention, archives untouched dead letters; bit by bit."""
+"""The cleaners: they expire, remove and archive deliveries, entities and channel messages, in small batches."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The Dispatcher: keeps the path of deliveries going, at once when something happens, else when it is due."""
+"""The Dispatcher delivers what is due; the Reclaimer settles the attempts of lost workers."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""How much one call of a list looks at, and how much it gives: the same in every store."""
+"""Limits that are the same in every store: page sizes, counts, bytes and rates."""
 
 from __future__ import annotations
 

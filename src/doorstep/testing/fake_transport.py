@@ -1,4 +1,4 @@
-"""A transport without a network: it keeps what it is given, until a test answers."""
+"""Transports without a network: one that a test answers, one that plays personalities."""
 
 from __future__ import annotations
 

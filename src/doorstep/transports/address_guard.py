@@ -1,6 +1,6 @@
 """Which addresses may be connected to: nothing private, nothing special, unless the operator allows a range.
 
-The judgement that counts is made on the concrete address when a connection is opened (exchange.py), whatever the
+The judgement that counts is made on the concrete address when a connection is opened (http.py), whatever the
 name said before. Python's `is_global` is no help: it is true for the NAT64 form of 169.254.169.254, the address
 where clouds hand out credentials. Hence a table of our own.
 """

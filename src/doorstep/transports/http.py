@@ -1,7 +1,7 @@
 """Deliveries over HTTP: a try waits for its turn, for its host name if need be, and then runs in curl.
 
 The order of a round is the order of this file: what is ready is served, what waits is begun, what has ended is
-reported. Everything happens on the event loop; only names are looked up in threads (sites.py).
+reported. Everything happens on the event loop; only names are looked up in threads (dns_cache.py).
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""E-mail over SMTP: how a mail is written, and what the server's answers mean."""
+"""E-mail over SMTP: the message, the session with the server, and the result for each recipient."""
 
 from __future__ import annotations
 

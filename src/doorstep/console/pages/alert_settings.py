@@ -1,4 +1,4 @@
-"""The rules for alerts: when each fires, for all endpoints or for one, whether it does at all, and back to the built-in."""
+"""Alert rules, silences and channels."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Edit and retry: a dead letter goes out once more with another payload."""
+"""Dead letters: edit the payload and retry, and export."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What is done to an endpoint: pausing, resuming, a test, a new secret, deleting. Each asks first."""
+"""Endpoints: create, edit, pause, resume, test, rotate the secret, delete, replay."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The pipelines of the program around: their stages with how many entities are where, and the lists behind them."""
+"""Pipelines with their entities, and the page of one entity."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Settings of the installation as they are, and what it is: to be read, and changed where it is started."""
+"""Settings: the installation, API keys, organizations and the default target."""
 
 from __future__ import annotations
 

@@ -1,5 +1,5 @@
-"""Handlers in processes of their own: what kills one costs its attempt, and nothing else.
+"""Handlers in separate processes: one that crashes fails its own attempt and nothing else.
 
-`pool.py` has the processes of one handler, `process.py` is one of them as seen from the worker, `child.py` is what
-runs inside. They speak in frames (`frames.py`), and `places.py` says how a process finds its function.
+`pool.py` keeps the processes of one handler, `child.py` runs inside each of them, `frames.py` is what they exchange and
+how a process finds its function, `options.py` is what a program asks for.
 """

@@ -23,7 +23,7 @@ from doorstep.stores.tally import EVERY, OF_EVENTS, Tally
 
 TICK_KEY = "org_id, endpoint_id, minute, shard"
 GENERATIONS = 64
-"""How many shards a connection to PostgreSQL has; see postgres/ticking.py."""
+"""How many shards a connection to PostgreSQL has; see postgres/counters.py."""
 SHARD = f"pg_backend_pid() * {GENERATIONS}"
 
 

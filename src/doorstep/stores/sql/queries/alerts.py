@@ -1,4 +1,4 @@
-"""Alerts: what happened is told once, because telling removes it in the same transaction."""
+"""Alerts, their rules and silences, and channels with their endpoints."""
 
 from __future__ import annotations
 

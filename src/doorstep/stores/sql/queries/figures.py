@@ -1,4 +1,4 @@
-"""Figures: what ticks and the roll-ups made of them add up to."""
+"""Figures: sums and series over counters and roll-ups; the busiest and the failing endpoints."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Cleaning: what has been kept long enough is removed, oldest first, in small batches."""
+"""Retention: expiring, archiving and removing, oldest first, in small batches."""
 
 from __future__ import annotations
 

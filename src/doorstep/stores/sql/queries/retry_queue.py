@@ -1,4 +1,4 @@
-"""The retry queue: what failed and will be tried again, or is being tried again, the next to be tried first."""
+"""The retry queue, next attempt first; and batches, newest first."""
 
 from __future__ import annotations
 

@@ -11,7 +11,7 @@ KEY = BigInteger().with_variant(Integer(), "sqlite")
 """SQLite makes a column its row id only if it is declared exactly INTEGER."""
 INSTANT = BigInteger()
 UID = LargeBinary(16).with_variant(Uuid(), "postgresql")
-"""16 bytes on SQLite, the native type on PostgreSQL; the readers of `script.py` give UUIDs on both."""
+"""16 bytes on SQLite, the native type on PostgreSQL; the readers of `queries/transaction.py` give UUIDs on both."""
 
 metadata = MetaData(
     naming_convention={
