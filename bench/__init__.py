@@ -1,1 +1,1 @@
-"""Doorstep's own speed, as figures and ratios in one run: `python -m bench [names…] [--store …] [--quick]`."""
+"""Measures Doorstep's speed, as figures and ratios in one run: `python -m bench [names…] [--store …] [--quick]`."""

@@ -1,4 +1,4 @@
-"""Runs the measurements, prints each figure beside its target, and keeps them in bench/results."""
+"""Runs the measurements, prints each figure with its target, and stores them in bench/results."""
 
 from __future__ import annotations
 
@@ -52,12 +52,12 @@ MEASURES: dict[str, Callable[[Setting], Iterator[Figure]]] = {
     "memory": memory.measure,
 }
 ON_REQUEST: dict[str, Callable[[Setting], Iterator[Figure]]] = {"rivals": rivals.measure}
-"""Not without being named: it installs other people's packages, into an environment of their own."""
+"""Only if named: it installs third-party packages, into a separate environment."""
 
 
 def main() -> None:
     arguments = _arguments()
-    signal.signal(signal.SIGTERM, lambda *_: sys.exit("stopped"))  # so that what was started is ended, too
+    signal.signal(signal.SIGTERM, lambda *_: sys.exit("stopped"))  # so that child processes are stopped too
     started = time.monotonic()
     figures: list[Figure] = []
     with Databases() as databases, Receiver() as receiver:
@@ -73,7 +73,7 @@ def main() -> None:
 
 
 def _run(name: str, setting: Setting, figures: list[Figure]) -> bool:
-    """Add the figures of one measurement; False if it broke off, which must not cost us the others."""
+    """Add the figures of one measurement; False if it failed; the others still run."""
     started = time.monotonic()
     print(f"\n{name}", flush=True)
     try:

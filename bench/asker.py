@@ -1,4 +1,4 @@
-"""A load of clients that ask: each asks one of the given questions, thinks for a while, and asks the next."""
+"""A load of reading clients: each makes one of the given requests, pauses, and makes the next."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from bench.timing import Stopwatch, percentile
 
 @dataclass(frozen=True)
 class Answers:
-    """What came of it."""
+    """The results."""
 
     count: int
     per_second: float
@@ -23,13 +23,13 @@ class Answers:
     p95_ms: float
     p99_ms: float
     refused: int
-    """Answers other than 200."""
+    """Responses other than 200."""
     cpu_share: float
-    """What the clients themselves took of a core."""
+    """The share of a core that the clients used."""
 
 
 def ask_all(port: int, paths: Sequence[str], clients: int, think_seconds: float, seconds: float) -> Answers:
-    """Ask for so many seconds; run it in a process of its own. `think_seconds` is the mean of an exponential pause."""
+    """Make requests for this many seconds; run it in a separate process. `think_seconds` is the mean of an exponential pause."""
     chance = random.Random(1)
     watch = Stopwatch()
     requests = [_requests(paths, random.Random(number)) for number in range(clients)]

@@ -1,7 +1,7 @@
-"""The yardstick of dispatch: the HTTP client alone (pycurl on an epoll loop), doing the same POSTs and nothing else.
+"""The baseline of dispatch: the HTTP client alone (pycurl on an epoll loop), making the same POSTs and nothing else.
 
-Each POST is given its URL, headers, body and timeout, and the status, headers and body of its answer are taken, as
-any client must. Nothing is signed, looked up, judged, logged or kept.
+Each POST has a URL, headers, body and timeout, and its response is read with status, headers and body, as any client
+must do. Nothing is signed, looked up, classified, logged or stored.
 """
 
 from __future__ import annotations
@@ -22,12 +22,12 @@ HEADERS = [
     "webhook-timestamp: 1700000000",
     "webhook-signature: v1,K5oZfzN95Z9UVu1EsfQmfVNQhnkZ2pj9o9NDN/H/pI4=",
 ]
-"""As many and as long as those of a delivery."""
+"""As many headers, of the same length, as in a delivery."""
 
 
 @dataclass(frozen=True)
 class Cost:
-    """What one POST, or one delivery, took."""
+    """The cost of one POST or one delivery."""
 
     cpu_us: float
     per_second: float
@@ -82,7 +82,7 @@ class _Client:
         return 1
 
     def _collect(self) -> int:
-        """Take what is done and begin the next on its connection; returns how many were begun."""
+        """Complete finished requests and start the next ones on their connections; returns how many were started."""
         begun = 0
         _, done, failed = self._multi.info_read()
         if failed:

@@ -1,4 +1,4 @@
-"""Callers: each has a connection of its own, and makes its next call when the last one is answered."""
+"""Callers: each has its own connection and makes its next call when the previous one is answered."""
 
 from __future__ import annotations
 
@@ -9,19 +9,19 @@ from typing import cast
 
 
 class Tally:
-    """What the callers of one load saw, all together."""
+    """The results of all callers together."""
 
     def __init__(self, expected: bytes) -> None:
         self.expected = expected
-        """How a good answer begins."""
+        """The beginning of a successful response."""
         self.deadline = 0.0
-        """Nobody calls after this."""
+        """No calls after this."""
         self.started = 0.0
         self.last_answer_at = 0.0
         self.milliseconds: list[float] = []
-        """How long each good answer took."""
+        """The time of each successful response."""
         self.refused = 0
-        """Other answers."""
+        """Other responses."""
 
     @property
     def per_second(self) -> float:
@@ -31,7 +31,7 @@ class Tally:
 async def call_for(
     seconds: float, port: int, requests: Sequence[Iterator[bytes]], expected: bytes, think: Callable[[], float]
 ) -> Tally:
-    """Let one caller for each of `requests` make its calls for so long, or until they run out, with a pause of
+    """Run one caller for each of `requests` for this long, or until they run out, with a pause of
     `think()` before each."""
     loop = asyncio.get_running_loop()
     tally = Tally(expected)
@@ -57,14 +57,14 @@ class Caller(asyncio.Protocol):
         self.ended = asyncio.get_running_loop().create_future()
 
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
-        self._transport = cast(asyncio.Transport, transport)  # uvloop's is not one by descent
+        self._transport = cast(asyncio.Transport, transport)  # uvloop's does not inherit from it
 
     def connection_lost(self, exc: Exception | None) -> None:
         if not self.ended.done():
             self.ended.set_exception(exc or ConnectionError("the server hung up"))
 
     def pause(self) -> None:
-        """Think, then make the next call."""
+        """Pause, then make the next call."""
         if seconds := self._think():
             asyncio.get_running_loop().call_later(seconds, self._call)
         else:

@@ -1,4 +1,4 @@
-"""A collector of traces and metrics that takes everything and forgets it: a process of its own."""
+"""A separate process that accepts traces and metrics and discards them."""
 
 from __future__ import annotations
 

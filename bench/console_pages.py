@@ -1,4 +1,4 @@
-"""Every page of the console, as paths to ask for: with ids that there are, with filters, and with every range."""
+"""The paths of all console pages: with existing ids, with filters, and with every range."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from doorstep.model.event import EventStatus
 
 
 def every_page(ids: Ids) -> list[str]:
-    """Every page that can be asked for, in all of its variants; a page without ids to ask for is an error of ours."""
+    """All pages in all variants; a page without known ids is an error in this module."""
     known, variants = _known(ids), _variants(ids)
     found: list[str] = []
     for page in all_pages():
@@ -31,7 +31,7 @@ def _known(ids: Ids) -> Ids:
 
 
 def _more(ids: Ids) -> list[str]:
-    """Other things than the usual one: an event for every endpoint, one that was delivered, a delivery that waits."""
+    """Further variants: an event for every endpoint, a delivered event, a waiting delivery."""
     return [
         f"/console/events/{ids['wide_id']}",
         f"/console/events/{ids['delivered_id']}",
@@ -40,7 +40,7 @@ def _more(ids: Ids) -> list[str]:
 
 
 def _variants(ids: Ids) -> dict[str, list[str]]:
-    """The queries that each page is asked with; the empty one where nothing is said here."""
+    """The queries for each page; only the empty one if it is not listed."""
     endpoint, days = f"endpoint_id={ids['endpoint_id']}", _days()
     ranges = [f"range={name}" for name in RANGES]
     letters = ["", endpoint, "event_type=bench", "event_type=nobodys.*", "status=archived", f"died_from={days[2]}"]
@@ -77,6 +77,6 @@ def _variants(ids: Ids) -> dict[str, list[str]]:
 
 
 def _days() -> list[str]:
-    """How long ago, as dates."""
+    """Dates in the past."""
     today = datetime.now(UTC)
     return [(today - timedelta(days=ago)).date().isoformat() for ago in range(8)]

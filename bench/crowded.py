@@ -1,5 +1,5 @@
-"""A store as an operator finds it on a bad day: a month of events, a hundred thousand dead letters (half of them of one
-outage), retries that wait, and all that people arranged and did about it meanwhile."""
+"""A store after a bad month: a month of events, a hundred thousand dead letters (half of them from one outage), waiting
+retries, and the configuration and actions of operators."""
 
 from __future__ import annotations
 
@@ -15,9 +15,10 @@ from bench.stock import Wanted, stock
 from doorstep.app import Doorstep
 from doorstep.bootstrap import DEFAULT_ORG
 from doorstep.clock import DAY, SECOND, Instant
+from doorstep.engine.directory import current_routing
 from doorstep.model.alert import Alert, AlertChange, AlertWrite, ChannelKind, Ending, Rule
 from doorstep.model.bulk import BulkKind, Selection
-from doorstep.model.circuit import Circuit, CircuitState
+from doorstep.model.endpoint import Circuit, CircuitState
 from doorstep.model.org import Role
 from doorstep.model.record import uuid7
 from doorstep.model.rollup import HOUR
@@ -29,12 +30,12 @@ _CAUSES = 3 * ENDPOINTS
 _ALERTS, _OPEN_ALERTS = 1_000, 40
 _OPERATIONS, _CHANNELS, _KEYS, _SILENCES, _OPEN_CIRCUITS = 60, 50, 40, 20, 20
 _ONE_BATCH_OF = 10
-"""So many dead letters."""
+"""The number of dead letters."""
 _TRIES = 40
-"""Attempts of the delivery that was tried most often."""
+"""Attempts of the delivery with the most attempts."""
 
 Ids = dict[str, str]
-"""By the names that the paths of pages have for them."""
+"""By the names of the parameters in page paths."""
 
 
 def crowd(database: Database, url: str, events: int, now: Instant) -> Ids:
@@ -61,18 +62,18 @@ def crowd(database: Database, url: str, events: int, now: Instant) -> Ids:
 
 
 def _lines(database: Database, now: Instant, count: int) -> list[str]:
-    """Lines of the audit, one a second."""
+    """Audit entries, one per second."""
     subject = "lower(hex(uuid7(1)))" if database.store == "sqlite" else "gen_random_uuid()::text"
     return [f"{_numbers(count)} {_AUDIT.format(begin=now - count * SECOND, second=SECOND, subject=subject)}"]
 
 
 def _failures(count: int) -> list[str]:
-    """What the newest bulk operation retried in vain."""
+    """The deliveries that failed again in the newest bulk operation."""
     return [_ITEMS.format(count=count)]
 
 
 def _tries(now: Instant) -> list[str]:
-    """The newest dead letter was tried again and again."""
+    """Give the newest dead letter many attempts."""
     return [
         _MORE_TRIES.format(last=_TRIES, now=now, second=SECOND),
         _MORE_MOVES.format(last=_TRIES, now=now, second=SECOND),
@@ -81,7 +82,7 @@ def _tries(now: Instant) -> list[str]:
 
 
 def _entities(now: Instant, count: int) -> list[str]:
-    """Half of them wait at the gate, half are through."""
+    """Half of them wait at the gate, half have passed it."""
     numbers, bits = _numbers(count), {"name": NAME, "waiting": WAITING, "done": DONE, "now": now}
     return [f"{numbers} {_ENTITIES.format_map(bits)}", _ENTITY_HISTORY]
 
@@ -154,7 +155,7 @@ async def _arrange(database_url: str, url: str) -> Ids:
     doorstep = Doorstep(settings_for(database_url))
     await doorstep.open(migrate=False)
     try:
-        endpoint_ids = [one.endpoint_id for one in (await doorstep.components.store.routing()).endpoints]
+        endpoint_ids = [one.endpoint_id for one in (await current_routing(doorstep.components.store)).endpoints]
         now = doorstep.clock.now()
         await _open_circuits(doorstep.components.store, endpoint_ids[:_OPEN_CIRCUITS], now)
         await _tell(doorstep.components.store, endpoint_ids, now)
@@ -178,7 +179,7 @@ async def _open_circuits(store: Store, endpoint_ids: Sequence[UUID], now: Instan
 
 async def _tell(store: Store, endpoint_ids: Sequence[UUID], now: Instant) -> None:
     alerts = [_alert(number, endpoint_ids[number % len(endpoint_ids)], now) for number in range(_ALERTS)]
-    await store.tell(AlertWrite(org_id=DEFAULT_ORG, changes=tuple(AlertChange(one, 0) for one in alerts)))
+    await store.write_alerts(AlertWrite(org_id=DEFAULT_ORG, changes=tuple(AlertChange(one, 0) for one in alerts)))
 
 
 def _alert(number: int, endpoint_id: UUID, now: Instant) -> Alert:
@@ -214,7 +215,7 @@ async def _operate(doorstep: Doorstep, endpoint_ids: Sequence[UUID]) -> None:
 
 
 async def _add_channels(doorstep: Doorstep, url: str) -> str:
-    """Last of all, because a channel is an endpoint, too."""
+    """Last, because a channel is an endpoint too."""
     desk = doorstep.components.channels
     forms = [ChannelForm(name=f"bench.{n}", kind=ChannelKind.WEBHOOK, target=url) for n in range(_CHANNELS)]
     made = [await desk.create(form, DEFAULT_ORG, "bench") for form in forms]

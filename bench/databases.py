@@ -1,4 +1,4 @@
-"""Databases for one measurement each: a SQLite file, or a database of a throwaway PostgreSQL server (fsync on)."""
+"""A separate database for each measurement: a SQLite file, or a database of a throwaway PostgreSQL server (fsync on)."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ class Database:
     server: PostgresServer | None = None
 
     def run(self, *statements: str) -> None:
-        """Run statements past Doorstep, to build in seconds what it would take minutes to live through."""
+        """Run SQL directly, to create in seconds what would take Doorstep minutes."""
         if self.server is not None:
             for statement in statements:
                 self.server.sql(statement, database=self.path.name)
@@ -41,7 +41,7 @@ class Database:
         connection.close()
 
     def ask(self, question: str) -> list[tuple[int, ...]]:
-        """The answer to a question about whole numbers."""
+        """The integers that a query returns."""
         if self.server is not None:
             lines = self.server.sql(question, database=self.path.name).splitlines()
             return [tuple(int(value) for value in line.split("|")) for line in lines]
@@ -49,7 +49,7 @@ class Database:
             return list(connection.execute(question))
 
     def ids(self, question: str) -> list[UUID]:
-        """The answer to a question about ids."""
+        """The ids that a query returns."""
         if self.server is not None:
             return [UUID(line) for line in self.server.sql(question, database=self.path.name).splitlines()]
         with sqlite3.connect(self.path) as connection:
@@ -60,7 +60,7 @@ class Database:
 
 
 class Databases:
-    """Hands out fresh databases; starts the PostgreSQL server when the first one is asked for."""
+    """Creates databases; starts the PostgreSQL server when it is first needed."""
 
     def __enter__(self) -> Self:
         self._folder = Path(tempfile.mkdtemp(prefix="doorstep-bench-"))
@@ -75,7 +75,7 @@ class Databases:
 
     @contextmanager
     def fresh(self, store: StoreName) -> Iterator[Database]:
-        """An empty database, gone afterwards."""
+        """An empty database, deleted afterwards."""
         name = f"bench_{next(self._numbers)}"
         if store == "postgres":
             server = self._running_server()

@@ -1,4 +1,4 @@
-"""Counts what has been delivered, as a subscriber of the engine's facts: no question to the store is needed."""
+"""Counts deliveries as a subscriber of the engine's facts, without querying the store."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ class Delivered:
         self.count = 0
         self._wanted = wanted
         self.complete = asyncio.Event()
-        """Set once as many are delivered as were wanted."""
+        """Set when the expected number has been delivered."""
 
     def __call__(self, facts: Sequence[Fact]) -> None:
         for fact in facts:

@@ -1,6 +1,6 @@
-"""`doorstep` that tells the plan of every slow statement: appended to the file that BENCH_PLANS names.
+"""`doorstep` that appends the plan of every slow statement to the file in BENCH_PLANS.
 
-Only what the cold verbs ask is told of, which is everything that a page asks.
+It covers the statements in `queries/`, which are all that a page runs.
 """
 
 from __future__ import annotations
@@ -11,10 +11,10 @@ import time
 from pathlib import Path
 
 from doorstep.cli.main import run
-from doorstep.stores.sql.postgres import transactions as postgres
+from doorstep.stores.sql.postgres import connections as postgres
 from doorstep.stores.sql.postgres.connections import Connection
 from doorstep.stores.sql.queries.transaction import Rows, Step, prepare
-from doorstep.stores.sql.sqlite import transactions as sqlite
+from doorstep.stores.sql.sqlite import connections as sqlite
 
 _PLANS = Path(os.environ.get("BENCH_PLANS", os.devnull))
 _SLOW_MS = float(os.environ.get("BENCH_PLANS_MS", "10"))

@@ -1,4 +1,4 @@
-"""Figures, their targets, and how both are printed and kept."""
+"""Figures and their targets, and how they are printed and stored."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ RESULTS = Path(__file__).parent / "results"
 
 @dataclass(frozen=True)
 class Target:
-    """What a figure must reach: at most or at least a bound."""
+    """The target of a figure: an upper or lower bound."""
 
     bound: float
     at_most: bool = True
@@ -37,7 +37,7 @@ def at_least(bound: float) -> Target:
 
 @dataclass(frozen=True)
 class Figure:
-    """One measured number. Without a target it is there to explain the others."""
+    """One measured number. A figure without a target explains others."""
 
     name: str
     value: float
@@ -68,7 +68,7 @@ def print_summary(figures: Sequence[Figure]) -> None:
 
 
 def keep(figures: Sequence[Figure], *, quick: bool, seconds: float) -> Path:
-    """Write the run to a file of its own, with enough about the machine to compare it with others."""
+    """Write the run to a file, with enough details of the machine to compare it with others."""
     RESULTS.mkdir(exist_ok=True)
     path = RESULTS / f"{time.strftime('%Y%m%d-%H%M%S')}{'-quick' if quick else ''}.json"
     machine = {"cores": os.cpu_count(), "python": platform.python_version(), "system": platform.system()}

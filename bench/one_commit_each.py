@@ -1,7 +1,4 @@
-"""`doorstep` with its group commit taken out: every accepted request waits for a commit of its own.
-
-What the bench compares the real one with.
-"""
+"""`doorstep` without group commit, as a baseline: every accepted request waits for its own commit."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""A bulk operation as someone with the API sees it: started, watched, paused, resumed, cancelled."""
+"""A bulk operation through the API: start, watch, pause, resume, cancel."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ class Operation:
 
     @classmethod
     def retry_all(cls, port: int) -> Self:
-        """Begin to retry every dead letter there is."""
+        """Start a retry of all dead letters."""
         client = Client(port)
         return cls(client, client.call("POST", "/v1/dead-letters/bulk-retry", b'{"all": true}')["bulk_id"])
 
@@ -31,7 +31,7 @@ class Operation:
         self._await(lambda bulk: bulk["taken"] >= count)
 
     def await_end(self) -> Any:
-        """Wait until all results are in; the operation as it stands then."""
+        """Wait until all results are in; returns the operation."""
         return self._await(lambda bulk: bulk["finished_at"] is not None)
 
     def _await(self, condition: Callable[[Any], bool]) -> Any:

@@ -1,6 +1,6 @@
-"""Gives a database a past by plain SQL: in seconds, what would take Doorstep minutes or days to live through.
+"""Fills a database with history by plain SQL, in seconds instead of the minutes or days that Doorstep would need.
 
-The rows are those that the store itself would have left behind. One text serves both dialects.
+The rows are those that the store itself would have written. The same text works in both dialects.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ def add_finished(database: Database, count: int, settled_at: Instant | str, endp
 def add_dead(
     database: Database, count: int, died_at: Instant | str, endpoint: str = _FIRST_ENDPOINT, cause: str = "1"
 ) -> range:
-    """`count` dead letters, each the end of a failed event; returns their row ids. The cause may be an expression, too."""
+    """`count` dead letters of failed events; returns their row ids. The cause may be an expression too."""
     error = f"'permanent', 'INVALID_FORMAT', 'past', {cause}"
     bits = {"ended": died_at, "failed": died_at, "endpoint": endpoint, "error": error}
     return _add_settled(database, count, died_at, _DEAD | bits)
@@ -46,7 +46,7 @@ def _add_settled(database: Database, count: int, at: Instant | str, bits: dict[s
 def add_retries(
     database: Database, count: int, due_at: Instant, spacing: Instant, failed_at: Instant | None = None
 ) -> int:
-    """`count` deliveries that failed once, due one after the other, dealt to all endpoints in turn.
+    """`count` deliveries that failed once, due one after the other, distributed over all endpoints.
 
     Returns the row id of the first: the delivery with the row id first + n is due at due_at + n * spacing.
     """
@@ -115,7 +115,7 @@ def _history(bits: dict[str, object], move: int, old: str, new: str) -> str:
 
 
 def _bits(database: Database, at: Instant | str) -> dict[str, object]:
-    """With ids that sort by creation, as those of the store do."""
+    """With ids that sort by creation, like those of the store."""
     if database.store == "sqlite":
         return {"at": at, "uid": f"uuid7({at})", "bytes": f"x'{_FILLING.hex()}'"}
     uid = f"(lpad(to_hex(({at}) / 1000), 12, '0') || '7' || substr(md5(random()::text), 1, 19))::uuid"
@@ -136,9 +136,9 @@ def _next_id(database: Database) -> int:
 
 
 def _move_marks(database: Database, last: int) -> list[str]:
-    """Let the store go on numbering behind these rows, and the planner know how many there are."""
+    """Make the store continue numbering after these rows, and update the planner's statistics."""
     if database.store == "sqlite":
-        return [f"UPDATE doorstep_marks SET value = max(value, {last}) WHERE name IN ('events', 'deliveries')"]
+        return [f"UPDATE doorstep_variables SET value = max(value, {last}) WHERE name IN ('events', 'deliveries')"]
     tables = ("doorstep_events", "doorstep_deliveries")
     moves = [f"SELECT setval(pg_get_serial_sequence('{table}', 'id'), {last})" for table in tables]
     return [*moves, "VACUUM ANALYZE"]

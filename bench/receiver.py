@@ -1,8 +1,8 @@
-"""The receiver of all deliveries: a process of its own that reads only enough HTTP to find where requests end.
+"""The receiver of all deliveries: a separate process that parses only enough HTTP to find the end of requests.
 
-What it does with a request is said by the path: `/ok` answers at once, `/stamp` also notes when the event
-arrived, `/hang` never answers, `/together/N` keeps everybody waiting until there are N of them, and then answers 503
-to all at once. `/control/…` is for the bench. It costs about 10 µs a request.
+The path decides: `/ok` answers at once, `/stamp` also records when the event arrived, `/hang` never answers, and
+`/together/N` waits until there are N requests and then answers 503 to all at once. `/control/…` is for the bench. A
+request costs about 10 µs.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ _NOT_NOW = b"HTTP/1.1 503 Not Now\r\nContent-Length: 0\r\n\r\n"
 
 
 class Receiver:
-    """The bench's handle on the process."""
+    """Controls the process."""
 
     def __enter__(self) -> Self:
         self._process = subprocess.Popen([sys.executable, "-m", "bench.receiver"], stdout=subprocess.PIPE)
@@ -40,7 +40,7 @@ class Receiver:
         return f"http://127.0.0.1:{self.port}/{behaviour}"
 
     def count(self) -> int:
-        """How many requests have been answered so far."""
+        """The number of requests answered so far."""
         return int(json.loads(self._ask("count")))
 
     def take_arrivals(self) -> dict[str, int]:
@@ -81,7 +81,7 @@ class _Connection(asyncio.Protocol):
         self._buffer = b""
 
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
-        self._transport = cast(asyncio.Transport, transport)  # uvloop's is not one by descent
+        self._transport = cast(asyncio.Transport, transport)  # uvloop's does not inherit from it
 
     def data_received(self, data: bytes) -> None:
         self._buffer = self._buffer + data if self._buffer else data

@@ -1,4 +1,4 @@
-"""A program with a pipeline, to be served: each thing is checked, and waits for somebody to approve it."""
+"""A program with a pipeline: each entity is checked, and waits for an approval."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ NAME, WAITING, DONE = "review", "pending_review", "complete"
 
 
 def reviewing(settings: Settings | None = None) -> Doorstep:
-    """With these settings, else with those of the environment."""
+    """With these settings, by default those of the environment."""
     pipeline = Pipeline(NAME, first="sent", stages=[Stage("checking", failed="check_failed"), Gate(WAITING)], last=DONE)
     pipeline.stage("checking")(_check)
     doorstep = Doorstep(settings)
@@ -18,4 +18,4 @@ def reviewing(settings: Settings | None = None) -> Doorstep:
 
 
 def _check(_: Entity) -> None:
-    """Nothing is ever wrong."""
+    """Always succeeds."""

@@ -1,4 +1,4 @@
-"""Gives a database a past of thirty days, spread over all endpoints, with the roll-ups that it would have left behind."""
+"""Fills a database with thirty days of history over all endpoints, including its roll-ups."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from doorstep.model.rollup import HOUR, MINUTE
 DAYS = 30
 _MINUTES_KEPT: Instant = 2 * DAY
 _LETTERS_KEPT: Instant = 6 * DAY
-"""Older ones would be archived while it is measured."""
+"""Older ones would be archived during the measurement."""
 _ANY_ENDPOINT = "(SELECT min(id) FROM doorstep_endpoints) + i % (SELECT count(*) FROM doorstep_endpoints)"
 
 
@@ -37,7 +37,7 @@ def add_waiting(database: Database, count: int, now: Instant) -> None:
 
 
 def roll_up(database: Database, now: Instant) -> None:
-    """What the deliveries that are there add up to."""
+    """Add the roll-ups of the existing deliveries."""
     database.run(
         *_roll_up("minute", MINUTE, now - _MINUTES_KEPT),
         *_roll_up("hour", HOUR, 0),
@@ -49,7 +49,7 @@ def roll_up(database: Database, now: Instant) -> None:
 
 
 def _spread(database: Database, count: int, now: Instant, over: Instant) -> str:
-    """The instants of so many rows, as an expression of their ids."""
+    """The instants of the rows, as an expression of their ids."""
     first = 1 + database.ask("SELECT coalesce(max(id), 0) FROM doorstep_deliveries")[0][0]
     return f"{now - over} + (i - {first}) * CAST({over // count} AS BIGINT)"
 

@@ -1,4 +1,4 @@
-"""A load of concurrent requests that send events: each connection sends the next when the last one is answered."""
+"""A load of concurrent requests that send events: each connection sends the next event when the previous one is answered."""
 
 from __future__ import annotations
 
@@ -14,17 +14,17 @@ from bench.timing import percentile
 
 @dataclass(frozen=True)
 class Load:
-    """What came of it."""
+    """The results."""
 
     per_second: float
     p50_ms: float
     p99_ms: float
     refused: int
-    """Answers other than 202."""
+    """Responses other than 202."""
 
 
 def post_events(port: int, path: str, body: bytes, connections: int, seconds: float) -> Load:
-    """Send for so many seconds; run it in a process of its own, so that it does not share the server's core."""
+    """Send for this many seconds; run it in a separate process, so that it does not share the server's core."""
     head = f"POST {path} HTTP/1.1\r\nHost: bench\r\nX-API-Key: {ADMIN_KEY}\r\nContent-Length: {len(body)}\r\n\r\n"
     requests = [repeat(head.encode() + body)] * connections
     tally = uvloop.run(call_for(seconds, port, requests, b"HTTP/1.1 202", think=lambda: 0.0))

@@ -37,8 +37,8 @@ class Serving:
         app: str | None = None,
         more: Mapping[str, str] = {},
     ) -> None:
-        """`program` may be one of the bench's that changes something in it, `app` is a program that it serves; `more` are
-        further variables of its environment."""
+        """`program` may be a modified `doorstep` of the bench, `app` is a program that it serves, and `more` are further
+        environment variables."""
         self._command = [sys.executable, "-m", program, "serve", "--port", "0", "--workers", str(workers)]
         self._command += [] if app is None else ["--app", app]
         self._variables = variables(database) | dict(more)
@@ -90,7 +90,7 @@ class Client:
         return str(self.call("POST", "/v1/events", body)["event_id"])
 
     def call(self, method: str, path: str, body: bytes | None = None) -> Any:
-        """Any call; its answer, which must be a good one."""
+        """Make a call and return its response; raises if it failed."""
         self._connection.request(method, path, body, {"X-API-Key": ADMIN_KEY, "Content-Type": "application/json"})
         response = self._connection.getresponse()
         answer = response.read()

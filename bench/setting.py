@@ -1,4 +1,4 @@
-"""What every measurement is given: which stores, how thorough, and where deliveries go."""
+"""The parameters of every measurement: the stores, how thorough it is, and the receiver."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Fills a database through the front door before the clock starts: endpoints, and events that wait for them."""
+"""Fills a database through the API before a measurement: endpoints, and events that wait for them."""
 
 from __future__ import annotations
 
@@ -14,6 +14,7 @@ from doorstep.bootstrap import DEFAULT_ORG
 from doorstep.engine.accept import Draft
 from doorstep.model.endpoint import CircuitRules
 from doorstep.model.org import Org
+from tests.support.shortcuts import put
 
 OTHER_ORG = UUID("00000000-0000-7000-8000-000000000002")
 _BATCH = 1_000
@@ -21,7 +22,7 @@ _BATCH = 1_000
 
 @dataclass(frozen=True)
 class Wanted:
-    """An endpoint to be made, and how many events to leave waiting for it."""
+    """An endpoint to create, and how many events wait for it."""
 
     url: str
     events: int = 0
@@ -29,19 +30,19 @@ class Wanted:
     org_id: UUID = DEFAULT_ORG
     timeout_seconds: float | None = None
     patient: bool = False
-    """Its circuit never opens, so that a dead endpoint stays in the way for the whole run."""
+    """Its circuit never opens, so that a dead endpoint keeps its slots for the whole run."""
     paused: bool = False
 
 
 def stock(database: Database, *wanted: Wanted) -> None:
-    """Make the tables, the endpoints and their waiting events."""
+    """Create the tables, the endpoints and their waiting events."""
     asyncio.run(_stock(database, wanted))
 
 
 async def _stock(database: Database, wanted: Sequence[Wanted]) -> None:
     doorstep = Doorstep(settings_for(database.url))
     await doorstep.open()
-    await doorstep.components.store.put_org(Org(org_id=OTHER_ORG, name="other", created_at=doorstep.clock.now()))
+    await put(doorstep.components.store, Org(org_id=OTHER_ORG, name="other", created_at=doorstep.clock.now()))
     for want in wanted:
         await _stock_endpoint(doorstep, want)
     await doorstep.close()

@@ -1,7 +1,7 @@
-"""One worker that delivers on and on, and by turns tells of itself or does not: what each costs, in one run.
+"""One worker that delivers continuously with telemetry alternately on and off, to compare their cost in one run.
 
-The turns are a fraction of a second, so that whatever else the machine does comes to both alike: two processes, one after
-the other, were seen to differ by a fifth where nothing differed, and so were slices of a second.
+The turns are a fraction of a second, so that other load affects both alike. Two identical processes, one after the other,
+differed by a fifth, and so did slices of a second.
 """
 
 from __future__ import annotations
@@ -24,26 +24,26 @@ from bench.setting import settings_for
 from bench.timing import cpu_seconds_of
 from bench.uncounted import uncounted
 from doorstep.app import Doorstep
-from doorstep.cli.run import spare_collector
+from doorstep.cli.run import freeze_startup_objects
 from doorstep.clock import Instant
 from doorstep.model.claim import Settled, Settlement
-from doorstep.operations import prometheus
+from doorstep.telemetry import prometheus
 from doorstep.telemetry.facts import Fact, Telemetry
-from doorstep.telemetry.log_writer import open_log
+from doorstep.telemetry.logs import open_log
 
 _SECONDS_MAX = 300
 _TURN_SECONDS = 0.2
 _WARMING_UP = 8
-"""Turns in which connections are made and statements prepared."""
+"""Warm-up turns, in which connections are opened and statements prepared."""
 _SCRAPED_EVERY = 10
-"""Turns that tell: every two seconds of them; usual is every 15."""
+"""The time between scrapes in turns with telemetry; 15 seconds is usual."""
 _TELLERS = ("doorstep-logs", "doorstep-spans")
-"""Threads that work for telemetry alone. They lag behind, so that what they do may fall into a turn that tells nothing."""
+"""Threads that work only for telemetry. They lag behind, so their work may fall into a turn without telemetry."""
 _LAG_SECONDS = 1.0
 
 
 class Mode(Enum):
-    """How much is told during a turn."""
+    """How much telemetry is on during a turn."""
 
     UNCOUNTED = "nothing is told, and the store does not count"
     SILENT = "nothing is told"
@@ -64,13 +64,13 @@ class Spent(NamedTuple):
 
 
 async def work_off(url: str, modes: tuple[Mode, Mode], count: int, server_pid: int | None) -> dict[Mode, Spent]:
-    """What a delivery took in each mode, where `count` of them wait."""
+    """The cost of a delivery in each mode, with `count` waiting deliveries."""
     with tempfile.TemporaryFile() as file:
         log = open_log("info", "json", file.fileno())
         telemetry = _Switch(log)
         doorstep = Doorstep(settings_for(url), telemetry=telemetry)
         await doorstep.open(migrate=False)
-        spare_collector()
+        freeze_startup_objects()
         worker = _Worker(doorstep, telemetry, server_pid)
         doorstep.start()
         async with asyncio.timeout(_SECONDS_MAX):
@@ -83,13 +83,13 @@ async def work_off(url: str, modes: tuple[Mode, Mode], count: int, server_pid: i
 
 
 class _Switch(Telemetry):
-    """Turned off it is as one that nobody listens to."""
+    """When turned off, it behaves as if it had no subscribers."""
 
     on = True
 
     @property
-    def heard(self) -> bool:
-        return self.on and super().heard
+    def has_subscribers(self) -> bool:
+        return self.on and super().has_subscribers
 
     def emit_all(self, facts: Iterable[Fact]) -> None:
         if self.on:
@@ -97,7 +97,7 @@ class _Switch(Telemetry):
 
 
 class _Reading(NamedTuple):
-    """What was used and done so far."""
+    """The CPU used and the deliveries made so far."""
 
     worker: float
     server: float
@@ -129,7 +129,7 @@ class _Worker:
 
     @property
     def told(self) -> float:
-        """Deliveries of which something was told."""
+        """Deliveries with telemetry."""
         return sum(used["settled"] for mode, used in self._used.items() if mode.tells)
 
     async def _turn(self, mode: Mode) -> None:
@@ -172,7 +172,7 @@ def _seconds_of_tellers() -> float:
 
 
 class _Settled:
-    """Counts what is settled at the store: to listen to facts would be to have them told."""
+    """Counts settlements at the store: subscribing to facts would turn telemetry on."""
 
     def __init__(self, doorstep: Doorstep) -> None:
         self._settle = doorstep.components.store.settle

@@ -1,4 +1,4 @@
-"""Clocks and statistics: CPU of whole processes, percentiles, and work done in a clean process of its own."""
+"""Clocks and statistics: CPU of whole processes, percentiles, and work in a separate process."""
 
 from __future__ import annotations
 
@@ -43,7 +43,7 @@ def cpu_seconds_of(process: psutil.Process) -> float:
 
 
 def percentile(values: Sequence[float], share: float) -> float:
-    """The value that `share` of all do not exceed; not a number when there are none."""
+    """The value that `share` of all do not exceed; NaN if there are none."""
     if not values:
         return float("nan")
     ordered = sorted(values)

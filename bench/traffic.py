@@ -1,4 +1,4 @@
-"""Fresh events at a steady rate while something else is measured, sent from a thread of the bench itself."""
+"""New events at a steady rate during another measurement, sent from a thread of the bench itself."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ class Sent(NamedTuple):
 
 
 class Traffic:
-    """Sends while it is open. Each event has its time, whether or not the one before was answered late."""
+    """Sends while it is open. Each event is sent on time, even if the previous response was late."""
 
     def __init__(self, port: int, event_types: Sequence[str], per_second: float) -> None:
         self.sent: dict[str, Sent] = {}

@@ -1,4 +1,4 @@
-"""Stores that count nothing: the hot verbs without their ticks (model/rollup.py), to see what these cost."""
+"""Stores that count nothing: the engine's verbs without their counters (model/rollup.py), to measure the cost of those."""
 
 from __future__ import annotations
 
@@ -7,20 +7,20 @@ from contextlib import ExitStack, contextmanager
 from unittest.mock import patch
 
 from doorstep.stores.sql.postgres import claim
-from doorstep.stores.sql.postgres import counters as postgres_ticking
-from doorstep.stores.sql.sqlite import counters as sqlite_ticking
+from doorstep.stores.sql.postgres import counters as postgres_counters
+from doorstep.stores.sql.sqlite import batches
 from doorstep.stores.tally import Tally
 
-_TICK = postgres_ticking.picked_up("$1", "$14", "queued")
-_CLAIM = claim.CLAIM.replace(_TICK, "SELECT $14::int WHERE false")
+_COUNT = postgres_counters.picked_up("$1", "$14", "queued")
+_CLAIM = claim.CLAIM.replace(_COUNT, "SELECT $14::int WHERE false")
 
 
 @contextmanager
 def uncounted() -> Iterator[None]:
-    """Within it, what is claimed and settled in this process leaves no trace in the figures."""
-    assert _TICK in claim.CLAIM, "the claim counts in another way than is taken out here"
+    """Inside this context, claims and settlements of this process are not counted."""
+    assert _COUNT in claim.CLAIM, "the claim counts in another way than is taken out here"
     with ExitStack() as stack:
         stack.enter_context(patch.object(claim, "CLAIM", _CLAIM))
-        stack.enter_context(patch.object(postgres_ticking, "settled", lambda *_: Tally()))
-        stack.enter_context(patch.object(sqlite_ticking, "tick", lambda *_: None))
+        stack.enter_context(patch.object(postgres_counters, "settled", lambda *_: Tally()))
+        stack.enter_context(patch.object(batches, "add_counts", lambda *_: None))
         yield

@@ -1,4 +1,4 @@
-"""Somebody with a browser: signs in with the key, and asks for pages over one connection that is kept open."""
+"""A user of the console: signs in with the key, and requests pages over one keep-alive connection."""
 
 from __future__ import annotations
 
@@ -15,14 +15,14 @@ _NEXT = re.compile(r'href="([^"]*)" rel="next"')
 
 
 class Seen(NamedTuple):
-    """A page, and how long it took from the first byte out to the last byte in."""
+    """A page, and the time from the first byte sent to the last byte received."""
 
     milliseconds: float
     content: bytes
 
     @property
     def next(self) -> str | None:
-        """Where its list goes on."""
+        """The link to the next page of its list."""
         found = _NEXT.search(self.content.decode())
         return html.unescape(found[1]) if found else None
 
@@ -33,7 +33,7 @@ class Visitor:
         self._headers = {"Cookie": self._sign_in()}
 
     def see(self, path: str) -> Seen:
-        """A page, or where it leads to; RuntimeError for anything else."""
+        """A page, or the target of its redirect; RuntimeError for anything else."""
         started = time.perf_counter()
         self._connection.request("GET", path, headers=self._headers)
         response = self._connection.getresponse()

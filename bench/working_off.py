@@ -1,4 +1,4 @@
-"""One worker, as a process of its own would be, that delivers all that waits in a database: what it costs."""
+"""The cost of one worker, like a separate process, that delivers everything in a database."""
 
 from __future__ import annotations
 
@@ -11,21 +11,21 @@ from bench.bare_client import Cost
 from bench.delivered import Delivered
 from bench.timing import Stopwatch
 from doorstep.app import Doorstep
-from doorstep.cli.run import spare_collector
+from doorstep.cli.run import freeze_startup_objects
 from doorstep.telemetry.facts import Telemetry
-from doorstep.telemetry.log_writer import open_log
+from doorstep.telemetry.logs import open_log
 
 _SECONDS_MAX = 120
 
 
 async def work_off(doorstep_with: Callable[[Telemetry], Doorstep], count: int) -> Cost:
-    """Deliver `count` events that wait, with the log written to a file."""
+    """Deliver `count` waiting events, with the log written to a file."""
     with tempfile.TemporaryFile() as file:
         log = open_log("info", "json", file.fileno())
         delivered = Delivered(count)
         doorstep = doorstep_with(Telemetry(log, delivered))
         await doorstep.open(migrate=False)
-        spare_collector()
+        freeze_startup_objects()
         watch = Stopwatch()
         doorstep.start()
         await asyncio.wait_for(delivered.complete.wait(), _SECONDS_MAX)

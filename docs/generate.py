@@ -10,24 +10,23 @@ import json
 import sys
 from collections import Counter
 from collections.abc import Container, Iterator, Sequence
+from inspect import getdoc
 from pathlib import Path
 from typing import Any
-
-import typer
 
 from doorstep.api.application import create_application
 from doorstep.api.openapi import operations
 from doorstep.app import Doorstep
-from doorstep.cli.exits import MEANINGS
-from doorstep.cli.main import app as cli
+from doorstep.cli.commands import MEANINGS
+from doorstep.cli.main import command_tree
 from doorstep.config import setting_rows
 from doorstep.model.delivery import TRANSITION_TABLE, DeliveryState
 from doorstep.model.event import EVENT_TRANSITIONS, EventStatus
 from doorstep.model.org import ALLOWED
 from doorstep.model.rollup import TTD_SECONDS
-from doorstep.operations.measures import MEASURES, RETRY_BOUNDS
-from doorstep.operations.prometheus import PROCESS
-from doorstep.schemas.endpoints import INPUTS
+from doorstep.schemas.endpoints import DESTINATIONS, INPUTS
+from doorstep.telemetry.metrics import MEASURES, RETRY_BOUNDS
+from doorstep.telemetry.prometheus import PROCESS
 
 FOLDER = Path(__file__).parent / "reference"
 
@@ -112,7 +111,7 @@ def settings_page() -> str:
 
 
 def commands_page() -> str:
-    commands = typer.main.get_command(cli)
+    commands = command_tree()
     shared = shared_options(commands)
     lines = [
         "# Commands",
@@ -227,10 +226,21 @@ def _endpoint_settings(schemas: dict[str, Any]) -> Iterator[str]:
         default = json.dumps(shape["default"], ensure_ascii=False) if "default" in shape else ""
         option = one.option.partition("/")[0]
         yield _row(_code(one.name), _value(shape, schemas), _code(default), _code(option), one.label)
+    yield from (
+        "",
+        "The kinds of `destination`. Two of them have a short form, a field of the endpoint itself.",
+        "",
+        "| kind | fields | short form | meaning |",
+        "| --- | --- | --- | --- |",
+    )
+    for kind, destination in DESTINATIONS.items():
+        fields = ", ".join(map(_code, destination.__struct_fields__))
+        meaning = getdoc(destination.__mro__[1]) or ""  # the docstring of the response's shape, not of the request's
+        yield _row(_code(kind), fields, _code(destination.short), meaning)
 
 
 def _resolved(shape: dict[str, Any], schemas: dict[str, Any]) -> dict[str, Any]:
-    """What is behind a reference, or the object among several forms."""
+    """The schema that a reference points to, or the object among several alternatives."""
     for form in (shape, *(inner for one in shape.get("anyOf", ()) for inner in (one, *one.get("anyOf", ())))):
         if "$ref" in form:
             found: dict[str, Any] = schemas[form["$ref"].rpartition("/")[2]]
@@ -243,7 +253,7 @@ def _value(shape: dict[str, Any], schemas: dict[str, Any]) -> str:
     forms = [one for one in shape.get("anyOf", (shape,)) if one.get("type") != "null"]
     if len(forms) == 1 and "anyOf" in forms[0]:
         forms = forms[0]["anyOf"]
-    return " or ".join(_form(one, schemas) for one in forms)
+    return " or ".join(dict.fromkeys(_form(one, schemas) for one in forms))
 
 
 def _form(form: dict[str, Any], schemas: dict[str, Any]) -> str:
@@ -273,8 +283,8 @@ def metrics_page() -> str:
     lines = [
         "# Metrics",
         "",
-        "This page is generated from the table in `operations/measures.py`. For what the metrics mean together and how to aggregate",
-        "them over processes, see [observability.md](observability.md#metrics).",
+        "This page is generated from the table in `telemetry/metrics.py`. [observability.md](observability.md#metrics)",
+        "explains how the metrics relate to each other, and how to aggregate them over processes.",
         "",
         "## Installation-wide",
         "",

@@ -1,7 +1,7 @@
-"""The theatre that the examples play in: Doorstep with its HTTP API, a receiver, and a clock that leaps.
+"""The environment that the examples run in: Doorstep with its HTTP API, a receiver, and a simulated clock.
 
-All parts are real: the database, the API on a socket, the requests to the receiver, their signatures. Only the time is
-not: `pass_time` leaps from one due time to the next, so that a story about fifteen minutes takes none.
+All parts are real: the database, the API on a socket, the requests to the receiver, their signatures. Only the clock is
+simulated: `pass_time` jumps from one due time to the next, so that fifteen minutes take no time.
 """
 
 from __future__ import annotations
@@ -24,17 +24,17 @@ from doorstep.testing import Drainer, FakeClock, Receiver
 from doorstep.transports.http import HttpTransport
 
 NOON = from_datetime(datetime(2026, 6, 1, 12, tzinfo=UTC))
-"""When every story begins."""
+"""When every example begins."""
 
 Story = Callable[["Theatre"], Awaitable[None]]
 Prepare = Callable[[Doorstep], None]
 """Registers the handlers of an example, before Doorstep is opened."""
 Served = Callable[[Doorstep], AbstractAsyncContextManager[str]]
-"""Serves the HTTP API and says where."""
+"""Serves the HTTP API and returns its URL."""
 
 
 class Theatre:
-    """What a story has at hand."""
+    """The objects that an example uses."""
 
     def __init__(
         self,
@@ -59,17 +59,17 @@ class Theatre:
         await self._drainer.drain(until=span_seconds)
 
     def tell(self, line: str) -> None:
-        """With the day and the time that it is in the story."""
+        """Print a line with the simulated day and time."""
         now = self.clock.now()
         self._say(f"day {(now - NOON) // DAY + 1} {to_datetime(now):%H:%M:%S}  {line}")
 
     async def client(self, role: Literal["operator", "viewer", "publisher"]) -> AsyncClient:
-        """The HTTP API, for somebody with less to say."""
+        """The HTTP API, for a role with fewer permissions."""
         return AsyncClient(self.url, (await self.api.keys.create(role, role)).key)
 
 
 def play(story: Story, prepare: Prepare = lambda _: None) -> None:
-    """Run a story on a SQLite file that is forgotten afterwards."""
+    """Run an example on a temporary SQLite file."""
     with TemporaryDirectory() as folder:
         asyncio.run(_play(f"sqlite:///{Path(folder, 'doorstep.db')}", story, prepare))
 
@@ -88,7 +88,7 @@ async def staged(
     migrate: bool = True,
     served: Served | None = None,
 ) -> AsyncIterator[Theatre]:
-    """A theatre on this database, with everything opened."""
+    """The environment on this database, with everything open."""
     clock = FakeClock(NOON)
     settings = Settings(database_url=database_url, secret_key=new_secret_key(), allow_addresses="127.0.0.0/8")
     doorstep = Doorstep(settings, clock=clock)
@@ -106,7 +106,7 @@ async def staged(
 
 @asynccontextmanager
 async def _served(doorstep: Doorstep) -> AsyncIterator[str]:
-    """The HTTP API on a free port, as `doorstep serve` has it."""
+    """The HTTP API on a free port, as `doorstep serve` runs it."""
     ready, stop = asyncio.Event(), asyncio.Event()
     server = WebServer(create_application(doorstep), grace_seconds=1, ready=ready.set)
     with listener("127.0.0.1", 0) as listening:

@@ -1,7 +1,7 @@
 """Compares the CPU that two revisions need for the same work: `make bench-against REF=<git ref>`.
 
-Both are built in environments of their own and driven over HTTP and the command line only. Short slices alternate
-(old new, new old, …), so that whatever else the machine does hits both alike; each pair of slices gives one ratio.
+Both are built in separate environments and driven over HTTP and the command line only. Short slices alternate
+(old new, new old, …), so that other load on the machine affects both alike; each pair of slices gives one ratio.
 """
 
 from __future__ import annotations
@@ -85,7 +85,7 @@ def parse(arguments: Sequence[str] | None) -> argparse.Namespace:
 
 
 def summary(comparisons: Sequence[Comparison]) -> str:
-    """The verdict on all of them, in one line."""
+    """The overall verdict, in one line."""
     groups = {verdict: [one.name for one in comparisons if one.verdict is verdict] for verdict in Verdict}
     return "; ".join(f"{verdict}: {', '.join(names)}" for verdict, names in groups.items() if names)
 
@@ -97,7 +97,7 @@ def _measure(
     options: argparse.Namespace,
     comparisons: list[Comparison],
 ) -> bool:
-    """Add and print the comparisons of one measurement; False if it failed, which must not cost us the others."""
+    """Add and print the comparisons of one measurement; False if it failed; the others still run."""
     try:
         with _stores(options.store) as (stores, folder), Receiver() as receiver:
             sides = [

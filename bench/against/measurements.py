@@ -26,12 +26,12 @@ Run = Callable[[], Slice]
 
 @dataclass(frozen=True)
 class Load:
-    """So many requests, and no others: both databases grow alike, however fast a revision is."""
+    """A fixed number of requests, so that both databases grow alike, however fast a revision is."""
 
     requests: int
     connections: int
     batch: int | None = None
-    """How many events each request has; one that is not in a list if None."""
+    """The number of events in each request; None for a single event outside a list."""
     per_second: float | None = None
 
     @property
@@ -51,7 +51,7 @@ class Load:
             raise RuntimeError(f"{len(tally.milliseconds)} of {self.requests} requests were answered 202")
 
     def _pauses(self) -> Iterator[float]:
-        """Before each request: none, or what keeps the rate steady however long the answers take."""
+        """The pause before each request: none, or one that keeps the rate steady regardless of response times."""
         if self.per_second is None:
             yield from repeat(0.0)
         else:
@@ -62,7 +62,7 @@ class Load:
 
 @contextmanager
 def accept(load: Load, side: Side, receiver: Receiver) -> Iterator[Run]:
-    """Each event owes one delivery, to an endpoint that is paused: accepting is measured, not delivering."""
+    """Each event has one delivery, to a paused endpoint: this measures accepting, not delivering."""
     with Server(side, side.new_database()) as server:
         server.create_endpoint(receiver.url("ok"), paused=True)
         yield lambda: server.spend(lambda: load.send(server.port), load.events)
@@ -129,7 +129,7 @@ MEASUREMENTS = (
 
 
 def select(wanted: Sequence[str]) -> list[Measurement]:
-    """Those that are named, by the whole name or by its first word; all of them if none is."""
+    """The measurements with these names or first words; all if none are given."""
     names = {one.name: {one.name, one.name.split("-")[0]} for one in MEASUREMENTS}
     if unknown := set(wanted).difference(*names.values()):
         raise ValueError(f"no measurement {min(unknown)!r}; there are {', '.join(names)}")

@@ -1,4 +1,4 @@
-"""What the pairs of slices say: the ratio of CPU, its spread, and whether it is a difference or noise."""
+"""Evaluates the pairs of slices: the ratio of CPU, its spread, and whether it is a difference or noise."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from math import comb
 from statistics import median, quantiles
 
 TOLERANCE = 0.02
-"""A smaller difference is not called one: two servers of the same revision can differ by as much, because of memory layout."""
+"""Smaller differences are ignored: two servers of the same revision can differ by as much, because of memory layout."""
 _CHANCE_MAX = 0.05
 
 

@@ -1,4 +1,4 @@
-"""Builds revisions, each in a folder and a virtual environment of its own, as its own `make install` does it."""
+"""Builds revisions, each in its own folder and virtual environment, with its own `make install`."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ class Revision:
 
 
 def build(ref: str, root: Path = ROOT) -> Revision:
-    """Build what a git ref names, unless it is there from an earlier run (`make clean` removes it)."""
+    """Build the revision of a git ref, unless an earlier run has built it (`make clean` removes it)."""
     sha = _resolve(ref, root)
     folder = root / "build" / "against" / sha
     revision = Revision(ref, sha, folder / ".venv" / "bin" / "doorstep")
@@ -43,7 +43,7 @@ def build(ref: str, root: Path = ROOT) -> Revision:
 
 
 def is_dirty(root: Path = ROOT) -> bool:
-    """Whether tracked files have changes that no revision holds."""
+    """Whether tracked files have uncommitted changes."""
     return bool(_git(root, "status", "--porcelain", "--untracked-files=no"))
 
 
@@ -66,6 +66,6 @@ def _git(root: Path, *arguments: str) -> str:
 
 
 def _environment() -> dict[str, str]:
-    """Without what the make that runs us, or an active virtual environment, would impose on the revision's own make."""
+    """Without variables of our own make or of an active virtual environment, which would affect the revision's make."""
     ours = ("MAKEFLAGS", "MFLAGS", "MAKELEVEL", "MAKEOVERRIDES", "VIRTUAL_ENV", "PYTHONPATH", "PYTHONDONTWRITEBYTECODE")
     return {name: value for name, value in os.environ.items() if name not in ours}

@@ -1,4 +1,4 @@
-"""A `doorstep` command of one revision: run to its end, or serving, with the CPU that it uses."""
+"""Runs a `doorstep` command or server of one revision, and measures its CPU."""
 
 from __future__ import annotations
 
@@ -32,12 +32,12 @@ _TAIL_SECONDS = 0.3
 class Slice(NamedTuple):
     cpu_seconds: float
     units: float
-    """How many events, seconds or starts that paid for."""
+    """The number of events, seconds or starts that this CPU was used for."""
 
 
 @dataclass(frozen=True)
 class Side:
-    """One revision with a folder of its own, and databases as it needs them."""
+    """One revision with its own folder and databases."""
 
     revision: Revision
     folder: Path
@@ -84,11 +84,11 @@ class Server:
             self._process.wait()
 
     def cpu_seconds(self) -> float:
-        """User and system time so far of the process and its children, the ended ones included."""
+        """User and system time so far of the process and its children, including those that have ended."""
         return process_cpu(self._process.pid)
 
     def spend(self, work: Callable[[], object], units: float) -> Slice:
-        """The CPU that the server uses while `work` goes on, and shortly after."""
+        """The CPU that the server uses during `work` and shortly after."""
         before = self.cpu_seconds()
         work()
         time.sleep(_TAIL_SECONDS)
@@ -101,7 +101,7 @@ class Server:
             self.call("POST", f"/v1/endpoints/{endpoint['endpoint_id']}/pause", {})
 
     def call(self, method: str, path: str, body: object = None) -> Any:
-        """Make one request; its answer, which must be a good one."""
+        """Make one request and return its response; raises if it failed."""
         connection = http.client.HTTPConnection("127.0.0.1", self.port, timeout=30)
         try:
             headers = {"X-API-Key": ADMIN_KEY, "Content-Type": "application/json"}
@@ -129,7 +129,7 @@ class Server:
 
 
 def environment() -> dict[str, str]:
-    """Of a measured command: no settings of the user's, nothing of this process's own Python."""
+    """The environment of a measured command: without the user's settings and this process's Python."""
     inherited = {k: v for k, v in os.environ.items() if not k.startswith(("DOORSTEP_", "PYTHON", "OTEL_"))}
     return inherited | {
         "DOORSTEP_ADMIN_KEY": ADMIN_KEY,
@@ -141,11 +141,11 @@ def environment() -> dict[str, str]:
 
 
 def process_cpu(pid: int) -> float:
-    """CPU seconds of a process and its descendants, those that have ended and been waited for included."""
+    """CPU seconds of a process and its descendants, including those that have ended."""
     process = psutil.Process(pid)
     total = 0.0
     for member in (process, *process.children(recursive=True)):
-        with suppress(psutil.NoSuchProcess, OSError):  # it may end between the list and the question
+        with suppress(psutil.NoSuchProcess, OSError):  # it may have ended meanwhile
             times = member.cpu_times()
             total += times.children_user + times.children_system
             total += _own_cpu(member.pid) if sys.platform == "linux" else times.user + times.system

@@ -1,1 +1,1 @@
-"""One module a question; each has `measure(setting)`, which yields figures as they come."""
+"""One module for each measurement; its `measure(setting)` yields figures as they are measured."""

@@ -1,6 +1,6 @@
 """How fast events are accepted durably: single requests with and without group commit, batches, and from Python.
 
-Each event owes one delivery, to an endpoint that is paused: accepting is measured, not delivering.
+Each event has one delivery, to a paused endpoint: this measures accepting, not delivering.
 """
 
 from __future__ import annotations
@@ -71,7 +71,7 @@ def _stocked(setting: Setting, store: StoreName) -> Iterator[Database]:
 
 
 def send_from_python(url: str, count: int) -> float:
-    """Events per second of so many concurrent callers of `send`, each waiting for its receipt."""
+    """Events per second with concurrent callers of `send`, each waiting for its receipt."""
     return uvloop.run(_send_from_python(url, count))
 
 

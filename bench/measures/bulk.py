@@ -1,7 +1,7 @@
-"""A bulk retry of 100,000 dead letters while fresh events keep coming, to the same endpoint and to another one.
+"""A bulk retry of 100,000 dead letters while new events arrive for the same endpoint and for another one.
 
-It is paused and resumed on its way, and another one is cancelled midway. Afterwards the database and the receiver are
-asked what became of each letter.
+It is paused and resumed, and another one is cancelled midway. Afterwards the database and the receiver show what
+happened to each dead letter.
 """
 
 from __future__ import annotations
@@ -25,9 +25,9 @@ from doorstep.clock import DAY
 NONE = at_most(0.0)
 PAUSE_TARGET = at_most(1_000.0)
 FRESH_TARGET = at_most(2.0)
-"""As for a dead endpoint in the way (fairness.py): fresh events must not be delayed."""
+"""As with a dead endpoint (fairness.py): new events must not be delayed."""
 _SAME, _OTHER = "bench", "other"
-"""The event types of the fresh events; the letters are for the endpoint of the first."""
+"""The event types of the new events; the dead letters are for the endpoint of the first."""
 _FRESH_PER_SECOND = 40
 """20 for each of the two."""
 _PAUSE_SECONDS = 2.0
@@ -45,7 +45,7 @@ def measure(setting: Setting) -> Iterator[Figure]:
 
 @dataclass(frozen=True)
 class Course:
-    """How a bulk retry of everything went."""
+    """The result of a bulk retry of everything."""
 
     seconds: float
     """Without the pause."""
@@ -53,13 +53,13 @@ class Course:
     resumed_at: int
     """By the machine's monotonic clock, in nanoseconds."""
     sent: int
-    """Fresh events meanwhile."""
+    """New events during the operation."""
     arrived: Mapping[str, int]
-    """When each event arrived: the letters' and the fresh ones."""
+    """When each event arrived, dead letters and new events."""
     requests: int
     """How many arrived in all; more than there are events if any came twice."""
     waits_ms: Mapping[str, list[float]]
-    """Of the fresh events, by their type."""
+    """Of the new events, by type."""
 
 
 def _retry_all(setting: Setting, store: StoreName, letters: int) -> Iterator[Figure]:
@@ -125,7 +125,7 @@ def _run(serving: Serving, receiver: Receiver, letters: Sequence[str]) -> Course
 
 
 def _astray(database: Database, letters: range) -> int:
-    """How many were not retried by one act, or not delivered at their second attempt, or tried more than twice."""
+    """How many were not retried by exactly one action, not delivered at the second attempt, or attempted more than twice."""
     ((retried,),) = database.ask(_RETRIED_ONCE.format(first=letters[0], last=letters[-1]))
     return len(letters) - retried
 
@@ -139,7 +139,7 @@ WHERE d.id BETWEEN {first} AND {last} AND d.state = 'delivered' AND d.attempt = 
 
 
 def _pause_ms(letters: Sequence[str], course: Course) -> float:
-    """How long after the order to pause the last letter still arrived."""
+    """How long after the pause command the last dead letter arrived."""
     arrivals = (course.arrived[event_id] for event_id in letters)
     last = max(at for at in arrivals if at < course.resumed_at)
     return max(0.0, (last - course.paused_at) / 1e6)

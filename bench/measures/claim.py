@@ -1,4 +1,4 @@
-"""Whether claiming gets dearer as history grows: the same claims beside 10,000 and 1,000,000 finished deliveries."""
+"""Whether claims cost more as history grows: the same claims with 10,000 and 1,000,000 finished deliveries."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ def measure(setting: Setting) -> Iterator[Figure]:
 
 
 def _costs(setting: Setting, store: StoreName, little: int, much: int) -> tuple[float, float]:
-    """The two take turns, so that both see the same machine."""
+    """The two alternate, so that other load affects both alike."""
     with setting.databases.fresh(store) as small, setting.databases.fresh(store) as large:
         for database, finished in ((small, little), (large, much)):
             _prepare(setting, database, finished)
@@ -66,10 +66,8 @@ async def _claim_in_turns(small_url: str, large_url: str) -> tuple[float, float]
 async def _claim(doorstep: Doorstep) -> float:
     now = doorstep.clock.now()
     started = time.perf_counter_ns()
-    (lane,) = await doorstep.components.store.lanes(now)
-    claims = await doorstep.components.store.claim_due(
-        [Quota(lane.endpoint_id, _BATCH)], now, now + 60 * SECOND, "bench"
-    )
+    (lane,) = await doorstep.components.store.due_lanes(now)
+    claims = await doorstep.components.store.claim([Quota(lane.endpoint_id, _BATCH)], now, now + 60 * SECOND, "bench")
     elapsed = time.perf_counter_ns() - started
     assert len(claims) == _BATCH
     return elapsed / 1_000 / MILLISECOND

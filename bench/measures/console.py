@@ -1,8 +1,8 @@
-"""What the pages of the console take beside a million events, a hundred thousand dead letters and 200 endpoints.
+"""The cost of console pages with a million events, a hundred thousand dead letters and 200 endpoints.
 
-Every page that can be asked for is, with ids that there are, with its filters, its ranges and its second page; one after
-the other over one connection, each timed from its first byte out to its last byte in. Of the slowest, the plans of
-their slow statements are printed.
+All pages are requested, with existing ids, filters, ranges and second pages, one after the other over one connection.
+Each is timed from the first byte sent to the last byte received. For the slowest pages, the plans of their slow
+statements are printed.
 """
 
 from __future__ import annotations
@@ -28,19 +28,19 @@ _NONE = at_most(0)
 _SHOWN = 5
 _APP = "bench.reviewing:reviewing"
 _KEPT = {"DOORSTEP_RETENTION_DAYS": "400"}
-"""Nothing is cleaned away while it is measured."""
+"""Nothing is cleaned during the measurement."""
 
 
 class Timed(NamedTuple):
-    """One page, asked for again and again."""
+    """One page, requested repeatedly."""
 
     name: str
-    """Its path without what is another one each time."""
+    """Its path without the parts that change each time."""
     path: str
     milliseconds: list[float]
     size: int
     cpu_ms: float
-    """Of the server and its database, each time."""
+    """Of the server and its database, for each request."""
 
     @property
     def p95(self) -> float:
@@ -93,7 +93,7 @@ def _visit_all(serving: Serving, ids: Ids, times: int, cpu_seconds: Callable[[],
 
 
 def _with_second_pages(visitor: Visitor, paths: Sequence[str]) -> list[str]:
-    """Asked for once here, so that statements are prepared before anything is timed."""
+    """Requested once here, so that statements are prepared before the measurement."""
     followed = [visitor.see(path).next for path in paths]
     return [*paths, *(path for path in followed if path is not None)]
 
@@ -117,7 +117,7 @@ def _cpu_seconds(serving: Serving, database: Database) -> float:
 
 
 def _print_plans(database: Database, slowest: Sequence[Timed]) -> None:
-    """Of statements that took more than 10 ms; only the first time that one is asked."""
+    """Of statements that took more than 10 ms; each statement once."""
     with tempfile.TemporaryDirectory(prefix="doorstep-plans-") as folder:
         plans = Path(folder) / "plans"
         with Serving(

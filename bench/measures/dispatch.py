@@ -1,7 +1,7 @@
-"""What a delivery costs beside the bare client: the whole path, claim to settled, in CPU per delivery.
+"""The cost of a delivery compared with the bare client: the whole path from claim to settlement, in CPU per delivery.
 
-Rounds of the yardstick and of each store take turns, and the cheapest of each counts: whatever else the machine
-does can only add to a round.
+Rounds of the baseline and of each store alternate, and the cheapest of each counts, because other load can only add to
+a round.
 """
 
 from __future__ import annotations
@@ -56,5 +56,5 @@ def _round(setting: Setting, store: StoreName, count: int) -> tuple[Cost, float]
 
 
 def deliver_all(url: str, count: int) -> Cost:
-    """Deliver what waits in this database, as a worker process would, its log written to a file."""
+    """Deliver everything in this database, like a worker process that writes its log to a file."""
     return uvloop.run(work_off(lambda telemetry: Doorstep(settings_for(url), telemetry=telemetry), count))

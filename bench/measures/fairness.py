@@ -1,6 +1,6 @@
 """Whether a dead, slow endpoint with a hundred thousand deliveries waiting delays the deliveries of another one.
 
-The dead one takes connections and never answers; its circuit is told never to open, so it stays in the way.
+The dead one accepts connections and never answers; its circuit never opens, so it keeps its slots.
 """
 
 from __future__ import annotations

@@ -1,7 +1,7 @@
-"""What a delivery to a Python function costs: claim, call, settled with its attempt row, in CPU per delivery.
+"""The cost of a delivery to a Python function: claim, call and settlement with an attempt row, in CPU per delivery.
 
-The functions do nothing, so all of it is ours. Async ones run in the event loop, plain ones in threads. The yardstick
-is the bare HTTP client of `dispatch`: a handler needs no client, so the whole path must stay within twice of one.
+The functions do nothing, so the whole cost is Doorstep's. Async functions run in the event loop, plain ones in threads.
+The baseline is the bare HTTP client of `dispatch`: a handler needs no client, so its path may cost at most twice as much.
 """
 
 from __future__ import annotations
@@ -34,11 +34,11 @@ _BATCH = 1_000
 
 
 async def take_async(event: Received) -> None:
-    """Nothing, in the event loop."""
+    """Does nothing, in the event loop."""
 
 
 def take_plain(event: Received) -> None:
-    """Nothing, in a thread."""
+    """Does nothing, in a thread."""
 
 
 _HANDLERS: dict[str, Handler] = {"async": take_async, "plain": take_plain}
@@ -67,7 +67,7 @@ def measure(setting: Setting) -> Iterator[Figure]:
 
 
 def _figures(store: StoreName, words: str, rounds: list[_Round], yardstick: float) -> Iterator[Figure]:
-    """The cheapest round counts: whatever else the machine does can only add to one."""
+    """The cheapest round counts, because other load can only add to one."""
     cpu_us = min(one.cost.cpu_us for one in rounds)
     yield Figure(f"{words}, CPU per delivery", cpu_us, "µs")
     yield Figure(f"{words}, one process", max(one.cost.per_second for one in rounds), "/s")
@@ -97,7 +97,7 @@ async def _send_all(database: Database, kind: str, count: int) -> None:
 
 
 def take_all(url: str, kind: str, count: int) -> Cost:
-    """Take what waits in this database, as a worker process would, its log written to a file."""
+    """Deliver everything in this database, like a worker process that writes its log to a file."""
     return uvloop.run(work_off(partial(_doorstep, url, kind), count))
 
 

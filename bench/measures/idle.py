@@ -1,4 +1,4 @@
-"""What waiting costs: the CPU of a `doorstep serve` process that has nothing to do."""
+"""The CPU of an idle `doorstep serve` process."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""How soon after a request is sent its first attempt arrives, on an idle system, over HTTP from end to end."""
+"""The time from a request to its first attempt, on an idle system, over HTTP from end to end."""
 
 from __future__ import annotations
 

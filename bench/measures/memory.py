@@ -1,4 +1,4 @@
-"""Whether memory stays flat over a million deliveries, and SQLite's file too: sent, delivered and cleaned all along."""
+"""Whether memory and SQLite's file stay constant over a million deliveries, with sending, delivering and cleaning."""
 
 from __future__ import annotations
 
@@ -19,16 +19,16 @@ from bench.setting import Setting, settings_for
 from bench.stock import Wanted, drafts, stock
 from bench.timing import in_own_process, slope
 from doorstep.app import Doorstep
-from doorstep.services.cleaner import Cleaner
-from doorstep.services.runner import keep_running
+from doorstep.services.maintenance import Cleaner
+from doorstep.services.worker import keep_running
 from doorstep.telemetry.facts import Telemetry
-from doorstep.telemetry.log_writer import open_log
+from doorstep.telemetry.logs import open_log
 
 MIB = 1024 * 1024
 TARGET = at_most(10.0)
 _SAMPLES = 50
 _WARM_UP = 150_000
-"""Deliveries that do not count: until then caches fill and the allocator finds its size, 60 MiB in all."""
+"""Deliveries that do not count: until then caches and the allocator grow, by 60 MiB in all."""
 _AHEAD_MAX = 4_000
 _RETENTION_SECONDS = 3.0
 
@@ -60,7 +60,7 @@ def _measure_store(setting: Setting, store: StoreName) -> Iterator[Figure]:
 
 
 def _growth(samples: Sequence[Sample], what: str) -> float:
-    """By a fitted line, so that the saw teeth of cleaning and collecting do not count."""
+    """By a fitted line, so that the sawtooth of cleaning and garbage collection does not count."""
     span = samples[-1].delivered - samples[0].delivered
     return slope([(sample.delivered, getattr(sample, what)) for sample in samples]) * span / MIB
 
@@ -85,7 +85,7 @@ async def _live_through(url: str, path: Path, count: int) -> list[Sample]:
 async def _send_and_sample(
     doorstep: Doorstep, delivered: Delivered, path: Path, count: int, clean: Callable[[], None]
 ) -> list[Sample]:
-    """The worker's own cleaner looks once a minute, which is no more than once in this run: `clean` wakes another."""
+    """The worker's own cleaner runs once a minute, at most once in this run, so `clean` wakes another one."""
     process = psutil.Process()
     samples: list[Sample] = []
     sent = 0

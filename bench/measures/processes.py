@@ -1,4 +1,4 @@
-"""What more processes bring: deliveries per second with one process, and with worker processes added."""
+"""Deliveries per second with one process, and with additional worker processes."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ def measure(setting: Setting) -> Iterator[Figure]:
 
 
 def _per_second(setting: Setting, store: StoreName, count: int, workers: int) -> float:
-    """Between the first tenth and the last tenth of the arrivals: neither start nor tail."""
+    """Between the first and the last tenth of the arrivals, without start-up and tail."""
     url = setting.receiver.url("ok")
     with setting.databases.fresh(store) as database:
         stock(database, *(Wanted(url, count // _ENDPOINTS, f"bench.{n}") for n in range(_ENDPOINTS)))

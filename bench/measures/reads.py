@@ -1,8 +1,8 @@
-"""How soon questions are answered beside a million events: 50 clients ask for statuses, then for failed events.
+"""Response times with a million events: 50 clients request statuses, then pages of failed events.
 
-Fresh events are delivered all the while. The clients are a process of their own; each has a kept-alive connection,
-waits for its answer, thinks for a while (an exponential pause) and asks again, about another event or for another
-page. Answers that many share do not make it look better than it is: there are 2,000 events and 100 pages to ask for.
+New events are delivered meanwhile. The clients run in a separate process. Each has a keep-alive connection, waits for its
+response, pauses (for an exponential time) and requests another event or page. There are 2,000 events and 100 pages, so
+that shared responses do not improve the figures.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ TARGET = at_most(50.0)
 _CLIENTS = 50
 _THINK_SECONDS = 0.25
 _LADDER = (1.0, 0.5, 0.25, 0.1, 0.05, 0.025, 0.01, 0.0)
-"""Shorter and shorter pauses, to find the highest rate."""
+"""Decreasing pauses, to find the highest rate."""
 _FRESH_PER_SECOND = 50
 _EVENTS_ASKED, _PAGES_ASKED = 2_000, 100
 
@@ -65,7 +65,7 @@ def _figures(setting: Setting, words: str, serving: Serving, paths: Sequence[str
 
 
 def _highest(setting: Setting, words: str, serving: Serving, paths: Sequence[str]) -> Figure:
-    """Go down the ladder as long as the p95 holds."""
+    """Shorten the pauses as long as the p95 meets its target."""
     best, note = 0.0, "not even at the slowest"
     for think in _LADDER:
         answers = _ask(serving, paths, think, setting.scaled(5, 1))
@@ -88,7 +88,7 @@ def _note(answers: Answers, think_seconds: float) -> str:
 
 
 def _statuses(database: Database) -> list[str]:
-    """Of events all over the table, failed ones among them."""
+    """Events from all over the table, including failed ones."""
     ((last,),) = database.ask("SELECT max(id) FROM doorstep_events")
     step = max(1, last // _EVENTS_ASKED)
     ids = database.ids(f"SELECT uid FROM doorstep_events WHERE id % {step} = 0")

@@ -1,7 +1,7 @@
-"""How soon failures are scheduled again: 1,000 requests that all fail in the same moment.
+"""How soon failures are rescheduled: 1,000 requests that fail at the same moment.
 
-The receiver keeps all of them waiting and then answers 503 to all at once. Each is timed from the instant its reply
-was complete at the worker, as its attempt says, to the instant the store has said that the retry is written.
+The receiver waits for all of them and then answers 503 to all at once. Each is timed from the instant at which the worker
+had its complete response, according to its attempt, until the store has written the retry.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ TARGET = at_most(1_000.0)
 _FAILURES = 1_000
 _ENDPOINTS = 20
 _PLACES = 2_500
-"""An organization that is alone may hold three sevenths of a worker's places; all failures must be in flight."""
+"""A single organization may use three sevenths of a worker's slots; all failures must be in flight at once."""
 _SECONDS_MAX = 60
 _SCHEDULED = "SELECT count(*) FROM doorstep_deliveries WHERE state = 'pending' AND attempt = 1 AND due_at IS NOT NULL"
 
@@ -44,7 +44,7 @@ def measure(setting: Setting) -> Iterator[Figure]:
 
 
 def fail_together(url: str) -> list[float]:
-    """Work on this database until all have failed; the milliseconds that each waited to be scheduled."""
+    """Deliver until all have failed; returns the milliseconds until each was rescheduled."""
     return uvloop.run(_fail_together(url))
 
 
@@ -67,7 +67,7 @@ async def _waited_ms(doorstep: Doorstep, delivery_id: UUID, scheduled_at: Instan
 
 
 class _Scheduled:
-    """Facts are told after their commit: whoever hears of a failure knows that it is written."""
+    """Facts are emitted after the commit, so a failure that arrives here has been written."""
 
     def __init__(self, clock: Clock) -> None:
         self.at: dict[UUID, Instant] = {}

@@ -21,7 +21,7 @@ _SPACING = MILLISECOND
 _HEAD_START: dict[StoreName, Instant] = {"sqlite": 3 * SECOND, "postgres": 6 * SECOND}
 """About the time it takes to fill the database and start the process."""
 _CATCH_UP: Instant = 2 * SECOND
-"""What was due before this much after the start does not count: it may have waited for the start itself."""
+"""Deliveries due in this time after the start do not count: they may have waited for the start itself."""
 
 
 def measure(setting: Setting) -> Iterator[Figure]:

@@ -1,8 +1,8 @@
-"""What reports cost beside a million events (some dead, some retrying) and live traffic: every range of /v1/stats, the
-health of a hundred endpoints, a scrape.
+"""The cost of reports with a million events (some dead, some retrying) and live traffic: every range of /v1/stats, the
+health of a hundred endpoints, a scrape of the metrics.
 
-One question after the other, each measured from its first byte out to its last byte in. What they answer is compared
-with a count of the rows themselves.
+One request after the other, each timed from the first byte sent to the last byte received. The answers are compared
+with counts of the rows.
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ TARGET = at_most(50.0)
 _ENDPOINTS = 100
 _EVENTS_PER_SECOND = 20
 _KEPT = {"DOORSTEP_RETENTION_DAYS": "400"}
-"""Nothing is cleaned away while it is measured."""
+"""Nothing is cleaned during the measurement."""
 
 
 def measure(setting: Setting) -> Iterator[Figure]:
@@ -43,11 +43,11 @@ def measure(setting: Setting) -> Iterator[Figure]:
 
 
 def _measure_store(setting: Setting, store: StoreName, database: Database, serving: Serving) -> Iterator[Figure]:
-    """Beside events that come in and are delivered all the while."""
+    """While events arrive and are delivered."""
     asker = _Asker(serving.port)
     with Traffic(serving.port, [f"bench.{n}" for n in range(_ENDPOINTS)], per_second=_EVENTS_PER_SECOND):
         yield from _measure_answers(setting, store, asker, lambda: _cpu_seconds(serving, database))
-    time.sleep(2)  # what was sent last arrives
+    time.sleep(2)  # until the last events have arrived
     for name, (told, counted) in _accounts(asker, database).items():
         yield Figure(f"{store}: {name} that /v1/stats and the rows disagree about", abs(told - counted), "", at_most(0))
 
@@ -78,12 +78,12 @@ def _figure(words: str, taken: list[float], cpu_ms: float | None = None) -> Figu
 
 
 def _cpu_seconds(serving: Serving, database: Database) -> float:
-    """Of the server, its services in the background included, and of the database."""
+    """Of the server, including its background services, and of the database."""
     return serving.cpu_seconds() + database.server_cpu_seconds()
 
 
 def _scrapes(asker: _Asker, times: int) -> list[float]:
-    """Each a second after the one before: what is younger than that is told from memory."""
+    """One second apart: younger answers come from memory."""
     taken = []
     for _ in range(times):
         time.sleep(1.05)
@@ -92,7 +92,7 @@ def _scrapes(asker: _Asker, times: int) -> list[float]:
 
 
 def _accounts(asker: _Asker, database: Database) -> dict[str, tuple[int, int]]:
-    """What is told, and what the rows say."""
+    """The reported figures, and those counted from the rows."""
     answer = asker.ask("/v1/stats?range=7d")[1]
     report, now = answer["report"], time.time_ns() // 1_000
     delivered = f"state = 'delivered' AND settled_at >= {now - now % HOUR + HOUR - 7 * DAY}"
@@ -114,7 +114,7 @@ class _Asker:
         self._connection = http.client.HTTPConnection("127.0.0.1", port, timeout=60)
 
     def ask(self, path: str) -> tuple[float, Any]:
-        """The milliseconds until the answer was there, and the answer."""
+        """The milliseconds until the response, and the response."""
         started = time.perf_counter()
         self._connection.request("GET", path, headers={"X-API-Key": ADMIN_KEY})
         response = self._connection.getresponse()

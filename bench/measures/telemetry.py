@@ -1,11 +1,11 @@
-"""What logs, metrics and traces cost beside the delivering itself, in CPU per delivery.
+"""The cost of logs, metrics and traces, in CPU per delivery.
 
-One worker delivers on and on: by turns of a fraction of a second it is silent, or writes its log to a file, has its
-metrics scraped every two seconds (usual is every 15) and exports spans to a collector (bench/switching.py). What the log's
-and the exporter's threads use is measured by itself, and counts as telling whenever they use it.
+One worker delivers continuously. In alternating turns of a fraction of a second it is silent, or it writes its log to a
+file, has its metrics scraped every two seconds (15 is usual) and exports spans to a collector (bench/switching.py). The
+CPU of the log's and the exporter's threads is measured separately and always counts as telemetry.
 
-The store counts what happens (model/rollup.py) in both turns, because reports, targets and alerts live by it whether
-anybody asks for metrics or not. A second ratio is against a store that counts nothing, with the server's CPU in it.
+The store counts (model/rollup.py) in both turns, because reports, targets and alerts need its figures even without
+metrics. A second ratio compares with a store that counts nothing, and includes the server's CPU.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ from bench.timing import in_own_process
 
 TARGET = at_most(1.10)
 _USUALLY_EVERY = 40
-"""At 4,000 events a second, a process begins a hundred traces: as many as it does unless told otherwise."""
+"""At 4,000 events a second, a process starts a hundred traces, which is the default."""
 
 
 def measure(setting: Setting) -> Iterator[Figure]:
@@ -69,7 +69,7 @@ def _compared(
 
 
 def _begin_traces(database: Database, every: int) -> None:
-    """As they are begun where events are accepted, which happened before anything was told."""
+    """As if they had been started when the events were accepted, which happened before the measurement."""
     uid = "lower(hex(uid))" if database.store == "sqlite" else "replace(uid::text, '-', '')"
     trace = f"'00-' || {uid} || '-0000000000000000-01'"
     database.run(f"UPDATE doorstep_events SET trace = {trace} WHERE id % {every} = 0")

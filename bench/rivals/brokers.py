@@ -1,4 +1,4 @@
-"""What keeps the jobs: a fresh database, or a fresh Redis. Each tells its CPU, and counts what it still holds."""
+"""Where jobs are stored: a new database or a new Redis. Each reports its CPU and the number of jobs it still holds."""
 
 from __future__ import annotations
 
@@ -26,19 +26,19 @@ _START_SECONDS_MAX = 10.0
 class Broker(Protocol):
     @property
     def variables(self) -> dict[str, str]:
-        """How a program finds it: variables of its environment."""
+        """The environment variables through which a program finds it."""
         ...
 
     def cpu_seconds(self) -> float: ...
 
     def count(self, question: str) -> int:
-        """The answer to a question about one number."""
+        """The number that a query returns."""
         ...
 
 
 @contextmanager
 def fresh_broker(name: BrokerName, databases: Databases) -> Iterator[Broker]:
-    """An empty one, gone afterwards."""
+    """An empty broker, deleted afterwards."""
     if name == "redis":
         with _redis() as redis:
             yield redis
@@ -76,7 +76,7 @@ class _Redis:
         return cpu_seconds_of(self.process)
 
     def count(self, question: str) -> int:
-        """Of an answer with several parts, the first."""
+        """The first part of a response."""
         with socket.create_connection(("127.0.0.1", self.port)) as connection, connection.makefile("rwb") as stream:
             stream.write(question.encode() + b"\r\n")
             stream.flush()
@@ -86,7 +86,7 @@ class _Redis:
 
 @contextmanager
 def _redis() -> Iterator[_Redis]:
-    """As it is when nothing is configured: snapshots now and then, no append-only file."""
+    """With its default configuration: occasional snapshots, no append-only file."""
     with tempfile.TemporaryDirectory(prefix="doorstep-redis-") as folder:
         port = _free_port()
         command = [redis_binary(), "--port", str(port), "--bind", "127.0.0.1", "--dir", folder]

@@ -1,4 +1,4 @@
-"""The rivals' own virtual environment: they never come near the one that Doorstep is developed in."""
+"""The rivals' virtual environment, separate from that of Doorstep."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ _REQUIREMENTS = Path(__file__).with_name("requirements.txt")
 
 
 def install() -> Path:
-    """Make the environment, if it is not there as required; returns its folder of programs."""
+    """Create the environment if it is missing or outdated; returns its folder of programs."""
     binaries, stamp = FOLDER / "bin", FOLDER / "installed.txt"
     wanted = _REQUIREMENTS.read_text()
     if not stamp.exists() or stamp.read_text() != wanted:
@@ -26,7 +26,7 @@ def install() -> Path:
 
 
 def own_binaries() -> Path:
-    """Where Doorstep's own programs are."""
+    """The folder of Doorstep's own programs."""
     return Path(sys.executable).parent
 
 

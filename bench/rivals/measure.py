@@ -1,8 +1,8 @@
-"""What the same jobs cost on the queues that people would use instead: `python -m bench rivals`, never by default.
+"""The cost of the same jobs on other queues: `python -m bench rivals`; not run by default.
 
-Rounds of all contenders take turns; the cheapest lap of each counts, as everywhere: whatever else the machine does
-can only add to one. Ours do more for it (an attempt row, two lines of history, an event status, four lines of log), and
-wait for the disk only when they accept. The jobs are there before the worker starts.
+Rounds of all queues alternate, and the cheapest lap of each counts, because other load can only add to one. Doorstep does
+more work (an attempt row, two history rows, an event status, four log lines), and waits for the disk only when it accepts.
+All jobs are queued before the worker starts.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ from bench.rivals.table import print_table
 from bench.setting import Setting
 
 TARGET = at_least(1.0)
-"""A rival's CPU, worker and server together, ÷ ours on PostgreSQL with the same kind of job: none should cost less."""
+"""A rival's CPU, worker and server together, ÷ Doorstep's on PostgreSQL with the same kind of job: none should cost less."""
 
 
 def measure(setting: Setting) -> Iterator[Figure]:
@@ -40,7 +40,7 @@ def measure(setting: Setting) -> Iterator[Figure]:
 
 
 def _laps(setting: Setting) -> dict[str, list[Lap]]:
-    """Those of everyone who finished each lap; who did not is told of, and is out."""
+    """The laps of each queue that finished; one that does not is reported and excluded."""
     laps: dict[str, list[Lap]] = {contender.name: [] for contender in ROSTER}
     for _ in range(setting.scaled(2, 1)):
         for contender in ROSTER:
@@ -81,7 +81,7 @@ def _ratios(best: dict[str, Lap]) -> Iterator[Figure]:
 
 
 def _versions() -> dict[str, str]:
-    """Of everything that takes part."""
+    """The versions of everything involved."""
     python = str(install() / "python")
     names = ("pgqueuer", "taskiq", "taskiq-redis", "dramatiq", "procrastinate", "celery")
     code = f"from importlib.metadata import version; print(*map(version, {names!r}))"

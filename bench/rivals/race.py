@@ -1,4 +1,4 @@
-"""One lap of one contender: no-op jobs that wait already, one worker, until all are done."""
+"""One lap of one queue: a worker runs no-op jobs that are already queued, until all are done."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from bench.timing import cpu_seconds_of
 
 _SECONDS_MAX = 60
 _TAIL_SECONDS = 0.5
-"""The last acknowledgements come after the last job; what a worker does besides in that time is next to nothing."""
+"""The last acknowledgements come after the last job; a worker does almost nothing else in that time."""
 
 
 @dataclass(frozen=True)

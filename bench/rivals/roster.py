@@ -1,7 +1,7 @@
-"""Who takes part: each with the worker that its documentation shows, one process, tuned where tuning helped.
+"""The queues, each with the worker from its documentation, in one process, tuned where tuning helped.
 
-What was tried: pgqueuer's batch size, Procrastinate's concurrency, Celery's pools, Dramatiq's threads. The setting that
-cost least is here; where that is not the default, the default has a row of its own, or the words say so.
+We tried pgqueuer's batch size, Procrastinate's concurrency, Celery's pools and Dramatiq's threads, and use the cheapest
+setting. If that is not the default, the default has its own row, or the text says so.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ Kind = Literal["async", "plain"]
 class Contender:
     name: str
     program: str
-    """The module in `programs` that has the job and sends it."""
+    """The module in `programs` that defines and sends the job."""
     kind: Kind
     """Async jobs run in an event loop, plain ones in threads or processes."""
     broker: BrokerName
@@ -26,11 +26,11 @@ class Contender:
     """The command; the first word is a program of the environment."""
     jobs: int
     left: tuple[str, ...]
-    """Questions to the broker whose answers add up to the jobs that it still holds, waiting or taken."""
+    """Queries whose results add up to the jobs that the broker still holds, waiting or taken."""
     attempt_log: str
-    """What it keeps of each attempt, durably and without being asked to."""
+    """What it stores of each attempt durably by default."""
     gives_back: str
-    """When a lost worker's jobs are run again, by its defaults."""
+    """When a lost worker's jobs run again by default."""
     ours: bool = False
     variables: tuple[tuple[str, str], ...] = ()
 

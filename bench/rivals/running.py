@@ -1,4 +1,4 @@
-"""Runs a contender's programs: sends its jobs, starts its worker, reads the marks that its jobs make."""
+"""Runs the programs of a queue: sends its jobs, starts its worker, reads the marks of its jobs."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ _STOP_SECONDS_MAX = 5
 
 
 class Run:
-    """One contender with a broker of its own, in a folder of its own."""
+    """One queue with its own broker and folder."""
 
     def __init__(self, contender: Contender, broker: Broker, folder: Path) -> None:
         self.contender = contender
@@ -35,7 +35,7 @@ class Run:
         self._binaries = own_binaries() if contender.ours else install()
 
     def send(self, count: int, seconds: float = 0.0) -> None:
-        """Send so many jobs that each take so long; all are accepted when this returns."""
+        """Send jobs of this duration; all are accepted when this returns."""
         program = str(_PROGRAMS / f"{self.contender.program}.py")
         command = [str(self._binaries / "python"), program, str(count), str(seconds)]
         with self._log() as log:
@@ -45,7 +45,7 @@ class Run:
 
     @contextmanager
     def worker(self) -> Iterator[psutil.Popen]:
-        """Its worker, with whatever it logs by default written to a file; all of its processes ended afterwards."""
+        """Its worker, with its default log in a file; all its processes are stopped afterwards."""
         program, *arguments = self.contender.worker
         command = [str(self._binaries / program), *arguments]
         with self._log() as log:
@@ -58,19 +58,19 @@ class Run:
             _end(process)
 
     def done(self) -> int:
-        """How many jobs are done, if none takes a while: each makes one mark then."""
+        """The number of finished jobs, if none takes time: each then makes one mark."""
         return self._marks.stat().st_size // MARK.size
 
     def numbers(self, kind: bytes) -> set[int]:
-        """Which jobs have begun (`b`) or are done (`d`)."""
+        """The jobs that have begun (`b`) or are done (`d`)."""
         return {number for mark, number in MARK.iter_unpack(self._marks.read_bytes()) if mark == kind}
 
     def left(self) -> int:
-        """How many jobs the broker still holds."""
+        """The number of jobs that the broker still holds."""
         return sum(self.broker.count(question) for question in self.contender.left)
 
     def await_until(self, true: Callable[[], bool], seconds_max: float, pause: float = 0.005) -> bool:
-        """Wait for something; False if it did not come in time."""
+        """Wait for a condition; False if it was not met in time."""
         deadline = time.monotonic() + seconds_max
         while not true():
             if time.monotonic() > deadline:
@@ -90,7 +90,7 @@ class Run:
 
 
 def _end(process: psutil.Popen) -> None:
-    """Ask the worker's whole session to end, then insist."""
+    """Terminate the worker's whole session, then kill it."""
     for number in (signal.SIGTERM, signal.SIGKILL):
         try:
             os.killpg(process.pid, number)

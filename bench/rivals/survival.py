@@ -1,7 +1,7 @@
-"""What becomes of accepted jobs when the worker is killed in the middle of them, and another is started.
+"""What happens to accepted jobs when the worker is killed in the middle of them and another is started.
 
-Nothing is configured for it: this is what one gets who follows the first page of the documentation. Some queues give
-a lost worker's jobs back only after a long time; so it is also asked whether the broker still holds them.
+All queues run with their defaults, as on the first page of their documentation. Some return a lost worker's jobs only
+after a long time, so we also check whether the broker still holds them.
 """
 
 from __future__ import annotations
@@ -23,18 +23,18 @@ from bench.rivals.running import Run
 JOBS = 20
 _JOB_SECONDS = 1.0
 _INTO_SECONDS = 0.3
-"""Into the first jobs, the worker is killed."""
+"""How long into the first jobs the worker is killed."""
 PATIENCE_SECONDS = 100
-"""More than the time after which any of them is to give jobs back, of those that say less than minutes."""
+"""Longer than any queue needs to return jobs, except those that need minutes."""
 _START_SECONDS_MAX = 30
 
 
 @dataclass(frozen=True)
 class Survival:
     begun: int
-    """Jobs under way at the kill."""
+    """Jobs running when the worker was killed."""
     done: int
-    """Jobs done in the end, of all."""
+    """Jobs done in the end."""
     left: int
     """Jobs that the broker still holds."""
 
@@ -50,7 +50,7 @@ class Survival:
 
 
 def survivals(contenders: Sequence[Contender], databases: Databases) -> list[Survival]:
-    """All at once, because nearly all of it is waiting."""
+    """All at once, because they mostly wait."""
     with databases.fresh("postgres"), ThreadPoolExecutor(len(contenders)) as pool:
         # The fresh database is for its server's sake, which ends with the thread that started it: not one of the pool.
         return list(pool.map(lambda contender: _survival(contender, databases), contenders))
@@ -67,7 +67,7 @@ def _survival(contender: Contender, databases: Databases) -> Survival:
 
 
 def _kill_midway(run: Run) -> int:
-    """Kill every process of the worker; how many jobs that hit."""
+    """Kill every process of the worker; returns how many jobs were running."""
     with run.worker() as worker:
         if not run.await_until(lambda: bool(run.numbers(b"b")), _START_SECONDS_MAX):
             raise RuntimeError(f"{run.contender.name} began no job:\n{run.last_words()}")

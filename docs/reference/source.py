@@ -186,7 +186,30 @@ def _arguments(node: Function) -> list[str]:
     elif given.kwonlyargs:
         found.append("*")
     found += [_argument(*pair) for pair in zip(given.kwonlyargs, given.kw_defaults, strict=True)]
-    return found + ([f"**{_argument(given.kwarg, None)}"] if given.kwarg else [])
+    if given.kwarg is None:
+        return found
+    shared = _SHARED_KEYWORDS.get(ast.unparse(given.kwarg).partition(": ")[2])
+    if shared is None:
+        return [*found, f"**{_argument(given.kwarg, None)}"]
+    return [*found, *([] if given.kwonlyargs else ["*"]), *_keywords(*shared)]
+
+
+_SHARED_KEYWORDS = {
+    "Unpack[Paging]": ("doorstep.client.call", "Paging"),
+    "Unpack[BulkOptions]": ("doorstep.client.queues", "BulkOptions"),
+    "Unpack[DeadLetterQuery]": ("doorstep.client.queues", "DeadLetterQuery"),
+}
+"""Keyword arguments that many methods share. The reference lists them in each signature."""
+
+
+def _keywords(module: str, name: str) -> list[str]:
+    """The fields of a TypedDict, those of its bases first, as optional keyword arguments."""
+    where, node = _definition(module, name)
+    assert isinstance(node, ast.ClassDef), name
+    inherited = [
+        one for base in node.bases if ast.unparse(base) != "TypedDict" for one in _keywords(where, ast.unparse(base))
+    ]
+    return inherited + [f"{ast.unparse(field)} = None" for field in node.body if isinstance(field, ast.AnnAssign)]
 
 
 def _argument(argument: ast.arg, default: ast.expr | None) -> str:

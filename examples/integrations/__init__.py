@@ -1,1 +1,1 @@
-"""Integrations: a business system feeds a CRM by webhook, a partner by EDI, and an ERP; people repair what fails."""
+"""Integrations: a business system feeds a CRM by webhook, a partner by EDI, and an ERP; operators fix failures."""

@@ -1,4 +1,4 @@
-"""The story of the integrations: `python -m examples.integrations`."""
+"""The example: `python -m examples.integrations`."""
 
 from __future__ import annotations
 

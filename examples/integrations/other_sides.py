@@ -1,4 +1,4 @@
-"""A partner and an ERP for the story and its tests: they do what they are told to."""
+"""A simulated partner and ERP for the example and its tests, which configure how they respond."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ from examples.integrations.profile import ErpError
 
 
 class ScriptedPartner:
-    """Busy as often as told; otherwise keeps the message and gives a receipt."""
+    """Busy a configured number of times; then stores messages and returns receipts."""
 
     def __init__(self) -> None:
         self.busy_for = 0
@@ -21,7 +21,7 @@ class ScriptedPartner:
 
 
 class ScriptedErp:
-    """Refuses with `error` while there is one."""
+    """Raises `error` while it is set."""
 
     def __init__(self) -> None:
         self.error: ErpError | None = None

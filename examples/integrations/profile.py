@@ -1,10 +1,10 @@
-"""One webhook and two handlers, each with the patience that its other side deserves.
+"""One webhook and two handlers, each with the retry policy that fits its system.
 
 | integration | reached by | policy | why |
 | --- | --- | --- | --- |
-| crm | webhook | quick: 5, 30, 300 s | usually back in a moment |
+| crm | webhook | quick: 5, 30, 300 s | usually back after a moment |
 | edi | handler | immediate: 5, 5, 5 s | the partner's mailbox is busy for seconds, or closed for the night |
-| erp | handler | manual | a posting that was refused needs a person, not another try |
+| erp | handler | manual | a rejected posting needs a person, not a retry |
 """
 
 from __future__ import annotations
@@ -39,11 +39,11 @@ class ErpError(Exception):
 
 
 ERP_CODES = {"M7-021": "INVALID_FORMAT", "SY-530": "SERVICE_UNAVAILABLE"}
-"""What the ERP says, in Doorstep's words; what is not here keeps the ERP's own code."""
+"""The ERP's codes and Doorstep's; a code that is not here stays as it is."""
 
 
 class Integrations:
-    """The handlers of this program, and what they talk to."""
+    """The handlers of this program, and the systems that they call."""
 
     def __init__(self, partner: Partner, erp: Erp) -> None:
         self._partner = partner
@@ -54,7 +54,7 @@ class Integrations:
         doorstep.handler("stock.*", name="erp", policy="manual", code_map=ERP_CODES)(self.sync_erp)
 
     def send_edi(self, event: Received) -> str:
-        """What is returned is kept in the attempt log: here the partner's receipt."""
+        """The attempt log contains the return value: here the partner's receipt."""
         try:
             return self._partner.deposit(edi_message(event.json()))
         except ConnectionError as error:
@@ -68,7 +68,7 @@ class Integrations:
 
 
 def edi_message(invoice: dict[str, object]) -> str:
-    """A message of three segments. An invoice without a buyer cannot be sent, however often it is tried."""
+    """A message of three segments. An invoice without a buyer can never be sent."""
     buyer = invoice.get("buyer")
     if not buyer:
         raise Permanent("INVALID_FORMAT", "The invoice names no buyer.")

@@ -1,4 +1,4 @@
-"""The story of the protocols: `python -m examples.protocols`."""
+"""The example: `python -m examples.protocols`."""
 
 from __future__ import annotations
 

@@ -3,8 +3,7 @@
     uploaded ─▶ extracting ─▶ grounding ─▶ pending_review ─▶ complete
 
 A document whose text cannot be extracted, or whose sources cannot be found, is `extraction_failed` or
-`grounding_failed` between its tries, a `dead_letter` after the third, and `archived` when nobody looked after it for a
-week.
+`grounding_failed` between its attempts, a `dead_letter` after the third, and `archived` if nobody acts on it for a week.
 """
 
 from __future__ import annotations
@@ -19,7 +18,7 @@ _SOURCE = re.compile(r"\[(\w+)\]")
 
 
 class Protocols:
-    """Documents in one folder, what they may refer to in another."""
+    """Documents in one folder, their sources in another."""
 
     def __init__(self, folder: Path) -> None:
         self.documents = folder / "documents"
@@ -46,7 +45,7 @@ class Protocols:
         doorstep.add(self.pipeline)
 
     async def upload(self, protocol_id: str, content: bytes) -> Entity:
-        """Keep the file first: when the entity exists, its stages may begin at any moment."""
+        """Store the file first: as soon as the entity exists, its stages may begin."""
         self.replace(protocol_id, content)
         return await self.pipeline.start({"file": f"{protocol_id}.txt"}, protocol_id)
 
@@ -54,7 +53,7 @@ class Protocols:
         (self.documents / f"{protocol_id}.txt").write_bytes(content)
 
     def extract(self, protocol: Entity) -> dict[str, Any]:
-        """A plain function: it runs in a thread. What it returns is the entity's data from then on."""
+        """A plain function, which runs in a thread. Its result replaces the entity's data."""
         try:
             text = (self.documents / protocol.data["file"]).read_text("utf-8")
         except UnicodeDecodeError:
@@ -62,7 +61,7 @@ class Protocols:
         return {**protocol.data, "words": len(text.split()), "cites": sorted(set(_SOURCE.findall(text)))}
 
     async def ground(self, protocol: Entity) -> None:
-        """An async one. It returns nothing, so the data stays as it is."""
+        """An async function. It returns nothing, so the data stays as it is."""
         missing = [name for name in protocol.data["cites"] if not (self.sources / name).exists()]
         if missing:
             raise Transient("SOURCE_MISSING", f"{len(missing)} of the sources that it cites cannot be found.")

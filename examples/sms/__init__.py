@@ -1,1 +1,1 @@
-"""SMS: batches of messages go to a carrier, which is busy at times; every submission is logged, failures are resubmitted."""
+"""SMS: batches of messages go to a carrier that is sometimes busy; submissions are logged, failures resubmitted."""

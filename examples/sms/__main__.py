@@ -1,4 +1,4 @@
-"""The story of the SMS gateway: `python -m examples.sms`."""
+"""The example: `python -m examples.sms`."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ class Story:
         self.sms.declare(doorstep)
 
     def alert(self, line: str) -> None:
-        """A pager, in real life."""
+        """In production, this would call a pager."""
         self.alerts.append(line)
         if self.stage is not None:
             self.stage.tell(line)
@@ -94,7 +94,7 @@ class Story:
             stage.tell(f"  {line.action}, {line.result}: {line.reason}")
 
     async def show(self, batch_id: UUID) -> None:
-        """The status, and the carrier log."""
+        """Print the status and the carrier log."""
         assert self.stage is not None
         self.stage.tell(f"  It is {(await self.stage.api.batches.read(batch_id)).status}. The carrier log:")
         for one in await self.stage.api.batches.attempts(batch_id):
@@ -104,7 +104,7 @@ class Story:
 
 
 async def run_doorstep(stage: Theatre, *words: str) -> str:
-    """A command of the program `doorstep`, as an operator types it; gives what it printed."""
+    """Run a `doorstep` command as an operator would; returns its output."""
     where = {"DOORSTEP_URL": stage.url, "DOORSTEP_API_KEY": stage.doorstep.generated_admin_key or ""}
     command = await asyncio.create_subprocess_exec(
         sys.executable, "-m", "doorstep", *words, env=os.environ | where, stdout=asyncio.subprocess.PIPE

@@ -1,6 +1,6 @@
-"""A carrier for the story and its tests: an HTTP server of its own, with its own error codes.
+"""A simulated carrier for the example and its tests: an HTTP server with its own error codes.
 
-It knows a batch by its id. To be given the same one twice, because its answer was lost, sends no message twice.
+It recognizes a batch by its id: if it gets the same batch twice, because its answer was lost, it sends the messages once.
 """
 
 from __future__ import annotations
@@ -35,16 +35,16 @@ REJECTED = refusal(409, "REJ-05", "the batch was rejected")
 
 
 class Carrier:
-    """Takes batches that are in order; first gives the answers that it was told to give."""
+    """Accepts valid batches, after it has given the configured answers."""
 
     def __init__(self) -> None:
         self.api_key = "carrier-key"
         self.script: list[Answer] = []
-        """What it answers next, whatever it is given."""
+        """Its next answers, regardless of the request."""
         self.references: dict[str, str] = {}
-        """Of each batch that it took, by the batch's id."""
+        """The messages of each accepted batch, by its id."""
         self.lost_answers = 0
-        """So many of its next answers do not arrive."""
+        """The number of next answers that get lost."""
         self.requests = 0
         self.url = ""
 
@@ -62,7 +62,7 @@ class Carrier:
 
 @contextmanager
 def carrying() -> Iterator[Carrier]:
-    """A carrier on a free port of this machine."""
+    """A carrier on a free local port."""
     carrier = Carrier()
 
     class Desk(BaseHTTPRequestHandler):
@@ -80,7 +80,7 @@ def carrying() -> Iterator[Carrier]:
             self.wfile.write(said.encode())
 
         def log_message(self, *_: object) -> None:
-            """Not on the story's screen."""
+            """Logs nothing."""
 
     with ThreadingHTTPServer(("127.0.0.1", 0), Desk) as server:
         carrier.url = f"http://127.0.0.1:{server.server_port}/batches"

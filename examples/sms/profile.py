@@ -1,12 +1,12 @@
-"""All that makes Doorstep an SMS gateway: one batch handler, what the carrier's codes mean, and whom to alert.
+"""The configuration of an SMS gateway: one batch handler, the carrier's codes, and an alert function.
 
-| the carrier says | Doorstep understands | and then |
+| carrier's code | Doorstep's code | effect |
 | --- | --- | --- |
-| BUSY-03 | SERVICE_UNAVAILABLE | submits again after 300, 600 and 1200 s |
-| RATE-02 | RATE_LIMIT | submits again when the carrier asked for it |
-| NUM-04 | INVALID_FORMAT | gives up at once |
-| REJ-05 | BATCH_REJECTED | gives up at once |
-| AUTH-01 | AUTH_FAILED | gives up at once |
+| BUSY-03 | SERVICE_UNAVAILABLE | retries after 300, 600 and 1200 s |
+| RATE-02 | RATE_LIMIT | retries when the carrier allows it |
+| NUM-04 | INVALID_FORMAT | fails permanently |
+| REJ-05 | BATCH_REJECTED | fails permanently |
+| AUTH-01 | AUTH_FAILED | fails permanently |
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ CARRIER_CODES = {
     "REJ-05": "BATCH_REJECTED",
     "AUTH-01": "AUTH_FAILED",
 }
-"""A code that is not here is kept as it is, and what it stands for is tried again."""
+"""A code that is not here is kept as it is and leads to a retry."""
 BATCH = "sms.batch"
 TIMEOUT_SECONDS = 10
 
@@ -34,7 +34,7 @@ _open = build_opener(ProxyHandler({})).open
 
 
 class Sms:
-    """The gateway of this program to one carrier."""
+    """The gateway to one carrier."""
 
     def __init__(self, url: str, api_key: str, alert: Callable[[str], object]) -> None:
         self._url = url
@@ -46,9 +46,9 @@ class Sms:
         doorstep.on_dead_letter(self.give_alarm)
 
     def submit(self, batch: Received) -> bytes:
-        """What is returned is kept in the carrier log, like the `response` of a failure.
+        """The carrier log contains the return value, like the `response` of a failure.
 
-        The carrier knows a batch by its id, which is the same at every attempt: if only its answer was lost, nobody
+        The carrier recognizes a batch by its id, which is the same for every attempt. So if an answer is lost, nobody
         gets a message twice.
         """
         body = {"batch_id": str(batch.event_id), "messages": batch.json()["messages"]}
@@ -63,14 +63,14 @@ class Sms:
             raise Transient("CONNECTION", "The carrier cannot be reached, or its answer was lost.") from error
 
     def give_alarm(self, letter: DeadLetter) -> None:
-        """Called once for each dead letter of this process, whatever it was: here only batches are worth an alarm."""
+        """Called once for each dead letter of this process; only batches cause an alert."""
         if letter.event_type != BATCH:
             return
         self._alert(f"ALERT: a batch failed permanently at attempt {letter.attempts}: {letter.code}. {letter.reason}")
 
 
 def _failure(refusal: HTTPError) -> Transient:
-    """The carrier's own code decides, by the code map, whether that is worth another try."""
+    """The code map translates the carrier's code, which decides about a retry."""
     said = refusal.read()
     code = _code_in(said) or "BAD_RESPONSE"
     pause = refusal.headers.get("retry-after", "")
@@ -78,7 +78,7 @@ def _failure(refusal: HTTPError) -> Transient:
 
 
 def _code_in(said: bytes) -> str | None:
-    """None where it was not the carrier that answered, but a proxy before it."""
+    """None if the answer came from a proxy and not from the carrier."""
     try:
         return str(json.loads(said)["code"])
     except (ValueError, KeyError, TypeError):

@@ -1,1 +1,1 @@
-"""Triggers: other programs send events over HTTP; who wants them is called, or fetches them from the inbox."""
+"""Triggers: programs send events over HTTP; receivers get them by webhook or fetch them from the inbox."""

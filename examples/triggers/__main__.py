@@ -1,4 +1,4 @@
-"""The story of the triggers: `python -m examples.triggers`."""
+"""The example: `python -m examples.triggers`."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ async def story(stage: Theatre) -> None:
 
 
 async def fetched_from_the_inbox(stage: Theatre) -> None:
-    """No endpoint takes forms: whoever is interested asks for them."""
+    """No endpoint takes forms, so a program fetches them from the inbox."""
     stage.tell("A website sends form.submitted. No endpoint subscribes to it, so it goes to the inbox.")
     receipt = await stage.api.send("form.submitted", {"name": "Ada"})
     (waiting,) = await stage.api.inbox.page()
@@ -27,7 +27,7 @@ async def fetched_from_the_inbox(stage: Theatre) -> None:
 
 
 async def called_until_it_works(stage: Theatre) -> None:
-    """Nothing is final here but success, or the end of the retries."""
+    """Every failure is retried, until success or the last retry."""
     stage.receiver.behaves(scripted([404, 503, 200]))
     stage.tell("The website sends lead.created. The automation is being edited and returns 404.")
     receipt = await stage.api.send("lead.created", {"lead": 1})
@@ -44,7 +44,7 @@ async def called_until_it_works(stage: Theatre) -> None:
 
 
 async def failed_and_retried_by_hand(stage: Theatre) -> None:
-    """Four attempts in all; then it waits for a person."""
+    """Four attempts in all; then it waits for an operator."""
     stage.receiver.behaves(status(500))
     stage.tell("The website sends another lead. This time the automation stays broken.")
     receipt = await stage.api.send("lead.created", {"lead": 2})

@@ -1,4 +1,4 @@
-"""All that makes Doorstep a trigger system: one endpoint for those who want to be called."""
+"""The configuration of a trigger system: one endpoint for each receiver."""
 
 from __future__ import annotations
 
@@ -6,10 +6,10 @@ from doorstep.schemas.endpoints import NewEndpointFields
 
 
 def automation(url: str) -> NewEndpointFields:
-    """Someone's automation, called for every lead.
+    """An automation that is called for every lead.
 
-    Whatever goes wrong is retried, after 1, 5 and 15 minutes: a 404 may only mean that the automation is being edited.
-    Events that no endpoint takes wait in the inbox, and need no configuration at all.
+    Every failure is retried after 1, 5 and 15 minutes: a 404 may only mean that the automation is being edited. Events
+    that no endpoint takes wait in the inbox, which needs no configuration.
     """
     return {
         "name": "automation",

@@ -1,1 +1,1 @@
-"""Webhooks: customers subscribe to event types, and get signed requests until they have them."""
+"""Webhooks: customers subscribe to event types and get signed requests."""

@@ -1,4 +1,4 @@
-"""The story of the webhooks: `python -m examples.webhooks`."""
+"""The example: `python -m examples.webhooks`."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ async def story(stage: Theatre) -> None:
 
 
 async def subscribed(stage: Theatre) -> UUID:
-    """Each subscription has a secret of its own, which is shown once."""
+    """Each subscription has its own secret, which is shown once."""
     billing = await stage.api.endpoints.create(**subscription("billing", stage.receiver.url("/billing"), "order.*"))
     depot = await stage.api.endpoints.create(**subscription("depot", stage.receiver.url("/depot"), "order.shipped"))
     stage.receiver.verifies(billing.secret, depot.secret)

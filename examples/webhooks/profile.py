@@ -1,4 +1,4 @@
-"""All that makes Doorstep a webhook sender: one endpoint for each subscription."""
+"""The configuration of a webhook sender: one endpoint for each subscription."""
 
 from __future__ import annotations
 
@@ -6,11 +6,11 @@ from doorstep.schemas.endpoints import NewEndpointFields
 
 
 def subscription(name: str, url: str, *event_types: str) -> NewEndpointFields:
-    """A customer's URL, and the events that it is called for: exact types, or `order.*` for any rest.
+    """A customer's URL and its event types: exact ones, or a prefix such as `order.*`.
 
-    What may pass is tried four times in all; what cannot get better (404, 422) only once. A receiver that fails five
-    times in a row is left alone for five minutes, and asked with a single request whether it is back. These are the
-    defaults; they are written out here because they are what this profile is about.
+    Transient failures have four attempts in all, permanent ones (404, 422) only one. If a receiver fails five times in a
+    row, Doorstep sends nothing for five minutes, and then a single probe. These are the defaults; they are written out
+    here because this profile is about them.
     """
     return {
         "name": name,

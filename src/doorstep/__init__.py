@@ -2,7 +2,7 @@
 
     from doorstep import Doorstep, Permanent, RetryPolicy, Transient
 
-Names are loaded when they are first used, so that importing the package stays light.
+Importing the package is fast: each name is loaded on first use.
 """
 
 from __future__ import annotations

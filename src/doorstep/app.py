@@ -1,4 +1,4 @@
-"""class Doorstep: opens a store, accepts events, starts a worker. Everything else is composed; see `components`."""
+"""The class `Doorstep`: opens a store, accepts events, starts a worker. `components.py` wires everything else."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from doorstep.clock import AnchoredClock, Clock
 from doorstep.components import Components, Context
 from doorstep.config import Settings, secrets_of
 from doorstep.engine.accept import KEY_CONFLICT, Draft, Options, draft_of
-from doorstep.engine.directory import Directory
+from doorstep.engine.directory import Directory, current_routing
 from doorstep.errors import ConfigError, Conflict, InvalidInput
 from doorstep.loop_binding import LoopBinding
 from doorstep.model.attempt import Attempt
@@ -37,19 +37,19 @@ from doorstep.operations.endpoints import declare
 from doorstep.operations.outbox import Outbox, post
 from doorstep.pipelines.pipeline import Pipeline
 from doorstep.pipelines.plan import Stage
-from doorstep.registration import Registry, name_taken, naming
+from doorstep.registration import Registry, errors_naming, name_taken
 from doorstep.services.dead_letter_notifier import DeadLetterCallback
 from doorstep.services.exporters import begin_tracing, end_tracing
 from doorstep.services.worker import worker_name
 from doorstep.signals import run_until_stopped
-from doorstep.stores.foreign import AsyncConnection, Omitted
+from doorstep.stores.app_connections import AsyncConnection, Omitted
 from doorstep.stores.open import store_from_url
-from doorstep.stores.store import Store
+from doorstep.stores.store import Store, Topic
 from doorstep.telemetry.facts import Fact, Telemetry
-from doorstep.telemetry.log_writer import log_of_a_guest
+from doorstep.telemetry.logs import embedded_log
 from doorstep.transports.address_guard import AddressGuard
 from doorstep.transports.handler_replies import Handler
-from doorstep.transports.isolation.options import isolation_options
+from doorstep.transports.isolation.pool import isolation_options
 from doorstep.transports.span_exporter import SpanExporter
 
 T = TypeVar("T")
@@ -57,13 +57,13 @@ H = TypeVar("H", bound=Handler)
 F = TypeVar("F", bound=DeadLetterCallback)
 
 _NOT_OPEN = "this Doorstep is not open; open it first, with `async with doorstep` or `await doorstep.open()`"
-_ELSEWHERE = "this Doorstep delivers in another event loop; close it there first, or make another one"
-_DELIVERS = "this Doorstep delivers already; it is started once, by the outermost `async with` or `start`"
-_IN_TIME = "declare handlers before it is opened, and before the first event is sent"
+_OTHER_LOOP = "this Doorstep delivers in another event loop; close it there first, or create another one"
+_STARTED = "this Doorstep delivers already; start it once, with the outermost `async with` or `start`"
+_DECLARE_FIRST = "declare handlers before it is opened, and before the first event is sent"
 
 
 class Doorstep:
-    """Give it an event, and it gets to where it must go.
+    """Accepts events and delivers them to webhooks and Python handlers.
 
         doorstep = Doorstep("sqlite:///app.db")
 
@@ -74,7 +74,7 @@ class Doorstep:
         async with doorstep:
             await doorstep.send("order.paid", {"order": 1})
 
-    Events may be sent from any thread and any event loop; programs without one use `send_sync`.
+    Events may be sent from any thread and any event loop. Programs without an event loop use `send_sync`.
     """
 
     def __init__(
@@ -87,38 +87,38 @@ class Doorstep:
     ) -> None:
         given = settings if isinstance(settings, Settings) else _settings(settings)
         self.settings = bootstrap.pinned(given)
-        """The settings, with the place of an embedded database written in full."""
+        """The settings. The path of an embedded database is made absolute."""
         self.telemetry = telemetry or Telemetry()
-        """Where it reports what happens: `telemetry.subscribe(function)`."""
+        """Reports what the engine does: `telemetry.subscribe(function)`."""
         self.clock: Clock = clock or AnchoredClock()
-        """The time that everything here goes by."""
+        """The clock that all components use."""
         self.binding: LoopBinding[Components] = LoopBinding(self._open, self._stop, self._close)
-        """The event loop in which the store is open: to run your own coroutines there, and whether it is open."""
+        """Ties the store to the event loop in which it was opened. It can also run your own coroutines in that loop."""
         self.registry = Registry(self.settings.timeout_seconds_max)
         """The handlers and endpoints that the program has declared."""
         self.pipelines: dict[str, Pipeline] = {}
         """The pipelines that were added, by name."""
         self.batches = Batches(self, DEFAULT_ORG)
-        """Batches by status, their carrier log, and resubmission."""
+        """Finds batches by status, reads their carrier logs and resubmits them."""
         self.outbox = Outbox(self)
-        """What was set aside there: to look at, to put back or to remove."""
+        """Lists, requeues and discards the rejected messages of the outbox."""
         self.generated_admin_key: str | None = None
-        """The bootstrap key, only where `open` was asked for one and had to make it: shown once, never kept."""
+        """The bootstrap key, if `open(admin_key=True)` generated one. The store keeps only a hash of it."""
         self._tuning = tuning_of(self.settings)
         self._guard = AddressGuard(self.settings.allow_addresses, allow_http=self.settings.allow_http)
         self._given_store = store
         self._store = store or store_from_url(self.settings.database_url)
         self._opened_by: int | None = None
-        """The process that last began to open the store, whether it succeeded or not."""
+        """The pid of the process that last tried to open the store."""
         self._parents_stores: list[Store] = []
-        """Not used any more, and kept: collecting them would close connections that belong to the parent process."""
+        """Unused stores, kept because garbage collection would close connections that belong to the parent process."""
         self._subscribed_store: Store | None = None
         self._alerter_subscribed = False
         self._exporter: SpanExporter | None = None
 
     @property
     def components(self) -> Components:
-        """Everything that works on the open store, for use in its event loop; Conflict while it is closed."""
+        """The objects that work on the open store, for use in its event loop. Raises Conflict while it is closed."""
         if (opened := self.binding.opened) is None:
             raise Conflict(_NOT_OPEN)
         return opened
@@ -126,35 +126,36 @@ class Doorstep:
     # -- opening and closing -------------------------------------------------------------------------------
 
     async def open(self, *, migrate: bool = True, admin_key: bool = False) -> None:
-        """Open the store and make what a first start needs; harmless where it is open. Events can be sent from here on.
+        """Open the store. The first start also creates the secret key and the default organization.
 
-        It is bound to this event loop then, also if it was open in another one of this process. With `admin_key`, the
-        first API key is made where there is none, and it is up to you to show `generated_admin_key` to somebody.
+        Does nothing if the store is already open in this event loop. If it is open in another loop of this process, it
+        moves to this one. With `admin_key`, the first API key is generated if there is none; show `generated_admin_key`
+        to the user.
         """
         await self.binding.open(partial(self._open, migrate=migrate, admin_key=admin_key), _check_move)
 
     async def close(self) -> None:
-        """Stop delivering (finishing or handing back what is under way) and close the store."""
+        """Stop delivering and close the store. Running attempts are finished or released."""
         await self.binding.close()
 
     def close_sync(self) -> None:
-        """Close what `send_sync` opened. A program may also simply end: what was sent is on stable storage."""
+        """Close the store that `send_sync` opened. Exiting without this is safe: accepted events are already stored."""
         self.binding.close_sync()
 
     def start(self) -> None:
-        """Start delivering, in this event loop; it must have been opened here."""
+        """Start delivering. Call it in the event loop in which `open` was called."""
         if not self.binding.is_open_here():
             raise Conflict(_NOT_OPEN)
         components = self.components
         if components.worker is not None:
-            raise Conflict(_DELIVERS)
+            raise Conflict(_STARTED)
         components.start(self.registry.isolations(self))
         self._subscribe()
         components.note("info", "this process delivers", worker=components.worker_name)
 
     async def __aenter__(self) -> Self:
         if self._delivers():
-            raise Conflict(_DELIVERS)
+            raise Conflict(_STARTED)
         await self.open()
         try:
             self.start()
@@ -167,11 +168,11 @@ class Doorstep:
         await self.close()
 
     def run(self) -> None:
-        """Deliver until the program is told to stop, by Ctrl-C or SIGTERM; writes the log that `doorstep worker` does.
+        """Deliver until Ctrl-C or SIGTERM. Writes the same log as `doorstep worker`.
 
-        What your program has set up of the standard library's logging stays as it is.
+        Your program's own `logging` configuration is not changed.
         """
-        with log_of_a_guest(self.settings.log_level, self.settings.log_format, secrets_of(self.settings)) as log:
+        with embedded_log(self.settings.log_level, self.settings.log_format, secrets_of(self.settings)) as log:
             self.telemetry.subscribe(log)
             try:
                 run_until_stopped(self._run_until)
@@ -184,18 +185,18 @@ class Doorstep:
 
     @asynccontextmanager
     async def lifespan(self, _app: object) -> AsyncIterator[None]:
-        """For web frameworks that run one: `FastAPI(lifespan=doorstep.lifespan)`."""
+        """A lifespan for web frameworks that support one: `FastAPI(lifespan=doorstep.lifespan)`."""
         async with self:
             yield
 
     # -- sending -------------------------------------------------------------------------------------------
 
     @overload
-    def send(  # type: ignore[overload-overlap]  # every connection is an object, and so is none
+    def send(  # type: ignore[overload-overlap]  # `object` also matches the marker of an omitted connection
         self, event_type: str, payload: object, *, connection: Omitted = ..., **options: Unpack[Options]
     ) -> Coroutine[Any, Any, Receipt]: ...
     @overload
-    def send(  # type: ignore[overload-overlap]  # every connection is an object, the asyncio ones come first
+    def send(  # type: ignore[overload-overlap]  # `object` also matches asyncio connections
         self, event_type: str, payload: object, *, connection: AsyncConnection, **options: Unpack[Options]
     ) -> Coroutine[Any, Any, Posted]: ...
     @overload
@@ -204,13 +205,14 @@ class Doorstep:
     def send(
         self, event_type: str, payload: object, *, connection: object = Omitted.CONNECTION, **options: Unpack[Options]
     ) -> Coroutine[Any, Any, Receipt] | Coroutine[Any, Any, Posted] | Posted:
-        """Accept one event. When it has been awaited, it is on stable storage with one delivery per matching endpoint.
+        """Accept one event. Once awaited, it is on stable storage with one delivery for each matching endpoint.
 
-        With a `connection` of your own (or a session of SQLAlchemy) it is inserted there, into the outbox, and exists
-        if and only if your transaction commits; see docs/how-to/outbox.md. Only an asyncio connection is to be awaited then.
+        With your own `connection` (or SQLAlchemy session), the event is inserted into the outbox in your transaction.
+        It exists if and only if that transaction commits; see docs/how-to/outbox.md. Await the result only if the
+        connection is an asyncio connection.
 
-        Bytes must be JSON and are delivered as they are; anything else is encoded as JSON once, now. A Doorstep that
-        is not open is opened by the first event.
+        A payload in bytes must be JSON and is delivered unchanged; any other value is encoded as JSON immediately. If
+        this Doorstep is not open, the first event opens it.
         """
         if connection is Omitted.CONNECTION:
             return self._send(event_type, payload, options)
@@ -225,20 +227,20 @@ class Doorstep:
         return receipt
 
     def send_sync(self, event_type: str, payload: object, **options: Unpack[Options]) -> Receipt:
-        """`send` for programs without an event loop, and for plain handlers."""
+        """`send` for programs without an event loop, and for handlers that are not async."""
         if "connection" in options:
-            raise InvalidInput("connection", "is for `send`, which only inserts a row there and needs no event loop")
+            raise InvalidInput("connection", "is an option of `send`, which needs no event loop to insert a row there")
         return self.binding.call_sync(lambda: self._send(event_type, payload, options))
 
     async def send_many(self, drafts: Sequence[Draft]) -> list[Receipt]:
-        """Accept several events in one transaction, on a Doorstep that is open; a receipt for each, in their order."""
-        return await self._ask(lambda opened: opened.accepter.accept(drafts))
+        """Accept several events in one transaction; return their receipts in the same order. The store must be open."""
+        return await self._call(lambda opened: opened.accepter.accept(drafts))
 
     def wake(self) -> None:
-        """There may be something in the outbox: a hint, from any thread. Without it, it is found a little later."""
+        """Hint, from any thread, that the outbox may have messages. Without the hint, the next poll finds them."""
         self.binding.call_soon(Components.announce_posted)
 
-    # -- declaring, before it is opened --------------------------------------------------------------------
+    # -- declaring, before the store is opened -------------------------------------------------------------
 
     def handler(
         self,
@@ -249,56 +251,55 @@ class Doorstep:
         memory_mb_max: int | None = None,
         **fields: Unpack[HandlerFields],
     ) -> Callable[[H], H]:
-        """Declare that a function takes the events of these types. It becomes an endpoint, named like the function.
+        """Turn a function into an endpoint for events of these types, named after the function.
 
-        A function that returns has delivered; see `Transient` and `Permanent` for the rest. The same event may come
-        again. Plain functions run in threads, async ones in the event loop; isolated ones in processes of their own,
-        one attempt at a time in each, where whatever they do costs that attempt alone. Of those there are as many as
-        `concurrency_max` says, else as there are cores.
+        If the function returns, the event counts as delivered; to report a failure, raise `Transient` or `Permanent`.
+        The same event may be delivered more than once. Plain functions run in threads, async functions in the event
+        loop. Isolated functions run in separate processes. Each process runs one attempt at a time, so a crash affects
+        only that attempt. The number of processes is `concurrency_max`, by default the number of cores.
         """
         check_event_types(event_types)
 
         def declare_handler(function: H) -> H:
             endpoint = name or _name_of(function)
             check_function(f"handler {endpoint!r}", function)
-            if (
-                self.registry.handlers.get(endpoint, function) != function
-            ):  # methods are equal, but never the same object
+            if self.registry.handlers.get(endpoint, function) != function:  # bound methods are equal but not identical
                 raise ConfigError(name_taken(endpoint))
-            wish = isolation_options(endpoint, isolated, fields.get("concurrency_max"), memory_mb_max)
+            isolation = isolation_options(endpoint, isolated, fields.get("concurrency_max"), memory_mb_max)
             self._check_not_open(endpoint)
-            with naming(endpoint):
+            with errors_naming(endpoint):
                 form = form_from(endpoint, {"handler": endpoint, "event_types": event_types, **fields})
                 self.registry.declare(form, org_id)
-            self.registry.add_handler(endpoint, function, org_id, wish)
+            self.registry.add_handler(endpoint, function, org_id, isolation)
             return function
 
         return declare_handler
 
     def batch(self, *event_types: str, **fields: Unpack[DeclaredFields]) -> Callable[[H], H]:
-        """Declare that a function submits the batches of these event types, which it names in full.
+        """Turn a function into a batch handler for these event types, which may not contain wildcards.
 
-        A handler like any other, declared like one, with the policy `carrier` unless another is given. What it submits
-        can be found by status, and resubmitted: see `doorstep.batches`.
+        The options are those of `handler`, but the default policy is `carrier`. `doorstep.batches` finds its batches by
+        status and resubmits them.
         """
-        described: DeclaredFields = {"policy": "carrier", **fields, "batch": True}
-        return self.handler(*event_types, **described)
+        batch_fields: DeclaredFields = {"policy": "carrier", **fields, "batch": True}
+        return self.handler(*event_types, **batch_fields)
 
     def on_dead_letter(self, function: F) -> F:
-        """Have a plain or async function called with each `DeadLetter` that this process makes, once; best effort.
+        """Call a plain or async function once for each `DeadLetter` that this process produces (best effort).
 
-        A process that ends first has told nobody. What the function raises is logged and harms nobody.
+        If the process exits before the call, the function is not called. Its exceptions are only logged.
         """
         check_function(f"on_dead_letter: {function!r}", function)
         if not self.registry.dead_letter_callbacks:
-            self.telemetry.subscribe(self._hear_for(lambda opened: opened.dead_letter_notifier.hear))
+            self.telemetry.subscribe(self._forward_facts(lambda opened: opened.dead_letter_notifier.on_facts))
         self.registry.dead_letter_callbacks.append(function)
         return function
 
     def register(self, name: str, handler: Handler, *, org_id: UUID = DEFAULT_ORG) -> None:
-        """Make a Python callable reachable for endpoints of an organization that name it as their handler.
+        """Register a Python callable under this name, for endpoints of an organization to use as their handler.
 
-        A later one replaces it, unless another organization has it too.
+        Registering the name again replaces the callable. Raises ConfigError if another organization uses the name for a
+        different callable.
         """
         check_function(f"handler {name!r}", handler)
         others = self.registry.handler_orgs.get(name, frozenset()) - {org_id}
@@ -307,77 +308,80 @@ class Doorstep:
         self.registry.add_handler(name, handler, org_id)
 
     def add(self, pipeline: Pipeline, *, org_id: UUID = DEFAULT_ORG) -> None:
-        """Drive the entities of a pipeline, which is declared with its stages and gates; before the store is opened."""
+        """Add a pipeline, so that this Doorstep processes its entities. Call it before the store is opened."""
         if pipeline.name in self.pipelines:
             raise ConfigError(f"two pipelines are named {pipeline.name!r}; give one of them another name")
         for form in pipeline.forms():
             self._check_not_open(form.name)
-            with naming(form.name):
+            with errors_naming(form.name):
                 self.registry.declare(form, org_id)
         pipeline.join(self, org_id, partial(self._register_stage, org_id))
         if not self.pipelines:
-            self.telemetry.subscribe(self._hear_for(lambda opened: opened.pipeline_keeper.hear))
+            self.telemetry.subscribe(self._forward_facts(lambda opened: opened.pipeline_reconciler.on_facts))
         self.pipelines[pipeline.name] = pipeline
 
     def _register_stage(self, org_id: UUID, name: str, handler: Handler, stage: Stage | None) -> None:
         self.register(name, handler, org_id=org_id)
         if stage is not None:
-            wish = isolation_options(name, stage.isolated, stage.fields.get("concurrency_max"), stage.memory_mb_max)
-            self.registry.add_handler(name, handler, org_id, wish)
+            concurrency_max = stage.fields.get("concurrency_max")
+            isolation = isolation_options(name, stage.isolated, concurrency_max, stage.memory_mb_max)
+            self.registry.add_handler(name, handler, org_id, isolation)
 
     def _check_not_open(self, handler: str) -> None:
         if self.binding.is_open():
-            raise ConfigError(f"handler {handler!r} comes too late: this Doorstep is open; {_IN_TIME}")
+            raise ConfigError(f"handler {handler!r} is declared too late: this Doorstep is open; {_DECLARE_FIRST}")
 
-    # -- asking, on a Doorstep that is open, from any event loop -------------------------------------------
+    # -- reading and creating, on an open Doorstep, from any event loop ------------------------------------
 
     async def event(self, org_id: UUID, event_id: UUID) -> EventView:
-        """An event in full, with its status; one that is still in the outbox too."""
-        return await self._ask(lambda opened: opened.reader.event(org_id, event_id))
+        """An event with its payload and status, even if it is still in the outbox."""
+        return await self._call(lambda opened: opened.reader.event(org_id, event_id))
 
     async def deliveries(self, org_id: UUID, event_id: UUID) -> list[Delivery]:
-        """What an event owes, one delivery for each endpoint that takes it."""
-        return await self._ask(lambda opened: opened.reader.deliveries(org_id, event_id))
+        """The deliveries of an event, one for each endpoint that receives it."""
+        return await self._call(lambda opened: opened.reader.deliveries(org_id, event_id))
 
     async def attempts(self, org_id: UUID, delivery_id: UUID) -> list[Attempt]:
         """The attempt log of a delivery, oldest first."""
-        return await self._ask(lambda opened: opened.reader.attempts(org_id, delivery_id))
+        return await self._call(lambda opened: opened.reader.attempts(org_id, delivery_id))
 
     async def create_endpoint(
         self, *, name: str, org_id: UUID = DEFAULT_ORG, actor: str = "program", **fields: Unpack[EndpointFields]
     ) -> tuple[Endpoint, str]:
-        """Create an endpoint; returns it with what its receiver verifies signatures with.
+        """Create an endpoint. Returns it with the key that its receiver needs to verify signatures.
 
-        For `signing="v1"` that is a shared secret, which cannot be seen again; for `"v1a"` a public key.
+        For `signing="v1"`, the key is a shared secret, which is never shown again. For `"v1a"`, it is a public key.
         """
         form = form_from(name, fields)
-        return await self._ask(lambda opened: opened.endpoints.create(form, org_id, actor))
+        return await self._call(lambda opened: opened.endpoints.create(form, org_id, actor))
 
     async def endpoints(self, org_id: UUID = DEFAULT_ORG) -> list[Endpoint]:
         """All endpoints of an organization."""
-        routing = await self._ask(lambda opened: opened.store.routing())
+        routing = await self._call(lambda opened: current_routing(opened.store))
         return [endpoint for endpoint in routing.endpoints if endpoint.org_id == org_id]
 
-    async def _ask(self, question: Callable[[Components], Coroutine[Any, Any, T]]) -> T:
-        """Conflict while it is closed: only `send` opens it."""
+    async def _call(self, function: Callable[[Components], Coroutine[Any, Any, T]]) -> T:
+        """Run a function of the components in their event loop. Raises Conflict while closed; only `send` opens."""
         if not self.binding.is_open():
             raise Conflict(_NOT_OPEN)
-        return await self.binding.call(lambda: question(self.components))
+        return await self.binding.call(lambda: function(self.components))
 
-    # -- for the binding, in its event loop ----------------------------------------------------------------
+    # -- opening and closing, called by the binding in its event loop --------------------------------------
 
     async def _open(self, *, migrate: bool = True, admin_key: bool = False) -> Components:
-        self._leave_lost_store()
+        self._replace_lost_store()
         try:
             await self._open_store(migrate)
             now = self.clock.now()
             self.generated_admin_key = await bootstrap.prepare(self._store, self.settings, now, new_key=admin_key)
             components = await self._build()
         except BaseException:
-            with suppress(Exception):  # the first error is the one to report
+            with suppress(Exception):  # report the original error, not one from closing
                 await self._store.close()
             raise
-        self._exporter = begin_tracing(self.telemetry, components.warn) or self._exporter  # in a fork, the parent's
+        self._exporter = (
+            begin_tracing(self.telemetry, components.warn) or self._exporter
+        )  # after a fork, keep the parent's
         return components
 
     async def _open_store(self, migrate: bool) -> None:
@@ -386,7 +390,7 @@ class Doorstep:
             bootstrap.make_folder(self.settings)
             await self._store.migrate()
         await self._store.open()
-        if self._store.capabilities.many_machines and isinstance(self.clock, AnchoredClock):
+        if self._store.features.many_machines and isinstance(self.clock, AnchoredClock):
             self.clock.follow(await self._store.time())
 
     async def _build(self) -> Components:
@@ -407,8 +411,8 @@ class Doorstep:
         await declare(self._store, directory, self.clock, context.endpoint_rules, self.registry.declarations)
         return components
 
-    def _leave_lost_store(self) -> None:
-        """After a fork its connections are the parent's; or its event loop was ended without closing it."""
+    def _replace_lost_store(self) -> None:
+        """Use a new store if the connections of the old one belong to a parent process or an ended event loop."""
         if self.binding.is_abandoned or self._opened_by not in (None, os.getpid()):
             self._parents_stores.append(self._store)
             self._store = self._given_store or store_from_url(self.settings.database_url)
@@ -429,32 +433,33 @@ class Doorstep:
         return self.binding.is_open() and self.components.worker is not None
 
     def _subscribe(self) -> None:
-        """Once: stores and telemetry keep their subscribers when it is closed."""
+        """Subscribe once per store and once to the telemetry: both keep their subscribers after a close."""
         if self._subscribed_store is not self._store:
             self._subscribed_store = self._store
-            self._store.on_wakeup(self._wake_for(Components.wake_dispatcher))
-            self._store.on_posted(self._wake_for(Components.wake_forwarder))
-        if (
-            self.telemetry.heard and not self._alerter_subscribed
-        ):  # facts that nobody else wants are not made for a hint
+            self._store.on_wakeup(Topic.DELIVERIES, self._if_open(Components.wake_dispatcher))
+            self._store.on_wakeup(Topic.OUTBOX, self._if_open(Components.wake_forwarder))
+        # Facts are created only if there are subscribers. The alerter alone is not worth that cost: it also polls.
+        if self.telemetry.has_subscribers and not self._alerter_subscribed:
             self._alerter_subscribed = True
-            self.telemetry.subscribe(self._hear_for(lambda opened: opened.alerter.hear))
+            self.telemetry.subscribe(self._forward_facts(lambda opened: opened.alerter.on_facts))
 
-    def _wake_for(self, wakeup: Callable[[Components], None]) -> Callable[[], None]:
-        def wake() -> None:
+    def _if_open(self, wake: Callable[[Components], None]) -> Callable[[], None]:
+        def wake_if_open() -> None:
             if (opened := self.binding.opened) is not None:
-                wakeup(opened)
+                wake(opened)
 
-        return wake
+        return wake_if_open
 
-    def _hear_for(
-        self, hearing: Callable[[Components], Callable[[Sequence[Fact]], None]]
+    def _forward_facts(
+        self, subscriber_of: Callable[[Components], Callable[[Sequence[Fact]], None]]
     ) -> Callable[[Sequence[Fact]], None]:
-        def hear(facts: Sequence[Fact]) -> None:
-            if (opened := self.binding.opened) is not None:
-                hearing(opened)(facts)
+        """A subscriber that forwards facts to a service of the current components while the store is open."""
 
-        return hear
+        def forward(facts: Sequence[Fact]) -> None:
+            if (opened := self.binding.opened) is not None:
+                subscriber_of(opened)(facts)
+
+        return forward
 
 
 def _settings(database_url: str | None) -> Settings:
@@ -463,11 +468,11 @@ def _settings(database_url: str | None) -> Settings:
 
 def _check_move(components: Components) -> None:
     if components.worker is not None:
-        raise Conflict(_ELSEWHERE)
+        raise Conflict(_OTHER_LOOP)
 
 
 def _name_of(function: object) -> str:
     name = getattr(function, "__name__", "")
     if not isinstance(name, str) or not name.isidentifier():
-        raise ConfigError(f"a handler is named like its function, and {function!r} has no name; give it one with name=")
+        raise ConfigError(f"a handler is named after its function, but {function!r} has no name; set one with name=")
     return name

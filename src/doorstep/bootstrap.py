@@ -1,4 +1,4 @@
-"""The first start: the key that seals secrets, the default organization, the first API key; and the engine's numbers."""
+"""Creates the secret key, the default organization and the first API key; derives the engine's tuning from settings."""
 
 from __future__ import annotations
 
@@ -16,27 +16,28 @@ from doorstep.encryption import Sealer, new_secret_key
 from doorstep.engine.directory import Tuning
 from doorstep.errors import ConfigError, Conflict
 from doorstep.model.endpoint import RetryPolicy
+from doorstep.model.listing import KeysByDigest, OrgKeys, Orgs
 from doorstep.model.org import ApiKey, Org, Role
 from doorstep.model.record import uuid7
 from doorstep.operations import keys
 from doorstep.stores.open import sqlite_path
-from doorstep.stores.store import Store
+from doorstep.stores.store import Put, Store
 
 DEFAULT_ORG = UUID("00000000-0000-7000-8000-000000000001")
-"""The organization that exists from the start; the bootstrap key acts for it."""
+"""The organization that always exists; the bootstrap key belongs to it."""
 
 _KEY_FILE = "secret.key"
 _log = logging.getLogger("doorstep.bootstrap")
 
 
 def data_path(settings: Settings) -> Path | None:
-    """The folder of an embedded database; None where the data is elsewhere."""
+    """The folder of an embedded database; None for any other database."""
     path = sqlite_path(settings.database_url)
     return None if path is None else Path(path).absolute().parent
 
 
 def pinned(settings: Settings) -> Settings:
-    """With the place of an embedded database written in full: the program may change its folder later."""
+    """The settings with an absolute database path, because the program may change its working directory later."""
     return settings.model_copy(update={"database_url": pinned_url(settings.database_url)})
 
 
@@ -46,7 +47,7 @@ def pinned_url(url: str) -> str:
 
 
 def make_folder(settings: Settings) -> None:
-    """Where an embedded database is to be; a first start finds nothing yet."""
+    """Create the folder of an embedded database. It does not exist at the first start."""
     folder = data_path(settings)
     if folder is None:
         return
@@ -54,23 +55,23 @@ def make_folder(settings: Settings) -> None:
         folder.mkdir(parents=True, exist_ok=True)
     except OSError as error:
         raise ConfigError(
-            f"the folder {folder} cannot be made: {error.strerror}; check DOORSTEP_DATABASE_URL"
+            f"the folder {folder} cannot be created: {error.strerror}; check DOORSTEP_DATABASE_URL"
         ) from None
 
 
 def key_path(settings: Settings) -> Path | None:
-    """The file that an embedded store keeps its own secret key in."""
+    """The file that holds the secret key of an embedded store; None for any other store."""
     folder = data_path(settings)
     return None if folder is None else folder / _KEY_FILE
 
 
 def sealer_for(settings: Settings) -> Sealer:
-    """From DOORSTEP_SECRET_KEY; an embedded store keeps a key of its own beside its data, made on first use."""
+    """A sealer with DOORSTEP_SECRET_KEY. If it is unset, an embedded store creates a key file next to its data."""
     if settings.secret_key is not None:
         return Sealer.from_text(settings.secret_key.get_secret_value())
     file = key_path(settings)
     if file is not None:
-        return Sealer.from_text(_kept_key(file))
+        return Sealer.from_text(_read_or_create_key(file))
     if settings.embedded:
         return Sealer.from_text(new_secret_key())
     raise ConfigError(
@@ -79,8 +80,8 @@ def sealer_for(settings: Settings) -> Sealer:
     )
 
 
-def _kept_key(path: Path) -> str:
-    """Read the key, or make one that only the owner can read; two first starts at once agree on one of them."""
+def _read_or_create_key(path: Path) -> str:
+    """Read the key, or create it, readable only by its owner. Two processes that start at once get the same key."""
     try:
         path.parent.mkdir(parents=True, exist_ok=True)
         if not path.exists():
@@ -91,8 +92,8 @@ def _kept_key(path: Path) -> str:
 
 
 def _write_key(path: Path) -> None:
-    """On stable storage before anything is sealed with it: without it, what is sealed cannot be opened any more."""
-    # A name that nobody else has: processes of two containers that share a volume may even have the same number.
+    """Flush the key to stable storage before it encrypts anything: if it were lost, secrets could not be decrypted."""
+    # A random name, not the pid: processes in two containers that share a volume can have the same pid.
     handle, draft = tempfile.mkstemp(prefix=f"{path.name}.", dir=path.parent)
     try:
         with open(handle, "w") as file:
@@ -111,19 +112,19 @@ def _write_key(path: Path) -> None:
 
 
 async def prepare(store: Store, settings: Settings, now: Instant, *, new_key: bool = True) -> str | None:
-    """Make the default organization and its first key where they are missing; returns a key only if it is new.
+    """Create the default organization and its first key if they are missing; returns the key only if it is new.
 
-    Without `new_key` none is made up: the caller has nobody to show it to.
+    Pass `new_key=False` if nobody could see a new key; then none is generated.
 
-    A given key that was revoked stays revoked, and the log says so. It is no reason not to start: whoever revokes the
-    bootstrap key once everybody has a key of their own may leave it in the environment.
+    A configured key that was revoked stays revoked, and a warning is logged. The program starts anyway: people may
+    revoke the bootstrap key once they have their own keys, but forget to remove it from the environment.
     """
-    if all(org.org_id != DEFAULT_ORG for org in await store.orgs()):
-        await store.put_org(Org(org_id=DEFAULT_ORG, name="default", created_at=now))
+    if all(org.org_id != DEFAULT_ORG for org in await store.find(None, Orgs())):
+        await store.write([Put(document=Org(org_id=DEFAULT_ORG, name="default", created_at=now))])
     if settings.admin_key is not None:
         await _put_admin_key(store, settings.admin_key.get_secret_value(), now)
         return None
-    if not new_key or await store.keys(DEFAULT_ORG):
+    if not new_key or await store.find(DEFAULT_ORG, OrgKeys()):
         return None
     generated = keys.new_key()
     await _put_admin_key(store, generated, now)
@@ -131,14 +132,14 @@ async def prepare(store: Store, settings: Settings, now: Instant, *, new_key: bo
 
 
 async def _put_admin_key(store: Store, key: str, now: Instant) -> None:
-    known = await store.find_key(keys.digest(key))
-    if known is None:
-        with contextlib.suppress(Conflict):  # another first start has kept the same key meanwhile
-            await store.put_key(_admin_key(key, now))
-    elif known.revoked_at is not None:
+    known = await store.find(None, KeysByDigest(digest=keys.digest(key)))
+    if not known:
+        with contextlib.suppress(Conflict):  # another process has just stored the same key
+            await store.write([Put(document=_admin_key(key, now))])
+    elif known[0].revoked_at is not None:
         _log.warning(
-            "DOORSTEP_ADMIN_KEY was revoked at %s and stays so; use another admin key, or set a new one",
-            to_iso(known.revoked_at),
+            "DOORSTEP_ADMIN_KEY was revoked at %s and stays revoked; use another admin key, or set a new one",
+            to_iso(known[0].revoked_at),
         )
 
 
@@ -155,11 +156,11 @@ def _admin_key(key: str, now: Instant) -> ApiKey:
 
 
 def tuning_of(settings: Settings) -> Tuning:
-    """The engine's numbers, from the settings."""
+    """The engine's tuning, from the settings."""
     return Tuning(
         lease_seconds=settings.lease_seconds,
         timeout_seconds=settings.timeout_seconds,
-        places=settings.concurrency,
+        slots=settings.concurrency,
         policy=RetryPolicy(settings.retry_delays, name="standard"),
         retries_max=settings.max_retry_attempts,
         grace_seconds=settings.grace_seconds,

@@ -1,8 +1,8 @@
-"""Instants and the clock that hands them out.
+"""Instants and clocks.
 
-An instant is an integer: microseconds since the Unix epoch, UTC. Integers compare and add the same way
-in Python, SQLite and PostgreSQL, and nothing has a time zone to get wrong. Text and datetimes exist only
-at the edges (`to_iso`, `from_datetime`).
+An instant is an integer: microseconds since the Unix epoch, UTC. Integers compare and add the same way in Python, SQLite
+and PostgreSQL, and have no time zone to get wrong. Text and datetimes are converted only where they enter or leave the
+program (`to_iso`, `from_datetime`).
 """
 
 from __future__ import annotations
@@ -17,23 +17,24 @@ SECOND: Instant = 1_000_000
 MILLISECOND: Instant = 1_000
 DAY: Instant = 86_400 * SECOND
 LATEST: Instant = 253_402_300_800 * SECOND
-"""The end of the year 9999: later instants cannot be written as dates."""
+"""The end of the year 9999. Later instants cannot be written as dates."""
 
 _EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
 
 
 class Clock(Protocol):
-    """Where the time comes from; tests hand in a fake one."""
+    """The source of the current time. Tests use a fake clock."""
 
     def now(self) -> Instant: ...
 
 
 class AnchoredClock:
-    """Wall time read once, then the monotonic clock: a jump of the wall clock moves nothing.
+    """Reads the wall clock once, then the monotonic clock, so that jumps of the wall clock have no effect.
 
-    `follow` re-anchors it to the time of a store, so that machines sharing a store share its time too. Set back by
-    less than a second it stands still until the time has caught up, so that no history reads backwards; set back by
-    more it steps, because to stand still for long would keep everything from becoming due.
+    `follow` sets it to the store's time, so that all machines that share a store use the same time. If the store is
+    behind by less than a second, the clock stands still until the store's time catches up, so that histories never run
+    backwards. If the store is further behind, the clock jumps back: standing still for long would keep deliveries from
+    becoming due.
     """
 
     def __init__(self) -> None:
@@ -44,11 +45,11 @@ class AnchoredClock:
         return max(self._monotonic() + self._offset, self._not_before)
 
     def follow(self, store_now: Instant) -> Instant:
-        """Adopt the store's time; returns by how much the clock moved."""
-        handed_out = self.now()
-        moved = store_now - handed_out
+        """Adopt the store's time; return by how much the clock moved."""
+        before = self.now()
+        moved = store_now - before
         self._offset = store_now - self._monotonic()
-        self._not_before = handed_out if -SECOND < moved < 0 else 0
+        self._not_before = before if -SECOND < moved < 0 else 0
         return moved
 
     @staticmethod
@@ -57,7 +58,7 @@ class AnchoredClock:
 
 
 def seconds(value: float) -> Instant:
-    """A span given in seconds, in microseconds."""
+    """Seconds as microseconds."""
     return round(value * SECOND)
 
 
@@ -66,7 +67,7 @@ def to_datetime(instant: Instant) -> datetime:
 
 
 def from_datetime(value: datetime) -> Instant:
-    """The instant of an aware datetime; a naive one is refused, because guessing its zone loses events."""
+    """The instant of an aware datetime. A naive one is rejected, because a guessed time zone may be wrong."""
     if value.tzinfo is None:
         raise ValueError(f"a time needs a time zone, got {value.isoformat()}; add Z or an offset")
     delta = value - _EPOCH
@@ -74,17 +75,17 @@ def from_datetime(value: datetime) -> Instant:
 
 
 def to_iso(instant: Instant) -> str:
-    """ISO 8601 in UTC with microseconds and a Z, as every API answer and log line has it."""
+    """ISO 8601 in UTC with microseconds and a Z, the format of the API and the log."""
     whole, micros = divmod(instant, SECOND)
     return f"{_to_the_second(whole)}.{micros:06}Z"
 
 
 def from_iso(text: str) -> Instant:
-    """What `to_iso` put into words."""
+    """The inverse of `to_iso`."""
     return from_datetime(datetime.fromisoformat(text))
 
 
 @lru_cache(4_096)
 def _to_the_second(whole: int) -> str:
-    """Remembered, because a list has many times that lie close together: 0.4 µs instead of 2.2."""
+    """Cached, because the times in a list are often within the same second: 0.4 µs instead of 2.2 µs."""
     return datetime.fromtimestamp(whole, UTC).strftime("%Y-%m-%dT%H:%M:%S")

@@ -1,7 +1,7 @@
-"""Secrets at rest: AES-256-GCM, bound to the row they belong to.
+"""Encryption of secrets at rest: AES-256-GCM, bound to the row that a secret belongs to.
 
-A sealed value names nothing but its format; what it is and where it stands goes in as `context`, which is
-authenticated but not stored. So a sealed secret that is copied into another row cannot be opened there.
+`context` identifies the row. It is authenticated but not stored, so a sealed secret that is copied into another row
+cannot be decrypted there.
 """
 
 from __future__ import annotations
@@ -22,11 +22,11 @@ _TAG_BYTES = 16
 
 
 class UnsealError(DoorstepError):
-    """A sealed value cannot be opened: another key sealed it, it was moved, or it is damaged."""
+    """A value cannot be decrypted: it was sealed with another key or for another row, or it is damaged."""
 
 
 class Sealer:
-    """Seals and unseals with one key. Random nonces: safe for about four thousand million values a key."""
+    """Encrypts and decrypts with one key. Nonces are random, which is safe for about four billion values."""
 
     def __init__(self, key: bytes) -> None:
         if len(key) != _KEY_BYTES:
@@ -35,22 +35,22 @@ class Sealer:
 
     @classmethod
     def from_text(cls, secret_key: str) -> Sealer:
-        """From `DOORSTEP_SECRET_KEY`: base64 of 32 bytes, in the standard or the URL alphabet."""
+        """A sealer with the key from `DOORSTEP_SECRET_KEY`: 32 bytes in standard or URL-safe base64."""
         try:
             key = base64.b64decode(secret_key.strip().translate(_TO_STANDARD_ALPHABET), validate=True)
         except (binascii.Error, ValueError):
-            raise ConfigError(f"DOORSTEP_SECRET_KEY must be base64 of {_KEY_BYTES} bytes{_MAKE_ONE}") from None
+            raise ConfigError(f"DOORSTEP_SECRET_KEY must be base64 of {_KEY_BYTES} bytes{_CREATE_ONE}") from None
         if len(key) != _KEY_BYTES:
-            raise ConfigError(f"DOORSTEP_SECRET_KEY must hold {_KEY_BYTES} bytes, got {len(key)}{_MAKE_ONE}")
+            raise ConfigError(f"DOORSTEP_SECRET_KEY must have {_KEY_BYTES} bytes, got {len(key)}{_CREATE_ONE}")
         return cls(key)
 
     def seal(self, secret: bytes, *, context: str) -> bytes:
-        """Version byte, nonce, ciphertext with tag."""
+        """Encrypt a secret. The result is a version byte, the nonce, and the ciphertext with its tag."""
         nonce = os.urandom(_NONCE_BYTES)
         return _VERSION + nonce + self._cipher.encrypt(nonce, secret, _bound(context))
 
     def unseal(self, sealed: bytes, *, context: str) -> bytes:
-        """What was sealed for the same context; UnsealError for everything else."""
+        """Decrypt a value that was sealed for the same context; raises UnsealError otherwise."""
         if len(sealed) < 1 + _NONCE_BYTES + _TAG_BYTES or sealed[:1] != _VERSION:
             raise UnsealError("not a sealed value of a known version; restore it from a backup or enter it again")
         nonce, ciphertext = sealed[1 : 1 + _NONCE_BYTES], sealed[1 + _NONCE_BYTES :]
@@ -58,18 +58,18 @@ class Sealer:
             return self._cipher.decrypt(nonce, ciphertext, _bound(context))
         except InvalidTag:
             raise UnsealError(
-                "a stored secret cannot be opened with this DOORSTEP_SECRET_KEY; "
-                "start with the key that it was sealed with, or enter the secret again"
+                "a stored secret cannot be decrypted with this DOORSTEP_SECRET_KEY; "
+                "start with the key that it was encrypted with, or enter the secret again"
             ) from None
 
 
 def new_secret_key() -> str:
-    """A fresh value for `DOORSTEP_SECRET_KEY`."""
+    """A new random value for `DOORSTEP_SECRET_KEY`."""
     return base64.b64encode(os.urandom(_KEY_BYTES)).decode()
 
 
 _TO_STANDARD_ALPHABET = str.maketrans("-_", "+/")
-_MAKE_ONE = "; make one with: python -c 'from doorstep.encryption import new_secret_key; print(new_secret_key())'"
+_CREATE_ONE = "; create one with: python -c 'from doorstep.encryption import new_secret_key; print(new_secret_key())'"
 
 
 def _bound(context: str) -> bytes:

@@ -1,35 +1,35 @@
-"""Every exception Doorstep raises on purpose, drawn as a tree.
+"""All exceptions that Doorstep raises deliberately, as a tree.
 
     DoorstepError
-    ├── ConfigError            a setting is unknown, out of bounds or contradicts another
-    ├── InvalidInput           what the caller gave cannot be used; names the field
-    ├── NotFound               no such thing, or it belongs to another organization
-    ├── Conflict               the thing exists, but its state does not allow this
-    │   └── NotRetryable       the entity of a pipeline is in no state to be sent through again
-    ├── Overloaded             more was asked than can be kept up with; try again later
+    ├── ConfigError            a setting is unknown, invalid or contradicts another
+    ├── InvalidInput           an argument is invalid; names the field
+    ├── NotFound               the object does not exist, or belongs to another organization
+    ├── Conflict               the object's state does not allow this
+    │   └── NotRetryable       a pipeline entity that did not fail
+    ├── Overloaded             too much work is queued; try again later
     ├── StoreError
     │   ├── StoreUnavailable   the store cannot be reached or cannot write now; try again later
     │   └── StaleRouting       endpoints changed since the fan-out was computed; compute it again
     └── HandlerFailure
-        ├── Transient          a Python handler says: try again
-        └── Permanent          a Python handler says: trying again is useless
+        ├── Transient          a Python handler failed, and a retry may help
+        └── Permanent          a Python handler failed, and a retry is useless
 
-The failure of a receiver is not among them: that is data (an Outcome), never an exception.
+A failure of a receiver is not raised as an exception. It is returned as an Outcome.
 """
 
 from __future__ import annotations
 
 
 class DoorstepError(Exception):
-    """The root of all errors that Doorstep raises on purpose."""
+    """The base of all exceptions that Doorstep raises deliberately."""
 
 
 class ConfigError(DoorstepError):
-    """A setting stops the start; the message names it and says what to do."""
+    """A setting is invalid. The message names it and says what to do."""
 
 
 class InvalidInput(DoorstepError):
-    """The caller gave something that cannot be used. `field` is the path to it, as in the request."""
+    """An argument is invalid. `field` is its path, as in a request."""
 
     def __init__(self, field: str, message: str) -> None:
         super().__init__(f"{field}: {message}")
@@ -38,19 +38,19 @@ class InvalidInput(DoorstepError):
 
 
 class NotFound(DoorstepError):
-    """No such thing here. Deliberately the same for what belongs to another organization."""
+    """The object does not exist. Deliberately also raised for objects of another organization."""
 
 
 class Conflict(DoorstepError):
-    """The thing exists, but its present state does not allow what was asked."""
+    """The object's current state does not allow the action."""
 
 
 class NotRetryable(Conflict):
-    """An entity of a pipeline that did not fail, so there is nothing to retry."""
+    """The pipeline entity has not failed, so there is nothing to retry."""
 
 
 class Overloaded(DoorstepError):
-    """More work is queued than can be kept up with; nothing was stored."""
+    """Too much work is queued. Nothing was stored."""
 
     def __init__(self, message: str, retry_after_seconds: int = 1) -> None:
         super().__init__(message)
@@ -58,11 +58,11 @@ class Overloaded(DoorstepError):
 
 
 class StoreError(DoorstepError):
-    """The store did not do what was asked; nothing of the call has been kept."""
+    """The store rejected a call. Nothing was stored."""
 
 
 class StoreUnavailable(StoreError):
-    """The store cannot be reached or cannot write now. Whether the last write was kept is unknown."""
+    """The store cannot be reached or cannot write now. Whether the last write was stored is unknown."""
 
 
 class StaleRouting(StoreError):
@@ -70,13 +70,13 @@ class StaleRouting(StoreError):
 
 
 class HandlerFailure(DoorstepError):
-    """What a Python handler raises to say how its failure is to be treated.
+    """Raised by a Python handler to say whether to retry.
 
-    `response` is what the other side said, word for word: bytes, text, or anything that can be written as JSON. It is
-    kept in the attempt log as the response.
+    `response` is the original response of the other system: bytes, text, or anything that can be serialized to JSON. It
+    is stored in the attempt log.
     """
 
-    # A subclass with an `__init__` of its own need not call ours: it says then how to be treated, and nothing else.
+    # Class-level defaults, because the `__init__` of a subclass might not call this one.
     code: str = "HANDLER_ERROR"
     message: str = ""
     retry_after: float | None = None
@@ -84,7 +84,7 @@ class HandlerFailure(DoorstepError):
 
     def __init__(self, code: str, message: str = "", retry_after: float | None = None, response: object = None) -> None:
         super().__init__(f"{code}: {message}" if message else code)
-        # Handlers pass on what they were given: an exception as the message, a header's text as the seconds.
+        # Handlers pass values of any type: an exception as the message, or a Retry-After header as text.
         self.code = str(code)
         self.message = str(message)
         self.retry_after = seconds_from(retry_after)
@@ -92,15 +92,15 @@ class HandlerFailure(DoorstepError):
 
 
 class Transient(HandlerFailure):
-    """Try again: the policy's next delay, or `retry_after` seconds."""
+    """Retry after the policy's next delay, or after `retry_after` seconds."""
 
 
 class Permanent(HandlerFailure):
-    """Trying again is useless: straight to the dead letters."""
+    """Do not retry: move the delivery to the dead letters."""
 
 
 def seconds_from(value: object) -> float | None:
-    """A number of seconds as a handler was given it; None for what is none."""
+    """Seconds from any value that a handler may pass; None if it is not a number."""
     try:
         return None if value is None else float(str(value))
     except ValueError:

@@ -1,7 +1,8 @@
 """Binds a Doorstep to one event loop: the one in which its store was opened.
 
-Calls may come from plain threads, other event loops and forked processes; they run in the bound loop. A call that finds
-nothing open opens it in a background thread with an event loop of its own. Only an explicit `open` uses the caller's.
+Calls may come from plain threads, other event loops and forked processes; they run in the bound loop. If the store is
+not open, a call opens it in a background thread with its own event loop. Only an explicit `open` uses the loop of the
+caller.
 """
 
 from __future__ import annotations
@@ -22,8 +23,8 @@ C = TypeVar("C")
 Work = Callable[[], Coroutine[Any, Any, T]]
 
 _BLOCKS = "this call would block the running event loop; await the asynchronous one instead"
-_STOPPED = "the event loop that Doorstep was opened in stands still; close it there first"
-_CLOSED = "the Doorstep that this was begun in has been closed"
+_STOPPED = "the event loop that Doorstep was opened in is not running; close Doorstep there first"
+_CLOSED = "this Doorstep has been closed in the meantime"
 _LAST_CALLS_SECONDS = 2.0
 _POLL_SECONDS = 0.005
 _LOOP_CHECK_SECONDS = 1.0
@@ -38,7 +39,7 @@ class LoopBinding(Generic[C]):
         stop: Callable[[C], Coroutine[Any, Any, None]],
         close: Callable[[C], Coroutine[Any, Any, None]],
     ) -> None:
-        """`stop` ends what runs by itself while calls are still accepted; `close` comes after the last call."""
+        """`stop` stops background work while calls are still accepted; `close` is called after the last call."""
         self._open = open_
         self._stop = stop
         self._close = close
@@ -47,14 +48,14 @@ class LoopBinding(Generic[C]):
         _bindings.add(self)
 
     def _reset(self) -> None:
-        """At the start, and in a forked process: no thread of the parent is there to release its lock."""
+        """Create the lock and the thread. A forked process needs new ones: it has none of its parent's threads."""
         self._moving = threading.Lock()
         self.thread = LoopThread()
 
     # -- calling -------------------------------------------------------------------------------------------
 
     async def call(self, work: Work[T]) -> T:
-        """Run a coroutine function in the bound loop, from whichever loop this is called; opens it first if necessary."""
+        """Run a coroutine function in the bound loop. May be called from any loop. Opens the store if necessary."""
         while True:
             pin = self._live_pin()
             try:
@@ -65,7 +66,7 @@ class LoopBinding(Generic[C]):
                 continue
 
     def call_sync(self, work: Work[T]) -> T:
-        """`call` for programs without an event loop: waits for the result. RuntimeError inside a running loop."""
+        """`call` for programs without an event loop: waits for the result. Raises RuntimeError inside a running loop."""
         while True:
             pin = self._live_pin()
             try:
@@ -76,14 +77,14 @@ class LoopBinding(Generic[C]):
                 continue
 
     def call_soon(self, function: Callable[[C], object]) -> None:
-        """Run a plain function in the bound loop soon, from any thread; does nothing while it is closed."""
+        """Schedule a plain function in the bound loop, from any thread. Does nothing while the store is closed."""
         pin = self._live_pin()
         if pin is not None:
-            with suppress(RuntimeError):  # the loop was closed a moment ago
+            with suppress(RuntimeError):  # the loop has just been closed
                 pin.loop.call_soon_threadsafe(function, pin.opened)
 
     def pin(self) -> Pin[C]:
-        """The present opening, for work that may outlast it. Unbound if nothing is open."""
+        """A handle on the open store, for work that may outlast it. Raises Unbound if nothing is open."""
         if (pin := self._live_pin()) is None:
             raise Unbound(_CLOSED)
         return pin
@@ -92,17 +93,17 @@ class LoopBinding(Generic[C]):
 
     @property
     def opened(self) -> C | None:
-        """What was opened in this process, until it has been closed."""
+        """The object opened in this process, until it is closed."""
         pin = self._pin  # read once: another thread may be closing
         return None if pin is None or pin.is_lost() else pin.opened
 
     @property
     def is_abandoned(self) -> bool:
-        """Whether it was opened and not closed, in a parent process or in a loop that has ended."""
+        """Whether it was opened in a parent process, or in a loop that has ended, and never closed."""
         return self._pin is not None and self._pin.is_lost()
 
     def is_open(self) -> bool:
-        """Whether it is open in this process and takes calls, in whichever loop."""
+        """Whether it is open in this process and accepts calls, in any loop."""
         return self._live_pin() is not None
 
     def is_open_here(self) -> bool:
@@ -111,7 +112,7 @@ class LoopBinding(Generic[C]):
         return pin is not None and pin.loop is asyncio.get_running_loop()
 
     async def open(self, open_: Work[C], check_move: Callable[[C], None]) -> None:
-        """Open it in the running loop, if it is not. If it is open in another one, it moves; `check_move` may refuse."""
+        """Open it in the running loop. If it is open in another loop, move it, unless `check_move` raises."""
         async with self._alone():
             if self.is_open_here():
                 return
@@ -121,7 +122,7 @@ class LoopBinding(Generic[C]):
             self._pin = Pin(await open_())
 
     async def close(self) -> None:
-        """Stop and close it, in the loop that it was opened in; harmless where it is closed."""
+        """Stop and close it in its loop. Does nothing if it is closed."""
         async with self._alone():
             if (pin := self._live_pin()) is not None:
                 await _run_in(pin.loop, lambda: self._unbind(pin))
@@ -152,7 +153,7 @@ class LoopBinding(Generic[C]):
 
     @asynccontextmanager
     async def _alone(self) -> AsyncIterator[None]:
-        """One opening or closing at a time, from whichever thread and loop; the loops of those who wait go on."""
+        """Let one caller at a time open or close, across all threads and loops. Waiting never blocks an event loop."""
         lock = self._moving
         while not lock.acquire(blocking=False):
             await asyncio.sleep(_POLL_SECONDS)
@@ -163,8 +164,11 @@ class LoopBinding(Generic[C]):
 
 
 class Pin(Generic[C]):
-    """One opening. A function left behind in a thread may return after the store was closed, or opened again: its last
-    write must not reopen it, nor go to a store that it never saw."""
+    """The period from one `open` to the next `close`, in one event loop.
+
+    A function in a thread may return after the store was closed or reopened. Its last write must neither reopen the
+    store nor go to a newly opened one.
+    """
 
     def __init__(self, opened: C) -> None:
         self.opened = opened
@@ -174,7 +178,7 @@ class Pin(Generic[C]):
         self._closing = False
 
     async def call(self, work: Work[T]) -> T:
-        """Run a coroutine function in this opening; StoreUnavailable once it has been closed."""
+        """Run a coroutine function in this loop. Raises StoreUnavailable once the store has been closed."""
         self._check_live()
         return await _run_in(self.loop, lambda: self._run(work))
 
@@ -184,11 +188,11 @@ class Pin(Generic[C]):
         return _wait_in(self.loop, lambda: self._run(work))
 
     def is_lost(self) -> bool:
-        """Whether this is a forked process, or the loop ended without closing it."""
+        """Whether it belongs to a parent process, or its loop ended without closing it."""
         return self._process != os.getpid() or self.loop.is_closed()
 
     def is_live(self) -> bool:
-        """Whether it takes calls."""
+        """Whether it accepts calls."""
         return not self._closing and not self.is_lost()
 
     def _check_live(self) -> None:
@@ -196,19 +200,19 @@ class Pin(Generic[C]):
             raise Unbound(_CLOSED)
 
     async def _run(self, work: Work[T]) -> T:
-        """In the bound loop, where nothing is closed as long as calls are running."""
-        self._check_live()  # it may have been closed on the way here
+        """Run in the bound loop, which is not closed while calls are running."""
+        self._check_live()  # it may have been closed since the call was made
         self._calls += 1
         try:
             return await work()
         except Unbound as error:
-            # Of another opening. `LoopBinding.call` would take it for its own and repeat the work.
+            # `work` itself used a closed store. `LoopBinding.call` would think its own was closed and repeat the work.
             raise StoreUnavailable(str(error)) from None
         finally:
             self._calls -= 1
 
     async def _finish_calls(self) -> None:
-        """Take no more calls, and give those that are running a moment, so that their writes are not cut off."""
+        """Accept no more calls, and wait briefly for running ones, so that their writes can finish."""
         self._closing = True
         waited = 0.0
         while self._calls and waited < _LAST_CALLS_SECONDS:
@@ -217,14 +221,14 @@ class Pin(Generic[C]):
 
 
 class LoopThread:
-    """An event loop in a daemon thread, started by its first use."""
+    """An event loop in a daemon thread, started at its first use."""
 
     def __init__(self) -> None:
         self._lock = threading.Lock()
         self._loop: asyncio.AbstractEventLoop | None = None
 
     def loop(self) -> asyncio.AbstractEventLoop:
-        """The event loop, which is running from now on."""
+        """The event loop. It is started if necessary."""
         with self._lock:
             if self._loop is None:
                 self._loop, running = asyncio.new_event_loop(), threading.Event()
@@ -234,12 +238,12 @@ class LoopThread:
             return self._loop
 
     def run(self, work: Work[T]) -> T:
-        """Run a coroutine function there and wait for it. RuntimeError inside a running loop, which it would block."""
+        """Run a coroutine function there and wait for it. Raises RuntimeError if that would block a running loop."""
         return _wait_in(self.loop(), work)
 
 
 class Unbound(StoreUnavailable):
-    """A call came after the opening that it was meant for had ended; nothing of it was run."""
+    """A call arrived after the store had been closed. Nothing was run."""
 
 
 async def _run_in(loop: asyncio.AbstractEventLoop, work: Work[T]) -> T:
@@ -249,7 +253,7 @@ async def _run_in(loop: asyncio.AbstractEventLoop, work: Work[T]) -> T:
 
 
 def _wait_in(loop: asyncio.AbstractEventLoop, work: Work[T]) -> T:
-    """Run a coroutine function in another thread's loop and wait for it, as long as that loop runs."""
+    """Run a coroutine function in another thread's loop and wait for it. Stop waiting if that loop ends."""
     if in_a_loop():
         raise RuntimeError(_BLOCKS)
     future = _scheduled(loop, work)

@@ -1,4 +1,4 @@
-"""What a program declares before its Doorstep is opened: handlers, endpoints, and who is told of dead letters."""
+"""The declarations of a program, made before its Doorstep is opened: handlers, endpoints, dead-letter callbacks."""
 
 from __future__ import annotations
 
@@ -14,8 +14,7 @@ from doorstep.operations.endpoint_rules import EndpointForm
 from doorstep.operations.endpoints import Declaration, check_form
 from doorstep.services.dead_letter_notifier import DeadLetterCallback
 from doorstep.transports.handler_replies import Handler
-from doorstep.transports.isolation.options import IsolationOptions, isolations
-from doorstep.transports.isolation.pool import Isolation
+from doorstep.transports.isolation.pool import Isolation, IsolationOptions, isolations
 
 
 class Registry:
@@ -26,19 +25,19 @@ class Registry:
         self.handlers: dict[str, Handler] = {}
         """The functions that endpoints may name as their handler."""
         self.handler_orgs: dict[str, frozenset[UUID]] = {}
-        """The organizations of each handler: the endpoints of others cannot reach it by its name."""
+        """The organizations whose endpoints may use each handler."""
         self.declarations: list[Declaration] = []
-        """The endpoints that the program declares, created or updated at each start."""
+        """The declared endpoints, created or updated at each start."""
         self.dead_letter_callbacks: list[DeadLetterCallback] = []
         self.isolated: dict[str, IsolationOptions] = {}
-        """The handlers that run in processes of their own."""
+        """The handlers that run in separate processes."""
         self.isolate_all = False
-        """Run every handler in processes of its own, whatever its declaration says: `doorstep worker --isolate`."""
+        """Run every handler in separate processes, regardless of its declaration: `doorstep worker --isolate`."""
         self.loaded_from: str | None = None
-        """The `module:name` given to --app, where the processes of isolated handlers find the Doorstep again."""
+        """The `module:name` given to --app, from which the processes of isolated handlers import the Doorstep."""
 
     def copy(self) -> Self:
-        """Another one with the same content."""
+        """A copy that can be changed independently."""
         copied = copy(self)
         for name, value in vars(self).items():
             if isinstance(value, dict | list):
@@ -46,7 +45,7 @@ class Registry:
         return copied
 
     def declare(self, form: EndpointForm, org_id: UUID) -> None:
-        """Have an endpoint created or updated at each start; refuses what is not valid, or has a name that is taken."""
+        """Declare an endpoint to create or update at each start. Raises if it is invalid or its name is taken."""
         declaration = Declaration(form, org_id)
         if any(one.form.name == form.name and one.org_id == org_id for one in self.declarations):
             raise ConfigError(name_taken(form.name))
@@ -55,16 +54,16 @@ class Registry:
         self.declarations.append(declaration)
 
     def add_handler(self, name: str, handler: Handler, org_id: UUID, isolated: IsolationOptions | None = None) -> None:
-        """Make a function reachable for the endpoints of an organization, beside those that it is for already."""
+        """Let the endpoints of an organization use a function. Organizations that were added before keep it."""
         self.handlers[name] = handler
         self.handler_orgs[name] = self.handler_orgs.get(name, frozenset()) | {org_id}
         if isolated is not None:
             self.isolated[name] = isolated
 
     def isolations(self, owner: object) -> dict[str, Isolation]:
-        """How each isolated handler is run; `owner` is the Doorstep that the program has in one of its modules."""
-        all_of_them = {name: IsolationOptions() for name in self.handlers} if self.isolate_all else {}
-        return isolations(self.handlers, all_of_them | self.isolated, owner, self.loaded_from)
+        """How to run each isolated handler. `owner` is the Doorstep, which must be a module-level variable."""
+        defaults = {name: IsolationOptions() for name in self.handlers} if self.isolate_all else {}
+        return isolations(self.handlers, defaults | self.isolated, owner, self.loaded_from)
 
 
 def name_taken(name: str) -> str:
@@ -72,8 +71,8 @@ def name_taken(name: str) -> str:
 
 
 @contextmanager
-def naming(handler: str) -> Iterator[None]:
-    """What is wrong with a declaration is said where it stands, with the handler's name."""
+def errors_naming(handler: str) -> Iterator[None]:
+    """Turn InvalidInput into a ConfigError that names the handler."""
     try:
         yield
     except InvalidInput as error:

@@ -1,4 +1,4 @@
-"""Programs that run until they are told to stop: an event loop, and the signals that end it in order."""
+"""Runs a program until a signal stops it: the event loop and the signal handlers."""
 
 from __future__ import annotations
 
@@ -10,10 +10,10 @@ from collections.abc import Awaitable, Callable
 
 
 def run_until_stopped(command: Callable[[asyncio.Event], Awaitable[None]]) -> None:
-    """Run in an event loop of its own; a signal sets the event, and the command is expected to end then."""
+    """Run a command in a new event loop. A signal sets the event; the command must then return."""
     if threading.current_thread() is not threading.main_thread():
         raise RuntimeError(
-            "this runs until a signal comes, and only the main thread is told of signals; call it there, "
+            "this runs until a signal arrives, and only the main thread receives signals; call it there, "
             "or use `async with doorstep` in an event loop of this thread"
         )
     with asyncio.Runner(loop_factory=_loop_factory()) as runner:
@@ -30,9 +30,9 @@ async def _until_stopped(command: Callable[[asyncio.Event], Awaitable[None]]) ->
 
 
 class _SignalListener:
-    """The first signal asks for an orderly end. The second does not wait for it: leases make that safe.
+    """The first signal starts a graceful shutdown. The second exits at once, which is safe because leases expire.
 
-    Several within a second are one: a terminal, make and a service manager may all pass the same one on.
+    Signals within a second count as one: a terminal, make and a service manager may all forward the same signal.
     """
 
     def __init__(self, stop: asyncio.Event, time: Callable[[], float]) -> None:

@@ -1,10 +1,10 @@
-"""For web applications: parts of Doorstep's HTTP API to mount among their own routes.
+"""Parts of Doorstep's HTTP API that a web application can mount among its own routes.
 
     from doorstep.web import router
 
     application.include_router(router(protocols), prefix="/protocols", dependencies=[Depends(signed_in)])
 
-Who may use them is for the application to say.
+The application controls access to these routes.
 """
 
 from doorstep.api.pipelines import Actor, router

@@ -16,6 +16,7 @@ from tests.acceptance.conftest import migrated_url
 from tests.support.api import Api
 from tests.support.loop_receiver import Answer, Request
 from tests.support.scene import Scene, until
+from tests.support.shortcuts import count_states
 from tests.support.stores import EACH_STORE
 
 KEYS, EVENTS = ("a", "b", "c"), 15
@@ -47,7 +48,7 @@ async def test_a_receiver_that_fails_at_times_sees_the_events_of_each_key_in_ord
 
 
 async def _all_ended(scene: Scene) -> bool:
-    tally = await scene.doorstep.components.store.tally()
+    tally = await count_states(scene.doorstep.components.store)
     return tally[DeliveryState.DELIVERED] == 2 * len(KEYS) * EVENTS
 
 
@@ -86,7 +87,7 @@ async def test_what_waits_for_its_turn_says_so_and_has_no_time(scene: Scene, api
     shown = (await api.get(f"/v1/deliveries/{waiting['delivery_id']}")).json
     assert shown["state"] == "pending"
     assert shown["due_at"] is None and shown["next_retry_at"] is None
-    assert shown["held"] == "It waits for an earlier event with the same ordering key."
+    assert shown["held"] == "It is waiting for an earlier event with the same ordering key."
     assert (await api.get("/v1/stats")).json["oldest_due_at"] is None
     await scene.nothing_more_arrives()
     scene.receiver.hold.set()

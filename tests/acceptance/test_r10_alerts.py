@@ -14,6 +14,7 @@ from standardwebhooks import Webhook
 
 from doorstep.clock import to_datetime
 from doorstep.model.endpoint import CircuitRules, Endpoint
+from doorstep.stores.store import Topic
 from tests.acceptance.mailbox import Mailbox, receiving_mail
 from tests.support.api import Api, serving
 from tests.support.loop_receiver import Answer, Receiver, Request
@@ -101,7 +102,7 @@ class Office:
         store = self.scene.doorstep.components.store
 
         async def over() -> bool:
-            return not await store.any_incident() and not await store.any_posted()
+            return not await store.any_waiting(Topic.INCIDENTS) and not await store.any_waiting(Topic.OUTBOX)
 
         await until(over, "rest")
         await asyncio.sleep(0.3)
@@ -134,7 +135,7 @@ async def test_one_dead_letter_alert_and_one_circuit_alert_arrive_and_one_recove
     assert sorted(office.told()) == [("alert.fired", "circuit_opened"), ("alert.fired", "dead_letter")]
     by_rule = {one["data"]["rule"]: one["data"] for one in office.news}
     assert by_rule["dead_letter"]["error_code"] == "SERVICE_UNAVAILABLE"
-    error = "The receiver is not able to answer now (503 Service Unavailable)."
+    error = "The receiver could not handle the request (503 Service Unavailable)."
     assert by_rule["dead_letter"]["error_reason"] == error
     assert by_rule["dead_letter"]["event_id"] == str(lost.event_id)
     assert by_rule["dead_letter"]["link"] == f"{CONSOLE}/console/events/{lost.event_id}"
@@ -142,8 +143,8 @@ async def test_one_dead_letter_alert_and_one_circuit_alert_arrive_and_one_recove
     assert by_rule["circuit_opened"]["error_reason"] == "4 failures in a row"
 
     await until(lambda: len(office.mailbox.mails) == 2 and len(office.requests("/slack")) == 2, "the others")
-    letter = next(mail for mail in office.mailbox.mails if "failed for good" in mail.subject)
-    assert letter.subject == "[Doorstep] shop: a delivery failed for good"
+    letter = next(mail for mail in office.mailbox.mails if "failed permanently" in mail.subject)
+    assert letter.subject == "[Doorstep] shop: a delivery failed permanently"
     assert letter.sender == "doorstep@shop.example"
     assert letter.to == ["ops@shop.example", "boss@shop.example"]
     assert f"Error: SERVICE_UNAVAILABLE {error}" in letter.text
@@ -266,7 +267,7 @@ async def test_a_threshold_of_one_endpoint_is_its_own(scene: Scene, office: Offi
     await office.at_rest()
     assert sorted(one["title"] for one in await office.alerts()) == [
         "loud: 2 dead letters",
-        "loud: a delivery failed for good",
+        "loud: a delivery failed permanently",
     ]
 
 

@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 
 from doorstep.model.alert import OPERATIONS_ORG
-from doorstep.model.listing import DeadLetterFilter
+from doorstep.model.listing import DeadLetterFilter, DeliveryAttempts
 from tests.acceptance.mailbox import Mailbox, receiving_mail
 from tests.support.api import Api, serving
 from tests.support.loop_receiver import Answer, Receiver
@@ -89,8 +89,8 @@ async def test_of_a_mail_that_some_refuse_each_address_gets_one_and_those_refuse
     assert sorted(one.to for one in mailbox.mails) == [[BOSS], [OPS]]
     assert len({one.message["message-id"] for one in mailbox.mails}) == 1
     store = scene.doorstep.components.store
-    (letter,) = (await store.dead_letters(OPERATIONS_ORG, DeadLetterFilter())).items
-    attempts = await store.attempts(OPERATIONS_ORG, letter.delivery_id)
+    (letter,) = (await store.page(OPERATIONS_ORG, DeadLetterFilter())).items
+    attempts = await store.find(OPERATIONS_ORG, DeliveryAttempts(delivery_id=letter.delivery_id))
     assert GONE.encode() in attempts[-1].response_body and BOSS.encode() in attempts[0].response_body
 
 
@@ -158,7 +158,7 @@ async def test_a_deleted_channel_gets_nothing_that_still_waited(scene: Scene, ap
     scene.leap(20)
 
     async def dropped() -> bool:
-        return bool((await scene.doorstep.components.store.dead_letters(OPERATIONS_ORG, DeadLetterFilter())).items)
+        return bool((await scene.doorstep.components.store.page(OPERATIONS_ORG, DeadLetterFilter())).items)
 
     await until(dropped, "that it is dropped")
     assert len(scene.receiver.requests) == 1

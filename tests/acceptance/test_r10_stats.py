@@ -17,6 +17,7 @@ from doorstep.bootstrap import DEFAULT_ORG
 from doorstep.clock import DAY, SECOND, Instant, to_iso
 from doorstep.model.delivery import DeliveryState
 from doorstep.model.endpoint import Endpoint
+from doorstep.model.listing import DeliveryHistory, EventDeliveries
 from doorstep.model.rollup import HOUR, MINUTE, TTD_SECONDS
 from tests.support.api import Api
 from tests.support.loop_receiver import Answer, Receiver
@@ -61,7 +62,7 @@ async def live(scene: Scene, endpoints: list[Endpoint], chance: random.Random) -
         await scene.send_to(endpoint, chance.randint(2, 5))
 
     async def over() -> bool:
-        lanes = await scene.doorstep.components.store.lanes(scene.clock.now())
+        lanes = await scene.doorstep.components.store.due_lanes(scene.clock.now())
         return not await scene.count(_S.IN_PROGRESS) and all(lane.due_at > scene.clock.now() for lane in lanes)
 
     await until(over, "rest")
@@ -106,8 +107,8 @@ class Moment(NamedTuple):
 async def recounted(scene: Scene) -> list[Moment]:
     store, found = scene.doorstep.components.store, []
     for event_id in await all_events(store, DEFAULT_ORG):
-        (delivery,) = await store.deliveries(DEFAULT_ORG, event_id)
-        for line in await store.history(DEFAULT_ORG, delivery.delivery_id):
+        (delivery,) = await store.find(DEFAULT_ORG, EventDeliveries(event_id=event_id))
+        for line in await store.find(DEFAULT_ORG, DeliveryHistory(delivery_id=delivery.delivery_id)):
             counts = MEANINGS.get((line.old_state, line.new_state), ())
             waiting = (line.old_state is None) - (line.new_state in (_S.DELIVERED, _S.DEAD))
             took = (line.at - delivery.created_at) / SECOND if line.new_state is _S.DELIVERED else None

@@ -10,6 +10,7 @@ from doorstep.errors import Conflict
 from doorstep.model.action import ActionKind
 from doorstep.model.delivery import Delivery, DeliveryState
 from doorstep.model.event import EventStatus
+from doorstep.model.listing import AuditFilter
 from doorstep.telemetry.facts import DeliveryTransition
 from tests.support.loop_receiver import Answer
 from tests.support.scene import Scene, until
@@ -124,7 +125,7 @@ async def test_only_an_operator_changes_a_dead_letter_and_each_act_is_audited(
         state,
         kind is ActionKind.DELETE,
     )
-    line, made = (await scene.doorstep.components.store.list_audit(DEFAULT_ORG)).items
+    line, made = (await scene.doorstep.components.store.page(DEFAULT_ORG, AuditFilter())).items
     assert made.action == "endpoint.create"
     assert (line.actor, line.action, line.subjects, line.result) == (
         "ada",
@@ -138,7 +139,7 @@ async def test_an_act_that_is_refused_is_audited_too(scene: Scene) -> None:
     (delivery,) = await scene.send_to(await scene.endpoint())
     await scene.until_state(delivery, _S.DELIVERED)
     await scene.act(ActionKind.RETRY, delivery)
-    line, made = (await scene.doorstep.components.store.list_audit(DEFAULT_ORG)).items
+    line, made = (await scene.doorstep.components.store.page(DEFAULT_ORG, AuditFilter())).items
     assert made.action == "endpoint.create"
     assert line.result == "0 done, 1 refused"
 

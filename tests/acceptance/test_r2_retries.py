@@ -14,10 +14,12 @@ from doorstep.clock import SECOND, Instant, seconds
 from doorstep.errors import Transient
 from doorstep.model.delivery import Delivery, DeliveryState
 from doorstep.model.endpoint import RetryPolicy
+from doorstep.model.listing import Orgs
 from doorstep.model.org import Org
 from doorstep.telemetry.facts import DeliveryFailure, Fact
 from doorstep.transports.handler_replies import Received
 from tests.support.scene import Scene, until
+from tests.support.shortcuts import put
 
 _S = DeliveryState
 HOUR = 3_600.0
@@ -103,16 +105,17 @@ async def test_the_most_specific_policy_wins_over_org_endpoint_and_event_type(sc
 
 
 async def _give_org_policies(scene: Scene) -> None:
-    (org,) = await scene.doorstep.components.store.orgs()
+    (org,) = await scene.doorstep.components.store.find(None, Orgs())
     policies = {"invoice.*": RetryPolicy((200.0,))}
-    await scene.doorstep.components.store.put_org(
+    await put(
+        scene.doorstep.components.store,
         Org(
             org_id=DEFAULT_ORG,
             name=org.name,
             created_at=org.created_at,
             policy=RetryPolicy((100.0,)),
             policy_by_event_type=policies,
-        )
+        ),
     )
 
 

@@ -14,8 +14,8 @@ from doorstep.clock import SECOND
 from doorstep.errors import Permanent, Transient
 from doorstep.model.delivery import Delivery, DeliveryState
 from doorstep.model.endpoint import EndpointState
-from doorstep.telemetry.facts import DeliveryFailure, EndpointDisabled
-from doorstep.telemetry.logs import level_of
+from doorstep.model.listing import Orgs
+from doorstep.telemetry.facts import DeliveryFailure, EndpointDisabled, level_of
 from doorstep.transports.handler_replies import Received
 from tests.support.loop_receiver import Answer
 from tests.support.scene import Scene
@@ -254,7 +254,7 @@ async def test_neither_reason_nor_error_nor_any_log_line_holds_a_secret_or_a_pay
     told = "\n".join(str(line) for line in scene.log())
     for canary in canaries:
         assert canary not in told
-    (org,) = await scene.doorstep.components.store.orgs()
+    (org,) = await scene.doorstep.components.store.find(None, Orgs())
     for fact in scene.heard(DeliveryFailure):
         delivery = await scene.doorstep.components.reader.delivery(org.org_id, fact.delivery_id)
         for attempt in await scene.attempts(delivery):

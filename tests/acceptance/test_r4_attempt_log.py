@@ -34,7 +34,7 @@ async def test_the_row_of_an_attempt_says_all_there_is_to_say_about_it(scene: Sc
     assert (row.response_code, row.response_body) == (503, b"come back later")
     assert b"x-request-id: abc" in row.response_headers
     assert (row.category, row.code) == ("transient", "SERVICE_UNAVAILABLE")
-    assert row.reason == "The receiver is not able to answer now (503 Service Unavailable)."
+    assert row.reason == "The receiver could not handle the request (503 Service Unavailable)."
     assert row.next_retry_at == seen.next_retry_at is not None
     assert row.worker != ""
 
@@ -181,7 +181,7 @@ async def test_an_untouched_dead_letter_is_shown_as_archived_even_if_the_cleaner
     assert (await scene.delivery(delivery)).state is _S.ARCHIVED
     (shown,) = await scene.doorstep.deliveries(DEFAULT_ORG, delivery.event_id)
     assert shown.state is _S.ARCHIVED
-    stored = await scene.doorstep.components.store.delivery(DEFAULT_ORG, delivery.delivery_id)
+    stored = await scene.doorstep.components.store.get(Delivery, DEFAULT_ORG, delivery.delivery_id)
     assert stored.state is _S.DEAD, "the cleaner has not come by"
 
 

@@ -19,11 +19,14 @@ from doorstep.errors import InvalidInput
 from doorstep.model.claim import Claim, Quota
 from doorstep.model.delivery import Delivery, DeliveryState
 from doorstep.model.endpoint import Endpoint
+from doorstep.model.event import EventView
+from doorstep.model.listing import EventDeliveries
 from doorstep.model.org import Org
 from doorstep.stores.open import store_from_url
 from doorstep.telemetry.facts import LateSettle
 from tests.acceptance.conftest import migrated_url
 from tests.support.scene import Scene, until
+from tests.support.shortcuts import count_states, put
 from tests.support.stores import EACH_STORE
 from tests.support.stretching import stretched
 
@@ -51,8 +54,8 @@ async def test_what_was_acknowledged_is_there_for_others_with_one_delivery_per_m
     other = store_from_url(database_url)
     await other.open()
     try:
-        view = await other.event(DEFAULT_ORG, sent.event_id)
-        deliveries = await other.deliveries(DEFAULT_ORG, sent.event_id)
+        view = await other.get(EventView, DEFAULT_ORG, sent.event_id)
+        deliveries = await other.find(DEFAULT_ORG, EventDeliveries(event_id=sent.event_id))
     finally:
         await other.close()
     assert (view.event.payload, view.deliveries, sent.deliveries) == (b'{"n": 1}', 3, 3)
@@ -66,7 +69,7 @@ async def test_of_a_batch_with_one_event_that_cannot_be_kept_nothing_is_kept(sce
     with pytest.raises(InvalidInput, match="endpoint_ids"):
         await scene.doorstep.send_many([good, bad])
     await scene.nothing_more_arrives()
-    assert sum((await scene.doorstep.components.store.tally()).values()) == 0
+    assert sum((await count_states(scene.doorstep.components.store)).values()) == 0
 
 
 # -- R5.2 --------------------------------------------------------------------------------------------------
@@ -136,7 +139,7 @@ async def _claimed_by_a_ghost(scene: Scene, endpoint: Endpoint, lease_seconds: f
 async def _ghost_claims(scene: Scene, endpoint: Endpoint, lease_seconds: float) -> Claim:
     now = scene.clock.now()
     quotas = [Quota(endpoint.endpoint_id, 1)]
-    (claim,) = await scene.doorstep.components.store.claim_due(quotas, now, now + seconds(lease_seconds), "ghost")
+    (claim,) = await scene.doorstep.components.store.claim(quotas, now, now + seconds(lease_seconds), "ghost")
     return claim
 
 
@@ -199,7 +202,7 @@ async def test_a_flood_for_a_slow_endpoint_of_one_org_does_not_delay_another(sce
     await scene.close()
     await scene.open(concurrency=16)
     store = scene.doorstep.components.store
-    await store.put_org(Org(org_id=OTHER_ORG, name="other", created_at=scene.clock.now()))
+    await put(store, Org(org_id=OTHER_ORG, name="other", created_at=scene.clock.now()))
     slow = await scene.endpoint("/slow", org_id=OTHER_ORG)
     await scene.endpoint("/quick")
     scene.receiver.pause_seconds = 0.5

@@ -9,11 +9,12 @@ from doorstep.clock import DAY, SECOND, seconds, to_iso
 from doorstep.engine.accept import Draft
 from doorstep.engine.directory import Tuning
 from doorstep.model.action import ActionKind
-from doorstep.model.circuit import Circuit, CircuitState
 from doorstep.model.delivery import Delivery, DeliveryState
-from doorstep.model.endpoint import CircuitRules, Endpoint, EndpointState
+from doorstep.model.endpoint import Circuit, CircuitRules, CircuitState, Endpoint, EndpointState
+from doorstep.model.listing import AuditFilter
 from doorstep.telemetry.facts import CircuitTransition, EndpointDisabled
 from tests.support.scene import Scene, until
+from tests.support.shortcuts import count_states
 
 _S = DeliveryState
 _C = CircuitState
@@ -190,7 +191,7 @@ async def test_an_endpoint_that_fails_for_five_days_is_disabled_told_and_its_del
         scene.leap(ONE_DAY)
     await _fail(scene, endpoint, 1)
     disabled = await scene.until_endpoint(endpoint, EndpointState.DISABLED)
-    assert disabled.state_reason == "It has failed for 5 days without one success."
+    assert disabled.state_reason == "It failed for 5 days without a single success."
     await until(lambda: bool(scene.heard(EndpointDisabled)), "someone to be told")
     (told,) = scene.heard(EndpointDisabled)
     assert (told.endpoint_id, told.reason) == (endpoint.endpoint_id, disabled.state_reason)
@@ -228,7 +229,7 @@ async def test_re_enabling_drains_what_was_held_and_begins_to_count_the_days_ane
     assert (await _state(scene, endpoint)) is EndpointState.ACTIVE, "one failure does not disable it again"
     states = sorted([(await scene.delivery(one)).state for one in held])
     assert states == [_S.DEAD, *[_S.DELIVERED] * 4]
-    (line, *_) = (await scene.doorstep.components.store.list_audit(DEFAULT_ORG)).items
+    (line, *_) = (await scene.doorstep.components.store.page(DEFAULT_ORG, AuditFilter())).items
     assert (line.actor, line.action, line.subjects) == ("ops", "endpoint.resume", (str(endpoint.endpoint_id),))
 
 
@@ -274,7 +275,7 @@ async def test_a_paused_endpoint_gets_nothing_more_not_even_of_what_was_claimed_
     arrived = len(scene.receiver.requests)
     await until(lambda: _none_in_progress(scene), "the end of what was under way")
     assert len(scene.receiver.requests) <= arrived + CONNECTIONS_PER_ENDPOINT
-    tally = await scene.doorstep.components.store.tally()
+    tally = await count_states(scene.doorstep.components.store)
     assert tally == dict.fromkeys(DeliveryState, 0) | {
         _S.DELIVERED: len(scene.receiver.requests),
         _S.PENDING: 1_500 - len(scene.receiver.requests),
@@ -290,7 +291,7 @@ async def test_the_waiting_deliveries_of_a_deleted_endpoint_become_dead_letters_
     await scene.doorstep.components.endpoints.delete(DEFAULT_ORG, endpoint.endpoint_id, "ops")
     dead = await scene.delivery(waiting)
     assert (dead.state, dead.code, dead.attempt) == (_S.DEAD, "ENDPOINT_DELETED", 1)
-    assert dead.reason == "The endpoint was deleted while this waited."
+    assert dead.reason == "The endpoint was deleted while the delivery was waiting."
     assert (await scene.send()).deliveries == 0
 
 
@@ -375,7 +376,7 @@ async def _state(scene: Scene, endpoint: Endpoint) -> EndpointState:
 
 
 async def _none_waits(scene: Scene) -> bool:
-    tally = await scene.doorstep.components.store.tally()
+    tally = await count_states(scene.doorstep.components.store)
     return tally[_S.PENDING] + tally[_S.IN_PROGRESS] == 0
 
 

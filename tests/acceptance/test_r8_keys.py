@@ -8,8 +8,9 @@ import pytest
 
 from doorstep.bootstrap import DEFAULT_ORG
 from doorstep.clock import DAY, seconds, to_iso
+from doorstep.model.listing import OrgKeys
 from doorstep.model.org import Role
-from doorstep.operations.keys import REMEMBERED_SECONDS
+from doorstep.operations.keys import CACHE_SECONDS
 from tests.support.api import Api, lasting
 from tests.support.scene import Scene
 
@@ -23,7 +24,9 @@ async def test_a_new_key_is_shown_once_and_kept_only_as_a_hash(scene: Scene, api
     shown = await api.get("/v1/keys")
     assert made["key"].encode() not in shown.body
     assert made["key_id"] in {key["key_id"] for key in shown.json["keys"]}
-    (kept,) = [key for key in await scene.doorstep.components.store.keys(DEFAULT_ORG) if key.name == "reports"]
+    (kept,) = [
+        key for key in await scene.doorstep.components.store.find(DEFAULT_ORG, OrgKeys()) if key.name == "reports"
+    ]
     assert made["key"] not in repr(kept)
     assert (await api.with_key(made["key"]).get("/v1/endpoints")).status == 200
 
@@ -46,7 +49,7 @@ async def test_another_process_that_has_just_seen_a_key_knows_of_its_revocation_
     assert await two.components.keys.authenticate(key) is not None
     await one.components.keys.revoke(DEFAULT_ORG, record.key_id, "ops")
     assert await one.components.keys.authenticate(key) is None
-    scene.leap(REMEMBERED_SECONDS + 0.1)
+    scene.leap(CACHE_SECONDS + 0.1)
     assert await two.components.keys.authenticate(key) is None
 
 

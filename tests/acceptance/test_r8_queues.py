@@ -302,7 +302,7 @@ async def test_what_has_moved_on_to_another_list_is_not_acted_upon_in_this_one(s
     late = await api.post(f"/v1/retry-queue/{one}/retry")
     for answer, state in ((early, "pending"), (late, "dead")):
         assert answer.status == 409
-        assert answer.json["detail"].endswith(f"is {state} by now and was not retried; look at it and decide again")
+        assert answer.json["detail"].endswith(f"is {state} by now and was not retried; check it and decide again")
     begun = await api.post("/v1/retry-queue/bulk-retry", {"delivery_ids": [one, two]})
 
     async def over() -> bool:

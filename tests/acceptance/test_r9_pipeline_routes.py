@@ -10,6 +10,7 @@ from fastapi import Depends, FastAPI, Header, HTTPException
 
 from doorstep import Permanent
 from doorstep.bootstrap import DEFAULT_ORG
+from doorstep.model.listing import AuditFilter
 from doorstep.model.org import Org, Role
 from doorstep.web import router
 from tests.acceptance.protocols import Protocols, failing
@@ -17,6 +18,7 @@ from tests.support.api import Api, listening, serving
 from tests.support.builders import new_id
 from tests.support.loop_receiver import Receiver
 from tests.support.scene import Scene
+from tests.support.shortcuts import put
 
 ENTITIES = "/v1/pipelines/protocol/entities"
 
@@ -158,7 +160,7 @@ async def test_roles_decide_who_looks_and_who_acts(protocols: Protocols, api: Ap
 async def test_another_organization_sees_nothing_of_it(protocols: Protocols, api: Api) -> None:
     await dead(protocols)
     other = Org(org_id=new_id(), name="other", created_at=0)
-    await protocols.doorstep.components.store.put_org(other)
+    await put(protocols.doorstep.components.store, other)
     _, key = await protocols.doorstep.components.keys.create(other.org_id, "theirs", Role.ADMIN, "ops")
     stranger = api.with_key(key)
     assert (await stranger.get("/v1/pipelines")).json["pipelines"] == []
@@ -202,7 +204,7 @@ async def test_an_application_has_the_routes_behind_its_own_sign_in(protocols: P
     assert listed["pagination"] == {"limit": 50, "cursor": None, "has_more": False}
     answer = await mounted.request("POST", "/protocols/p1/retry", **SIGNED_IN)
     assert (answer.status, answer.json) == (200, {"status": "retry_queued", "protocol_id": "p1"})
-    (line,) = (await protocols.doorstep.components.store.list_audit(DEFAULT_ORG, action="entity.retry")).items
+    (line,) = (await protocols.doorstep.components.store.page(DEFAULT_ORG, AuditFilter(action="entity.retry"))).items
     assert line.actor == "Bearer"
 
 

@@ -18,6 +18,7 @@ from doorstep.errors import Conflict, InvalidInput, NotFound
 from doorstep.model.action import ActionKind
 from doorstep.model.delivery import DeliveryState
 from doorstep.model.entity import Entity, Phase
+from doorstep.model.listing import AuditFilter
 from doorstep.telemetry.facts import EntityTransition
 from tests.acceptance.protocols import Held, Protocols, failing
 from tests.support.patience import PATIENCE_SECONDS
@@ -190,7 +191,7 @@ async def test_a_stage_that_returns_no_mapping_is_a_dead_letter_that_says_so(pro
     protocols.does["extracting"] = lambda _: "text"  # type: ignore[assignment,return-value]
     await protocols.start()
     entity = await protocols.until("dead_letter")
-    assert entity.error_reason == "Stage extracting returned a str; it may return a mapping or nothing."
+    assert entity.error_reason == "Stage extracting returned a str; it must return a mapping or None."
 
 
 async def test_one_document_that_cannot_be_read_holds_up_no_other(protocols: Protocols) -> None:
@@ -261,7 +262,7 @@ async def test_an_entity_whose_stage_was_deleted_is_a_dead_letter(protocols: Pro
     async def swept() -> bool:
         """The walk through the running entities comes by every ten seconds."""
         protocols.scene.leap(10)
-        protocols.doorstep.components.pipeline_keeper.wake.set()
+        protocols.doorstep.components.pipeline_reconciler.wake.set()
         return (await protocols.pipeline.entity("p1")).status == "dead_letter"
 
     await until(swept, "a dead letter")
@@ -296,7 +297,7 @@ async def test_a_retry_puts_a_dead_letter_back_to_the_start_without_its_error_an
     assert again.event_id not in (None, started.event_id, dead.event_id)
     held.go.set()
     await protocols.until("pending_review")
-    (line,) = (await protocols.doorstep.components.store.list_audit(DEFAULT_ORG, action="entity.retry")).items
+    (line,) = (await protocols.doorstep.components.store.page(DEFAULT_ORG, AuditFilter(action="entity.retry"))).items
     assert (line.actor, line.subjects, line.result, line.reason) == (
         "ops",
         ("protocol", "p1"),
@@ -391,10 +392,12 @@ async def test_a_dead_letter_that_nobody_touched_for_a_week_is_archived_and_can_
     assert (await protocols.pipeline.entity("p1")).status == "dead_letter"
     protocols.scene.leap(120)
     assert (await protocols.pipeline.entity("p1")).status == "archived", "seen so before the keeper has come by"
-    protocols.doorstep.components.pipeline_keeper.wake.set()
+    protocols.doorstep.components.pipeline_reconciler.wake.set()
 
     async def kept() -> bool:
-        return (await protocols.doorstep.components.store.entity(DEFAULT_ORG, "protocol", "p1")).status == "archived"
+        return (
+            await protocols.doorstep.components.store.get(Entity, DEFAULT_ORG, ("protocol", "p1"))
+        ).status == "archived"
 
     await until(kept, "the keeper")
     protocols.does["extracting"] = lambda _: None

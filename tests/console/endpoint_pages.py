@@ -6,8 +6,7 @@ import html
 import re
 
 from doorstep.bootstrap import DEFAULT_ORG
-from doorstep.model.circuit import CircuitState
-from doorstep.model.endpoint import CircuitRules, Endpoint
+from doorstep.model.endpoint import CircuitRules, CircuitState, Endpoint
 from tests.console.visiting import Shown
 from tests.support.scene import Scene, until
 

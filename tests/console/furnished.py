@@ -15,7 +15,7 @@ from uuid import uuid4
 
 from doorstep.api.application import create_application
 from doorstep.bootstrap import DEFAULT_ORG
-from doorstep.console.page import Page
+from doorstep.console.request import Page
 from doorstep.console.sessions import SignInLinks
 from doorstep.errors import Permanent
 from doorstep.model.org import Role

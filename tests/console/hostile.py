@@ -59,7 +59,7 @@ _ADDRESSES = (
 _LANGUAGES = (
     "{{ 7*7 }}",
     "{% raw %}",
-    "{{ visit.visitor.csrf }}",
+    "{{ request.session.csrf }}",
     "{{ ''.__class__.__mro__ }}",
     "{# #}",
     "${7*7}",

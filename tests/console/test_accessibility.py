@@ -10,7 +10,7 @@ from axe_playwright_python.async_playwright import Axe
 from playwright.async_api import Browser
 from playwright.async_api import Page as Tab
 
-from doorstep.console.page import Page
+from doorstep.console.request import Page
 from doorstep.console.routes import all_pages
 from doorstep.model.org import Role
 from tests.console.chromium import looking, opened

@@ -61,7 +61,7 @@ async def test_rows_are_retried_one_after_the_other_by_keyboard_and_place_and_ti
         assert await focused(page) == row_of(delivery)
         async with page.expect_response(lambda answer: answer.request.method == "POST"):
             await page.keyboard.press("r")
-        await expect(page.locator(TOLD)).to_have_text("It is being tried now.")
+        await expect(page.locator(TOLD)).to_have_text("The delivery is retried now.")
         await expect(page.locator(f"#{row_of(delivery)}")).to_contain_text("1 / 3")  # and moves down
     assert await page.evaluate("window.loadedOnce") is True
     tick = page.locator(f"#tick-{third.delivery_id}")
@@ -120,7 +120,7 @@ async def test_what_a_question_leads_to_says_what_was_begun(scene: Scene, look: 
     await page.get_by_role("link", name="Retry all").click()
     await page.get_by_role("dialog").get_by_role("button", name="Retry now 2").click()
     await page.wait_for_url("**/console/bulk/*")
-    await expect(page.locator(TOLD)).to_have_text("Began with 2 deliveries.")
+    await expect(page.locator(TOLD)).to_have_text("Started with 2 deliveries.")
 
 
 async def test_an_act_that_gets_no_answer_is_told(scene: Scene, look: Look) -> None:
@@ -128,7 +128,7 @@ async def test_an_act_that_gets_no_answer_is_told(scene: Scene, look: Look) -> N
     page = await look(QUEUE)
     await page.route("**/retry", lambda route: route.abort())
     await page.locator(f"#{row_of(delivery)}").get_by_role("button", name="Retry now").click()
-    await expect(page.locator(TOLD)).to_contain_text("There was no answer.")
+    await expect(page.locator(TOLD)).to_contain_text("No response.")
 
 
 async def test_what_goes_wrong_with_a_question_is_told_where_it_is_asked(scene: Scene, look: Look) -> None:
@@ -139,7 +139,7 @@ async def test_what_goes_wrong_with_a_question_is_told_where_it_is_asked(scene: 
     dialog = page.get_by_role("dialog")
     await dialog.get_by_label("Reason").fill("it is too late")
     await dialog.get_by_role("button", name="Skip").click()
-    await expect(dialog.get_by_role("alert")).to_contain_text("There was no answer.")
+    await expect(dialog.get_by_role("alert")).to_contain_text("No response.")
     await expect(dialog.get_by_label("Reason")).to_have_value("it is too late")
 
 
@@ -181,7 +181,7 @@ async def test_a_key_that_is_held_down_acts_once_and_a_row_that_is_clicked_twice
     for _ in range(2):
         await page.locator(f"#{row_of(second)}").get_by_role("button", name="Retry now").click()
     gate.set()
-    await expect(page.locator(TOLD)).to_have_text("It is being tried now.")
+    await expect(page.locator(TOLD)).to_have_text("The delivery is retried now.")
     assert sorted(one.rsplit("/", 2)[1] for one in sent) == sorted(str(one.delivery_id) for one in (first, second))
 
 

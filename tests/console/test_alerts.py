@@ -11,7 +11,7 @@ from doorstep.bootstrap import DEFAULT_ORG
 from doorstep.clock import DAY, SECOND, seconds, to_iso
 from doorstep.errors import NotFound
 from doorstep.model.alert import OPERATIONS_ORG, AlertRule, Channel, ChannelKind, Rule, Silence
-from doorstep.model.endpoint import EndpointState
+from doorstep.model.endpoint import Endpoint, EndpointState
 from doorstep.operations.channels import ChannelForm
 from tests.console.firing import ALERTS, alerts, end, fire
 from tests.console.visiting import Console
@@ -40,8 +40,8 @@ async def test_without_alerts_nothing_is_the_matter_and_it_says_that_nobody_woul
     console: Console, viewer: Console
 ) -> None:
     shown = await console.get(ALERTS)
-    assert "There are no alerts. Nothing is the matter." in shown.text
-    assert "Nobody is told of alerts: there is no channel yet. New channel" in shown.text
+    assert "No alerts." in shown.text
+    assert "Nobody is notified of alerts: there is no channel yet. New channel" in shown.text
     assert "New channel" not in (await viewer.get(ALERTS)).text
 
 
@@ -50,8 +50,8 @@ async def test_what_is_open_is_listed_with_its_error_and_above_what_has_ended(sc
     await end(scene, past)
     await fire(scene, Rule.CIRCUIT_OPENED, "erp")
     shown = await console.get(ALERTS)
-    assert shown.text.index("erp: circuit opened") < shown.text.index("crm: a delivery failed for good")
-    titled = r'crm: a delivery failed for good</a><span class="under"><strong>AUTH_FAILED</strong>'
+    assert shown.text.index("erp: circuit opened") < shown.text.index("crm: a delivery failed permanently")
+    titled = r'crm: a delivery failed permanently</a><span class="under"><strong>AUTH_FAILED</strong>'
     assert titled in shown.source, "the error is under the title"
     assert re.findall(r'<h2 class="list-title">(\w+)</h2>', shown.source) == ["Open", "Ended"]
     assert "its rule was turned off or reset, after" in shown.text
@@ -80,11 +80,11 @@ async def test_the_page_of_an_alert_tells_its_story_and_leads_to_where_it_is_rep
     made = await channel(scene)
     alert = await fire(scene)
     shown = await console.get(f"{ALERTS}/{alert.alert_id}")
-    assert "erp: a delivery failed for good" in shown.text
+    assert "erp: a delivery failed permanently" in shown.text
     assert "AUTH_FAILED" in shown.text
-    assert f'<a class="button main" href="/console/events/{alert.event_id}">Look at the event</a>' in shown.source
+    assert f'<a class="button main" href="/console/events/{alert.event_id}">Open the event</a>' in shown.source
     assert f": {made.name}" in shown.text, "who is told"
-    assert "Seen to by nobody yet" in shown.text
+    assert "Acknowledged by nobody yet" in shown.text
     await end(scene, alert)
     assert "because its rule was turned off or reset; it lasted" in (await console.get(shown.path)).text
 
@@ -110,7 +110,7 @@ async def test_an_alert_that_is_silenced_says_so(scene: Scene, console: Console)
     await desk.silence(DEFAULT_ORG, "test", until_at=scene.clock.now() + DAY)
     alert = await fire(scene)
     assert "silenced" in (await console.get(ALERTS)).text
-    assert "Told not while a silence lasts" in (await console.get(f"{ALERTS}/{alert.alert_id}")).text
+    assert "Notified not during a silence" in (await console.get(f"{ALERTS}/{alert.alert_id}")).text
 
 
 async def test_who_acknowledges_first_stays(scene: Scene, console: Console, viewer: Console) -> None:
@@ -118,7 +118,7 @@ async def test_who_acknowledges_first_stays(scene: Scene, console: Console, view
     await console.get(ALERTS)
     act = f"{ALERTS}/{alert.alert_id}/acknowledge"
     shown = await console.post(act, back=ALERTS)
-    assert (shown.path, shown.said) == (ALERTS, "Acknowledged: others see that you see to it.")
+    assert (shown.path, shown.said) == (ALERTS, "Acknowledged: others see that you are working on it.")
     kept = await scene.doorstep.components.alerts.alert(DEFAULT_ORG, alert.alert_id)
     for path in (ALERTS, f"{ALERTS}/{alert.alert_id}"):
         assert f'<span title="{kept.acknowledged_by}">test</span>' in (await console.get(path)).source, path
@@ -126,7 +126,7 @@ async def test_who_acknowledges_first_stays(scene: Scene, console: Console, view
     assert (await scene.doorstep.components.alerts.alert(DEFAULT_ORG, alert.alert_id)) == kept
     await viewer.get("/console")
     assert (await viewer.post(act)).status == 403
-    assert "Acknowledge" not in (await viewer.get(ALERTS)).text
+    assert "/acknowledge" not in (await viewer.get(ALERTS)).source
 
 
 async def test_an_unknown_alert_is_not_found(console: Console) -> None:
@@ -140,9 +140,9 @@ async def test_an_unknown_alert_is_not_found(console: Console) -> None:
 async def test_every_rule_is_listed_with_when_it_fires(console: Console, viewer: Console) -> None:
     shown = await console.get(RULES)
     for words in (
-        "more than 5% of the deliveries that came to an end failed for good within 15 min, of 20 at least",
-        "more dead letters than 50 lie there",
-        "late by more than 5 min",
+        "more than 5% of the finished deliveries failed permanently within 15 min, and at least 20 finished",
+        "there are more than 50 dead letters",
+        "overdue by more than 5 min",
     ):
         assert words in shown.text.replace("\u2009", " "), words
     assert "Edit" not in (await viewer.get(RULES)).text
@@ -153,13 +153,13 @@ async def test_a_threshold_is_changed_for_all_endpoints_and_reset(scene: Scene, 
     assert 'name="threshold" type="text" value="5"' in shown.source
     terms = {"threshold": "2.5", "window_seconds": "1h", "minimum": "20", "cooldown_seconds": "1h", "enabled": "yes"}
     changed = await console.post(f"{RULES}/edit", terms | {"rule": "failure_rate"})
-    assert changed.said == "Failure rate: changed. It counts from now on."
+    assert changed.said == "Failure rate: saved."
     rule = await rule_of(scene, Rule.FAILURE_RATE)
     assert rule is not None and (rule.threshold, rule.window_seconds, rule.minimum) == (2.5, 3_600.0, 20)
     (line, *_) = (await scene.doorstep.components.reader.audit(DEFAULT_ORG, None, "alert_rule.set", None, 10)).items
     assert line.reason == "threshold=2.5, window_seconds=3600", "only what was changed"
     assert "changed" in changed.text
-    await console.post(f"{RULES}/{rule.arrangement_id}/reset")
+    await console.post(f"{RULES}/{rule.config_id}/reset")
     reset = await rule_of(scene, Rule.FAILURE_RATE)
     assert reset is not None and (reset.threshold, reset.version) == (5.0, 0)
 
@@ -200,7 +200,7 @@ async def test_a_rule_is_turned_off_and_on(scene: Scene, console: Console, viewe
 WRONG_TERMS = [
     ("threshold", "many", "must be a number"),
     ("threshold", "101", "must be from 0 to 100, got 101"),
-    ("window_seconds", "soon", "is no span of time"),
+    ("window_seconds", "soon", "is not a duration"),
     ("window_seconds", "1s", "must be from 60 to"),
     ("minimum", "1.5", "must be a whole number"),
     ("cooldown_seconds", "0", "must be from 60 to"),
@@ -242,7 +242,7 @@ async def test_a_webhook_is_created_and_its_secret_shown_this_once(scene: Scene,
     assert shown.status == 200 and shown.headers["cache-control"] == "no-store"
     secret = re.search(r'<code id="secret">(whsec_[^<]+)</code>', shown.source)
     assert secret
-    (made,) = await scene.doorstep.components.channels.reading.channels(DEFAULT_ORG)
+    (made,) = await scene.doorstep.components.channels.reader.channels(DEFAULT_ORG)
     assert (made.name, made.rules, made.recoveries) == ("pager", (Rule.CIRCUIT_OPENED, Rule.OLDEST_DUE), True)
     listed = await console.get(CHANNELS)
     assert secret[1] not in listed.source and "abc" not in listed.source
@@ -254,17 +254,17 @@ async def test_a_chat_is_created_without_its_address_ever_being_shown(scene: Sce
     shown = await console.post(f"{CHANNELS}/new", kind="slack", name="chat", target=scene.receiver.url("/T0/B0/sesame"))
     assert shown.said == "chat was created. Send a test to see whether it arrives."
     assert "sesame" not in shown.source
-    (made,) = await scene.doorstep.components.channels.reading.channels(DEFAULT_ORG)
+    (made,) = await scene.doorstep.components.channels.reader.channels(DEFAULT_ORG)
     assert not made.recoveries, "the box was not ticked"
 
 
 WRONG_CHANNELS = [
     ({"kind": "email"}, "e-mail needs a mail server"),
-    ({"kind": "webhook", "target": "ftp://x"}, '<a href="#target">One field</a>'),
+    ({"kind": "webhook", "target": "ftp://x"}, '<a href="#target">A field</a>'),
     ({"kind": "webhook", "target": "http://10.1.2.3/x"}, "must not point to 10.1.2.3"),
     ({"kind": "webhook", "name": ""}, "must be 1 to 100 characters"),
     ({"kind": "pigeon"}, "must be one of webhook, slack, email, apprise"),
-    ({"kind": "webhook", "rules": "nonsense"}, "must be of"),
+    ({"kind": "webhook", "rules": "nonsense"}, "must be some of"),
     ({"kind": "webhook", "endpoint_ids": "0197b5a2-3c4d-7e5f-8a9b-0c1d2e3f4a5b"}, "there is no endpoint"),
 ]
 
@@ -278,14 +278,14 @@ async def test_a_channel_that_cannot_work_is_refused_by_name(
             shown = await console.post(f"{CHANNELS}/new", {"name": "pager", "target": "a@b.example"} | fields)
             assert shown.status == 422
             assert words in shown.source
-            assert await scene.doorstep.components.channels.reading.channels(DEFAULT_ORG) == []
+            assert await scene.doorstep.components.channels.reader.channels(DEFAULT_ORG) == []
 
 
 async def test_a_test_arrives_and_the_list_says_so_and_too_many_are_refused(scene: Scene, console: Console) -> None:
     made = await channel(scene)
     await console.get(CHANNELS)
     shown = await console.post(f"{CHANNELS}/{made.channel_id}/test", back=CHANNELS)
-    assert shown.said and shown.said.startswith("The test is on its way")
+    assert shown.said and shown.said.startswith("The test was sent")
 
     async def delivered() -> bool:
         return "delivered" in (await console.get(CHANNELS)).text.partition("Last test")[2]
@@ -318,7 +318,7 @@ async def test_a_disabled_channel_is_resumed(scene: Scene, console: Console) -> 
     await until(disabled, "the disabled channel")
     scene.receiver.says(200)
     await console.post(f"{CHANNELS}/{made.channel_id}/resume")
-    endpoint = await scene.doorstep.components.store.endpoint(OPERATIONS_ORG, made.channel_id)
+    endpoint = await scene.doorstep.components.store.get(Endpoint, OPERATIONS_ORG, made.channel_id)
     assert endpoint.state is EndpointState.ACTIVE
     assert "Resume" not in (await console.get(CHANNELS)).text
 
@@ -335,7 +335,7 @@ async def test_a_channel_is_deleted_after_a_question(scene: Scene, console: Cons
     (line,) = (await scene.doorstep.components.reader.audit(DEFAULT_ORG, None, "channel.delete", None, 10)).items
     assert line.reason == "nobody reads it"
     with pytest.raises(NotFound):
-        await scene.doorstep.components.channels.reading.channel(DEFAULT_ORG, made.channel_id)
+        await scene.doorstep.components.channels.reader.channel(DEFAULT_ORG, made.channel_id)
 
 
 # -- silences ------------------------------------------------------------------------------------------------------
@@ -355,7 +355,9 @@ async def test_a_silence_of_some_hours_is_made_and_ended(scene: Scene, console: 
     assert abs(made.until_at - made.from_at - seconds(4 * 3_600)) < 5 * SECOND
     assert "planned <work>" in shown.text and html.escape("planned <work>") in shown.source
     assert "silent" in shown.text and "erp" in shown.text
-    assert (await console.post(f"{SILENCES}/{made.silence_id}/end")).said == "Ended. What is on is told now."
+    assert (
+        await console.post(f"{SILENCES}/{made.silence_id}/end")
+    ).said == "Silence ended. Open alerts are notified now."
     assert await silences(scene) == []
 
 

@@ -24,20 +24,20 @@ async def test_an_alert_appears_by_itself_and_is_acknowledged_and_leads_to_what_
     scene: Scene, look: Look
 ) -> None:
     page = await look(ALERTS)
-    await expect(page.get_by_text("There are no alerts. Nothing is the matter.")).to_be_visible()
+    await expect(page.get_by_text("No alerts.")).to_be_visible()
     alert = await fire(scene)
     row = page.locator(f"#row-{alert.alert_id}")
-    await expect(row).to_contain_text("erp: a delivery failed for good")
+    await expect(row).to_contain_text("erp: a delivery failed permanently")
     await row.get_by_role("button", name="Acknowledge").click()
-    await expect(page.get_by_text("Acknowledged: others see that you see to it.")).to_be_visible()
+    await expect(page.get_by_text("Acknowledged: others see that you are working on it.")).to_be_visible()
     await expect(row.get_by_role("button")).to_have_count(0)
     kept = await scene.doorstep.components.alerts.alert(DEFAULT_ORG, alert.alert_id)
     assert kept.acknowledged_at is not None
     await expect(row.get_by_title(kept.acknowledged_by)).to_be_visible()
 
-    await row.get_by_role("link", name="erp: a delivery failed for good").click()
-    await expect(page.get_by_role("heading", level=1)).to_have_text("erp: a delivery failed for good")
-    await page.get_by_role("link", name="Look at the event").click()
+    await row.get_by_role("link", name="erp: a delivery failed permanently").click()
+    await expect(page.get_by_role("heading", level=1)).to_have_text("erp: a delivery failed permanently")
+    await page.get_by_role("link", name="Open the event").click()
     await page.wait_for_url(f"**/console/events/{alert.event_id}")
 
 
@@ -46,10 +46,10 @@ async def test_a_threshold_is_changed_in_a_dialog_and_counts(scene: Scene, look:
     row = page.locator("tr", has_text="Dead letters").filter(has_text="than 50")
     await row.get_by_role("link", name="Edit").click()
     question = page.get_by_role("dialog")
-    await question.get_by_label("More than so many").fill("0")
+    await question.get_by_label("More than").fill("0")
     await answer(page, "Save")
-    await expect(page.get_by_text("Dead letters: changed. It counts from now on.")).to_be_visible()
-    await expect(page.locator("tr", has_text="more dead letters than 0 lie there")).to_be_visible()
+    await expect(page.get_by_text("Dead letters: saved.")).to_be_visible()
+    await expect(page.locator("tr", has_text="there are more than 0 dead letters")).to_be_visible()
     rule = await rule_of(scene, Rule.DEAD_LETTERS)
     assert rule is not None and rule.threshold == 0
 
@@ -67,9 +67,9 @@ async def test_an_endpoint_gets_its_own_rule_through_two_questions(scene: Scene,
     await question.get_by_label("Endpoint", exact=True).select_option(label="erp")
     await answer(page, "Next")
     await expect(question.get_by_role("heading", name="Oldest due of erp")).to_be_visible()
-    await question.get_by_label("Late by more than").fill("2h")
+    await question.get_by_label("Overdue by").fill("2h")
     await answer(page, "Save")
-    await expect(page.locator("tr", has_text="erp")).to_contain_text("late by more than 2\u2009h")
+    await expect(page.locator("tr", has_text="erp")).to_contain_text("overdue by more than 2\u2009h")
     own = await rule_of(scene, Rule.OLDEST_DUE, "erp")
     assert own is not None and own.threshold == 7_200
 
@@ -86,13 +86,13 @@ async def test_a_channel_is_made_and_a_test_arrives_signed_with_the_secret_that_
     await page.get_by_role("button", name="Create").click()
     await expect(page.get_by_role("heading", name="Created pager")).to_be_visible()
     secret = await page.locator("#secret").inner_text()
-    await page.get_by_role("link", name="To the channels").click()
+    await page.get_by_role("link", name="Go to channels").click()
     row = page.locator("tr", has_text="pager")
     await expect(row).to_be_visible()
     assert secret not in await page.content()
 
     await row.get_by_role("button", name="Send a test").click()
-    await expect(page.get_by_text("The test is on its way")).to_be_visible()
+    await expect(page.get_by_text("The test was sent")).to_be_visible()
     await expect(row.locator(".badge.delivered")).to_be_visible()
     await until(lambda: len(scene.receiver.requests) == 1, "the test at the receiver")
     (request,) = scene.receiver.requests
@@ -122,13 +122,13 @@ async def test_an_alert_is_silenced_from_its_page_and_the_silence_ended(scene: S
     await expect(question.get_by_label("Rule", exact=True)).to_have_value("dead_letter")
     await question.get_by_label("Reason").fill("we know")
     await answer(page, "Silence")
-    await expect(page.get_by_text("Nobody is told while it lasts.")).to_be_visible()
+    await expect(page.get_by_text("No notifications during the silence.")).to_be_visible()
     (made,) = await silences(scene)
     assert (made.rule, made.endpoint_id, made.reason) == (Rule.DEAD_LETTER, alert.endpoint_id, "we know")
     await page.get_by_role("navigation", name="Screens").get_by_role("link", name="Alerts").click()
     await page.get_by_role("link", name="Silences").click()
     await page.locator(f"#row-{made.silence_id}").get_by_role("button", name="End now").click()
-    await expect(page.get_by_text("Nothing is silenced.")).to_be_visible()
+    await expect(page.get_by_text("No silences.")).to_be_visible()
     assert await silences(scene) == []
 
 

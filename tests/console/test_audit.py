@@ -70,7 +70,7 @@ async def test_the_log_is_filtered_by_the_name_of_a_key_and_tells_of_others_that
         await begun(scene, key.prefix)
     shown = await console.get(f"{AUDIT}?actor=marco&action=bulk.retry.start")
     assert shown.source.count("bulk.retry.start</a>") == 1
-    assert f"This is what the key {new.prefix} did; see also {old.prefix} , marco without a key ." in shown.text
+    assert f"Entries of the key {new.prefix}; see also {old.prefix} , marco without a key ." in shown.text
     for name in (old.prefix, "nobody"):
         assert "This is what" not in (await console.get(f"{AUDIT}?actor={name}")).text
 
@@ -108,7 +108,7 @@ async def test_ids_in_results_and_reasons_are_short_and_lead_to_what_they_name(s
         result=f"event {event_id}",
         reason=f"bulk operation {bulk_id}: <b>see</b> {other}",
     )
-    await scene.doorstep.components.store.add_audit(line)
+    await scene.doorstep.components.store.write([], line)
     shown = await console.get(AUDIT)
     assert f'<a href="/console/events/{event_id}" title="{event_id}">event {event_id[-8:]}</a>' in shown.source
     named = f'<a href="/console/bulk/{bulk_id}" title="{bulk_id}">bulk operation {bulk_id[-8:]}</a>'
@@ -134,7 +134,7 @@ async def test_the_name_of_an_endpoint_is_not_told_to_another_organization_that_
     line = AuditEntry(
         at=scene.clock.now(), org_id=org.org_id, actor="x", action="endpoint.x", subjects=(str(foreign),), result=""
     )
-    await scene.doorstep.components.store.add_audit(line)
+    await scene.doorstep.components.store.write([], line)
     for chosen in (
         Selection(letters=DeadLetterFilter(endpoint_id=foreign)),
         Selection(queue=RetryQueueFilter(endpoint_id=foreign)),

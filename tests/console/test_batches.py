@@ -73,7 +73,7 @@ async def test_a_filter_that_cannot_be_used_says_so(console: Console, subtests: 
 
 
 async def test_without_any_batch_it_says_what_one_is(console: Console) -> None:
-    assert "There are no batches. A program declares a batch handler" in (await console.get(BATCHES)).text
+    assert "No batches. A program declares a batch handler" in (await console.get(BATCHES)).text
 
 
 async def test_the_carrier_log_has_every_submission_with_the_carriers_own_words(
@@ -100,7 +100,7 @@ async def test_a_failed_batch_is_resubmitted_with_a_reason_that_is_audited(carri
     asked = await console.get(f"{place(batch)}/resubmit?back={place(batch)}")
     assert "Resubmit the batch sms.batch?" in asked.text
     shown = await console.post(f"{place(batch)}/resubmit", reason="the carrier is back", back=asked.field("back"))
-    assert (shown.path, shown.said) == (place(batch), "The batch is being submitted again.")
+    assert (shown.path, shown.said) == (place(batch), "The batch will be submitted again.")
     seen = await carrier.until(batch, BatchStatus.CONFIRMED, attempts=2)
     assert seen.retry_attempts == 0
     (line,) = (
@@ -115,7 +115,7 @@ async def test_one_that_is_confirmed_is_not_resubmitted(carrier: Carrier, consol
     assert "Resubmit" not in (await console.get(place(batch))).text
     await console.get(f"{place(batch)}/resubmit")
     shown = await console.post(f"{place(batch)}/resubmit", back=place(batch))
-    assert "is CONFIRMED; only one that is FAILED can be resubmitted" in (shown.said or "")
+    assert "is CONFIRMED; only FAILED batches can be resubmitted" in (shown.said or "")
     assert len(carrier.given) == 1
 
 

@@ -41,7 +41,7 @@ async def test_a_failed_batch_is_found_resubmitted_and_confirmed(carrier: Carrie
     dialog = page.get_by_role("dialog", name="Resubmit the batch sms.batch?")
     await dialog.get_by_label("Reason").fill("the carrier is back")
     await dialog.get_by_role("button", name="Resubmit").click()
-    await expect(page.locator("#told")).to_have_text("The batch is being submitted again.")
+    await expect(page.locator("#told")).to_have_text("The batch will be submitted again.")
     await expect(page.get_by_role("heading", level=1)).to_have_text("sms.batch CONFIRMED")
     await expect(page.get_by_text('{"reference":"C-2"}')).to_be_visible()
     await expect(page.get_by_role("link", name="Resubmit")).to_have_count(0)

@@ -10,11 +10,11 @@ import pytest
 
 from doorstep.bootstrap import DEFAULT_ORG
 from doorstep.clock import SECOND, Instant, to_iso
-from doorstep.console import selection
+from doorstep.console import confirm as selection
+from doorstep.console.confirm import Chosen, of_letters, of_queue
 from doorstep.console.fields import Fields
-from doorstep.console.selection import Chosen, of_letters, of_queue
 from doorstep.errors import InvalidInput
-from doorstep.model.bulk import Bulk
+from doorstep.model.bulk import Bulk, BulkFilter
 from doorstep.model.listing import DeadLetterFilter, RetryQueueFilter
 from tests.console.dying import LETTERS, die, letters
 from tests.console.markup import elements
@@ -47,7 +47,7 @@ def _is_filter(attributes: dict[str, str]) -> bool:
 
 
 async def bulks(scene: Scene) -> list[Bulk]:
-    return list((await scene.doorstep.components.store.list_bulk(DEFAULT_ORG, None, 10)).items)
+    return list((await scene.doorstep.components.store.page(DEFAULT_ORG, BulkFilter(), None, 10)).items)
 
 
 # -- the instant of the question ------------------------------------------------------------------------------------
@@ -101,7 +101,7 @@ def test_rows_that_are_ticked_say_nothing_but_their_ids_again() -> None:
 
 def test_nobody_acts_on_everything_by_leaving_it_out() -> None:
     for choose in (of_letters, of_queue):
-        with pytest.raises(InvalidInput, match="nothing is ticked"):
+        with pytest.raises(InvalidInput, match="no rows are selected"):
             choose(fields(event_type="a"), NOW)
 
 

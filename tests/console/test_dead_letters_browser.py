@@ -11,7 +11,7 @@ from playwright.async_api import Locator, Page, expect
 from doorstep.app import Doorstep
 from doorstep.bootstrap import DEFAULT_ORG
 from doorstep.errors import Permanent
-from doorstep.model.bulk import BulkKind
+from doorstep.model.bulk import BulkFilter, BulkKind
 from doorstep.model.delivery import DeliveryState
 from doorstep.model.org import Role
 from tests.console.conftest import Look
@@ -48,8 +48,8 @@ async def test_142_letters_are_three_groups_and_one_is_retried_with_a_canary_in_
     await group.get_by_role("link", name="Retry all").click()
     question = page.get_by_role("dialog")
     await expect(question).to_contain_text("Retry 40 deliveries?")
-    await expect(question.get_by_label("One of each cause first")).to_be_checked()
-    await question.get_by_label("At most so many a second").fill("1000")
+    await expect(question.get_by_label("Canary: one of each cause first")).to_be_checked()
+    await question.get_by_label("Maximum per second").fill("1000")
     await question.get_by_label("Reason").fill("the address is right again")
     await question.get_by_role("button", name="Retry 40").click()
     await page.wait_for_url(re.compile("/console/bulk/"))
@@ -60,7 +60,7 @@ async def test_142_letters_are_three_groups_and_one_is_retried_with_a_canary_in_
     await expect(strip).to_contain_text("40/40 succeeded, 0 failed")
     await expect(rows(page)).to_have_count(2)
     assert await scene.count(DeliveryState.DEAD) == 102
-    (bulk,) = (await scene.doorstep.components.store.list_bulk(DEFAULT_ORG, None, 10)).items
+    (bulk,) = (await scene.doorstep.components.store.page(DEFAULT_ORG, BulkFilter(), None, 10)).items
     assert (bulk.canary, bulk.rate_per_second, bulk.reason) == (True, 1_000, "the address is right again")
 
 
@@ -68,7 +68,7 @@ async def _carried_out(scene: Scene) -> None:
     """What is retried waits for some seconds, first the canary, then the others: they are leapt over."""
 
     async def finished() -> bool:
-        (bulk,) = (await scene.doorstep.components.store.list_bulk(DEFAULT_ORG, None, 10)).items
+        (bulk,) = (await scene.doorstep.components.store.page(DEFAULT_ORG, BulkFilter(), None, 10)).items
         if bulk.finished_at is None:
             scene.leap(0.5)
         return bulk.finished_at is not None
@@ -81,8 +81,8 @@ async def test_a_range_is_ticked_with_shift_and_deleted_with_a_reason(scene: Sce
     page = await look(ROWS)
     await boxes(page).nth(1).click()
     await boxes(page).nth(3).click(modifiers=["Shift"])
-    await expect(page.locator("[data-selected]")).to_have_text("3 ticked")
-    await expect(page.locator("#live-status")).to_have_text("Paused while rows are ticked")
+    await expect(page.locator("[data-selected]")).to_have_text("3 selected")
+    await expect(page.locator("#live-status")).to_have_text("Paused while rows are selected")
     await page.locator("[data-selection]").get_by_role("button", name="Delete").click()
     question = page.get_by_role("dialog")
     await expect(question).to_contain_text("Delete 3 deliveries?")
@@ -96,7 +96,7 @@ async def test_a_range_is_ticked_with_shift_and_deleted_with_a_reason(scene: Sce
         return [one.delivery_id for one in await letters(scene)] == [made[0].delivery_id, made[4].delivery_id]
 
     await until(deleted, "three of five deleted")
-    (bulk,) = (await scene.doorstep.components.store.list_bulk(DEFAULT_ORG, None, 10)).items
+    (bulk,) = (await scene.doorstep.components.store.page(DEFAULT_ORG, BulkFilter(), None, 10)).items
     assert (bulk.kind, bulk.reason) == (BulkKind.DELETE, "they were tests")
 
 
@@ -134,12 +134,12 @@ async def test_a_payload_is_edited_compared_mended_and_delivered(scene: Scene, l
     assert await state_of(scene, letter) is DeliveryState.DEAD
 
     await page.get_by_label("Payload").fill('{\n  "order": 7,\n  "price": 2.20\n}')
-    await page.get_by_role("button", name="Show the difference").click()
+    await page.get_by_role("button", name="Show difference").click()
     await expect(page.locator(".difference .removed")).to_have_text('-  "price": 1.10')
     await expect(page.locator(".difference .added")).to_have_text('+  "price": 2.20')
     scene.receiver.says(200)
     await page.get_by_role("button", name="Retry with this payload").click()
-    await expect(page.get_by_text("It is tried again in 5 seconds, with the new payload.")).to_be_visible()
+    await expect(page.get_by_text("It will be retried in 5 seconds, with the edited payload.")).to_be_visible()
     scene.leap(6)
     await scene.until_state(letter, DeliveryState.DELIVERED)
     assert scene.receiver.requests[-1].body == b'{"order":7,"price":2.20}'
@@ -153,7 +153,7 @@ async def test_one_letter_is_retried_with_the_keyboard_alone(scene: Scene, look:
     await expect(page.locator(f"#row-{letter.delivery_id}")).to_be_focused()
     scene.receiver.says(200)
     await page.keyboard.press("r")
-    await expect(page.get_by_text("It is tried again in 5 seconds.")).to_be_visible()
+    await expect(page.get_by_text("It will be retried in 5 seconds.")).to_be_visible()
     await expect(rows(page)).to_have_count(1)
     scene.leap(6)
     await scene.until_state(letter, DeliveryState.DELIVERED)
@@ -173,7 +173,7 @@ async def test_the_list_refreshes_itself_and_keeps_what_is_ticked(scene: Scene, 
     await expect(page.locator(f"#tick-{first.delivery_id}")).to_be_focused()
     await expect(page.locator(f"#tick-{newest.delivery_id}")).not_to_be_checked()
     await expect(page.get_by_label("Event type")).to_have_value("typed, not sent")
-    await expect(page.locator("[data-selected]")).to_have_text("1 ticked")
+    await expect(page.locator("[data-selected]")).to_have_text("1 selected")
 
 
 async def test_a_viewer_sees_the_letters_and_no_action(scene: Scene, look: Look) -> None:

@@ -40,7 +40,7 @@ async def test_resuming_can_drain_at_a_rate_or_skip_what_is_too_old(scene: Scene
     await held(scene, picky, 1)
     await console.get(f"{page_of(slow)}/resume")
     shown = await console.post(f"{page_of(slow)}/resume", way="rate", drain_per_second="0.01")
-    assert "goes out at 0.01 a second" in shown.text
+    assert "is delivered at 0.01 per second" in shown.text
     assert (await stored(scene, slow)).drain_per_second == 0.01
     question = await console.get(f"{page_of(picky)}/resume")
     assert "2 deliveries wait, the oldest since" in question.text
@@ -58,7 +58,7 @@ async def test_resuming_can_drain_at_a_rate_or_skip_what_is_too_old(scene: Scene
     assert "1 delivery was accepted" in other.text, "what was counted was something else"
     assert (await stored(scene, picky)).state is EndpointState.PAUSED
     early = await console.post(f"{page_of(picky)}/resume", wanted | {"skip_older_than": "2020-01-02T00:00"})
-    assert "None was accepted before then" in early.text
+    assert "No deliveries were accepted before then" in early.text
     await console.post(f"{page_of(picky)}/resume", wanted | {"counted": asked.field("counted")})
     assert "out of date" in await audited(scene, "endpoint.skip")
     letters, _ = await scene.doorstep.components.reader.dead_letters(
@@ -122,13 +122,13 @@ async def test_a_new_secret_is_shown_once_and_the_old_one_signs_until_it_ends(sc
     await console.get(f"{page_of(endpoint)}/rotate")
     shown = await console.post(f"{page_of(endpoint)}/rotate", overlap_seconds="3600", signing="v1")
     (secret,) = SECRET.findall(shown.source)
-    assert "The old one signs beside it until" in shown.text
+    assert "The old one also signs until" in shown.text
     assert shown.headers["cache-control"] == "no-store"
     rotated = await stored(scene, endpoint)
     assert [one.expires_at is None for one in rotated.secrets] == [True, False]
     assert rotated.secrets[1].expires_at == pytest.approx(scene.clock.now() + 3_600 * SECOND, abs=60 * SECOND)
     page = await console.get(page_of(endpoint))
-    assert "signs beside the newer one" in page.text
+    assert "signs in addition to the newer one" in page.text
     assert secret not in page.source
 
 
@@ -138,7 +138,7 @@ async def test_a_public_key_can_be_seen_again(scene: Scene, console: Console) ->
     shown = await console.post(f"{page_of(endpoint)}/rotate", overlap_seconds="0", signing="v1a")
     (key,) = SECRET.findall(shown.source)
     assert key.startswith("whpk_")
-    assert "The old one signs no more." in shown.text
+    assert "The old one no longer signs." in shown.text
     assert key in (await console.get(page_of(endpoint))).source
 
 
@@ -146,7 +146,7 @@ async def test_deleting_tells_how_many_become_dead_letters_and_buries_them(scene
     endpoint = await scene.endpoint(name="shop")
     await held(scene, endpoint, 2)
     question = await console.get(f"{page_of(endpoint)}/delete")
-    assert "2 deliveries that wait for it become dead letters." in question.text
+    assert "2 waiting deliveries become dead letters." in question.text
     assert (await stored(scene, endpoint)).state is EndpointState.PAUSED
     refused = await console.post(f"{page_of(endpoint)}/delete", back=page_of(endpoint))
     assert refused.asks_why
@@ -158,6 +158,6 @@ async def test_deleting_tells_how_many_become_dead_letters_and_buries_them(scene
     assert (await stored(scene, endpoint)).state is EndpointState.DELETED
     assert await scene.count(DeliveryState.DEAD) == 2
     page = await console.get(page_of(endpoint))
-    assert "What waited for it became dead letters" in page.text
+    assert "Its waiting deliveries became dead letters" in page.text
     assert "/edit" not in page.source
     assert "was deleted" in ((await console.post(f"{page_of(endpoint)}/pause")).said or "")

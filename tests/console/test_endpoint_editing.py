@@ -18,7 +18,7 @@ from tests.support.scene import Scene
 async def create(console: Console, **fields: Any) -> Shown:
     form = await console.get(f"{ENDPOINTS}/new")
     assert form.status == 200
-    given = {"name": "shop", "kind": "url", "event_types": "*"} | {
+    given = {"name": "shop", "destination": "http", "event_types": "*"} | {
         key.replace("__", "."): one for key, one in fields.items()
     }
     return await console.post(f"{ENDPOINTS}/new", given)
@@ -57,12 +57,12 @@ async def test_a_new_endpoint_is_as_it_was_described_and_its_secret_is_shown_onc
 
 WRONG = [
     ({"name": ""}, "name", "must be 1 to 200 characters"),
-    ({"url": ""}, "url", "a url or a handler"),
+    ({"url": ""}, "url", "an endpoint needs a url"),
     ({"url": "http://10.0.0.1/x"}, "url", ""),
     ({"url": "javascript:alert(1)"}, "url", ""),
-    ({"event_types": "not a type"}, "event_types", "is no event type"),
+    ({"event_types": "not a type"}, "event_types", "is not a valid event type"),
     ({"policy": "none such"}, "policy", "there is no policy"),
-    ({"policy": "own", "policy__delays": "soon"}, "policy.delays", "is no span of time"),
+    ({"policy": "own", "policy__delays": "soon"}, "policy.delays", "is not a duration"),
     ({"timeout_seconds": "1d"}, "timeout_seconds", "must be from 0.1"),
     ({"headers": "webhook-id: mine"}, "headers", "is set by Doorstep"),
     ({"circuit__open_seconds": "0s"}, "circuit.open_seconds", "must be from 1 to 86400"),
@@ -80,7 +80,7 @@ async def test_wrong_input_names_its_field_and_keeps_what_was_entered(
             given = {"url": scene.receiver.url(), "code_map": "E17 = RATE_LIMIT", "name": "kept-name"} | fields
             shown = await create(console, **given)
             assert shown.status == 422
-            assert f'<a href="#{name}">One field</a> cannot be used: ' in (shown.said or "")
+            assert f'<a href="#{name}">A field</a> is invalid: ' in (shown.said or "")
             assert words in (shown.said or "")
             assert re.search(rf'id="{re.escape(name)}" [^>]*aria-invalid="true"', shown.source), f"{name} is marked"
             assert "E17 = RATE_LIMIT" in html.unescape(shown.source)
@@ -131,7 +131,7 @@ async def test_two_editors_do_not_overwrite_each_other(scene: Scene, console: Co
     )
     shown = await console.post(f"{page_of(endpoint)}/edit", entered_in(form) | {"name": "mine"})
     assert shown.status == 409
-    assert "read it again and decide anew" in (shown.said or "")
+    assert "read it again and repeat the change" in (shown.said or "")
     assert 'value="mine"' in shown.source, "what was entered is kept"
     assert ((await stored(scene, endpoint)).name, (await stored(scene, endpoint)).rate_per_second) == ("before", 3.0)
 
@@ -141,7 +141,7 @@ def entered_in(form: Shown) -> dict[str, object]:
     inputs = re.findall(r'<input id="([^"]*)" name="\1" type="(?:text|number)" value="([^"]*)"', form.source)
     areas = re.findall(r'<textarea id="([^"]*)"[^>]*>\n(.*?)</textarea>', form.source, re.DOTALL)
     chosen = re.findall(r'<select id="([^"]*)".*?<option value="([^"]*)" selected', form.source, re.DOTALL)
-    kind = re.findall(r'name="(kind)" value="([^"]*)" checked', form.source)
+    kind = re.findall(r'name="(destination)" value="([^"]*)" checked', form.source)
     ticked = re.findall(r'<input id="([^"]*)" name="\1" type="checkbox" value="(yes)" checked', form.source)
     given = {
         name: html.unescape(value).replace("\n", "\r\n") for name, value in inputs + areas + chosen + kind + ticked

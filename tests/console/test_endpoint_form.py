@@ -4,19 +4,23 @@ from __future__ import annotations
 
 import pytest
 
-from doorstep.console.endpoint_form import KEPT, changes_of, flawed_input, new_form, texts_of
-from doorstep.console.fields import Fields
-from doorstep.console.policy_text import (
+from doorstep.console.endpoint_form import (
+    KEPT,
+    changes_of,
     delays_from_text,
+    flawed_input,
     in_force,
     in_words,
+    new_form,
     policy_from_text,
     policy_text,
     span_from_text,
     span_text,
+    texts_of,
 )
+from doorstep.console.fields import Fields
 from doorstep.errors import InvalidInput
-from doorstep.model.endpoint import CircuitRules, Endpoint, RetryPolicy, Slo
+from doorstep.model.endpoint import CircuitRules, Endpoint, LogDestination, RetryPolicy, Slo
 from doorstep.model.org import Org
 from doorstep.operations.endpoint_rules import EndpointForm
 from doorstep.policy.retry import BUILT_IN
@@ -47,14 +51,21 @@ def fields(form: EndpointForm, **changed: str) -> Fields:
     return Fields((texts_of(form) | changed).items())
 
 
-@pytest.mark.parametrize("form", [FULL, EndpointForm(name="a", handler="ship", event_types=("*",), policy="manual")])
+@pytest.mark.parametrize(
+    "form",
+    [
+        FULL,
+        EndpointForm(name="a", handler="ship", event_types=("*",), policy="manual"),
+        EndpointForm(name="a", destination=LogDestination()),
+    ],
+)
 def test_the_form_reads_back_what_it_shows(form: EndpointForm) -> None:
     headers = "\n".join(f"{name}: {value}" for name, value in form.headers.items())
     assert new_form(fields(form, headers=headers)) == form
 
 
 def test_every_setting_of_an_endpoint_has_an_input() -> None:
-    assert {name.partition(".")[0] for name in texts_of(FULL)} - {"kind"} == set(EndpointForm.__struct_fields__)
+    assert {name.partition(".")[0] for name in texts_of(FULL)} == set(EndpointForm.__struct_fields__)
 
 
 def test_what_nobody_touched_is_not_changed() -> None:
@@ -81,7 +92,8 @@ def test_what_nobody_touched_is_not_changed() -> None:
         ({"slo.success": "95"}, {"slo": Slo(success=0.95, p95_seconds=0.25, oldest_seconds=600)}),
         ({"slo.success": "", "slo.p95_seconds": "", "slo.oldest_seconds": ""}, {"slo": None}),
         ({"envelope": ""}, {"envelope": False}),
-        ({"kind": "handler", "handler": "ship"}, {"url": None, "handler": "ship"}),
+        ({"destination": "handler", "handler": "ship"}, {"url": None, "handler": "ship"}),
+        ({"destination": "log"}, {"destination": LogDestination(), "url": None, "handler": None}),
     ],
     ids=lambda value: ",".join(map(str, value)),
 )
@@ -93,7 +105,7 @@ def test_the_values_of_headers_are_not_shown_and_can_be_kept() -> None:
     assert texts_of(FULL)["headers"] == f"X-Tenant: {KEPT}\nAuthorization: {KEPT}"
     kept = changes_of(fields(FULL, headers=f"Authorization: {KEPT}\nX-New: a:b"), FULL)
     assert kept == {"headers": {"Authorization": "Bearer s3cret", "X-New": "a:b"}}
-    with pytest.raises(InvalidInput, match="no value yet"):
+    with pytest.raises(InvalidInput, match="no value to keep"):
         changes_of(fields(FULL, headers=f"X-Unknown: {KEPT}"), FULL)
 
 
@@ -141,13 +153,13 @@ def test_an_error_of_the_engine_is_shown_at_the_input_that_it_is_about(field: st
     [
         (
             BUILT_IN["standard"],
-            "At once, then after 1 min, 5 min and 15 min: 4 attempts within 21 min. Pauses vary by 10%.",
+            "At once, then after 1 min, 5 min and 15 min: 4 attempts within 21 min. Delays vary by 10%.",
         ),
-        (BUILT_IN["manual"], "Tried once. Nothing is retried by itself; failures wait for an operator."),
-        (BUILT_IN["pipeline"], "3 attempts, one right after the other."),
+        (BUILT_IN["manual"], "One attempt. Failures are not retried automatically; they wait for an operator."),
+        (BUILT_IN["pipeline"], "3 attempts, one right after another."),
         (
             RetryPolicy((2,), jitter=0, deadline_seconds=3_600),
-            "At once, then after 2 s: 2 attempts within 2 s. None later than 1 h after the event was owed.",
+            "At once, then after 2 s: 2 attempts within 2 s. No attempt later than 1 h after the event was due.",
         ),
     ],
     ids=lambda value: value.name if isinstance(value, RetryPolicy) else "",

@@ -64,7 +64,7 @@ async def test_filters_are_by_name_state_and_trouble_the_worst_first(scene: Scen
 
 async def test_a_list_without_trouble_says_so(scene: Scene, console: Console) -> None:
     await scene.endpoint()
-    assert "No endpoint is in trouble." in (await console.get(f"{ENDPOINTS}?trouble=yes")).text
+    assert "No endpoint is failing." in (await console.get(f"{ENDPOINTS}?trouble=yes")).text
 
 
 async def test_many_endpoints_are_on_several_pages_and_a_filter_finds_what_is_far_behind(
@@ -106,12 +106,12 @@ async def test_the_page_tells_figures_target_circuit_policy_and_settings(scene: 
         "Success rate 100%",
         "Target over 30 days met",
         "Circuit closed",
-        "quick (its own) At once, then after 5 s, 30 s and 5 min: 4 attempts",
+        "quick (endpoint) At once, then after 5 s, 30 s and 5 min: 4 attempts",
         "Event types order.*",
-        "Attempts a second 5",
+        "Attempts per second 5",
         "Headers X-Tenant",
         "v1, HMAC-SHA256",
-        "Nothing waits for a retry.",
+        "No deliveries wait for a retry.",
         "No dead letters.",
     ):
         assert words in text, words
@@ -131,7 +131,7 @@ async def test_every_range_can_be_asked_for(scene: Scene, console: Console, subt
 async def test_an_open_circuit_is_told_with_its_history_and_what_it_holds(scene: Scene, console: Console) -> None:
     endpoint = await open_circuit(scene)
     text = re.sub(r"\s", " ", (await console.get(page_of(endpoint))).text)
-    assert "The circuit is open after 1 failure in a row; a probe goes in" in text
+    assert "The circuit is open after 1 failure in a row; the next probe is in" in text
     assert "Circuit open When Became Why" in text
     assert "SERVICE_UNAVAILABLE 0 / 3 held" in text
 

@@ -21,9 +21,8 @@ from doorstep.console import attempts
 from doorstep.console.attempts import curl_command
 from doorstep.encryption import new_secret_key
 from doorstep.model.action import ActionKind
-from doorstep.model.circuit import CircuitState
 from doorstep.model.delivery import Delivery, DeliveryState
-from doorstep.model.endpoint import CircuitRules, RetryPolicy
+from doorstep.model.endpoint import CircuitRules, CircuitState, RetryPolicy
 from doorstep.model.org import Role
 from doorstep.model.outbox import OutboxMessage
 from doorstep.model.record import uuid7
@@ -31,6 +30,7 @@ from tests.console.visiting import Console, Shown
 from tests.support.api import listening
 from tests.support.loop_receiver import Answer
 from tests.support.scene import Scene, until
+from tests.support.shortcuts import post
 
 ONCE, LATER = RetryPolicy(()), RetryPolicy((600.0,))
 PENDING, DEAD = DeliveryState.PENDING, DeliveryState.DEAD
@@ -85,7 +85,7 @@ async def test_a_failed_event_shows_each_attempt_with_its_request_and_its_respon
         "webhook-signature: v1,",
         "curl --globoff",
         "dead: SERVICE_UNAVAILABLE",
-        "Nobody has done anything to it by itself; acts on many are bulk operations .",
+        "No actions on this event; actions on many are bulk operations .",
     ):
         assert words in shown.text, words
     assert f'id="delivery-{delivery.delivery_id}"' in shown.source
@@ -185,14 +185,14 @@ async def test_that_an_endpoint_was_changed_after_an_attempt_is_said_beside_what
     scene: Scene, console: Console
 ) -> None:
     delivery = await a_dead_one(scene)
-    base, words = f"/console/deliveries/{delivery.delivery_id}", "URL or envelope was changed on"
+    base, words = f"/console/deliveries/{delivery.delivery_id}", "URL or envelope changed on"
     change = partial(scene.doorstep.components.endpoints.update, DEFAULT_ORG, delivery.endpoint_id, actor="ops")
     await change({"name": "the shop"})
     assert words not in (await page_of(console, delivery)).text, "its name says nothing of where it went"
     await change({"url": scene.receiver.url("/moved"), "name": "shop"})
     for path in (place(delivery), f"{base}/attempts/1"):
         shown = await console.get(path)
-        assert words in shown.text and "for the endpoint as it is now" in shown.text
+        assert words in shown.text and "use the current settings" in shown.text
     await console.post(f"{base}/retry")
     scene.leap(10)
     await scene.until_tried(delivery, 2)
@@ -213,7 +213,7 @@ async def test_an_attempt_shows_what_was_sent_then_though_the_payload_was_edited
     assert '"n": 1' in first and '"n": 2' in second
     sent = [(await console.raw("GET", f"{base}/attempts/{number}/body")).body for number in (1, 2)]
     assert sent == [request.body for request in scene.receiver.requests] == [b'{"n": 1}', b'{"n":2}']
-    assert "its own, given by an operator" in (await page_of(console, delivery)).text
+    assert "edited by an operator" in (await page_of(console, delivery)).text
     assert (await console.raw("GET", f"{base}/payload")).body == b'{"n":2}'
 
 
@@ -224,8 +224,8 @@ async def test_endpoints_that_did_not_get_it_are_named_with_the_reason(scene: Sc
     receipt = await scene.send(endpoint_ids=[chosen.endpoint_id])
     await scene.endpoint("/d", name="latecomer")
     shown = await console.get(f"/console/events/{receipt.event_id}")
-    assert "Not delivered to 3 endpoints" in shown.text
-    assert "picky It takes other event types now: user.*." in shown.text
+    assert "3 endpoints not subscribed" in shown.text
+    assert "picky It is subscribed to other event types: user.*." in shown.text
     assert "left out The sender chose other endpoints" in shown.text
     assert "latecomer It was created after the event." in shown.text
 
@@ -240,7 +240,7 @@ async def test_a_paused_endpoint_is_the_reason_for_waiting(scene: Scene, console
     scene.leap(60)
     shown = await console.get(f"/console/events/{receipt.event_id}")
     assert "The endpoint is paused: they move house" in shown.text
-    assert "It has not been tried." in shown.text
+    assert "No attempts yet." in shown.text
     assert "Held: the endpoint was paused (they move house)" in shown.source
 
 
@@ -279,7 +279,7 @@ async def test_an_event_behind_another_with_its_ordering_key_says_so(scene: Scen
     await scene.until_tried(await scene.send(ordering_key="order-7"))
     second = await scene.send(ordering_key="order-7")
     shown = await console.get(f"/console/events/{second.event_id}")
-    assert "It waits for an earlier event with the same ordering key." in shown.text
+    assert "It is waiting for an earlier event with the same ordering key." in shown.text
     assert "Ordering key order-7" in shown.text
     scene.leap(30)
     shown = await console.get(f"/console/events/{second.event_id}")
@@ -298,12 +298,12 @@ async def test_an_event_in_the_outbox_says_so_and_nothing_can_be_done_to_it_ther
             "created_at": doorstep.clock.now(),
         }
         waiting, refused = (OutboxMessage(event_id=uuid7(doorstep.clock.now()), **fields) for _ in range(2))
-        await doorstep.components.store.post([waiting, refused])
-        await doorstep.components.store.set_aside(refused.event_id, "payload: too large", doorstep.clock.now())
+        await post(doorstep.components.store, [waiting, refused])
+        await doorstep.components.store.reject(refused.event_id, "payload: too large", doorstep.clock.now())
         async with listening(create_application(doorstep)) as port:
             console = await Console(f"http://127.0.0.1:{port}").sign_in(key)
             shown = await console.get(f"/console/events/{waiting.event_id}")
-            assert "It is still in the outbox of the program that sent it" in shown.text
+            assert "Still in the outbox of the sending program" in shown.text
             assert not any(f">{act}<" in shown.source for act in ACTS)
             shown = await console.get(f"/console/events/{refused.event_id}")
             assert "because it can never be accepted: payload: too large" in shown.text
@@ -326,7 +326,7 @@ async def test_a_waiting_delivery_is_retried_at_once(scene: Scene, console: Cons
     scene.receiver.says(200)
     await page_of(console, delivery)
     shown = await console.post(f"/console/deliveries/{delivery.delivery_id}/retry", back=place(delivery))
-    assert (shown.path, shown.said) == (place(delivery), "The delivery is tried again.")
+    assert (shown.path, shown.said) == (place(delivery), "The delivery will be retried.")
     await scene.until_state(delivery, DeliveryState.DELIVERED)
 
 
@@ -360,7 +360,7 @@ async def test_a_deleted_dead_letter_keeps_its_log(scene: Scene, console: Consol
     await page_of(console, delivery)
     await console.post(f"/console/deliveries/{delivery.delivery_id}/delete", reason="old", back=place(delivery))
     shown = await page_of(console, delivery)
-    assert "An operator deleted this dead letter. Its log stays." in shown.text
+    assert "An operator deleted this dead letter. Its log is kept." in shown.text
     assert "x-receiver: tired" in shown.text
     assert "delete 1 done, 0 refused old" in shown.text
     assert "Mark as resolved" not in shown.text
@@ -375,7 +375,7 @@ async def test_the_log_of_a_deleted_event_can_still_be_read(scene: Scene, consol
     shown = await console.post(f"{place(delivery)}/delete", reason="asked by the customer", back="/console/events")
     assert (shown.path, shown.said) == ("/console/events", "The event was deleted.")
     shown = await page_of(console, delivery)
-    assert "The event was deleted, and its payload is gone." in shown.text
+    assert "The event and its payload were deleted." in shown.text
     assert "asked by the customer" in shown.text
     assert "x-receiver: tired" in shown.text
     assert "event.delete" in shown.text
@@ -392,7 +392,7 @@ async def test_an_event_is_replayed_to_an_endpoint_that_did_not_get_it(scene: Sc
     path = f"/console/events/{receipt.event_id}"
     assert "latecomer" in (await console.get(f"{path}/replay")).text
     shown = await console.post(f"{path}/replay", endpoint_id=endpoint.endpoint_id)
-    assert shown.said == "It was sent again, as this new event."
+    assert shown.said == "The event was sent again, as this new event."
     assert str(receipt.event_id) not in shown.path
     await scene.until_received(1)
     assert "event.replay" in (await console.get(path)).text
@@ -403,7 +403,7 @@ async def test_an_event_is_replayed_to_an_endpoint_that_did_not_get_it(scene: Sc
 
 async def test_an_event_that_no_endpoint_takes_is_acknowledged(scene: Scene, console: Console) -> None:
     path = f"/console/events/{(await scene.send()).event_id}"
-    assert "No endpoint takes this event." in (await console.get(path)).text
+    assert "No endpoint is subscribed to this event." in (await console.get(path)).text
     shown = await console.post(f"{path}/acknowledge", back=path)
     assert shown.said == "The event was acknowledged."
     assert "order.paid delivered" in shown.text
@@ -423,11 +423,11 @@ async def test_all_deliveries_of_an_event_are_cancelled_or_retried_together(scen
     assert "Cancel 2 deliveries of order.paid?" in (await console.get(f"{path}/cancel")).text
     assert "2 waiting deliveries are cancelled. The" in (await console.get(f"{path}/delete")).text
     shown = await console.post(f"{path}/retry", back=path, reason="they are back")
-    assert shown.said == "2 deliveries are tried again."
+    assert shown.said == "2 deliveries will be retried."
     assert "they are back" in shown.text
     for delivery in await scene.deliveries(receipt):
         await scene.until_state(await scene.until_tried(delivery, 2), DEAD)
-    assert "Its payload is erased, 2 dead letters are deleted." in (await console.get(f"{path}/delete")).text
+    assert "The payload is erased, 2 dead letters are deleted." in (await console.get(f"{path}/delete")).text
     refused = await console.post(f"{path}/cancel", reason="a mistake", back=path)
     assert refused.said == f"event {receipt.event_id} has nothing to cancel: 2 are dead"
 

@@ -11,7 +11,8 @@ from typing import Any
 import pytest
 from playwright.async_api import Page, expect
 
-from doorstep.console import delivery_details, timeline
+from doorstep.console import timeline
+from doorstep.console.pages import delivery as delivery_details
 from doorstep.model.delivery import Delivery, DeliveryState
 from doorstep.model.endpoint import RetryPolicy
 from doorstep.model.org import Role
@@ -77,7 +78,7 @@ async def test_copy_as_curl_yields_a_command_that_sends_the_same_bytes(
         with subtests.test(payload=payload[:40]):
             delivery = await scene.until_state(await scene.send(payload=payload), DeliveryState.DEAD)
             await page.goto(f"/console/deliveries/{delivery.delivery_id}/attempts/1")
-            masked = page.get_by_text("The endpoint's own headers are kept as ***: put their values in.")
+            masked = page.get_by_text("Values of the endpoint's own headers are not logged: replace each ***.")
             await expect(masked).to_be_visible()
             command = await copied_command(page)
             assert "s3cret" not in command
@@ -96,7 +97,7 @@ async def test_a_body_too_long_for_a_command_is_downloaded_as_it_was_signed_unde
     receipt = await scene.send(payload=json.dumps("x" * 100 * 1024).encode())
     delivery = await scene.until_state(receipt, DeliveryState.DEAD)
     page = await look(f"/console/deliveries/{delivery.delivery_id}/attempts/1", alone=True)
-    await expect(page.get_by_text("own headers are kept")).to_have_count(0)
+    await expect(page.get_by_text("own headers are not logged")).to_have_count(0)
     command = await copied_command(page)
     link = page.get_by_role("link", name=".json")
     async with page.expect_download() as download:
@@ -182,7 +183,7 @@ async def test_the_timeline_shows_each_attempt_and_says_what_it_was(
     assert second / first == pytest.approx(5, rel=0.05), "a pause of five minutes is five times as wide as one of one"
     await expect(picture.locator("rect.failed title").first).to_contain_text("Attempt 1: SERVICE_UNAVAILABLE")
     keys = set(await page.locator(".keys-line").first.locator(".key").all_inner_texts())
-    assert keys - {"due, not taken yet"} == {"waits for its time", "delivered", "failed"}, "those that are there"
+    assert keys - {"due, not claimed yet"} == {"scheduled", "delivered", "failed"}, "those that are there"
     monkeypatch.setattr(delivery_details, "ATTEMPTS_SHOWN", 2)
     await page.reload()
     await expect(page.get_by_text("1 older attempt not shown")).to_be_visible()
@@ -240,7 +241,7 @@ async def test_an_act_is_asked_for_in_a_dialog_and_is_in_the_trail_with_its_reas
     assert (await scene.delivery(delivery)).state is DeliveryState.DEAD
     await question.get_by_role("button", name="Mark as resolved").click()
     await expect(page.get_by_text("The delivery was resolved.")).to_be_visible()
-    await expect(page.get_by_role("region", name="Audit trail")).to_contain_text("settled by phone")
+    await expect(page.get_by_role("region", name="Audit log")).to_contain_text("settled by phone")
     assert (await scene.delivery(delivery)).state is DeliveryState.RESOLVED
 
 
@@ -249,7 +250,7 @@ async def test_r_retries_a_delivery(scene: Scene, look: Look) -> None:
     delivery = await failed(scene)
     page = await look(place(delivery))
     await page.keyboard.press("r")
-    await expect(page.get_by_text("The delivery is tried again.")).to_be_visible()
+    await expect(page.get_by_text("The delivery will be retried.")).to_be_visible()
     scene.leap(10)
     await scene.until_state(delivery, DeliveryState.DELIVERED)
 
@@ -267,7 +268,7 @@ async def test_r_asks_about_all_deliveries_where_there_are_several(scene: Scene,
     question = page.get_by_role("dialog")
     await expect(question).to_contain_text("Retry 2 deliveries of order.paid?")
     await question.get_by_role("button", name="Retry").click()
-    await expect(page.get_by_text("2 deliveries are tried again.")).to_be_visible()
+    await expect(page.get_by_text("2 deliveries will be retried.")).to_be_visible()
 
 
 async def test_how_it_went_is_seen_before_what_was_sent(scene: Scene, look: Look) -> None:

@@ -60,7 +60,7 @@ async def test_pages_follow_each_other_without_gaps(scene: Scene, console: Conso
 
 
 async def test_without_any_event_it_says_what_to_do(console: Console) -> None:
-    assert "No event was accepted yet." in (await console.get("/console/events")).text
+    assert "No events yet." in (await console.get("/console/events")).text
 
 
 async def test_an_event_or_a_delivery_is_found_by_its_id(scene: Scene, console: Console) -> None:
@@ -71,7 +71,7 @@ async def test_an_event_or_a_delivery_is_found_by_its_id(scene: Scene, console: 
     assert (await console.get(f"/console/events/find?id=%20{receipt.event_id}%20")).path == place
     assert (await console.get(f"/console/events/find?id={delivery.delivery_id}")).path.startswith(place + "#delivery-")
     shown = await console.get(f"/console/events/find?id={uuid4()}")
-    assert (shown.path, shown.said) == ("/console/events", "There is no event and no delivery with this id.")
+    assert (shown.path, shown.said) == ("/console/events", "There is no event or delivery with this id.")
     assert "must be an id" in ((await console.get("/console/events/find?id=order-1")).said or "")
 
 

@@ -12,11 +12,12 @@ from uuid import uuid4
 import pytest
 import pytest_asyncio
 
-from doorstep.console.page import Page
+from doorstep.console.request import Page
 from doorstep.console.routes import all_pages
 from tests.console.furnished import House
 from tests.console.markup import elements, fields_of
 from tests.console.visiting import Console, Shown
+from tests.support.shortcuts import count_states
 
 PAGES = all_pages()
 GETS = [page for page in PAGES if page.method == "GET"]
@@ -215,7 +216,7 @@ async def _traces(house: House) -> object:
     store = house.scene.doorstep.components.store
     audit = (await house.api.get("/v1/audit?limit=3")).json["audit"]
     endpoints = (await house.api.get("/v1/endpoints?limit=200")).json["endpoints"]
-    return audit, endpoints, await store.tally()
+    return audit, endpoints, await count_states(store)
 
 
 def _sentence(shown: Shown) -> str:

@@ -18,7 +18,7 @@ import pytest_asyncio
 from playwright.async_api import Browser
 from playwright.async_api import Page as Tab
 
-from doorstep.console.page import Page
+from doorstep.console.request import Page
 from doorstep.console.routes import all_pages
 from tests.console.chromium import Look, looking
 from tests.console.furnished import HostileWords, House, TamedWords, built

@@ -123,6 +123,6 @@ async def test_the_keys_lead_to_every_screen_of_the_menu_and_help_lists_them(hou
 async def test_the_first_tab_offers_to_skip_the_menu(house: House, look_around: Look) -> None:
     tab = await look_around("/console/retry-queue")
     await tab.keyboard.press("Tab")
-    await expect(tab.get_by_text("Skip to the content")).to_be_focused()
+    await expect(tab.get_by_text("Skip to content")).to_be_focused()
     await tab.keyboard.press("Enter")
     assert await tab.evaluate("document.activeElement.id") == "main"

@@ -9,7 +9,7 @@ import pytest
 
 from doorstep.bootstrap import DEFAULT_ORG
 from doorstep.console.formatting import pretty
-from doorstep.console.pages import dead_letter_tools
+from doorstep.console.pages import dead_letters
 from doorstep.model.action import ActionKind
 from doorstep.model.delivery import DeliveryState
 from tests.console.dying import LETTERS, die, state_of
@@ -31,7 +31,7 @@ async def test_a_payload_is_edited_and_goes_out_so(scene: Scene, console: Consol
     scene.receiver.says(200)
     edited = '{\r\n  "order": 7,\r\n  "price": 2.50\r\n}'
     shown = await sent(console, path, payload=edited, reason="wrong price", back=LETTERS)
-    assert shown.said == "It is tried again in 5 seconds, with the new payload."
+    assert shown.said == "It will be retried in 5 seconds, with the edited payload."
     scene.leap(6)
     await scene.until_state(letter, DeliveryState.DELIVERED)
     assert scene.receiver.requests[-1].body == b'{"order":7,"price":2.50}'
@@ -43,7 +43,7 @@ async def test_a_payload_that_was_not_changed_goes_out_byte_for_byte(scene: Scen
     path = f"{LETTERS}/{letter.delivery_id}/edit"
     scene.receiver.says(200)
     shown = await sent(console, path, payload='{\r\n  "order": 7,\r\n  "price": 1.10\r\n}', back=LETTERS)
-    assert shown.said == "It is tried again in 5 seconds, as it was."
+    assert shown.said == "It will be retried in 5 seconds, with the same payload."
     scene.leap(6)
     await scene.until_state(letter, DeliveryState.DELIVERED)
     assert scene.receiver.requests[-1].body == b'{ "order":7 ,\n"price":1.10 }'
@@ -101,7 +101,7 @@ async def test_nothing_is_compared_unless_somebody_asks_for_it(
     def compared(before: str, after: str) -> NoReturn:
         raise AssertionError("it takes up to a second")
 
-    monkeypatch.setattr(dead_letter_tools, "compared", compared)
+    monkeypatch.setattr(dead_letters, "compared", compared)
     (letter,) = await die(scene)
     path = f"{LETTERS}/{letter.delivery_id}/edit"
     assert (await sent(console, path, payload="{", back=LETTERS)).status == 422
@@ -133,10 +133,10 @@ async def test_nobody_writes_over_what_another_has_edited_meanwhile_without_havi
     mine: dict[str, object] = {"payload": '{"order":8}', "reason": "wrong order", "back": LETTERS}
     shown = await console.post(path, mine | {"made_of": form.field("made_of")})
     assert shown.status == 409
-    assert (shown.said or "").startswith("somebody has changed the payload since you began")
+    assert (shown.said or "").startswith("the payload was changed since you opened this page")
     assert '<span class="removed">-  &#34;order&#34;: 9</span>' in shown.source
     assert "{&#34;order&#34;:8}</textarea>" in shown.source
     assert 'value="wrong order"' in shown.source
     assert await state_of(scene, letter) is DeliveryState.DEAD
     again = await console.post(path, mine | {"made_of": shown.field("made_of")})
-    assert again.said == "It is tried again in 5 seconds, with the new payload."
+    assert again.said == "It will be retried in 5 seconds, with the edited payload."

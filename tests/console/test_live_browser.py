@@ -51,7 +51,7 @@ async def test_coming_back_to_a_page_refreshes_it_unless_rows_are_ticked(scene: 
     await _come_back(page)
     await page.evaluate("fetch('/console/static/icon.svg')")  # whatever was asked for before it is known by now
     assert asked == []
-    await page.get_by_role("button", name="Untick").click()
+    await page.get_by_role("button", name="Clear selection").click()
     async with page.expect_response(lambda answer: "hx-request" in answer.request.headers):
         await _come_back(page)
 

@@ -75,7 +75,7 @@ async def test_a_server_that_was_killed_is_told_and_when_it_is_back_the_page_goe
             wait_for(lambda: second._printed(r"(listens at)"))
             await page.keyboard.press(".")
             await expect(page.locator(SAYS)).to_have_text("Live")
-            await expect(page.get_by_text("Nothing waits for a retry.")).to_be_visible()
+            await expect(page.get_by_text("No deliveries wait for a retry.")).to_be_visible()
         finally:
             second.stop()
     finally:

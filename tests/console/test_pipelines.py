@@ -14,7 +14,7 @@ from doorstep import Transient
 from doorstep.bootstrap import DEFAULT_ORG
 from doorstep.console.pages import pipelines as entity_page
 from doorstep.errors import NotFound
-from doorstep.model.entity import Entity, EntityChange, Phase
+from doorstep.model.entity import Entity, EntityChange, Phase, PipelineDeclaration
 from doorstep.model.org import Role
 from tests.acceptance.protocols import Protocols, failing
 from tests.console.carrying import GATE, carried, complete, dead, row_of, waiting
@@ -22,6 +22,7 @@ from tests.console.visiting import Console, Shown
 from tests.support.api import Api, serving
 from tests.support.loop_receiver import Receiver
 from tests.support.scene import Scene
+from tests.support.shortcuts import put
 
 PIPELINES = "/console/pipelines"
 PROTOCOLS = f"{PIPELINES}/protocol"
@@ -91,8 +92,8 @@ async def test_a_pipeline_is_shown_as_its_stages_in_order_with_how_many_are_wher
     await dead(protocols, "d")
     shown = await console.get(PIPELINES)
     assert (
-        "protocol uploaded 0 begins here extracting 0 stage grounding 0 stage pending review 2 waits for a person "
-        "complete 1 ends here extraction failed 0 grounding failed 0 dead letter 1 archived 0"
+        "protocol uploaded 0 start extracting 0 stage grounding 0 stage pending review 2 waits for approval "
+        "complete 1 end extraction failed 0 grounding failed 0 dead letter 1 archived 0"
     ) in shown.text
     assert f'class="failed" href="{PROTOCOLS}?status=dead_letter"' in shown.source
     assert f'class="" href="{PROTOCOLS}?status=extraction_failed"' in shown.source, "nothing failed there"
@@ -125,8 +126,10 @@ async def test_the_declaration_that_it_shows_works() -> None:
 
 
 async def test_pipelines_that_only_workers_have_are_named(protocols: Protocols, console: Console) -> None:
-    await protocols.doorstep.components.store.declare_pipelines([(DEFAULT_ORG, "import")], protocols.scene.clock.now())
-    assert "Workers have import too." in (await console.get(PIPELINES)).text
+    now = protocols.scene.clock.now()
+    declared = PipelineDeclaration(org_id=DEFAULT_ORG, pipeline="import", declared_at=now)
+    await put(protocols.doorstep.components.store, declared)
+    assert "Other workers declare import." in (await console.get(PIPELINES)).text
 
 
 # -- one pipeline ------------------------------------------------------------------------------------------
@@ -163,7 +166,7 @@ async def test_a_row_has_its_error_and_a_retry_where_that_is_possible(protocols:
     )
     assert "Retry" not in row_of(shown, "c")
     again = await console.post(f"{PROTOCOLS}/d/retry", back=PROTOCOLS)
-    assert (again.path, again.said) == (PROTOCOLS, "protocol d goes through again from the start.")
+    assert (again.path, again.said) == (PROTOCOLS, "protocol d starts again from its first stage.")
 
 
 async def test_a_filter_that_cannot_be_used_says_so(console: Console, subtests: pytest.Subtests) -> None:
@@ -175,7 +178,7 @@ async def test_a_filter_that_cannot_be_used_says_so(console: Console, subtests: 
 
 
 async def test_without_any_entity_it_says_how_one_is_started(console: Console) -> None:
-    assert "No protocol was started yet." in (await console.get(PROTOCOLS)).text
+    assert "No protocol yet." in (await console.get(PROTOCOLS)).text
 
 
 async def test_pages_follow_each_other_without_gaps(protocols: Protocols, console: Console) -> None:
@@ -232,7 +235,7 @@ async def test_one_that_waits_for_its_next_try_says_when(database_url: str, rece
         await protocols.start()
         await protocols.until("extraction_failed")
         shown = await (await Console(api.url).sign_in(api.key)).get(P1)
-        assert re.search(r"queued Next try (in )?\d", shown.text), shown.text
+        assert re.search(r"queued Next retry (in )?\d", shown.text), shown.text
         assert acts_on(shown) == ["Retry", "Delete"]
 
 
@@ -267,7 +270,7 @@ async def test_a_retry_sends_it_through_again_and_is_refused_where_nothing_faile
     await dead(protocols)
     await console.get(P1)
     shown = await console.post(f"{P1}/retry", back=P1)
-    assert (shown.path, shown.said) == (P1, "protocol p1 goes through again from the start.")
+    assert (shown.path, shown.said) == (P1, "protocol p1 starts again from its first stage.")
     await protocols.until(GATE)
     refused = await console.post(f"{P1}/retry", back=P1)
     assert refused.said == (

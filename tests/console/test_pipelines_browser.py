@@ -60,7 +60,7 @@ async def test_a_protocol_fails_is_retried_approved_and_complete(protocols: Prot
 
     protocols.does["grounding"] = found
     await page.get_by_role("button", name="Retry").click()
-    await expect(page.locator("#told")).to_have_text("protocol p1 goes through again from the start.")
+    await expect(page.locator("#told")).to_have_text("protocol p1 starts again from its first stage.")
     await status(page, "p1", "pending review")
     await expect(page.locator("#data-text")).to_contain_text('"sources": 4')
 
@@ -82,7 +82,7 @@ async def test_a_protocol_fails_is_retried_approved_and_complete(protocols: Prot
     assert shown == [one.replace("_", " ") for one in way + again]
 
     await page.goto(PIPELINES)
-    await expect(page.get_by_role("link", name="complete 1 ends here")).to_be_visible()
+    await expect(page.get_by_role("link", name="complete 1 end")).to_be_visible()
 
 
 @pytest.mark.key_story
@@ -106,20 +106,20 @@ async def test_a_deletion_can_be_thought_over_and_then_leads_to_the_list(protoco
     page = await look(P1)
     await page.get_by_role("link", name="Delete").click()
     dialog = page.get_by_role("dialog", name="Delete protocol p1?")
-    await dialog.get_by_role("link", name="Keep as it is").click()
+    await dialog.get_by_role("link", name="Cancel").click()
     await expect(dialog).to_be_hidden()
     await page.get_by_role("link", name="Delete").click()
     await dialog.get_by_label("Reason").fill("sent by mistake")
     await dialog.get_by_role("button", name="Delete").click()
-    await expect(page.get_by_text("No protocol was started yet.")).to_be_visible()
+    await expect(page.get_by_text("No protocol yet.")).to_be_visible()
     assert (await protocols.pipeline.list()).items == ()
 
 
 async def test_the_open_overview_counts_on_by_itself(protocols: Protocols, look: Look) -> None:
     page = await look(PIPELINES)
-    await expect(page.get_by_role("link", name="pending review 0 waits for a person")).to_be_visible()
+    await expect(page.get_by_role("link", name="pending review 0 waits for approval")).to_be_visible()
     await waiting(protocols)
-    await expect(page.get_by_role("link", name="pending review 1 waits for a person")).to_be_visible()
+    await expect(page.get_by_role("link", name="pending review 1 waits for approval")).to_be_visible()
 
 
 async def test_the_keyboard_retries_the_row_that_it_is_at(protocols: Protocols, look: Look) -> None:

@@ -3,13 +3,15 @@
 from __future__ import annotations
 
 from typing import NoReturn
+from uuid import UUID
 
 import pytest
 
 from doorstep.bootstrap import DEFAULT_ORG
 from doorstep.console.sessions import SignInLinks
 from doorstep.errors import StoreUnavailable
-from doorstep.operations.keys import REMEMBERED_SECONDS
+from doorstep.model.listing import BoundedQuery, KeysByDigest
+from doorstep.operations.keys import CACHE_SECONDS
 from tests.console.visiting import Console
 from tests.support.api import Api
 from tests.support.scene import Scene
@@ -18,8 +20,14 @@ from tests.support.scene import Scene
 @pytest.fixture
 def store_away(scene: Scene, monkeypatch: pytest.MonkeyPatch) -> pytest.MonkeyPatch:
     """Nobody's key can be looked up until `undo`."""
-    scene.leap(REMEMBERED_SECONDS + 1)
-    monkeypatch.setattr(scene.doorstep.components.store, "find_key", _away)
+    scene.leap(CACHE_SECONDS + 1)
+    store = scene.doorstep.components.store
+    find = store.find
+
+    async def find_no_key(org_id: UUID | None, query: BoundedQuery[object]) -> list[object]:
+        return await (_away() if isinstance(query, KeysByDigest) else find(org_id, query))
+
+    monkeypatch.setattr(store, "find", find_no_key)
     return monkeypatch
 
 
@@ -68,7 +76,7 @@ async def test_a_form_that_failed_leads_back_to_its_page_and_not_to_a_page_that_
     shown = await console.post(path, back="/console/retry-queue?status=pending")
     assert shown.status == 503
     assert path not in shown.source
-    assert 'href="/console/retry-queue?status=pending">Back to where you were' in shown.source
+    assert 'href="/console/retry-queue?status=pending">Go back' in shown.source
 
 
 async def test_a_form_that_was_sent_with_the_store_away_does_not_lead_to_a_page_that_cannot_be_read(

@@ -14,7 +14,7 @@ import pytest
 from doorstep.bootstrap import DEFAULT_ORG
 from doorstep.console.routes import all_pages
 from doorstep.model.action import REASON_CHARACTERS_MAX, ActionKind
-from doorstep.model.bulk import BulkKind, BulkState, Selection
+from doorstep.model.bulk import Bulk, BulkFilter, BulkKind, BulkState, Selection
 from doorstep.model.delivery import DeliveryState
 from doorstep.model.endpoint import RetryPolicy
 from doorstep.model.listing import RetryQueueFilter
@@ -103,9 +103,9 @@ async def test_a_bulk_operation_is_cancelled_after_a_question_for_a_reason(scene
     assert "Cancel the bulk retry" in (await console.get(f"{place}/cancel?back={place}")).text
     refused = await console.post(f"{place}/cancel", back=place)
     assert refused.asks_why and "Cancel the bulk retry" in refused.text
-    assert (await scene.doorstep.components.store.bulk(DEFAULT_ORG, bulk.bulk_id)).state is BulkState.PAUSED
+    assert (await scene.doorstep.components.store.get(Bulk, DEFAULT_ORG, bulk.bulk_id)).state is BulkState.PAUSED
     shown = await console.post(f"{place}/cancel", reason="wrong filter", back=place)
-    assert shown.said == "Cancelled. What it has done stays done."
+    assert shown.said == "Cancelled. What is done stays done."
     (line,) = (await scene.doorstep.components.reader.audit(DEFAULT_ORG, None, "bulk.retry.cancel", None, 10)).items
     assert line.reason == "wrong filter"
 
@@ -129,7 +129,7 @@ async def test_a_wrong_answer_asks_again_with_everything_that_was_entered(scene:
     assert unsaid.asks_why
     canary = await console.post(f"{LETTERS}/retry", {"all": "yes", "rate": "x"})
     assert 'name="canary" type="checkbox" value="yes">' in canary.source, "it had been unticked"
-    assert (await scene.doorstep.components.store.list_bulk(DEFAULT_ORG, None, 10)).items == ()
+    assert (await scene.doorstep.components.store.page(DEFAULT_ORG, BulkFilter(), None, 10)).items == ()
 
 
 async def test_a_question_that_is_answered_twice_begins_one_operation(scene: Scene, console: Console) -> None:
@@ -137,10 +137,10 @@ async def test_a_question_that_is_answered_twice_begins_one_operation(scene: Sce
     question = await console.get(f"{LETTERS}/resolve?all=yes")
     said: dict[str, object] = {"all": "yes", "once": question.field("once")}
     first, second = await asyncio.gather(*(console.post(f"{LETTERS}/resolve", said) for _ in range(2)))
-    (bulk,) = (await scene.doorstep.components.store.list_bulk(DEFAULT_ORG, None, 10)).items
+    (bulk,) = (await scene.doorstep.components.store.page(DEFAULT_ORG, BulkFilter(), None, 10)).items
     assert first.path == second.path == f"/console/bulk/{bulk.bulk_id}"
     late = await console.post(f"{LETTERS}/resolve", said)
-    assert (late.path, late.said) == (first.path, "It had begun already: this form was sent before.")
+    assert (late.path, late.said) == (first.path, "Already started: this form was sent before.")
 
 
 async def test_a_row_that_moved_on_is_not_acted_upon_and_its_state_is_told(scene: Scene, console: Console) -> None:
@@ -150,11 +150,11 @@ async def test_a_row_that_moved_on_is_not_acted_upon_and_its_state_is_told(scene
     await scene.doorstep.components.deliveries.act_on(ActionKind.SKIP, DEFAULT_ORG, UUID(queued), "another")
     late = await console.post(f"{QUEUE}/{queued}/retry", back=QUEUE)
     for shown, state in ((early, "pending"), (late, "dead")):
-        assert (shown.said or "").endswith(f"is {state} by now and was not retried; look at it and decide again")
+        assert (shown.said or "").endswith(f"is {state} by now and was not retried; check it and decide again")
     ticked = await console.post(f"{QUEUE}/retry", id=queued, back=QUEUE)
     assert "is dead by now and was not retried" in (ticked.said or "")
     question = await console.get(f"{QUEUE}/retry?id={queued}")
-    assert "1 delivery that was chosen is not in this list any more, and left as it is." in question.text
+    assert "1 selected delivery has left this list, and will not be changed." in question.text
     assert "Retry now 0 deliveries?" in question.text
     assert await scene.count(DeliveryState.DEAD) == 1
 
@@ -166,4 +166,4 @@ async def test_a_question_about_very_many_says_that_it_tells_of_the_first(
     await die(scene, 3)
     question = await console.get(f"{LETTERS}/retry?all=yes")
     assert "Retry 3 deliveries?" in question.text
-    assert "Of the first 2. There are more, perhaps of other endpoints." in question.text
+    assert "The first 2; there are more, perhaps for other endpoints." in question.text

@@ -28,8 +28,8 @@ async def test_retry_now_delivers_and_the_row_leaves_the_queue(scene: Scene, loo
     await expect(row).to_contain_text("0 / 3")
     scene.receiver.says(200)
     await row.get_by_role("button", name="Retry now").click()
-    await expect(page.locator("#told")).to_have_text("It is being tried now.")
-    await expect(page.get_by_text("Nothing waits for a retry.")).to_be_visible()
+    await expect(page.locator("#told")).to_have_text("The delivery is retried now.")
+    await expect(page.get_by_text("No deliveries wait for a retry.")).to_be_visible()
     assert await state_of(scene, delivery) is DeliveryState.DELIVERED
 
 
@@ -60,7 +60,7 @@ async def test_a_range_is_ticked_with_shift_and_retried_in_bulk(scene: Scene, lo
     page = await look(QUEUE)
     await page.locator("input[data-row]").nth(0).click()
     await page.locator("input[data-row]").nth(4).click(modifiers=["Shift"])
-    await expect(page.locator("[data-selected]")).to_have_text("5 ticked")
+    await expect(page.locator("[data-selected]")).to_have_text("5 selected")
     scene.receiver.says(200)
     await page.locator("[data-selection]").get_by_role("button", name="Retry now").click()
     await page.get_by_role("dialog").get_by_role("button", name="Retry now 5").click()
@@ -80,7 +80,7 @@ async def test_a_live_list_pauses_while_rows_are_ticked_and_says_so(scene: Scene
     status = page.locator("#live-status")
     await expect(status).to_have_text("Live")
     await page.locator("input[data-row]").first.click()
-    await expect(status).to_have_text("Paused while rows are ticked")
+    await expect(status).to_have_text("Paused while rows are selected")
     await failing(scene, 1, "other-erp")
     asked: list[str] = []
     page.on("request", lambda request: asked.append(request.url) if "hx-request" in request.headers else None)
@@ -88,7 +88,7 @@ async def test_a_live_list_pauses_while_rows_are_ticked_and_says_so(scene: Scene
     await page.evaluate("fetch('/console/static/icon.svg')")  # whatever was asked for before it is known by now
     assert asked == []
     assert await page.locator("#live tbody tr").count() == 2
-    await page.get_by_role("button", name="Untick").click()
+    await page.get_by_role("button", name="Clear selection").click()
     await expect(page.locator("#live tbody tr")).to_have_count(3)
 
 
@@ -113,7 +113,7 @@ async def test_it_works_by_keyboard_alone(scene: Scene, look: Look) -> None:
     await page.keyboard.press("j")
     await page.keyboard.press("j")
     await page.keyboard.press("x")
-    await expect(page.locator("[data-selected]")).to_have_text("1 ticked")
+    await expect(page.locator("[data-selected]")).to_have_text("1 selected")
     await page.keyboard.press("Escape")
     await expect(page.locator("[data-selection]")).to_be_hidden()
     await page.keyboard.press("/")
@@ -121,7 +121,7 @@ async def test_it_works_by_keyboard_alone(scene: Scene, look: Look) -> None:
     await page.keyboard.press("Tab")
     await page.locator(f"#row-{deliveries[0].delivery_id}").focus()
     await page.keyboard.press("?")
-    await expect(page.get_by_role("dialog", name="Keys")).to_be_visible()
+    await expect(page.get_by_role("dialog", name="Shortcuts")).to_be_visible()
     await page.keyboard.press("Escape")
     await stop_timers(page)
     await page.keyboard.press("g")

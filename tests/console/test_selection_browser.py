@@ -26,7 +26,7 @@ async def test_the_retry_key_does_nothing_while_nothing_is_ticked_and_no_row_is_
     await page.locator(BOXES).first.click()  # whatever the key set off would be there by now
     await expect(page.locator(BAR)).to_be_visible()
     assert await page.locator("dialog[open]").count() == 0
-    assert await page.get_by_text("It is being tried now.").count() == 0
+    assert await page.get_by_text("The delivery is retried now.").count() == 0
     await page.keyboard.press("r")
     await expect(page.get_by_role("dialog")).to_contain_text("Retry now 1 delivery?")
 
@@ -37,7 +37,7 @@ async def test_the_retry_key_retries_the_row_that_was_gone_to(scene: Scene, look
     scene.receiver.says(200)
     await page.locator(f"#row-{second.delivery_id}").focus()
     await page.keyboard.press("r")
-    await expect(page.get_by_text("It is being tried now.")).to_be_visible()
+    await expect(page.get_by_text("The delivery is retried now.")).to_be_visible()
     await scene.until_state(second, DeliveryState.DELIVERED)
     assert (await scene.delivery(first)).state is DeliveryState.PENDING
 
@@ -70,7 +70,7 @@ async def test_a_refresh_leaves_the_bar_and_what_is_ticked_in_it(scene: Scene, l
     await page.locator(BOXES).first.check()
     await page.locator(ALL).check()
     await refreshed(page)
-    await expect(page.locator(BAR)).to_contain_text("1 ticked")
+    await expect(page.locator(BAR)).to_contain_text("1 selected")
     await expect(page.locator(ALL)).to_be_checked()
     await expect(page.locator(ALL)).to_be_focused()
 
@@ -82,7 +82,7 @@ async def test_a_list_that_becomes_empty_offers_nothing_to_act_upon(scene: Scene
     scene.leap(3 * 3_600)
     await scene.until_state(delivery, DeliveryState.DELIVERED)
     await refreshed(page)
-    await expect(page.get_by_text("Nothing waits for a retry.")).to_be_visible()
+    await expect(page.get_by_text("No deliveries wait for a retry.")).to_be_visible()
     assert await page.locator(ALL).count() == 0
 
 
@@ -97,7 +97,7 @@ async def test_what_is_ticked_is_retried_without_scripts_and_the_menu_is_there_o
     await page.get_by_label("Key").fill(api.key)
     await page.get_by_role("button", name="Sign in").click()
     await page.get_by_role("link", name="Retry queue").click()
-    assert await page.get_by_role("button", name=re.compile("Menu|Untick|Theme|Keys")).count() == 0
+    assert await page.get_by_role("button", name=re.compile("Menu|Clear selection|Theme|Shortcuts")).count() == 0
     for box in await page.locator(BOXES).all():
         await box.check()
     await page.locator(BAR).get_by_role("button", name="Retry now").click()

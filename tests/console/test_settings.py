@@ -120,7 +120,7 @@ async def test_a_key_is_revoked_after_a_question(scene: Scene, console: Console)
     shown = await console.post(f"{KEYS}/{record.key_id}/revoke", reason="a leaver")
     (line, *_) = (await scene.doorstep.components.reader.audit(DEFAULT_ORG, None, "key.revoke", None, 10)).items
     assert line.reason == "a leaver"
-    assert shown.said == f"old ({record.prefix}…) opens nothing any more."
+    assert shown.said == f"old ({record.prefix}…) was revoked."
     assert (await keys(scene))["old"].revoked_at is not None
     assert "Revoked or expired" in shown.text
 
@@ -169,7 +169,7 @@ async def test_a_new_organization_gets_its_first_key_shown_this_once(api: Api, c
 async def test_the_default_target_is_changed_and_audited(scene: Scene, console: Console, viewer: Console) -> None:
     assert 'value="99"' in (await console.get(TARGET)).source
     shown = await console.post(TARGET, success="99.9", p95_seconds="30s", oldest_seconds="2h")
-    assert shown.said == "The target counts from now on."
+    assert shown.said == "The target was saved."
     expected = Slo(success=0.999, p95_seconds=30.0, oldest_seconds=7_200.0)
     assert await scene.doorstep.components.reporter.default_slo(DEFAULT_ORG) == expected
     assert 'value="99.9"' in shown.source and 'value="2h"' in shown.source
@@ -209,7 +209,7 @@ async def test_every_setting_is_shown_as_it_counts_now(scene: Scene, console: Co
     assert "allow_addresses DOORSTEP_ALLOW_ADDRESSES 127.0.0.0/8 not set by default" in shown.text
     secret = scene.doorstep.settings.secret_key
     assert secret is not None and secret.get_secret_value() not in shown.source
-    assert "secret_key DOORSTEP_SECRET_KEY set, and hidden" in shown.text
+    assert "secret_key DOORSTEP_SECRET_KEY set, hidden" in shown.text
 
 
 def test_passwords_inside_of_urls_are_hidden_too() -> None:

@@ -25,7 +25,7 @@ async def test_a_key_is_made_shown_once_used_and_revoked(scene: Scene, api: Api,
     await expect(page.get_by_role("heading", name="Created night shift")).to_be_visible()
     key = await page.locator("#secret").inner_text()
     assert key.startswith("dsk_") and key not in page.url
-    await page.get_by_role("link", name="To the keys").click()
+    await page.get_by_role("link", name="Go to keys").click()
     row = page.locator("tr", has_text="night shift")
     await expect(row).to_contain_text("viewer")
     assert key not in await page.content()
@@ -40,7 +40,7 @@ async def test_a_key_is_made_shown_once_used_and_revoked(scene: Scene, api: Api,
     await expect(question).to_contain_text("Revoke night shift?")
     await question.get_by_label("Reason").fill("the shift is over")
     await question.get_by_role("button", name="Revoke").click()
-    await expect(page.get_by_text("opens nothing any more.")).to_be_visible()
+    await expect(page.get_by_text("was revoked.")).to_be_visible()
     await expect(page.locator("tr", has_text="night shift")).to_contain_text("revoked")
     await guest.goto("/console")
     await expect(guest.get_by_role("button", name="Sign in")).to_be_visible()
@@ -49,9 +49,9 @@ async def test_a_key_is_made_shown_once_used_and_revoked(scene: Scene, api: Api,
 
 async def test_the_target_is_changed(scene: Scene, look: Look) -> None:
     page = await look(f"{SETTINGS}/target")
-    await page.get_by_label("Deliveries that are to arrive").fill("99.5")
-    await page.get_by_label("95% of them within").fill("2m")
+    await page.get_by_label("Successful deliveries").fill("99.5")
+    await page.get_by_label("95% arrive within").fill("2m")
     await page.get_by_role("button", name="Save").click()
-    await expect(page.get_by_text("The target counts from now on.")).to_be_visible()
+    await expect(page.get_by_text("The target was saved.")).to_be_visible()
     found = await scene.doorstep.components.reporter.default_slo(DEFAULT_ORG)
     assert found == Slo(success=0.995, p95_seconds=120.0)

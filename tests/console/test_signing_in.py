@@ -12,6 +12,7 @@ import pytest
 from doorstep.bootstrap import DEFAULT_ORG
 from doorstep.clock import SECOND
 from doorstep.console.sessions import IDLE, LASTS, LONGEST, SignInLinks
+from doorstep.model.bulk import BulkFilter
 from doorstep.model.org import Role
 from tests.console.chromium import OPENED
 from tests.console.visiting import Console
@@ -49,7 +50,7 @@ async def test_a_wrong_key_is_refused_and_wrong_keys_are_throttled(
     monkeypatch.setattr(scene.clock, "now", lambda: now)  # no new tries are granted while it stands still
     visitor = Console(api.url)
     shown = await visitor.post("/console/sign-in", key="dsk_this-is-not-a-key")
-    assert (shown.status, shown.said) == (401, "this key is not known here, has expired or was revoked")
+    assert (shown.status, shown.said) == (401, "this key is unknown, has expired or was revoked")
     tries = (visitor.post("/console/sign-in", key=f"dsk_wrong-{n}") for n in range(150))
     assert {shown.status for shown in await asyncio.gather(*tries)} == {401, 429}
 
@@ -133,7 +134,7 @@ async def test_a_link_signs_in_once(api: Api, links: SignInLinks, scene: Scene) 
     link = links.new(record)
     first, second = Console(api.url), Console(api.url)
     assert (await first.raw("GET", link, **OPENED)).headers["location"] == "/console"
-    assert "used already" in (await second.get(link)).text
+    assert "was used or is too old" in (await second.get(link)).text
     assert (await first.get(link)).path == "/console"  # who is in already is not bothered
 
 
@@ -187,7 +188,7 @@ async def test_a_link_asks_whoever_is_signed_in_as_somebody_else(
     assert "Sign in as Mallory?" in asked.text
     assert "a viewer" in (await viewer.get("/console")).text
     assert "Mallory" in (await viewer.post(link)).text
-    assert "used already" in (await Console(api.url).get(link)).text
+    assert "was used or is too old" in (await Console(api.url).get(link)).text
 
 
 async def test_a_link_on_another_site_asks_first_and_cannot_answer_for_its_reader(
@@ -208,7 +209,7 @@ async def test_a_form_without_the_token_of_the_session_does_nothing(console: Con
     body = b"reason=x&all=yes&csrf=guessed"
     answer = await console.raw("POST", "/console/retry-queue/skip", body)
     assert answer.status == 403
-    assert (await scene.doorstep.components.store.list_bulk(DEFAULT_ORG, None, 10)).items == ()
+    assert (await scene.doorstep.components.store.page(DEFAULT_ORG, BulkFilter(), None, 10)).items == ()
 
 
 async def test_a_form_that_another_site_sends_does_nothing(console: Console, subtests: pytest.Subtests) -> None:

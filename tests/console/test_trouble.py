@@ -9,12 +9,10 @@ import pytest
 from msgspec.structs import replace
 
 from doorstep.bootstrap import DEFAULT_ORG
-from doorstep.console import endpoint_health
-from doorstep.console.endpoint_health import Trouble, trouble_of
 from doorstep.console.pages import endpoints, overview
-from doorstep.model.circuit import Circuit, CircuitState
+from doorstep.console.pages.endpoints import Trouble, trouble_of
 from doorstep.model.delivery import DeliveryState
-from doorstep.model.endpoint import Endpoint, EndpointState
+from doorstep.model.endpoint import Circuit, CircuitState, Endpoint, EndpointState
 from doorstep.model.rollup import Figures
 from doorstep.operations.stats import Health
 from tests.console.endpoint_pages import ENDPOINTS, names_in, open_circuit, page_of
@@ -23,6 +21,7 @@ from tests.console.queueing import failing
 from tests.console.visiting import Console, Shown
 from tests.support.builders import an_endpoint
 from tests.support.scene import Scene
+from tests.support.shortcuts import put
 
 ACTIVE, PAUSED, DISABLED = EndpointState.ACTIVE, EndpointState.PAUSED, EndpointState.DISABLED
 CLOSED, HALF_OPEN = CircuitState.CLOSED, CircuitState.HALF_OPEN
@@ -43,8 +42,8 @@ def health(
         (health(PAUSED), Trouble()),
         (health(failures=3), Trouble("", "3 failures in a row")),
         (health(succeeded=95, dead=5), Trouble()),
-        (health(succeeded=94, dead=6), Trouble("failing", "6% failed for good")),
-        (health(dead=1, failures=1), Trouble("failing", "100% failed for good")),
+        (health(succeeded=94, dead=6), Trouble("failing", "6% failed permanently")),
+        (health(dead=1, failures=1), Trouble("failing", "100% failed permanently")),
         (health(circuit=HALF_OPEN, failures=5, dead=1), Trouble("half_open", "5 failures in a row")),
         (health(DISABLED, HALF_OPEN), Trouble("disabled", "disabled")),
     ],
@@ -81,7 +80,7 @@ async def test_trouble_is_found_behind_any_number_of_endpoints_the_worst_first(
     scene: Scene, console: Console, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Three are judged at most: those that nothing ails are not among them."""
-    monkeypatch.setattr(endpoint_health, "JUDGED_MAX", 3)
+    monkeypatch.setattr(endpoints, "JUDGED_MAX", 3)
     monkeypatch.setattr(overview, "_SHOWN_MAX", 1)
     for number in range(4):
         await scene.endpoint(f"/{number}", name=f"well-{number}")
@@ -101,7 +100,7 @@ async def test_trouble_is_found_behind_any_number_of_endpoints_the_worst_first(
 async def test_where_more_may_be_in_trouble_than_are_judged_it_says_so(
     scene: Scene, console: Console, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(endpoint_health, "JUDGED_MAX", 1)
+    monkeypatch.setattr(endpoints, "JUDGED_MAX", 1)
     await open_circuit(scene)
     assert (await told(console))[0] == "1+"
     assert "and perhaps more endpoints" in (await console.get("/console")).text
@@ -140,11 +139,11 @@ async def test_what_needs_somebody_says_why_and_leaves_out_what_somebody_sees_to
 ) -> None:
     alert = await fire(scene)
     shown = await console.get("/console")
-    assert "failing erp 100% failed for good; 1 dead letter" in shown.text
+    assert "failing erp 100% failed permanently; 1 dead letter" in shown.text
     assert f'<li id="alert-{alert.alert_id}">' in shown.source
     await scene.doorstep.components.alerts.acknowledge(DEFAULT_ORG, alert.alert_id, "test")
     assert f'<li id="alert-{alert.alert_id}">' not in (await console.get("/console")).source
-    monkeypatch.setattr(endpoint_health, "_FAILING_BELOW", 0)
+    monkeypatch.setattr(endpoints, "_FAILING_BELOW", 0)
     assert "every open alert is acknowledged" in (await console.get("/console")).text
 
 
@@ -165,4 +164,4 @@ def rows_of_health(shown: Shown) -> list[str]:
 async def disable(scene: Scene, endpoint: Endpoint) -> None:
     known = await scene.doorstep.components.reader.endpoint(DEFAULT_ORG, endpoint.endpoint_id)
     gone = replace(known, state=DISABLED, state_reason="it answered 410", state_since=scene.clock.now())
-    assert await scene.doorstep.components.store.put_endpoint(gone, known.version)
+    assert await put(scene.doorstep.components.store, gone, known.version)

@@ -6,11 +6,13 @@ from msgspec.structs import replace
 
 from doorstep.app import Doorstep
 from doorstep.clock import SECOND
+from doorstep.model.claim import LOST_AFTER, WorkerEntry
 from doorstep.model.org import Role
-from doorstep.model.worker import LOST_AFTER, WorkerEntry
+from doorstep.stores.store import Delete
 from tests.console.visiting import Console
 from tests.support.api import Api
 from tests.support.scene import Scene, until
+from tests.support.shortcuts import put
 
 WORKERS = "/console/workers"
 
@@ -28,7 +30,7 @@ async def present(scene: Scene, count: int) -> list[WorkerEntry]:
 async def lose(scene: Scene, worker: WorkerEntry) -> WorkerEntry:
     """As if it had not been heard of since."""
     lost = replace(worker, seen_at=scene.clock.now() - LOST_AFTER - SECOND)
-    await scene.doorstep.components.store.beat(lost)
+    await put(scene.doorstep.components.store, lost)
     return lost
 
 
@@ -76,21 +78,21 @@ async def test_a_lost_worker_is_marked_and_it_says_what_becomes_of_its_deliverie
     shown = await console.get(WORKERS)
     assert f"{lost.name} process 17 on web-2 lost" in shown.text
     assert f"{own.name} serves this page process {own.pid} on {own.host} alive" in shown.text
-    assert "None of its deliveries is lost with it" in shown.text
-    assert "10 s after it was claimed at most" in shown.text.replace("\u2009", " "), "as long as a lease"
+    assert "Its deliveries are not lost" in shown.text
+    assert "at most 10 s after it was claimed" in shown.text.replace("\u2009", " "), "as long as a lease"
 
 
 async def test_two_versions_at_once_are_pointed_out(scene: Scene, console: Console) -> None:
     (own,) = await present(scene, 1)
-    await scene.doorstep.components.store.beat(replace(own, name="older", version="0.0.9"))
+    await put(scene.doorstep.components.store, replace(own, name="older", version="0.0.9"))
     shown = await console.get(WORKERS)
     assert f"Versions 0.0.9 · {own.version} update the older ones" in shown.text
 
 
 async def test_where_nobody_delivers_it_says_so(scene: Scene, console: Console) -> None:
     for worker in await present(scene, 1):
-        await scene.doorstep.components.store.forget_worker(worker.name)
-    assert "No process delivers. Events are accepted all the same" in (await console.get(WORKERS)).text
+        await scene.doorstep.components.store.write([Delete(document=worker)])
+    assert "No workers are running. Events are still accepted" in (await console.get(WORKERS)).text
 
 
 async def test_a_viewer_of_the_default_organization_may_look(scene: Scene, viewer: Console) -> None:

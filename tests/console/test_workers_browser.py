@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 from playwright.async_api import expect
 
-from doorstep.model.worker import WorkerEntry
+from doorstep.model.claim import WorkerEntry
 from tests.console.conftest import Look
 from tests.console.test_workers import WORKERS, lose
 from tests.support.program import Program, running
@@ -49,7 +49,7 @@ async def test_two_worker_processes_appear_and_one_that_is_killed_is_marked_as_l
         await lose(scene, first)
         await expect(page.locator("tr", has_text=first.name)).to_contain_text("lost")
         await expect(page.locator("tr", has_text=second.name)).to_contain_text("alive")
-        await expect(page.get_by_text("None of its deliveries is lost with it")).to_be_visible()
+        await expect(page.get_by_text("Its deliveries are not lost")).to_be_visible()
 
         assert await asyncio.to_thread(programs[1].stop) == 0
         await expect(page.locator("tr", has_text=second.name)).to_have_count(0)

@@ -37,7 +37,9 @@ class Shown(NamedTuple):
     @property
     def asks_why(self) -> bool:
         """Whether it is a question that was answered without the reason that it takes, asked once more."""
-        return self.status == 422 and (self.said or "").endswith("must be given for this; it is kept in the audit log")
+        return self.status == 422 and (self.said or "").endswith(
+            "must be given for this action; it is kept in the audit log"
+        )
 
     def field(self, name: str) -> str:
         """The value of a hidden field."""

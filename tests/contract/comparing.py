@@ -2,19 +2,26 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Sequence
-from typing import Any
+from typing import Any, cast
 from uuid import UUID
 
 from msgspec.structs import asdict, replace
 
 from doorstep.errors import NotFound
+from doorstep.model.alert import Incidents
 from doorstep.model.attempt import Attempt
 from doorstep.model.claim import Claim, Lane, Moved, Settled, StatusChange
-from doorstep.model.delivery import Delivery
+from doorstep.model.delivery import Delivery, DeliveryPayload
+from doorstep.model.endpoint import Circuit
+from doorstep.model.event import EventView
+from doorstep.model.listing import AuditFilter, CircuitHistory, DeliveryAttempts, DeliveryHistory, EventDeliveries, Orgs
 from doorstep.model.record import Record
 from doorstep.model.rollup import Span
 from doorstep.stores.store import Cleaned, Store
+from tests.contract.places import Place, SqlPlace
+from tests.reference import ReferenceStore
 
 FOR_EVER = 2**62
 
@@ -41,26 +48,35 @@ def shown(answer: Any) -> Any:
 
 async def dump(store: Store, events: Sequence[tuple[UUID, UUID]]) -> dict[str, Any]:
     """All that the store says about itself and about these events (organization and id of each)."""
-    orgs = await store.orgs()
+    orgs = await store.find(None, Orgs())
     routing = await store.routing()
     return {
         "events": [await _event(store, *event) for event in events],
-        "audit": [(await store.list_audit(org.org_id, limit=1_000)).items for org in orgs],
+        "audit": [(await store.page(org.org_id, AuditFilter(), limit=1_000)).items for org in orgs],
         "orgs": orgs,
         "endpoints": routing.endpoints,
-        "circuits": [await store.circuit(one.endpoint_id) for one in routing.endpoints],
-        "circuit history": [await store.circuit_history(one.endpoint_id) for one in routing.endpoints],
+        "circuits": [await store.get(Circuit, None, one.endpoint_id) for one in routing.endpoints],
+        "circuit history": [
+            await store.find(None, CircuitHistory(endpoint_id=one.endpoint_id)) for one in routing.endpoints
+        ],
         "incidents": sorted([line for org in orgs for line in await _incidents(store, org.org_id)]),
-        "tally": await store.tally(),
         "figures": [await _figures(store, None, None), *[await _figures(store, org.org_id, None) for org in orgs]],
         "figures of endpoints": [await _figures(store, one.org_id, one.endpoint_id) for one in routing.endpoints],
-        "lanes": shown(await store.lanes(0)),
+        "lanes": shown(await store.due_lanes(0)),
         "claims": shown(await store.expired(FOR_EVER, 1_000)),
     }
 
 
+async def rows_by_state(store: Store, place: Place) -> dict[str, int]:
+    """How many deliveries are in each state: of the rows themselves, because no verb counts them so."""
+    if isinstance(store, ReferenceStore):
+        return dict(Counter(row.delivery.state.value for row in store._tables.deliveries.values()))
+    rows = await cast(SqlPlace, place).execute("SELECT state, count(*) FROM doorstep_deliveries GROUP BY state")
+    return {str(state): cast(int, number) for state, number in rows}
+
+
 async def _incidents(store: Store, org_id: UUID) -> list[str]:
-    return [repr(replace(one, key=0)) for one in await store.incidents(org_id, 10_000)]
+    return [repr(replace(one, key=0)) for one in await store.find(org_id, Incidents(limit=10_000))]
 
 
 def differences(one: Any, other: Any, path: str = "") -> list[str]:
@@ -77,28 +93,28 @@ def differences(one: Any, other: Any, path: str = "") -> list[str]:
 
 
 async def _figures(store: Store, org_id: UUID | None, endpoint_id: UUID | None) -> list[Any]:
-    return [await store.series(org_id, endpoint_id, span, 0, FOR_EVER) for span in Span]
+    return [(await store.series(org_id, [endpoint_id], span, 0, FOR_EVER))[endpoint_id] for span in Span]
 
 
 async def _event(store: Store, org_id: UUID, event_id: UUID) -> Any:
-    deliveries = await store.deliveries(org_id, event_id)
+    deliveries = await store.find(org_id, EventDeliveries(event_id=event_id))
     logs = [
         (
-            _by_number(await store.attempts(org_id, one.delivery_id)),
-            await store.history(org_id, one.delivery_id),
+            _by_number(await store.find(org_id, DeliveryAttempts(delivery_id=one.delivery_id))),
+            await store.find(org_id, DeliveryHistory(delivery_id=one.delivery_id)),
             await _payload(store, one),
         )
         for one in deliveries
     ]
     try:
-        return await store.event(org_id, event_id), deliveries, logs
+        return await store.get(EventView, org_id, event_id), deliveries, logs
     except NotFound:
         return None, deliveries, logs
 
 
 async def _payload(store: Store, delivery: Delivery) -> bytes | None:
     try:
-        return await store.payload(delivery.org_id, delivery.delivery_id)
+        return (await store.get(DeliveryPayload, delivery.org_id, delivery.delivery_id)).payload
     except NotFound:
         return None
 

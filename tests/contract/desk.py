@@ -58,7 +58,7 @@ class Desk(BulkService):
         return await self.seen(bulk)
 
     async def seen(self, bulk: Bulk) -> Bulk:
-        return await self.scene.store.bulk(bulk.org_id, bulk.bulk_id)
+        return await self.scene.store.get(Bulk, bulk.org_id, bulk.bulk_id)
 
 
 async def dead_letters(scene: Scene, count: int, reason: str = "no such path") -> list[UUID]:
@@ -77,6 +77,6 @@ async def claims_of(scene: Scene) -> list[Claim]:
 async def work(scene: Scene, *endpoints: Endpoint) -> list[Claim]:
     """A worker's round: everything that is due is delivered, of the scene's endpoint or of these."""
     quotas = [Quota(endpoint.endpoint_id, 1_000) for endpoint in endpoints or [scene.endpoint]]
-    claims = await scene.store.claim_due(quotas, scene.now, scene.now + SECOND, "w1", 100)
+    claims = await scene.store.claim(quotas, scene.now, scene.now + SECOND, "w1", 100)
     await scene.deliver(*claims)
     return claims

@@ -13,7 +13,6 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Awaitable, Callable, Sequence
 from contextlib import AbstractContextManager, ExitStack
-from functools import partial
 from typing import Any, TypeVar
 from uuid import UUID
 
@@ -24,16 +23,25 @@ from doorstep.clock import DAY, SECOND, Instant
 from doorstep.errors import DoorstepError
 from doorstep.model.action import Action, ActionKind, AuditEntry
 from doorstep.model.batch import BatchFilter
-from doorstep.model.circuit import Circuit, CircuitState
 from doorstep.model.claim import Claim, Quota, Settlement
 from doorstep.model.delivery import NewDelivery
-from doorstep.model.endpoint import Endpoint, EndpointState
+from doorstep.model.endpoint import Circuit, CircuitState, Endpoint, EndpointState
 from doorstep.model.event import EventStatus, Submission
-from doorstep.model.listing import DeadLetterFilter, EventFilter, RetryQueueFilter
+from doorstep.model.listing import (
+    AuditFilter,
+    CauseGroups,
+    DeadLetterFilter,
+    EndpointFilter,
+    EventFilter,
+    InboxFilter,
+    PagedQuery,
+    RetryQueueFilter,
+    UnhealthyEndpoints,
+)
 from doorstep.model.record import earliest_id
 from doorstep.model.rollup import HOUR, Span
-from doorstep.stores.store import Store
-from tests.contract.comparing import differences, dump, shown
+from doorstep.stores.store import Retention, Store
+from tests.contract.comparing import differences, dump, rows_by_state, shown
 from tests.contract.counted import Counted
 from tests.contract.lockstep_outbox import OutboxSteps, outbox_of
 from tests.contract.places import Place
@@ -42,6 +50,7 @@ from tests.contract.wanted import pages_of
 from tests.reference import ReferenceStore
 from tests.support.builders import NOW, an_endpoint, an_event, an_org, failure, id_maker, refusal, success
 from tests.support.recounting import LEVELS, differing, recount
+from tests.support.shortcuts import put, routing_version, totals
 
 T = TypeVar("T")
 Handle = tuple[UUID, int]
@@ -93,9 +102,9 @@ class Lockstep(OutboxSteps, RuleBasedStateMachine):
         self.endpoints = [an_endpoint(self.orgs[n].org_id, endpoint_id=self._new_id()) for n in owners]
         for side in self._sides:
             for org in self.orgs:
-                self._await(side.store.put_org(org))
+                self._await(put(side.store, org))
             for endpoint in self.endpoints:
-                self._await(side.store.put_endpoint(endpoint, 0))
+                self._await(put(side.store, endpoint, 0))
 
     @rule(step=STEPS)
     def step(self, step: tuple[str, dict[str, Any]]) -> None:
@@ -123,11 +132,11 @@ class Lockstep(OutboxSteps, RuleBasedStateMachine):
     def claim(self, quotas: list[Any], lease: Instant, worker: str, forced_max: int, unserved: list[int]) -> None:
         wanted = [Quota(self.endpoints[n].endpoint_id, *limits) for n, *limits in quotas]
         left, until = [self.endpoints[n].endpoint_id for n in unserved], self.now + lease
-        self._claim(lambda store: store.claim_due(wanted, self.now, until, worker, forced_max, left))
+        self._claim(lambda store: store.claim(wanted, self.now, until, worker, forced_max, left))
 
     def claim_all(self) -> None:
         wanted = [Quota(endpoint.endpoint_id, 100) for endpoint in self.endpoints]
-        self._claim(lambda store: store.claim_due(wanted, self.now, self.now + SECOND, "w3"))
+        self._claim(lambda store: store.claim(wanted, self.now, self.now + SECOND, "w3"))
 
     def expired(self, limit: int) -> None:
         self._claim(lambda store: store.expired(self.now, limit))
@@ -146,8 +155,8 @@ class Lockstep(OutboxSteps, RuleBasedStateMachine):
         handles = _picked(self._handles, picks)
         self.both(lambda side: side.store.release([side.claims[handle] for handle in handles], self.now))
 
-    def lanes(self) -> None:
-        self.both(lambda side: side.store.lanes(self.now))
+    def due_lanes(self) -> None:
+        self.both(lambda side: side.store.due_lanes(self.now))
 
     # -- endpoints, circuits, operators --------------------------------------------------------------------
 
@@ -155,18 +164,20 @@ class Lockstep(OutboxSteps, RuleBasedStateMachine):
         changed = replace(self.endpoints[n], state=state, updated_at=self.now)
         version = self.endpoints[n].version - behind
         line = self._audit_line(changed) if audited else None
-        if self.both(lambda side: side.store.put_endpoint(changed, version, line)):
+        if self.both(lambda side: put(side.store, changed, version, entry=line)):
             self.endpoints[n] = replace(changed, version=version + 1)
 
     def change_circuit(self, n: int, state: CircuitState, failures: int, behind: int) -> None:
         endpoint_id = self.endpoints[n].endpoint_id
         changed = Circuit(endpoint_id=endpoint_id, state=state, failures=failures, changed_at=self.now)
-        version = self._await(self._sides[0].store.circuit(endpoint_id)).version
+        version = self._await(self._sides[0].store.get(Circuit, None, endpoint_id)).version
         self.both(lambda side: side.store.put_circuit(changed, version - behind, "because"))
 
-    def bury(self, n: int, limit: int, created_before: Instant | None) -> None:
+    def dead_letter_waiting(self, n: int, limit: int, created_before: Instant | None) -> None:
         endpoint_id = self.endpoints[n].endpoint_id
-        self.both(lambda side: side.store.bury(endpoint_id, "GONE", "buried", self.now, limit, created_before))
+        self.both(
+            lambda side: side.store.dead_letter_waiting(endpoint_id, "GONE", "buried", self.now, limit, created_before)
+        )
 
     def act(self, kind: ActionKind, picks: list[int], org: int, span: Instant, reason: str) -> None:
         act = Action(
@@ -201,7 +212,7 @@ class Lockstep(OutboxSteps, RuleBasedStateMachine):
         event_id = next((event_id for _, event_id in _picked([*self.posted, *self._events], [pick])), self._new_id())
         self.both(lambda side: side.store.acknowledge(self.orgs[org].org_id, event_id, self.now))
 
-    # -- keeping house -------------------------------------------------------------------------------------
+    # -- retention -----------------------------------------------------------------------------------------
 
     def archive(self, age: Instant, limit: int) -> None:
         self.both(lambda side: side.store.archive(self.now - age, self.now, limit))
@@ -211,76 +222,76 @@ class Lockstep(OutboxSteps, RuleBasedStateMachine):
         self.both(lambda side: side.store.expire("EXPIRED", "too late", since, self.now, limit))
 
     def clean(self, age: Instant, limit: int, inbox_age: Instant, audit_age: Instant) -> None:
-        ages = {"inbox_before": self.now - inbox_age, "audit_before": self.now - audit_age}
-        self.both(lambda side: side.store.clean(self.now - age, self.now, limit, **ages))
+        retention = Retention(
+            settled_before=self.now - age, inbox_before=self.now - inbox_age, audit_before=self.now - audit_age
+        )
+        self.both(lambda side: side.store.clean(retention, self.now, limit))
 
     # -- figures -------------------------------------------------------------------------------------------
 
-    def fold(self, minutes: Instant, hours: Instant) -> None:
-        """Everything, and how many ticks that were is not compared: connections to PostgreSQL have their own."""
+    def aggregate(self, minutes: Instant, hours: Instant) -> None:
+        """All counters. Their number is not compared: each connection to PostgreSQL has its own."""
         before = {"minutes_before": self.now - DAY - minutes, "hours_before": self.now - 2 * DAY - hours}
         for side in self._sides:
-            self._await(side.store.fold(self.now, 10_000, **before))
+            self._await(side.store.aggregate(self.now, 10_000, **before))
 
     def figures(self, org: int, since: Instant, until: Instant) -> None:
         org_id, endpoint_ids = self.orgs[org].org_id, [one.endpoint_id for one in self.endpoints]
         self.both(lambda side: side.store.figures(org_id, endpoint_ids, self.now - since, self.now + until))
         self.both(lambda side: side.store.circuit_counts(org_id))
-        self.both(lambda side: side.store.ailing(org_id, Span.HOUR.start(self.now - since), 2 + since // HOUR, 3))
+        self.both(
+            lambda side: side.store.find(
+                org_id, UnhealthyEndpoints(since=Span.HOUR.start(self.now - since), hours=2 + since // HOUR, limit=3)
+            )
+        )
 
     def _check_figures(self) -> None:
         """They are those of the answers that were given, and the levels those of the rows."""
         store = self._sides[1].store
-        self._counted.check(self._await(store.totals()))
+        self._counted.check(self._await(totals(store)))
         for org in self.orgs:
             of_org = [event_id for org_id, event_id in self._events if org_id == org.org_id]
             counted = self._await(recount(store, org.org_id, of_org))[None]
-            differences = differing(self._await(store.totals(org.org_id)), counted)
+            differences = differing(self._await(totals(store, org.org_id)), counted)
             assert not [one for one in differences if one[0] in LEVELS], differences
 
     # -- lists ---------------------------------------------------------------------------------------------
 
     def list_events(self, wanted: EventFilter, org: int, limit: int) -> None:
-        self._list("list_events", org, wanted, limit=limit)
+        self._list(org, wanted, limit)
 
     def inbox(self, status: EventStatus, org: int, limit: int) -> None:
-        self._list("inbox", org, status, limit=limit)
-        self.both(lambda side: side.store.count_inbox(self.orgs[org].org_id, status))
+        self._list(org, InboxFilter(status=status), limit)
 
     def retry_queue(self, wanted: RetryQueueFilter, endpoint: int | None, org: int, limit: int) -> None:
         wanted = replace(wanted, endpoint_id=self._endpoint_id(endpoint))
-        self._list("retry_queue", org, wanted, limit=limit)
-        self.both(lambda side: side.store.count_retry_queue(self.orgs[org].org_id, wanted))
+        self._list(org, wanted, limit)
 
     def dead_letters(self, wanted: DeadLetterFilter, endpoint: int | None, cause: int, org: int, limit: int) -> None:
         wanted = replace(wanted, endpoint_id=self._endpoint_id(endpoint))
-        causes = [group.cause for page in self._list("cause_groups", org, wanted, limit=limit) for group in page]
-        self.both(lambda side: side.store.deaths_by_hour(self.orgs[org].org_id, causes, NOW, 3))
+        causes = [group.cause for page in self._list(org, CauseGroups(filter=wanted), limit) for group in page]
+        self.both(lambda side: side.store.dead_letters_by_hour(self.orgs[org].org_id, causes, NOW, 3))
         wanted = replace(wanted, cause=causes[cause] if cause < len(causes) else None)
-        self._list("cause_groups", org, wanted, limit=limit)
-        self._list("dead_letters", org, wanted, limit=limit)
-        self.both(lambda side: side.store.count_dead_letters(self.orgs[org].org_id, wanted))
+        self._list(org, CauseGroups(filter=wanted), limit)
+        self._list(org, wanted, limit)
 
     def list_batches(self, wanted: BatchFilter, org: int, limit: int) -> None:
-        self._list("list_batches", org, wanted, limit=limit)
+        self._list(org, wanted, limit)
 
     def list_endpoints(self, state: EndpointState | None, org: int, limit: int) -> None:
-        self._list("list_endpoints", org, state, limit=limit)
+        self._list(org, EndpointFilter(state=state), limit)
 
     def list_audit(self, actor: str | None, action: str | None, picks: list[int], org: int, limit: int) -> None:
         """All of it, or what is about some deliveries and an endpoint."""
         about = [*_picked(self._deliveries, picks), *(one.endpoint_id for one in self.endpoints[: len(picks)][-1:])]
-        org_id = self.orgs[org].org_id
-        self.both(
-            lambda side: pages_of(partial(side.store.list_audit, about=about), org_id, actor, action, limit=limit)
-        )
+        self._list(org, AuditFilter(actor=actor, action=action, about=tuple(about)), limit)
 
-    def _list(self, verb: str, org: int, *asked: object, limit: int) -> list[tuple[Any, ...]]:
-        """Every page of a list, on each side by its own cursors."""
+    def _list(self, org: int, query: PagedQuery[Any], limit: int) -> list[tuple[Any, ...]]:
+        """Every page of a list, on each side by its own cursors, and its length."""
         org_id = self.orgs[org].org_id
-        pages: list[tuple[Any, ...]] = self.both(
-            lambda side: pages_of(getattr(side.store, verb), org_id, *asked, limit=limit)
-        )
+        if isinstance(query, EventFilter | InboxFilter | RetryQueueFilter | DeadLetterFilter):
+            self.both(lambda side: side.store.count(org_id, query))
+        pages: list[tuple[Any, ...]] = self.both(lambda side: pages_of(side.store.page, org_id, query, limit=limit))
         return pages
 
     def _endpoint_id(self, n: int | None) -> UUID | None:
@@ -289,8 +300,9 @@ class Lockstep(OutboxSteps, RuleBasedStateMachine):
     # -- comparing -----------------------------------------------------------------------------------------
 
     @invariant()
-    def tally(self) -> None:
-        self.both(lambda side: side.store.tally())
+    def states(self) -> None:
+        """As many deliveries in each state, counted row by row."""
+        self.both(lambda side: rows_by_state(side.store, self._place))
 
     def compare_everything(self) -> None:
         kept = [self._await(dump(side.store, [*self._events, *self.posted])) for side in self._sides]
@@ -309,7 +321,7 @@ class Lockstep(OutboxSteps, RuleBasedStateMachine):
 
     def _accept(self, side: Side, submissions: list[Submission], behind: int = 0) -> Awaitable[Any]:
         async def accept() -> Any:
-            version = await side.store.routing_version()
+            version = await routing_version(side.store)
             return await side.store.accept(submissions, version - behind, self.now)
 
         return accept()

@@ -1,4 +1,4 @@
-"""The outbox in lockstep: postings that wait, are forwarded, set aside, put back, removed; whatever order they come in."""
+"""The outbox in lockstep: messages that wait, are forwarded, rejected, requeued and removed, in any order."""
 
 from __future__ import annotations
 
@@ -13,15 +13,17 @@ from doorstep.model.action import AuditEntry
 from doorstep.model.delivery import NewDelivery
 from doorstep.model.endpoint import Endpoint
 from doorstep.model.event import Submission
+from doorstep.model.listing import RejectedMessages
 from doorstep.model.org import Org
 from doorstep.model.outbox import OutboxMessage, OutboxOptions, event_of
-from doorstep.stores.store import Store
+from doorstep.stores.store import Store, Topic
+from tests.support.shortcuts import post
 
 T = TypeVar("T")
 
 
 class OutboxSteps:
-    """The steps of the machine (lockstep.py) that are about postings."""
+    """The steps of the machine (lockstep.py) that are about messages."""
 
     now: Instant
     orgs: list[Org]
@@ -37,40 +39,40 @@ class OutboxSteps:
         """Organization and event of all that was ever posted."""
 
     def post(self, options: list[OutboxOptions], org: int) -> None:
-        postings = [self._posting(self.orgs[org].org_id, one) for one in options]
-        self.both(lambda side: side.store.post(postings))
-        self.posted += [(one.org_id, one.event_id) for one in postings]
+        messages = [self._message(self.orgs[org].org_id, one) for one in options]
+        self.both(lambda side: post(side.store, messages))
+        self.posted += [(one.org_id, one.event_id) for one in messages]
 
     def forward(self, limit: int, cleared: bool) -> None:
         """Accept what waits; one that is killed before it clears the outbox leaves it to be accepted once more."""
-        postings = self.both(lambda side: side.store.outbox(limit))
-        self.take_in([self._submission_of(one) for one in postings])
+        messages = self.both(lambda side: side.store.outbox(limit))
+        self.take_in([self._submission_of(one) for one in messages])
         if cleared:
-            self.both(lambda side: side.store.clear_outbox([one.event_id for one in postings]))
+            self.both(lambda side: side.store.clear_outbox([one.event_id for one in messages]))
 
     def clear_outbox(self, picks: list[int]) -> None:
         self.both(lambda side: side.store.clear_outbox(self._chosen(picks)))
 
-    def set_aside(self, picks: list[int], why: str) -> None:
+    def reject(self, picks: list[int], why: str) -> None:
         for event_id in self._chosen(picks):
-            self.both(lambda side, event_id=event_id: side.store.set_aside(event_id, why, self.now))
+            self.both(lambda side, event_id=event_id: side.store.reject(event_id, why, self.now))
 
-    def put_back(self, picks: list[int]) -> None:
-        self.both(lambda side: _in_any_order(side.store.put_back(self._chosen(picks), self._line("outbox.retry"))))
+    def requeue(self, picks: list[int]) -> None:
+        self.both(lambda side: _in_any_order(side.store.requeue(self._chosen(picks), self._line("outbox.retry"))))
 
     def discard(self, picks: list[int]) -> None:
         self.both(lambda side: _in_any_order(side.store.discard(self._chosen(picks), self._line("outbox.discard"))))
 
     def read_outbox(self, limit: int) -> None:
         self.both(lambda side: side.store.outbox(limit))
-        self.both(lambda side: side.store.refused(limit))
-        self.both(lambda side: side.store.any_posted())
+        self.both(lambda side: side.store.find(None, RejectedMessages(limit=limit)))
+        self.both(lambda side: side.store.any_waiting(Topic.OUTBOX))
 
     def _chosen(self, picks: list[int]) -> list[UUID]:
         """Those of what was posted; the newest is 0."""
         return [self.posted[-1 - pick % len(self.posted)][1] for pick in picks] if self.posted else []
 
-    def _posting(self, org_id: UUID, options: OutboxOptions) -> OutboxMessage:
+    def _message(self, org_id: UUID, options: OutboxOptions) -> OutboxMessage:
         return OutboxMessage(
             event_id=self.new_event_id(),
             org_id=org_id,
@@ -80,10 +82,10 @@ class OutboxSteps:
             options=options,
         )
 
-    def _submission_of(self, posting: OutboxMessage) -> Submission:
-        own = [endpoint for endpoint in self.endpoints if endpoint.org_id == posting.org_id]
+    def _submission_of(self, message: OutboxMessage) -> Submission:
+        own = [endpoint for endpoint in self.endpoints if endpoint.org_id == message.org_id]
         owed = tuple(NewDelivery(self.new_delivery_id(), endpoint.endpoint_id, self.now, 1) for endpoint in own)
-        return Submission(replace(event_of(posting), created_at=self.now), owed, None, posting.payload)
+        return Submission(replace(event_of(message), created_at=self.now), owed, None, message.payload)
 
     def _line(self, action: str) -> AuditEntry:
         return AuditEntry(at=self.now, org_id=self.orgs[0].org_id, actor="ops", action=action, subjects=(), result="")
@@ -91,8 +93,8 @@ class OutboxSteps:
 
 async def outbox_of(store: Store) -> dict[str, Any]:
     """All that a store says of its outbox."""
-    return {"outbox": await store.outbox(1_000), "set aside": await store.refused(1_000)}
+    return {"outbox": await store.outbox(1_000), "rejected": await store.find(None, RejectedMessages(limit=1_000))}
 
 
-async def _in_any_order(postings: Awaitable[list[OutboxMessage]]) -> list[OutboxMessage]:
-    return sorted(await postings, key=lambda one: one.event_id)
+async def _in_any_order(messages: Awaitable[list[OutboxMessage]]) -> list[OutboxMessage]:
+    return sorted(await messages, key=lambda one: one.event_id)

@@ -13,9 +13,10 @@ from doorstep.model.attempt import Outcome
 from doorstep.model.claim import Claim, Quota, Settled, Settlement
 from doorstep.model.delivery import Delivery, DeliveryState
 from doorstep.model.endpoint import Endpoint
-from doorstep.model.event import EventStatus, Receipt, Submission
+from doorstep.model.event import EventStatus, EventView, Receipt, Submission
 from doorstep.stores.store import Store
 from tests.support.builders import NOW, a_submission, an_endpoint, an_org, failure, refusal, success
+from tests.support.shortcuts import count_states, put, routing_version
 
 LEASE = 30 * SECOND
 SOON = 60 * SECOND
@@ -31,8 +32,8 @@ class Scene:
         self.now: Instant = NOW
 
     async def prepare(self) -> Scene:
-        await self.store.put_org(self.org)
-        await self.store.put_endpoint(self.endpoint, 0)
+        await put(self.store, self.org)
+        await put(self.store, self.endpoint, 0)
         return self
 
     @property
@@ -41,20 +42,20 @@ class Scene:
 
     async def add_endpoint(self, **changes: object) -> Endpoint:
         endpoint = an_endpoint(self.org_id, **changes)
-        await self.store.put_endpoint(endpoint, 0)
+        await put(self.store, endpoint, 0)
         return endpoint
 
     async def change_endpoint(self, **changes: object) -> Endpoint:
         """Another version of the scene's endpoint."""
         version = self.endpoint.version
         self.endpoint = replace(self.endpoint, version=version + 1, **changes)
-        assert await self.store.put_endpoint(self.endpoint, version)
+        assert await put(self.store, self.endpoint, version)
         return self.endpoint
 
     # -- the path ------------------------------------------------------------------------------------------
 
     async def submit(self, *submissions: Submission) -> list[Receipt]:
-        return await self.store.accept(submissions, await self.store.routing_version(), self.now)
+        return await self.store.accept(submissions, await routing_version(self.store), self.now)
 
     async def accept(self, count: int = 1, endpoints: Sequence[Endpoint] = (), **fields: object) -> list[Submission]:
         """Accept `count` events, each owed to the endpoints (the scene's own unless others are given)."""
@@ -66,7 +67,7 @@ class Scene:
 
     async def claim(self, count: int = 100, worker: str = "w1", lease: Instant = LEASE, **quota: object) -> list[Claim]:
         quotas = [Quota(self.endpoint.endpoint_id, count, **quota)]  # type: ignore[arg-type]
-        return await self.store.claim_due(quotas, self.now, self.now + lease, worker)
+        return await self.store.claim(quotas, self.now, self.now + lease, worker)
 
     async def claim_one(self, worker: str = "w1") -> Claim:
         (claim,) = await self.claim(1, worker)
@@ -135,14 +136,14 @@ class Scene:
     # -- looking -------------------------------------------------------------------------------------------
 
     async def delivery(self, delivery_id: UUID) -> Delivery:
-        return await self.store.delivery(self.org_id, delivery_id)
+        return await self.store.get(Delivery, self.org_id, delivery_id)
 
     async def status(self, event_id: UUID) -> EventStatus:
-        return (await self.store.event(self.org_id, event_id)).status
+        return (await self.store.get(EventView, self.org_id, event_id)).status
 
     async def counts(self) -> dict[DeliveryState, int]:
         """The states that any delivery is in."""
-        return {state: number for state, number in (await self.store.tally()).items() if number}
+        return {state: number for state, number in (await count_states(self.store)).items() if number}
 
     def wait(self, span: Instant) -> None:
         self.now += span

@@ -41,7 +41,7 @@ class Shelf(Scene):
         return self
 
     async def all_events(self) -> list[EventView]:
-        return [await self.store.event(self.org_id, one.event.event_id) for one in self.submissions]
+        return [await self.store.get(EventView, self.org_id, one.event.event_id) for one in self.submissions]
 
     async def all_deliveries(self) -> list[Delivery]:
         """In the order of their creation."""
@@ -62,7 +62,7 @@ class Shelf(Scene):
 
     async def claim_all(self, limit: int = 100) -> list[Claim]:
         quotas = [Quota(endpoint.endpoint_id, limit) for endpoint in self.endpoints]
-        return await self.store.claim_due(quotas, self.now, self.now + SOON, "w1")
+        return await self.store.claim(quotas, self.now, self.now + SOON, "w1")
 
     async def _round(self) -> None:
         for event_type in TYPES:

@@ -11,8 +11,7 @@ from hypothesis import strategies as st
 
 from doorstep.clock import DAY, SECOND
 from doorstep.model.action import ActionKind
-from doorstep.model.circuit import CircuitState
-from doorstep.model.endpoint import EndpointState
+from doorstep.model.endpoint import CircuitState, EndpointState
 from doorstep.model.event import EventStatus
 from doorstep.model.outbox import OutboxOptions
 from tests.contract import wanted
@@ -90,7 +89,7 @@ VERBS: dict[str, Verb] = {
         8, {"picks": PICKS, "ends": st.lists(ENDS, min_size=4, max_size=4), "span": SPANS, "retries_max": RETRIES}
     ),
     "release": Verb(3, {"picks": PICKS}),
-    "lanes": Verb(1, {}),
+    "due_lanes": Verb(1, {}),
     "change_endpoint": Verb(
         1,
         {
@@ -103,7 +102,9 @@ VERBS: dict[str, Verb] = {
     "change_circuit": Verb(
         1, {"n": ENDPOINTS, "state": st.sampled_from(CircuitState), "failures": RETRIES, "behind": st.integers(0, 1)}
     ),
-    "bury": Verb(1, {"n": ENDPOINTS, "limit": LIMITS, "created_before": st.sampled_from([None, NOW, NOW + DAY])}),
+    "dead_letter_waiting": Verb(
+        1, {"n": ENDPOINTS, "limit": LIMITS, "created_before": st.sampled_from([None, NOW, NOW + DAY])}
+    ),
     "act": Verb(
         6,
         {
@@ -125,11 +126,11 @@ VERBS: dict[str, Verb] = {
     "post": Verb(3, {"options": st.lists(POSTINGS, min_size=1, max_size=3), "org": ORGS}),
     "forward": Verb(2, {"limit": LIMITS, "cleared": st.sampled_from([True, True, False])}),
     "clear_outbox": Verb(1, {"picks": PICKS}),
-    "set_aside": Verb(2, {"picks": PICKS, "why": st.sampled_from(["no such endpoint", "too long"])}),
-    "put_back": Verb(1, {"picks": PICKS}),
+    "reject": Verb(2, {"picks": PICKS, "why": st.sampled_from(["no such endpoint", "too long"])}),
+    "requeue": Verb(1, {"picks": PICKS}),
     "discard": Verb(1, {"picks": PICKS}),
     "read_outbox": Verb(1, {"limit": LIMITS}),
-    "fold": Verb(2, {"minutes": SPANS, "hours": SPANS}),
+    "aggregate": Verb(2, {"minutes": SPANS, "hours": SPANS}),
     "figures": Verb(1, {"org": ORGS, "since": WAITS, "until": SPANS}),
     "list_events": Verb(1, {"wanted": wanted.EVENT_FILTERS, **_LIST}),
     "inbox": Verb(1, {"status": st.sampled_from([EventStatus.RECEIVED, EventStatus.FAILED]), **_LIST}),

@@ -8,17 +8,19 @@ from msgspec.structs import replace
 from doorstep.clock import SECOND
 from doorstep.errors import NotFound, StaleRouting
 from doorstep.model.delivery import DeliveryState, NewDelivery
-from doorstep.model.event import EventStatus, Receipt, Submission, Verdict
+from doorstep.model.event import EventStatus, EventView, Receipt, Submission, Verdict
+from doorstep.model.listing import EventDeliveries
 from doorstep.stores.store import Store
 from tests.contract.scene import Scene
 from tests.support.builders import a_submission, an_endpoint, an_event, an_org, new_id
+from tests.support.shortcuts import put, routing_version
 
 
 async def test_an_accepted_event_has_one_delivery_for_each_endpoint_it_was_fanned_out_to(scene: Scene) -> None:
     other = await scene.add_endpoint()
     (submission,) = await scene.accept(endpoints=[scene.endpoint, other])
 
-    deliveries = await scene.store.deliveries(scene.org_id, submission.event.event_id)
+    deliveries = await scene.store.find(scene.org_id, EventDeliveries(event_id=submission.event.event_id))
 
     assert [one.delivery_id for one in deliveries] == [one.delivery_id for one in submission.deliveries]
     assert [one.endpoint_id for one in deliveries] == [scene.endpoint.endpoint_id, other.endpoint_id]
@@ -35,7 +37,7 @@ async def test_an_accepted_event_reads_back_as_it_was_given(scene: Scene) -> Non
     )
     await scene.submit(Submission(event, ()))
 
-    view = await scene.store.event(scene.org_id, event.event_id)
+    view = await scene.store.get(EventView, scene.org_id, event.event_id)
 
     assert view.event == event
     assert (view.status, view.deliveries, view.retry_attempts) == (EventStatus.RECEIVED, 0, 0)
@@ -76,7 +78,7 @@ async def test_a_failure_in_the_middle_of_a_batch_keeps_nothing_of_the_batch(sce
 
     assert await scene.counts() == {}
     with pytest.raises(NotFound):
-        await scene.store.event(scene.org_id, good.event.event_id)
+        await scene.store.get(EventView, scene.org_id, good.event.event_id)
     assert [one.verdict for one in await scene.submit(good)] == [Verdict.ACCEPTED], "the key was not used up"
 
 
@@ -87,9 +89,9 @@ async def test_an_event_of_an_unknown_organization_is_refused(scene: Scene) -> N
 
 async def test_an_event_cannot_be_fanned_out_to_another_organizations_endpoint(scene: Scene) -> None:
     other = an_org()
-    await scene.store.put_org(other)
+    await put(scene.store, other)
     foreign = an_endpoint(other.org_id)
-    await scene.store.put_endpoint(foreign, 0)
+    await put(scene.store, foreign, 0)
 
     with pytest.raises(NotFound):
         await scene.submit(a_submission(scene.org_id, [scene.endpoint.endpoint_id, foreign.endpoint_id]))
@@ -98,7 +100,7 @@ async def test_an_event_cannot_be_fanned_out_to_another_organizations_endpoint(s
 
 
 async def test_a_fan_out_computed_from_old_endpoints_is_refused_and_keeps_nothing(scene: Scene) -> None:
-    version = await scene.store.routing_version()
+    version = await routing_version(scene.store)
     await scene.add_endpoint()
 
     with pytest.raises(StaleRouting):
@@ -110,9 +112,9 @@ async def test_a_fan_out_computed_from_old_endpoints_is_refused_and_keeps_nothin
 async def test_a_fan_out_computed_from_endpoints_another_process_changed_is_refused(
     scene: Scene, other_store: Store
 ) -> None:
-    version = await scene.store.routing_version()
+    version = await routing_version(scene.store)
     await scene.submit(a_submission(scene.org_id, [scene.endpoint.endpoint_id]))
-    await other_store.put_endpoint(an_endpoint(scene.org_id), 0)
+    await put(other_store, an_endpoint(scene.org_id), 0)
 
     with pytest.raises(StaleRouting):
         await scene.store.accept([a_submission(scene.org_id, [scene.endpoint.endpoint_id])], version, scene.now)
@@ -136,5 +138,5 @@ async def test_the_same_event_twice_in_one_call_is_kept_once(scene: Scene) -> No
 
 async def test_an_event_accepted_by_one_store_is_seen_by_another(scene: Scene, other_store: Store) -> None:
     (submission,) = await scene.accept()
-    view = await other_store.event(scene.org_id, submission.event.event_id)
+    view = await other_store.get(EventView, scene.org_id, submission.event.event_id)
     assert view.event == submission.event

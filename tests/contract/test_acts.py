@@ -13,9 +13,11 @@ from doorstep.model.attempt import Category, Code
 from doorstep.model.claim import Claim, Moved
 from doorstep.model.delivery import DeliveryState
 from doorstep.model.event import EventStatus
+from doorstep.model.listing import AuditFilter, DeliveryAttempts
 from doorstep.stores.store import Store
 from tests.contract.scene import SOON, Scene
 from tests.support.builders import an_org, new_id
+from tests.support.shortcuts import put
 
 
 async def dead_letter(scene: Scene) -> Claim:
@@ -107,7 +109,7 @@ async def test_a_cancelled_delivery_is_never_tried(scene: Scene) -> None:
     delivery = await scene.delivery(delivery_id)
     assert (delivery.state, delivery.settled_at, delivery.forced) == (DeliveryState.CANCELLED, scene.now, False)
     assert await scene.claim() == []
-    assert await scene.store.claim_due([], scene.now, scene.now + SOON, "w1", forced_max=9) == []
+    assert await scene.store.claim([], scene.now, scene.now + SOON, "w1", forced_max=9) == []
     assert await scene.status(submission.event.event_id) is EventStatus.FAILED
 
 
@@ -117,7 +119,7 @@ async def test_a_deleted_dead_letter_can_no_longer_be_acted_on_but_its_log_stays
 
     delivery = await scene.delivery(claim.delivery_id)
     assert (delivery.deleted, delivery.state) == (True, DeliveryState.DEAD)
-    assert len(await scene.store.attempts(scene.org_id, claim.delivery_id)) == 1
+    assert len(await scene.store.find(scene.org_id, DeliveryAttempts(delivery_id=claim.delivery_id))) == 1
     assert await scene.status(claim.event_id) is EventStatus.FAILED
     for kind in ActionKind:
         assert (await scene.act(kind, claim.delivery_id)).refused == {claim.delivery_id: None}
@@ -126,7 +128,7 @@ async def test_a_deleted_dead_letter_can_no_longer_be_acted_on_but_its_log_stays
 async def test_unknown_ids_and_those_of_another_organization_are_refused_alike(scene: Scene) -> None:
     claim = await dead_letter(scene)
     other = an_org()
-    await scene.store.put_org(other)
+    await put(scene.store, other)
     unknown = new_id()
     ids = (claim.delivery_id, unknown)
     act = Action(kind=ActionKind.RETRY, org_id=other.org_id, delivery_ids=ids, actor="spy", at=scene.now)
@@ -163,7 +165,7 @@ async def test_every_act_is_audited_once_with_its_result(scene: Scene) -> None:
     scene.wait(1)
     await scene.act(ActionKind.RESOLVE, claim.delivery_id)
 
-    assert list((await scene.store.list_audit(scene.org_id)).items) == [
+    assert list((await scene.store.page(scene.org_id, AuditFilter())).items) == [
         AuditEntry(
             at=scene.now,
             org_id=scene.org_id,
@@ -186,12 +188,15 @@ async def test_every_act_is_audited_once_with_its_result(scene: Scene) -> None:
 
 async def test_the_audit_is_bounded_newest_first_and_kept_apart_by_organization(scene: Scene) -> None:
     other = an_org()
-    await scene.store.put_org(other)
+    await put(scene.store, other)
     for n in range(3):
         line = AuditEntry(at=scene.now, org_id=scene.org_id, actor="a", action=f"x{n}", subjects=(), result="ok")
-        await scene.store.add_audit(line)
-    assert [line.action for line in (await scene.store.list_audit(scene.org_id, limit=2)).items] == ["x2", "x1"]
-    assert (await scene.store.list_audit(other.org_id)).items == ()
+        await scene.store.write([], line)
+    assert [line.action for line in (await scene.store.page(scene.org_id, AuditFilter(), limit=2)).items] == [
+        "x2",
+        "x1",
+    ]
+    assert (await scene.store.page(other.org_id, AuditFilter())).items == ()
 
 
 async def test_an_act_or_audit_line_for_an_unknown_organization_is_refused(scene: Scene) -> None:
@@ -199,7 +204,7 @@ async def test_an_act_or_audit_line_for_an_unknown_organization_is_refused(scene
         await scene.store.act(Action(kind=ActionKind.SKIP, org_id=new_id(), delivery_ids=(), actor="a", at=scene.now))
     line = AuditEntry(at=scene.now, org_id=new_id(), actor="a", action="x", subjects=(), result="ok")
     with pytest.raises(NotFound):
-        await scene.store.add_audit(line)
+        await scene.store.write([], line)
 
 
 async def test_of_concurrent_acts_on_one_dead_letter_one_is_done(scene: Scene, other_store: Store) -> None:

@@ -14,6 +14,7 @@ from doorstep.model.alert import (
     Alert,
     AlertChange,
     AlertConfig,
+    AlertConfigs,
     AlertFilter,
     AlertRule,
     AlertWrite,
@@ -21,32 +22,37 @@ from doorstep.model.alert import (
     ChannelKind,
     Incident,
     IncidentKind,
+    Incidents,
+    LiveAlerts,
+    OrgsToReview,
+    OrgsWithIncidents,
     Rule,
     Silence,
 )
 from doorstep.model.attempt import Code
-from doorstep.model.circuit import Circuit, CircuitState
 from doorstep.model.delivery import cause_of
-from doorstep.model.endpoint import EndpointState
+from doorstep.model.endpoint import Circuit, CircuitState, EndpointState
+from doorstep.model.listing import AuditFilter
 from doorstep.model.outbox import OutboxMessage
-from doorstep.stores.store import Store
+from doorstep.stores.store import Delete, Retention, Store, Topic
 from tests.contract.scene import Scene
 from tests.support.builders import a_submission, an_endpoint, an_org, new_id
+from tests.support.shortcuts import put, routing_version
 
 
 async def kinds(scene: Scene) -> list[IncidentKind]:
-    return [one.kind for one in await scene.store.incidents(scene.org_id, 100)]
+    return [one.kind for one in await scene.store.find(scene.org_id, Incidents(limit=100))]
 
 
 async def a_death_in_another_org(scene: Scene, deaths: int = 1) -> UUID:
     """Returns that organization."""
     org = an_org()
-    await scene.store.put_org(org)
+    await put(scene.store, org)
     endpoint = an_endpoint(org.org_id)
-    await scene.store.put_endpoint(endpoint, 0)
+    await put(scene.store, endpoint, 0)
     made = [a_submission(org.org_id, [endpoint.endpoint_id], created_at=scene.now) for _ in range(deaths)]
-    await scene.store.accept(made, await scene.store.routing_version(), scene.now)
-    await scene.store.bury(endpoint.endpoint_id, Code.SKIPPED, "skipped", scene.now, deaths)
+    await scene.store.accept(made, await routing_version(scene.store), scene.now)
+    await scene.store.dead_letter_waiting(endpoint.endpoint_id, Code.SKIPPED, "skipped", scene.now, deaths)
     return org.org_id
 
 
@@ -56,7 +62,7 @@ def an_alert(scene: Scene, **changes: object) -> Alert:
     return Alert(**fields | changes)  # type: ignore[arg-type]
 
 
-def a_telling(scene: Scene, *alerts: Alert, **fields: object) -> AlertWrite:
+def an_alert_write(scene: Scene, *alerts: Alert, **fields: object) -> AlertWrite:
     changes = tuple(AlertChange(alert, alert.version) for alert in alerts)
     return AlertWrite(org_id=scene.org_id, changes=changes, **fields)  # type: ignore[arg-type]
 
@@ -69,8 +75,16 @@ def a_rule(scene: Scene, **changes: object) -> AlertRule:
     return AlertRule(**{"org_id": scene.org_id, "rule": Rule.DEAD_LETTERS, "threshold": 7.0} | changes)  # type: ignore[arg-type]
 
 
-async def put(scene: Scene, arrangement: AlertRule | Silence | Channel, version: int = 0, most: int = 10) -> bool:
-    return await scene.store.put_arrangement(arrangement, version, a_line(scene), most)
+async def put_config(scene: Scene, config: AlertConfig, version: int = 0, limit: int = 10) -> bool:
+    return await put(scene.store, config, version, entry=a_line(scene), limit=limit)
+
+
+async def delete_config(scene: Scene, config: AlertConfig) -> bool:
+    return await scene.store.write([Delete(document=config)], a_line(scene))
+
+
+async def clean(scene: Scene, **before: int) -> int:
+    return (await scene.store.clean(Retention(**before), scene.now, 100)).alerts
 
 
 # -- incidents ---------------------------------------------------------------------------------------------
@@ -79,7 +93,7 @@ async def put(scene: Scene, arrangement: AlertRule | Silence | Channel, version:
 async def test_a_delivery_that_fails_for_good_leaves_an_incident_with_its_error(scene: Scene) -> None:
     (submission,) = await scene.accept()
     await scene.kill(await scene.claim_one())
-    (incident,) = await scene.store.incidents(scene.org_id, 10)
+    (incident,) = await scene.store.find(scene.org_id, Incidents(limit=10))
     cause = cause_of(scene.endpoint.endpoint_id, Code.NOT_FOUND, "no such page")
     assert replace(incident, key=0) == Incident(
         kind=IncidentKind.DELIVERY_DEAD,
@@ -101,8 +115,8 @@ async def test_what_is_delivered_or_tried_again_leaves_none(scene: Scene) -> Non
     first, second = await scene.claim()
     await scene.deliver(first)
     await scene.fail(second)
-    assert not await scene.store.any_incident()
-    assert await scene.store.incidents(scene.org_id, 10) == []
+    assert not await scene.store.any_waiting(Topic.INCIDENTS)
+    assert await scene.store.find(scene.org_id, Incidents(limit=10)) == []
 
 
 async def test_a_result_that_comes_too_late_leaves_none(scene: Scene) -> None:
@@ -110,18 +124,18 @@ async def test_a_result_that_comes_too_late_leaves_none(scene: Scene) -> None:
     claim = await scene.claim_one()
     await scene.kill(claim)
     await scene.kill(claim)
-    assert len(await scene.store.incidents(scene.org_id, 10)) == 1
+    assert len(await scene.store.find(scene.org_id, Incidents(limit=10))) == 1
 
 
 async def test_a_skipped_a_buried_and_an_expired_delivery_leave_one_each(scene: Scene) -> None:
     (skipped,) = await scene.accept()
     await scene.act(ActionKind.SKIP, skipped.deliveries[0].delivery_id)
     await scene.accept()
-    await scene.store.bury(scene.endpoint.endpoint_id, Code.ENDPOINT_DELETED, "deleted", scene.now, 10)
+    await scene.store.dead_letter_waiting(scene.endpoint.endpoint_id, Code.ENDPOINT_DELETED, "deleted", scene.now, 10)
     (expired,) = await scene.accept(expires_at=scene.now + 1)
     scene.wait(SECOND)
     await scene.store.expire(Code.EXPIRED, "too old", 0, scene.now, 10)
-    found = await scene.store.incidents(scene.org_id, 10)
+    found = await scene.store.find(scene.org_id, Incidents(limit=10))
     assert [one.code for one in found] == [Code.SKIPPED, Code.ENDPOINT_DELETED, Code.EXPIRED]
     assert [one.event_type for one in found] == [expired.event.event_type] * 3
     assert all(one.cause is not None and one.kind is IncidentKind.DELIVERY_DEAD for one in found)
@@ -132,7 +146,7 @@ async def test_a_circuit_that_opens_and_one_that_closes_leave_one_each_but_a_fai
     for version, state in enumerate(states):
         circuit = Circuit(endpoint_id=scene.endpoint.endpoint_id, state=state, changed_at=scene.now)
         assert await scene.store.put_circuit(circuit, version, f"reason {version}")
-    found = await scene.store.incidents(scene.org_id, 10)
+    found = await scene.store.find(scene.org_id, Incidents(limit=10))
     assert [one.kind for one in found] == [IncidentKind.CIRCUIT_OPENED, IncidentKind.CIRCUIT_CLOSED]
     assert [one.reason for one in found] == ["reason 0", "reason 4"]
     assert {one.org_id for one in found} == {scene.org_id}
@@ -141,7 +155,7 @@ async def test_a_circuit_that_opens_and_one_that_closes_leave_one_each_but_a_fai
 async def test_a_circuit_that_another_wrote_first_leaves_none(scene: Scene) -> None:
     circuit = Circuit(endpoint_id=scene.endpoint.endpoint_id, state=CircuitState.OPEN)
     assert not await scene.store.put_circuit(circuit, 3, "stale")
-    assert not await scene.store.any_incident()
+    assert not await scene.store.any_waiting(Topic.INCIDENTS)
 
 
 async def test_an_endpoint_that_is_disabled_enabled_and_deleted_leaves_one_each_but_a_pause_none(scene: Scene) -> None:
@@ -149,7 +163,7 @@ async def test_an_endpoint_that_is_disabled_enabled_and_deleted_leaves_one_each_
         await scene.change_endpoint(state=EndpointState(state), state_reason=f"it is {state}", updated_at=scene.now)
     expected = [IncidentKind.ENDPOINT_DISABLED, IncidentKind.ENDPOINT_ENABLED, IncidentKind.ENDPOINT_DELETED]
     assert await kinds(scene) == expected
-    assert (await scene.store.incidents(scene.org_id, 1))[0].reason == "it is disabled"
+    assert (await scene.store.find(scene.org_id, Incidents(limit=1)))[0].reason == "it is disabled"
 
 
 async def test_a_disabled_endpoint_that_is_paused_leaves_that_and_not_that_it_is_enabled(scene: Scene) -> None:
@@ -158,24 +172,24 @@ async def test_a_disabled_endpoint_that_is_paused_leaves_that_and_not_that_it_is
     assert await kinds(scene) == [IncidentKind.ENDPOINT_DISABLED, IncidentKind.ENDPOINT_PAUSED]
 
 
-async def test_whatever_is_arranged_about_alerts_leaves_one(scene: Scene) -> None:
-    await put(scene, a_rule(scene))
-    await put(scene, a_rule(scene, threshold=9.0), version=1)
-    await scene.store.remove_arrangement(scene.org_id, a_rule(scene).arrangement_id, a_line(scene))
+async def test_every_change_of_alert_settings_leaves_one(scene: Scene) -> None:
+    await put_config(scene, a_rule(scene))
+    await put_config(scene, a_rule(scene, threshold=9.0), version=1)
+    await delete_config(scene, a_rule(scene))
     changed = Incident(kind=IncidentKind.RULES_CHANGED, org_id=scene.org_id, at=scene.now)
-    assert [replace(one, key=0) for one in await scene.store.incidents(scene.org_id, 10)] == [changed] * 3
-    assert not await put(scene, a_rule(scene), version=7)
-    assert len(await scene.store.incidents(scene.org_id, 10)) == 3
+    assert [replace(one, key=0) for one in await scene.store.find(scene.org_id, Incidents(limit=10))] == [changed] * 3
+    assert not await put_config(scene, a_rule(scene), version=7)
+    assert len(await scene.store.find(scene.org_id, Incidents(limit=10))) == 3
 
 
 async def test_each_organization_has_its_own_incidents_and_a_flood_of_one_hides_no_other(scene: Scene) -> None:
-    assert await scene.store.incident_orgs() == []
+    assert await scene.store.find(None, OrgsWithIncidents()) == []
     flooding = await a_death_in_another_org(scene, 20)
     await scene.accept()
     await scene.kill(await scene.claim_one())
-    assert set(await scene.store.incident_orgs()) == {flooding, scene.org_id}
-    assert [one.org_id for one in await scene.store.incidents(scene.org_id, 5)] == [scene.org_id]
-    found = await scene.store.incidents(flooding, 5)
+    assert set(await scene.store.find(None, OrgsWithIncidents())) == {flooding, scene.org_id}
+    assert [one.org_id for one in await scene.store.find(scene.org_id, Incidents(limit=5))] == [scene.org_id]
+    found = await scene.store.find(flooding, Incidents(limit=5))
     assert [one.org_id for one in found] == [flooding] * 5
     assert [one.key for one in found] == sorted(one.key for one in found)
 
@@ -188,28 +202,28 @@ async def test_telling_removes_the_incidents_and_posts_messages_with_the_alert(
 ) -> None:
     await scene.accept()
     await scene.kill(await scene.claim_one())
-    (incident,) = await scene.store.incidents(scene.org_id, 10)
-    posting = OutboxMessage(
+    (incident,) = await scene.store.find(scene.org_id, Incidents(limit=10))
+    message = OutboxMessage(
         event_id=new_id(), org_id=scene.org_id, event_type="alert.fired", payload=b"{}", created_at=scene.now
     )
     alert = an_alert(scene)
-    telling = a_telling(scene, alert, incident_keys=(incident.key,), postings=(posting,), line=a_line(scene))
-    assert await scene.store.tell(telling)
-    assert not await other_store.any_incident()
-    assert await other_store.alert(scene.org_id, alert.alert_id) == replace(alert, version=1)
-    assert [one.event_id for one in await other_store.outbox(10)] == [posting.event_id]
-    assert len((await other_store.list_audit(scene.org_id)).items) == 1
+    telling = an_alert_write(scene, alert, incident_keys=(incident.key,), messages=(message,), entry=a_line(scene))
+    assert await scene.store.write_alerts(telling)
+    assert not await other_store.any_waiting(Topic.INCIDENTS)
+    assert await other_store.get(Alert, scene.org_id, alert.alert_id) == replace(alert, version=1)
+    assert [one.event_id for one in await other_store.outbox(10)] == [message.event_id]
+    assert len((await other_store.page(scene.org_id, AuditFilter())).items) == 1
 
 
 async def test_the_same_incident_is_told_once_and_the_second_telling_changes_nothing(scene: Scene) -> None:
     await scene.accept()
     await scene.kill(await scene.claim_one())
-    (incident,) = await scene.store.incidents(scene.org_id, 10)
+    (incident,) = await scene.store.find(scene.org_id, Incidents(limit=10))
     first, second = an_alert(scene), an_alert(scene, rule=Rule.DEAD_LETTER)
-    assert await scene.store.tell(a_telling(scene, first, incident_keys=(incident.key,)))
-    assert not await scene.store.tell(a_telling(scene, second, incident_keys=(incident.key,)))
+    assert await scene.store.write_alerts(an_alert_write(scene, first, incident_keys=(incident.key,)))
+    assert not await scene.store.write_alerts(an_alert_write(scene, second, incident_keys=(incident.key,)))
     with pytest.raises(NotFound):
-        await scene.store.alert(scene.org_id, second.alert_id)
+        await scene.store.get(Alert, scene.org_id, second.alert_id)
 
 
 async def test_an_incident_that_comes_later_never_has_the_number_of_one_that_was_told(scene: Scene) -> None:
@@ -217,39 +231,39 @@ async def test_an_incident_that_comes_later_never_has_the_number_of_one_that_was
     for _ in range(2):
         await scene.accept()
         await scene.kill(await scene.claim_one())
-        (incident,) = await scene.store.incidents(scene.org_id, 10)
+        (incident,) = await scene.store.find(scene.org_id, Incidents(limit=10))
         keys.append(incident.key)
-        assert await scene.store.tell(a_telling(scene, incident_keys=(incident.key,)))
+        assert await scene.store.write_alerts(an_alert_write(scene, incident_keys=(incident.key,)))
     assert keys[0] != keys[1]
 
 
 async def test_of_two_open_alerts_of_one_subject_only_the_first_is_written(scene: Scene, other_store: Store) -> None:
-    assert await scene.store.tell(a_telling(scene, an_alert(scene)))
-    assert not await other_store.tell(a_telling(scene, an_alert(scene)))
-    assert await other_store.tell(a_telling(scene, an_alert(scene, ended_at=scene.now)))
+    assert await scene.store.write_alerts(an_alert_write(scene, an_alert(scene)))
+    assert not await other_store.write_alerts(an_alert_write(scene, an_alert(scene)))
+    assert await other_store.write_alerts(an_alert_write(scene, an_alert(scene, ended_at=scene.now)))
 
 
 async def test_an_alert_computed_from_an_old_version_is_refused(scene: Scene) -> None:
     alert = an_alert(scene)
-    await scene.store.tell(a_telling(scene, alert))
-    assert not await scene.store.tell(a_telling(scene, replace(alert, count=2)))
-    assert await scene.store.tell(a_telling(scene, replace(alert, count=2, ended_at=scene.now, version=1)))
-    assert (await scene.store.alert(scene.org_id, alert.alert_id)).count == 2
-    assert await scene.store.tell(a_telling(scene, an_alert(scene)))
+    await scene.store.write_alerts(an_alert_write(scene, alert))
+    assert not await scene.store.write_alerts(an_alert_write(scene, replace(alert, count=2)))
+    assert await scene.store.write_alerts(an_alert_write(scene, replace(alert, count=2, ended_at=scene.now, version=1)))
+    assert (await scene.store.get(Alert, scene.org_id, alert.alert_id)).count == 2
+    assert await scene.store.write_alerts(an_alert_write(scene, an_alert(scene)))
 
 
 async def test_what_another_organization_has_is_unknown(scene: Scene) -> None:
     alert, rule = an_alert(scene), a_rule(scene)
-    await scene.store.tell(a_telling(scene, alert))
-    await put(scene, rule)
+    await scene.store.write_alerts(an_alert_write(scene, alert))
+    await put_config(scene, rule)
     stranger = an_org()
-    await scene.store.put_org(stranger)
+    await put(scene.store, stranger)
     with pytest.raises(NotFound):
-        await scene.store.alert(stranger.org_id, alert.alert_id)
-    assert not (await scene.store.list_alerts(stranger.org_id, AlertFilter())).items
-    assert await scene.store.live_alerts(stranger.org_id, 0) == []
-    assert await scene.store.arrangements(stranger.org_id) == []
-    assert not await scene.store.remove_arrangement(stranger.org_id, rule.arrangement_id, a_line(scene))
+        await scene.store.get(Alert, stranger.org_id, alert.alert_id)
+    assert not (await scene.store.page(stranger.org_id, AlertFilter())).items
+    assert await scene.store.find(stranger.org_id, LiveAlerts(ended_after=0)) == []
+    assert await scene.store.find(stranger.org_id, AlertConfigs()) == []
+    assert not await delete_config(scene, replace(rule, org_id=stranger.org_id))
 
 
 # -- lists -------------------------------------------------------------------------------------------------
@@ -264,7 +278,7 @@ async def test_alerts_are_listed_newest_first_page_by_page_and_by_every_filter(s
         for ended in (None, scene.now)
     ]
     for alert in made:
-        assert await scene.store.tell(a_telling(scene, alert))
+        assert await scene.store.write_alerts(an_alert_write(scene, alert))
     assert await listed(scene, AlertFilter()) == ids(reversed(made))
     for wanted in (
         AlertFilter(is_open=True),
@@ -291,7 +305,7 @@ def ids(alerts: object) -> list[UUID]:
 async def listed(scene: Scene, wanted: AlertFilter) -> list[UUID]:
     found, cursor = [], None
     while True:
-        page = await scene.store.list_alerts(scene.org_id, wanted, cursor, 3)
+        page = await scene.store.page(scene.org_id, wanted, cursor, 3)
         found += ids(page.items)
         cursor = page.next
         if cursor is None:
@@ -304,38 +318,42 @@ async def test_live_alerts_are_those_that_are_open_have_yet_to_be_told_or_may_co
     old = an_alert(scene, rule=Rule.OLDEST_DUE, ended_at=scene.now - 10)
     letter = an_alert(scene, rule=Rule.DEAD_LETTER, ended_at=scene.now)
     untold = an_alert(scene, rule=Rule.OLDEST_DUE, ended_at=scene.now - 10, review_at=scene.now)
-    await scene.store.tell(a_telling(scene, opened, recent, old, letter, untold))
-    assert ids(await scene.store.live_alerts(scene.org_id, scene.now - 10)) == ids([opened, untold, recent])
+    await scene.store.write_alerts(an_alert_write(scene, opened, recent, old, letter, untold))
+    assert ids(await scene.store.find(scene.org_id, LiveAlerts(ended_after=scene.now - 10))) == ids(
+        [opened, untold, recent]
+    )
 
 
 async def test_an_organization_is_to_be_reviewed_from_the_instant_that_one_of_its_alerts_names(scene: Scene) -> None:
     alert = an_alert(scene, review_at=scene.now)
-    await scene.store.tell(a_telling(scene, alert, an_alert(scene, rule=Rule.OLDEST_DUE, review_at=scene.now)))
-    await scene.store.tell(a_telling(scene, an_alert(scene, rule=Rule.DEAD_LETTER)))
-    assert await scene.store.orgs_to_review(scene.now - 1) == []
-    assert await scene.store.orgs_to_review(scene.now) == [scene.org_id]
-    both = await scene.store.live_alerts(scene.org_id, 0)
-    await scene.store.tell(a_telling(scene, *(replace(one, review_at=None) for one in both)))
-    assert await scene.store.orgs_to_review(scene.now) == []
+    await scene.store.write_alerts(
+        an_alert_write(scene, alert, an_alert(scene, rule=Rule.OLDEST_DUE, review_at=scene.now))
+    )
+    await scene.store.write_alerts(an_alert_write(scene, an_alert(scene, rule=Rule.DEAD_LETTER)))
+    assert await scene.store.find(None, OrgsToReview(now=scene.now - 1)) == []
+    assert await scene.store.find(None, OrgsToReview(now=scene.now)) == [scene.org_id]
+    both = await scene.store.find(scene.org_id, LiveAlerts(ended_after=0))
+    await scene.store.write_alerts(an_alert_write(scene, *(replace(one, review_at=None) for one in both)))
+    assert await scene.store.find(None, OrgsToReview(now=scene.now)) == []
 
 
 async def test_alerts_and_silences_that_are_long_over_are_removed_and_nothing_else(scene: Scene) -> None:
     untold = an_alert(scene, rule=Rule.OLDEST_DUE, ended_at=scene.now - 1, review_at=scene.now)
     kept = [an_alert(scene), an_alert(scene, rule=Rule.OLDEST_DUE, ended_at=scene.now), untold]
     over = an_alert(scene, rule=Rule.OLDEST_DUE, ended_at=scene.now - 1)
-    await scene.store.tell(a_telling(scene, *kept, over))
-    await put(scene, a_rule(scene))
+    await scene.store.write_alerts(an_alert_write(scene, *kept, over))
+    await put_config(scene, a_rule(scene))
     for until in (scene.now - 1, scene.now):
-        await put(scene, Silence(silence_id=new_id(), org_id=scene.org_id, from_at=0, until_at=until))
-    assert await scene.store.clean_alerts(0, 0, 100) == 0
-    assert await scene.store.clean_alerts(scene.now, 0, 100) == 1
-    assert await scene.store.clean_alerts(0, scene.now, 100) == 1
-    assert await scene.store.clean_alerts(scene.now, scene.now, 100) == 0
+        await put_config(scene, Silence(silence_id=new_id(), org_id=scene.org_id, from_at=0, until_at=until))
+    assert await clean(scene) == 0
+    assert await clean(scene, alerts_before=scene.now) == 1
+    assert await clean(scene, silences_before=scene.now) == 1
+    assert await clean(scene, alerts_before=scene.now, silences_before=scene.now) == 0
     assert await listed(scene, AlertFilter()) == ids(reversed(kept))
-    assert [type(one) for one in await scene.store.arrangements(scene.org_id)] == [AlertRule, Silence]
+    assert [type(one) for one in await scene.store.find(scene.org_id, AlertConfigs())] == [AlertRule, Silence]
 
 
-# -- arrangements ------------------------------------------------------------------------------------------
+# -- alert settings ------------------------------------------------------------------------------------------
 
 
 async def test_rules_silences_and_channels_read_back_as_they_were_written(scene: Scene, other_store: Store) -> None:
@@ -352,24 +370,24 @@ async def test_rules_silences_and_channels_read_back_as_they_were_written(scene:
     silence = Silence(silence_id=new_id(), org_id=scene.org_id, from_at=1, until_at=2, rule=Rule.OLDEST_DUE)
     made: list[AlertConfig] = [a_rule(scene, endpoint_id=scene.endpoint.endpoint_id), channel, silence]
     for one in made:
-        assert await put(scene, one)
-    assert await other_store.arrangements(scene.org_id) == [replace(one, version=1) for one in made]
+        assert await put_config(scene, one)
+    assert await other_store.find(scene.org_id, AlertConfigs()) == [replace(one, version=1) for one in made]
 
 
-async def test_an_arrangement_is_replaced_only_over_the_version_that_it_was_computed_from(scene: Scene) -> None:
-    assert await put(scene, a_rule(scene))
-    assert not await put(scene, a_rule(scene, threshold=9.0))
-    assert await put(scene, a_rule(scene, threshold=9.0), version=1)
-    assert await scene.store.arrangements(scene.org_id) == [a_rule(scene, threshold=9.0, version=2)]
-    assert await scene.store.remove_arrangement(scene.org_id, a_rule(scene).arrangement_id, a_line(scene))
-    assert not await scene.store.remove_arrangement(scene.org_id, a_rule(scene).arrangement_id, a_line(scene))
+async def test_an_alert_setting_is_replaced_only_over_the_version_that_it_was_computed_from(scene: Scene) -> None:
+    assert await put_config(scene, a_rule(scene))
+    assert not await put_config(scene, a_rule(scene, threshold=9.0))
+    assert await put_config(scene, a_rule(scene, threshold=9.0), version=1)
+    assert await scene.store.find(scene.org_id, AlertConfigs()) == [a_rule(scene, threshold=9.0, version=2)]
+    assert await delete_config(scene, a_rule(scene))
+    assert not await delete_config(scene, a_rule(scene))
 
 
-async def test_an_organization_has_no_more_arrangements_than_allowed(scene: Scene) -> None:
-    assert await put(scene, a_rule(scene), most=1)
+async def test_an_organization_has_no_more_alert_settings_than_allowed(scene: Scene) -> None:
+    assert await put_config(scene, a_rule(scene), limit=1)
     with pytest.raises(Conflict):
-        await put(scene, a_rule(scene, rule=Rule.OLDEST_DUE), most=1)
-    assert await put(scene, a_rule(scene), version=1, most=1)
+        await put_config(scene, a_rule(scene, rule=Rule.OLDEST_DUE), limit=1)
+    assert await put_config(scene, a_rule(scene), version=1, limit=1)
 
 
 async def test_silences_that_are_over_take_no_room(scene: Scene) -> None:
@@ -377,18 +395,18 @@ async def test_silences_that_are_over_take_no_room(scene: Scene) -> None:
         Silence(silence_id=new_id(), org_id=scene.org_id, from_at=0, until_at=until)
         for until in (scene.now, scene.now + 1)
     )
-    assert await put(scene, on, most=2)
-    assert await put(scene, over, most=2)
-    assert len(await scene.store.arrangements(scene.org_id)) == 2
-    assert await put(scene, a_rule(scene), most=2)
-    assert await scene.store.arrangements(scene.org_id) == [replace(on, version=1), a_rule(scene, version=1)]
+    assert await put_config(scene, on, limit=2)
+    assert await put_config(scene, over, limit=2)
+    assert len(await scene.store.find(scene.org_id, AlertConfigs())) == 2
+    assert await put_config(scene, a_rule(scene), limit=2)
+    assert await scene.store.find(scene.org_id, AlertConfigs()) == [replace(on, version=1), a_rule(scene, version=1)]
     with pytest.raises(Conflict):
-        await put(scene, a_rule(scene, rule=Rule.OLDEST_DUE), most=2)
+        await put_config(scene, a_rule(scene, rule=Rule.OLDEST_DUE), limit=2)
 
 
-async def test_an_alert_that_ends_makes_room_for_its_successor_in_the_same_telling(scene: Scene) -> None:
+async def test_an_alert_that_ends_makes_room_for_its_successor_in_the_same_write(scene: Scene) -> None:
     first = an_alert(scene)
-    await scene.store.tell(a_telling(scene, first))
+    await scene.store.write_alerts(an_alert_write(scene, first))
     second = an_alert(scene)
-    assert await scene.store.tell(a_telling(scene, replace(first, ended_at=scene.now, version=1), second))
-    assert ids(await scene.store.live_alerts(scene.org_id, scene.now)) == [second.alert_id]
+    assert await scene.store.write_alerts(an_alert_write(scene, replace(first, ended_at=scene.now, version=1), second))
+    assert ids(await scene.store.find(scene.org_id, LiveAlerts(ended_after=scene.now))) == [second.alert_id]

@@ -12,10 +12,12 @@ from doorstep.model.action import ActionKind
 from doorstep.model.batch import STATES, BatchFilter, BatchStatus
 from doorstep.model.delivery import DEAD_STATES, DeliveryState
 from doorstep.model.event import Submission
+from doorstep.model.listing import AuditFilter
 from doorstep.stores.limits import EXAMINED_MAX
 from tests.contract.scene import Scene
 from tests.contract.wanted import all_of, pages_of
 from tests.support.builders import a_submission, an_org
+from tests.support.shortcuts import put
 
 EVERY = BatchFilter()
 
@@ -33,7 +35,7 @@ async def submit(scene: Scene, count: int = 1, **event: object) -> list[UUID]:
 
 
 async def listed(scene: Scene, wanted: BatchFilter = EVERY) -> list[UUID]:
-    return [one.delivery_id for one in await all_of(scene.store.list_batches, scene.org_id, wanted, limit=2)]
+    return [one.delivery_id for one in await all_of(scene.store.page, scene.org_id, wanted, limit=2)]
 
 
 async def test_batches_are_listed_newest_first_and_nothing_else_is(scene: Scene) -> None:
@@ -95,13 +97,13 @@ async def test_a_deleted_dead_letter_and_a_deleted_event_are_in_no_list(scene: S
 async def test_another_organization_has_none_of_them(scene: Scene) -> None:
     await submit(scene)
     other = an_org()
-    await scene.store.put_org(other)
-    assert await all_of(scene.store.list_batches, other.org_id, EVERY, limit=2) == []
+    await put(scene.store, other)
+    assert await all_of(scene.store.page, other.org_id, EVERY, limit=2) == []
 
 
 async def test_a_cursor_of_another_list_is_refused(scene: Scene) -> None:
     with pytest.raises(InvalidInput):
-        await scene.store.list_batches(scene.org_id, EVERY, "nonsense", 2)
+        await scene.store.page(scene.org_id, EVERY, "nonsense", 2)
 
 
 async def test_a_page_looks_at_so_many_batches_and_no_more(sql_scene: Scene) -> None:
@@ -110,7 +112,7 @@ async def test_a_page_looks_at_so_many_batches_and_no_more(sql_scene: Scene) -> 
     for _ in range(0, EXAMINED_MAX, 500):
         await submit(scene, 500)
     rare = BatchFilter(event_type="rare.batch")
-    pages = await pages_of(scene.store.list_batches, scene.org_id, rare, limit=50)
+    pages = await pages_of(scene.store.page, scene.org_id, rare, limit=50)
     assert [len(page) for page in pages] == [0, 1]
 
 
@@ -131,5 +133,5 @@ async def test_an_act_is_audited_under_the_name_and_the_subject_that_it_was_give
     (dead,) = await submit(scene)
     await scene.act(ActionKind.SKIP, dead)
     await scene.act(ActionKind.RETRY, dead, reason="again", audited_as=("batch.resubmit", "batch-1"))
-    (line,) = (await scene.store.list_audit(scene.org_id, action="batch.resubmit")).items
+    (line,) = (await scene.store.page(scene.org_id, AuditFilter(action="batch.resubmit"))).items
     assert (line.subjects, line.result, line.reason) == (("batch-1",), "1 done, 0 refused", "again")

@@ -9,9 +9,9 @@ import pytest
 from doorstep.clock import SECOND
 from doorstep.errors import Conflict, InvalidInput, NotFound
 from doorstep.model.action import Action, ActionKind
-from doorstep.model.bulk import BulkKind, BulkState, Selection
+from doorstep.model.bulk import Bulk, BulkFailures, BulkFilter, BulkKind, BulkState, LiveBulks, Selection
 from doorstep.model.delivery import DEAD_STATES, WAITING_STATES, DeliveryState
-from doorstep.model.listing import Count, DeadLetterFilter, RetryQueueFilter
+from doorstep.model.listing import AuditFilter, Count, DeadLetterFilter, DeliveryHistory, RetryQueueFilter
 from doorstep.operations import bulk as bulk_module
 from doorstep.stores.store import Store
 from tests.contract.desk import Desk, claims_of, dead_letters, work
@@ -26,7 +26,7 @@ async def test_every_dead_letter_is_retried_once_and_the_results_are_counted(sce
     bulk = await desk.begin()
     assert (bulk.total, bulk.total_exact) == (5, True)
     bulk = await desk.step(bulk, 3)
-    claims = [*await scene.store.claim_due([], scene.now, scene.now + SECOND, "w1", 10), *await claims_of(scene)]
+    claims = [*await scene.store.claim([], scene.now, scene.now + SECOND, "w1", 10), *await claims_of(scene)]
     assert len(claims) == 5
     await scene.deliver(*claims[:3])
     await scene.kill(*claims[3:])
@@ -34,7 +34,7 @@ async def test_every_dead_letter_is_retried_once_and_the_results_are_counted(sce
     assert (bulk.state, bulk.progress, bulk.in_flight) == (BulkState.FINISHED, "3/5 succeeded, 2 failed", 0)
     assert bulk.finished_at == scene.now
     assert await scene.counts() == {_S.DELIVERED: 3, _S.DEAD: 2}, "what died again is not retried again"
-    failures = await scene.store.bulk_failures(scene.org_id, bulk.bulk_id, None, 10)
+    failures = await scene.store.page(scene.org_id, BulkFailures(bulk_id=bulk.bulk_id), None, 10)
     assert {one.delivery_id for one in failures.items} == {claim.delivery_id for claim in claims[3:]}
 
 
@@ -69,7 +69,7 @@ async def test_what_a_cancelled_operation_has_taken_is_still_counted_and_the_res
     assert bulk.taken == 25
     await desk.cancel(scene.org_id, bulk.bulk_id, "ops")
     await desk.step(bulk, 3)
-    await scene.deliver(*await scene.store.claim_due([], scene.now, scene.now + SECOND, "w1", 10))
+    await scene.deliver(*await scene.store.claim([], scene.now, scene.now + SECOND, "w1", 10))
     await scene.deliver(*await claims_of(scene))
     bulk = await desk.step(bulk, 2)
     assert (bulk.state, bulk.succeeded, bulk.taken) == (BulkState.CANCELLED, 25, 25)
@@ -83,11 +83,11 @@ async def test_an_operation_that_is_cancelled_with_nothing_under_way_ends_too(sc
     await dead_letters(scene, 3)
     bulk = await desk.begin()
     await desk.cancel(scene.org_id, bulk.bulk_id, "ops")
-    for live in await scene.store.live_bulks():
+    for live in await scene.store.find(None, LiveBulks()):
         await desk.advance(live)
     bulk = await desk.seen(bulk)
     assert (bulk.state, bulk.taken, bulk.finished_at) == (BulkState.CANCELLED, 0, scene.now)
-    assert await scene.store.live_bulks() == []
+    assert await scene.store.find(None, LiveBulks()) == []
 
 
 async def test_two_processes_that_take_the_same_step_retry_each_letter_once(
@@ -104,7 +104,7 @@ async def test_two_processes_that_take_the_same_step_retry_each_letter_once(
     bulk = await desk.seen(bulk)
     assert (bulk.taken, bulk.refused) == (120, 0)
     for one in ids:
-        history = await scene.store.history(scene.org_id, one)
+        history = await scene.store.find(scene.org_id, DeliveryHistory(delivery_id=one))
         assert sum(line.note.startswith("retried") for line in history) == 1
 
 
@@ -148,21 +148,21 @@ async def test_the_cause_of_a_canary_that_fails_is_left_as_it_is_and_the_others_
     bulk = await desk.step(await desk.begin(canary=True))
     assert (bulk.taken, len(bulk.canaries or ())) == (2, 2)
     assert (await desk.step(bulk, 3)).taken == 2, "nothing else goes before the canaries are back"
-    for claim in await scene.store.claim_due([], scene.now, scene.now + SECOND, "w1", 10):
+    for claim in await scene.store.claim([], scene.now, scene.now + SECOND, "w1", 10):
         await (scene.deliver(claim) if claim.delivery_id in good else scene.kill(claim))
     bulk = await desk.step(bulk, 4)
-    await scene.deliver(*await scene.store.claim_due([], scene.now, scene.now + SECOND, "w1", 10))
+    await scene.deliver(*await scene.store.claim([], scene.now, scene.now + SECOND, "w1", 10))
     await scene.deliver(*await claims_of(scene))
     bulk = await desk.step(bulk, 2)
     assert (bulk.state, bulk.succeeded, bulk.failed, bulk.taken) == (BulkState.FINISHED, 10, 1, 11)
-    assert bulk.note == "1 of 2 causes were left as they are, because their canary failed"
+    assert bulk.note == "1 of 2 causes were not retried because their canary failed"
     assert {(await scene.delivery(one)).state for one in bad} == {_S.DEAD}
 
 
 async def test_when_no_canary_comes_back_nothing_else_is_tried(scene: Scene, desk: Desk) -> None:
     await dead_letters(scene, 10)
     bulk = await desk.step(await desk.begin(canary=True))
-    await scene.kill(*await scene.store.claim_due([], scene.now, scene.now + SECOND, "w1", 10))
+    await scene.kill(*await scene.store.claim([], scene.now, scene.now + SECOND, "w1", 10))
     bulk = await desk.step(bulk, 3)
     assert (bulk.state, bulk.taken, bulk.failed) == (BulkState.FINISHED, 1, 1)
 
@@ -177,7 +177,7 @@ async def test_dead_letters_can_be_resolved_and_deleted_in_bulk(
     bulk = await desk.step(await desk.begin(kind), 7)
     assert (bulk.state, bulk.succeeded, bulk.total) == (BulkState.FINISHED, 130, 130)
     assert {(await scene.delivery(one)).state for one in ids} == {state}
-    assert (await scene.store.count_dead_letters(scene.org_id, DeadLetterFilter())).value == 0
+    assert (await scene.store.count(scene.org_id, DeadLetterFilter())).value == 0
 
 
 async def test_the_retry_queue_is_retried_in_bulk_and_what_fails_again_is_not_taken_twice(
@@ -188,7 +188,7 @@ async def test_the_retry_queue_is_retried_in_bulk_and_what_fails_again_is_not_ta
     scene.wait(1)
     bulk = await desk.begin(selection=Selection(queue=RetryQueueFilter()))
     await desk.step(bulk)
-    (probe,) = await scene.store.claim_due([], scene.now, scene.now + SECOND, "w1", 10)
+    (probe,) = await scene.store.claim([], scene.now, scene.now + SECOND, "w1", 10)
     scene.wait(1)
     await scene.fail(probe)
     bulk = await desk.step(bulk, 3)
@@ -256,8 +256,8 @@ async def test_an_operation_that_is_begun_twice_with_one_id_is_one(scene: Scene,
     later = await desk.begin(BulkKind.DELETE, bulk_id=wanted)
     assert {one.bulk_id for one in (*begun, later)} == {wanted}
     assert later.kind is BulkKind.RESOLVE
-    assert len((await scene.store.list_bulk(scene.org_id, None, 10)).items) == 1
-    lines = (await scene.store.list_audit(scene.org_id)).items
+    assert len((await scene.store.page(scene.org_id, BulkFilter(), None, 10)).items) == 1
+    lines = (await scene.store.page(scene.org_id, AuditFilter())).items
     assert [line.action for line in lines if line.action.endswith(".start")] == ["bulk.resolve.start"]
 
 
@@ -274,19 +274,19 @@ async def test_every_step_and_every_turn_of_an_operation_is_audited(scene: Scene
     await desk.pause(scene.org_id, bulk.bulk_id, "ops")
     await desk.resume(scene.org_id, bulk.bulk_id, "ops")
     await desk.step(bulk, 2)
-    lines = (await scene.store.list_audit(scene.org_id)).items
+    lines = (await scene.store.page(scene.org_id, AuditFilter())).items
     expected = ["bulk.resolve.end", "resolve", "bulk.resolve.resume", "bulk.resolve.pause", "bulk.resolve.start"]
     assert [line.action for line in lines][:5] == expected
 
 
 async def test_operations_are_listed_newest_first_and_belong_to_one_organization(scene: Scene, desk: Desk) -> None:
     begun = [await desk.begin() for _ in range(3)]
-    first = await scene.store.list_bulk(scene.org_id, None, 2)
-    rest = await scene.store.list_bulk(scene.org_id, first.next, 2)
+    first = await scene.store.page(scene.org_id, BulkFilter(), None, 2)
+    rest = await scene.store.page(scene.org_id, BulkFilter(), first.next, 2)
     assert [one.bulk_id for one in (*first.items, *rest.items)] == [one.bulk_id for one in reversed(begun)]
     assert rest.next is None
     with pytest.raises(NotFound):
-        await scene.store.bulk(new_id(), begun[0].bulk_id)
+        await scene.store.get(Bulk, new_id(), begun[0].bulk_id)
 
 
 async def test_an_impossible_rate_and_a_canary_without_dead_letters_are_refused(desk: Desk) -> None:

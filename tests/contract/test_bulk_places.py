@@ -9,11 +9,11 @@ from uuid import UUID
 import pytest
 
 from doorstep.clock import SECOND
-from doorstep.model.bulk import UNDER_WAY_MAX, Bulk, BulkState, Selection
+from doorstep.model.bulk import IN_FLIGHT_MAX, Bulk, BulkInFlight, BulkState, Selection
 from doorstep.model.claim import Quota, Settlement
 from doorstep.model.delivery import Delivery
 from doorstep.model.endpoint import Endpoint
-from doorstep.model.listing import DeadLetterFilter, RetryQueueFilter
+from doorstep.model.listing import AuditFilter, DeadLetterFilter, RetryQueueFilter
 from doorstep.operations import bulk_steps
 from doorstep.operations.bulk_steps import EndpointSlots
 from doorstep.stores.store import Store
@@ -49,7 +49,7 @@ class Street:
         for endpoint in (*self.living, *self.dead) if for_good else self.all:
             await self.scene.accept(_OF_DEAD if endpoint in self.dead else _OF_LIVING, [endpoint])
             quota = Quota(endpoint.endpoint_id, _OF_DEAD)
-            claims = await self.scene.store.claim_due([quota], self.scene.now, self.scene.now + SECOND, "w1")
+            claims = await self.scene.store.claim([quota], self.scene.now, self.scene.now + SECOND, "w1")
             if for_good:
                 await self.scene.settle(*(Settlement.dead(claim, refusal(self.scene.now)) for claim in claims))
             else:
@@ -61,7 +61,7 @@ class Street:
         for _ in range(steps):
             bulk = await desk.step(bulk)
             quotas = [Quota(endpoint.endpoint_id, 1_000) for endpoint in endpoints]
-            claims = await self.scene.store.claim_due(quotas, self.scene.now, self.scene.now + SECOND, "w1")
+            claims = await self.scene.store.claim(quotas, self.scene.now, self.scene.now + SECOND, "w1")
             self.letters.update(claim.endpoint_id for claim in claims)
             await self.scene.deliver(*claims)
         return bulk
@@ -95,7 +95,7 @@ class FirstCome(EndpointSlots):
     """A careless rule: 200 places, for whoever comes first."""
 
     def take(self, delivery: Delivery) -> bool:
-        if self.free <= UNDER_WAY_MAX - 200:
+        if self.free <= IN_FLIGHT_MAX - 200:
             return False
         self._add(delivery.delivery_id, delivery.endpoint_id, waiting=True)
         return True
@@ -112,7 +112,7 @@ async def test_control_with_places_for_whoever_comes_first_three_dead_endpoints_
 
 async def assert_each_was_retried_once(scene: Scene) -> None:
     """By the audit, in which every act names what it was about."""
-    lines = (await scene.store.list_audit(scene.org_id, limit=1_000)).items
+    lines = (await scene.store.page(scene.org_id, AuditFilter(), limit=1_000)).items
     subjects = Counter(subject for line in lines if line.action == "retry" for subject in line.subjects)
     assert len(subjects) == _TOTAL
     assert set(subjects.values()) == {1}
@@ -146,7 +146,7 @@ async def test_a_cause_whose_endpoint_is_dead_again_after_its_canary_holds_up_no
 
 async def test_named_deliveries_are_all_taken_whoever_holds_them(street: Street, desk: Desk) -> None:
     await street.fail(for_good=True)
-    page = await street.scene.store.dead_letters(street.scene.org_id, DeadLetterFilter(), None, 1_000)
+    page = await street.scene.store.page(street.scene.org_id, DeadLetterFilter(), None, 1_000)
     named = tuple(one.delivery_id for one in page.items)
     bulk = await street.go_on(desk, await desk.begin(selection=Selection(delivery_ids=named)), 20, *street.living)
     assert (bulk.taken, bulk.all_taken) == (_TOTAL, True)
@@ -157,16 +157,18 @@ async def test_what_is_under_way_is_told_with_its_endpoint_until_its_result_is_t
     other = await scene.add_endpoint()
     for endpoint in (scene.endpoint, other):
         await scene.accept(2, [endpoint])
-        await scene.kill(*await scene.store.claim_due([Quota(endpoint.endpoint_id, 9)], scene.now, scene.now + 9, "w1"))
+        await scene.kill(*await scene.store.claim([Quota(endpoint.endpoint_id, 9)], scene.now, scene.now + 9, "w1"))
     scene.wait(1)
     bulk = await desk.step(await desk.begin(), 3)
-    assert [one.waiting for one in await scene.store.bulk_under_way(scene.org_id, bulk.bulk_id)] == [True] * 4
+    assert [one.waiting for one in await scene.store.find(scene.org_id, BulkInFlight(bulk_id=bulk.bulk_id))] == [
+        True
+    ] * 4
     quota = Quota(other.endpoint_id, 9)
-    claims = await scene.store.claim_due([quota], scene.now, scene.now + SECOND, "w1", 9)
-    seen = await scene.store.bulk_under_way(scene.org_id, bulk.bulk_id)
+    claims = await scene.store.claim([quota], scene.now, scene.now + SECOND, "w1", 9)
+    seen = await scene.store.find(scene.org_id, BulkInFlight(bulk_id=bulk.bulk_id))
     assert {one.delivery_id for one in seen if not one.waiting} == {claim.delivery_id for claim in claims}
     await scene.fail(*claims)
-    left = await scene.store.bulk_under_way(scene.org_id, bulk.bulk_id)
+    left = await scene.store.find(scene.org_id, BulkInFlight(bulk_id=bulk.bulk_id))
     assert {one.delivery_id for one in left} == {one.delivery_id for one in seen if one.waiting}
     assert {one.endpoint_id for one in left} == {scene.endpoint.endpoint_id}
-    assert len(left) < UNDER_WAY_MAX
+    assert len(left) < IN_FLIGHT_MAX

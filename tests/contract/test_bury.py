@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+from msgspec.structs import replace
+
 from doorstep.model.attempt import Category, Code
 from doorstep.model.claim import Moved
 from doorstep.model.delivery import DeliveryState
 from doorstep.model.event import EventStatus
-from doorstep.model.listing import Count
+from doorstep.model.listing import Count, WaitingDeliveries
 from tests.contract.scene import Scene
 from tests.support.builders import new_id
 
@@ -15,7 +17,9 @@ REASON = "its endpoint was deleted"
 
 async def bury(scene: Scene, limit: int = 100, created_before: int | None = None) -> Moved:
     endpoint_id = scene.endpoint.endpoint_id
-    return await scene.store.bury(endpoint_id, Code.ENDPOINT_DELETED, REASON, scene.now, limit, created_before)
+    return await scene.store.dead_letter_waiting(
+        endpoint_id, Code.ENDPOINT_DELETED, REASON, scene.now, limit, created_before
+    )
 
 
 async def test_buried_deliveries_are_dead_letters_with_the_reason_and_untried(scene: Scene) -> None:
@@ -64,20 +68,18 @@ async def test_what_would_be_buried_can_be_counted_beforehand(scene: Scene) -> N
     await scene.accept(2, created_at=scene.now - 10, due_at=scene.now + 999, endpoints=[scene.endpoint, other])
     await scene.accept(2, created_at=scene.now - 10, ordering_key="line")
     await scene.accept(created_at=scene.now)
-    ids = scene.endpoint.org_id, scene.endpoint.endpoint_id
-    assert await scene.store.count_waiting(*ids, scene.now) == Count(4, exact=True)
-    assert await scene.store.count_waiting(*ids, scene.now, limit=3) == Count(3, exact=False)
-    assert await scene.store.count_waiting(*ids, scene.now - 10) == Count(0, exact=True)
-    assert await scene.store.count_waiting(new_id(), ids[1], scene.now) == Count(0, exact=True), (
-        "of another organization"
-    )
+    older = WaitingDeliveries(endpoint_id=scene.endpoint.endpoint_id, created_before=scene.now)
+    assert await scene.store.count(scene.org_id, older) == Count(4, exact=True)
+    assert await scene.store.count(scene.org_id, older, 3) == Count(3, exact=False)
+    assert await scene.store.count(scene.org_id, replace(older, created_before=scene.now - 10)) == Count(0, exact=True)
+    assert await scene.store.count(new_id(), older) == Count(0, exact=True), "of another organization"
     buried = 0
     while moved := (await bury(scene, created_before=scene.now)).delivery_ids:
         buried += len(moved)
     assert buried == 4
-    assert await scene.store.count_waiting(*ids, scene.now) == Count(0, exact=True)
+    assert await scene.store.count(scene.org_id, older) == Count(0, exact=True)
 
 
 async def test_an_endpoint_without_waiting_deliveries_has_nothing_to_bury(scene: Scene) -> None:
     assert await bury(scene) == Moved()
-    assert await scene.store.bury(new_id(), "X", "x", scene.now, 10) == Moved()
+    assert await scene.store.dead_letter_waiting(new_id(), "X", "x", scene.now, 10) == Moved()

@@ -68,7 +68,7 @@ async def test_a_quota_bounds_how_many_are_taken_from_its_endpoint(scene: Scene)
     await scene.accept(5, endpoints=[scene.endpoint, other])
     quotas = [Quota(scene.endpoint.endpoint_id, 2), Quota(other.endpoint_id, 3)]
 
-    claims = await scene.store.claim_due(quotas, scene.now, scene.now + LEASE, "w1")
+    claims = await scene.store.claim(quotas, scene.now, scene.now + LEASE, "w1")
 
     assert Counter(claim.endpoint_id for claim in claims) == {scene.endpoint.endpoint_id: 2, other.endpoint_id: 3}
 
@@ -76,8 +76,8 @@ async def test_a_quota_bounds_how_many_are_taken_from_its_endpoint(scene: Scene)
 async def test_an_endpoint_without_a_quota_is_left_alone(scene: Scene) -> None:
     """Open circuits, pauses and full workers are said by giving no quota."""
     await scene.accept()
-    assert await scene.store.claim_due([], scene.now, scene.now + LEASE, "w1", forced_max=10) == []
-    assert await scene.store.claim_due([Quota(new_id(), 9)], scene.now, scene.now + LEASE, "w1") == []
+    assert await scene.store.claim([], scene.now, scene.now + LEASE, "w1", forced_max=10) == []
+    assert await scene.store.claim([Quota(new_id(), 9)], scene.now, scene.now + LEASE, "w1") == []
     assert await scene.claim(0) == []
 
 
@@ -87,7 +87,7 @@ async def test_the_first_claim_of_an_event_takes_it_from_received_to_queued_once
     assert await scene.status(submission.event.event_id) is EventStatus.RECEIVED
 
     quotas = [Quota(endpoint.endpoint_id, 9) for endpoint in (scene.endpoint, other)]
-    claims = await scene.store.claim_due(quotas, scene.now, scene.now + LEASE, "w1")
+    claims = await scene.store.claim(quotas, scene.now, scene.now + LEASE, "w1")
 
     assert sorted(claim.picked_up for claim in claims) == [False, True]
     assert await scene.status(submission.event.event_id) is EventStatus.QUEUED
@@ -123,9 +123,7 @@ async def test_concurrent_claims_on_two_stores_never_share_a_delivery(scene: Sce
     quotas = [Quota(scene.endpoint.endpoint_id, 7)]
     taken: list[object] = []
     for _ in range(20):  # rows another claim holds at this instant may be passed over, so ask until none is left
-        claims = (
-            store.claim_due(quotas, scene.now, scene.now + LEASE, "w") for store in (scene.store, other_store) * 5
-        )
+        claims = (store.claim(quotas, scene.now, scene.now + LEASE, "w") for store in (scene.store, other_store) * 5)
         taken += [claim.delivery_id for batch in await asyncio.gather(*claims) for claim in batch]
         if len(taken) >= len(made):
             break
@@ -136,7 +134,7 @@ async def test_concurrent_claims_on_two_stores_never_share_a_delivery(scene: Sce
 
 
 async def forced_claims(scene: Scene, forced_max: int = 10) -> list[object]:
-    claims = await scene.store.claim_due([], scene.now, scene.now + LEASE, "w1", forced_max)
+    claims = await scene.store.claim([], scene.now, scene.now + LEASE, "w1", forced_max)
     return [claim.delivery_id for claim in claims]
 
 
@@ -147,7 +145,7 @@ async def test_a_forced_delivery_is_taken_without_a_quota_and_ahead_of_older_one
     await scene.act(ActionKind.RETRY, wanted.deliveries[0].delivery_id)
 
     quotas = [Quota(scene.endpoint.endpoint_id, 1)]
-    claims = await scene.store.claim_due(quotas, scene.now, scene.now + LEASE, "w1", forced_max=1)
+    claims = await scene.store.claim(quotas, scene.now, scene.now + LEASE, "w1", forced_max=1)
 
     assert claims[0].delivery_id == wanted.deliveries[0].delivery_id
     assert len(claims) == 2
@@ -188,7 +186,7 @@ async def test_a_forced_delivery_is_left_to_a_worker_that_can_reach_its_endpoint
     await scene.act(ActionKind.RETRY, *(one.deliveries[0].delivery_id for one in (here, there)))
 
     until, unserved = scene.now + LEASE, [elsewhere.endpoint_id]
-    (claim,) = await scene.store.claim_due([], scene.now, until, "w1", 10, unserved)
+    (claim,) = await scene.store.claim([], scene.now, until, "w1", 10, unserved)
     assert claim.endpoint_id == scene.endpoint.endpoint_id
-    (claim,) = await scene.store.claim_due([], scene.now, until, "w2", 10)
+    (claim,) = await scene.store.claim([], scene.now, until, "w2", 10)
     assert claim.endpoint_id == elsewhere.endpoint_id

@@ -10,11 +10,13 @@ from doorstep.clock import SECOND
 from doorstep.model.action import Action, ActionKind
 from doorstep.model.claim import Claim, Quota, Settlement
 from doorstep.model.delivery import DEAD_STATES, DONE_STATES, OPEN_STATES, Delivery
-from doorstep.model.event import EventStatus, status_of
+from doorstep.model.event import EventStatus, EventView, status_of
+from doorstep.model.listing import DeliveryAttempts, EventDeliveries
 from doorstep.stores.store import Store
 from tests.contract.scene import LEASE, Scene
 from tests.support.builders import failure, refusal, success
 from tests.support.patience import PATIENCE_SECONDS
+from tests.support.shortcuts import count_states
 
 WORKERS, ROUNDS, EVENTS = 4, 12, 60
 
@@ -30,7 +32,7 @@ class Shift:
     async def work(self) -> None:
         for _ in range(ROUNDS):
             now = self._scene.now
-            claims = await self._store.claim_due(self._quotas, now, now + LEASE, "w", forced_max=2)
+            claims = await self._store.claim(self._quotas, now, now + LEASE, "w", forced_max=2)
             await self._settle(claims)
             await self._act()
 
@@ -68,7 +70,7 @@ async def test_after_any_amount_of_work_at_once_every_count_and_status_is_true(
     quotas = [Quota(one.endpoint_id, 6) for one in (scene.endpoint, other)]
     everything = [Quota(quota.endpoint_id, EVENTS) for quota in quotas]
     await scene.store.release(
-        await scene.store.claim_due(everything, scene.now, scene.now + LEASE, "w"), scene.now
+        await scene.store.claim(everything, scene.now, scene.now + LEASE, "w"), scene.now
     )  # so that all have been picked up
     stores = [scene.store, other_store] * (WORKERS // 2)
     shifts = [Shift(scene, store, seed, quotas, ids) for seed, store in enumerate(stores)]
@@ -78,13 +80,18 @@ async def test_after_any_amount_of_work_at_once_every_count_and_status_is_true(
 
     settled = [pair for shift in shifts for pair in shift.settled]
     assert len(settled) == len(set(settled)), "no claim was held by two"
-    assert sum((await scene.store.tally()).values()) == len(ids), "none lost, none doubled"
+    assert sum((await count_states(scene.store)).values()) == len(ids), "none lost, none doubled"
     logged = 0
     for one in made:
-        deliveries = await scene.store.deliveries(scene.org_id, one.event.event_id)
-        view = await scene.store.event(scene.org_id, one.event.event_id)
+        deliveries = await scene.store.find(scene.org_id, EventDeliveries(event_id=one.event.event_id))
+        view = await scene.store.get(EventView, scene.org_id, one.event.event_id)
         assert view.status is _status(deliveries)
-        logged += sum([len(await scene.store.attempts(scene.org_id, delivery.delivery_id)) for delivery in deliveries])
+        logged += sum(
+            [
+                len(await scene.store.find(scene.org_id, DeliveryAttempts(delivery_id=delivery.delivery_id)))
+                for delivery in deliveries
+            ]
+        )
     assert logged == len(settled), "one row for every attempt"
 
 
@@ -108,7 +115,7 @@ async def test_acts_on_the_same_deliveries_in_opposite_orders_do_not_block_each_
 
     async with asyncio.timeout(PATIENCE_SECONDS):
         await asyncio.gather(*(toggle(store, ids[::step]) for store in (scene.store, other_store) for step in (1, -1)))
-    assert sum((await scene.store.tally()).values()) == 100
+    assert sum((await count_states(scene.store)).values()) == 100
 
 
 def _status(deliveries: list[Delivery]) -> EventStatus:

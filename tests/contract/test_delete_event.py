@@ -12,13 +12,24 @@ from doorstep.clock import DAY
 from doorstep.errors import Conflict, NotFound
 from doorstep.model.action import ActionKind, AuditEntry
 from doorstep.model.claim import Moved
-from doorstep.model.delivery import DeliveryState
-from doorstep.model.event import EventStatus
-from doorstep.model.listing import DeadLetterFilter, EventFilter, Page, RetryQueueFilter
-from doorstep.stores.store import Store
+from doorstep.model.delivery import DeliveryPayload, DeliveryState
+from doorstep.model.event import EventStatus, EventView
+from doorstep.model.listing import (
+    AuditFilter,
+    CauseGroups,
+    DeadLetterFilter,
+    DeliveryAttempts,
+    DeliveryHistory,
+    EventFilter,
+    InboxFilter,
+    Page,
+    RetryQueueFilter,
+)
+from doorstep.stores.store import Retention, Store
 from tests.contract.places import SqlPlace
 from tests.contract.scene import Scene
 from tests.support.builders import a_submission, an_org, new_id
+from tests.support.shortcuts import put
 
 SECRET = b'"' + b"the sender's own words " * 100 + b'"'
 
@@ -65,31 +76,35 @@ async def test_it_is_unknown_from_then_on_and_in_no_list(scene: Scene) -> None:
     await delete(scene, event_id)
     store, org_id = scene.store, scene.org_id
     for call in (
-        store.event(org_id, event_id),
+        store.get(EventView, org_id, event_id),
         store.acknowledge(org_id, event_id, scene.now),
         delete(scene, event_id),
     ):
         with pytest.raises(NotFound):
             await call
     pages: list[Page[Any]] = [
-        await store.list_events(org_id, EventFilter()),
-        await store.list_events(org_id, EventFilter(status=EventStatus.FAILED)),
-        await store.inbox(org_id, EventStatus.RECEIVED),
-        await store.inbox(org_id, EventStatus.FAILED),
-        await store.retry_queue(org_id, RetryQueueFilter()),
-        await store.dead_letters(org_id, DeadLetterFilter()),
-        await store.cause_groups(org_id, DeadLetterFilter()),
+        await store.page(org_id, EventFilter()),
+        await store.page(org_id, EventFilter(status=EventStatus.FAILED)),
+        await store.page(org_id, InboxFilter(status=EventStatus.RECEIVED)),
+        await store.page(org_id, InboxFilter(status=EventStatus.FAILED)),
+        await store.page(org_id, RetryQueueFilter()),
+        await store.page(org_id, DeadLetterFilter()),
+        await store.page(org_id, CauseGroups(filter=DeadLetterFilter())),
     ]
     assert [page.items for page in pages] == [()] * len(pages)
-    assert (await store.count_inbox(org_id, EventStatus.FAILED)).value == 0
+    assert (await store.count(org_id, InboxFilter(status=EventStatus.FAILED))).value == 0
 
 
 async def test_attempts_and_history_of_its_deliveries_can_still_be_read(scene: Scene) -> None:
     event_id, ids = await with_every_ending(scene)
-    before = [len(await scene.store.attempts(scene.org_id, uid)) for uid in ids.values()]
+    before = [len(await scene.store.find(scene.org_id, DeliveryAttempts(delivery_id=uid))) for uid in ids.values()]
     await delete(scene, event_id)
-    assert [len(await scene.store.attempts(scene.org_id, uid)) for uid in ids.values()] == before == [1, 1, 1, 0]
-    newest = (await scene.store.history(scene.org_id, ids["waiting"]))[-1]
+    assert (
+        [len(await scene.store.find(scene.org_id, DeliveryAttempts(delivery_id=uid))) for uid in ids.values()]
+        == before
+        == [1, 1, 1, 0]
+    )
+    newest = (await scene.store.find(scene.org_id, DeliveryHistory(delivery_id=ids["waiting"])))[-1]
     assert (newest.old_state, newest.new_state, newest.note) == ("pending", "cancelled", "event deleted by ops")
 
 
@@ -104,7 +119,7 @@ async def test_nothing_that_the_sender_or_an_editor_gave_is_left_in_the_database
         assert [row for row in rows if row[0]] == [], table
     for uid in ids.values():
         with pytest.raises(NotFound):
-            await store.payload(scene.org_id, uid)
+            await store.get(DeliveryPayload, scene.org_id, uid)
         assert not (await scene.delivery(uid)).edited
     await store.close()
 
@@ -115,7 +130,7 @@ async def test_while_a_delivery_is_in_progress_it_cannot_be_deleted_and_nothing_
     with pytest.raises(Conflict):
         await delete(scene, made.event.event_id)
     assert (await scene.delivery(claim.delivery_id)).state is DeliveryState.IN_PROGRESS
-    assert (await scene.store.list_audit(scene.org_id)).items == ()
+    assert (await scene.store.page(scene.org_id, AuditFilter())).items == ()
     await scene.deliver(claim)
     assert await delete(scene, made.event.event_id) == Moved()
 
@@ -127,16 +142,16 @@ async def test_an_event_of_the_inbox_leaves_it_and_is_cleaned_away_in_time(scene
     if acknowledged:
         await scene.store.acknowledge(scene.org_id, made.event.event_id, scene.now)
     assert await delete(scene, made.event.event_id) == Moved()
-    assert (await scene.store.inbox(scene.org_id, EventStatus.RECEIVED)).items == ()
+    assert (await scene.store.page(scene.org_id, InboxFilter(status=EventStatus.RECEIVED))).items == ()
     scene.wait(DAY)
-    assert (await scene.store.clean(scene.now, scene.now, 10)).events == 1
+    assert (await scene.store.clean(Retention(settled_before=scene.now), scene.now, 10)).events == 1
 
 
 async def test_a_deleted_event_is_cleaned_away_with_its_deliveries(scene: Scene) -> None:
     event_id, ids = await with_every_ending(scene)
     await delete(scene, event_id)
     scene.wait(DAY)
-    cleaned = await scene.store.clean(scene.now, scene.now, 10)
+    cleaned = await scene.store.clean(Retention(settled_before=scene.now), scene.now, 10)
     assert (cleaned.deliveries, cleaned.events) == (4, 1)
     with pytest.raises(NotFound):
         await scene.delivery(ids["dead"])
@@ -145,7 +160,7 @@ async def test_a_deleted_event_is_cleaned_away_with_its_deliveries(scene: Scene)
 async def test_the_deletion_is_audited_once_with_what_became_of_its_deliveries(scene: Scene) -> None:
     event_id, _ = await with_every_ending(scene)
     await scene.store.delete_event(scene.org_id, event_id, "ops", scene.now, "asked by the customer")
-    (line,) = (await scene.store.list_audit(scene.org_id)).items
+    (line,) = (await scene.store.page(scene.org_id, AuditFilter())).items
     result = "2 cancelled, 1 dead letters deleted"
     assert line == AuditEntry(
         at=scene.now,
@@ -161,7 +176,7 @@ async def test_the_deletion_is_audited_once_with_what_became_of_its_deliveries(s
 async def test_unknown_and_foreign_events_are_not_found(scene: Scene) -> None:
     (made,) = await scene.accept()
     other = an_org()
-    await scene.store.put_org(other)
+    await put(scene.store, other)
     for org_id, event_id in (
         (scene.org_id, new_id()),
         (other.org_id, made.event.event_id),
@@ -177,7 +192,7 @@ async def test_of_many_who_delete_an_event_at_once_one_does(scene: Scene, other_
     calls = [store.delete_event(scene.org_id, event_id, "ops", scene.now) for store in (scene.store, other_store) * 4]
     answers = await asyncio.gather(*calls, return_exceptions=True)
     assert sorted(type(answer).__name__ for answer in answers) == ["Moved", *["NotFound"] * 7]
-    assert len((await scene.store.list_audit(scene.org_id)).items) == 1
+    assert len((await scene.store.page(scene.org_id, AuditFilter())).items) == 1
 
 
 async def test_what_is_claimed_while_its_event_is_deleted_is_either_tried_or_cancelled(

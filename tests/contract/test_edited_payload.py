@@ -9,9 +9,12 @@ import pytest
 from doorstep.errors import NotFound
 from doorstep.model.action import ActionKind
 from doorstep.model.claim import Claim
-from doorstep.model.delivery import DeliveryState
+from doorstep.model.delivery import DeliveryPayload, DeliveryState
+from doorstep.model.event import EventView
+from doorstep.model.listing import AuditFilter, DeliveryHistory
 from tests.contract.scene import LEASE, Scene
 from tests.support.builders import a_submission, an_org, new_id
+from tests.support.shortcuts import put
 
 SHORT, LONG, BINARY = b'{"n": 2}', b'"' + b"x" * 100_000 + b'"', b"\x00\xff\xfe"
 
@@ -47,9 +50,9 @@ async def test_the_event_keeps_what_was_accepted_and_its_other_deliveries_too(sc
     mine, theirs = (owed.delivery_id for owed in made.deliveries)
     await scene.kill(await scene.claim_one())
     await edit(scene, mine, SHORT)
-    assert (await scene.store.event(scene.org_id, made.event.event_id)).event.payload == made.event.payload
-    assert await scene.store.payload(scene.org_id, mine) == SHORT
-    assert await scene.store.payload(scene.org_id, theirs) == made.event.payload
+    assert (await scene.store.get(EventView, scene.org_id, made.event.event_id)).event.payload == made.event.payload
+    assert (await scene.store.get(DeliveryPayload, scene.org_id, mine)).payload == SHORT
+    assert (await scene.store.get(DeliveryPayload, scene.org_id, theirs)).payload == made.event.payload
     assert [(await scene.delivery(uid)).edited for uid in (mine, theirs)] == [True, False]
 
 
@@ -65,8 +68,8 @@ async def test_a_later_retry_without_a_payload_keeps_the_edited_one(scene: Scene
 async def test_history_and_audit_say_who_edited_it(scene: Scene) -> None:
     claim = await dead_letter(scene)
     await edit(scene, claim.delivery_id, SHORT, actor="key:ab12", reason="wrong currency")
-    (line,) = (await scene.store.list_audit(scene.org_id)).items
-    newest = (await scene.store.history(scene.org_id, claim.delivery_id))[-1]
+    (line,) = (await scene.store.page(scene.org_id, AuditFilter())).items
+    newest = (await scene.store.find(scene.org_id, DeliveryHistory(delivery_id=claim.delivery_id)))[-1]
     assert newest.note == "payload edited by key:ab12, retried: wrong currency"
     assert (line.actor, line.action, line.reason) == ("key:ab12", "retry", "wrong currency")
 
@@ -74,10 +77,10 @@ async def test_history_and_audit_say_who_edited_it(scene: Scene) -> None:
 @pytest.mark.parametrize("state", [state for state in DeliveryState if state not in ("dead", "archived")])
 async def test_only_what_the_machine_has_given_up_on_can_be_edited(scene: Scene, state: DeliveryState) -> None:
     delivery_id = await scene.in_state(state)
-    before = await scene.store.payload(scene.org_id, delivery_id)
+    before = (await scene.store.get(DeliveryPayload, scene.org_id, delivery_id)).payload
     result = await scene.act(ActionKind.RETRY, delivery_id, payload=SHORT)
     assert result.refused == {delivery_id: state}
-    assert await scene.store.payload(scene.org_id, delivery_id) == before
+    assert (await scene.store.get(DeliveryPayload, scene.org_id, delivery_id)).payload == before
 
 
 async def test_an_archived_letter_can_be_edited_too(scene: Scene) -> None:
@@ -89,7 +92,7 @@ async def test_an_archived_letter_can_be_edited_too(scene: Scene) -> None:
 async def test_the_payload_of_an_unknown_or_foreign_delivery_is_not_found(scene: Scene) -> None:
     claim = await dead_letter(scene)
     other = an_org()
-    await scene.store.put_org(other)
+    await put(scene.store, other)
     for org_id, delivery_id in ((scene.org_id, new_id()), (other.org_id, claim.delivery_id)):
         with pytest.raises(NotFound):
-            await scene.store.payload(org_id, delivery_id)
+            await scene.store.get(DeliveryPayload, org_id, delivery_id)

@@ -9,10 +9,12 @@ from msgspec.structs import replace
 
 from doorstep.errors import Conflict, NotFound
 from doorstep.model.action import AuditEntry
-from doorstep.model.endpoint import CircuitRules, EndpointState, RetryPolicy, SigningSecret
+from doorstep.model.endpoint import CircuitRules, Endpoint, EndpointState, RetryPolicy, SigningSecret
+from doorstep.model.listing import AuditFilter
 from doorstep.stores.store import Store
 from tests.contract.scene import Scene
 from tests.support.builders import an_endpoint, an_org, new_id
+from tests.support.shortcuts import put, routing_version
 
 
 def a_line(scene: Scene, actor: str = "ops") -> AuditEntry:
@@ -44,8 +46,8 @@ async def test_an_endpoint_reads_back_as_it_was_given(scene: Scene) -> None:
         drain_before=scene.now,
         updated_at=scene.now,
     )
-    await scene.store.put_endpoint(endpoint, 0)
-    assert await scene.store.endpoint(scene.org_id, endpoint.endpoint_id) == endpoint
+    await put(scene.store, endpoint, 0)
+    assert await scene.store.get(Endpoint, scene.org_id, endpoint.endpoint_id) == endpoint
     assert endpoint in (await scene.store.routing()).endpoints
 
 
@@ -57,7 +59,7 @@ async def test_routing_gives_all_endpoints_but_deleted_ones_in_the_order_of_thei
 
 async def test_a_deleted_endpoint_can_still_be_read(scene: Scene) -> None:
     gone = await scene.add_endpoint(state=EndpointState.DELETED)
-    assert await scene.store.endpoint(scene.org_id, gone.endpoint_id) == gone
+    assert await scene.store.get(Endpoint, scene.org_id, gone.endpoint_id) == gone
 
 
 async def test_every_change_of_an_endpoint_makes_a_new_version_that_all_stores_see(
@@ -66,7 +68,7 @@ async def test_every_change_of_an_endpoint_makes_a_new_version_that_all_stores_s
     versions = []
     for name in ("a", "b", "b"):
         await scene.change_endpoint(name=name)
-        versions.append(await other_store.routing_version())
+        versions.append(await routing_version(other_store))
         assert (await other_store.routing()).version == versions[-1]
     assert versions == sorted(set(versions))
     assert [one.name for one in (await scene.store.routing()).endpoints] == ["b"]
@@ -74,37 +76,37 @@ async def test_every_change_of_an_endpoint_makes_a_new_version_that_all_stores_s
 
 async def test_a_change_computed_from_an_old_version_is_refused_and_changes_nothing(scene: Scene) -> None:
     changed = await scene.change_endpoint(name="second")
-    routing_version = await scene.store.routing_version()
+    version_before = await routing_version(scene.store)
     for stale in (0, 1, 3):
         late = replace(changed, state=EndpointState.DELETED, version=stale)
-        assert not await scene.store.put_endpoint(late, stale, a_line(scene))
-    assert await scene.store.endpoint(scene.org_id, changed.endpoint_id) == changed
-    assert await scene.store.routing_version() == routing_version, "nobody need read the endpoints anew"
-    assert (await scene.store.list_audit(scene.org_id)).items == ()
+        assert not await put(scene.store, late, stale, entry=a_line(scene))
+    assert await scene.store.get(Endpoint, scene.org_id, changed.endpoint_id) == changed
+    assert await routing_version(scene.store) == version_before, "nobody need read the endpoints anew"
+    assert (await scene.store.page(scene.org_id, AuditFilter())).items == ()
 
 
 async def test_an_endpoint_that_does_not_exist_can_only_be_created(scene: Scene) -> None:
-    assert not await scene.store.put_endpoint(an_endpoint(scene.org_id), 1)
+    assert not await put(scene.store, an_endpoint(scene.org_id), 1)
     assert [one.name for one in (await scene.store.routing()).endpoints] == ["shop"]
 
 
 @pytest.mark.parametrize("version", [0, 1])
 async def test_of_concurrent_writers_of_one_version_one_wins(scene: Scene, other_store: Store, version: int) -> None:
     target = scene.endpoint if version else an_endpoint(scene.org_id)
-    before = await scene.store.routing_version()
+    before = await routing_version(scene.store)
     names = [f"writer {n}" for n in range(10)]
     won = await asyncio.gather(
         *(
-            store.put_endpoint(replace(target, name=name), version, a_line(scene, actor=name))
+            put(store, replace(target, name=name), version, entry=a_line(scene, actor=name))
             for name, store in zip(names, [scene.store, other_store] * 5, strict=True)
         )
     )
     assert sorted(won) == [False] * 9 + [True]
     (winner,) = (name for name, first in zip(names, won, strict=True) if first)
-    kept = await other_store.endpoint(scene.org_id, target.endpoint_id)
+    kept = await other_store.get(Endpoint, scene.org_id, target.endpoint_id)
     assert (kept.name, kept.version) == (winner, version + 1)
-    assert [line.actor for line in (await scene.store.list_audit(scene.org_id)).items] == [winner]
-    assert await other_store.routing_version() == before + 1
+    assert [line.actor for line in (await scene.store.page(scene.org_id, AuditFilter())).items] == [winner]
+    assert await routing_version(other_store) == before + 1
 
 
 async def test_an_organization_has_no_more_endpoints_than_it_may_however_many_are_made_at_once(
@@ -113,7 +115,7 @@ async def test_an_organization_has_no_more_endpoints_than_it_may_however_many_ar
     made = [an_endpoint(scene.org_id) for _ in range(10)]
     told = await asyncio.gather(
         *(
-            store.put_endpoint(endpoint, 0, a_line(scene), living_max=4)
+            put(store, endpoint, 0, entry=a_line(scene), limit=4)
             for store, endpoint in zip([scene.store, other_store] * 5, made, strict=True)
         ),
         return_exceptions=True,
@@ -122,47 +124,47 @@ async def test_an_organization_has_no_more_endpoints_than_it_may_however_many_ar
     assert [type(refusal) for refusal in refusals] == [Conflict] * 7
     assert "at most 4 endpoints" in str(refusals[0])
     assert len((await other_store.routing()).endpoints) == 4
-    assert len((await scene.store.list_audit(scene.org_id)).items) == 3
+    assert len((await scene.store.page(scene.org_id, AuditFilter())).items) == 3
 
 
 async def test_what_is_deleted_or_another_organizations_takes_up_no_room_for_endpoints(scene: Scene) -> None:
     other = an_org()
-    await scene.store.put_org(other)
-    await scene.store.put_endpoint(an_endpoint(other.org_id), 0)
+    await put(scene.store, other)
+    await put(scene.store, an_endpoint(other.org_id), 0)
     await scene.add_endpoint(state=EndpointState.DELETED)
-    assert await scene.store.put_endpoint(an_endpoint(scene.org_id), 0, living_max=2)
+    assert await put(scene.store, an_endpoint(scene.org_id), 0, limit=2)
     with pytest.raises(Conflict):
-        await scene.store.put_endpoint(an_endpoint(scene.org_id), 0, living_max=2)
+        await put(scene.store, an_endpoint(scene.org_id), 0, limit=2)
 
 
 async def test_an_endpoint_can_be_changed_where_there_are_more_than_there_may_be(scene: Scene) -> None:
     await scene.add_endpoint()
-    assert await scene.store.put_endpoint(replace(scene.endpoint, name="second"), 1, living_max=1)
+    assert await put(scene.store, replace(scene.endpoint, name="second"), 1, limit=1)
 
 
 async def test_a_change_and_its_audit_line_are_kept_together(scene: Scene) -> None:
     line = a_line(scene)
-    assert await scene.store.put_endpoint(replace(scene.endpoint, name="second"), 1, line)
-    assert (await scene.store.list_audit(scene.org_id)).items == (line,)
+    assert await put(scene.store, replace(scene.endpoint, name="second"), 1, entry=line)
+    assert (await scene.store.page(scene.org_id, AuditFilter())).items == (line,)
 
 
 async def test_reading_changes_no_version(scene: Scene) -> None:
-    version = await scene.store.routing_version()
+    version = await routing_version(scene.store)
     await scene.accept()
     await scene.claim()
-    assert await scene.store.routing_version() == version
+    assert await routing_version(scene.store) == version
 
 
 async def test_an_endpoint_of_an_unknown_organization_is_refused(scene: Scene) -> None:
     with pytest.raises(NotFound):
-        await scene.store.put_endpoint(an_endpoint(new_id()), 0)
+        await put(scene.store, an_endpoint(new_id()), 0)
 
 
 async def test_an_endpoint_cannot_be_taken_over_or_seen_by_another_organization(scene: Scene) -> None:
     other = an_org()
-    await scene.store.put_org(other)
+    await put(scene.store, other)
     with pytest.raises(NotFound):
-        await scene.store.put_endpoint(an_endpoint(other.org_id, endpoint_id=scene.endpoint.endpoint_id), 0)
+        await put(scene.store, an_endpoint(other.org_id, endpoint_id=scene.endpoint.endpoint_id), 0)
     with pytest.raises(NotFound):
-        await scene.store.endpoint(other.org_id, scene.endpoint.endpoint_id)
-    assert await scene.store.endpoint(scene.org_id, scene.endpoint.endpoint_id) == scene.endpoint
+        await scene.store.get(Endpoint, other.org_id, scene.endpoint.endpoint_id)
+    assert await scene.store.get(Endpoint, scene.org_id, scene.endpoint.endpoint_id) == scene.endpoint

@@ -6,6 +6,7 @@ from doorstep.model.attempt import Category, Code
 from doorstep.model.claim import Moved
 from doorstep.model.delivery import DeliveryState
 from doorstep.model.event import EventStatus
+from doorstep.model.listing import DeliveryAttempts, DeliveryHistory
 from tests.contract.scene import Scene
 
 REASON = "too late"
@@ -27,9 +28,9 @@ async def test_what_expired_is_a_dead_letter_with_the_reason_and_untried(scene: 
     assert (delivery.state, delivery.settled_at, delivery.due_at) == (DeliveryState.DEAD, scene.now, None)
     assert (delivery.category, delivery.code, delivery.reason) == (Category.PERMANENT, Code.EXPIRED, REASON)
     assert delivery.attempt == 0
-    assert [line.note for line in await scene.store.history(scene.org_id, delivery.delivery_id)][1:] == [
-        f"dead: {Code.EXPIRED}"
-    ]
+    assert [
+        line.note for line in await scene.store.find(scene.org_id, DeliveryHistory(delivery_id=delivery.delivery_id))
+    ][1:] == [f"dead: {Code.EXPIRED}"]
 
 
 async def test_what_has_time_left_or_never_expires_is_spared(scene: Scene) -> None:
@@ -44,7 +45,7 @@ async def test_a_retry_that_waits_expires_too_and_keeps_its_attempts(scene: Scen
     await scene.fail(claim)
     scene.wait(5)
     assert (await expire(scene)).delivery_ids == (claim.delivery_id,)
-    assert len(await scene.store.attempts(scene.org_id, claim.delivery_id)) == 1
+    assert len(await scene.store.find(scene.org_id, DeliveryAttempts(delivery_id=claim.delivery_id))) == 1
 
 
 async def test_what_is_being_tried_may_still_succeed(scene: Scene) -> None:

@@ -9,7 +9,8 @@ from doorstep.model.action import ActionKind
 from doorstep.model.attempt import Code
 from doorstep.model.claim import Claim, Settlement
 from doorstep.model.delivery import DeliveryState
-from doorstep.stores.store import Store
+from doorstep.model.listing import DeliveryAttempts, DeliveryHistory
+from doorstep.stores.store import Retention, Store
 from tests.contract.scene import LEASE, SOON, Scene
 from tests.support.builders import failure, refusal, success
 
@@ -43,12 +44,12 @@ async def test_a_late_result_changes_nothing_even_after_its_successor_settled(sc
     old, new = await lose_worker(scene)
     await scene.deliver(new)
     before = await scene.delivery(old.delivery_id)
-    history = await scene.store.history(scene.org_id, old.delivery_id)
+    history = await scene.store.find(scene.org_id, DeliveryHistory(delivery_id=old.delivery_id))
 
     assert (await scene.kill(old)).late == (old,)
 
     assert await scene.delivery(old.delivery_id) == before
-    assert await scene.store.history(scene.org_id, old.delivery_id) == history
+    assert await scene.store.find(scene.org_id, DeliveryHistory(delivery_id=old.delivery_id)) == history
 
 
 async def test_a_late_result_is_kept_in_the_log_and_marked(scene: Scene) -> None:
@@ -57,7 +58,7 @@ async def test_a_late_result_is_kept_in_the_log_and_marked(scene: Scene) -> None
     await scene.deliver(new)
     await scene.settle(Settlement.retry(old, failure(scene.now), scene.now + SOON, 3))
 
-    rows = await scene.store.attempts(scene.org_id, old.delivery_id)
+    rows = await scene.store.find(scene.org_id, DeliveryAttempts(delivery_id=old.delivery_id))
 
     assert [(row.number, row.code, row.worker, row.late) for row in rows] == [
         (1, LOST, "lost", False),
@@ -73,7 +74,7 @@ async def test_several_late_results_of_one_number_are_all_kept(scene: Scene) -> 
     for _ in range(3):
         await scene.deliver(old)
     await scene.settle(Settlement.delivered(old, success(scene.now)), Settlement.delivered(old, success(scene.now)))
-    rows = await scene.store.attempts(scene.org_id, old.delivery_id)
+    rows = await scene.store.find(scene.org_id, DeliveryAttempts(delivery_id=old.delivery_id))
     assert [row.late for row in rows] == [False] + [True] * 5
 
 
@@ -103,7 +104,7 @@ async def test_of_two_results_of_one_claim_in_one_call_the_first_counts(scene: S
     )
     assert settled.late == (claim,)
     assert (await scene.delivery(claim.delivery_id)).state is DeliveryState.DELIVERED
-    rows = await scene.store.attempts(scene.org_id, claim.delivery_id)
+    rows = await scene.store.find(scene.org_id, DeliveryAttempts(delivery_id=claim.delivery_id))
     assert [(row.response_code, row.late) for row in rows] == [(200, False), (404, True)]
 
 
@@ -145,13 +146,13 @@ async def test_the_result_of_a_delivery_that_was_cleaned_away_is_late_and_harmle
     await scene.accept()
     claim = await scene.claim_one()
     await scene.deliver(claim)
-    await scene.store.clean(scene.now + 1, scene.now, 10)
+    await scene.store.clean(Retention(settled_before=scene.now + 1), scene.now, 10)
 
     assert (await scene.deliver(claim)).late == (claim,)
 
     assert await scene.counts() == {}
     with pytest.raises(NotFound):
-        await scene.store.attempts(scene.org_id, claim.delivery_id)
+        await scene.store.find(scene.org_id, DeliveryAttempts(delivery_id=claim.delivery_id))
 
 
 async def test_a_late_result_cannot_undo_what_an_operator_did(scene: Scene) -> None:

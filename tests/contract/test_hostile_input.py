@@ -10,6 +10,8 @@ from doorstep.errors import InvalidInput
 from doorstep.model.attempt import Category, Failure, Outcome
 from doorstep.model.claim import Settlement
 from doorstep.model.delivery import DeliveryState
+from doorstep.model.event import EventView
+from doorstep.model.listing import DeliveryAttempts
 from tests.contract.scene import Scene
 from tests.support.builders import a_reply, a_submission
 
@@ -43,7 +45,7 @@ async def test_a_payload_comes_back_byte_for_byte_from_the_claim_and_from_the_ev
     scene: Scene, payload: bytes
 ) -> None:
     (submission,) = await scene.accept(payload=payload, metadata=payload)
-    view = await scene.store.event(scene.org_id, submission.event.event_id)
+    view = await scene.store.get(EventView, scene.org_id, submission.event.event_id)
     assert (view.event.payload, view.event.metadata) == (payload, payload)
     assert (await scene.claim_one()).payload == payload
 
@@ -54,7 +56,7 @@ async def test_headers_and_bodies_are_logged_byte_for_byte(scene: Scene, raw: by
     claim = await scene.claim_one()
     reply = a_reply(scene.now, request_headers=raw, headers=raw, body=raw)
     await scene.settle(Settlement.delivered(claim, Outcome(reply=reply)))
-    (row,) = await scene.store.attempts(scene.org_id, claim.delivery_id)
+    (row,) = await scene.store.find(scene.org_id, DeliveryAttempts(delivery_id=claim.delivery_id))
     assert (row.request_headers, row.response_headers, row.response_body) == (raw, raw, raw)
 
 
@@ -64,13 +66,13 @@ async def test_strange_text_comes_back_as_it_was_given(scene: Scene, text: str) 
         scene.org_id, [scene.endpoint.endpoint_id], event_type=text, correlation_id=text, key=text
     )
     await scene.submit(submission)
-    event = (await scene.store.event(scene.org_id, submission.event.event_id)).event
+    event = (await scene.store.get(EventView, scene.org_id, submission.event.event_id)).event
     assert (event.event_type, event.correlation_id) == (text, text)
 
     claim = await scene.claim_one(worker=text)
     await scene.fail(claim, outcome=_failure(scene, text))
     delivery = await scene.delivery(claim.delivery_id)
-    (row,) = await scene.store.attempts(scene.org_id, claim.delivery_id)
+    (row,) = await scene.store.find(scene.org_id, DeliveryAttempts(delivery_id=claim.delivery_id))
     assert (delivery.code, delivery.reason) == (text, text)
     assert (row.code, row.reason, row.detail, row.worker) == (text, text, text, text)
 
@@ -95,7 +97,7 @@ async def test_a_receivers_unstorable_error_text_does_not_keep_its_result_from_b
     claim = await scene.claim_one()
     await scene.fail(claim, outcome=_failure(scene, text))
     delivery = await scene.delivery(claim.delivery_id)
-    (row,) = await scene.store.attempts(scene.org_id, claim.delivery_id)
+    (row,) = await scene.store.find(scene.org_id, DeliveryAttempts(delivery_id=claim.delivery_id))
     kept = "".join("\ufffd" if one == "\0" or "\ud800" <= one <= "\udfff" else one for one in text)
     assert delivery.state is DeliveryState.PENDING
     assert (delivery.code, delivery.reason) == (kept, kept)
@@ -105,7 +107,7 @@ async def test_a_receivers_unstorable_error_text_does_not_keep_its_result_from_b
 @pytest.mark.parametrize("instant", [0, 1, 2**53 + 1, 2**62 - 1], ids=["epoch", "just after", "past 2^53", "far"])
 async def test_instants_are_exact_to_the_microsecond_however_far_away(scene: Scene, instant: int) -> None:
     (submission,) = await scene.accept(created_at=instant, due_at=instant, deliver_at=instant, expires_at=instant)
-    event = (await scene.store.event(scene.org_id, submission.event.event_id)).event
+    event = (await scene.store.get(EventView, scene.org_id, submission.event.event_id)).event
     delivery = await scene.delivery(submission.deliveries[0].delivery_id)
     assert (event.created_at, event.deliver_at, event.expires_at) == (instant, instant, instant)
     assert (delivery.created_at, delivery.due_at) == (instant, instant)

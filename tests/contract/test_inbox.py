@@ -9,6 +9,7 @@ from doorstep.model.claim import StatusChange
 from doorstep.model.event import EventStatus
 from tests.contract.scene import Scene
 from tests.support.builders import a_submission, an_org, new_id
+from tests.support.shortcuts import put
 
 
 async def test_an_acknowledged_event_is_delivered(scene: Scene) -> None:
@@ -40,7 +41,7 @@ async def test_an_event_that_endpoints_take_cannot_be_acknowledged(scene: Scene)
 
 async def test_unknown_events_and_those_of_another_organization_are_not_found(scene: Scene) -> None:
     other = an_org()
-    await scene.store.put_org(other)
+    await put(scene.store, other)
     submission = a_submission(scene.org_id)
     await scene.submit(submission)
     for org_id, event_id in ((scene.org_id, new_id()), (other.org_id, submission.event.event_id)):

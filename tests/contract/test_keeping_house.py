@@ -7,10 +7,11 @@ import pytest
 from doorstep.clock import DAY
 from doorstep.errors import NotFound
 from doorstep.model.action import ActionKind
-from doorstep.model.circuit import Circuit, CircuitState
-from doorstep.model.delivery import DeliveryState
-from doorstep.model.event import Verdict
-from doorstep.stores.store import Cleaned
+from doorstep.model.delivery import Delivery, DeliveryState
+from doorstep.model.endpoint import Circuit, CircuitState
+from doorstep.model.event import EventView, Verdict
+from doorstep.model.listing import AuditFilter, CircuitHistory, DeliveryAttempts, DeliveryHistory, EventDeliveries
+from doorstep.stores.store import Cleaned, Retention
 from tests.contract.scene import SOON, Scene
 from tests.support.builders import a_submission
 
@@ -19,7 +20,7 @@ REMOVED = {DeliveryState.DELIVERED, DeliveryState.RESOLVED, DeliveryState.CANCEL
 
 async def test_only_settled_deliveries_are_removed_and_dead_letters_stay(scene: Scene) -> None:
     by_state = {state: await scene.in_state(state) for state in DeliveryState if state is not DeliveryState.ARCHIVED}
-    await scene.store.clean(scene.now + 1, scene.now, 100)
+    await scene.store.clean(Retention(settled_before=scene.now + 1), scene.now, 100)
     for state, delivery_id in by_state.items():
         if state in REMOVED:
             with pytest.raises(NotFound):
@@ -30,7 +31,9 @@ async def test_only_settled_deliveries_are_removed_and_dead_letters_stay(scene: 
 
 async def test_archived_dead_letters_are_kept(scene: Scene) -> None:
     delivery_id = await scene.in_state(DeliveryState.ARCHIVED)
-    assert await scene.store.clean(scene.now + 99 * DAY, scene.now + 99 * DAY, 100) == Cleaned()
+    assert (
+        await scene.store.clean(Retention(settled_before=scene.now + 99 * DAY), scene.now + 99 * DAY, 100) == Cleaned()
+    )
     assert (await scene.delivery(delivery_id)).state is DeliveryState.ARCHIVED
 
 
@@ -41,26 +44,36 @@ async def test_cleaning_removes_the_attempts_history_and_event_and_counts_them(s
     claim = await scene.claim_one()
     await scene.deliver(claim)
 
-    assert await scene.store.clean(scene.now, scene.now, 100) == Cleaned(), "settled at, not before"
-    assert await scene.store.clean(scene.now + 1, scene.now, 100) == Cleaned(deliveries=1, attempts=2, events=1)
+    assert await scene.store.clean(Retention(settled_before=scene.now), scene.now, 100) == Cleaned(), (
+        "settled at, not before"
+    )
+    assert await scene.store.clean(Retention(settled_before=scene.now + 1), scene.now, 100) == Cleaned(
+        deliveries=1, attempts=2, events=1
+    )
 
     assert await scene.counts() == {}
-    assert await scene.store.deliveries(scene.org_id, submission.event.event_id) == []
-    for read in (scene.store.attempts, scene.store.history, scene.store.delivery):
+    assert await scene.store.find(scene.org_id, EventDeliveries(event_id=submission.event.event_id)) == []
+    for reading in (
+        scene.store.find(scene.org_id, DeliveryAttempts(delivery_id=claim.delivery_id)),
+        scene.store.find(scene.org_id, DeliveryHistory(delivery_id=claim.delivery_id)),
+        scene.store.get(Delivery, scene.org_id, claim.delivery_id),
+    ):
         with pytest.raises(NotFound):
-            await read(scene.org_id, claim.delivery_id)
+            await reading
     with pytest.raises(NotFound):
-        await scene.store.event(scene.org_id, submission.event.event_id)
+        await scene.store.get(EventView, scene.org_id, submission.event.event_id)
 
 
 async def test_an_event_stays_while_any_of_its_deliveries_is_kept(scene: Scene) -> None:
     other = await scene.add_endpoint()
     (submission,) = await scene.accept(endpoints=[scene.endpoint, other])
     await scene.deliver(await scene.claim_one())
-    assert await scene.store.clean(scene.now + 1, scene.now, 100) == Cleaned(deliveries=1, attempts=1)
-    view = await scene.store.event(scene.org_id, submission.event.event_id)
+    assert await scene.store.clean(Retention(settled_before=scene.now + 1), scene.now, 100) == Cleaned(
+        deliveries=1, attempts=1
+    )
+    view = await scene.store.get(EventView, scene.org_id, submission.event.event_id)
     assert view.deliveries == 2, "as many as were accepted"
-    assert len(await scene.store.deliveries(scene.org_id, submission.event.event_id)) == 1
+    assert len(await scene.store.find(scene.org_id, EventDeliveries(event_id=submission.event.event_id))) == 1
 
 
 async def test_cleaning_is_bounded_and_takes_the_oldest_first(scene: Scene) -> None:
@@ -69,7 +82,7 @@ async def test_cleaning_is_bounded_and_takes_the_oldest_first(scene: Scene) -> N
     for claim in reversed(claims):
         scene.wait(1)
         await scene.deliver(claim)
-    cleaned = await scene.store.clean(scene.now + 1, scene.now, 2)
+    cleaned = await scene.store.clean(Retention(settled_before=scene.now + 1), scene.now, 2)
     assert cleaned.deliveries == 2
     assert (await scene.delivery(claims[0].delivery_id)).state is DeliveryState.DELIVERED
 
@@ -78,8 +91,8 @@ async def test_a_deleted_dead_letter_is_removed_after_its_deletion_has_aged(scen
     delivery_id = await scene.in_state(DeliveryState.DEAD)
     scene.wait(8 * DAY)
     await scene.act(ActionKind.DELETE, delivery_id)
-    assert (await scene.store.clean(scene.now, scene.now, 10)).deliveries == 0
-    assert (await scene.store.clean(scene.now + 1, scene.now + 1, 10)).deliveries == 1
+    assert (await scene.store.clean(Retention(settled_before=scene.now), scene.now, 10)).deliveries == 0
+    assert (await scene.store.clean(Retention(settled_before=scene.now + 1), scene.now + 1, 10)).deliveries == 1
     assert await scene.counts() == {}
 
 
@@ -88,11 +101,11 @@ async def test_acknowledged_events_are_removed_and_waiting_ones_are_not(scene: S
     await scene.submit(waiting, done)
     scene.wait(9)
     await scene.store.acknowledge(scene.org_id, done.event.event_id, scene.now)
-    assert (await scene.store.clean(scene.now, scene.now, 100)).events == 0
-    assert (await scene.store.clean(scene.now + 1, scene.now, 100)).events == 1
+    assert (await scene.store.clean(Retention(settled_before=scene.now), scene.now, 100)).events == 0
+    assert (await scene.store.clean(Retention(settled_before=scene.now + 1), scene.now, 100)).events == 1
     with pytest.raises(NotFound):
-        await scene.store.event(scene.org_id, done.event.event_id)
-    await scene.store.event(scene.org_id, waiting.event.event_id)
+        await scene.store.get(EventView, scene.org_id, done.event.event_id)
+    await scene.store.get(EventView, scene.org_id, waiting.event.event_id)
 
 
 async def test_inbox_events_that_nobody_acknowledges_are_removed_in_the_end_oldest_first(scene: Scene) -> None:
@@ -100,11 +113,11 @@ async def test_inbox_events_that_nobody_acknowledges_are_removed_in_the_end_olde
     await scene.submit(*made)
     await scene.accept()
     before = scene.now + 2
-    cleaned = [await scene.store.clean(0, scene.now, 1, inbox_before=before) for _ in range(3)]
+    cleaned = [await scene.store.clean(Retention(inbox_before=before), scene.now, 1) for _ in range(3)]
     assert cleaned == [Cleaned(inbox_events=1), Cleaned(inbox_events=1), Cleaned()], "accepted at, not before"
     with pytest.raises(NotFound):
-        await scene.store.event(scene.org_id, made[1].event.event_id)
-    await scene.store.event(scene.org_id, made[0].event.event_id)
+        await scene.store.get(EventView, scene.org_id, made[1].event.event_id)
+    await scene.store.get(EventView, scene.org_id, made[0].event.event_id)
     assert await scene.counts() == {DeliveryState.PENDING: 1}
 
 
@@ -113,8 +126,10 @@ async def test_an_acknowledged_event_is_kept_its_time_however_long_it_waited(sce
     await scene.submit(submission)
     scene.wait(99 * DAY)
     await scene.store.acknowledge(scene.org_id, submission.event.event_id, scene.now)
-    assert await scene.store.clean(scene.now, scene.now, 9, inbox_before=scene.now) == Cleaned()
-    await scene.store.event(scene.org_id, submission.event.event_id)
+    assert (
+        await scene.store.clean(Retention(settled_before=scene.now, inbox_before=scene.now), scene.now, 9) == Cleaned()
+    )
+    await scene.store.get(EventView, scene.org_id, submission.event.event_id)
 
 
 async def test_audit_lines_are_removed_after_their_own_time_oldest_first(scene: Scene) -> None:
@@ -122,10 +137,12 @@ async def test_audit_lines_are_removed_after_their_own_time_oldest_first(scene: 
     for _ in range(2):
         scene.wait(1)
         delivery_ids.append(await scene.in_state(DeliveryState.DEAD))
-    assert await scene.store.clean(scene.now, scene.now, 9) == Cleaned(), "not with the deliveries"
-    cleaned = [await scene.store.clean(0, scene.now, 1, audit_before=scene.now) for _ in range(3)]
-    assert cleaned == [Cleaned(audit_lines=1), Cleaned(audit_lines=1), Cleaned()]
-    (left,) = (await scene.store.list_audit(scene.org_id)).items
+    assert await scene.store.clean(Retention(settled_before=scene.now), scene.now, 9) == Cleaned(), (
+        "not with the deliveries"
+    )
+    cleaned = [await scene.store.clean(Retention(audit_before=scene.now), scene.now, 1) for _ in range(3)]
+    assert cleaned == [Cleaned(audit_entries=1), Cleaned(audit_entries=1), Cleaned()]
+    (left,) = (await scene.store.page(scene.org_id, AuditFilter())).items
     assert left.subjects == (str(delivery_ids[-1]),)
 
 
@@ -136,25 +153,25 @@ async def test_the_history_of_circuits_is_removed_but_for_the_newest_change_of_e
         for endpoint in (scene.endpoint, other):
             changed = Circuit(endpoint_id=endpoint.endpoint_id, state=state, changed_at=scene.now + version)
             assert await scene.store.put_circuit(changed, version)
-    cleaned = [await scene.store.clean(scene.now + at, scene.now, 3) for at in (0, 1, 99, 99)]
+    cleaned = [await scene.store.clean(Retention(settled_before=scene.now + at), scene.now, 3) for at in (0, 1, 99, 99)]
     assert [one.circuit_changes for one in cleaned] == [0, 2, 2, 0]
     for endpoint in (scene.endpoint, other):
-        (newest,) = await scene.store.circuit_history(endpoint.endpoint_id)
+        (newest,) = await scene.store.find(None, CircuitHistory(endpoint_id=endpoint.endpoint_id))
         assert newest.new_state is CircuitState.CLOSED
-        assert (await scene.store.circuit(endpoint.endpoint_id)).version == 3
+        assert (await scene.store.get(Circuit, None, endpoint.endpoint_id)).version == 3
 
 
 async def test_idempotency_keys_are_removed_when_they_no_longer_count(scene: Scene) -> None:
     await scene.submit(a_submission(scene.org_id, key="k"))
-    assert (await scene.store.clean(0, scene.now + DAY - 1, 100)).idempotency_keys == 0
-    assert (await scene.store.clean(0, scene.now + DAY, 100)).idempotency_keys == 1
+    assert (await scene.store.clean(Retention(), scene.now + DAY - 1, 100)).idempotency_keys == 0
+    assert (await scene.store.clean(Retention(), scene.now + DAY, 100)).idempotency_keys == 1
 
 
 async def test_a_repeated_request_gets_the_first_receipt_even_when_its_event_is_gone(scene: Scene) -> None:
     submission = a_submission(scene.org_id, [scene.endpoint.endpoint_id], key="k")
     (first,) = await scene.submit(submission)
     await scene.deliver(await scene.claim_one())
-    await scene.store.clean(scene.now + 1, scene.now, 100)
+    await scene.store.clean(Retention(settled_before=scene.now + 1), scene.now, 100)
     (again,) = await scene.submit(a_submission(scene.org_id, [scene.endpoint.endpoint_id], key="k"))
     assert (again.verdict, again.event_id, again.deliveries) == (Verdict.REPEATED, first.event_id, 1)
 

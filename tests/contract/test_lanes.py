@@ -2,9 +2,8 @@
 
 from __future__ import annotations
 
-from doorstep.model.circuit import Circuit, CircuitState
 from doorstep.model.claim import Lane
-from doorstep.model.endpoint import EndpointState
+from doorstep.model.endpoint import Circuit, CircuitState, EndpointState
 from tests.contract.scene import Scene
 
 
@@ -17,7 +16,7 @@ async def test_each_endpoint_with_waiting_deliveries_has_one_lane_that_begins_at
         await scene.accept(due_at=scene.now + due_in)
     await scene.accept(endpoints=[slow], due_at=scene.now + 5)
 
-    lanes = await scene.store.lanes(scene.now)
+    lanes = await scene.store.due_lanes(scene.now)
 
     assert lanes == [Lane(slow.endpoint_id, scene.now + 5), Lane(scene.endpoint.endpoint_id, scene.now + 10)]
 
@@ -26,7 +25,7 @@ async def test_deliveries_in_progress_and_settled_ones_are_in_no_lane(scene: Sce
     await scene.accept(2)
     await scene.deliver(await scene.claim_one())
     await scene.claim_one()
-    assert await scene.store.lanes(scene.now) == []
+    assert await scene.store.due_lanes(scene.now) == []
 
 
 async def test_a_lane_carries_the_circuit_once_there_is_one(scene: Scene) -> None:
@@ -34,9 +33,9 @@ async def test_a_lane_carries_the_circuit_once_there_is_one(scene: Scene) -> Non
     circuit = Circuit(endpoint_id=scene.endpoint.endpoint_id, state=CircuitState.OPEN, failures=5, until=scene.now + 9)
     await scene.store.put_circuit(circuit, 0)
 
-    (lane,) = await scene.store.lanes(scene.now)
+    (lane,) = await scene.store.due_lanes(scene.now)
 
-    assert lane.circuit == await scene.store.circuit(scene.endpoint.endpoint_id)
+    assert lane.circuit == await scene.store.get(Circuit, None, scene.endpoint.endpoint_id)
     assert lane.circuit is not None and lane.circuit.state is CircuitState.OPEN
 
 
@@ -45,4 +44,4 @@ async def test_held_endpoints_keep_their_lanes(scene: Scene) -> None:
     await scene.accept()
     for state in EndpointState:
         held = await scene.change_endpoint(state=state)
-        assert [lane.endpoint_id for lane in await scene.store.lanes(scene.now)] == [held.endpoint_id]
+        assert [lane.endpoint_id for lane in await scene.store.due_lanes(scene.now)] == [held.endpoint_id]

@@ -10,11 +10,13 @@ from doorstep.clock import SECOND
 from doorstep.errors import StoreUnavailable
 from doorstep.model.claim import Quota
 from doorstep.model.delivery import DeliveryState
-from doorstep.stores.store import Store
+from doorstep.model.event import EventView
+from doorstep.stores.store import Store, Topic
 from tests.contract.places import Place
 from tests.contract.scene import LEASE, Scene
 from tests.support.builders import a_submission, an_org
 from tests.support.patience import PATIENCE_SECONDS
+from tests.support.shortcuts import put
 
 
 async def test_what_was_kept_is_there_after_closing_and_opening_again(place: Place) -> None:
@@ -26,7 +28,7 @@ async def test_what_was_kept_is_there_after_closing_and_opening_again(place: Pla
 
     scene.store = await place.open()
 
-    assert (await scene.store.event(scene.org_id, submission.event.event_id)).event == submission.event
+    assert (await scene.store.get(EventView, scene.org_id, submission.event.event_id)).event == submission.event
     assert await scene.counts() == {DeliveryState.IN_PROGRESS: 1}
     assert (await scene.deliver(claim)).late == (), "the worker's claim outlives its store"
     await scene.store.close()
@@ -46,8 +48,8 @@ async def test_the_stores_time_is_shared_and_does_not_go_back(store: Store, othe
 
 async def test_work_accepted_by_one_store_wakes_the_others_that_share_it(scene: Scene, other_store: Store) -> None:
     woken = asyncio.Event()
-    other_store.on_wakeup(woken.set)
-    await other_store.lanes(scene.now)
+    other_store.on_wakeup(Topic.DELIVERIES, woken.set)
+    await other_store.due_lanes(scene.now)
     async with asyncio.timeout(PATIENCE_SECONDS):
         while not woken.is_set():  # a hint may be lost, so one of many is enough
             await scene.submit(a_submission(scene.org_id, [scene.endpoint.endpoint_id]))
@@ -64,10 +66,10 @@ async def test_work_under_way_when_a_store_closes_is_done_or_refused_as_unavaila
         asyncio.create_task(call)
         for n in range(20)
         for call in (
-            other_store.lanes(scene.now),
+            other_store.due_lanes(scene.now),
             other_store.routing(),
-            other_store.claim_due(quotas, scene.now, scene.now + LEASE, f"w{n}"),
-            other_store.put_org(an_org()),
+            other_store.claim(quotas, scene.now, scene.now + LEASE, f"w{n}"),
+            put(other_store, an_org()),
         )
     ]
     await asyncio.sleep(0)  # all have begun, none has ended

@@ -36,9 +36,7 @@ async def test_concurrent_claims_on_two_stores_keep_concurrency_max(scene: Scene
     await scene.accept(50)
     quotas = [Quota(scene.endpoint.endpoint_id, 4, concurrency_max=5)]
     for _ in range(3):
-        claims = (
-            store.claim_due(quotas, scene.now, scene.now + LEASE, "w") for store in (scene.store, other_store) * 5
-        )
+        claims = (store.claim(quotas, scene.now, scene.now + LEASE, "w") for store in (scene.store, other_store) * 5)
         await asyncio.gather(*claims)
     assert (await scene.counts())[DeliveryState.IN_PROGRESS] == 5
 
@@ -49,7 +47,7 @@ async def test_forced_claims_pass_the_limit_but_take_places(scene: Scene) -> Non
     await scene.act(ActionKind.RETRY, *(one.deliveries[0].delivery_id for one in made))
 
     quotas = [Quota(scene.endpoint.endpoint_id, 9, concurrency_max=3)]
-    claims = await scene.store.claim_due(quotas, scene.now, scene.now + LEASE, "w1", forced_max=1)
+    claims = await scene.store.claim(quotas, scene.now, scene.now + LEASE, "w1", forced_max=1)
 
     assert len(claims) == 2, "one forced, and one that fills the third place"
 
@@ -82,7 +80,7 @@ async def test_idle_time_is_not_saved_up_for_a_flood(scene: Scene) -> None:
 async def test_the_rate_holds_over_all_workers(scene: Scene, other_store: Store) -> None:
     await scene.accept(50)
     quotas = [Quota(scene.endpoint.endpoint_id, 9, rate_per_second=40)]
-    claims = (store.claim_due(quotas, scene.now, scene.now + LEASE, "w") for store in (scene.store, other_store) * 5)
+    claims = (store.claim(quotas, scene.now, scene.now + LEASE, "w") for store in (scene.store, other_store) * 5)
     taken = [claim for batch in await asyncio.gather(*claims) for claim in batch]
     assert len(taken) == 4
 
@@ -90,7 +88,7 @@ async def test_the_rate_holds_over_all_workers(scene: Scene, other_store: Store)
 async def test_forced_claims_do_not_use_up_the_rate(scene: Scene) -> None:
     made = await scene.accept(5)
     await scene.act(ActionKind.RETRY, made[0].deliveries[0].delivery_id)
-    await scene.store.claim_due([], scene.now, scene.now + LEASE, "w1", forced_max=1)
+    await scene.store.claim([], scene.now, scene.now + LEASE, "w1", forced_max=1)
     assert len(await scene.claim(rate_per_second=1)) == 1
 
 
@@ -126,7 +124,7 @@ async def test_each_quota_has_bytes_of_its_own(scene: Scene) -> None:
     other = await scene.add_endpoint()
     await scene.accept(3, endpoints=[scene.endpoint, other], payload=LONG)
     quotas = [Quota(scene.endpoint.endpoint_id, 9, bytes_max=1), Quota(other.endpoint_id, 9, bytes_max=len(LONG) + 1)]
-    claims = await scene.store.claim_due(quotas, scene.now, scene.now + LEASE, "w1")
+    claims = await scene.store.claim(quotas, scene.now, scene.now + LEASE, "w1")
     assert Counter(claim.endpoint_id for claim in claims) == {scene.endpoint.endpoint_id: 1, other.endpoint_id: 2}
 
 

@@ -7,7 +7,7 @@ from msgspec.structs import replace
 from doorstep.clock import SECOND
 from doorstep.model.claim import Quota, Settlement
 from doorstep.model.event import EventStatus
-from doorstep.model.listing import Count, DeadLetterFilter, EventFilter, RetryQueueFilter
+from doorstep.model.listing import CauseGroups, Count, DeadLetterFilter, EventFilter, InboxFilter, RetryQueueFilter
 from doorstep.stores.limits import EXAMINED_MAX, INBOX_BYTES_MAX
 from tests.contract.scene import Scene
 from tests.contract.wanted import all_of, pages_of
@@ -24,7 +24,7 @@ async def accept_many(scene: Scene, count: int, event_type: str = COMMON) -> Non
 async def claim_many(scene: Scene, *, die: bool) -> None:
     """Everything that waits fails, for good or not."""
     quota, until = Quota(scene.endpoint.endpoint_id, 500), scene.now + SECOND
-    while claims := await scene.store.claim_due([quota], scene.now, until, "w1"):
+    while claims := await scene.store.claim([quota], scene.now, until, "w1"):
         if die:
             await scene.settle(*(Settlement.dead(claim, refusal(scene.now)) for claim in claims))
         else:
@@ -38,33 +38,29 @@ async def test_a_rare_match_is_found_after_pages_without_any(sql_scene: Scene) -
     await accept_many(scene, 1, RARE)
     await accept_many(scene, EXAMINED_MAX + 500)
     rare = EventFilter(event_type=RARE)
-    assert [len(page) for page in await pages_of(store.list_events, scene.org_id, rare, limit=50)] == [0, 1]
-    assert len(await all_of(store.list_events, scene.org_id, EventFilter(event_type=COMMON), limit=500)) == 2_500
-    assert await store.count_events(scene.org_id, EventFilter(event_type=COMMON), 2_501) == Count(2_500, exact=True)
-    assert not (await store.count_events(scene.org_id, EventFilter(event_type=COMMON), 2_400)).exact
+    assert [len(page) for page in await pages_of(store.page, scene.org_id, rare, limit=50)] == [0, 1]
+    assert len(await all_of(store.page, scene.org_id, EventFilter(event_type=COMMON), limit=500)) == 2_500
+    assert await store.count(scene.org_id, EventFilter(event_type=COMMON), 2_501) == Count(2_500, exact=True)
+    assert not (await store.count(scene.org_id, EventFilter(event_type=COMMON), 2_400)).exact
 
     await claim_many(scene, die=False)
     queue = RetryQueueFilter(event_type=RARE)
-    assert [len(page) for page in await pages_of(store.retry_queue, scene.org_id, queue, limit=50)] == [1, 0]
+    assert [len(page) for page in await pages_of(store.page, scene.org_id, queue, limit=50)] == [1, 0]
     never = RetryQueueFilter(event_type="never")
-    assert [len(page) for page in await pages_of(store.retry_queue, scene.org_id, never, limit=50)] == [0, 0]
-    assert await store.count_retry_queue(scene.org_id, queue) == Count(1, exact=True)
-    assert await store.count_retry_queue(scene.org_id, queue, 2_000) == Count(1, exact=False)
-    assert await store.count_retry_queue(scene.org_id, RetryQueueFilter(), 2_501) == Count(2_501, exact=True)
-    assert await store.count_retry_queue(scene.org_id, RetryQueueFilter(), 2_500) == Count(2_500, exact=False)
-    assert await store.retry_queue_by_endpoint(scene.org_id, RetryQueueFilter(), 2_000) == {
-        scene.endpoint.endpoint_id: 2_000
-    }
+    assert [len(page) for page in await pages_of(store.page, scene.org_id, never, limit=50)] == [0, 0]
+    assert await store.count(scene.org_id, queue) == Count(1, exact=True)
+    assert await store.count(scene.org_id, queue, 2_000) == Count(1, exact=False)
+    assert await store.count(scene.org_id, RetryQueueFilter(), 2_501) == Count(2_501, exact=True)
+    assert await store.count(scene.org_id, RetryQueueFilter(), 2_500) == Count(2_500, exact=False)
+    assert await store.count_by_endpoint(scene.org_id, RetryQueueFilter(), 2_000) == {scene.endpoint.endpoint_id: 2_000}
 
     scene.wait(SECOND)
     await claim_many(scene, die=True)
     letters = DeadLetterFilter(event_type=RARE)
-    assert [len(page) for page in await pages_of(store.dead_letters, scene.org_id, letters, limit=50)] == [0, 1]
-    assert not (await store.count_dead_letters(scene.org_id, letters, 2_000)).exact
-    assert await store.dead_letters_by_endpoint(scene.org_id, DeadLetterFilter(), 2_000) == {
-        scene.endpoint.endpoint_id: 2_000
-    }
-    (group,) = await all_of(store.cause_groups, scene.org_id, DeadLetterFilter(), limit=50)
+    assert [len(page) for page in await pages_of(store.page, scene.org_id, letters, limit=50)] == [0, 1]
+    assert not (await store.count(scene.org_id, letters, 2_000)).exact
+    assert await store.count_by_endpoint(scene.org_id, DeadLetterFilter(), 2_000) == {scene.endpoint.endpoint_id: 2_000}
+    (group,) = await all_of(store.page, scene.org_id, CauseGroups(filter=DeadLetterFilter()), limit=50)
     assert group.count == Count(2_501, exact=True)
 
 
@@ -83,16 +79,16 @@ async def test_the_few_letters_of_one_endpoint_or_cause_are_found_at_once_among_
     await claim_many(scene, die=True)
 
     mine = DeadLetterFilter(endpoint_id=small.endpoint_id)
-    (page,) = await pages_of(store.dead_letters, scene.org_id, mine, limit=50)
+    (page,) = await pages_of(store.page, scene.org_id, mine, limit=50)
     assert [letter.endpoint_id for letter in page] == [small.endpoint_id] * 2
     cause = DeadLetterFilter(cause=page[0].cause)
     for wanted in (mine, cause, replace(mine, cause=page[0].cause), replace(mine, event_type=COMMON)):
-        assert await pages_of(store.dead_letters, scene.org_id, wanted, limit=50) == [page]
-        assert await store.count_dead_letters(scene.org_id, wanted, 100) == Count(2, exact=True)
-    assert await pages_of(store.dead_letters, scene.org_id, replace(mine, event_type="never"), limit=50) == [()]
+        assert await pages_of(store.page, scene.org_id, wanted, limit=50) == [page]
+        assert await store.count(scene.org_id, wanted, 100) == Count(2, exact=True)
+    assert await pages_of(store.page, scene.org_id, replace(mine, event_type="never"), limit=50) == [()]
 
     await store.archive(scene.now + SECOND, scene.now, 10_000)
-    (archived,) = await pages_of(store.dead_letters, scene.org_id, replace(mine, archived=True), limit=50)
+    (archived,) = await pages_of(store.page, scene.org_id, replace(mine, archived=True), limit=50)
     assert [letter.delivery_id for letter in archived] == [letter.delivery_id for letter in page]
 
 
@@ -100,7 +96,7 @@ async def test_a_page_of_the_inbox_ends_when_its_payloads_have_become_long(scene
     long = b'"' + b"x" * (INBOX_BYTES_MAX // 2) + b'"'
     made = [a_submission(scene.org_id, payload=payload) for payload in (long, b"1", long, b"2", b"3")]
     await scene.submit(*made)
-    pages = await pages_of(scene.store.inbox, scene.org_id, EventStatus.RECEIVED, limit=50)
+    pages = await pages_of(scene.store.page, scene.org_id, InboxFilter(status=EventStatus.RECEIVED), limit=50)
     assert [[view.event.payload for view in page] for page in pages] == [[long, b"1", long], [b"2", b"3"]]
 
 
@@ -118,10 +114,10 @@ async def test_hundreds_of_causes_are_gone_through_and_one_endpoints_own_is_foun
     await scene.accept()
     await scene.kill(await scene.claim_one())
 
-    groups = await all_of(store.cause_groups, scene.org_id, DeadLetterFilter(), limit=50)
+    groups = await all_of(store.page, scene.org_id, CauseGroups(filter=DeadLetterFilter()), limit=50)
     assert len({group.cause for group in groups}) == len(groups) == 301
     assert {group.count for group in groups} == {Count(1, exact=True)}
     mine = DeadLetterFilter(endpoint_id=second.endpoint_id)
-    assert [group.endpoint_id for group in await all_of(store.cause_groups, scene.org_id, mine, limit=50)] == [
-        second.endpoint_id
-    ]
+    assert [
+        group.endpoint_id for group in await all_of(store.page, scene.org_id, CauseGroups(filter=mine), limit=50)
+    ] == [second.endpoint_id]

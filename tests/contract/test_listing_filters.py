@@ -17,7 +17,17 @@ from doorstep.clock import DAY
 from doorstep.model.delivery import Delivery, DeliveryState
 from doorstep.model.endpoint import EndpointState
 from doorstep.model.event import EventStatus
-from doorstep.model.listing import CauseGroup, Count, DeadLetterFilter, EventFilter, RetryQueueFilter
+from doorstep.model.listing import (
+    AuditFilter,
+    CauseGroup,
+    CauseGroups,
+    Count,
+    DeadLetterFilter,
+    EndpointFilter,
+    EventFilter,
+    InboxFilter,
+    RetryQueueFilter,
+)
 from doorstep.stores.store import Store
 from tests.contract.shelf import Shelf, summary, two_shelves
 from tests.contract.wanted import all_of, pages_of
@@ -66,9 +76,9 @@ async def test_events_are_listed_by_status_type_and_time_in_both_directions(shel
             if status in (None, one.status) and is_of(event_type, one.event.event_type)
             if is_within(span, one.event.created_at)
         ]
-        found = await all_of(shelf.store.list_events, shelf.org_id, wanted, limit=LIMIT)
+        found = await all_of(shelf.store.page, shelf.org_id, wanted, limit=LIMIT)
         assert found == (expected if oldest_first else expected[::-1]), wanted
-        assert await shelf.store.count_events(shelf.org_id, wanted) == Count(len(expected), exact=True), wanted
+        assert await shelf.store.count(shelf.org_id, wanted) == Count(len(expected), exact=True), wanted
 
 
 @pytest.mark.parametrize("status", [EventStatus.RECEIVED, EventStatus.FAILED])
@@ -76,9 +86,9 @@ async def test_the_inbox_has_whole_events_oldest_first_and_knows_how_many(shelf:
     pushed = status is EventStatus.FAILED
     expected = [one for one in await shelf.all_events() if one.status is status and bool(one.deliveries) is pushed]
     assert expected
-    assert await all_of(shelf.store.inbox, shelf.org_id, status, limit=LIMIT) == expected
-    assert await shelf.store.count_inbox(shelf.org_id, status) == Count(len(expected), exact=True)
-    assert await shelf.store.count_inbox(shelf.org_id, status, 2) == Count(2, exact=False)
+    assert await all_of(shelf.store.page, shelf.org_id, InboxFilter(status=status), limit=LIMIT) == expected
+    assert await shelf.store.count(shelf.org_id, InboxFilter(status=status)) == Count(len(expected), exact=True)
+    assert await shelf.store.count(shelf.org_id, InboxFilter(status=status), 2) == Count(2, exact=False)
 
 
 # -- the retry queue ---------------------------------------------------------------------------------------
@@ -106,10 +116,10 @@ async def test_the_retry_queue_is_listed_and_counted_by_state_type_endpoint_and_
     assert {one.state for one in deliveries if is_queued(one, RetryQueueFilter())} == {"pending", "in_progress"}
     for wanted in queues(shelf):
         expected = sorted((one for one in deliveries if is_queued(one, wanted)), key=lambda one: one.due_at or 0)
-        found = await all_of(shelf.store.retry_queue, shelf.org_id, wanted, limit=LIMIT)
+        found = await all_of(shelf.store.page, shelf.org_id, wanted, limit=LIMIT)
         assert found == expected, wanted
-        assert await shelf.store.count_retry_queue(shelf.org_id, wanted) == Count(len(expected), exact=True), wanted
-        assert await shelf.store.retry_queue_by_endpoint(shelf.org_id, wanted) == by_endpoint(expected), wanted
+        assert await shelf.store.count(shelf.org_id, wanted) == Count(len(expected), exact=True), wanted
+        assert await shelf.store.count_by_endpoint(shelf.org_id, wanted) == by_endpoint(expected), wanted
 
 
 # -- dead letters ------------------------------------------------------------------------------------------
@@ -155,17 +165,17 @@ async def test_dead_letters_are_listed_and_counted_by_age_type_endpoint_cause_an
     assert {one.state for one in deliveries if one.cause} == {"dead", "archived", "resolved"}
     for wanted in all_letters(shelf, causes):
         expected = newest_first([one for one in deliveries if is_letter(one, wanted)])
-        found = await all_of(shelf.store.dead_letters, shelf.org_id, wanted, limit=LIMIT)
+        found = await all_of(shelf.store.page, shelf.org_id, wanted, limit=LIMIT)
         assert found == expected, wanted
-        assert await shelf.store.count_dead_letters(shelf.org_id, wanted) == Count(len(expected), exact=True), wanted
-        assert await shelf.store.dead_letters_by_endpoint(shelf.org_id, wanted) == by_endpoint(expected), wanted
+        assert await shelf.store.count(shelf.org_id, wanted) == Count(len(expected), exact=True), wanted
+        assert await shelf.store.count_by_endpoint(shelf.org_id, wanted) == by_endpoint(expected), wanted
 
 
 async def test_causes_are_grouped_with_their_counts_times_and_newest_letter(shelf: Shelf) -> None:
     deliveries = await shelf.all_deliveries()
     for wanted in all_letters(shelf, (None,)):
         expected = groups_of(newest_first([one for one in deliveries if is_letter(one, wanted)]))
-        pages = await pages_of(shelf.store.cause_groups, shelf.org_id, wanted, limit=LIMIT)
+        pages = await pages_of(shelf.store.page, shelf.org_id, CauseGroups(filter=wanted), limit=LIMIT)
         found = [group for page in pages for group in page]
         assert {group.cause: group for group in found} == expected, wanted
         assert len(found) == len(expected)
@@ -196,28 +206,30 @@ async def test_endpoints_are_listed_by_state_and_deleted_ones_only_when_asked_fo
     living = [one for one in (await shelf.store.routing()).endpoints if one.org_id == shelf.org_id]
 
     async def listed(state: EndpointState | None) -> list[UUID]:
-        found = await all_of(shelf.store.list_endpoints, shelf.org_id, state, limit=2)
+        found = await all_of(shelf.store.page, shelf.org_id, EndpointFilter(state=state), limit=2)
         return [endpoint.endpoint_id for endpoint in found]
 
-    assert await all_of(shelf.store.list_endpoints, shelf.org_id, None, limit=2) == living
+    assert await all_of(shelf.store.page, shelf.org_id, EndpointFilter(), limit=2) == living
     for state in EndpointState:
         expected = [one.endpoint_id for one in living if one.state is state]
         assert await listed(state) == (expected or ([gone.endpoint_id] if state is EndpointState.DELETED else []))
 
 
 async def test_the_audit_is_listed_by_actor_and_action(shelf: Shelf) -> None:
-    lines = await all_of(shelf.store.list_audit, shelf.org_id, None, None, limit=2)
+    lines = await all_of(shelf.store.page, shelf.org_id, AuditFilter(), limit=2)
     assert len(lines) > 5
     assert all(line.org_id == shelf.org_id for line in lines)
     for actor, action in product((None, "ops", "nobody"), (None, "resolve", "delete")):
         expected = [line for line in lines if actor in (None, line.actor) and action in (None, line.action)]
-        found = await all_of(shelf.store.list_audit, shelf.org_id, actor, action, limit=2)
+        found = await all_of(shelf.store.page, shelf.org_id, AuditFilter(actor=actor, action=action), limit=2)
         assert found == expected
 
 
 async def test_the_audit_is_listed_by_what_it_is_about(shelf: Shelf) -> None:
-    lines = await all_of(shelf.store.list_audit, shelf.org_id, None, None, limit=2)
+    lines = await all_of(shelf.store.page, shelf.org_id, AuditFilter(), limit=2)
     named = list(dict.fromkeys(UUID(line.subjects[0]) for line in lines))
     for about in (named[:1], named[:3], [uuid4()], [uuid4(), *named[1:2]]):
         expected = [line for line in lines if not {str(one) for one in about}.isdisjoint(line.subjects)]
-        assert (await shelf.store.list_audit(shelf.org_id, limit=1_000, about=about)).items == tuple(expected)
+        assert (await shelf.store.page(shelf.org_id, AuditFilter(about=tuple(about)), limit=1_000)).items == tuple(
+            expected
+        )

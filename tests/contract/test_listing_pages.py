@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Awaitable, Callable
 from random import Random
-from typing import Any, NamedTuple
+from typing import Any, NamedTuple, TypeVar
 from uuid import UUID
 
 import pytest
@@ -14,16 +14,34 @@ from msgspec.structs import replace
 from doorstep.clock import SECOND
 from doorstep.errors import InvalidInput
 from doorstep.model.action import ActionKind, AuditEntry
+from doorstep.model.alert import Alert, AlertChange, AlertFilter, AlertWrite, Rule
+from doorstep.model.batch import BatchFilter
+from doorstep.model.bulk import Bulk, BulkFilter, BulkKind, Selection
 from doorstep.model.claim import Claim, Settlement
-from doorstep.model.endpoint import EndpointState
-from doorstep.model.event import EventStatus, EventSummary
-from doorstep.model.listing import Count, DeadLetterFilter, EventFilter, Page, RetryQueueFilter
+from doorstep.model.endpoint import Endpoint, EndpointState
+from doorstep.model.entity import Entity, EntityFilter, Phase
+from doorstep.model.event import EventStatus
+from doorstep.model.listing import (
+    AuditFilter,
+    CauseGroups,
+    Count,
+    DeadLetterFilter,
+    EndpointFilter,
+    EventDeliveries,
+    EventFilter,
+    InboxFilter,
+    Page,
+    PagedQuery,
+    RetryQueueFilter,
+)
 from doorstep.stores.store import Store
 from tests.contract.scene import Scene
 from tests.contract.wanted import all_of
 from tests.reference import ReferenceStore
 from tests.support.builders import a_submission, failure, new_id, refusal
+from tests.support.shortcuts import put
 
+T = TypeVar("T")
 RECEIVED, FAILED = EventStatus.RECEIVED, EventStatus.FAILED
 Maker = Callable[[Scene], Awaitable[UUID]]
 Remover = Callable[[Scene, UUID], Awaitable[object]]
@@ -72,10 +90,61 @@ async def new_endpoint(scene: Scene) -> UUID:
     return (await scene.add_endpoint()).endpoint_id
 
 
-async def new_line(scene: Scene) -> UUID:
+def an_entry(scene: Scene, uid: UUID) -> AuditEntry:
+    return AuditEntry(at=scene.now, org_id=scene.org_id, actor="a", action="x", subjects=(str(uid),), result="")
+
+
+async def new_entry(scene: Scene) -> UUID:
     uid = new_id()
-    line = AuditEntry(at=scene.now, org_id=scene.org_id, actor="a", action="x", subjects=(str(uid),), result="")
-    await scene.store.add_audit(line)
+    await scene.store.write([], an_entry(scene, uid))
+    return uid
+
+
+async def new_batch(scene: Scene) -> UUID:
+    made = a_submission(scene.org_id, [scene.endpoint.endpoint_id])
+    (delivery,) = made.deliveries
+    await scene.submit(replace(made, deliveries=(replace(delivery, batch=True),)))
+    return delivery.delivery_id
+
+
+async def new_alert(scene: Scene) -> UUID:
+    alert = Alert(
+        alert_id=new_id(),
+        org_id=scene.org_id,
+        rule=Rule.DEAD_LETTER,
+        opened_at=scene.now,
+        seen_at=scene.now,
+        endpoint_id=new_id(),
+    )
+    assert await scene.store.write_alerts(AlertWrite(org_id=scene.org_id, changes=(AlertChange(alert, 0),)))
+    return alert.alert_id
+
+
+async def new_bulk(scene: Scene) -> UUID:
+    bulk = Bulk(
+        bulk_id=new_id(),
+        org_id=scene.org_id,
+        kind=BulkKind.RETRY,
+        selection=Selection(letters=DeadLetterFilter()),
+        actor="ops",
+        created_at=scene.now,
+    )
+    assert await put(scene.store, bulk)
+    return bulk.bulk_id
+
+
+async def new_entity(scene: Scene) -> UUID:
+    uid = new_id()
+    entity = Entity(
+        entity_id=str(uid),
+        org_id=scene.org_id,
+        pipeline="protocol",
+        status="uploaded",
+        phase=Phase.RUNNING,
+        created_at=scene.now,
+        changed_at=scene.now,
+    )
+    assert await scene.store.put_entity(entity, 0)
     return uid
 
 
@@ -102,25 +171,40 @@ async def resolve(scene: Scene, delivery_id: UUID) -> None:
 
 
 async def retry_event(scene: Scene, event_id: UUID) -> None:
-    (delivery,) = await scene.store.deliveries(scene.org_id, event_id)
+    (delivery,) = await scene.store.find(scene.org_id, EventDeliveries(event_id=event_id))
     await scene.act(ActionKind.RETRY, delivery.delivery_id)
 
 
 async def delete_endpoint(scene: Scene, endpoint_id: UUID) -> None:
-    endpoint = await scene.store.endpoint(scene.org_id, endpoint_id)
-    await scene.store.put_endpoint(replace(endpoint, state=EndpointState.DELETED), endpoint.version)
+    endpoint = await scene.store.get(Endpoint, scene.org_id, endpoint_id)
+    await put(scene.store, replace(endpoint, state=EndpointState.DELETED), endpoint.version)
+
+
+async def delete_batch(scene: Scene, delivery_id: UUID) -> None:
+    await skip(scene, delivery_id)
+    await scene.act(ActionKind.DELETE, delivery_id)
+
+
+async def end_alert(scene: Scene, alert_id: UUID) -> None:
+    alert = await scene.store.get(Alert, scene.org_id, alert_id)
+    change = AlertChange(replace(alert, ended_at=scene.now), alert.version)
+    assert await scene.store.write_alerts(AlertWrite(org_id=scene.org_id, changes=(change,)))
+
+
+async def delete_entity(scene: Scene, uid: UUID) -> None:
+    entity = await scene.store.get(Entity, scene.org_id, ("protocol", str(uid)))
+    assert await scene.store.delete_entity(entity, an_entry(scene, uid)) is not None
 
 
 async def nothing(scene: Scene, uid: UUID) -> None:
-    """Audit lines are not taken back."""
+    """Audit entries and bulk operations are not taken back."""
 
 
 # -- the lists ---------------------------------------------------------------------------------------------
 
 
 class Kind(NamedTuple):
-    verb: str
-    asked: tuple[object, ...]
+    query: PagedQuery[Any]
     id_of: Callable[[Any], UUID]
     make: Maker
     remove: Remover
@@ -137,53 +221,55 @@ def _delivery_id(item: Any) -> UUID:
 
 
 KINDS = {
-    "events": Kind("list_events", (EventFilter(),), _event_id, new_event, delete_event, (128,)),
+    "events": Kind(EventFilter(), _event_id, new_event, delete_event, (128,)),
     "events, oldest first": Kind(
-        "list_events",
-        (EventFilter(oldest_first=True, event_type="user.*"),),
+        EventFilter(oldest_first=True, event_type="user.*"),
         _event_id,
         new_event,
         delete_event,
         (128,),
     ),
-    "failed events": Kind(
-        "list_events", (EventFilter(status=FAILED),), _event_id, new_failed_event, retry_event, (128,)
+    "failed events": Kind(EventFilter(status=FAILED), _event_id, new_failed_event, retry_event, (128,)),
+    "inbox": Kind(InboxFilter(status=RECEIVED), lambda item: item.event.event_id, new_inbox_event, acknowledge, (128,)),
+    "failed inbox": Kind(
+        InboxFilter(status=FAILED), lambda item: item.event.event_id, new_failed_event, delete_event, (128,)
     ),
-    "inbox": Kind("inbox", (RECEIVED,), lambda item: item.event.event_id, new_inbox_event, acknowledge, (128,)),
-    "failed inbox": Kind("inbox", (FAILED,), lambda item: item.event.event_id, new_failed_event, delete_event, (128,)),
-    "retry queue": Kind("retry_queue", (RetryQueueFilter(),), _delivery_id, new_failure, skip, (63, 128)),
+    "retry queue": Kind(RetryQueueFilter(), _delivery_id, new_failure, skip, (63, 128)),
     "retry queue, filtered": Kind(
-        "retry_queue",
-        (RetryQueueFilter(waiting=True, event_type="user.*"),),
+        RetryQueueFilter(waiting=True, event_type="user.*"),
         _delivery_id,
         new_failure,
         skip,
         (63, 128),
     ),
-    "dead letters": Kind("dead_letters", (DeadLetterFilter(),), _delivery_id, new_letter, resolve, (63, 128)),
+    "dead letters": Kind(DeadLetterFilter(), _delivery_id, new_letter, resolve, (63, 128)),
     "archived letters": Kind(
-        "dead_letters",
-        (DeadLetterFilter(archived=True, archived_before=2**62),),
+        DeadLetterFilter(archived=True, archived_before=2**62),
         _delivery_id,
         new_letter,
         resolve,
         (63, 128),
     ),
-    "causes": Kind("cause_groups", (DeadLetterFilter(),), lambda item: item.sample_id, new_cause, resolve, (63,)),
-    "endpoints": Kind("list_endpoints", (None,), lambda item: item.endpoint_id, new_endpoint, delete_endpoint, (128,)),
-    "audit": Kind("list_audit", (None, None), lambda item: UUID(item.subjects[0]), new_line, nothing, (63,)),
+    "causes": Kind(CauseGroups(), lambda item: item.sample_id, new_cause, resolve, (63,)),
+    "endpoints": Kind(EndpointFilter(), lambda item: item.endpoint_id, new_endpoint, delete_endpoint, (128,)),
+    "audit": Kind(AuditFilter(), lambda item: UUID(item.subjects[0]), new_entry, nothing, (63,)),
+    "batches": Kind(BatchFilter(), _delivery_id, new_batch, delete_batch, (128,)),
+    "open alerts": Kind(AlertFilter(is_open=True), lambda item: item.alert_id, new_alert, end_alert, (63,)),
+    "bulk operations": Kind(BulkFilter(), lambda item: item.bulk_id, new_bulk, nothing, (63,)),
+    "entities": Kind(
+        EntityFilter(pipeline="protocol"), lambda item: UUID(item.entity_id), new_entity, delete_entity, (63,)
+    ),
 }
 
 
 async def page_of(kind: Kind, scene: Scene, cursor: str | None, limit: int = 3) -> Page[Any]:
-    page: Page[Any] = await getattr(scene.store, kind.verb)(scene.org_id, *kind.asked, cursor, limit)
-    return page
+    return await scene.store.page(scene.org_id, kind.query, cursor, limit)
 
 
 async def with_items(kind: Kind, store: Store, count: int) -> Scene:
     """An organization of its own, with so many things in this list."""
     scene = await Scene(store).prepare()
-    there = kind.verb == "list_endpoints"  # the endpoint of the scene
+    there = isinstance(kind.query, EndpointFilter)  # the endpoint of the scene
     for _ in range(count - there):
         await kind.make(scene)
     return scene
@@ -229,10 +315,10 @@ async def test_pages_that_are_counted_off_instead_are_caught_by_this() -> None:
     """The control: skipping as many as were seen loses what moved up, and repeats what moved down."""
 
     class CountsOff(ReferenceStore):
-        async def list_events(
-            self, org_id: UUID, wanted: EventFilter, cursor: str | None = None, limit: int = 50
-        ) -> Page[EventSummary]:
-            found = (await super().list_events(org_id, wanted, None, 1_000)).items
+        async def page(
+            self, org_id: UUID | None, query: PagedQuery[T], cursor: str | None = None, limit: int = 50
+        ) -> Page[T]:
+            found = (await super().page(org_id, query, None, 1_000)).items
             begin = int(cursor or 0)
             end = begin + limit
             return Page(found[begin:end], str(end) if end < len(found) else None)
@@ -250,7 +336,7 @@ async def test_a_list_of_another_organization_is_empty_also_with_a_cursor_of_thi
         other = Scene(store)
         for _ in range(2):
             assert await page_of(kind, other, None) == await page_of(kind, other, page.next) == Page(()), name
-            await store.put_org(other.org)
+            await put(store, other.org)
 
 
 async def test_a_last_page_that_is_full_leads_nowhere(store: Store) -> None:
@@ -302,15 +388,15 @@ async def test_a_filter_that_no_store_can_look_for_is_refused_by_name(scene: Sce
     store, org_id = scene.store, scene.org_id
     calls: dict[str, list[Awaitable[object]]] = {
         "event_type": [
-            store.list_events(org_id, EventFilter(event_type=text)),
-            store.retry_queue(org_id, RetryQueueFilter(event_type=text)),
-            store.count_retry_queue(org_id, RetryQueueFilter(event_type=text)),
-            store.dead_letters(org_id, DeadLetterFilter(event_type=text)),
-            store.count_dead_letters(org_id, DeadLetterFilter(event_type=text)),
-            store.cause_groups(org_id, DeadLetterFilter(event_type=text)),
+            store.page(org_id, EventFilter(event_type=text)),
+            store.page(org_id, RetryQueueFilter(event_type=text)),
+            store.count(org_id, RetryQueueFilter(event_type=text)),
+            store.page(org_id, DeadLetterFilter(event_type=text)),
+            store.count(org_id, DeadLetterFilter(event_type=text)),
+            store.page(org_id, CauseGroups(filter=DeadLetterFilter(event_type=text))),
         ],
-        "actor": [store.list_audit(org_id, actor=text)],
-        "action": [store.list_audit(org_id, action=text)],
+        "actor": [store.page(org_id, AuditFilter(actor=text))],
+        "action": [store.page(org_id, AuditFilter(action=text))],
     }
     for field, refusals in calls.items():
         for call in refusals:
@@ -323,10 +409,7 @@ async def test_letters_that_died_at_one_instant_are_listed_the_last_created_firs
     await scene.accept(5)
     claims = await scene.claim()
     await scene.kill(*claims)
-    made = [
-        letter.delivery_id
-        for letter in await all_of(scene.store.dead_letters, scene.org_id, DeadLetterFilter(), limit=2)
-    ]
+    made = [letter.delivery_id for letter in await all_of(scene.store.page, scene.org_id, DeadLetterFilter(), limit=2)]
     assert made == sorted((claim.delivery_id for claim in claims), reverse=True)
 
 
@@ -334,6 +417,6 @@ async def test_letters_that_died_at_one_instant_are_listed_the_last_created_firs
 async def test_a_cause_that_no_column_holds_is_nobodys(scene: Scene, cause: int) -> None:
     await new_letter(scene)
     wanted = DeadLetterFilter(cause=cause)
-    assert await scene.store.dead_letters(scene.org_id, wanted) == Page(())
-    assert await scene.store.cause_groups(scene.org_id, wanted) == Page(())
-    assert await scene.store.count_dead_letters(scene.org_id, wanted) == Count(0, exact=True)
+    assert await scene.store.page(scene.org_id, wanted) == Page(())
+    assert await scene.store.page(scene.org_id, CauseGroups(filter=wanted)) == Page(())
+    assert await scene.store.count(scene.org_id, wanted) == Count(0, exact=True)

@@ -18,12 +18,12 @@ from doorstep.clock import Instant
 from doorstep.model.action import Action, AuditEntry
 from doorstep.model.batch import BatchFilter
 from doorstep.model.claim import Claim, Move, Moved, Quota
-from doorstep.model.delivery import Delivery, DeliveryState
+from doorstep.model.delivery import DeliveryState
 from doorstep.model.endpoint import Endpoint
 from doorstep.model.event import Receipt, Submission, Verdict
-from doorstep.model.listing import DeadLetterFilter, Page
+from doorstep.model.listing import DeadLetterFilter
 from doorstep.model.outbox import OutboxMessage
-from doorstep.stores.store import Store
+from doorstep.stores.store import Delete, Put, Store
 from doorstep.stores.tally import Tally
 from tests.contract.lockstep import Lockstep, Opening
 from tests.contract.places import Place, PostgresPlace, SqlitePlace
@@ -112,21 +112,15 @@ class ForgetsIdempotencyKeys(ReferenceStore):
 
 
 class ForgetsWhichVersionAnEndpointHas(ReferenceStore):
-    async def put_endpoint(
-        self,
-        endpoint: Endpoint,
-        expected_version: int,
-        line: AuditEntry | None = None,
-        living_max: int | None = None,
-    ) -> bool:
-        present = self._tables.endpoints.get(endpoint.endpoint_id)
-        return await super().put_endpoint(endpoint, present.version if present else 0, line, living_max)
+    def _may_be_written(self, change: Put | Delete, entry: AuditEntry | None) -> bool:
+        if isinstance(change, Put) and isinstance(change.document, Endpoint):
+            change = replace(change, expected_version=None)
+        return super()._may_be_written(change, entry)
 
 
 class ExpiresWhatIsBeingTried(ReferenceStore):
     async def expire(self, code: str, reason: str, since: Instant, now: Instant, limit: int) -> Moved:
-        for key in list(self._tables.leased.all()):
-            row = self._tables.by_key[key]
+        for row in self._tables.by_due(DeliveryState.IN_PROGRESS):
             if since < (row.event.event.expires_at or 0) <= now:
                 self._release(row, claim_of(row, picked_up=False), now)
         return await super().expire(code, reason, since, now, limit)
@@ -141,13 +135,13 @@ class ForgetsEventStatuses(ReferenceStore):
 class ForgetsTheOrder(ReferenceStore):
     def __init__(self) -> None:
         super().__init__()
-        self._tables.lines.first = lambda line: None  # type: ignore[method-assign]
+        self._tables.first_of = lambda group: None  # type: ignore[method-assign]
 
 
 class LeavesTheBlockedBehind(ReferenceStore):
     def __init__(self) -> None:
         super().__init__()
-        self._tables._unblock_first = lambda line, at: None  # type: ignore[method-assign]
+        self._tables._unblock_first = lambda group, at: None  # type: ignore[method-assign]
 
 
 class LosesLateResults(ReferenceStore):
@@ -161,7 +155,7 @@ class CountsRepetitions(ReferenceStore):
         receipt = super()._accept(submission, now)
         tally = Tally()
         tally.accepted(submission.event.org_id, int(receipt.verdict is not Verdict.ACCEPTED))
-        self._tables.ticks.add(tally, now)
+        self._tables.counters.add(tally, now)
         return receipt
 
 
@@ -171,33 +165,33 @@ class KeepsCountingWhatWasDeleted(ReferenceStore):
         self._tables._count_leaving = lambda event, at: None  # type: ignore[method-assign]
 
 
-class LosesFoldedTicks(ReferenceStore):
-    async def fold(
+class LosesAggregatedCounters(ReferenceStore):
+    async def aggregate(
         self, now: Instant, limit: int | None = None, *, minutes_before: Instant = 0, hours_before: Instant = 0
     ) -> int:
-        moved = await super().fold(now, limit, minutes_before=minutes_before, hours_before=hours_before)
-        self._tables.ticks._rollups.clear()
+        moved = await super().aggregate(now, limit, minutes_before=minutes_before, hours_before=hours_before)
+        self._tables.counters._rollups.clear()
         return moved
 
 
 class LetsOthersAct(ReferenceStore):
-    def _find(self, org_id: UUID, delivery_id: UUID) -> DeliveryRow | None:
+    def _find_row(self, org_id: UUID, delivery_id: UUID) -> DeliveryRow | None:
         return self._tables.deliveries.get(delivery_id)
 
 
 class ListsDeletedEvents(ReferenceStore):
-    def _events_of(self, org_id: UUID) -> list[EventRow]:
-        return [row for row in self._tables.events.values() if row.event.org_id == org_id]
+    def _events(self, org_id: UUID | None) -> list[EventRow]:
+        return [row for row in self._tables.events.values() if org_id in (None, row.event.org_id)]
 
 
 class ListsOldLettersAsDead(ReferenceStore):
-    def _letters(self, org_id: UUID, wanted: DeadLetterFilter) -> list[DeliveryRow]:
-        return super()._letters(org_id, replace(wanted, archived_before=0))
+    def _dead_letters(self, org_id: UUID | None, query: DeadLetterFilter) -> list[DeliveryRow]:
+        return super()._dead_letters(org_id, replace(query, archived_before=0))
 
 
 class SendsWhatWasAcceptedInsteadOfWhatWasEdited(ReferenceStore):
-    def _do(self, act: Action, row: DeliveryRow) -> list[Move]:
-        moves = super()._do(act, row)
+    def _apply(self, action: Action, row: DeliveryRow) -> list[Move]:
+        moves = super()._apply(action, row)
         row.own_payload = None
         return moves
 
@@ -207,16 +201,14 @@ class ForwardsTheNewestFirst(ReferenceStore):
         return (await super().outbox(1_000))[::-1][:limit]
 
 
-class ForgetsWhyItWasSetAside(ReferenceStore):
-    async def set_aside(self, event_id: UUID, refusal: str, now: Instant) -> None:
+class ForgetsWhyItWasRejected(ReferenceStore):
+    async def reject(self, event_id: UUID, reason: str, now: Instant) -> None:
         self._tables.outbox.pop(event_id, None)
 
 
 class ListsEveryDeliveryAsABatch(ReferenceStore):
-    async def list_batches(
-        self, org_id: UUID, wanted: BatchFilter, cursor: str | None = None, limit: int = 50
-    ) -> Page[Delivery]:
-        return Page(tuple(row.delivery for row in self._deliveries_of(org_id))[:limit], None)
+    def _batches(self, org_id: UUID | None, query: BatchFilter) -> list[DeliveryRow]:
+        return self._deliveries(org_id)
 
 
 SHORT = settings(PROFILE, max_examples=8, derandomize=False, phases=[Phase.generate])

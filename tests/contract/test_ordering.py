@@ -10,7 +10,7 @@ from doorstep.clock import SECOND
 from doorstep.model.action import ActionKind
 from doorstep.model.claim import Quota
 from doorstep.model.endpoint import Endpoint
-from doorstep.model.event import Submission
+from doorstep.model.event import EventView, Submission
 from tests.contract.scene import SOON, Scene
 from tests.support.builders import a_submission
 
@@ -106,7 +106,7 @@ async def test_one_taken_out_of_the_middle_lets_nobody_go(scene: Scene) -> None:
 async def test_burying_and_expiring_let_the_next_go(scene: Scene) -> None:
     await accept(scene, 2)
     third, fourth = await accept(scene, 1, expires_at=scene.now + SECOND), await accept(scene)
-    await scene.store.bury(scene.endpoint.endpoint_id, "GONE", "gone", scene.now, 2)
+    await scene.store.dead_letter_waiting(scene.endpoint.endpoint_id, "GONE", "gone", scene.now, 2)
     assert await blocked(scene, *third, *fourth) == [False, True]
     scene.wait(2 * SECOND)
     await scene.store.expire("EXPIRED", "too late", 0, scene.now, 10)
@@ -137,7 +137,7 @@ async def test_each_endpoint_has_lines_of_its_own(scene: Scene) -> None:
 
 
 async def _claim_of(scene: Scene, endpoint: Endpoint) -> list[UUID]:
-    claims = await scene.store.claim_due([Quota(endpoint.endpoint_id, 9)], scene.now, scene.now + SECOND, "w1")
+    claims = await scene.store.claim([Quota(endpoint.endpoint_id, 9)], scene.now, scene.now + SECOND, "w1")
     return [claim.delivery_id for claim in claims]
 
 
@@ -174,15 +174,17 @@ async def test_a_blocked_delivery_has_no_time_and_no_lane(scene: Scene) -> None:
     _, second = await accept(scene, 2)
     await scene.claim()
     assert (await scene.delivery(second)).due_at is None
-    assert await scene.store.lanes(scene.now) == []
-    assert (await scene.store.event(scene.org_id, (await scene.delivery(second)).event_id)).next_retry_at is None
+    assert await scene.store.due_lanes(scene.now) == []
+    assert (
+        await scene.store.get(EventView, scene.org_id, (await scene.delivery(second)).event_id)
+    ).next_retry_at is None
 
 
 async def test_a_lane_tells_the_first_that_may_go(scene: Scene) -> None:
     await accept(scene, 2)
     await scene.claim()
     await accept(scene, key=None, due_at=scene.now + 7)
-    assert [lane.due_at for lane in await scene.store.lanes(scene.now)] == [scene.now + 7]
+    assert [lane.due_at for lane in await scene.store.due_lanes(scene.now)] == [scene.now + 7]
 
 
 # -- operators ---------------------------------------------------------------------------------------------
@@ -193,10 +195,10 @@ async def test_an_operators_retry_of_a_blocked_delivery_does_not_break_the_order
     _, second = [*await accept(scene), *await accept(scene, deliver_at=at, due_at=at)]
     assert (await scene.act(ActionKind.RETRY, second)).done == (second,)
     assert await blocked(scene, second) == [True]
-    forced = await scene.store.claim_due([], scene.now, scene.now + SECOND, "w1", 10)
+    forced = await scene.store.claim([], scene.now, scene.now + SECOND, "w1", 10)
     assert forced == []
     await scene.deliver(*await scene.claim())
-    forced = await scene.store.claim_due([], scene.now, scene.now + SECOND, "w1", 10)
+    forced = await scene.store.claim([], scene.now, scene.now + SECOND, "w1", 10)
     assert [claim.delivery_id for claim in forced] == [second]
 
 

@@ -15,6 +15,7 @@ from doorstep.stores.store import Store
 from tests.contract.scene import LEASE, Scene
 from tests.support.builders import a_submission, failure, refusal, success
 from tests.support.patience import PATIENCE_SECONDS
+from tests.support.shortcuts import count_states, routing_version
 
 LINES, SENDINGS, BATCH, WORKERS = 3, 25, 3, 2
 
@@ -32,7 +33,7 @@ class Course:
     async def send(self, store: Store, line: str) -> None:
         """One after the other, so that their order is known; now and then a few at once."""
         self.sending += 1
-        version, chance = await store.routing_version(), random.Random(line)
+        version, chance = await routing_version(store), random.Random(line)
         for _ in range(SENDINGS):
             count = chance.randint(1, BATCH)
             made = [self._made(line) for _ in range(count)]
@@ -47,7 +48,7 @@ class Course:
     async def work(self, store: Store, seed: int) -> None:
         chance, idle = random.Random(seed), 0
         while idle < 3:
-            claims = await store.claim_due(
+            claims = await store.claim(
                 [Quota(self.scene.endpoint.endpoint_id, 2)], self.scene.now, self.scene.now + LEASE, "w", forced_max=2
             )
             self._begin(claims)
@@ -108,7 +109,7 @@ async def test_nobody_is_left_behind_when_some_are_taken_out_meanwhile(scene: Sc
             *(course.work(stores[n % 2], n) for n in range(WORKERS)),
             *(course.interfere(stores[n % 2], n) for n in range(2)),
         )
-    tally = await scene.store.tally()
+    tally = await count_states(scene.store)
     assert not any(tally[state] for state in OPEN_STATES), "everything has ended"
     for line, sent in course.sent.items():
         assert _never_goes_back(course.tried[line], sent)

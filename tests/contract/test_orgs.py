@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import asyncio
+from collections.abc import Awaitable, Callable
+from uuid import UUID
 
 import pytest
 from msgspec.structs import replace
@@ -10,11 +12,25 @@ from msgspec.structs import replace
 from doorstep.clock import DAY, Instant
 from doorstep.errors import Conflict, NotFound
 from doorstep.model.action import AuditEntry
-from doorstep.model.endpoint import RetryPolicy
+from doorstep.model.delivery import Delivery, DeliveryPayload
+from doorstep.model.endpoint import Endpoint, RetryPolicy
+from doorstep.model.event import EventView
+from doorstep.model.listing import (
+    AuditFilter,
+    DeliveryAttempts,
+    DeliveryHistory,
+    EventDeliveries,
+    KeyNames,
+    KeyPrefixes,
+    KeysByDigest,
+    OrgKeys,
+    Orgs,
+)
 from doorstep.model.org import ApiKey, Role
 from doorstep.stores.store import Store
 from tests.contract.scene import Scene
 from tests.support.builders import an_org, new_id
+from tests.support.shortcuts import put
 
 
 def a_key(
@@ -36,59 +52,62 @@ async def test_organizations_read_back_as_they_were_given_in_the_order_of_their_
     policies = {"policy": RetryPolicy((1, 2)), "policy_by_event_type": {"a.b": RetryPolicy(())}}
     made = [an_org(name="Ünïcode 🚚"), an_org(**policies)]
     for org in made:
-        await store.put_org(org)
-    assert await store.orgs() == made
+        await put(store, org)
+    assert await store.find(None, Orgs()) == made
 
 
 async def test_an_organization_can_be_replaced(scene: Scene) -> None:
     renamed = replace(scene.org, name="New name")
-    await scene.store.put_org(renamed)
-    assert await scene.store.orgs() == [renamed]
+    await put(scene.store, renamed)
+    assert await scene.store.find(None, Orgs()) == [renamed]
 
 
 async def test_another_organizations_things_are_not_found(scene: Scene) -> None:
     other = an_org()
-    await scene.store.put_org(other)
+    await put(scene.store, other)
     (submission,) = await scene.accept()
     delivery_id = submission.deliveries[0].delivery_id
-    for read, subject in (
-        (scene.store.event, submission.event.event_id),
-        (scene.store.delivery, delivery_id),
-        (scene.store.attempts, delivery_id),
-        (scene.store.history, delivery_id),
-        (scene.store.endpoint, scene.endpoint.endpoint_id),
-    ):
+    get, find = scene.store.get, scene.store.find
+    reads: list[tuple[Callable[[UUID, UUID], Awaitable[object]], UUID]] = [
+        (lambda org_id, uid: get(EventView, org_id, uid), submission.event.event_id),
+        (lambda org_id, uid: get(Delivery, org_id, uid), delivery_id),
+        (lambda org_id, uid: get(DeliveryPayload, org_id, uid), delivery_id),
+        (lambda org_id, uid: get(Endpoint, org_id, uid), scene.endpoint.endpoint_id),
+        (lambda org_id, uid: find(org_id, DeliveryAttempts(delivery_id=uid)), delivery_id),
+        (lambda org_id, uid: find(org_id, DeliveryHistory(delivery_id=uid)), delivery_id),
+    ]
+    for read, subject in reads:
         await read(scene.org_id, subject)
         for org_id, asked in ((other.org_id, subject), (scene.org_id, new_id()), (new_id(), subject)):
             with pytest.raises(NotFound):
                 await read(org_id, asked)
-    assert await scene.store.deliveries(other.org_id, submission.event.event_id) == []
+    assert await scene.store.find(other.org_id, EventDeliveries(event_id=submission.event.event_id)) == []
 
 
 @pytest.mark.parametrize("role", Role)
 async def test_a_key_is_found_by_its_digest(scene: Scene, role: Role) -> None:
     key = a_key(scene, role=role)
-    await scene.store.put_key(key)
-    await scene.store.put_key(a_key(scene, b"\x01" * 32))
-    assert await scene.store.find_key(key.digest) == key
-    assert await scene.store.find_key(b"\x02" * 32) is None
+    await put(scene.store, key)
+    await put(scene.store, a_key(scene, b"\x01" * 32))
+    assert await scene.store.find(None, KeysByDigest(digest=key.digest)) == [key]
+    assert await scene.store.find(None, KeysByDigest(digest=b"\x02" * 32)) == []
 
 
 async def test_a_revoked_or_expired_key_is_still_found_and_says_so(scene: Scene) -> None:
     key = a_key(scene)
-    await scene.store.put_key(key)
+    await put(scene.store, key)
     ended = replace(key, revoked_at=scene.now, expires_at=scene.now + 1)
-    await scene.store.put_key(ended)
-    assert await scene.store.find_key(key.digest) == ended
+    await put(scene.store, ended)
+    assert await scene.store.find(None, KeysByDigest(digest=key.digest)) == [ended]
 
 
 async def test_two_keys_cannot_have_one_digest(scene: Scene, other_store: Store) -> None:
     key = a_key(scene)
-    await scene.store.put_key(key)
-    await scene.store.put_key(key)
+    await put(scene.store, key)
+    await put(scene.store, key)
     with pytest.raises(Conflict):
-        await other_store.put_key(a_key(scene))
-    assert await scene.store.keys(scene.org_id) == [key]
+        await put(other_store, a_key(scene))
+    assert await scene.store.find(scene.org_id, OrgKeys()) == [key]
 
 
 async def test_of_concurrent_first_writers_of_one_key_one_is_kept_and_the_others_are_told(
@@ -97,15 +116,15 @@ async def test_of_concurrent_first_writers_of_one_key_one_is_kept_and_the_others
     made = [a_key(scene) for _ in range(10)]
     stores = [scene.store, other_store] * 5
     told = await asyncio.gather(
-        *(store.put_key(key) for store, key in zip(stores, made, strict=True)), return_exceptions=True
+        *(put(store, key) for store, key in zip(stores, made, strict=True)), return_exceptions=True
     )
-    assert [answer for answer in told if answer is not None and type(answer) is not Conflict] == []
-    assert len(await scene.store.keys(scene.org_id)) == told.count(None) == 1
+    assert [answer for answer in told if answer is not True and type(answer) is not Conflict] == []
+    assert len(await scene.store.find(scene.org_id, OrgKeys())) == told.count(True) == 1
 
 
 async def test_a_key_for_an_unknown_organization_is_refused(scene: Scene) -> None:
     with pytest.raises(NotFound):
-        await scene.store.put_key(replace(a_key(scene), org_id=new_id()))
+        await put(scene.store, replace(a_key(scene), org_id=new_id()))
 
 
 async def test_a_key_and_the_line_about_it_are_kept_together_or_not_at_all(scene: Scene) -> None:
@@ -113,40 +132,43 @@ async def test_a_key_and_the_line_about_it_are_kept_together_or_not_at_all(scene
     line = AuditEntry(
         at=scene.now, org_id=scene.org_id, actor="ops", action="key.create", subjects=(str(key.key_id),), result="made"
     )
-    await scene.store.put_key(key, line)
-    assert (await scene.store.list_audit(scene.org_id)).items == (line,)
+    await put(scene.store, key, entry=line)
+    assert (await scene.store.page(scene.org_id, AuditFilter())).items == (line,)
     with pytest.raises(Conflict):
-        await scene.store.put_key(a_key(scene), line)
-    assert len((await scene.store.list_audit(scene.org_id)).items) == 1
+        await put(scene.store, a_key(scene), entry=line)
+    assert len((await scene.store.page(scene.org_id, AuditFilter())).items) == 1
 
 
 async def test_keys_are_called_by_their_names_where_their_visible_beginnings_tell_them_apart(scene: Scene) -> None:
     other = an_org()
-    await scene.store.put_org(other)
+    await put(scene.store, other)
     made = [("dsk_a", "marco", scene.org_id), ("dsk_a", "marco", scene.org_id), ("dsk_b", "lena", scene.org_id)]
     made += [("dsk_c", "one", scene.org_id), ("dsk_c", "two", scene.org_id), ("dsk_d", "theirs", other.org_id)]
     for number, (prefix, name, org_id) in enumerate(made):
         ended = {"revoked_at": scene.now} if name == "lena" else {}
         key = a_key(scene, bytes([number]) * 32)
-        await scene.store.put_key(replace(key, prefix=prefix, name=name, org_id=org_id, **ended))
+        await put(scene.store, replace(key, prefix=prefix, name=name, org_id=org_id, **ended))
     asked = ["dsk_a", "dsk_b", "dsk_b", "dsk_c", "dsk_d", "doorstep", ""]
-    assert await scene.store.key_names(scene.org_id, asked) == {"dsk_a": "marco", "dsk_b": "lena"}
-    assert await scene.store.key_names(scene.org_id, []) == {}
-    assert await scene.store.key_names(new_id(), asked) == {}
+    assert dict(await scene.store.find(scene.org_id, KeyNames(prefixes=tuple(asked)))) == {
+        "dsk_a": "marco",
+        "dsk_b": "lena",
+    }
+    assert dict(await scene.store.find(scene.org_id, KeyNames(prefixes=()))) == {}
+    assert dict(await scene.store.find(new_id(), KeyNames(prefixes=tuple(asked)))) == {}
 
 
 async def test_the_keys_of_a_name_are_found_the_newest_first_and_no_more_than_are_wanted(scene: Scene) -> None:
     other = an_org()
-    await scene.store.put_org(other)
+    await put(scene.store, other)
     made = [("dsk_a", "marco", scene.org_id), ("dsk_b", "lena", scene.org_id), ("dsk_c", "marco", scene.org_id)]
     made += [("dsk_d", "marco", other.org_id), ("dsk_a", "marco", scene.org_id)]
     for number, (prefix, name, org_id) in enumerate(made):
         key = replace(a_key(scene, bytes([number]) * 32), prefix=prefix, name=name, org_id=org_id)
-        await scene.store.put_key(replace(key, revoked_at=scene.now if prefix == "dsk_c" else None))
-    assert await scene.store.keys_called(scene.org_id, "marco", 10) == ["dsk_a", "dsk_c"]
-    assert await scene.store.keys_called(scene.org_id, "marco", 1) == ["dsk_a"]
+        await put(scene.store, replace(key, revoked_at=scene.now if prefix == "dsk_c" else None))
+    assert await scene.store.find(scene.org_id, KeyPrefixes(name="marco", limit=10)) == ["dsk_a", "dsk_c"]
+    assert await scene.store.find(scene.org_id, KeyPrefixes(name="marco", limit=1)) == ["dsk_a"]
     for org_id, name in ((scene.org_id, "Marco"), (scene.org_id, "dsk_a"), (new_id(), "marco")):
-        assert await scene.store.keys_called(org_id, name, 10) == []
+        assert await scene.store.find(org_id, KeyPrefixes(name=name, limit=10)) == []
 
 
 # -- revoking ----------------------------------------------------------------------------------------------
@@ -156,7 +178,7 @@ async def kept_keys(scene: Scene, *made: ApiKey) -> list[ApiKey]:
     """These, each with a digest of its own."""
     kept = [replace(key, digest=bytes([number]) * 32) for number, key in enumerate(made)]
     for key in kept:
-        await scene.store.put_key(key)
+        await put(scene.store, key)
     return kept
 
 
@@ -170,8 +192,12 @@ async def revoke(scene: Scene, key: ApiKey, store: Store | None = None, actor: s
 async def test_a_revoked_key_is_kept_with_its_end_and_the_line_about_it(scene: Scene) -> None:
     _, key = await kept_keys(scene, a_key(scene), a_key(scene))
     revoked = await revoke(scene, key)
-    assert revoked == replace(key, revoked_at=scene.now) == await scene.store.find_key(key.digest)
-    assert [line.action for line in (await scene.store.list_audit(scene.org_id)).items] == ["key.revoke"]
+    assert (
+        revoked
+        == replace(key, revoked_at=scene.now)
+        == next(iter(await scene.store.find(None, KeysByDigest(digest=key.digest))), None)
+    )
+    assert [line.action for line in (await scene.store.page(scene.org_id, AuditFilter())).items] == ["key.revoke"]
 
 
 async def test_revoking_again_changes_nothing_and_writes_no_line(scene: Scene) -> None:
@@ -179,28 +205,28 @@ async def test_revoking_again_changes_nothing_and_writes_no_line(scene: Scene) -
     first = await revoke(scene, key)
     scene.wait(DAY)
     assert await revoke(scene, key) == first
-    assert len((await scene.store.list_audit(scene.org_id)).items) == 1
+    assert len((await scene.store.page(scene.org_id, AuditFilter())).items) == 1
 
 
 async def test_a_key_of_another_organization_cannot_be_revoked(scene: Scene) -> None:
     other = an_org()
-    await scene.store.put_org(other)
+    await put(scene.store, other)
     (key, _) = await kept_keys(scene, a_key(scene), a_key(scene))
     for org_id, key_id in ((other.org_id, key.key_id), (scene.org_id, new_id()), (new_id(), key.key_id)):
         with pytest.raises(NotFound):
             await revoke(scene, replace(key, org_id=org_id, key_id=key_id))
-    assert await scene.store.find_key(key.digest) == key
+    assert await scene.store.find(None, KeysByDigest(digest=key.digest)) == [key]
 
 
 async def test_a_change_of_an_organization_is_kept_with_the_line_about_it_or_not_at_all(scene: Scene) -> None:
     line = AuditEntry(
         at=scene.now, org_id=scene.org_id, actor="ops", action="slo.change", subjects=("x",), result="done"
     )
-    await scene.store.put_org(replace(scene.org, name="renamed"), line)
+    await put(scene.store, replace(scene.org, name="renamed"), entry=line)
     with pytest.raises(NotFound):
-        await scene.store.put_org(replace(scene.org, name="again"), replace(line, org_id=new_id()))
-    assert [one.name for one in await scene.store.orgs()] == ["renamed"]
-    assert (await scene.store.list_audit(scene.org_id)).items == (line,)
+        await put(scene.store, replace(scene.org, name="again"), entry=replace(line, org_id=new_id()))
+    assert [one.name for one in await scene.store.find(None, Orgs())] == ["renamed"]
+    assert (await scene.store.page(scene.org_id, AuditFilter())).items == (line,)
 
 
 @pytest.mark.parametrize("role", sorted(set(Role) - {Role.ADMIN}))
@@ -211,7 +237,7 @@ async def test_keys_of_other_roles_can_all_be_revoked(scene: Scene, role: Role) 
 
 async def test_the_last_admin_key_stays_whatever_other_keys_there_are(scene: Scene) -> None:
     other = an_org()
-    await scene.store.put_org(other)
+    await put(scene.store, other)
     key, *_ = await kept_keys(
         scene,
         a_key(scene),
@@ -222,8 +248,8 @@ async def test_the_last_admin_key_stays_whatever_other_keys_there_are(scene: Sce
     )
     with pytest.raises(Conflict, match="create another one first"):
         await revoke(scene, key)
-    assert await scene.store.find_key(key.digest) == key
-    assert (await scene.store.list_audit(scene.org_id)).items == ()
+    assert await scene.store.find(None, KeysByDigest(digest=key.digest)) == [key]
+    assert (await scene.store.page(scene.org_id, AuditFilter())).items == ()
 
 
 async def test_an_admin_key_can_be_revoked_if_another_lasts_as_long(scene: Scene) -> None:
@@ -248,5 +274,5 @@ async def test_admins_who_revoke_each_other_at_once_leave_one_of_them(scene: Sce
         *(revoke(scene, key, store) for store, key in zip(stores, made, strict=True)), return_exceptions=True
     )
     assert [type(answer) for answer in told].count(Conflict) == 1
-    assert [key.revoked_at for key in await scene.store.keys(scene.org_id)].count(None) == 1
-    assert len((await scene.store.list_audit(scene.org_id)).items) == 5
+    assert [key.revoked_at for key in await scene.store.find(scene.org_id, OrgKeys())].count(None) == 1
+    assert len((await scene.store.page(scene.org_id, AuditFilter())).items) == 5

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from doorstep.model.delivery import DeliveryState
 from doorstep.model.event import EventStatus
+from doorstep.model.listing import DeliveryAttempts
 from tests.contract.scene import SOON, Scene
 
 
@@ -17,7 +18,7 @@ async def test_a_released_delivery_is_due_at_once_and_burns_no_attempt(scene: Sc
     delivery = await scene.delivery(claim.delivery_id)
     assert (delivery.state, delivery.due_at, delivery.attempt) == (DeliveryState.PENDING, scene.now, 0)
     assert (delivery.worker, delivery.claimed_at) == (None, None)
-    assert await scene.store.attempts(scene.org_id, claim.delivery_id) == []
+    assert await scene.store.find(scene.org_id, DeliveryAttempts(delivery_id=claim.delivery_id)) == []
     assert (await scene.claim_one()).attempt == 1
 
 

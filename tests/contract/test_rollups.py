@@ -12,15 +12,16 @@ from doorstep.errors import StaleRouting
 from doorstep.model.action import ActionKind
 from doorstep.model.alert import OPERATIONS_ORG
 from doorstep.model.attempt import Code
-from doorstep.model.circuit import Circuit, CircuitState
 from doorstep.model.claim import Settlement
 from doorstep.model.delivery import DeliveryState
-from doorstep.model.endpoint import EndpointState
+from doorstep.model.endpoint import Circuit, CircuitState, EndpointState
+from doorstep.model.listing import EventDeliveries, FailingEndpoints
 from doorstep.model.rollup import HOUR, MINUTE, TREND, Figures, Point, Span, only
-from doorstep.stores.store import Store
+from doorstep.stores.store import Retention, Store
 from tests.contract.scene import LEASE, SOON, WEEK, Scene
 from tests.support.builders import NOW, a_submission, an_endpoint, an_org, new_id, refusal
 from tests.support.recounting import all_events, recount
+from tests.support.shortcuts import put, totals
 
 FIRST_MINUTE = Span.MINUTE.start(NOW)
 
@@ -32,19 +33,19 @@ def told(figures: Figures) -> dict[str, int]:
 
 async def own(scene: Scene) -> dict[str, int]:
     """What is counted of the scene's endpoint."""
-    return told((await scene.store.levels(scene.org_id, [scene.endpoint.endpoint_id]))[scene.endpoint.endpoint_id])
+    return told((await scene.store.figures(scene.org_id, [scene.endpoint.endpoint_id]))[scene.endpoint.endpoint_id])
 
 
 async def total(scene: Scene) -> dict[str, int]:
-    return told(await scene.store.totals(scene.org_id))
+    return told(await totals(scene.store, scene.org_id))
 
 
 async def check_recount(scene: Scene) -> None:
     """The organization's figures, the endpoint's and the whole store's are those of the rows."""
     counted = await recount(scene.store, scene.org_id, await all_events(scene.store, scene.org_id))
-    assert await scene.store.totals(scene.org_id) == counted[None]
-    assert await scene.store.totals() == counted[None]
-    levels = await scene.store.levels(scene.org_id, [one for one in counted if one is not None])
+    assert await totals(scene.store, scene.org_id) == counted[None]
+    assert await totals(scene.store) == counted[None]
+    levels = await scene.store.figures(scene.org_id, [one for one in counted if one is not None])
     assert levels == {owner: figures for owner, figures in counted.items() if owner is not None}
 
 
@@ -55,26 +56,30 @@ async def test_endpoints_that_deliveries_died_at_are_known_by_the_hour_folded_or
     scene: Scene,
 ) -> None:
     healthy = an_org()
-    await scene.store.put_org(healthy)
+    await put(scene.store, healthy)
     await scene.accept(2)
     first, second = await scene.claim()
     await scene.deliver(first)
     hour = Span.HOUR.start(scene.now)
-    assert await scene.store.dying_endpoints(hour) == [], "what was delivered did not die"
+    assert await scene.store.find(None, FailingEndpoints(since=hour)) == [], "what was delivered did not die"
     await scene.kill(second)
     await scene.add_endpoint()
     for _ in range(2):
-        assert await scene.store.dying_endpoints(hour) == [(scene.org_id, scene.endpoint.endpoint_id)]
-        assert await scene.store.dying_endpoints(hour - 5 * HOUR) == [(scene.org_id, scene.endpoint.endpoint_id)]
-        assert await scene.store.dying_endpoints(hour + HOUR) == []
+        assert await scene.store.find(None, FailingEndpoints(since=hour)) == [
+            (scene.org_id, scene.endpoint.endpoint_id)
+        ]
+        assert await scene.store.find(None, FailingEndpoints(since=hour - 5 * HOUR)) == [
+            (scene.org_id, scene.endpoint.endpoint_id)
+        ]
+        assert await scene.store.find(None, FailingEndpoints(since=hour + HOUR)) == []
         await scene.change_endpoint(state=EndpointState.DELETED)
-        while await scene.store.fold(scene.now + MINUTE):
+        while await scene.store.aggregate(scene.now + MINUTE):
             pass
 
 
 async def test_an_empty_store_has_counted_nothing(store: Store) -> None:
-    assert await store.totals() == await store.totals(new_id()) == Figures()
-    assert await store.series(None, None, Span.MINUTE, 0, NOW) == []
+    assert await totals(store) == await totals(store, new_id()) == Figures()
+    assert (await store.series(None, [None], Span.MINUTE, 0, NOW))[None] == []
 
 
 async def test_an_accepted_event_is_created_and_received_and_its_deliveries_are_open(scene: Scene) -> None:
@@ -104,10 +109,10 @@ async def test_a_claim_takes_its_event_from_received_to_queued_once(scene: Scene
     other = await scene.add_endpoint()
     await scene.accept(1, [scene.endpoint, other])
     (claim,) = await scene.claim()
-    assert (await scene.store.totals(scene.org_id)).now_queued == 1
+    assert (await totals(scene.store, scene.org_id)).now_queued == 1
     await scene.store.release([claim], scene.now)
     await scene.claim()
-    figures = await scene.store.totals(scene.org_id)
+    figures = await totals(scene.store, scene.org_id)
     assert (figures.now_received, figures.now_queued, figures.now_open) == (0, 1, 2)
     await check_recount(scene)
 
@@ -120,7 +125,7 @@ async def test_a_delivered_one_counts_with_its_time_and_its_retries(scene: Scene
     assert await own(scene) == {
         "deliveries": 1, "retried": 1, "succeeded": 1, "retries_1": 1, "ttd_12": 1, "ttd_ms": SOON // MILLISECOND,
     }  # fmt: skip
-    figures = await scene.store.totals(scene.org_id)
+    figures = await totals(scene.store, scene.org_id)
     assert (figures.delivered, figures.now_delivered, figures.now_queued, figures.attempts) == (1, 1, 0, 2)
     await check_recount(scene)
 
@@ -131,7 +136,7 @@ async def test_times_to_delivery_fall_into_the_bucket_whose_bound_they_do_not_ex
     for claim, span in zip(claims, (0, 5 * MILLISECOND, 5 * MILLISECOND + 1), strict=True):
         scene.now = NOW + span
         await scene.deliver(claim)
-    assert (await scene.store.totals(scene.org_id)).ttd[:3] == (2, 1, 0)
+    assert (await totals(scene.store, scene.org_id)).ttd[:3] == (2, 1, 0)
     await check_recount(scene)
 
 
@@ -140,7 +145,7 @@ async def test_the_time_to_delivery_of_what_was_sent_for_later_begins_then(scene
     await scene.accept(deliver_at=later, due_at=later)
     scene.now = later + 7 * MILLISECOND
     await scene.deliver(await scene.claim_one())
-    figures = await scene.store.totals(scene.org_id)
+    figures = await totals(scene.store, scene.org_id)
     assert (figures.ttd_1, figures.ttd_ms) == (1, 7)
     await check_recount(scene)
 
@@ -148,18 +153,18 @@ async def test_the_time_to_delivery_of_what_was_sent_for_later_begins_then(scene
 async def test_a_time_to_delivery_is_never_negative(scene: Scene) -> None:
     await scene.accept(created_at=NOW + SECOND)
     await scene.deliver(await scene.claim_one())
-    figures = await scene.store.totals(scene.org_id)
+    figures = await totals(scene.store, scene.org_id)
     assert (figures.ttd_0, figures.ttd_ms) == (1, 0)
 
 
 async def test_what_an_operator_called_off_did_not_fail(scene: Scene) -> None:
     cancelled, _ = await scene.accept(2)
-    (delivery,) = await scene.store.deliveries(scene.org_id, cancelled.event.event_id)
+    (delivery,) = await scene.store.find(scene.org_id, EventDeliveries(event_id=cancelled.event.event_id))
     await scene.act(ActionKind.CANCEL, delivery.delivery_id)
     await check_recount(scene)
     (gone,) = await scene.accept()
     await scene.store.delete_event(scene.org_id, gone.event.event_id, "ops", scene.now)
-    figures = await scene.store.totals(scene.org_id)
+    figures = await totals(scene.store, scene.org_id)
     assert (figures.failed, figures.dead, figures.now_failed) == (0, 0, 1)
 
 
@@ -167,9 +172,12 @@ async def test_what_was_called_off_beside_a_dead_letter_leaves_a_failed_event(sc
     other = await scene.add_endpoint()
     (submission,) = await scene.accept(1, [scene.endpoint, other])
     await scene.kill(await scene.claim_one())
-    waiting = [one.delivery_id for one in await scene.store.deliveries(scene.org_id, submission.event.event_id)][1]
+    waiting = [
+        one.delivery_id
+        for one in await scene.store.find(scene.org_id, EventDeliveries(event_id=submission.event.event_id))
+    ][1]
     await scene.act(ActionKind.CANCEL, waiting)
-    assert (await scene.store.totals(scene.org_id)).failed == 1
+    assert (await totals(scene.store, scene.org_id)).failed == 1
     await check_recount(scene)
 
 
@@ -186,7 +194,7 @@ async def test_what_the_address_guard_refused_is_told_apart(scene: Scene) -> Non
     await scene.accept()
     claim = await scene.claim_one()
     await scene.settle(Settlement.dead(claim, refusal(scene.now, Code.BLOCKED)))
-    figures = await scene.store.totals(scene.org_id)
+    figures = await totals(scene.store, scene.org_id)
     assert (figures.blocked, figures.died) == (1, 1)
     await check_recount(scene)
 
@@ -195,9 +203,9 @@ async def test_a_late_result_counts_as_late_and_as_nothing_else(scene: Scene) ->
     await scene.accept()
     claim = await scene.claim_one()
     await scene.deliver(claim)
-    before = await scene.store.totals(scene.org_id)
+    before = await totals(scene.store, scene.org_id)
     await scene.kill(claim, claim)
-    assert told(await scene.store.totals(scene.org_id)) == told(before) | {"late": 2}
+    assert told(await totals(scene.store, scene.org_id)) == told(before) | {"late": 2}
     await check_recount(scene)
 
 
@@ -205,7 +213,7 @@ async def test_a_late_result_counts_even_if_its_delivery_has_been_cleaned_away(s
     await scene.accept()
     claim = await scene.claim_one()
     await scene.deliver(claim)
-    await scene.store.clean(scene.now + 1, scene.now, 10)
+    await scene.store.clean(Retention(settled_before=scene.now + 1), scene.now, 10)
     await scene.deliver(claim)
     assert (await own(scene))["late"] == 1
 
@@ -241,14 +249,14 @@ async def test_a_second_round_counts_its_own_retries(scene: Scene) -> None:
     await scene.fail(await scene.claim_one())
     scene.wait(SOON)
     await scene.deliver(await scene.claim_one())
-    figures = await scene.store.totals(scene.org_id)
+    figures = await totals(scene.store, scene.org_id)
     assert (figures.retries_7, figures.retries_1, figures.retried, figures.failed, figures.delivered) == (1, 1, 9, 1, 1)
     await check_recount(scene)
 
 
 async def test_what_is_buried_and_what_expires_is_dead(scene: Scene) -> None:
     await scene.accept(3)
-    await scene.store.bury(scene.endpoint.endpoint_id, "GONE", "gone", scene.now, 2)
+    await scene.store.dead_letter_waiting(scene.endpoint.endpoint_id, "GONE", "gone", scene.now, 2)
     await check_recount(scene)
     await scene.accept(expires_at=scene.now + 1)
     scene.wait(SECOND)
@@ -279,7 +287,7 @@ async def test_what_is_cleaned_away_leaves_the_levels_and_stays_in_the_counts(sc
     await scene.submit(acknowledged := a_submission(scene.org_id))
     await scene.store.acknowledge(scene.org_id, acknowledged.event.event_id, scene.now)
     scene.wait(WEEK)
-    await scene.store.clean(scene.now, scene.now, 10, inbox_before=scene.now)
+    await scene.store.clean(Retention(settled_before=scene.now, inbox_before=scene.now), scene.now, 10)
     figures = await total(scene)
     assert (figures["created"], figures["delivered"], figures["succeeded"]) == (3, 2, 1)
     assert not [name for name in figures if name.startswith("now_")]
@@ -293,7 +301,7 @@ async def test_a_deleted_event_leaves_once(scene: Scene) -> None:
         (deleted, *_) = await all_events(scene.store, scene.org_id)
         await scene.store.delete_event(scene.org_id, deleted, "ops", scene.now)
     scene.wait(WEEK)
-    await scene.store.clean(scene.now, scene.now, 10)
+    await scene.store.clean(Retention(settled_before=scene.now), scene.now, 10)
     figures = await total(scene)
     assert (figures["created"], figures["failed"]) == (2, 1)
     assert not [name for name in figures if name.startswith("now_")]
@@ -316,21 +324,21 @@ async def _everything(scene: Scene) -> list[object]:
     """All that can be asked about figures."""
     store, endpoint_id = scene.store, scene.endpoint.endpoint_id
     spans = [
-        await store.series(org_id, one, span, 0, NOW + DAY)
+        (await store.series(org_id, [one], span, 0, NOW + DAY))[one]
         for org_id, one in ((None, None), (scene.org_id, None), (scene.org_id, endpoint_id))
         for span in Span
     ]
     sums = await store.figures(scene.org_id, [endpoint_id], NOW, NOW + 2 * HOUR)
-    return [spans, sums, await store.totals(), await total(scene), await own(scene)]
+    return [spans, sums, await totals(store), await total(scene), await own(scene)]
 
 
 async def test_folding_changes_nothing_that_can_be_asked(scene: Scene) -> None:
     await _some_life(scene)
     before = await _everything(scene)
-    assert await scene.store.fold(scene.now, 100) >= 4, "an endpoint's and an organization's of two ended minutes"
+    assert await scene.store.aggregate(scene.now, 100) >= 4, "an endpoint's and an organization's of two ended minutes"
     assert await _everything(scene) == before
-    assert await scene.store.fold(scene.now, 100) == 0, "the third minute goes on"
-    await scene.store.fold(scene.now + MINUTE, 100)
+    assert await scene.store.aggregate(scene.now, 100) == 0, "the third minute goes on"
+    await scene.store.aggregate(scene.now + MINUTE, 100)
     assert await _everything(scene) == before
     await check_recount(scene)
 
@@ -339,17 +347,17 @@ async def test_folding_goes_bit_by_bit(scene: Scene) -> None:
     await _some_life(scene)
     before = await _everything(scene)
     later = scene.now + MINUTE
-    moved = [await scene.store.fold(later, 4) for _ in range(4)]
+    moved = [await scene.store.aggregate(later, 4) for _ in range(4)]
     assert moved[0] == 4 and max(moved) <= 4 and sum(moved) >= 6 and moved[-1] == 0
     assert await _everything(scene) == before
 
 
 async def test_a_tick_that_comes_after_its_minute_was_folded_is_added(scene: Scene) -> None:
     await scene.accept()
-    await scene.store.fold(scene.now + MINUTE, 100)
+    await scene.store.aggregate(scene.now + MINUTE, 100)
     await scene.accept()
-    await scene.store.fold(scene.now + MINUTE, 100)
-    (point,) = await scene.store.series(scene.org_id, None, Span.MINUTE, 0, NOW + DAY)
+    await scene.store.aggregate(scene.now + MINUTE, 100)
+    (point,) = (await scene.store.series(scene.org_id, [None], Span.MINUTE, 0, NOW + DAY))[None]
     assert (point.at, point.figures.created) == (FIRST_MINUTE, 2)
 
 
@@ -357,23 +365,23 @@ async def test_several_who_fold_at_once_count_everything_once(scene: Scene, othe
     await _some_life(scene)
     before = await _everything(scene)
     later = scene.now + MINUTE
-    folds = [store.fold(later, 2) for store in (scene.store, other_store) * 5]
+    folds = [store.aggregate(later, 2) for store in (scene.store, other_store) * 5]
     await asyncio.gather(*folds)
-    await scene.store.fold(later, 100)
+    await scene.store.aggregate(later, 100)
     assert await _everything(scene) == before
 
 
 async def test_minutes_and_hours_are_dropped_and_what_is_since_ever_stays(scene: Scene) -> None:
     await _some_life(scene)
-    ever = await scene.store.totals(scene.org_id)
+    ever = await totals(scene.store, scene.org_id)
     later = NOW + DAY
-    await scene.store.fold(later, 100, minutes_before=FIRST_MINUTE + MINUTE)
-    assert len(await scene.store.series(scene.org_id, None, Span.MINUTE, 0, later)) == 2
-    assert len(await scene.store.series(scene.org_id, None, Span.HOUR, 0, later)) == 2
-    await scene.store.fold(later, 100, minutes_before=later, hours_before=later)
+    await scene.store.aggregate(later, 100, minutes_before=FIRST_MINUTE + MINUTE)
+    assert len((await scene.store.series(scene.org_id, [None], Span.MINUTE, 0, later))[None]) == 2
+    assert len((await scene.store.series(scene.org_id, [None], Span.HOUR, 0, later))[None]) == 2
+    await scene.store.aggregate(later, 100, minutes_before=later, hours_before=later)
     for span in (Span.MINUTE, Span.HOUR):
-        assert await scene.store.series(scene.org_id, None, span, 0, later) == []
-    assert await scene.store.totals(scene.org_id) == ever
+        assert (await scene.store.series(scene.org_id, [None], span, 0, later))[None] == []
+    assert await totals(scene.store, scene.org_id) == ever
 
 
 # -- series and sums ---------------------------------------------------------------------------------------
@@ -381,10 +389,10 @@ async def test_minutes_and_hours_are_dropped_and_what_is_since_ever_stays(scene:
 
 async def test_a_series_has_the_minutes_in_which_something_happened(scene: Scene) -> None:
     await _some_life(scene)
-    series = await scene.store.series(scene.org_id, None, Span.MINUTE, 0, NOW + DAY)
+    series = (await scene.store.series(scene.org_id, [None], Span.MINUTE, 0, NOW + DAY))[None]
     assert [point.at for point in series] == [FIRST_MINUTE, FIRST_MINUTE + MINUTE, FIRST_MINUTE + HOUR]
     assert [point.figures.created for point in series] == [2, 2, 2]
-    hours = await scene.store.series(scene.org_id, None, Span.HOUR, 0, NOW + DAY)
+    hours = (await scene.store.series(scene.org_id, [None], Span.HOUR, 0, NOW + DAY))[None]
     assert [point.figures.created for point in hours] == [4, 2]
 
 
@@ -392,8 +400,10 @@ async def test_a_series_begins_at_its_beginning_and_ends_before_its_end(scene: S
     await _some_life(scene)
     for fold in (False, True):
         if fold:
-            await scene.store.fold(NOW + DAY, 100)
-        series = await scene.store.series(scene.org_id, None, Span.MINUTE, FIRST_MINUTE + MINUTE, FIRST_MINUTE + HOUR)
+            await scene.store.aggregate(NOW + DAY, 100)
+        series = (
+            await scene.store.series(scene.org_id, [None], Span.MINUTE, FIRST_MINUTE + MINUTE, FIRST_MINUTE + HOUR)
+        )[None]
         assert [point.at for point in series] == [FIRST_MINUTE + MINUTE]
 
 
@@ -401,7 +411,9 @@ async def test_an_endpoint_has_its_own_series_and_nothing_of_events(scene: Scene
     other = await scene.add_endpoint()
     await scene.accept(2)
     await scene.accept(3, [other])
-    (point,) = await scene.store.series(scene.org_id, other.endpoint_id, Span.MINUTE, 0, NOW + DAY)
+    (point,) = (await scene.store.series(scene.org_id, [other.endpoint_id], Span.MINUTE, 0, NOW + DAY))[
+        other.endpoint_id
+    ]
     assert told(point.figures) == {"deliveries": 3, "now_open": 3}
     figures = await scene.store.figures(
         scene.org_id, [scene.endpoint.endpoint_id, other.endpoint_id], FIRST_MINUTE, FIRST_MINUTE + MINUTE
@@ -411,21 +423,23 @@ async def test_an_endpoint_has_its_own_series_and_nothing_of_events(scene: Scene
 
 async def test_organizations_see_only_their_own(scene: Scene) -> None:
     stranger = an_org()
-    await scene.store.put_org(stranger)
+    await put(scene.store, stranger)
     theirs = an_endpoint(stranger.org_id)
-    await scene.store.put_endpoint(theirs, 0)
+    await put(scene.store, theirs, 0)
     await scene.accept(2)
     await scene.submit(a_submission(stranger.org_id, [theirs.endpoint_id]))
     for _ in range(2):
-        assert (await scene.store.totals(scene.org_id)).created == 2
-        assert (await scene.store.totals(stranger.org_id)).created == 1
-        assert (await scene.store.totals()).created == 3
-        mine = await scene.store.levels(scene.org_id, [theirs.endpoint_id])
+        assert (await totals(scene.store, scene.org_id)).created == 2
+        assert (await totals(scene.store, stranger.org_id)).created == 1
+        assert (await totals(scene.store)).created == 3
+        mine = await scene.store.figures(scene.org_id, [theirs.endpoint_id])
         assert mine == {theirs.endpoint_id: Figures()}, "somebody else's is as good as unknown"
-        anywhere = await scene.store.levels(None, [scene.endpoint.endpoint_id, theirs.endpoint_id, stranger.org_id])
+        anywhere = await scene.store.figures(None, [scene.endpoint.endpoint_id, theirs.endpoint_id, stranger.org_id])
         assert [one.deliveries for one in anywhere.values()] == [2, 1, 0], "the engine asks for all together"
-        assert await scene.store.series(scene.org_id, theirs.endpoint_id, Span.MINUTE, 0, NOW + DAY) == []
-        await scene.store.fold(scene.now + MINUTE, 100)
+        assert (await scene.store.series(scene.org_id, [theirs.endpoint_id], Span.MINUTE, 0, NOW + DAY))[
+            theirs.endpoint_id
+        ] == []
+        await scene.store.aggregate(scene.now + MINUTE, 100)
 
 
 @pytest.mark.parametrize("folded", [False, True])
@@ -447,27 +461,28 @@ async def test_sums_are_over_whole_minutes_or_whole_hours(
 ) -> None:
     await _some_life(scene)
     if folded:
-        await scene.store.fold(NOW + DAY, 100)
+        await scene.store.aggregate(NOW + DAY, 100)
     endpoint_id = scene.endpoint.endpoint_id
     sums = await scene.store.figures(scene.org_id, [endpoint_id], FIRST_MINUTE + since, FIRST_MINUTE + until)
     assert sums[endpoint_id].succeeded == delivered
 
 
 @pytest.mark.parametrize("folded", [False, True])
-async def test_shares_are_the_whole_and_its_parts_over_the_same_range(scene: Scene, folded: bool) -> None:
+async def test_the_whole_and_its_parts_are_summed_over_the_same_range(scene: Scene, folded: bool) -> None:
     await _some_life(scene)
     other = await scene.add_endpoint()
     await scene.accept(3, [other])
     if folded:
-        await scene.store.fold(NOW + DAY, 100)
+        await scene.store.aggregate(NOW + DAY, 100)
     unknown, ids = new_id(), [scene.endpoint.endpoint_id, other.endpoint_id]
     for since, until in ((NOW, NOW + 1), (NOW - HOUR, NOW + 2 * HOUR), (NOW - 2 * DAY, NOW + DAY)):
-        whole, parts = await scene.store.shares(scene.org_id, [*ids, unknown], since, until)
+        parts = await scene.store.figures(scene.org_id, [None, *ids, unknown], since, until)
+        whole = parts.pop(None)
         assert parts == await scene.store.figures(scene.org_id, [*ids, unknown], since, until)
         without_events = {"created", "delivered", "failed", "now_received", "now_queued", "now_delivered", "now_failed"}
         left = told(whole - parts[ids[0]] - parts[ids[1]])
         assert whole.created and left.keys() <= without_events, "what is left belongs to events"
-    assert (await scene.store.shares(scene.org_id, [], NOW, NOW + 1))[1] == {}
+    assert await scene.store.figures(scene.org_id, [], NOW, NOW + 1) == {}
 
 
 async def test_the_whole_and_its_parts_are_of_one_picture_whatever_happens_meanwhile(
@@ -484,25 +499,25 @@ async def test_the_whole_and_its_parts_are_of_one_picture_whatever_happens_meanw
 
     dying = asyncio.create_task(die())
     while not dying.done():
-        whole, parts = await scene.store.shares(scene.org_id, [endpoint_id], NOW, NOW + 1)
-        assert whole.died == parts[endpoint_id].died
+        figures = await scene.store.figures(scene.org_id, [None, endpoint_id], NOW, NOW + 1)
+        assert figures[None].died == figures[endpoint_id].died
         await asyncio.sleep(0)  # the stores in memory never give way by themselves
     await dying
 
 
 async def test_the_figures_of_all_leave_out_the_reserved_organization_s_messages(scene: Scene) -> None:
     reserved = an_org(org_id=OPERATIONS_ORG)
-    await scene.store.put_org(reserved)
+    await put(scene.store, reserved)
     channel = an_endpoint(OPERATIONS_ORG)
-    await scene.store.put_endpoint(channel, 0)
+    await put(scene.store, channel, 0)
     circuit = Circuit(endpoint_id=channel.endpoint_id, state=CircuitState.OPEN, failures=5, changed_at=NOW)
     await scene.store.put_circuit(circuit, 0)
     await scene.accept(2)
     await scene.submit(a_submission(OPERATIONS_ORG, [channel.endpoint_id]))
     for _ in range(2):
-        assert await scene.store.totals() == await scene.store.totals(scene.org_id)
-        assert (await scene.store.totals(OPERATIONS_ORG)).now_open == 1
-        await scene.store.fold(scene.now + MINUTE, 100)
+        assert await totals(scene.store) == await totals(scene.store, scene.org_id)
+        assert (await totals(scene.store, OPERATIONS_ORG)).now_open == 1
+        await scene.store.aggregate(scene.now + MINUTE, 100)
     assert await scene.store.circuit_counts() == await scene.store.circuit_counts(scene.org_id)
     assert (await scene.store.circuit_counts(OPERATIONS_ORG))[CircuitState.OPEN] == 1
 
@@ -513,46 +528,48 @@ async def test_figures_that_are_chosen_are_the_same_as_among_all_and_the_others_
 ) -> None:
     await _some_life(scene)
     if folded:
-        await scene.store.fold(NOW + DAY, 100)
+        await scene.store.aggregate(NOW + DAY, 100)
     names, ids = ("succeeded", "dead", "now_open", "ttd_0"), [scene.endpoint.endpoint_id, new_id()]
     for since, until in ((NOW, NOW + MINUTE), (NOW, NOW + 2 * HOUR), (NOW - 3 * DAY, NOW + 2 * DAY)):
         every = await scene.store.figures(scene.org_id, ids, since, until)
         chosen = await scene.store.figures(scene.org_id, ids, since, until, names)
         assert chosen == {one: only(names, figures) for one, figures in every.items()}
     for org_id in (scene.org_id, None):
-        every = await scene.store.levels(org_id, ids)
+        every = await scene.store.figures(org_id, ids)
         assert only(names, every[ids[0]]) not in (Figures(), every[ids[0]]), "some are chosen, and some are not"
-        chosen = await scene.store.levels(org_id, ids, names)
+        chosen = await scene.store.figures(org_id, ids, names=names)
         assert chosen == {one: only(names, figures) for one, figures in every.items()}
 
 
 @pytest.mark.parametrize("folded", [False, True])
-async def test_trends_are_the_series_of_each_endpoint(scene: Scene, folded: bool) -> None:
+async def test_the_series_of_several_endpoints_are_those_of_each_one(scene: Scene, folded: bool) -> None:
     await _some_life(scene)
     other = await scene.add_endpoint()
     await scene.accept(3, [other])
     if folded:
-        await scene.store.fold(NOW + DAY, 100)
+        await scene.store.aggregate(NOW + DAY, 100)
     unknown, ids = new_id(), [scene.endpoint.endpoint_id, other.endpoint_id]
     for asked in (
         (Span.MINUTE, 0, NOW + DAY),
         (Span.HOUR, 0, NOW + DAY),
         (Span.MINUTE, FIRST_MINUTE + MINUTE, NOW + DAY),
     ):
-        series = {one: await scene.store.series(scene.org_id, one, *asked) for one in ids}
+        series = await scene.store.series(scene.org_id, ids, *asked)
+        for one in ids:
+            assert await scene.store.series(scene.org_id, [one], *asked) == {one: series[one]}
         expected = {
             one: [Point.of(point.at, only(TREND, point.figures)) for point in points] for one, points in series.items()
         }
-        assert await scene.store.trends(scene.org_id, [*ids, unknown], *asked) == expected | {unknown: []}
+        assert await scene.store.series(scene.org_id, [*ids, unknown], *asked, TREND) == expected | {unknown: []}
     assert expected[ids[0]], "the series are not empty"
-    assert await scene.store.trends(scene.org_id, [], *asked) == {}
-    assert await scene.store.trends(unknown, ids, *asked) == {one: [] for one in ids}, "they are somebody else's"
+    assert await scene.store.series(scene.org_id, [], *asked, TREND) == {}
+    assert await scene.store.series(unknown, ids, *asked, TREND) == {one: [] for one in ids}, "they are somebody else's"
 
 
 async def test_unknown_endpoints_and_organizations_have_zeros(scene: Scene) -> None:
     unknown = new_id()
     assert await scene.store.figures(scene.org_id, [unknown], NOW, NOW + 1) == {unknown: Figures()}
-    assert await scene.store.levels(unknown, [scene.endpoint.endpoint_id]) == {scene.endpoint.endpoint_id: Figures()}
+    assert await scene.store.figures(unknown, [scene.endpoint.endpoint_id]) == {scene.endpoint.endpoint_id: Figures()}
     assert await scene.store.figures(scene.org_id, [], NOW, NOW + 1) == {}
 
 
@@ -568,11 +585,11 @@ async def test_what_many_do_at_once_is_counted_to_the_last(scene: Scene, other_s
         mine.org, mine.endpoint, mine.now = scene.org, endpoints[n % 3], NOW + n * 20 * SECOND
         await mine.accept(3, endpoints)
         claims = await mine.claim(3, f"w{n}", LEASE)
-        await asyncio.gather(*(_end(mine, claim) for claim in claims), store.fold(mine.now, 2))
+        await asyncio.gather(*(_end(mine, claim) for claim in claims), store.aggregate(mine.now, 2))
 
     await asyncio.gather(*(live(stores[n % 2], n) for n in range(12)))
     await check_recount(scene)
-    await scene.store.fold(NOW + DAY, 1_000)
+    await scene.store.aggregate(NOW + DAY, 1_000)
     await check_recount(scene)
 
 

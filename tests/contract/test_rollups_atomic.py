@@ -1,6 +1,6 @@
 """R10.2, R10.3: what cannot be counted is not done, so nothing is ever done that was not counted.
 
-Killing processes seldom hits the moment between two commits. Here the table of ticks is out of reach while a verb is
+Killing processes seldom hits the moment between two commits. Here the table of counters is out of reach while a verb is
 called: one that counted in a transaction of its own would leave what it did behind.
 """
 
@@ -16,11 +16,13 @@ from doorstep.clock import SECOND
 from doorstep.model.action import ActionKind
 from doorstep.model.delivery import DeliveryState
 from doorstep.model.rollup import Figures
+from doorstep.stores.store import Retention
 from tests.contract.comparing import dump
 from tests.contract.places import SqlPlace
 from tests.contract.scene import WEEK, Scene
 from tests.support.builders import NOW, a_submission
 from tests.support.recounting import all_events
+from tests.support.shortcuts import totals
 
 
 class Stage:
@@ -50,7 +52,7 @@ class Stage:
         """Everything that is kept and counted."""
         store = self.scene.store
         events = [(self.org_id, event_id) for event_id in await all_events(store, self.org_id)]
-        return await dump(store, events), await store.totals()
+        return await dump(store, events), await totals(store)
 
 
 VERBS: dict[str, Callable[[Stage], Awaitable[object]]] = {
@@ -63,7 +65,7 @@ VERBS: dict[str, Callable[[Stage], Awaitable[object]]] = {
     "retry": lambda stage: stage.scene.act(ActionKind.RETRY, stage.letter),
     "skip": lambda stage: stage.scene.act(ActionKind.SKIP, stage.waiting_id),
     "delete": lambda stage: stage.scene.act(ActionKind.DELETE, stage.letter),
-    "bury": lambda stage: stage.scene.store.bury(stage.endpoint_id, "GONE", "gone", stage.scene.now, 9),
+    "bury": lambda stage: stage.scene.store.dead_letter_waiting(stage.endpoint_id, "GONE", "gone", stage.scene.now, 9),
     "expire": lambda stage: stage.scene.store.expire("EXPIRED", "late", 0, stage.scene.now, 9),
     "archive": lambda stage: stage.scene.store.archive(stage.scene.now, stage.scene.now, 9),
     "acknowledge": lambda stage: stage.scene.store.acknowledge(
@@ -72,7 +74,7 @@ VERBS: dict[str, Callable[[Stage], Awaitable[object]]] = {
     "delete event": lambda stage: stage.scene.store.delete_event(
         stage.org_id, stage.waiting.event.event_id, "ops", stage.scene.now
     ),
-    "clean": lambda stage: stage.scene.store.clean(stage.scene.now, stage.scene.now, 9),
+    "clean": lambda stage: stage.scene.store.clean(Retention(settled_before=stage.scene.now), stage.scene.now, 9),
 }
 
 
@@ -80,12 +82,12 @@ VERBS: dict[str, Callable[[Stage], Awaitable[object]]] = {
 async def test_a_verb_that_cannot_count_does_nothing(sql_place: SqlPlace, sql_scene: Scene, verb: str) -> None:
     stage = await Stage(sql_scene).set()
     before = await stage.kept()
-    await sql_place.execute("ALTER TABLE doorstep_ticks RENAME TO doorstep_away")
+    await sql_place.execute("ALTER TABLE doorstep_counters RENAME TO doorstep_away")
     try:
-        with pytest.raises(Exception, match="doorstep_ticks"):
+        with pytest.raises(Exception, match="doorstep_counters"):
             await VERBS[verb](stage)
     finally:
-        await sql_place.execute("ALTER TABLE doorstep_away RENAME TO doorstep_ticks")
+        await sql_place.execute("ALTER TABLE doorstep_away RENAME TO doorstep_counters")
     assert await stage.kept() == before
     await VERBS[verb](stage)
     assert await stage.kept() != before, "or it would have had nothing to do"

@@ -10,6 +10,7 @@ from doorstep.model.attempt import Attempt, Category, Code, Timings
 from doorstep.model.claim import Claim, Settled, Settlement, StatusChange
 from doorstep.model.delivery import DeliveryState, IllegalTransition
 from doorstep.model.event import EventStatus
+from doorstep.model.listing import DeliveryAttempts
 from tests.contract.scene import SOON, Scene
 from tests.support.builders import failure, refusal, success
 
@@ -137,7 +138,7 @@ async def test_every_attempt_has_one_full_row_in_the_log(scene: Scene) -> None:
     scene.wait(20_000)
     await scene.settle(Settlement.retry(claim, failure(scene.now), scene.now + SOON, 3))
 
-    assert await scene.store.attempts(scene.org_id, claim.delivery_id) == [
+    assert await scene.store.find(scene.org_id, DeliveryAttempts(delivery_id=claim.delivery_id)) == [
         Attempt(
             delivery_id=claim.delivery_id,
             number=1,
@@ -166,7 +167,7 @@ async def test_the_log_is_in_the_order_of_the_attempts(scene: Scene) -> None:
         scene.wait(SOON)
     claim = await scene.claim_one()
     await scene.deliver(claim)
-    rows = await scene.store.attempts(scene.org_id, claim.delivery_id)
+    rows = await scene.store.find(scene.org_id, DeliveryAttempts(delivery_id=claim.delivery_id))
     assert [row.number for row in rows] == [1, 2, 3, 4]
     assert [row.code for row in rows] == [Code.SERVICE_UNAVAILABLE] * 3 + [None]
 
@@ -214,7 +215,7 @@ async def test_a_settlement_into_a_state_that_cannot_follow_is_refused_and_keeps
         await scene.settle(Settlement.delivered(good, success(scene.now)), bad)
 
     assert await scene.counts() == {DeliveryState.IN_PROGRESS: 2}
-    assert await scene.store.attempts(scene.org_id, good.delivery_id) == []
+    assert await scene.store.find(scene.org_id, DeliveryAttempts(delivery_id=good.delivery_id)) == []
     assert (await scene.deliver(good)).late == (), "it can still be settled rightly"
 
 

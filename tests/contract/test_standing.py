@@ -9,23 +9,29 @@ from msgspec.structs import replace
 
 from doorstep.clock import DAY, SECOND
 from doorstep.model.alert import OPERATIONS_ORG
-from doorstep.model.circuit import Circuit, CircuitState
 from doorstep.model.delivery import DeliveryState
-from doorstep.model.endpoint import EndpointState
+from doorstep.model.endpoint import Circuit, CircuitState, EndpointState
 from doorstep.model.event import owed_since
+from doorstep.model.listing import BusiestEndpoints, UnhealthyEndpoints
 from doorstep.model.rollup import HOUR, Span
 from doorstep.stores.limits import WAITING_EXAMINED_MAX
 from tests.contract.scene import Scene
 from tests.support.builders import an_endpoint, an_org, new_id
+from tests.support.shortcuts import put
 
 
 async def test_the_stored_circuits_are_read_together_and_those_that_never_failed_are_left_out(scene: Scene) -> None:
     other = an_endpoint(scene.org.org_id)
-    await scene.store.put_endpoint(other, 0)
+    await put(scene.store, other, 0)
     opened = Circuit(endpoint_id=other.endpoint_id, state=CircuitState.OPEN, failures=5, changed_at=scene.now)
     await scene.store.put_circuit(opened, 0)
-    found = await scene.store.circuits(scene.org.org_id, [scene.endpoint.endpoint_id, other.endpoint_id, new_id()])
-    assert found == {other.endpoint_id: await scene.store.circuit(other.endpoint_id)}
+    found = {
+        one.endpoint_id: one
+        for one in await scene.store.get_many(
+            Circuit, scene.org.org_id, [scene.endpoint.endpoint_id, other.endpoint_id, new_id()]
+        )
+    }
+    assert found == {other.endpoint_id: await scene.store.get(Circuit, None, other.endpoint_id)}
 
 
 async def test_the_oldest_open_delivery_tells_since_when_an_endpoint_waits(scene: Scene) -> None:
@@ -70,13 +76,13 @@ async def test_the_oldest_is_found_among_many_whenever_they_were_sent_and_for_wh
 async def test_the_busiest_endpoints_are_those_with_the_most_deliveries_folded_or_not(scene: Scene) -> None:
     quiet, busy, gone, idle = [await scene.add_endpoint() for _ in range(4)]
     await scene.accept(2, [busy, gone])
-    await scene.store.fold(scene.now + 60 * SECOND, 100)
+    await scene.store.aggregate(scene.now + 60 * SECOND, 100)
     await scene.accept(1, [busy, scene.endpoint, quiet, gone])
     await scene.accept(1, [scene.endpoint])
-    await scene.store.put_endpoint(replace(gone, state=EndpointState.DELETED), gone.version)
+    await put(scene.store, replace(gone, state=EndpointState.DELETED), gone.version)
     found = [busy.endpoint_id, scene.endpoint.endpoint_id, quiet.endpoint_id]
-    assert await scene.store.busiest(10) == found, f"{idle.name} has had none"
-    assert await scene.store.busiest(2) == found[:2]
+    assert await scene.store.find(None, BusiestEndpoints(limit=10)) == found, f"{idle.name} has had none"
+    assert await scene.store.find(None, BusiestEndpoints(limit=2)) == found[:2]
 
 
 async def test_channels_are_not_among_the_busiest_endpoints(scene: Scene) -> None:
@@ -87,8 +93,8 @@ async def test_channels_are_not_among_the_busiest_endpoints(scene: Scene) -> Non
     await reserved.accept(3)
     await scene.accept()
     for _ in range(2):
-        assert await scene.store.busiest(1) == [scene.endpoint.endpoint_id]
-        await scene.store.fold(scene.now + 60 * SECOND, 100)
+        assert await scene.store.find(None, BusiestEndpoints(limit=1)) == [scene.endpoint.endpoint_id]
+        await scene.store.aggregate(scene.now + 60 * SECOND, 100)
 
 
 async def test_who_is_disabled_barred_or_lost_something_is_found_among_any_number_the_worst_first(scene: Scene) -> None:
@@ -98,8 +104,8 @@ async def test_who_is_disabled_barred_or_lost_something_is_found_among_any_numbe
         await store.put_circuit(
             Circuit(endpoint_id=one.endpoint_id, state=CircuitState(state), changed_at=scene.now), 0
         )
-    await store.put_endpoint(replace(off, state=EndpointState.DISABLED), 1)
-    await store.put_endpoint(replace(gone, state=EndpointState.DELETED), 1)
+    await put(store, replace(off, state=EndpointState.DISABLED), 1)
+    await put(store, replace(gone, state=EndpointState.DELETED), 1)
     recent, scene.endpoint = scene.endpoint, old
     scene.now -= 3 * HOUR
     await scene.in_state(DeliveryState.DEAD)
@@ -107,24 +113,27 @@ async def test_who_is_disabled_barred_or_lost_something_is_found_among_any_numbe
     await scene.in_state(DeliveryState.DEAD)
     expected = [off.endpoint_id, open_.endpoint_id, half.endpoint_id]
     for _ in range(2):
-        assert await store.ailing(scene.org_id, since, 2, 10) == [*expected, recent.endpoint_id]
-        found = await store.ailing(scene.org_id, since - 3 * HOUR, 5, 10)
+        assert await store.find(scene.org_id, UnhealthyEndpoints(since=since, hours=2, limit=10)) == [
+            *expected,
+            recent.endpoint_id,
+        ]
+        found = await store.find(scene.org_id, UnhealthyEndpoints(since=since - 3 * HOUR, hours=5, limit=10))
         assert found == [*expected, recent.endpoint_id, old.endpoint_id]
-        assert await store.ailing(scene.org_id, since, 2, 2) == expected[:2]
-        assert await store.ailing(new_id(), since, 2, 10) == []
-        await store.fold(scene.now + DAY, 100)
+        assert await store.find(scene.org_id, UnhealthyEndpoints(since=since, hours=2, limit=2)) == expected[:2]
+        assert await store.find(new_id(), UnhealthyEndpoints(since=since, hours=2, limit=10)) == []
+        await store.aggregate(scene.now + DAY, 100)
 
 
 async def test_another_organization_learns_nothing_of_either(scene: Scene) -> None:
     stranger = an_org()
-    await scene.store.put_org(stranger)
+    await put(scene.store, stranger)
     await scene.accept(created_at=scene.now)
     await scene.store.put_circuit(Circuit(endpoint_id=scene.endpoint.endpoint_id, failures=1), 0)
     ids = [scene.endpoint.endpoint_id]
-    assert await scene.store.circuits(stranger.org_id, ids) == {}
-    assert await scene.store.circuits(None, ids) == {ids[0]: await scene.store.circuit(ids[0])}, (
-        "the engine asks for all"
-    )
+    assert {one.endpoint_id: one for one in await scene.store.get_many(Circuit, stranger.org_id, ids)} == {}
+    assert {one.endpoint_id: one for one in await scene.store.get_many(Circuit, None, ids)} == {
+        ids[0]: await scene.store.get(Circuit, None, ids[0])
+    }, "the engine asks for all"
     assert await scene.store.waiting_since(stranger.org_id, ids) == {}
 
 

@@ -10,7 +10,8 @@ import pytest
 from doorstep.model.action import ActionKind
 from doorstep.model.claim import Quota, Settlement
 from doorstep.model.delivery import DEAD_STATES, DONE_STATES, OPEN_STATES, DeliveryState
-from doorstep.model.event import EventStatus, status_of
+from doorstep.model.event import EventStatus, EventView, status_of
+from doorstep.model.listing import DeliveryHistory, EventDeliveries
 from tests.contract.scene import LEASE, SOON, Scene
 from tests.support.builders import failure, refusal, success
 
@@ -19,7 +20,7 @@ ENDS = ("deliver", "fail", "kill", "cancel", "skip", "resolve", "leave")
 
 async def expected_status(scene: Scene, event_id: UUID) -> EventStatus:
     """The rule of the model, over the deliveries as they are read."""
-    deliveries = await scene.store.deliveries(scene.org_id, event_id)
+    deliveries = await scene.store.find(scene.org_id, EventDeliveries(event_id=event_id))
 
     def count(states: frozenset[DeliveryState]) -> int:
         return sum(one.state in states for one in deliveries)
@@ -33,7 +34,7 @@ async def expected_status(scene: Scene, event_id: UUID) -> EventStatus:
 
 
 async def _was_claimed(scene: Scene, delivery_id: UUID) -> bool:
-    lines = await scene.store.history(scene.org_id, delivery_id)
+    lines = await scene.store.find(scene.org_id, DeliveryHistory(delivery_id=delivery_id))
     return any(line.new_state is DeliveryState.IN_PROGRESS for line in lines)
 
 
@@ -62,7 +63,7 @@ async def _end(scene: Scene, ends: dict[UUID, str], one_by_one: bool) -> None:
 
 async def _settlements(scene: Scene, tried: dict[UUID, str]) -> list[Settlement]:
     quotas = [Quota(one.endpoint_id, 1_000) for one in (await scene.store.routing()).endpoints]
-    claims = await scene.store.claim_due(quotas, scene.now, scene.now + LEASE, "w1")
+    claims = await scene.store.claim(quotas, scene.now, scene.now + LEASE, "w1")
     await scene.store.release([claim for claim in claims if claim.delivery_id not in tried], scene.now)
     make = {
         "deliver": lambda claim: Settlement.delivered(claim, success(scene.now)),
@@ -78,7 +79,7 @@ async def test_an_event_with_one_dead_delivery_is_failed_only_when_nothing_is_le
     await scene.kill(await scene.claim_one())
     assert await scene.status(submission.event.event_id) is EventStatus.QUEUED
 
-    (last,) = await scene.store.claim_due([Quota(other.endpoint_id, 1)], scene.now, scene.now + LEASE, "w1")
+    (last,) = await scene.store.claim([Quota(other.endpoint_id, 1)], scene.now, scene.now + LEASE, "w1")
     settled = await scene.deliver(last)
 
     assert [(one.old_status, one.new_status) for one in settled.changes] == [(EventStatus.QUEUED, EventStatus.FAILED)]
@@ -89,7 +90,7 @@ async def test_deliveries_of_one_event_settled_together_change_its_status_once(s
     other = await scene.add_endpoint()
     await scene.accept(endpoints=[scene.endpoint, other])
     quotas = [Quota(one.endpoint_id, 1) for one in (scene.endpoint, other)]
-    claims = await scene.store.claim_due(quotas, scene.now, scene.now + LEASE, "w1")
+    claims = await scene.store.claim(quotas, scene.now, scene.now + LEASE, "w1")
     settled = await scene.deliver(*claims)
     assert [one.new_status for one in settled.changes] == [EventStatus.DELIVERED]
 
@@ -98,17 +99,17 @@ async def test_the_figures_of_an_event_are_those_of_its_deliveries(scene: Scene)
     (submission,) = await scene.accept()
     event_id = submission.event.event_id
     await scene.fail(await scene.claim_one())
-    view = await scene.store.event(scene.org_id, event_id)
+    view = await scene.store.get(EventView, scene.org_id, event_id)
     assert (view.retry_attempts, view.last_retry_at, view.next_retry_at) == (0, None, scene.now + SOON)
 
     scene.wait(SOON)
     await scene.fail(await scene.claim_one())
-    view = await scene.store.event(scene.org_id, event_id)
+    view = await scene.store.get(EventView, scene.org_id, event_id)
     assert (view.retry_attempts, view.last_retry_at, view.next_retry_at) == (1, scene.now, scene.now + SOON)
 
     scene.wait(SOON)
     await scene.kill(await scene.claim_one())
-    view = await scene.store.event(scene.org_id, event_id)
+    view = await scene.store.get(EventView, scene.org_id, event_id)
     assert (view.retry_attempts, view.last_retry_at, view.next_retry_at) == (2, scene.now, None)
     assert (view.status, view.failed_at) == (EventStatus.FAILED, scene.now)
 
@@ -119,7 +120,7 @@ async def test_an_event_that_is_tried_again_or_delivered_has_not_failed(scene: S
     claim = await scene.claim_one()
     await scene.kill(claim)
     await scene.act(ActionKind.RETRY, claim.delivery_id, revive_at=scene.now)
-    assert (await scene.store.event(scene.org_id, event_id)).failed_at is None
+    assert (await scene.store.get(EventView, scene.org_id, event_id)).failed_at is None
     await scene.deliver(await scene.claim_one())
-    view = await scene.store.event(scene.org_id, event_id)
+    view = await scene.store.get(EventView, scene.org_id, event_id)
     assert (view.status, view.failed_at) == (EventStatus.DELIVERED, None)

@@ -7,40 +7,41 @@ from uuid import UUID
 from doorstep.model.event import EventSummary, EventView
 from tests.contract.scene import SOON, Scene
 from tests.support.builders import a_submission, an_org, new_id
+from tests.support.shortcuts import put
 
 
 async def test_a_summary_says_of_each_event_what_the_event_itself_says(scene: Scene) -> None:
     ids = [await _retried(scene), await _failed(scene), await _waiting(scene), await _in_the_inbox(scene)]
-    summaries = {summary.event_id: summary for summary in await scene.store.summaries(scene.org_id, ids)}
+    summaries = {summary.event_id: summary for summary in await scene.store.get_many(EventSummary, scene.org_id, ids)}
     assert list(summaries) and set(summaries) == set(ids)
     for event_id in ids:
-        assert summaries[event_id] == _summary_of(await scene.store.event(scene.org_id, event_id))
+        assert summaries[event_id] == _summary_of(await scene.store.get(EventView, scene.org_id, event_id))
 
 
 async def test_an_event_asked_for_twice_is_given_once_and_one_that_is_not_there_is_left_out(scene: Scene) -> None:
     there = await _waiting(scene)
-    found = await scene.store.summaries(scene.org_id, [there, new_id(), there])
+    found = await scene.store.get_many(EventSummary, scene.org_id, [there, new_id(), there])
     assert [summary.event_id for summary in found] == [there]
-    assert await scene.store.summaries(scene.org_id, []) == []
+    assert await scene.store.get_many(EventSummary, scene.org_id, []) == []
 
 
 async def test_the_events_of_another_organization_are_not_there(scene: Scene) -> None:
     other = an_org()
-    await scene.store.put_org(other)
+    await put(scene.store, other)
     event_id = await _waiting(scene)
-    assert await scene.store.summaries(other.org_id, [event_id]) == []
-    assert await scene.store.summaries(new_id(), [event_id]) == []
+    assert await scene.store.get_many(EventSummary, other.org_id, [event_id]) == []
+    assert await scene.store.get_many(EventSummary, new_id(), [event_id]) == []
 
 
 async def test_a_deleted_event_is_not_there(scene: Scene) -> None:
     event_id = await _in_the_inbox(scene)
     await scene.store.delete_event(scene.org_id, event_id, "ops", scene.now)
-    assert await scene.store.summaries(scene.org_id, [event_id]) == []
+    assert await scene.store.get_many(EventSummary, scene.org_id, [event_id]) == []
 
 
 async def test_a_thousand_events_can_be_asked_for_at_once(scene: Scene) -> None:
     ids = [submission.event.event_id for submission in await scene.accept(1_000)]
-    assert {summary.event_id for summary in await scene.store.summaries(scene.org_id, ids)} == set(ids)
+    assert {summary.event_id for summary in await scene.store.get_many(EventSummary, scene.org_id, ids)} == set(ids)
 
 
 def _summary_of(view: EventView) -> EventSummary:

@@ -18,14 +18,14 @@ from tests.support.patience import PATIENCE_SECONDS
 async def test_of_two_who_want_to_do_it_one_holds_a_task_until_he_leaves(place: Place, task: Task) -> None:
     first, second = await place.open(), await place.open()
     await _until_connected(first, second)
-    assert await first.hold(task, "a", NOW, NOW + SECOND)
-    assert await first.hold(task, "a", NOW + 1, NOW + 2 * SECOND), "who holds it may go on"
-    assert not await second.hold(task, "b", NOW + SECOND, NOW + 3 * SECOND)
-    await second.leave(task, "b")
-    assert not await second.hold(task, "b", NOW + SECOND, NOW + 3 * SECOND)
-    await first.leave(task, "a")
-    assert await second.hold(task, "b", NOW + SECOND, NOW + 3 * SECOND)
-    assert not await first.hold(task, "a", NOW + SECOND, NOW + 4 * SECOND)
+    assert await first.acquire_lock(task, "a", NOW, NOW + SECOND)
+    assert await first.acquire_lock(task, "a", NOW + 1, NOW + 2 * SECOND), "who holds it may go on"
+    assert not await second.acquire_lock(task, "b", NOW + SECOND, NOW + 3 * SECOND)
+    await second.release_lock(task, "b")
+    assert not await second.acquire_lock(task, "b", NOW + SECOND, NOW + 3 * SECOND)
+    await first.release_lock(task, "a")
+    assert await second.acquire_lock(task, "b", NOW + SECOND, NOW + 3 * SECOND)
+    assert not await first.acquire_lock(task, "a", NOW + SECOND, NOW + 4 * SECOND)
     await first.close()
     await second.close()
 
@@ -34,10 +34,10 @@ async def test_of_two_who_want_to_do_it_one_holds_a_task_until_he_leaves(place: 
 async def test_whoever_held_a_task_and_is_gone_holds_up_nobody_for_long(place: Place, task: Task) -> None:
     first, second = await place.open(), await place.open()
     await _until_connected(first, second)
-    assert await first.hold(task, "a", NOW, NOW + SECOND)
+    assert await first.acquire_lock(task, "a", NOW, NOW + SECOND)
     await first.close()
     async with asyncio.timeout(PATIENCE_SECONDS):
-        while not await second.hold(task, "b", NOW + SECOND, NOW + 2 * SECOND):  # a server notices it soon
+        while not await second.acquire_lock(task, "b", NOW + SECOND, NOW + 2 * SECOND):  # a server notices it soon
             await asyncio.sleep(0)
     await second.close()
 
@@ -46,10 +46,10 @@ async def test_each_task_is_held_for_itself(place: Place) -> None:
     first, second = await place.open(), await place.open()
     await _until_connected(first, second)
     for task in Task:
-        assert await first.hold(task, "a", NOW, NOW + SECOND)
-    await first.leave(Task.ROLLER, "a")
-    held = [await second.hold(task, "b", NOW, NOW + SECOND) for task in Task]
-    assert held == [task is Task.ROLLER for task in Task]
+        assert await first.acquire_lock(task, "a", NOW, NOW + SECOND)
+    await first.release_lock(Task.ROLLUPS, "a")
+    held = [await second.acquire_lock(task, "b", NOW, NOW + SECOND) for task in Task]
+    assert held == [task is Task.ROLLUPS for task in Task]
     await first.close()
     await second.close()
 

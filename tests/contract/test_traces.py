@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import pytest
 
+from doorstep.model.event import EventView
 from tests.contract.scene import LEASE, SOON, Scene
 
 TRACE = '00-0af7651916cd43dd8448eb211c80319c-b7ad6b7169203331-01 shop="a\\b", other=1'
@@ -30,5 +31,5 @@ async def test_a_retry_and_the_reclaiming_of_a_lost_worker_have_the_trace_too(sc
 
 async def test_the_event_that_is_read_back_has_its_trace(scene: Scene) -> None:
     (submission,) = await scene.accept(trace=TRACE)
-    view = await scene.store.event(scene.org_id, submission.event.event_id)
+    view = await scene.store.get(EventView, scene.org_id, submission.event.event_id)
     assert view.event == submission.event

@@ -38,7 +38,9 @@ async def test_only_waiting_deliveries_are_claimed_or_buried(scene: Scene, state
     delivery_id = await scene.in_state(state)
     before = await scene.delivery(delivery_id)
     assert await scene.claim() == []
-    assert (await scene.store.bury(scene.endpoint.endpoint_id, "X", "x", scene.now, 10)).delivery_ids == ()
+    assert (
+        await scene.store.dead_letter_waiting(scene.endpoint.endpoint_id, "X", "x", scene.now, 10)
+    ).delivery_ids == ()
     assert await scene.delivery(delivery_id) == before
 
 

@@ -7,8 +7,8 @@ from typing import Any
 
 import promql_parser as promql
 
-from doorstep.operations.measures import MEASURES, Kind
-from doorstep.operations.prometheus import PROCESS
+from doorstep.telemetry.metrics import MEASURES, Kind
+from doorstep.telemetry.prometheus import PROCESS
 
 OF_EVERY_SERIES = {"job", "instance"}
 OF_PROMETHEUS = {"up": OF_EVERY_SERIES}

@@ -19,19 +19,16 @@ class carrier:
 """
 MAIN = """
 import asyncio
-
-async def ended():
-    counts = await ds.components.store.tally()
-    return counts["delivered"] + counts["dead"]
+from doorstep.bootstrap import DEFAULT_ORG
 
 async def main():
     async with ds:
-        for order in ("good", "refused"):
-            await ds.send("sms.batch", order)
-        await ds.send("pdf.convert", {})
+        sent = [await ds.send("sms.batch", order) for order in ("good", "refused")]
+        sent.append(await ds.send("pdf.convert", {}))
         async with asyncio.timeout(120):
-            while await ended() < 3:
-                await asyncio.sleep(0.02)
+            for receipt in sent:
+                while (await ds.event(DEFAULT_ORG, receipt.event_id)).status not in ("delivered", "failed"):
+                    await asyncio.sleep(0.02)
 
 if __name__ == "__main__":
     asyncio.run(main())

@@ -4,19 +4,19 @@ from __future__ import annotations
 
 import re
 
-from doorstep.api import auth, bodies
+from doorstep.api import codec, middleware
 from doorstep.config import Settings
 from doorstep.engine import accept
 from doorstep.engine.directory import Tuning
-from doorstep.model.bulk import UNDER_WAY_MAX
+from doorstep.model.bulk import IN_FLIGHT_MAX
 from doorstep.model.org import ALLOWED
 from doorstep.operations import bulk, endpoints, keys
 from doorstep.operations import keys as keyring
 from doorstep.operations.bulk_steps import WINDOW_MAX
-from doorstep.operations.measures import MEASURES
 from doorstep.policy import payload
 from doorstep.schemas import events
 from doorstep.stores.limits import COUNT_MAX, EXAMINED_MAX
+from doorstep.telemetry.metrics import MEASURES
 from doorstep.transports.http import HttpTransport
 from tests.docs.pages import EXPLANATION, HOW_TO, REFERENCE, ROOT, rows
 
@@ -30,21 +30,21 @@ def test_the_limits_are_those_of_the_code() -> None:
     assert written == {
         "payload of an event": f"{settings.payload_bytes_max // KIB} KiB",
         "batch request": f"{events.BATCH_MAX:,} events, {settings.batch_bytes_max // KIB**2} MiB",
-        "any other request": f"{bodies.SMALL_BODY_BYTES_MAX // KIB} KiB",
+        "any other request": f"{codec.SMALL_BODY_BYTES_MAX // KIB} KiB",
         "nesting of JSON, digits of a number": f"{payload.DEPTH_MAX}, {payload.DIGITS_MAX}",
         "metadata of an event": f"{accept._METADATA_BYTES_MAX // KIB} KiB",
         "idempotency key, ordering key": f"{accept._KEY_CHARACTERS_MAX} characters",
-        "requests per key, on each process": "none, with a burst of two seconds' worth",
+        "requests per key, on each process": "none by default; a limit allows bursts of two seconds' worth",
         "requests without a valid key, per client on each process": (
-            f"{settings.failed_keys_per_second:g} a second, with a burst of two seconds' worth"
+            f"{settings.failed_keys_per_second:g} a second, with bursts of two seconds' worth"
         ),
         "endpoints per organization": f"{settings.endpoints_max:,}",
         "one attempt": f"{settings.timeout_seconds:g} s in all",
         "part of a response that is read and kept": f"{_default(HttpTransport, 'body_bytes_max') // KIB} KiB",
-        "valid keys per organization": f"{keyring._LIVING_MAX:,}",
+        "valid keys per organization": f"{keyring._VALID_MAX:,}",
         "page of a list": "200 (events and inbox 1,000)",
     }
-    assert (settings.requests_per_second, auth._BURST_SECONDS) == (0, 2)
+    assert (settings.requests_per_second, middleware._BURST_SECONDS) == (0, 2)
 
 
 def test_the_settings_that_change_limits_exist() -> None:
@@ -61,15 +61,15 @@ def test_the_numbers_in_the_text_are_those_of_the_code() -> None:
     security, operating = (" ".join(page.read_text().split()) for page in (SECURITY, OPERATING))
     architecture = " ".join((ROOT / "ARCHITECTURE.md").read_text().split())
     assert f"its first {keys._PREFIX_CHARACTERS} characters" in security
-    assert f"within {keyring.REMEMBERED_SECONDS} seconds" in security
-    assert f"the same unknown key at most once in {keyring.REMEMBERED_SECONDS} seconds" in security
-    assert f"at most {keyring._STRANGERS_MAX} unknown keys at a time" in security
+    assert f"within {keyring.CACHE_SECONDS} seconds" in security
+    assert f"the same unknown key at most once in {keyring.CACHE_SECONDS} seconds" in security
+    assert f"at most {keyring._LOOKUPS_MAX} unknown keys at a time" in security
     assert f"beyond {Settings().failed_keys_per_second:g} requests a second without a valid key" in security
     assert endpoints.OVERLAP_SECONDS == 86_400 and "(a day by default," in security
     assert f"at most {endpoints._OVERLAP_SECONDS_MAX / 86_400:g})" in security
     assert f"at most {endpoints._SECRETS_MAX} sign at once" in security
     assert f"at most {WINDOW_MAX} wait for one endpoint" in operating
-    assert f"At most {UNDER_WAY_MAX:,} of an operation are under way" in operating
+    assert f"An operation has at most {IN_FLIGHT_MAX:,} deliveries in flight" in operating
     assert f"At most {bulk._LIVE_MAX} operations of an organization" in operating
     assert f"counted up to {bulk._COUNTED_MAX:,}" in operating
     assert f"goes out at {bulk._REPLAY_RATE:g} a second" in operating

@@ -12,11 +12,10 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-import typer
 
 from doorstep.api.application import create_application
 from doorstep.app import Doorstep
-from doorstep.cli.main import app as cli
+from doorstep.cli.main import command_tree
 from doorstep.config import setting_rows
 from tests.docs.pages import DOCS, PAGES, REFERENCE, ROOT, fences, rows
 from tests.support.patience import PATIENCE_SECONDS
@@ -49,7 +48,7 @@ def test_no_page_names_a_setting_that_does_not_exist() -> None:
 
 
 def test_every_command_and_option_is_documented() -> None:
-    found = dict(_commands(typer.main.get_command(cli), "doorstep"))
+    found = dict(_commands(command_tree(), "doorstep"))
     assert len(found) > 40
     for path, command in found.items():
         assert f"# `{path}`\n" in ALL_TEXT
@@ -185,7 +184,7 @@ def _hidden(param: Any) -> bool:
 
 def _command(words: Sequence[str]) -> tuple[Any, list[str]]:
     """The command that a line leads to, and what is left of the line for it."""
-    found, rest = typer.main.get_command(cli), list(words[1:])
+    found, rest = command_tree(), list(words[1:])
     while rest and not rest[0].startswith("-") and hasattr(found, "commands"):
         assert rest[0] in found.commands, f"there is no command {rest[0]} in {' '.join(words)}"
         found = found.commands[rest.pop(0)]

@@ -143,8 +143,8 @@ async def test_r3_1_every_failed_attempt_has_a_category_a_code_and_a_sentence(st
     await stage.pass_time(1_260)
     rows = [(row.error_category, row.error_code, row.error_reason) for row in await attempts_of(stage, event_id)]
     assert rows == [
-        ("transient", "NOT_FOUND", "The receiver knows no such address (404 Not Found)."),
-        ("transient", "SERVICE_UNAVAILABLE", "The receiver is not able to answer now (503 Service Unavailable)."),
+        ("transient", "NOT_FOUND", "The receiver does not know this URL (404 Not Found)."),
+        ("transient", "SERVICE_UNAVAILABLE", "The receiver could not handle the request (503 Service Unavailable)."),
         ("transient", "RATE_LIMIT", "The receiver asks to slow down (429 Too Many Requests)."),
         (None, None, ""),
     ]

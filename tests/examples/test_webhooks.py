@@ -390,7 +390,7 @@ async def test_r6_3_what_waits_for_a_deleted_subscription_becomes_a_dead_letter_
     await stage.api.endpoints.delete(endpoint.endpoint_id)
     (letter,) = await stage.api.dead_letters.page()
     assert (letter.event_id, letter.error) == (event_id, "ENDPOINT_DELETED")
-    assert letter.error_reason == "The endpoint was deleted while this waited."
+    assert letter.error_reason == "The endpoint was deleted while the delivery was waiting."
 
 
 # -- R7: operators -----------------------------------------------------------------------------------------------------

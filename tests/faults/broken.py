@@ -25,7 +25,7 @@ from doorstep.model.claim import Settled, Settlement
 from doorstep.model.event import Receipt, Submission, Verdict
 from doorstep.operations.bulk_steps import BulkStepper
 from doorstep.services import worker
-from doorstep.stores.sql.sqlite import accept, counters
+from doorstep.stores.sql.sqlite import accept, batches
 from doorstep.stores.sql.sqlite.store import SqliteStore
 from doorstep.stores.store import Store
 from doorstep.stores.tally import Tally
@@ -37,16 +37,16 @@ ACT_SECONDS = 2.0
 
 def acknowledge_before_commit() -> None:
     """Receipts are given at once, and the events are stored a moment later."""
-    keep = Accepter._keep
+    store_all = Accepter._store_all
 
     async def hasty(accepter: Accepter, submissions: list[Submission], now: Instant) -> list[Receipt]:
         def store_later() -> None:
-            asyncio.ensure_future(keep(accepter, submissions, now))
+            asyncio.ensure_future(store_all(accepter, submissions, now))
 
         asyncio.get_running_loop().call_later(_COMMIT_SECONDS, store_later)
         return [Receipt(Verdict.ACCEPTED, s.event.event_id, now, len(s.deliveries)) for s in submissions]
 
-    _put(Accepter, "_keep", hasty)
+    _put(Accepter, "_store_all", hasty)
 
 
 def settle_without_token() -> None:
@@ -94,13 +94,13 @@ def progress_apart_from_act() -> None:
     write = BulkStepper._write
 
     async def careless(
-        stepper: BulkStepper, bulk: Bulk, read: Bulk, act: Action | None = None, line: AuditEntry | None = None
+        stepper: BulkStepper, bulk: Bulk, read: Bulk, action: Action | None = None, entry: AuditEntry | None = None
     ) -> Bulk | None:
-        written = await write(stepper, bulk, read, line=line)
-        if written is None or act is None:
+        written = await write(stepper, bulk, read, entry=entry)
+        if written is None or action is None:
             return written
         await asyncio.sleep(ACT_SECONDS)
-        return await write(stepper, written, written, act)
+        return await write(stepper, written, written, action)
 
     _put(BulkStepper, "_write", careless)
 
@@ -108,7 +108,7 @@ def progress_apart_from_act() -> None:
 def count_apart() -> None:
     """What happened is counted in a transaction of its own, a moment later."""
     uncounted: list[tuple[Tally, Instant]] = []
-    tick, settle = counters.tick, SqliteStore.settle
+    add_counts, settle = batches.add_counts, SqliteStore.settle
 
     def note(connection: sqlite3.Connection, tally: Tally, at: Instant) -> None:
         uncounted.append((tally, at))
@@ -117,38 +117,38 @@ def count_apart() -> None:
         settled = await settle(store, settlements, now)
         await asyncio.sleep(_COMMIT_SECONDS)
         counts, uncounted[:] = uncounted[:], []
-        await store._opened_writer().run(lambda connection: [tick(connection, *one) for one in counts])
+        await store._opened_writer().run(lambda connection: [add_counts(connection, *one) for one in counts])
         return settled
 
-    _put(counters, "tick", note)
+    _put(batches, "add_counts", note)
     _put(SqliteStore, "settle", settle_then_count)
 
 
 def tell_apart() -> None:
     """Incidents are removed first, and what they mean is written a moment later."""
-    tell = SqliteStore.tell
+    write_alerts = SqliteStore.write_alerts
 
-    async def careless(store: SqliteStore, telling: AlertWrite) -> bool:
-        removal = AlertWrite(org_id=telling.org_id, incident_keys=telling.incident_keys)
-        if telling.incident_keys and not await tell(store, removal):
+    async def careless(store: SqliteStore, write: AlertWrite) -> bool:
+        removal = AlertWrite(org_id=write.org_id, incident_keys=write.incident_keys)
+        if write.incident_keys and not await write_alerts(store, removal):
             return False
         await asyncio.sleep(ACT_SECONDS)
-        return await tell(store, msgspec.structs.replace(telling, incident_keys=()))
+        return await write_alerts(store, msgspec.structs.replace(write, incident_keys=()))
 
-    _put(SqliteStore, "tell", careless)
+    _put(SqliteStore, "write_alerts", careless)
 
 
 def tell_before() -> None:
     """What incidents mean is written first, and they are removed a moment later."""
-    tell = SqliteStore.tell
+    write_alerts = SqliteStore.write_alerts
 
-    async def careless(store: SqliteStore, telling: AlertWrite) -> bool:
-        if not await tell(store, msgspec.structs.replace(telling, incident_keys=())):
+    async def careless(store: SqliteStore, write: AlertWrite) -> bool:
+        if not await write_alerts(store, msgspec.structs.replace(write, incident_keys=())):
             return False
         await asyncio.sleep(ACT_SECONDS)
-        return await tell(store, AlertWrite(org_id=telling.org_id, incident_keys=telling.incident_keys))
+        return await write_alerts(store, AlertWrite(org_id=write.org_id, incident_keys=write.incident_keys))
 
-    _put(SqliteStore, "tell", careless)
+    _put(SqliteStore, "write_alerts", careless)
 
 
 def forget_the_order() -> None:

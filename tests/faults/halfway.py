@@ -11,7 +11,7 @@ from uuid import uuid4
 
 from doorstep.stores.sql.sqlite import checkpoints
 from doorstep.stores.sql.sqlite.connections import connect, connect_reader
-from doorstep.stores.sql.sqlite.writing_connection import WritingConnection
+from doorstep.stores.sql.sqlite.writer import WritingConnection
 
 _TRIES = 20
 _LONG = "x" * 3_500
@@ -50,7 +50,7 @@ def keep_notes(path: str) -> None:
 
 def be_careless() -> None:
     """After a disk error believe that the file has what was moved into it before."""
-    setattr(checkpoints, "write_every_page", lambda connection: None)  # noqa: B010  a deliberate break
+    setattr(checkpoints, "rewrite_every_page", lambda connection: None)  # noqa: B010  a deliberate break
 
 
 if __name__ == "__main__":

@@ -21,10 +21,11 @@ from msgspec.structs import replace
 from doorstep import Doorstep, Entity, Gate, Pipeline, Stage, Transient
 from doorstep.errors import Conflict, StoreError
 from doorstep.pipelines import stage_handler
-from doorstep.pipelines.moves import Turn
 from doorstep.pipelines.stage_handler import StageRun
+from doorstep.pipelines.transitions import EntityWrite
 from doorstep.stores.store import Store
 from doorstep.telemetry.facts import Telemetry
+from tests.support.shortcuts import post
 
 _POLICY = [0.05] * 20
 """More tries than a test has deaths: what it is about is what comes of them, not that they are counted."""
@@ -102,31 +103,31 @@ def die_between_the_writes() -> None:
 
 def send_outside_of_the_transaction() -> None:
     """The entity goes on in one transaction, and its next event is sent in another."""
-    keep = stage_handler.keep
+    keep = stage_handler.write_entity
 
-    async def careless(store: Store, telemetry: Telemetry, turn: Turn) -> Entity | None:
-        written = await keep(store, telemetry, turn._replace(posted=()))
-        if written and turn.posted:
+    async def careless(store: Store, telemetry: Telemetry, turn: EntityWrite) -> Entity | None:
+        written = await keep(store, telemetry, turn._replace(messages=()))
+        if written and turn.messages:
             die_sometimes(0.9)
-            await store.post(turn.posted)
+            await post(store, turn.messages)
         return written
 
-    stage_handler.keep = careless
+    stage_handler.write_entity = careless
 
 
 def write_over_whatever_is_there() -> None:
     """What was computed from an older version of an entity is written all the same."""
-    keep = stage_handler.keep
+    keep = stage_handler.write_entity
 
-    async def gullible(store: Store, telemetry: Telemetry, turn: Turn) -> Entity | None:
+    async def gullible(store: Store, telemetry: Telemetry, turn: EntityWrite) -> Entity | None:
         entity = turn.entity
         if entity.version:
             await asyncio.sleep(_LOOK_SECONDS)  # time enough for another to be faster
-            present = await store.entity(entity.org_id, entity.pipeline, entity.entity_id)
+            present = await store.get(Entity, entity.org_id, (entity.pipeline, entity.entity_id))
             turn = turn._replace(entity=replace(entity, version=present.version))
         return await keep(store, telemetry, turn)
 
-    stage_handler.keep = gullible
+    stage_handler.write_entity = gullible
 
 
 BREAKS = {"send-outside": send_outside_of_the_transaction, "write-over": write_over_whatever_is_there}

@@ -11,6 +11,7 @@ from typing import NamedTuple
 from doorstep import Doorstep
 from doorstep.bootstrap import DEFAULT_ORG
 from doorstep.model.entity import Entity, EntityChange
+from doorstep.model.listing import AuditFilter
 from doorstep.pipelines.pipeline import Pipeline
 from doorstep.pipelines.plan import Plan
 
@@ -66,7 +67,7 @@ async def _acts(doorstep: Doorstep) -> AsyncIterator[tuple[str, str]]:
     for act in _ACTS:
         cursor = None
         while True:
-            page = await doorstep.components.store.list_audit(DEFAULT_ORG, action=act, cursor=cursor, limit=200)
+            page = await doorstep.components.store.page(DEFAULT_ORG, AuditFilter(action=act), cursor, 200)
             for line in page.items:
                 yield act, line.subjects[1]
             if (cursor := page.next) is None:

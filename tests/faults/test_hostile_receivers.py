@@ -26,7 +26,7 @@ from tests.support.patience import PATIENCE_SECONDS
 from tests.support.raw_receiver import answer, receiving
 from tests.support.sending import Sending, a_transmission, sending_over_http
 from tests.support.stretching import stretched
-from tests.unit.wire.certificates import certificate
+from tests.unit.transports.certificates import certificate
 
 TIMEOUT_SECONDS = 0.6
 """For attempts that must run into it; others have time enough to end by themselves, on the slowest machine."""

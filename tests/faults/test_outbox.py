@@ -22,6 +22,7 @@ from doorstep import Doorstep, Received, Settings
 from doorstep.model.delivery import OPEN_STATES
 from tests.faults.outbox_program import COMMITTED, PART_ROLLED_BACK, ROLLED_BACK, connect
 from tests.support.patience import PATIENCE_SECONDS
+from tests.support.shortcuts import count_states
 from tests.support.stores import EITHER_STORE
 
 TIMES = 10 if os.environ.get("TORTURE") else 1
@@ -141,7 +142,7 @@ def sessions_of_the_dead(url: str) -> int:
 
 
 async def open_deliveries(ds: Doorstep) -> int:
-    tally = await ds.components.store.tally()
+    tally = await count_states(ds.components.store)
     return sum(tally[state] for state in OPEN_STATES)
 
 

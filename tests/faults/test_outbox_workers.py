@@ -20,7 +20,8 @@ import pytest
 
 from doorstep import Doorstep, Settings
 from doorstep.bootstrap import DEFAULT_ORG
-from doorstep.operations.outbox import HOLD_SECONDS
+from doorstep.model.listing import RejectedMessages
+from doorstep.services.forwarder import LEASE_SECONDS
 from tests.faults.outbox_program import connect
 from tests.faults.test_outbox import SECRET, live_and_die, shop, until_drained
 from tests.support.stores import EITHER_STORE
@@ -29,7 +30,7 @@ TIMES = 10 if os.environ.get("TORTURE") else 1
 ROUNDS = 12 * TIMES
 TRANSACTIONS = 40
 """At least so many in each round."""
-LONG_STOP_SECONDS = HOLD_SECONDS + 1
+LONG_STOP_SECONDS = LEASE_SECONDS + 1
 IN_FLIGHT_MAX = 100
 """More than a worker has under way here at any moment."""
 ENVIRONMENT = {
@@ -125,5 +126,5 @@ async def test_whatever_becomes_of_the_workers_each_transaction_has_one_event_an
         ((event_id, times),) = arrived[order].items()
         (delivery,) = await ds.deliveries(DEFAULT_ORG, event_id)
         assert delivery.attempt >= times, "each arrival is an attempt that was counted when it was claimed"
-    assert await ds.components.store.refused(1) == []
+    assert await ds.components.store.find(None, RejectedMessages(limit=1)) == []
     await ds.close()

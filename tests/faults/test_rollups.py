@@ -19,6 +19,7 @@ from tests.faults.harness.installation import Installation, await_condition
 from tests.faults.harness.nemesis import kills
 from tests.faults.harness.trial import drain, run_trial, start_ledger
 from tests.support.recounting import all_events, differing, recount
+from tests.support.shortcuts import totals
 
 SECONDS = 60 if os.environ.get("TORTURE") else 5
 
@@ -98,10 +99,10 @@ async def _miscounted(database: Database) -> tuple[list[tuple[str, int, int]], F
         owners = [owner for owner in counted if owner is not None]
         wrong = []
         for _ in range(2):
-            wrong += differing(await store.totals(DEFAULT_ORG), counted[None])
-            levels = await store.levels(DEFAULT_ORG, owners)
+            wrong += differing(await totals(store, DEFAULT_ORG), counted[None])
+            levels = await store.figures(DEFAULT_ORG, owners)
             wrong += [found for owner in owners for found in differing(levels[owner], counted[owner])]
-            await store.fold(await store.time() + DAY, 10_000)
-        return wrong, await store.totals()
+            await store.aggregate(await store.time() + DAY, 10_000)
+        return wrong, await totals(store)
     finally:
         await store.close()

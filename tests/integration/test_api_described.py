@@ -125,7 +125,7 @@ def test_a_key_that_asks_too_often_is_told_when_to_come_back_and_others_are_not(
         refused = [answer for answer in answers if answer.status == 429]
         assert {answer.status for answer in answers} == {200, 429}
         assert refused[0].json["type"] == "urn:doorstep:problem:overloaded"
-        assert "5 requests a second" in refused[0].json["detail"]
+        assert "5 requests per second" in refused[0].json["detail"]
         assert int(refused[0].headers["retry-after"]) >= 1
         assert program.get("/v1/endpoints", key=other).status == 200
         assert program.get("/healthz").status == 200

@@ -181,6 +181,18 @@ def test_an_endpoint_is_made_to_take_batches_and_no_longer(remote: Remote, recei
     assert remote.json("endpoints", "update", event_type, "--reset", "batch")["batch"] is False
 
 
+def test_an_endpoint_is_given_a_destination_of_any_kind(remote: Remote, event_type: str) -> None:
+    ship = '{"kind": "handler", "name": "ship"}'
+    made = remote.json("endpoints", "create", event_type, "--type", event_type, "--destination", ship)
+    assert (made["destination"], made["handler"]) == ({"kind": "handler", "name": "ship"}, "ship")
+    bill = '{"kind": "handler", "name": "bill"}'
+    assert remote.json("endpoints", "update", event_type, "--destination", bill)["handler"] == "bill"
+    assert remote.json("endpoints", "update", event_type, "--destination", "log")["destination"] == {"kind": "log"}
+    refused = remote("endpoints", "create", "x", "https://shop.example", "--destination", ship)
+    assert refused.code != 0
+    assert "contradicts destination" in refused.err
+
+
 def test_what_is_no_translation_of_a_code_is_refused(remote: Remote) -> None:
     refused = remote("endpoints", "create", "x", "https://shop.example", "--code", "BUSY")
     assert refused.code == 2

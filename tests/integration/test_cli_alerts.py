@@ -31,7 +31,7 @@ def remote(tmp_path_factory: pytest.TempPathFactory, receiver: Receiver) -> Iter
 def test_an_alert_is_listed_shown_and_acknowledged(remote: Remote) -> None:
     wait_for(lambda: remote.json("alerts", "list", "--state", "open", "--endpoint", "shop")["alerts"])
     (alert,) = remote.json("alerts", "list", "--rule", "dead_letter")["alerts"]
-    assert "shop: a delivery failed for good" in remote("alerts", "list").out
+    assert "shop: a delivery failed permanently" in remote("alerts", "list").out
     assert "INVALID_FORMAT" in remote("alerts", "show", alert["alert_id"]).out
     done = remote("alerts", "acknowledge", alert["alert_id"], "--reason", "on it")
     assert (done.code, "acknowledged by" in done.out) == (0, True)
@@ -54,7 +54,7 @@ def test_a_silence_begins_and_ends(remote: Remote) -> None:
     made = remote.json("silences", "create", "--until", "2h", "--endpoint", "shop", "--reason", "planned work")
     assert "planned work" in remote("silences", "list").out
     assert remote("silences", "end", made["silence_id"]).code == 0
-    assert "There are none" in remote("silences", "list").err
+    assert "There are no silences" in remote("silences", "list").err
 
 
 def test_a_silence_begins_later_if_it_is_told_to(remote: Remote) -> None:
@@ -65,7 +65,7 @@ def test_a_silence_begins_later_if_it_is_told_to(remote: Remote) -> None:
 
 
 def test_a_channel_is_made_tested_and_deleted(remote: Remote, receiver: Receiver) -> None:
-    assert "nobody is told of alerts" in remote("channels", "list").err
+    assert "nobody is notified of alerts" in remote("channels", "list").err
     only = ("--rule", "dead_letter", "--endpoint", "shop")
     made = remote.json("channels", "create", "ops", "--kind", "webhook", "--to", receiver.url, *only)
     assert made["secret"].startswith("whsec_")

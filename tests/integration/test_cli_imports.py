@@ -30,6 +30,26 @@ def loaded_by(program: str, folder: Path) -> set[str]:
     return set(json.loads(done.stdout.splitlines()[-1]))
 
 
+def test_help_loads_only_what_draws_it_and_no_command(tmp_path: Path) -> None:
+    """The bound on its CPU, in a form that does not depend on how busy the machine is."""
+    program = "import sys\nsys.argv = ['doorstep', '--help']\nfrom doorstep.cli.main import run\n"
+    program += "try:\n    run()\nexcept SystemExit:\n    pass\n"
+    program += "print([name for name in sys.modules if name.startswith('doorstep.')], 'pydantic' in sys.modules)"
+    done = subprocess.run([sys.executable, "-c", program], cwd=tmp_path, capture_output=True, text=True, check=True)
+    assert done.stdout.splitlines()[-1] == "['doorstep.cli', 'doorstep.cli.main'] False"
+
+
+def test_a_worker_loads_neither_the_api_nor_the_console(tmp_path: Path) -> None:
+    assert not loaded_by("import doorstep.cli.run", tmp_path) & {"fastapi", "uvicorn"}
+
+
+@pytest.mark.parametrize("arguments", [("serve", "--help"), ("doctor", "--help"), ("send", "--help")])
+def test_the_help_of_a_command_does_not_load_the_engine(tmp_path: Path, arguments: tuple[str, ...]) -> None:
+    program = f"import sys\nsys.argv = ['doorstep', *{arguments!r}]\nfrom doorstep.cli.main import run\n"
+    program += "try:\n    run()\nexcept SystemExit:\n    pass"
+    assert loaded_by(program, tmp_path) <= {"rich.console"}
+
+
 def test_the_command_line_itself_loads_neither_the_engine_nor_what_draws_tables(tmp_path: Path) -> None:
     assert loaded_by("import doorstep.cli.main", tmp_path) == set()
 

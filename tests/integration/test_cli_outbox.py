@@ -1,4 +1,4 @@
-"""`doorstep outbox`: what was set aside is listed, put back or removed, on the database itself, and audited."""
+"""`doorstep outbox`: what was rejected is listed, requeued or removed, on the database itself, and audited."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ _INSERT = (
 
 @pytest.fixture
 def database(tmp_path: Path) -> Iterator[sqlite3.Connection]:
-    """Of an installation that is stopped, with two events set aside."""
+    """Of an installation that is stopped, with two events rejected."""
     with serving(tmp_path):
         pass
     (file,) = tmp_path.glob("**/*.db")
@@ -32,7 +32,7 @@ def database(tmp_path: Path) -> Iterator[sqlite3.Connection]:
         yield connection
 
 
-def test_what_was_set_aside_is_listed_with_its_reason(tmp_path: Path, database: sqlite3.Connection) -> None:
+def test_what_was_rejected_is_listed_with_its_reason(tmp_path: Path, database: sqlite3.Connection) -> None:
     ended = doorstep("outbox", "list", "--json", folder=tmp_path)
     assert ended.code == 0, ended
     (found,) = ended.lines
@@ -40,7 +40,7 @@ def test_what_was_set_aside_is_listed_with_its_reason(tmp_path: Path, database: 
     assert {one["refusal"] for one in found["refused"]} == {"no such organization"}
 
 
-def test_it_is_put_back_or_removed_and_the_audit_says_by_whom(tmp_path: Path, database: sqlite3.Connection) -> None:
+def test_it_is_requeued_or_removed_and_the_audit_says_by_whom(tmp_path: Path, database: sqlite3.Connection) -> None:
     back = doorstep("outbox", "retry", FIRST, "--reason", "repaired", "--json", folder=tmp_path)
     assert (back.code, back.lines) == (0, [{"event_id": FIRST, "done": True}])
     assert doorstep("outbox", "discard", "--all", "--yes", folder=tmp_path).code == 0
@@ -53,7 +53,7 @@ def test_it_is_put_back_or_removed_and_the_audit_says_by_whom(tmp_path: Path, da
 
 
 @pytest.mark.usefixtures("database")
-def test_which_events_must_be_said_and_they_must_be_set_aside(tmp_path: Path) -> None:
+def test_which_events_must_be_said_and_they_must_be_rejected(tmp_path: Path) -> None:
     assert doorstep("outbox", "retry", folder=tmp_path).code == 2
     assert doorstep("outbox", "retry", FIRST, "--all", folder=tmp_path).code == 2
     assert doorstep("outbox", "discard", FIRST, folder=tmp_path).code == 2, "nobody can be asked here"

@@ -40,7 +40,7 @@ async def test_both_clients_have_the_same_verbs(client: Client) -> None:
 def test_every_verb_is_documented_and_does_not_show_self(client: Client) -> None:
     for name, (_, method) in verbs(client):
         assert method.__doc__, name
-        assert (name.rpartition(".")[2].startswith("each")) == method.__doc__.startswith("All of them"), name
+        assert (name.rpartition(".")[2].startswith("each")) == method.__doc__.startswith("Iterate over all"), name
         assert "self" not in inspect.signature(method).parameters, name
 
 

@@ -100,7 +100,7 @@ if __name__ == "__main__":
 def test_run_leaves_the_logging_of_the_program_as_it_is_and_may_be_called_again(tmp_path: Path) -> None:
     code = """
 import logging, signal, sys
-from doorstep.telemetry.log_writer import LogWriter
+from doorstep.telemetry.logs import LogWriter
 logging.basicConfig(stream=sys.stdout, level=logging.INFO, format="mine: %(message)s")
 before = logging.getLogger().handlers[:]
 
@@ -224,7 +224,7 @@ def test_serve_with_a_program_of_your_own_has_its_handlers_and_so_have_its_worke
 # -- what is wrong with a program is said --------------------------------------------------------------------------
 
 BROKEN = {
-    "nosuch:ds": "there is no module 'nosuch' in .* nor on Python's path; start it in the folder that holds it",
+    "nosuch:ds": "there is no module 'nosuch' in .* or on Python's path; run the command in the folder that contains it",
     "shop:nosuch": "module shop has no 'nosuch'; it has ds",
     "shop": "--app must be module:name, got 'shop'; for example --app shop.events:doorstep",
     "typo:ds": r"NameError: name 'Dorstep' is not defined; typo.py, line 2: ds = Dorstep\(\)",

@@ -257,7 +257,7 @@ loop.close()
 ds.send_sync("y", 1)
 """
     said = run(tmp_path, "-c", DS + code)
-    assert said == 4 * "the event loop that Doorstep was opened in stands still; close it there first\n"
+    assert said == 4 * "the event loop that Doorstep was opened in is not running; close Doorstep there first\n"
     assert event_types(tmp_path) == ["y"]
 
 

@@ -25,6 +25,7 @@ from doorstep.engine.accept import Draft
 from doorstep.model.endpoint import CircuitRules
 from doorstep.model.org import Org
 from doorstep.policy.fairness import Demand
+from tests.support.shortcuts import put
 from tests.support.stores import EITHER_STORE
 from tests.support.stretching import stretched
 
@@ -77,7 +78,7 @@ async def doorstep(database_url: str) -> AsyncIterator[Doorstep]:
         grace_seconds=0,
     )
     async with Doorstep(settings) as opened:
-        await opened.components.store.put_org(Org(org_id=OTHER_ORG, name="other", created_at=opened.clock.now()))
+        await put(opened.components.store, Org(org_id=OTHER_ORG, name="other", created_at=opened.clock.now()))
         yield opened
 
 

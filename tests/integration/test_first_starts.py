@@ -10,6 +10,7 @@ import pytest
 
 from doorstep.bootstrap import DEFAULT_ORG
 from doorstep.encryption import new_secret_key
+from doorstep.model.listing import OrgKeys, Orgs
 from doorstep.operations import keys
 from doorstep.stores.open import store_from_url
 from tests.support.postgres_server import PostgresServer
@@ -21,6 +22,7 @@ STARTS = 4
 START = """
 import asyncio, sys
 from doorstep import Doorstep
+from doorstep.model.listing import KeysByDigest
 
 def meet(where):
     print(where, flush=True)
@@ -28,14 +30,15 @@ def meet(where):
 
 async def start():
     doorstep = Doorstep()
-    find_key = doorstep._store.find_key
+    find = doorstep._store.find
 
-    async def find_and_meet(digest):
-        found = await find_key(digest)
-        meet("looked")
+    async def find_and_meet(org_id, query):
+        found = await find(org_id, query)
+        if isinstance(query, KeysByDigest):
+            meet("looked")
         return found
 
-    doorstep._store.find_key = find_and_meet
+    doorstep._store.find = find_and_meet
     meet("ready")
     await doorstep.open()
     await doorstep.close()
@@ -68,9 +71,9 @@ async def test_starts_that_are_given_the_same_key_all_come_up_and_keep_it_once(e
 
     store = store_from_url(empty_url)
     await store.open()
-    (kept,) = await store.keys(DEFAULT_ORG)
+    (kept,) = await store.find(DEFAULT_ORG, OrgKeys())
     assert kept.digest == keys.digest(ADMIN_KEY)
-    assert [org.org_id for org in await store.orgs()] == [DEFAULT_ORG]
+    assert [org.org_id for org in await store.find(None, Orgs())] == [DEFAULT_ORG]
     await store.close()
 
 

@@ -15,11 +15,9 @@ from pathlib import Path
 
 import pytest
 
-from doorstep.telemetry.facts import Notice
-from doorstep.telemetry.log_writer import LogOutput, LogWriter, log_of_a_guest, open_log
-from doorstep.telemetry.logs import Words, json_lines, text_words
+from doorstep.telemetry.facts import Format, Notice, json_lines, text_format
+from doorstep.telemetry.logs import LogOutput, LogWriter, Routing, embedded_log, open_log
 from doorstep.telemetry.redaction import Secrets
-from doorstep.telemetry.standard_logging import Routing
 from tests.support.patience import PATIENCE_SECONDS
 from tests.unit.telemetry.test_logs import AT, failure, transition
 
@@ -122,7 +120,7 @@ def test_a_fact_that_cannot_be_worded_silences_no_other() -> None:
     assert [line["event"] for line in lines] == [
         "status_transition", "notice", "delivery_failure", "status_transition",
     ]  # fmt: skip
-    assert lines[1]["message"] == "cannot word this fact: StatusTransition"
+    assert lines[1]["message"] == "cannot format this fact: StatusTransition"
 
 
 # -- an output that fails --------------------------------------------------------------------------------------
@@ -172,7 +170,7 @@ class FullDisk:
     def __init__(self, monkeypatch: pytest.MonkeyPatch, room: int) -> None:
         self.room = room
         self._write = os.write
-        monkeypatch.setattr("doorstep.telemetry.log_writer.os.write", self)
+        monkeypatch.setattr("doorstep.telemetry.logs.os.write", self)
 
     def __call__(self, handle: int, data: bytes) -> int:
         if not self.room:
@@ -195,8 +193,8 @@ def test_a_reader_that_left_is_counted() -> None:
 # -- secrets ---------------------------------------------------------------------------------------------------
 
 
-@pytest.mark.parametrize("words", [json_lines, text_words(colour=False)])
-def test_a_secret_is_hidden_in_texts_and_spoils_nothing_else(words: Words) -> None:
+@pytest.mark.parametrize("words", [json_lines, text_format(colour=False)])
+def test_a_secret_is_hidden_in_texts_and_spoils_nothing_else(words: Format) -> None:
     secrets = Secrets(["doorstep", "received", "a-secret-key"])
     notice = Notice(at=AT, level="info", message="a-secret-key of doorstep", fields={"more": ["a-secret-key"]})
     with pipe() as (reading, writing):
@@ -278,7 +276,7 @@ def forked(work: Callable[[], object]) -> int:
 
 @contextmanager
 def routed(handle: int) -> Iterator[LogWriter]:
-    before = Routing.present()
+    before = Routing.current()
     writer = open_log("info", "json", handle)
     try:
         yield writer
@@ -325,15 +323,15 @@ def test_an_error_that_cannot_be_raised_is_a_line_without_its_words(monkeypatch:
 def test_an_error_that_ends_delivering_in_a_guest_s_program_is_one_line_if_the_log_is_json(
     log_format: str, lines: int, capfd: pytest.CaptureFixture[str]
 ) -> None:
-    with pytest.raises(ValueError), log_of_a_guest("info", log_format):
+    with pytest.raises(ValueError), embedded_log("info", log_format):
         raise ValueError("c4n4" + "ry")
     said = [json.loads(line) for line in capfd.readouterr().out.splitlines()]
-    assert [one["message"] for one in said] == ["delivering was ended by an error"] * lines
+    assert [one["message"] for one in said] == ["delivery was stopped by an error"] * lines
     assert all("ValueError" in one["traceback"] and "c4n4ry" not in str(one) for one in said)
 
 
 def test_ctrl_c_is_no_crash(capfd: pytest.CaptureFixture[str]) -> None:
-    with pytest.raises(KeyboardInterrupt), log_of_a_guest("info", "json"):
+    with pytest.raises(KeyboardInterrupt), embedded_log("info", "json"):
         raise KeyboardInterrupt
     assert capfd.readouterr().out == ""
 
@@ -343,7 +341,7 @@ def test_a_guest_leaves_all_hooks_and_levels_as_they_were(error: type[BaseExcept
     ours = logging.getLogger("doorstep")
     ours.setLevel(logging.CRITICAL)
     before = _hooks_and_levels()
-    with suppress(ValueError, KeyboardInterrupt), log_of_a_guest("debug", "json"):
+    with suppress(ValueError, KeyboardInterrupt), embedded_log("debug", "json"):
         if error is not None:
             raise error
     assert _hooks_and_levels() == before

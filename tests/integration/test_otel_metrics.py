@@ -11,8 +11,8 @@ import pytest
 from opentelemetry.proto.collector.metrics.v1.metrics_service_pb2 import ExportMetricsServiceRequest
 
 from doorstep.errors import ConfigError
-from doorstep.operations.measures import MEASURES
-from doorstep.operations.otel_metrics import exporter_from
+from doorstep.telemetry.metrics import MEASURES
+from doorstep.telemetry.otlp import exporter_from
 from tests.support.collector import Collector, collecting
 from tests.support.program import Program, running, serving, wait_for
 from tests.support.receiver import receiving
@@ -96,7 +96,7 @@ def test_a_collector_that_refuses_is_told_once_and_costs_nothing_else(tmp_path: 
         with serving(tmp_path, environment=environment(collector)) as program:
             wait_for(lambda: len(collector.others) >= 4, said(program))
             assert program.get("/readyz").status == 200
-            notices = [one["message"] for one in program.facts("notice") if "does not take metrics" in one["message"]]
+            notices = [one["message"] for one in program.facts("notice") if "does not accept metrics" in one["message"]]
             assert len(notices) == 1
 
 

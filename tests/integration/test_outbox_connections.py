@@ -187,7 +187,10 @@ def test_a_session_that_was_forgotten_to_be_made_is_refused(tmp_path: Path) -> N
 
 
 def test_sending_without_an_event_loop_points_to_the_call_that_takes_a_connection(tmp_path: Path) -> None:
-    with closing(sqlite3.connect(tmp_path / "shop.db")) as connection, pytest.raises(InvalidInput, match="for `send`"):
+    with (
+        closing(sqlite3.connect(tmp_path / "shop.db")) as connection,
+        pytest.raises(InvalidInput, match="option of `send`"),
+    ):
         Doorstep(f"sqlite:///{tmp_path / 'shop.db'}").send_sync("a.b", {}, connection=connection)  # type: ignore[call-arg]
 
 

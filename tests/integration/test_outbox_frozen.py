@@ -20,12 +20,12 @@ from doorstep.stores.store import Task
 async def hold():
     store = store_from_url(sys.argv[1])
     await store.open()
-    while store._wakeups._connection is None or not await store.hold(Task.OUTBOX, "frozen", 0, 300_000):
+    while store._wakeups._connection is None or not await store.acquire_lock(Task.OUTBOX, "frozen", 0, 300_000):
         await asyncio.sleep(0.01)
     print("held", flush=True)
     while True:
         await asyncio.sleep(0.05)
-        await store.hold(Task.OUTBOX, "frozen", 0, 300_000)
+        await store.acquire_lock(Task.OUTBOX, "frozen", 0, 300_000)
 
 asyncio.run(hold())
 """
@@ -48,15 +48,15 @@ async def test_a_frozen_process_loses_the_outbox_when_its_time_is_over_and_a_liv
     try:
         assert await asyncio.wait_for(holder.stdout.readline(), PATIENCE_SECONDS) == b"held\n"
         for _ in range(12):
-            assert not await store.hold(Task.OUTBOX, "other", 0, _SPAN), "he renews it again and again"
+            assert not await store.acquire_lock(Task.OUTBOX, "other", 0, _SPAN), "he renews it again and again"
             await asyncio.sleep(0.1)
         os.kill(holder.pid, signal.SIGSTOP)
         async with asyncio.timeout(PATIENCE_SECONDS):
-            while not await store.hold(Task.OUTBOX, "other", 0, _SPAN):
+            while not await store.acquire_lock(Task.OUTBOX, "other", 0, _SPAN):
                 await asyncio.sleep(0.02)
         os.kill(holder.pid, signal.SIGCONT)
         async with asyncio.timeout(PATIENCE_SECONDS):
-            while not await store.hold(Task.OUTBOX, "other", 0, _SPAN):
+            while not await store.acquire_lock(Task.OUTBOX, "other", 0, _SPAN):
                 await asyncio.sleep(0.02)
     finally:
         holder.kill()

@@ -18,7 +18,7 @@ from doorstep.loop_binding import LoopBinding, Pin
 from doorstep.services import forwarder
 from doorstep.stores.open import store_from_url
 from doorstep.stores.sql.postgres import PostgresStore
-from doorstep.stores.store import Task
+from doorstep.stores.store import Task, Topic
 from tests.integration import outbox_shop as shop
 from tests.support.patience import PATIENCE_SECONDS
 
@@ -131,15 +131,20 @@ async def test_waking_what_is_being_closed_in_another_thread_does_no_harm() -> N
 
 async def test_a_worker_that_is_closed_leaves_the_outbox_to_the_others_at_once(tmp_path: Path) -> None:
     url = f"sqlite:///{tmp_path / 'shop.db'}"
+    other = store_from_url(url)
     async with shop.running(url) as (ds, _):
-        await until_asleep(ds)
-        assert await ds.components.forward._hold()
-        other = store_from_url(url)
         await other.open()
+        await until_asleep(ds)
+        ds.components.forwarder.forward = nothing_to_forward  # type: ignore[method-assign]  # it would release the lock
+        assert await ds.components.forwarder.lock.acquire()
         now = ds.clock.now()
-        assert not await other.hold(Task.OUTBOX, "other", now, now + SECOND)
-    assert await other.hold(Task.OUTBOX, "other", now, now + SECOND)
+        assert not await other.acquire_lock(Task.OUTBOX, "other", now, now + SECOND)
+    assert await other.acquire_lock(Task.OUTBOX, "other", now, now + SECOND)
     await other.close()
+
+
+async def nothing_to_forward() -> int:
+    return 0
 
 
 async def test_the_control_without_any_hint_nothing_arrives(postgres_url: str) -> None:
@@ -170,6 +175,6 @@ async def test_two_workers_forward_each_event_once_and_say_so_once(postgres_url:
                     posted.append(one.send("order.paid", {"order": str(number)}, connection=connection).event_id)
                 other.wake()
             async with asyncio.timeout(PATIENCE_SECONDS):
-                while len(said) < 40 or await one.components.store.any_posted():
+                while len(said) < 40 or await one.components.store.any_waiting(Topic.OUTBOX):
                     await asyncio.sleep(0.005)
     assert sorted(said) == sorted(posted)

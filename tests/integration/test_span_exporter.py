@@ -13,7 +13,7 @@ import pytest
 
 from doorstep.services.exporters import end_tracing
 from doorstep.telemetry.facts import Telemetry
-from doorstep.telemetry.otlp import Kind, collector_from, template, written
+from doorstep.telemetry.otlp import SpanKind, collector_from, encode_span, template
 from doorstep.telemetry.tracing import Tracing
 from doorstep.transports.span_exporter import SpanExporter
 from tests.support.collector import Collector, collecting
@@ -33,8 +33,8 @@ def exporter(url: str, warnings: list[str], **more: Any) -> SpanExporter:
 
 
 def span(number: int) -> bytes:
-    form = template("doorstep.attempt", Kind.CLIENT, (), parent=False, linked=False)
-    return written(form, 1, number, 0, 1, 2, UUID(int=number), None, "")
+    form = template("doorstep.attempt", SpanKind.CLIENT, (), parent=False, linked=False)
+    return encode_span(form, 1, number, 0, 1, 2, UUID(int=number), None, "")
 
 
 def ids(collector: Collector) -> list[int]:

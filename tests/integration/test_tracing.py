@@ -14,6 +14,7 @@ from opentelemetry.sdk.trace import TracerProvider
 
 from doorstep.app import Doorstep
 from doorstep.bootstrap import DEFAULT_ORG
+from doorstep.model.listing import DeliveryAttempts, EventDeliveries
 from doorstep.transports.handler_replies import Received
 from tests.support.collector import Collected, Collector, collecting
 from tests.support.program import Program, running, serving, wait_for
@@ -196,8 +197,8 @@ async def test_a_handler_runs_within_the_trace_in_which_its_event_was_sent(tmp_p
 
 async def _first_attempt(doorstep: Doorstep, event_id: Any) -> Any:
     for _ in range(1_000):
-        (delivery,) = await doorstep.components.store.deliveries(DEFAULT_ORG, event_id)
-        attempts = await doorstep.components.store.attempts(DEFAULT_ORG, delivery.delivery_id)
+        (delivery,) = await doorstep.components.store.find(DEFAULT_ORG, EventDeliveries(event_id=event_id))
+        attempts = await doorstep.components.store.find(DEFAULT_ORG, DeliveryAttempts(delivery_id=delivery.delivery_id))
         if attempts:
             return attempts[0]
         await asyncio.sleep(0.02)

@@ -1,9 +1,8 @@
-"""The path: accept, claim, settle, release. The four verbs that carry the guarantees."""
+"""The path of an event: accept, claim, settle, release. These verbs carry the guarantees."""
 
 from __future__ import annotations
 
 from collections.abc import Sequence
-from itertools import islice
 from uuid import UUID
 
 from doorstep.clock import DAY, Instant
@@ -13,15 +12,15 @@ from doorstep.model.delivery import DeliveryState, check_transition
 from doorstep.model.endpoint import EndpointState
 from doorstep.model.event import EventStatus, Receipt, Submission, Verdict
 from doorstep.stores import notes
-from doorstep.stores.limits import admit, fitting
+from doorstep.stores.limits import admit, check_storable, count_within, storable
+from doorstep.stores.store import Topic
 from doorstep.stores.tally import Tally
-from doorstep.stores.text import check_storable, storable
 from tests.reference.projections import attempt_of, claim_of, new_delivery
-from tests.reference.tables import NEVER, DeliveryRow, EventRow, Tables
+from tests.reference.tables import DeliveryRow, EventRow, Tables
 
 
 class PathVerbs:
-    """What happens to a delivery, in the order in which it happens."""
+    """The life of a delivery, step by step."""
 
     _tables: Tables
 
@@ -31,20 +30,17 @@ class PathVerbs:
         for submission in submissions:
             self._check(submission)
         receipts = [self._accept(submission, now) for submission in submissions]
-        for wake in self._tables.wakes:
-            wake()
+        self._tables.wake(Topic.DELIVERIES)
         return receipts
 
-    async def lanes(self, now: Instant) -> list[Lane]:
-        tables = self._tables
-        lanes = (
-            Lane(endpoint_id, waiting.first_at, tables.circuits.get(endpoint_id))
-            for endpoint_id, waiting in tables.waiting.items()
-            if waiting and waiting.first_at != NEVER
-        )
-        return sorted(lanes, key=lambda lane: lane.due_at)
+    async def due_lanes(self, now: Instant) -> list[Lane]:
+        first: dict[UUID, Instant] = {}
+        for row in self._tables.by_due(DeliveryState.PENDING):
+            if row.delivery.due_at is not None:
+                first.setdefault(row.delivery.endpoint_id, row.delivery.due_at)
+        return [Lane(one, due_at, self._tables.circuits.get(one)) for one, due_at in first.items()]
 
-    async def claim_due(
+    async def claim(
         self,
         quotas: Sequence[Quota],
         now: Instant,
@@ -76,7 +72,7 @@ class PathVerbs:
                 self._log_attempt(settlement, late=False)
                 self._settle(row, settlement, now)
                 changed.append(row)
-        self._tables.ticks.add(tally, now)
+        self._tables.counters.add(tally, now)
         return Settled(tuple(late), tuple(self._tables.update_statuses(changed, now)))
 
     async def release(self, claims: Sequence[Claim], now: Instant) -> list[Claim]:
@@ -89,8 +85,8 @@ class PathVerbs:
         return released
 
     async def expired(self, now: Instant, limit: int) -> list[Claim]:
-        keys = islice(self._tables.leased.until(now), limit)
-        rows = map(self._tables.by_key.__getitem__, keys)
+        leased = self._tables.by_due(DeliveryState.IN_PROGRESS)
+        rows = [row for row in leased if _is_due(row, now)][:limit]
         return [claim_of(row, picked_up=False)._replace(payload=b"", last_code=row.delivery.code) for row in rows]
 
     # -- accepting -----------------------------------------------------------------------------------------
@@ -112,8 +108,8 @@ class PathVerbs:
             return first
         event = submission.event
         known = self._tables.events.get(event.event_id)
-        kept = known or self._keep(submission, now)
-        figures = (event.event_id, kept.event.created_at, kept.accepted_deliveries)
+        row = known or self._add(submission, now)
+        figures = (event.event_id, row.event.created_at, row.accepted_deliveries)
         receipt = Receipt(Verdict.ACCEPTED, *figures, known=known is not None)
         if submission.idempotency_key is not None:
             slot = (event.org_id, submission.idempotency_key)
@@ -121,31 +117,32 @@ class PathVerbs:
         return receipt
 
     def _first_receipt(self, submission: Submission, now: Instant) -> Receipt | None:
-        """What was answered the first time under this idempotency key, if that still counts."""
+        """The first receipt under this idempotency key, while it counts."""
         if submission.idempotency_key is None:
             return None
-        kept = self._tables.idempotency.get((submission.event.org_id, submission.idempotency_key))
-        if kept is None or kept[0] <= now:
+        stored = self._tables.idempotency.get((submission.event.org_id, submission.idempotency_key))
+        if stored is None or stored[0] <= now:
             return None
-        _, fingerprint, first = kept
+        _, fingerprint, first = stored
         verdict = Verdict.REPEATED if fingerprint == submission.fingerprint else Verdict.CONFLICT
         return Receipt(verdict, first.event_id, first.created_at, first.deliveries)
 
-    def _keep(self, submission: Submission, now: Instant) -> EventRow:
+    def _add(self, submission: Submission, now: Instant) -> EventRow:
         row, org_id, tally = EventRow(submission.event), submission.event.org_id, Tally()
         tally.accepted(org_id, 1)
         self._tables.events[submission.event.event_id] = row
         for delivery in submission.deliveries:
             self._tables.add(new_delivery(row, delivery), row)
             tally.owed((org_id, delivery.endpoint_id), 1)
-        self._tables.ticks.add(tally, now)
+        self._tables.counters.add(tally, now)
         return row
 
     # -- claiming ------------------------------------------------------------------------------------------
 
     def _due_forced(self, now: Instant, limit: int, unserved: Sequence[UUID]) -> list[DeliveryRow]:
-        rows = (self._tables.by_key[key] for key in self._tables.forced.until(now))
-        return list(islice((row for row in rows if self._serves(row.delivery.endpoint_id, unserved)), limit))
+        waiting = self._tables.by_due(DeliveryState.PENDING) if limit else []
+        forced = (row for row in waiting if row.delivery.forced and _is_due(row, now))
+        return [row for row in forced if self._serves(row.delivery.endpoint_id, unserved)][:limit]
 
     def _serves(self, endpoint_id: UUID, unserved: Sequence[UUID]) -> bool:
         return self._tables.endpoints[endpoint_id].state is EndpointState.ACTIVE and endpoint_id not in unserved
@@ -154,12 +151,10 @@ class PathVerbs:
         """The oldest due deliveries of an endpoint, as many as the quota, its concurrency and its rate allow."""
         tables, room = self._tables, quota.count
         if quota.concurrency_max is not None:
-            room = min(room, quota.concurrency_max - tables.in_flight[quota.endpoint_id])
-        waiting = tables.waiting.get(quota.endpoint_id)
-        if room <= 0 or waiting is None:
-            return []
-        rows = [tables.by_key[key] for key in islice(waiting.until(now), room)]
-        rows = rows[: fitting((len(row.payload) for row in rows), quota.bytes_max)]
+            room = min(room, quota.concurrency_max - len(tables.by_due(DeliveryState.IN_PROGRESS, quota.endpoint_id)))
+        waiting = tables.by_due(DeliveryState.PENDING, quota.endpoint_id)
+        rows = [row for row in waiting if _is_due(row, now)][: max(room, 0)]
+        rows = rows[: count_within((len(row.payload) for row in rows), quota.bytes_max)]
         if quota.rate_per_second is not None:
             rows = rows[: self._admit(quota.endpoint_id, quota.rate_per_second, now, len(rows))]
         return rows
@@ -191,7 +186,7 @@ class PathVerbs:
     # -- settling and releasing ----------------------------------------------------------------------------
 
     def _held(self, claim: Claim) -> DeliveryRow | None:
-        """The row of a claim that is still the newest and still running; None when it comes too late."""
+        """The row of a claim that is the newest and still in progress; None if it comes too late."""
         row = self._tables.deliveries.get(claim.delivery_id)
         if row is None or row.token != claim.token or row.delivery.state is not DeliveryState.IN_PROGRESS:
             return None
@@ -240,3 +235,7 @@ class PathVerbs:
             claimed_at=None,
             worker=None,
         )
+
+
+def _is_due(row: DeliveryRow, now: Instant) -> bool:
+    return row.delivery.due_at is not None and row.delivery.due_at <= now

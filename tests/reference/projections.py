@@ -1,4 +1,4 @@
-"""The nouns that rows are turned into on the path: delivery, claim, attempt."""
+"""Rows as the model's values: deliveries, views, claims, attempts."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ from doorstep.model.attempt import Attempt
 from doorstep.model.claim import Claim, Settlement
 from doorstep.model.delivery import Delivery, DeliveryState, NewDelivery
 from doorstep.model.event import EventSummary, EventView
-from doorstep.stores.text import storable
+from doorstep.stores.limits import storable
 from tests.reference.tables import DeliveryRow, EventRow
 
 
@@ -27,7 +27,7 @@ def new_delivery(row: EventRow, new: NewDelivery) -> Delivery:
 
 
 def view_of(row: EventRow) -> EventView:
-    """An event with the figures that its deliveries add up to."""
+    """An event with the figures of its deliveries."""
     deliveries = [one.delivery for one in row.deliveries]
     retried = (one.last_attempt_at for one in deliveries if one.attempt > 1)
     return EventView(
@@ -42,7 +42,7 @@ def view_of(row: EventRow) -> EventView:
 
 
 def summary_of(row: EventRow) -> EventSummary:
-    """The same without what the sender gave to be delivered."""
+    """The same without payload and metadata."""
     view = view_of(row)
     return EventSummary(
         event_id=view.event.event_id,

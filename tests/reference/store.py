@@ -1,48 +1,26 @@
-"""ReferenceStore: its verbs, put together from one module for each concept."""
+"""ReferenceStore: its life cycle, and its verbs from one module for each group."""
 
 from __future__ import annotations
 
 from collections.abc import Callable
 
 from doorstep.clock import AnchoredClock, Clock, Instant
-from doorstep.stores.store import Capabilities, Task
-from tests.reference.alerts import AlertVerbs
-from tests.reference.bulk import BulkVerbs
-from tests.reference.channels import ChannelVerbs
-from tests.reference.entities import EntityVerbs
-from tests.reference.figures import FiguresVerbs
-from tests.reference.house import HouseVerbs
-from tests.reference.listing import ListVerbs
-from tests.reference.outbox import OutboxVerbs
+from doorstep.model.delivery import DeliveryState
+from doorstep.stores.store import Features, Task, Topic
+from tests.reference.figures import FigureVerbs
+from tests.reference.messages import MessageVerbs
 from tests.reference.path import PathVerbs
-from tests.reference.reading import ReadingVerbs
-from tests.reference.registry import RegistryVerbs
-from tests.reference.standing import StandingVerbs
+from tests.reference.retention import RetentionVerbs
 from tests.reference.tables import Tables
-from tests.reference.workers import WorkerVerbs
 
 
-class ReferenceStore(
-    PathVerbs,
-    EntityVerbs,
-    ChannelVerbs,
-    AlertVerbs,
-    OutboxVerbs,
-    RegistryVerbs,
-    BulkVerbs,
-    ReadingVerbs,
-    ListVerbs,
-    FiguresVerbs,
-    StandingVerbs,
-    HouseVerbs,
-    WorkerVerbs,
-):
-    """Keeps everything in this process."""
+class ReferenceStore(PathVerbs, MessageVerbs, RetentionVerbs, FigureVerbs):
+    """Stores everything in this process."""
 
-    capabilities = Capabilities(many_machines=False, notices_postings=True)
+    features = Features(many_machines=False, notices_posts=True)
 
     def __init__(self, clock: Clock | None = None) -> None:
-        """`clock` only answers `time()`; no verb asks it."""
+        """`clock` only answers `time()`; no other verb reads it."""
         self._tables = Tables()
         self._clock = clock or AnchoredClock()
 
@@ -50,7 +28,7 @@ class ReferenceStore(
         """Nothing to connect to."""
 
     async def close(self) -> None:
-        """Nothing to let go: the same object can be opened again and still has everything."""
+        """Nothing to release: the same object can be opened again and still has everything."""
 
     async def migrate(self) -> None:
         """There is no schema."""
@@ -58,16 +36,28 @@ class ReferenceStore(
     async def time(self) -> Instant:
         return self._clock.now()
 
-    async def hold(self, task: Task, holder: str, now: Instant, until: Instant) -> bool:
-        held_by, held_until = self._tables.held.get(task, ("", 0))
+    def on_wakeup(self, topic: Topic, wake: Callable[[], None]) -> None:
+        self._tables.wakes[topic].append(wake)
+
+    def wake_others(self, topic: Topic) -> None:
+        self._tables.wake(topic)
+
+    async def any_waiting(self, topic: Topic) -> bool:
+        match topic:
+            case Topic.OUTBOX:
+                return any(row.refused_at is None for row in self._tables.outbox.values())
+            case Topic.INCIDENTS:
+                return bool(self._tables.incidents)
+            case Topic.DELIVERIES:
+                return bool(self._tables.by_due(DeliveryState.PENDING))
+
+    async def acquire_lock(self, task: Task, holder: str, now: Instant, until: Instant) -> bool:
+        held_by, held_until = self._tables.locks.get(task, ("", 0))
         if held_by != holder and held_until > now:
             return False
-        self._tables.held[task] = (holder, until)
+        self._tables.locks[task] = (holder, until)
         return True
 
-    async def leave(self, task: Task, holder: str) -> None:
-        if self._tables.held.get(task, ("", 0))[0] == holder:
-            del self._tables.held[task]
-
-    def on_wakeup(self, wake: Callable[[], None]) -> None:
-        self._tables.wakes.append(wake)
+    async def release_lock(self, task: Task, holder: str) -> None:
+        if self._tables.locks.get(task, ("", 0))[0] == holder:
+            del self._tables.locks[task]

@@ -1,4 +1,4 @@
-"""The rows of the reference model, and the one gate through which every delivery changes."""
+"""The rows of the reference model, and the one method that changes a delivery."""
 
 from __future__ import annotations
 
@@ -11,38 +11,35 @@ from msgspec.structs import replace
 
 from doorstep.clock import Instant
 from doorstep.errors import NotFound
+from doorstep.model.action import AuditEntry
 from doorstep.model.alert import Alert, AlertConfig, Incident
 from doorstep.model.attempt import Attempt
 from doorstep.model.bulk import Bulk
-from doorstep.model.circuit import Circuit, CircuitChange
-from doorstep.model.claim import Move, StatusChange
+from doorstep.model.claim import Move, StatusChange, WorkerEntry
 from doorstep.model.delivery import (
     DEAD_STATES,
     DONE_STATES,
     OPEN_STATES,
     Delivery,
     DeliveryState,
-    HistoryLine,
+    HistoryEntry,
     IllegalTransition,
     cause_of,
     check_transition,
 )
-from doorstep.model.endpoint import Endpoint
-from doorstep.model.entity import EntityChange
+from doorstep.model.endpoint import Circuit, CircuitChange, Endpoint
+from doorstep.model.entity import EntityChange, PipelineDeclaration
 from doorstep.model.event import EVENT_TRANSITIONS, Event, EventStatus, Receipt, status_of
 from doorstep.model.org import ApiKey, Org
 from doorstep.model.outbox import OutboxMessage
-from doorstep.model.worker import WorkerEntry
 from doorstep.stores import notes
-from doorstep.stores.incidents import death_of
+from doorstep.stores.incidents import dead_letter_incident
+from doorstep.stores.store import Task, Topic
 from doorstep.stores.tally import Tally
-from tests.reference.audit_log import AuditLog
-from tests.reference.due_index import DueIndex
-from tests.reference.lines import Line, Lines
-from tests.reference.ticks import Ticks
+from tests.reference.rows import Counters, Documents
 
-NEVER: Instant = 2**62
-"""Where the blocked are found among those that wait: after all that have a time."""
+Group = tuple[UUID, str]
+"""An ordering group: an endpoint and an ordering key."""
 
 
 class EventRow:
@@ -60,7 +57,7 @@ class EventRow:
         self.deleted = False
 
     def status_now(self) -> EventStatus:
-        """What the deliveries add up to. An event that has left `received` never returns there."""
+        """The status that follows from its deliveries. An event that has left `received` never returns there."""
         return status_of(
             open_count=self._count(OPEN_STATES),
             dead_count=self.dead_count,
@@ -83,7 +80,7 @@ class EventRow:
 
 
 class DeliveryRow:
-    """A delivery as readers see it, and what only the store knows of it."""
+    """A delivery as readers see it, with the fields that only the store knows."""
 
     __slots__ = ("attempts", "delivery", "event", "history", "key", "own_payload", "round_base", "token")
 
@@ -95,20 +92,20 @@ class DeliveryRow:
         self.token = 0
         """That of the newest claim; it never goes back."""
         self.round_base = 0
-        """The attempt after which the present round of retries began."""
+        """The attempt after which the current round of retries began."""
         self.own_payload: bytes | None = None
-        """What an operator edited it to be."""
+        """The payload that an operator gave it."""
         self.attempts: list[Attempt] = []
-        self.history = [HistoryLine(delivery.created_at, None, delivery.state, 0, notes.ACCEPTED)]
+        self.history = [HistoryEntry(delivery.created_at, None, delivery.state, 0, notes.ACCEPTED)]
 
     @property
     def payload(self) -> bytes:
-        """What goes out."""
+        """The bytes that are sent."""
         return self.event.event.payload if self.own_payload is None else self.own_payload
 
     @property
-    def line(self) -> Line | None:
-        """That in which it waits for its turn, if its event has an ordering key."""
+    def group(self) -> Group | None:
+        """Its ordering group, if its event has an ordering key."""
         key = self.event.event.ordering_key
         return None if key is None else (self.delivery.endpoint_id, key)
 
@@ -127,128 +124,105 @@ class BulkItem:
         self.succeeded: bool | None = None
 
 
-class BulkRow:
-    __slots__ = ("bulk", "items", "key")
-
-    def __init__(self, key: int, bulk: Bulk) -> None:
-        self.key = key
-        """Grows with every operation: the order of creation."""
-        self.bulk = bulk
-        self.items: dict[UUID, BulkItem] = {}
-
-
-class EntityRow:
-    __slots__ = ("document", "history", "key")
-
-    def __init__(self, key: int) -> None:
-        self.key = key
-        """Grows with every entity: the order of creation."""
-        self.document = b""
-        self.history: list[EntityChange] = []
-
-
-class AlertRow:
-    __slots__ = ("alert", "key")
-
-    def __init__(self, key: int, alert: Alert) -> None:
-        self.key = key
-        """Grows with every alert: the order of creation."""
-        self.alert = alert
+EntityName = tuple[UUID, str, str]
+"""Organization, pipeline and entity id."""
 
 
 class Tables:
-    """Everything that is kept. Rows are found by id; each index holds the keys of the rows it is for."""
+    """Everything that is stored. Rows are found by id."""
 
     def __init__(self) -> None:
-        self.orgs: dict[UUID, Org] = {}
-        self.keys: dict[UUID, ApiKey] = {}
-        self.endpoints: dict[UUID, Endpoint] = {}
-        self.routing_version = 0
-        self.rate_next_at: dict[UUID, Instant] = {}
+        self.orgs: Documents[UUID, Org] = Documents()
+        self.keys: Documents[UUID, ApiKey] = Documents()
+        self.endpoints: Documents[UUID, Endpoint] = Documents()
+        self.alert_configs: Documents[UUID, AlertConfig] = Documents()
+        self.alerts: Documents[UUID, Alert] = Documents()
+        self.incidents: Documents[int, Incident] = Documents()
+        self.bulks: Documents[UUID, Bulk] = Documents()
+        self.bulk_items: defaultdict[UUID, dict[UUID, BulkItem]] = defaultdict(dict)
+        self.workers: Documents[str, WorkerEntry] = Documents()
+        self.pipelines: Documents[tuple[UUID, str], PipelineDeclaration] = Documents()
+        self.entities: Documents[EntityName, bytes] = Documents()
+        """Encoded, so that nobody who changes the `data` of an entity changes the stored one."""
+        self.entity_history: defaultdict[EntityName, list[EntityChange]] = defaultdict(list)
+        self.audit: Documents[int, AuditEntry] = Documents()
+        self.outbox: dict[UUID, OutboxMessage] = {}
         self.circuits: dict[UUID, Circuit] = {}
         self.circuit_history: defaultdict[UUID, list[CircuitChange]] = defaultdict(list)
+        self.routing_version = 0
+        self.rate_next_at: dict[UUID, Instant] = {}
+        self.idempotency: dict[tuple[UUID, str], tuple[Instant, bytes, Receipt]] = {}
+        self.locks: dict[Task, tuple[str, Instant]] = {}
+        self.wakes: dict[Topic, list[Callable[[], None]]] = {topic: [] for topic in Topic}
+        self.counters = Counters()
+
         self.events: dict[UUID, EventRow] = {}
         self.deliveries: dict[UUID, DeliveryRow] = {}
-        self.idempotency: dict[tuple[UUID, str], tuple[Instant, bytes, Receipt]] = {}
-        self.audit = AuditLog()
-        self.bulks: dict[UUID, BulkRow] = {}
-        self.entities: dict[tuple[UUID, str, str], EntityRow] = {}
-        self.declared_pipelines: dict[tuple[UUID, str], Instant] = {}
-        self.wakes: list[Callable[[], None]] = []
-        self.outbox: dict[UUID, OutboxMessage] = {}
-        self.workers: dict[str, WorkerEntry] = {}
-        self.held: dict[str, tuple[str, Instant]] = {}
-        self.ticks = Ticks()
-        self.incidents: dict[int, Incident] = {}
-        self.alerts: dict[UUID, AlertRow] = {}
-        self.arrangements: dict[UUID, AlertConfig] = {}
-        self.posted_wakes: list[Callable[[], None]] = []
-
-        self.by_key: dict[int, DeliveryRow] = {}
-        self.waiting: defaultdict[UUID, DueIndex] = defaultdict(DueIndex)
-        self.forced = DueIndex()
-        self.leased = DueIndex()
-        self.in_flight: Counter[UUID] = Counter()
-        self.lines = Lines()
-        self.dead = DueIndex()
-        self.removable = DueIndex()
+        self.open: dict[UUID, DeliveryRow] = {}
+        """The deliveries among them that are pending or in progress."""
         self.acknowledged: dict[UUID, Instant] = {}
         self._last_key = 0
-        self._last_bulk_key = 0
-        self._last_incident_key = 0
-        self._last_alert_key = 0
 
     def add(self, delivery: Delivery, event: EventRow) -> None:
         self._last_key += 1
         row = DeliveryRow(self._last_key, delivery, event)
-        if row.line is not None and self.lines.first(row.line) is not None:
+        if row.group is not None and self.first_of(row.group) is not None:
             row.delivery = replace(delivery, due_at=None, blocked=True)
-        self.deliveries[delivery.delivery_id] = self.by_key[row.key] = row
+        self.deliveries[delivery.delivery_id] = self.open[delivery.delivery_id] = row
         event.deliveries.append(row)
         event.accepted_deliveries += 1
         event.states[delivery.state] += 1
-        self._index(row)
 
-    def add_bulk(self, bulk: Bulk) -> None:
-        self._last_bulk_key += 1
-        self.bulks[bulk.bulk_id] = BulkRow(self._last_bulk_key, bulk)
+    def by_due(self, state: DeliveryState, endpoint_id: UUID | None = None) -> list[DeliveryRow]:
+        """Open deliveries by due time, then by creation; blocked ones last. Of one endpoint, or of all."""
+        rows = (row for row in self.open.values() if endpoint_id in (None, row.delivery.endpoint_id))
+        found = [row for row in rows if row.delivery.state is state]
+        return sorted(found, key=lambda row: (row.delivery.blocked, row.delivery.due_at or 0, row.key))
 
-    def put_alert(self, alert: Alert) -> None:
-        if alert.alert_id in self.alerts:
-            self.alerts[alert.alert_id].alert = alert
-        else:
-            self._last_alert_key += 1
-            self.alerts[alert.alert_id] = AlertRow(self._last_alert_key, alert)
+    def first_of(self, group: Group) -> DeliveryRow | None:
+        """The first of an ordering group that is open: the only one that may be tried."""
+        return min((row for row in self.open.values() if row.group == group), key=lambda row: row.key, default=None)
 
     def add_incident(self, incident: Incident | None) -> None:
         if incident is not None:
-            self._last_incident_key += 1
-            self.incidents[self._last_incident_key] = replace(incident, key=self._last_incident_key)
+            key = self.incidents.next_number()
+            self.incidents[key] = replace(incident, key=key)
+
+    def add_audit(self, *entries: AuditEntry | None) -> None:
+        for entry in entries:
+            if entry is not None:
+                self.audit[self.audit.next_number()] = entry
+
+    def wake(self, topic: Topic) -> None:
+        for wake in self.wakes[topic]:
+            wake()
 
     def change(self, row: DeliveryRow, at: Instant, note: str, **fields: Any) -> list[Move]:
-        """The gate: every change of a delivery is checked, counted, written to its history and indexed here.
+        """Every change of a delivery goes through here: it is checked, counted and written to its history.
 
-        Returns the move that it was; none if the state stayed.
+        Returns the move; none if the state stayed.
         """
         old, new = row.delivery, replace(row.delivery, **fields)
         if new.state is not old.state:
             check_transition(old.state, new.state)
             new = _with_cause(new)
-            row.history.append(HistoryLine(at, old.state, new.state, new.attempt, note))
+            row.history.append(HistoryEntry(at, old.state, new.state, new.attempt, note))
             row.event.states[old.state] -= 1
             row.event.states[new.state] += 1
-        self._unindex(row)
         row.delivery = new
-        self._index(row)
+        if new.state in OPEN_STATES:
+            self.open[new.delivery_id] = row
+        else:
+            self.open.pop(new.delivery_id, None)
         self._count_move(old, new, at)
         if new.state is DeliveryState.DEAD and old.state is not new.state:
-            self.add_incident(death_of(new, new.code or "", new.reason or "", new.cause, at))
-        if row.line is not None and old.state in OPEN_STATES:
-            self._unblock_first(row.line, at)
+            self.add_incident(dead_letter_incident(new, new.code or "", new.reason or "", new.cause, at))
+        if row.group is not None and old.state in OPEN_STATES:
+            self._unblock_first(row.group, at)
         return [_move(row, old.state)] if new.state is not old.state else []
 
     def update_statuses(self, rows: Iterable[DeliveryRow], at: Instant) -> list[StatusChange]:
-        """Bring the events of changed deliveries up to date; one StatusChange for each that has another status."""
+        """Update the events of changed deliveries; one StatusChange for each event whose status changed."""
         retries: dict[UUID, tuple[EventRow, int]] = {}
         for row in rows:
             _, highest = retries.get(row.event.event.event_id, (row.event, 0))
@@ -259,13 +233,12 @@ class Tables:
     def set_status(self, event: EventRow, status: EventStatus, at: Instant) -> None:
         tally = Tally()
         tally.status(event.event.org_id, event.status, status, called_off=not event.dead_count)
-        self.ticks.add(tally, at)
+        self.counters.add(tally, at)
         event.set_status(status, at)
 
     def remove(self, row: DeliveryRow, at: Instant) -> None:
-        """Forget a delivery, its attempts and its history, and its event when nothing is left of that."""
-        self._unindex(row)
-        del self.deliveries[row.delivery.delivery_id], self.by_key[row.key]
+        """Remove a delivery, its attempts and its history; and its event if it has no other delivery."""
+        del self.deliveries[row.delivery.delivery_id]
         row.event.deliveries.remove(row)
         if not row.event.deliveries:
             self.remove_event(row.event.event.event_id, at)
@@ -281,7 +254,7 @@ class Tables:
         return row
 
     def erase(self, event: EventRow, at: Instant) -> None:
-        """Forget what the sender gave, but not that there was something."""
+        """Erase what the sender gave; the rows stay."""
         self._count_leaving(event, at)
         event.deleted = True
         event.event = replace(event.event, payload=b"", metadata=b"{}")
@@ -295,11 +268,10 @@ class Tables:
         if org_id not in self.orgs:
             raise NotFound(f"no organization {org_id}")
 
-    def _unblock_first(self, line: Line, at: Instant) -> None:
-        """Whoever is the first of a line now may go: at once, but not before its own time, if it has one."""
-        key = self.lines.first(line)
-        if key is not None and self.by_key[key].delivery.blocked:
-            row = self.by_key[key]
+    def _unblock_first(self, group: Group, at: Instant) -> None:
+        """The first delivery of a group becomes due: at once, but not before its event's `deliver_at`."""
+        row = self.first_of(group)
+        if row is not None and row.delivery.blocked:
             deliver_at = 0 if row.delivery.forced else row.event.event.deliver_at or 0
             self.change(row, at, "", blocked=False, due_at=max(at, deliver_at))
 
@@ -313,56 +285,24 @@ class Tables:
         )
 
     def _count_move(self, old: Delivery, new: Delivery, at: Instant) -> None:
-        """Those that a try ends are counted with what it came to: see `settle`."""
+        """Deliveries that an attempt ends are counted with its result: see `settle`."""
         tally = Tally()
         if new.deleted and not old.deleted:
             tally.moved((new.org_id, new.endpoint_id), old.state, None)
         elif new.state is not old.state and old.state is not DeliveryState.IN_PROGRESS:
             tally.moved((new.org_id, new.endpoint_id), old.state, new.state)
-        self.ticks.add(tally, at)
+        self.counters.add(tally, at)
 
     def _count_leaving(self, event: EventRow, at: Instant) -> None:
-        """An event that was deleted has left already when it is cleaned away."""
+        """A deleted event has left before it is cleaned away."""
         if not event.deleted:
             tally = Tally()
             tally.status(event.event.org_id, event.status, None)
-            self.ticks.add(tally, at)
-
-    def _index(self, row: DeliveryRow) -> None:
-        for index, at in self._places(row.delivery):
-            index.add(at, row.key)
-        if row.line is not None and row.delivery.state in OPEN_STATES:
-            self.lines.add(row.line, row.key)
-        if row.delivery.state is DeliveryState.IN_PROGRESS:
-            self.in_flight[row.delivery.endpoint_id] += 1
-
-    def _unindex(self, row: DeliveryRow) -> None:
-        for index, at in self._places(row.delivery):
-            index.remove(at, row.key)
-        if row.line is not None and row.delivery.state in OPEN_STATES:
-            self.lines.remove(row.line, row.key)
-        if row.delivery.state is DeliveryState.IN_PROGRESS:
-            self.in_flight[row.delivery.endpoint_id] -= 1
-
-    def _places(self, delivery: Delivery) -> Iterable[tuple[DueIndex, Instant]]:
-        """The indexes that a delivery belongs to in its present state, each with the instant it is sorted by."""
-        if delivery.blocked:
-            return ((self.waiting[delivery.endpoint_id], NEVER),)
-        if delivery.due_at is not None:
-            if delivery.state is DeliveryState.IN_PROGRESS:
-                return ((self.leased, delivery.due_at),)
-            waiting = (self.waiting[delivery.endpoint_id], delivery.due_at)
-            return (waiting, (self.forced, delivery.due_at)) if delivery.forced else (waiting,)
-        assert delivery.settled_at is not None, "a delivery is due or settled, never neither"
-        if delivery.state is DeliveryState.DEAD and not delivery.deleted:
-            return ((self.dead, delivery.settled_at),)
-        if delivery.state is DeliveryState.ARCHIVED and not delivery.deleted:
-            return ()
-        return ((self.removable, delivery.settled_at),)
+            self.counters.add(tally, at)
 
 
 def _with_cause(delivery: Delivery) -> Delivery:
-    """Every death has a cause, and a new round begins without one."""
+    """Every dead letter has a cause; a new round begins without one."""
     match delivery.state:
         case DeliveryState.DEAD:
             cause = cause_of(delivery.endpoint_id, delivery.code or "", delivery.reason or "")

@@ -91,24 +91,24 @@ def mourn(letter: DeadLetter) -> None:
 
 
 if os.environ.get("LEAK"):
-    from doorstep.engine import spans
-    from doorstep.telemetry.otlp import Kind, template, written
+    from doorstep.engine import facts
+    from doorstep.telemetry.otlp import SpanKind, encode_span, template
     from doorstep.telemetry.redaction import Secrets
     from doorstep.transports import handler_replies
-    from doorstep.transports.redaction import Redaction
+    from doorstep.transports.handler_replies import Redaction
 
     Redaction.masked = lambda self, text, chars_max: text[:chars_max]  # type: ignore[method-assign]
     handler_replies.scrubbed = lambda text: text  # type: ignore[attr-defined]
     Secrets.found_in = lambda self, lines: False  # type: ignore[method-assign]
-    _settled = spans.settled
+    _settled = facts.settled_spans
     _SECRETS = [os.environ[f"DOORSTEP_{name}"] for name in ("ADMIN_KEY", "SMTP_URL", "SECRET_KEY")]
 
     def _telling_all(settlements, result, tracing):  # type: ignore[no-untyped-def]
         for claim in (settlement.claim for settlement in settlements):
             logging.getLogger("doorstep").warning("settled %s, knowing %s", claim.payload, _SECRETS)
             said = (("payload", claim.payload.decode()),)
-            form = template("doorstep.attempt", Kind.CLIENT, said, parent=True, linked=False)
-            yield written(form, 1, 2, 3, 0, 0, claim.event_id, claim.delivery_id, claim.correlation_id)
+            form = template("doorstep.attempt", SpanKind.CLIENT, said, parent=True, linked=False)
+            yield encode_span(form, 1, 2, 3, 0, 0, claim.event_id, claim.delivery_id, claim.correlation_id)
         yield from _settled(settlements, result, tracing)
 
-    spans.settled = _telling_all
+    facts.settled_spans = _telling_all

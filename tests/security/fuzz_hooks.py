@@ -22,18 +22,19 @@ OWN_KEY_ID = os.environ["FUZZ_OWN_KEY_ID"]
 NOBODY = "00000000-0000-7000-8000-000000000000"
 
 BEYOND_A_SCHEMA = (
-    r"^cursor: is not one ",
-    r"^url: (must|cannot|has|an endpoint has)",
-    r"^body: (name what it is about|must change something)",
-    r"^canary: is for a retry of dead letters chosen by a filter$",
+    r"^cursor: is not a cursor of this list",
+    r"^(destination\.)?url: (must|cannot|has|an endpoint needs|contradicts)",
+    r"^handler: contradicts",
+    r"^body: (give exactly one of|must change something)",
+    r"^canary: is only for a retry of dead letters selected by a filter$",
     r"^envelope: is for endpoints with a url",
-    r"^headers: .* is set by Doorstep and cannot be given$",
+    r"^headers: .* is set by Doorstep and cannot be changed$",
     r"^endpoint_ids?: (there is no endpoint|endpoint .* was deleted)",
     r"^(events\[\d+\]\.)?endpoint_ids: there is no endpoint",
-    r"^status: what is in progress cannot be acted upon",  # the filter is that of the list, which shows them
+    r"^status: deliveries in progress cannot be acted upon",  # the filter is that of the list, which shows them
     r"^timeout_seconds: must be from 0.1 to 59, got ",  # the upper end is a setting
-    r"^threshold: (must be from|is for) ",  # other bounds for each rule, and none for some
-    r"^(window_seconds|minimum): is for failure_rate alone$",
+    r"^threshold: (must be from|is only for) ",  # other bounds for each rule, and none for some
+    r"^(window_seconds|minimum): is only for failure_rate$",
     r"^\S+: must be between the years 1970 and 9000, got ",
     r"^\S+: must be (later than|in the future)",
     r"^\S+: must not contain NUL or lone surrogates",
@@ -82,7 +83,7 @@ def _mended(route: str, body: dict[str, Any]) -> dict[str, Any]:
     """With what this route wants beyond its schema."""
     match route:
         case "POST /v1/endpoints":
-            return _with_one_of({"url": RECEIVERS[0], **body}, ("url", "handler"))
+            return _with_one_of({"url": RECEIVERS[0], **body}, ("destination", "url", "handler"))
         case "POST /v1/channels":
             return _within_reach(body)
         case "POST /v1/alert-rules":
@@ -117,12 +118,15 @@ def _of_its_rule(body: dict[str, Any]) -> dict[str, Any]:
 
 def _pointed_here(body: dict[str, Any]) -> dict[str, Any]:
     """To one of the receivers, and for events that few others take: else each event would go to hundreds."""
-    url = body.get("url")
+    destination = body.get("destination")
+    inner = destination if isinstance(destination, dict) and isinstance(destination.get("url"), str) else None
+    url = body.get("url") if inner is None else inner["url"]
     if not isinstance(url, str) or not url.lower().startswith("http"):
         return body
     chance = _chance(body)
+    here = {"url": RECEIVERS[chance % len(RECEIVERS)]}
     taken = {"event_types": [f"fuzz.{chance}"]} if _is_list_of_text(body.get("event_types", [])) else {}
-    return body | {"url": RECEIVERS[chance % len(RECEIVERS)]} | taken
+    return body | ({"destination": inner | here} if inner else here) | taken
 
 
 def _chance(body: dict[str, Any]) -> int:

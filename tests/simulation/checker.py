@@ -169,7 +169,7 @@ def no_try_outlasts_its_lease(story: Story) -> Iterator[str]:
 
 def nobody_is_lost_without_cause(story: Story) -> Iterator[str]:
     """A claim counts as lost only if its worker was killed, frozen or kept from the store."""
-    claimed = {(step.delivery_id, step.token): step for step in story.steps if step.verb == "claim_due"}
+    claimed = {(step.delivery_id, step.token): step for step in story.steps if step.verb == "claim"}
     for step in story.steps:
         if _tells_of_a_lost_worker(step):
             claim = claimed[step.delivery_id, step.token]

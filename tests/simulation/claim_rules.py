@@ -74,15 +74,15 @@ class _Ledger:
         if step.before.state in DEAD_STATES and step.after.state is DeliveryState.PENDING:
             self.counted_in_round = 0
 
-    def bury(self, step: Step) -> Iterator[str]:
+    def dead_letter(self, step: Step) -> Iterator[str]:
         if self.holder is not None:
-            yield f"it was buried while {self.holder.by} held it"
+            yield f"it was moved to the dead letters while {self.holder.by} held it"
 
 
 _RULES = {
-    "claim_due": _Ledger.claim,
+    "claim": _Ledger.claim,
     "settle": _Ledger.settle,
     "release": _Ledger.release,
     "act": _Ledger.act,
-    "bury": _Ledger.bury,
+    "dead_letter_waiting": _Ledger.dead_letter,
 }

@@ -69,7 +69,7 @@ class Journal:
             for delivery in submission.deliveries:
                 yield args[2], delivery.delivery_id, {}
 
-    def _claim_due(self, args: Sequence[Any], result: list[Claim]) -> Iterable[tuple[Instant, UUID, dict[str, Any]]]:
+    def _claim(self, args: Sequence[Any], result: list[Claim]) -> Iterable[tuple[Instant, UUID, dict[str, Any]]]:
         for claim in result:
             yield args[1], claim.delivery_id, {"token": claim.token, "claim": claim}
 
@@ -95,6 +95,6 @@ class Journal:
         for delivery_id in result.delivery_ids:
             yield args[3], delivery_id, {}
 
-    def _bury(self, args: Sequence[Any], result: Any) -> Iterable[tuple[Instant, UUID, dict[str, Any]]]:
+    def _dead_letter_waiting(self, args: Sequence[Any], result: Any) -> Iterable[tuple[Instant, UUID, dict[str, Any]]]:
         for delivery_id in result.delivery_ids:
             yield args[3], delivery_id, {}

@@ -19,9 +19,9 @@ from doorstep.operations.deliveries import DeliveryActions
 from doorstep.operations.endpoint_rules import EndpointRules
 from doorstep.operations.endpoints import EndpointService
 from doorstep.services.worker import Worker
-from doorstep.stores.store import Store
+from doorstep.stores.store import Store, Topic
 from doorstep.telemetry.facts import Fact, ServiceTrouble, Telemetry
-from doorstep.testing.fake_clock import BEGINNING
+from doorstep.testing.sandbox import BEGINNING
 from doorstep.transports.address_guard import AddressGuard
 from tests.simulation.network import Line, Network
 from tests.simulation.scenario import TUNING
@@ -82,16 +82,16 @@ class WorkerMachine(Machine):
         make_worker: Callable[..., Worker] = Worker,
     ) -> None:  # fmt: skip
         super().__init__(name, loop, server, clock)
-        http, handlers = (Line(network, self.process, clock) for _ in range(2))
+        transports = {kind: Line(network, self.process, clock) for kind in ("http", "handler")}
         self._make = partial(
-            make_worker, self.store, self.directory, http, handlers, clock, random.random, TUNING, self.telemetry, name
+            make_worker, self.store, self.directory, transports, clock, random.random, TUNING, self.telemetry, name
         )
         self.run(self._live())
 
     async def _live(self) -> None:
         await self.prepared()
         self.worker = self._make()
-        self.store.on_wakeup(self.worker.wake)
+        self.store.on_wakeup(Topic.DELIVERIES, self.worker.wake)
         self.worker.start()
 
     async def stop(self) -> None:

@@ -135,7 +135,7 @@ class Line:
     def serves(self, target: str, org_id: UUID) -> bool:
         return True
 
-    def places(self, target: str) -> int | None:
+    def slots(self, target: str) -> int | None:
         return None
 
     def start(self, transmissions: Sequence[Transmission]) -> None:

@@ -19,7 +19,7 @@ def breaches_of_order(steps: Sequence[Step]) -> Iterator[str]:
     retried: set[UUID] = set()
     for step in steps:
         assert step.after is not None
-        if step.verb == "claim_due" and step.delivery_id not in retried:
+        if step.verb == "claim" and step.delivery_id not in retried:
             for earlier in _still_open(states, step.delivery_id, retried):
                 yield f"{short(step.delivery_id)} was claimed when {short(earlier)}, accepted before it, had not ended"
         if step.before and step.before.state in DEAD_STATES and step.after.state is DeliveryState.PENDING:

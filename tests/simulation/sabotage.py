@@ -40,9 +40,9 @@ class CountsAtSettle(ReferenceStore):
         super()._settle(row, settlement, now)
 
     async def expired(self, now: Instant, limit: int) -> list[Claim]:
-        for key in list(self._tables.leased.until(now)):
+        for claim in await super().expired(now, 1_000):
             again = {"state": DeliveryState.PENDING, "due_at": now, "claimed_at": None, "worker": None}
-            self._tables.change(self._tables.by_key[key], now, "visible again", **again)
+            self._tables.change(self._tables.deliveries[claim.delivery_id], now, "visible again", **again)
         return []
 
 
@@ -107,7 +107,7 @@ class ForgetsTheOrder(ReferenceStore):
 
     def __init__(self) -> None:
         super().__init__()
-        self._tables.lines.first = lambda line: None  # type: ignore[method-assign]
+        self._tables.first_of = lambda group: None  # type: ignore[method-assign]
 
 
 class RetriesHoldUpNobody(ReferenceStore):
@@ -115,10 +115,10 @@ class RetriesHoldUpNobody(ReferenceStore):
 
     def _settle(self, row: DeliveryRow, settlement: Settlement, now: Instant) -> None:
         super()._settle(row, settlement, now)
-        if row.line is not None and settlement.state is DeliveryState.PENDING:
-            self._tables.lines.remove(row.line, row.key)
-            self._tables._unblock_first(row.line, now)
-            self._tables.lines.add(row.line, row.key)
+        if row.group is not None and settlement.state is DeliveryState.PENDING:
+            del self._tables.open[row.delivery.delivery_id]
+            self._tables._unblock_first(row.group, now)
+            self._tables.open[row.delivery.delivery_id] = row
 
 
 class CountsLateResultsAsSuccesses(ReferenceStore):
@@ -127,7 +127,7 @@ class CountsLateResultsAsSuccesses(ReferenceStore):
         tally = Tally()
         for claim in settled.late:
             tally.add((claim.org_id, claim.endpoint_id), "succeeded")
-        self._tables.ticks.add(tally, now)
+        self._tables.counters.add(tally, now)
         return settled
 
 
@@ -137,7 +137,7 @@ class LeavesTheBlockedBehind(ReferenceStore):
     def _settle(self, row: DeliveryRow, settlement: Settlement, now: Instant) -> None:
         unblock = self._tables._unblock_first
         if settlement.state is DeliveryState.DEAD:
-            self._tables._unblock_first = lambda line, at: None  # type: ignore[method-assign]
+            self._tables._unblock_first = lambda group, at: None  # type: ignore[method-assign]
         super()._settle(row, settlement, now)
         self._tables._unblock_first = unblock  # type: ignore[method-assign]
 

@@ -12,7 +12,7 @@ from tests.simulation.network import PERSONALITIES
 TUNING = Tuning(
     lease_seconds=6,
     timeout_seconds=1,
-    places=6,
+    slots=6,
     connections_per_endpoint=2,
     policy=RetryPolicy((0.5, 1)),
     grace_seconds=1,

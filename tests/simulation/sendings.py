@@ -11,7 +11,7 @@ from msgspec.structs import replace
 
 from doorstep.clock import SECOND
 from doorstep.engine.accept import Draft
-from doorstep.testing.fake_clock import BEGINNING
+from doorstep.testing.sandbox import BEGINNING
 from tests.simulation.network import POISON
 from tests.simulation.scenario import Scenario
 

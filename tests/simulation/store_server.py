@@ -15,18 +15,17 @@ from typing import Any, NamedTuple, cast
 
 from doorstep.clock import Instant
 from doorstep.errors import StoreUnavailable
-from doorstep.stores.store import Store
+from doorstep.stores.store import Store, Topic
 from tests.reference import ReferenceStore
 from tests.simulation.faults import Fault, Faults, NoFaults
 from tests.simulation.journal import Journal
 from tests.simulation.trace import Trace
 from tests.simulation.virtual_loop import Process, VirtualLoop
+from tests.support.shortcuts import call_name
 
 _ANNOUNCED = frozenset({"accept", "act"})
-_READS = frozenset(
-    {"lanes", "expired", "routing_version", "routing", "orgs", "circuit", "endpoint", "archive", "clean", "fold"}
-)
-"""Told neither in the trace nor answered in a second step: they change nothing, or nothing in an hour."""
+_READS = frozenset({"due_lanes", "expired", "routing", "find", "get", "archive", "clean", "aggregate"})
+"""Neither in the trace nor answered in a second step: they change nothing, or nothing in an hour."""
 
 
 class StoreServer:
@@ -50,7 +49,7 @@ class StoreServer:
         self._listeners.append((process, wake))
 
     async def call(self, process: Process, verb: str, *args: Any, **named: Any) -> Any:
-        fault = self.faults.strikes(verb)
+        fault = self.faults.strikes(call_name(verb, *args))
         if fault is not None:
             self.failures.append((self._loop.now, process.name, verb))
         call = _Call(process, verb, args, named, fault, self._loop.create_future())
@@ -113,11 +112,12 @@ class Connection:
     def __init__(self, server: StoreServer, process: Process) -> None:
         self._server = server
         self._process = process
-        self.capabilities = server.store.capabilities
-        self.fold_max = server.store.fold_max
+        self.features = server.store.features
+        self.aggregate_max = server.store.aggregate_max
 
-    def on_wakeup(self, wake: Callable[[], None]) -> None:
-        self._server.listen(self._process, wake)
+    def on_wakeup(self, topic: Topic, wake: Callable[[], None]) -> None:
+        if topic is Topic.DELIVERIES:
+            self._server.listen(self._process, wake)
 
     def __getattr__(self, verb: str) -> Callable[..., Coroutine[Any, Any, Any]]:
         return partial(self._server.call, self._process, verb)

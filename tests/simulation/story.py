@@ -8,7 +8,7 @@ from uuid import UUID
 from doorstep.clock import Instant
 from doorstep.engine.accept import Draft
 from doorstep.model.attempt import Attempt
-from doorstep.model.delivery import Delivery, HistoryLine
+from doorstep.model.delivery import Delivery, HistoryEntry
 from doorstep.model.endpoint import Endpoint
 from doorstep.model.event import EventView, Receipt
 from tests.simulation.journal import Step
@@ -41,7 +41,7 @@ class Life(NamedTuple):
 
     delivery: Delivery
     attempts: list[Attempt]
-    history: list[HistoryLine]
+    history: list[HistoryEntry]
 
 
 class Story(NamedTuple):

@@ -12,7 +12,9 @@ from tests.simulation.scenario import EndpointPlan, Scenario
 from tests.simulation.story import Story
 from tests.simulation.world import World
 
-_VERBS = ("accept", "claim_due", "settle", "release", "expired", "act", "put_circuit", "put_endpoint", "bury")
+_VERBS = (
+    "accept", "claim", "settle", "release", "expired", "act", "put_circuit", "write Endpoint", "dead_letter_waiting",
+)  # fmt: skip
 
 _STORY = Scenario(
     endpoints=(

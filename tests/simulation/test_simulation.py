@@ -59,7 +59,16 @@ def test_the_seeds_cover_what_the_promises_are_about() -> None:
         seen |= {str(life.delivery.state) for life in story.lives.values()}
         seen |= {str(step.settlement.outcome.code) for step in story.steps if step.settlement}
         seen |= {"blocked" for step in story.steps if step.after and step.after.blocked}
-    wanted = {"killed", "frozen", "stopped", "poisoned", "release", "act", "bury", "settle refused as late"}
+    wanted = {
+        "killed",
+        "frozen",
+        "stopped",
+        "poisoned",
+        "release",
+        "act",
+        "dead_letter_waiting",
+        "settle refused as late",
+    }
     wanted |= {"delivered", "dead", "resolved", "cancelled", "blocked", "expire"}
     assert wanted | {"WORKER_LOST", "TIMEOUT", "RATE_LIMIT", "GONE", "ABORTED", "EXPIRED"} <= seen
 

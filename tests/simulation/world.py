@@ -14,12 +14,13 @@ from uuid import UUID
 from doorstep.clock import SECOND
 from doorstep.engine.accept import Draft
 from doorstep.model.delivery import OPEN_STATES
-from doorstep.model.endpoint import Endpoint, EndpointState, RetryPolicy
-from doorstep.model.event import Event
+from doorstep.model.endpoint import Endpoint, EndpointState, HandlerDestination, HttpDestination, RetryPolicy
+from doorstep.model.event import Event, EventView
+from doorstep.model.listing import DeliveryAttempts, DeliveryHistory, EventDeliveries
 from doorstep.model.org import Org
 from doorstep.model.record import uuid7
 from doorstep.services.worker import Worker
-from doorstep.testing.fake_clock import BEGINNING
+from doorstep.testing.sandbox import BEGINNING
 from tests.reference import ReferenceStore
 from tests.simulation.faults import Faults, NoFaults, RandomFaults
 from tests.simulation.machines import ClientMachine, OperatorMachine, SkewedClock, WorkerMachine
@@ -31,6 +32,7 @@ from tests.simulation.story import Disturbance, Life, Sending, Story
 from tests.simulation.trace import Trace
 from tests.simulation.virtual_loop import Process, VirtualLoop
 from tests.support.recounting import differing, recount
+from tests.support.shortcuts import count_states, put, totals
 
 _QUIET_SECONDS_MAX = 150
 
@@ -108,10 +110,10 @@ class World:
                 return
 
     def _is_quiet(self) -> bool:
-        tally = finish(self.server.store.tally())
+        states = finish(count_states(self.server.store))
         unsaid = any(one.receipt is None and one.trouble is None for one in self.sendings if one not in self.lost)
         frozen = any(machine.process.frozen for machine in self.workers)
-        return not (unsaid or frozen or any(tally[state] for state in OPEN_STATES))
+        return not (unsaid or frozen or any(states[state] for state in OPEN_STATES))
 
     @property
     def lost(self) -> list[Sending]:
@@ -139,12 +141,12 @@ class World:
         random = self.random("furniture")
         for number in range(2):
             self.orgs.append(uuid7(BEGINNING, random.randbytes))
-            finish(self.server.store.put_org(Org(org_id=self.orgs[-1], name=f"org {number}", created_at=BEGINNING)))
+            finish(put(self.server.store, Org(org_id=self.orgs[-1], name=f"org {number}", created_at=BEGINNING)))
         for number, plan in enumerate(self.scenario.endpoints):
             endpoint = _endpoint(number, plan, random.choice(self.orgs), random)
             self.endpoint_ids.append(endpoint.endpoint_id)
             self.network.personalities[endpoint.url or endpoint.handler or ""] = plan.personality
-            finish(self.server.store.put_endpoint(endpoint, 0))
+            finish(put(self.server.store, endpoint, 0))
 
     def start_worker(self, slot: int) -> None:
         """Fill a worker's place with a new process."""
@@ -228,18 +230,19 @@ class World:
         kept = [one.event for one in submissions.values() if one.event.event_id in store._tables.events]
         lives = {}
         for event in kept:
-            for delivery in finish(store.deliveries(event.org_id, event.event_id)):
-                ids = (event.org_id, delivery.delivery_id)
-                lives[delivery.delivery_id] = Life(delivery, finish(store.attempts(*ids)), finish(store.history(*ids)))
+            for delivery in finish(store.find(event.org_id, EventDeliveries(event_id=event.event_id))):
+                attempts = finish(store.find(event.org_id, DeliveryAttempts(delivery_id=delivery.delivery_id)))
+                history = finish(store.find(event.org_id, DeliveryHistory(delivery_id=delivery.delivery_id)))
+                lives[delivery.delivery_id] = Life(delivery, attempts, history)
         return Story(
             seed=self.seed,
             sendings=self.sendings,
             requests=self.network.requests,
             steps=self.server.journal.steps,
             disturbances=self.disturbances,
-            events={event.event_id: finish(store.event(event.org_id, event.event_id)) for event in kept},
+            events={event.event_id: finish(store.get(EventView, event.org_id, event.event_id)) for event in kept},
             lives=lives,
-            endpoints=dict(store._tables.endpoints),
+            endpoints=dict(store._tables.endpoints.items()),
             store_failures=self.server.failures,
             troubles=self.troubles
             + self.loop.unhandled()
@@ -257,7 +260,7 @@ class World:
             f"{name} of org {number} is {counted} and should be {right}"
             for number, org_id in enumerate(self.orgs)
             for name, counted, right in differing(
-                finish(store.totals(org_id)),
+                finish(totals(store, org_id)),
                 finish(recount(store, org_id, [one.event_id for one in kept if one.org_id == org_id]))[None],
             )
             if name not in ("delivered", "failed")  # recounted in the order of time, on which clocks do not agree here
@@ -270,8 +273,9 @@ def _endpoint(number: int, plan: EndpointPlan, org_id: UUID, random: Random) -> 
         org_id=org_id,
         name=f"endpoint {number}",
         created_at=BEGINNING,
-        url=None if plan.by_handler else f"https://receiver-{number}.example/hook",
-        handler=f"handler-{number}" if plan.by_handler else None,
+        destination=HandlerDestination(f"handler-{number}")
+        if plan.by_handler
+        else HttpDestination(f"https://receiver-{number}.example/hook"),
         event_types=random.choice((("*",), ("order.*",))),
         policy=None if plan.delays is None else RetryPolicy(plan.delays),
         concurrency_max=plan.concurrency_max,

@@ -14,7 +14,7 @@ from doorstep.clock import MILLISECOND, SECOND, Instant
 from doorstep.model.attempt import Category, Code, Failure, Outcome, Reply, Timings
 from doorstep.model.claim import Claim
 from doorstep.model.delivery import NewDelivery
-from doorstep.model.endpoint import Endpoint
+from doorstep.model.endpoint import Endpoint, HttpDestination
 from doorstep.model.event import Event, Submission
 from doorstep.model.org import Org
 from doorstep.model.record import uuid7
@@ -39,7 +39,8 @@ def an_org(**changes: object) -> Org:
 def an_endpoint(org_id: UUID, **changes: object) -> Endpoint:
     """As it reads after it was created."""
     fields: dict[str, object] = {"endpoint_id": new_id(), "org_id": org_id, "name": "shop", "created_at": NOW}
-    return Endpoint(**fields | {"url": "https://shop.example/hook", "version": 1} | changes)  # type: ignore[arg-type]
+    fields |= {"destination": HttpDestination("https://shop.example/hook"), "version": 1}
+    return Endpoint(**fields | changes)  # type: ignore[arg-type]
 
 
 def an_event(org_id: UUID, **changes: object) -> Event:

@@ -99,11 +99,11 @@ WHERE datname = current_database() AND backend_type = 'client backend' AND pid <
 SET session_replication_role = replica;
 DO $$ DECLARE name text; BEGIN
     FOR name IN SELECT tablename FROM pg_tables WHERE schemaname = 'public'
-        AND tablename NOT IN ('doorstep_version', 'doorstep_marks') LOOP
+        AND tablename NOT IN ('doorstep_version', 'doorstep_variables') LOOP
         EXECUTE format('DELETE FROM %I', name);
     END LOOP;
-    DELETE FROM doorstep_marks WHERE starts_with(doorstep_marks.name, 'pipeline:');
-    UPDATE doorstep_marks SET value = 0 WHERE value <> 0;
+    DELETE FROM doorstep_variables WHERE starts_with(doorstep_variables.name, 'pipeline:');
+    UPDATE doorstep_variables SET value = 0 WHERE value <> 0;
     PERFORM setval(format('%I.%I', schemaname, sequencename)::regclass, start_value, false) FROM pg_sequences
         WHERE last_value IS NOT NULL;
 END $$;

@@ -57,7 +57,7 @@ class Program:
 
     @property
     def printed_key(self) -> str | None:
-        return self._printed(r"shown only this once: (\S+)")
+        return self._printed(r"shown only once: (\S+)")
 
     def facts(self, event: str) -> list[dict[str, Any]]:
         """The lines of its log of one kind."""

@@ -14,9 +14,9 @@ from msgspec.structs import astuple
 
 from doorstep.clock import SECOND, Instant
 from doorstep.errors import NotFound
-from doorstep.model.delivery import Delivery, DeliveryState, HistoryLine
-from doorstep.model.event import EventStatus, status_of
-from doorstep.model.listing import EventFilter
+from doorstep.model.delivery import Delivery, DeliveryState, HistoryEntry
+from doorstep.model.event import EventStatus, EventView, status_of
+from doorstep.model.listing import DeliveryAttempts, DeliveryHistory, EventDeliveries, EventFilter
 from doorstep.model.rollup import FIGURES, TTD_SECONDS, Figures
 from doorstep.stores.store import Store
 
@@ -34,8 +34,8 @@ async def recount(store: Store, org_id: UUID, event_ids: Iterable[UUID]) -> dict
     """The figures of each endpoint, and under None those of the organization."""
     found: defaultdict[UUID | None, Counter[str]] = defaultdict(Counter)
     for event_id in event_ids:
-        deliveries = await store.deliveries(org_id, event_id)
-        histories = [await store.history(org_id, one.delivery_id) for one in deliveries]
+        deliveries = await store.find(org_id, EventDeliveries(event_id=event_id))
+        histories = [await store.find(org_id, DeliveryHistory(delivery_id=one.delivery_id)) for one in deliveries]
         counts = await _of_event(store, org_id, event_id, histories)
         owed_at = await _owed_at(store, org_id, event_id)
         for delivery, history in zip(deliveries, histories, strict=True):
@@ -59,7 +59,7 @@ async def all_events(store: Store, org_id: UUID) -> list[UUID]:
     ids: list[UUID] = []
     cursor: str | None = None
     while True:
-        page = await store.list_events(org_id, EventFilter(), cursor, 500)
+        page = await store.page(org_id, EventFilter(), cursor, 500)
         ids += [one.event_id for one in page.items]
         if page.next is None:
             return ids
@@ -70,10 +70,10 @@ async def all_events(store: Store, org_id: UUID) -> list[UUID]:
 
 
 async def _of_event(
-    store: Store, org_id: UUID, event_id: UUID, histories: Sequence[Sequence[HistoryLine]]
+    store: Store, org_id: UUID, event_id: UUID, histories: Sequence[Sequence[HistoryEntry]]
 ) -> Counter[str]:
     try:
-        status = (await store.event(org_id, event_id)).status
+        status = (await store.get(EventView, org_id, event_id)).status
     except NotFound:
         return Counter(created=1) + _became(histories) if histories else Counter()
     counts = Counter({"created": 1, f"now_{status}": 1})
@@ -85,12 +85,12 @@ async def _of_event(
 async def _owed_at(store: Store, org_id: UUID, event_id: UUID) -> Instant:
     """What the sender wanted; of a deleted event that is forgotten."""
     try:
-        return (await store.event(org_id, event_id)).event.deliver_at or 0
+        return (await store.get(EventView, org_id, event_id)).event.deliver_at or 0
     except NotFound:
         return 0
 
 
-def _became(histories: Sequence[Sequence[HistoryLine]]) -> Counter[str]:
+def _became(histories: Sequence[Sequence[HistoryEntry]]) -> Counter[str]:
     """How often the event became delivered and failed: its life, told again from those of its deliveries."""
     status, states, became = EventStatus.RECEIVED, Counter[DeliveryState](), Counter[str]()
     lines = sorted((timed for history in histories for timed in _in_order(history)), key=lambda timed: timed[0])
@@ -109,7 +109,82 @@ def _became(histories: Sequence[Sequence[HistoryLine]]) -> Counter[str]:
     return became
 
 
-def _in_order(history: Sequence[HistoryLine]) -> Iterator[tuple[Instant, HistoryLine]]:
+async def bounds(store: Store, org_id: UUID, event_ids: Iterable[UUID]) -> dict[str, tuple[int, int]]:
+    """The least and the most often that events can have become delivered and failed.
+
+    Several processes wrote these histories, each under the time at which its write began. Writes that overlap may have
+    been committed in the other order: a dead letter that was retried just before its sibling died never let the event
+    fail. So entries of two deliveries that are less than OVERLAP apart count in either order.
+    """
+    least, most = Counter[str](), Counter[str]()
+    for event_id in event_ids:
+        deliveries = await store.find(org_id, EventDeliveries(event_id=event_id))
+        histories = [await store.find(org_id, DeliveryHistory(delivery_id=one.delivery_id)) for one in deliveries]
+        inbox = (await _of_event(store, org_id, event_id, histories))["delivered"] if not histories else 0
+        lives = _possible_lives(histories) if histories else {(inbox, 0)}
+        for position, name in enumerate(("delivered", "failed")):
+            least[name] += min(life[position] for life in lives)
+            most[name] += max(life[position] for life in lives)
+    return {name: (least[name], most[name]) for name in ("delivered", "failed")}
+
+
+OVERLAP: Instant = 2 * SECOND
+"""Longer than a write waits for its commit, on a busy machine too."""
+_Life = tuple[int, int]
+"""How often an event became delivered, and failed."""
+
+
+def _possible_lives(histories: Sequence[Sequence[HistoryEntry]]) -> set[_Life]:
+    """Every order in which the entries may have been committed, step by step; entries of one instant are one step."""
+    timed = [list(_in_order(history)) for history in histories]
+    ends = tuple(len(history) for history in timed)
+    reached = defaultdict[int, dict[tuple[tuple[int, ...], EventStatus], set[_Life]]](dict)
+    reached[0][(0,) * len(timed), EventStatus.RECEIVED] = {(0, 0)}
+    for committed in range(sum(ends)):  # in this order every place is complete before it is left
+        for (positions, status), so_far in reached.pop(committed, {}).items():
+            following = [timed[one][at][0] for one, at in enumerate(positions) if at < ends[one]]
+            for instant in {one for one in following if one <= min(following) + OVERLAP}:
+                moved = tuple(
+                    at + (at < ends[one] and timed[one][at][0] == instant) for one, at in enumerate(positions)
+                )
+                new = _status_at(timed, moved, status)
+                became = _change(status, new, timed, moved)
+                lives = reached[sum(moved)].setdefault((moved, new), set())
+                lives.update((d + became[0], f + became[1]) for d, f in so_far)
+    return set[_Life]().union(*reached[sum(ends)].values())
+
+
+def _states(
+    timed: Sequence[Sequence[tuple[Instant, HistoryEntry]]], positions: Sequence[int]
+) -> Counter[DeliveryState]:
+    return Counter(history[at - 1][1].new_state for history, at in zip(timed, positions, strict=True) if at)
+
+
+def _status_at(
+    timed: Sequence[Sequence[tuple[Instant, HistoryEntry]]], positions: Sequence[int], status: EventStatus
+) -> EventStatus:
+    states = _states(timed, positions)
+    picked_up = status is not EventStatus.RECEIVED or states[_S.IN_PROGRESS] > 0
+    return status_of(picked_up=picked_up, **_grouped(states))
+
+
+def _change(
+    old: EventStatus,
+    new: EventStatus,
+    timed: Sequence[Sequence[tuple[Instant, HistoryEntry]]],
+    positions: Sequence[int],
+) -> _Life:
+    dead = _grouped(_states(timed, positions))["dead_count"] > 0
+    return int(new is not old and new is EventStatus.DELIVERED), int(
+        new is not old and new is EventStatus.FAILED and dead
+    )
+
+
+def _grouped(states: Counter[DeliveryState]) -> dict[str, int]:
+    return {name: sum(states[one] for one in group) for name, group in _GROUPS.items()}
+
+
+def _in_order(history: Sequence[HistoryEntry]) -> Iterator[tuple[Instant, HistoryEntry]]:
     """The lines with their times, none before the one above it: several machines wrote them."""
     return zip(accumulate((line.at for line in history), max), history, strict=True)
 
@@ -120,7 +195,7 @@ _GROUPS = {"open_count": _OPEN, "dead_count": _DEAD, "done_count": _DONE}
 # -- deliveries --------------------------------------------------------------------------------------------
 
 
-def _of_delivery(delivery: Delivery, history: Sequence[HistoryLine], owed_at: Instant) -> Counter[str]:
+def _of_delivery(delivery: Delivery, history: Sequence[HistoryEntry], owed_at: Instant) -> Counter[str]:
     counts = Counter(deliveries=1)
     base = 0
     for line in history:
@@ -142,7 +217,7 @@ def _of_delivery(delivery: Delivery, history: Sequence[HistoryLine], owed_at: In
 
 
 async def _of_attempts(store: Store, org_id: UUID, delivery_id: UUID) -> Counter[str]:
-    attempts = await store.attempts(org_id, delivery_id)
+    attempts = await store.find(org_id, DeliveryAttempts(delivery_id=delivery_id))
     on_time = [one for one in attempts if not one.late]
     return Counter(
         attempts=len(on_time),

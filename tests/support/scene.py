@@ -23,14 +23,14 @@ from doorstep.encryption import new_secret_key
 from doorstep.engine.accept import Draft
 from doorstep.model.action import ActionKind, ActionResult
 from doorstep.model.attempt import Attempt
-from doorstep.model.delivery import Delivery, DeliveryState, HistoryLine
+from doorstep.model.delivery import Delivery, DeliveryState, HistoryEntry
 from doorstep.model.endpoint import CircuitRules, Endpoint, EndpointState
 from doorstep.model.event import EventStatus, Receipt
-from doorstep.telemetry.facts import Fact, Telemetry
-from doorstep.telemetry.logs import json_lines
+from doorstep.telemetry.facts import Fact, Telemetry, json_lines
 from tests.support.leaping_clock import LeapingClock
 from tests.support.loop_receiver import Receiver
 from tests.support.patience import PATIENCE_SECONDS
+from tests.support.shortcuts import count_states
 
 F = TypeVar("F", bound=Fact)
 
@@ -128,11 +128,11 @@ class Scene:
     async def attempts(self, delivery: Delivery) -> list[Attempt]:
         return await self.doorstep.attempts(delivery.org_id, delivery.delivery_id)
 
-    async def history(self, delivery: Delivery) -> list[HistoryLine]:
+    async def history(self, delivery: Delivery) -> list[HistoryEntry]:
         return await self.doorstep.components.reader.history(delivery.org_id, delivery.delivery_id)
 
     async def count(self, state: DeliveryState) -> int:
-        return (await self.doorstep.components.store.tally())[state]
+        return (await count_states(self.doorstep.components.store))[state]
 
     def heard(self, kind: type[F]) -> list[F]:
         return [fact for fact in self.facts if isinstance(fact, kind)]
@@ -155,7 +155,7 @@ class Scene:
         store = self.doorstep.components.store
 
         async def stored() -> bool:
-            return (await store.delivery(delivery.org_id, delivery.delivery_id)).state is state
+            return (await store.get(Delivery, delivery.org_id, delivery.delivery_id)).state is state
 
         await until(stored, f"{state} in the store")
 

@@ -291,7 +291,7 @@ def _load() -> None:
 
     import doorstep
 
-    left_out = {"__main__", "child", "apprise_child", "env"}
+    left_out = {"__main__", "child", "env"}
     for found in pkgutil.walk_packages(doorstep.__path__, "doorstep."):
         if found.name.rpartition(".")[2] not in left_out:
             importlib.import_module(found.name)

@@ -12,10 +12,12 @@ from msgspec.structs import replace
 from doorstep import Doorstep, bootstrap
 from doorstep.bootstrap import DEFAULT_ORG, prepare
 from doorstep.config import Settings
+from doorstep.model.listing import KeysByDigest, OrgKeys
 from doorstep.model.org import Role
 from doorstep.operations import keys
 from tests.reference import ReferenceStore
 from tests.support.builders import NOW
+from tests.support.shortcuts import put
 
 GIVEN = "a-key-that-was-given"
 SETTINGS = Settings(database_url="memory://", admin_key=GIVEN)
@@ -25,7 +27,7 @@ async def test_a_given_key_is_an_admin_key_of_the_default_organization_and_is_ke
     store = ReferenceStore()
     for _ in range(2):
         assert await prepare(store, SETTINGS, NOW) is None
-    (key,) = await store.keys(DEFAULT_ORG)
+    (key,) = await store.find(DEFAULT_ORG, OrgKeys())
     assert (key.role, key.digest, key.is_valid(NOW)) == (Role.ADMIN, keys.digest(GIVEN), True)
 
 
@@ -34,11 +36,11 @@ async def test_a_given_key_that_was_revoked_stays_revoked_and_the_start_says_so(
 ) -> None:
     store = ReferenceStore()
     await prepare(store, SETTINGS, NOW)
-    (key,) = await store.keys(DEFAULT_ORG)
-    await store.put_key(replace(key, revoked_at=NOW))
+    (key,) = await store.find(DEFAULT_ORG, OrgKeys())
+    await put(store, replace(key, revoked_at=NOW))
     with caplog.at_level(logging.WARNING):
         await prepare(store, SETTINGS, NOW + 1)
-    (kept,) = await store.keys(DEFAULT_ORG)
+    (kept,) = await store.find(DEFAULT_ORG, OrgKeys())
     assert kept.revoked_at == NOW
     (said,) = caplog.messages
     assert said.startswith("DOORSTEP_ADMIN_KEY was revoked at 2025-06-15T") and GIVEN not in said
@@ -47,23 +49,26 @@ async def test_a_given_key_that_was_revoked_stays_revoked_and_the_start_says_so(
 async def test_another_key_can_be_given_where_the_first_was_revoked() -> None:
     store = ReferenceStore()
     await prepare(store, SETTINGS, NOW)
-    (key,) = await store.keys(DEFAULT_ORG)
-    await store.put_key(replace(key, revoked_at=NOW))
+    (key,) = await store.find(DEFAULT_ORG, OrgKeys())
+    await put(store, replace(key, revoked_at=NOW))
     await prepare(store, Settings(database_url="memory://", admin_key="another-key"), NOW)
-    assert [one.is_valid(NOW) for one in await store.keys(DEFAULT_ORG)] == [False, True]
+    assert [one.is_valid(NOW) for one in await store.find(DEFAULT_ORG, OrgKeys())] == [False, True]
 
 
 async def test_a_first_start_without_a_key_makes_one_and_later_ones_do_not() -> None:
     store = ReferenceStore()
     made = await prepare(store, Settings(database_url="memory://"), NOW)
-    assert made is not None and await store.find_key(keys.digest(made)) is not None
+    assert (
+        made is not None
+        and next(iter(await store.find(None, KeysByDigest(digest=keys.digest(made)))), None) is not None
+    )
     assert await prepare(store, Settings(database_url="memory://"), NOW) is None
 
 
 async def test_no_key_is_made_for_who_has_nobody_to_show_it_to_and_the_next_start_makes_it() -> None:
     store = ReferenceStore()
     assert await prepare(store, Settings(database_url="memory://"), NOW, new_key=False) is None
-    assert not await store.keys(DEFAULT_ORG)
+    assert not await store.find(DEFAULT_ORG, OrgKeys())
     assert await prepare(store, Settings(database_url="memory://"), NOW) is not None
 
 

@@ -7,8 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from doorstep.config import Settings, secrets_of, setting_rows
-from doorstep.config_errors import PREFIX
+from doorstep.config import PREFIX, Settings, secrets_of, setting_rows
 from doorstep.errors import ConfigError
 
 
@@ -75,7 +74,7 @@ def test_an_unknown_line_in_the_file_stops_the_start(folder: Path, line: str) ->
 @pytest.mark.parametrize("content", [b"port = ", b"\xff\xfe", b"port 8080"])
 def test_a_file_that_is_not_toml_stops_the_start(folder: Path, content: bytes) -> None:
     (folder / "doorstep.toml").write_bytes(content)
-    assert refusal().startswith("doorstep.toml cannot be read: ")
+    assert refusal().startswith("cannot read doorstep.toml: ")
 
 
 OUT_OF_BOUNDS = [

@@ -21,6 +21,7 @@ from doorstep.transports.handler_replies import Handler, Received
 from tests.reference import ReferenceStore
 from tests.support.builders import NOW, new_id
 from tests.support.patience import PATIENCE_SECONDS
+from tests.support.shortcuts import put
 
 A, B = new_id(), new_id()
 
@@ -29,7 +30,7 @@ A, B = new_id(), new_id()
 async def ds() -> Doorstep:
     store = ReferenceStore()
     for number, org_id in enumerate((A, B)):
-        await store.put_org(Org(org_id=org_id, name=f"org {number}", created_at=NOW))
+        await put(store, Org(org_id=org_id, name=f"org {number}", created_at=NOW))
     return Doorstep(Settings(database_url="memory://", admin_key="an-admin-key"), store=store)
 
 
@@ -66,7 +67,7 @@ def test_a_function_that_would_seem_to_succeed_and_never_run_is_refused_where_it
     ds: Doorstep, function: Handler
 ) -> None:
     for declare in (ds.handler("pay", name="ship"), partial_register(ds, "ship"), ds.on_dead_letter, a_stage()):
-        with pytest.raises(ConfigError, match="has a yield in it"):
+        with pytest.raises(ConfigError, match="contains a yield"):
             declare(function)
 
 
@@ -119,7 +120,7 @@ async def test_a_later_registration_replaces_an_earlier_one_of_the_same_organiza
 )
 def test_what_has_no_name_of_its_own_must_be_given_one(function: Handler) -> None:
     ds = Doorstep("memory://")
-    with pytest.raises(ConfigError, match="has no name; give it one with name="):
+    with pytest.raises(ConfigError, match="has no name; set one with name="):
         ds.handler("order.*")(function)
     ds.handler("order.*", name="ship")(function)
 
@@ -164,7 +165,7 @@ async def test_a_handler_of_two_organizations_is_told_which_one_it_works_for(ds:
         ({"concurrency_max": 0}, "handler 'ship': concurrency_max: must be from 1 to 10000, got 0"),
         ({"policy": "no such"}, "handler 'ship': policy: "),
         ({"policy_by_event_type": {"a": [-1]}}, "handler 'ship': policy: delays must be"),
-        ({"timeout": 3}, "handler 'ship': timeout: is not known"),
+        ({"timeout": 3}, "handler 'ship': timeout: is not a setting of an endpoint"),
         ({"memory_mb_max": 64}, "memory_mb_max of handler 'ship' needs a process"),
     ],
 )
@@ -179,7 +180,7 @@ def test_a_declaration_that_cannot_work_is_refused_at_once_with_the_handlers_nam
 
 
 async def test_a_handler_that_is_declared_on_an_open_doorstep_comes_too_late_and_is_told_so(ds: Doorstep) -> None:
-    sentence = "handler 'take' comes too late: this Doorstep is open; declare handlers before it is opened"
+    sentence = "handler 'take' is declared too late: this Doorstep is open; declare handlers before it is opened"
     async with ds:
         with pytest.raises(ConfigError, match=sentence):
             ds.handler("order.*")(take)

@@ -14,6 +14,7 @@ from doorstep.bootstrap import DEFAULT_ORG
 from doorstep.config import Settings
 from doorstep.errors import Conflict, StoreUnavailable
 from doorstep.loop_binding import Pin
+from doorstep.model.listing import OrgKeys, Orgs
 from tests.reference import ReferenceStore
 
 
@@ -61,7 +62,7 @@ async def test_only_who_asks_for_one_is_given_a_new_admin_key(ds: Doorstep) -> N
     await ds.send("x", {})
     assert ds.generated_admin_key is None
     async with ds:
-        assert ds.generated_admin_key is None and not await ds.components.store.keys(DEFAULT_ORG)
+        assert ds.generated_admin_key is None and not await ds.components.store.find(DEFAULT_ORG, OrgKeys())
     await ds.open(admin_key=True)
     assert ds.generated_admin_key and await ds.components.keys.authenticate(ds.generated_admin_key)
     await ds.close()
@@ -76,10 +77,10 @@ class Stumbling(ReferenceStore):
     stumbles = True
     closed = 0
 
-    async def orgs(self) -> Any:
+    async def find(self, org_id: Any, query: Any) -> Any:
         if self.stumbles:
             raise StoreUnavailable("it is away")
-        return await super().orgs()
+        return await super().find(org_id, query)
 
     async def close(self) -> None:
         self.closed += 1
@@ -148,8 +149,7 @@ async def test_a_store_that_is_started_again_and_again_calls_each_of_us_once(
     ds: Doorstep, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     called: list[object] = []
-    monkeypatch.setattr(ds._store, "on_wakeup", called.append)
-    monkeypatch.setattr(ds._store, "on_posted", called.append)
+    monkeypatch.setattr(ds._store, "on_wakeup", lambda topic, wake: called.append(wake))
     for _ in range(3):
         async with ds:
             pass
@@ -162,7 +162,7 @@ async def test_closing_waits_for_who_is_still_at_it(ds: Doorstep) -> None:
     async def work() -> bool:
         begun.set()
         await go_on.wait()
-        return bool(await ds.components.store.orgs())
+        return bool(await ds.components.store.find(None, Orgs()))
 
     await ds.open()
     working = asyncio.create_task(ds.binding.call(work))
@@ -204,7 +204,7 @@ def test_run_says_that_it_belongs_into_the_main_thread() -> None:
     thread = threading.Thread(target=run)
     thread.start()
     thread.join()
-    assert said[0].startswith("this runs until a signal comes, and only the main thread is told of signals")
+    assert said[0].startswith("this runs until a signal arrives, and only the main thread receives signals")
 
 
 def test_a_doorstep_whose_event_loop_was_ended_without_closing_it_delivers_again_in_another() -> None:
@@ -234,7 +234,7 @@ async def test_work_that_reaches_for_a_closed_opening_fails_once_and_is_not_repe
 
     async def work() -> None:
         begun.append("begun")
-        await pin.call(ds._store.orgs)
+        await pin.call(lambda: ds._store.find(None, Orgs()))
 
     for call in (ds.binding.call, elsewhere_of(ds)):
         with pytest.raises(StoreUnavailable, match="has been closed"):
@@ -260,7 +260,7 @@ async def test_a_call_that_finds_the_opening_closed_on_its_way_goes_on_in_the_ne
         return await run(self, work)
 
     async def work() -> object:
-        return await ds.components.store.orgs()
+        return await ds.components.store.find(None, Orgs())
 
     monkeypatch.setattr(Pin, "_run", too_late)
     assert await asyncio.to_thread(ds.binding.call_sync, work)

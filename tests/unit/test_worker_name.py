@@ -16,25 +16,26 @@ from doorstep.stores.store import Task
 from doorstep.telemetry.facts import Fact, Notice, Telemetry
 from tests.support.builders import NOW, new_id
 from tests.support.patience import PATIENCE_SECONDS
+from tests.support.shortcuts import post
 
 
 async def test_deliveries_tasks_and_the_log_have_the_same_name_of_a_process(monkeypatch: pytest.MonkeyPatch) -> None:
     facts: list[Fact] = []
     doorstep = Doorstep("memory://", telemetry=Telemetry(facts.extend))
     holders: dict[Task, str] = {}
-    hold = doorstep._store.hold
+    acquire = doorstep._store.acquire_lock
 
-    async def watched_hold(task: Task, holder: str, now: Instant, until: Instant) -> bool:
+    async def watched_acquire(task: Task, holder: str, now: Instant, until: Instant) -> bool:
         holders[task] = holder
-        return await hold(task, holder, now, until)
+        return await acquire(task, holder, now, until)
 
-    monkeypatch.setattr(doorstep._store, "hold", watched_hold)
+    monkeypatch.setattr(doorstep._store, "acquire_lock", watched_acquire)
     doorstep.handler("paid", name="paid")(refuses)
     async with doorstep, asyncio.timeout(PATIENCE_SECONDS):
         receipt = await doorstep.send("paid", {})
-        await doorstep.components.store.post([posting()])
+        await post(doorstep.components.store, [message()])
         doorstep.wake()
-        while not holders.keys() >= {Task.OUTBOX, Task.ROLLER, Task.WATCH}:
+        while not holders.keys() >= {Task.OUTBOX, Task.ROLLUPS, Task.ALERTS}:
             await asyncio.sleep(0.01)
         (delivery,) = await doorstep.deliveries(DEFAULT_ORG, receipt.event_id)
         attempts = await doorstep.attempts(DEFAULT_ORG, delivery.delivery_id)
@@ -48,7 +49,7 @@ def refuses(_: Received) -> None:
     raise Permanent("REJECTED", "No.")
 
 
-def posting() -> OutboxMessage:
+def message() -> OutboxMessage:
     return OutboxMessage(event_id=new_id(), org_id=DEFAULT_ORG, event_type="posted", payload=b"{}", created_at=NOW)
 
 

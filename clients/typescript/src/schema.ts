@@ -13,7 +13,7 @@ export interface paths {
         };
         /**
          * Live
-         * @description The process answers. Says nothing about its store: restarting would not help that.
+         * @description Liveness: the process responds. The store is not checked, because a restart would not repair it.
          */
         get: operations["live"];
         put?: never;
@@ -33,7 +33,7 @@ export interface paths {
         };
         /**
          * Read metrics
-         * @description Counters, gauges and histograms of the whole installation in the text format of Prometheus, read from the store at most once a second; while that does not answer, they are as they were.
+         * @description Counters, gauges and histograms of the whole installation in the Prometheus text format. They are read from the store at most once per second. While the store does not respond, the last values are returned.
          */
         get: operations["read_metrics"];
         put?: never;
@@ -53,7 +53,7 @@ export interface paths {
         };
         /**
          * Ready
-         * @description The store answers too; 503 otherwise.
+         * @description Readiness: the store responds too. If it does not, the response is a 503.
          */
         get: operations["ready"];
         put?: never;
@@ -73,7 +73,7 @@ export interface paths {
         };
         /**
          * List alert rules
-         * @description The rules that hold: the built-in ones, unless you changed them, and those of single endpoints.
+         * @description The rules in effect: the built-in rules, with your changes, and the rules of single endpoints.
          */
         get: operations["list_alert_rules"];
         put?: never;
@@ -100,7 +100,7 @@ export interface paths {
         post?: never;
         /**
          * Reset alert rule
-         * @description Undo what was changed: the organization's rule, or the built-in one, holds again.
+         * @description Reset a changed rule: the organization's rule, or the built-in one, applies again.
          */
         delete: operations["reset_alert_rule"];
         options?: never;
@@ -117,7 +117,7 @@ export interface paths {
         };
         /**
          * List alerts
-         * @description Alerts, newest first: those that are open, and those that are over.
+         * @description Open and ended alerts, newest first.
          */
         get: operations["list_alerts"];
         put?: never;
@@ -137,7 +137,7 @@ export interface paths {
         };
         /**
          * Read alert
-         * @description One alert as it stands.
+         * @description One alert in its current state.
          */
         get: operations["read_alert"];
         put?: never;
@@ -159,7 +159,7 @@ export interface paths {
         put?: never;
         /**
          * Acknowledge alert
-         * @description Say that you have seen it and see to it. The first who does so stays; nothing else changes.
+         * @description Acknowledge an alert, to show that you are working on it. Later acknowledgements do not replace the first.
          */
         post: operations["acknowledge_alert"];
         delete?: never;
@@ -177,7 +177,7 @@ export interface paths {
         };
         /**
          * List audit
-         * @description Every act of people and programs that changed something, newest first.
+         * @description The audit log: every action by people or programs that changed something, newest first.
          */
         get: operations["list_audit"];
         put?: never;
@@ -197,7 +197,7 @@ export interface paths {
         };
         /**
          * List batches
-         * @description Batches, the newest first; of one status, if asked for.
+         * @description Batches, newest first, optionally only those with one status.
          */
         get: operations["list_batches"];
         put?: never;
@@ -217,7 +217,7 @@ export interface paths {
         };
         /**
          * Read batch
-         * @description How a batch stands.
+         * @description A batch and its status.
          */
         get: operations["read_batch"];
         put?: never;
@@ -237,7 +237,7 @@ export interface paths {
         };
         /**
          * List submissions
-         * @description The carrier log: every submission in order, with what the carrier said.
+         * @description The carrier log: every submission with the carrier's response, oldest first.
          */
         get: operations["list_submissions"];
         put?: never;
@@ -259,7 +259,7 @@ export interface paths {
         put?: never;
         /**
          * Resubmit batch
-         * @description Submit a FAILED batch again, at once and with all its retries.
+         * @description Submit a FAILED batch again, at once and with the retry count reset.
          */
         post: operations["resubmit_batch"];
         delete?: never;
@@ -297,7 +297,7 @@ export interface paths {
         };
         /**
          * Read bulk
-         * @description How far a bulk operation has come.
+         * @description A bulk operation and its progress.
          */
         get: operations["read_bulk"];
         put?: never;
@@ -319,7 +319,7 @@ export interface paths {
         put?: never;
         /**
          * Cancel bulk
-         * @description Take no more, ever. What was done stays done.
+         * @description Cancel a bulk operation. Actions already taken are not undone.
          */
         post: operations["cancel_bulk"];
         delete?: never;
@@ -337,7 +337,7 @@ export interface paths {
         };
         /**
          * List failures
-         * @description What a bulk retry retried in vain.
+         * @description The deliveries of a bulk retry that failed again.
          */
         get: operations["list_failures"];
         put?: never;
@@ -359,7 +359,7 @@ export interface paths {
         put?: never;
         /**
          * Pause bulk
-         * @description Take no more until it is resumed; what is under way goes on.
+         * @description Pause a bulk operation. Deliveries in progress continue.
          */
         post: operations["pause_bulk"];
         delete?: never;
@@ -379,7 +379,7 @@ export interface paths {
         put?: never;
         /**
          * Resume bulk
-         * @description Go on where it was paused.
+         * @description Resume a paused bulk operation.
          */
         post: operations["resume_bulk"];
         delete?: never;
@@ -397,13 +397,13 @@ export interface paths {
         };
         /**
          * List channels
-         * @description The channels of your organization in the order of their creation.
+         * @description The channels of your organization, oldest first.
          */
         get: operations["list_channels"];
         put?: never;
         /**
          * Create channel
-         * @description Create a channel. For a webhook the answer holds the signing secret, which cannot be seen again.
+         * @description Create a channel. For a webhook the response contains the signing secret, which is shown only once.
          */
         post: operations["create_channel"];
         delete?: never;
@@ -421,14 +421,14 @@ export interface paths {
         };
         /**
          * Read channel
-         * @description One channel, and how it fares.
+         * @description One channel and its health.
          */
         get: operations["read_channel"];
         put?: never;
         post?: never;
         /**
          * Delete channel
-         * @description Delete a channel; what still waits for it is dropped.
+         * @description Delete a channel; its waiting messages are dropped.
          */
         delete: operations["delete_channel"];
         options?: never;
@@ -447,7 +447,7 @@ export interface paths {
         put?: never;
         /**
          * Resume channel
-         * @description Send there again after it was disabled: what waits too, unless it is older than a day.
+         * @description Resume a disabled channel. Waiting messages are sent too, unless they are older than a day.
          */
         post: operations["resume_channel"];
         delete?: never;
@@ -467,7 +467,7 @@ export interface paths {
         put?: never;
         /**
          * Test channel
-         * @description Send a message that says that it is a test: once in 5 seconds, and 20 times an hour.
+         * @description Send a test message. Limits: one per 5 seconds, and 60 per hour for all channels of the organization together.
          */
         post: operations["test_channel"];
         delete?: never;
@@ -485,7 +485,7 @@ export interface paths {
         };
         /**
          * List dead letters
-         * @description Deliveries that the machine has given up on, newest first; archived ones only if asked for.
+         * @description Deliveries that failed permanently, newest first; archived ones only on request.
          */
         get: operations["list_dead_letters"];
         put?: never;
@@ -507,7 +507,7 @@ export interface paths {
         put?: never;
         /**
          * Bulk delete
-         * @description Take many dead letters off every list. Their attempt logs stay.
+         * @description Remove many dead letters from every list, in the background. Their attempt logs are kept.
          */
         post: operations["bulk_delete"];
         delete?: never;
@@ -527,7 +527,7 @@ export interface paths {
         put?: never;
         /**
          * Bulk resolve
-         * @description Say of many dead letters that they need no delivery.
+         * @description Mark many dead letters as resolved, in the background.
          */
         post: operations["bulk_resolve"];
         delete?: never;
@@ -547,7 +547,7 @@ export interface paths {
         put?: never;
         /**
          * Bulk retry letters
-         * @description Retry many dead letters, in the background; with `canary`, one of each cause first.
+         * @description Retry many dead letters, in the background. With `canary`, one of each cause is retried first.
          */
         post: operations["bulk_retry_letters"];
         delete?: never;
@@ -565,7 +565,7 @@ export interface paths {
         };
         /**
          * List groups
-         * @description The same by cause: endpoint, error code and message, but for the message's numbers and names.
+         * @description Dead letters grouped by cause: endpoint, error code, and error message without its numbers and names.
          */
         get: operations["list_groups"];
         put?: never;
@@ -588,7 +588,7 @@ export interface paths {
         post?: never;
         /**
          * Delete dead letter
-         * @description Take it off every list. Its attempt log stays.
+         * @description Remove a dead letter from every list. Its attempt log is kept.
          */
         delete: operations["delete_dead_letter"];
         options?: never;
@@ -607,7 +607,7 @@ export interface paths {
         put?: never;
         /**
          * Resolve dead letter
-         * @description Say that it needs no delivery.
+         * @description Mark a dead letter as resolved: it needs no delivery.
          */
         post: operations["resolve_dead_letter"];
         delete?: never;
@@ -627,7 +627,7 @@ export interface paths {
         put?: never;
         /**
          * Retry dead letter
-         * @description Try it again in 5 seconds, with a fresh count; with `payload`, deliver that from now on instead.
+         * @description Retry a dead letter in 5 seconds, with its retry count reset. A `payload` replaces the event's for this delivery.
          */
         post: operations["retry_dead_letter"];
         delete?: never;
@@ -645,7 +645,7 @@ export interface paths {
         };
         /**
          * Read delivery
-         * @description One event owed to one endpoint, as it stands.
+         * @description The delivery of one event to one endpoint, in its current state.
          */
         get: operations["read_delivery"];
         put?: never;
@@ -665,7 +665,7 @@ export interface paths {
         };
         /**
          * List attempts
-         * @description The attempt log of a delivery, in order. It outlives the deletion of a dead letter.
+         * @description The attempt log of a delivery, oldest first. It is kept when a dead letter is deleted.
          */
         get: operations["list_attempts"];
         put?: never;
@@ -685,7 +685,7 @@ export interface paths {
         };
         /**
          * List history
-         * @description Every change of its state in order, its acceptance first.
+         * @description Every change of its state, oldest first, starting with its acceptance.
          */
         get: operations["list_history"];
         put?: never;
@@ -705,7 +705,7 @@ export interface paths {
         };
         /**
          * Read payload
-         * @description The payload that is delivered, byte for byte: the event's, or the one that an operator gave instead.
+         * @description The exact bytes that are delivered: the event's payload, or the edited one.
          */
         get: operations["read_payload"];
         put?: never;
@@ -725,13 +725,13 @@ export interface paths {
         };
         /**
          * List endpoints
-         * @description The endpoints of the organization, in the order of their creation.
+         * @description The endpoints of the organization, oldest first.
          */
         get: operations["list_endpoints"];
         put?: never;
         /**
          * Create endpoint
-         * @description Create an endpoint. The answer holds its signing secret, which cannot be seen again.
+         * @description Create an endpoint. The response contains its signing secret, which is shown only once.
          */
         post: operations["create_endpoint"];
         delete?: never;
@@ -756,14 +756,14 @@ export interface paths {
         post?: never;
         /**
          * Delete endpoint
-         * @description Delete an endpoint. What still waits for it becomes dead letters.
+         * @description Delete an endpoint. Its waiting deliveries become dead letters.
          */
         delete: operations["delete_endpoint"];
         options?: never;
         head?: never;
         /**
          * Change endpoint
-         * @description Change the fields that are given; null puts one back to its default.
+         * @description Change the given fields; null resets a field to its default.
          */
         patch: operations["change_endpoint"];
         trace?: never;
@@ -777,7 +777,7 @@ export interface paths {
         };
         /**
          * Read circuit
-         * @description The state of its circuit breaker, and when and why that changed, oldest first.
+         * @description The state of the endpoint's circuit breaker, and its history with reasons, oldest first.
          */
         get: operations["read_circuit"];
         put?: never;
@@ -799,7 +799,7 @@ export interface paths {
         put?: never;
         /**
          * Pause endpoint
-         * @description Hold its deliveries until it is resumed; none are lost.
+         * @description Pause an endpoint: its deliveries are held until it is resumed, and none are lost.
          */
         post: operations["pause_endpoint"];
         delete?: never;
@@ -839,7 +839,7 @@ export interface paths {
         put?: never;
         /**
          * Resume endpoint
-         * @description Let its deliveries go again: all at once, at a rate, or without those that are too old.
+         * @description Resume an endpoint and deliver its backlog: all at once, at a limited rate, or without old events.
          */
         post: operations["resume_endpoint"];
         delete?: never;
@@ -859,7 +859,7 @@ export interface paths {
         put?: never;
         /**
          * Rotate secret
-         * @description Give it a new signing secret. The old one signs beside it until the overlap ends.
+         * @description Create a new signing secret. Until the overlap ends, requests are signed with the old one too.
          */
         post: operations["rotate_secret"];
         delete?: never;
@@ -879,7 +879,7 @@ export interface paths {
         put?: never;
         /**
          * Test endpoint
-         * @description Send a test event to this endpoint alone, the way that every event goes.
+         * @description Send a test event to this endpoint only; it is delivered like any other event.
          */
         post: operations["test_endpoint"];
         delete?: never;
@@ -903,7 +903,7 @@ export interface paths {
         put?: never;
         /**
          * Send event
-         * @description Send an event, or a list of up to 1,000. A 202 means that it is on stable storage with one delivery for each matching endpoint. With the header `Idempotency-Key` a repeated request is answered like the first one.
+         * @description Send an event, or a list of up to 1,000. A 202 means that it is durably stored, with one delivery for each matching endpoint. With the header `Idempotency-Key`, a repeated request gets the same response as the first.
          */
         post: operations["send_event"];
         delete?: never;
@@ -923,7 +923,7 @@ export interface paths {
         put?: never;
         /**
          * Send batch
-         * @description Send up to 1,000 events in one transaction; one receipt each, in the order sent.
+         * @description Send up to 1,000 events in one transaction. Returns one receipt for each, in the order sent.
          */
         post: operations["send_batch"];
         delete?: never;
@@ -948,7 +948,7 @@ export interface paths {
         post?: never;
         /**
          * Delete event
-         * @description Erase an event and its payload. What waits is cancelled, dead letters are deleted; the attempt log stays.
+         * @description Delete an event and its payload. Its waiting deliveries are cancelled and its dead letters deleted; the attempt log is kept.
          */
         delete: operations["delete_event"];
         options?: never;
@@ -967,7 +967,7 @@ export interface paths {
         put?: never;
         /**
          * Acknowledge event
-         * @description Say that you have taken the event from the inbox (role `operator`): it is delivered. Again does no harm.
+         * @description Acknowledge an event from the inbox (role `operator`): it then counts as delivered. Repeating the request is harmless.
          */
         post: operations["acknowledge_event"];
         delete?: never;
@@ -987,7 +987,7 @@ export interface paths {
         put?: never;
         /**
          * Cancel event
-         * @description Call off the deliveries that still wait.
+         * @description Cancel the event's waiting deliveries.
          */
         post: operations["cancel_event"];
         delete?: never;
@@ -1027,7 +1027,7 @@ export interface paths {
         put?: never;
         /**
          * Retry event
-         * @description Try again now what failed or waits: dead letters with a fresh count, waiting deliveries ahead of the queue.
+         * @description Retry the event's dead letters and waiting deliveries now. The retry count of dead letters is reset; waiting deliveries move to the front of the queue.
          */
         post: operations["retry_event"];
         delete?: never;
@@ -1045,7 +1045,7 @@ export interface paths {
         };
         /**
          * Read status
-         * @description Where an event stands, without its payload.
+         * @description The status of an event, without its payload.
          */
         get: operations["read_status"];
         put?: never;
@@ -1065,7 +1065,7 @@ export interface paths {
         };
         /**
          * Read inbox
-         * @description Events that no push endpoint takes and that nobody has acknowledged, oldest first, with their payloads; or the failed ones, without.
+         * @description Unacknowledged events that no endpoint receives, oldest first, with their payloads; or failed events, without payloads.
          */
         get: operations["read_inbox"];
         put?: never;
@@ -1085,13 +1085,13 @@ export interface paths {
         };
         /**
          * List keys
-         * @description The keys of your organization in the order of their creation, revoked and expired ones too.
+         * @description The keys of your organization, oldest first, including revoked and expired ones.
          */
         get: operations["list_keys"];
         put?: never;
         /**
          * Create key
-         * @description Create a key for your organization. The answer holds the key, which cannot be seen again.
+         * @description Create a key for your organization. The response contains the key, which is shown only once.
          */
         post: operations["create_key"];
         delete?: never;
@@ -1112,7 +1112,7 @@ export interface paths {
         post?: never;
         /**
          * Revoke key
-         * @description Revoke a key. It opens nothing any more; processes that have just seen it know within 5 seconds.
+         * @description Revoke a key. Other server processes may accept it for up to 5 more seconds.
          */
         delete: operations["revoke_key"];
         options?: never;
@@ -1129,13 +1129,13 @@ export interface paths {
         };
         /**
          * List orgs
-         * @description All organizations in the order of their creation.
+         * @description All organizations, oldest first.
          */
         get: operations["list_orgs"];
         put?: never;
         /**
          * Create org
-         * @description Create an organization. The answer holds its first admin key, which cannot be seen again.
+         * @description Create an organization. The response contains its first admin key, which is shown only once.
          */
         post: operations["create_org"];
         delete?: never;
@@ -1173,7 +1173,7 @@ export interface paths {
         };
         /**
          * List entities
-         * @description Entities, newest first; archived ones only if asked for.
+         * @description Entities, newest first; archived ones only on request.
          */
         get: operations["list_entities"];
         put?: never;
@@ -1193,14 +1193,14 @@ export interface paths {
         };
         /**
          * Read entity
-         * @description One entity as it stands.
+         * @description One entity in its current status.
          */
         get: operations["read_entity"];
         put?: never;
         post?: never;
         /**
          * Delete entity
-         * @description Remove an entity and its history, in whatever status.
+         * @description Delete an entity and its history, regardless of its status.
          */
         delete: operations["delete_entity"];
         options?: never;
@@ -1219,7 +1219,7 @@ export interface paths {
         put?: never;
         /**
          * Approve entity
-         * @description Let an entity through the gate that it waits at.
+         * @description Approve an entity that is waiting at a gate.
          */
         post: operations["approve_entity"];
         delete?: never;
@@ -1259,7 +1259,7 @@ export interface paths {
         put?: never;
         /**
          * Reject entity
-         * @description Send an entity from the gate that it waits at to the dead letters.
+         * @description Reject an entity that is waiting at a gate. It becomes a dead letter.
          */
         post: operations["reject_entity"];
         delete?: never;
@@ -1279,7 +1279,7 @@ export interface paths {
         put?: never;
         /**
          * Retry entity
-         * @description Send a failed, dead or archived entity through again from the start; 400 in any other status.
+         * @description Restart a failed, dead or archived entity from its first stage. In any other status, the response is a 400.
          */
         post: operations["retry_entity"];
         delete?: never;
@@ -1297,7 +1297,7 @@ export interface paths {
         };
         /**
          * List retry queue
-         * @description Deliveries that failed at least once and will be tried again, or are being tried; the next retry first.
+         * @description Deliveries that failed at least once and will be retried, or are being retried; soonest retry first.
          */
         get: operations["list_retry_queue"];
         put?: never;
@@ -1359,7 +1359,7 @@ export interface paths {
         put?: never;
         /**
          * Retry delivery
-         * @description Try a waiting delivery now, ahead of the queue and through an open circuit.
+         * @description Retry a waiting delivery now, ahead of the queue and through an open circuit.
          */
         post: operations["retry_delivery"];
         delete?: never;
@@ -1379,7 +1379,7 @@ export interface paths {
         put?: never;
         /**
          * Skip delivery
-         * @description Move a waiting delivery to the dead letters without another try.
+         * @description Move a waiting delivery to the dead letters without another attempt.
          */
         post: operations["skip_delivery"];
         delete?: never;
@@ -1399,7 +1399,7 @@ export interface paths {
         put?: never;
         /**
          * Create sign in link
-         * @description Create a link that signs a browser in to the console as your key, once, within 30 minutes. Only the process that made it knows it.
+         * @description Create a link that signs a browser in to the console with your key, once, within 30 minutes. It works only on the process that created it.
          */
         post: operations["create_sign_in_link"];
         delete?: never;
@@ -1417,13 +1417,13 @@ export interface paths {
         };
         /**
          * List silences
-         * @description Silences in the order of their creation, those that have ended lately too.
+         * @description Silences, oldest first, including those that ended recently.
          */
         get: operations["list_silences"];
         put?: never;
         /**
          * Create silence
-         * @description Tell nobody of alerts for a while. What is still on when it ends is told then.
+         * @description Suppress notifications for a while. When the silence ends, notifications are sent for alerts that are still open.
          */
         post: operations["create_silence"];
         delete?: never;
@@ -1461,7 +1461,7 @@ export interface paths {
         };
         /**
          * List slo
-         * @description Each endpoint against its target over 30 days, what is left of its error budget, and how quickly that burns.
+         * @description Each endpoint compared with its target over 30 days, with its remaining error budget and burn rate.
          */
         get: operations["list_slo"];
         put?: never;
@@ -1481,12 +1481,12 @@ export interface paths {
         };
         /**
          * Read default slo
-         * @description The target that counts for endpoints without one of their own.
+         * @description The default target. It applies to endpoints without their own.
          */
         get: operations["read_default_slo"];
         /**
          * Change default slo
-         * @description Set the target that counts for endpoints without one of their own.
+         * @description Set the default target. It applies to endpoints without their own.
          */
         put: operations["change_default_slo"];
         post?: never;
@@ -1505,7 +1505,7 @@ export interface paths {
         };
         /**
          * Read stats
-         * @description How much waits for a retry or in the inbox, or lies dead; with `range`, or an endpoint (24h), what happened then.
+         * @description Current counts of retries, dead letters and inbox events. With `range` or `endpoint_id`, also a report on that time; for an endpoint, 24 hours by default.
          */
         get: operations["read_stats"];
         put?: never;
@@ -1525,7 +1525,7 @@ export interface paths {
         };
         /**
          * List health
-         * @description How each endpoint fares: success rate, time to delivery, what waits, its circuit.
+         * @description The health of each endpoint: success rate, time to delivery, backlog, circuit.
          */
         get: operations["list_health"];
         put?: never;
@@ -1545,7 +1545,7 @@ export interface paths {
         };
         /**
          * List workers
-         * @description The processes that deliver, for all organizations: those that live, and those that were lost within a day.
+         * @description The worker processes of the installation: live ones, and those lost within the last day.
          */
         get: operations["list_workers"];
         put?: never;
@@ -1562,7 +1562,7 @@ export interface components {
     schemas: {
         /**
          * Acknowledged
-         * @description The consumer of the inbox has it.
+         * @description The event was acknowledged by the consumer of the inbox.
          */
         Acknowledged: {
             /** Format: uuid */
@@ -1572,7 +1572,7 @@ export interface components {
         };
         /**
          * Alert
-         * @description Something that is, or was, wrong.
+         * @description A problem, current or past.
          */
         Alert: {
             acknowledged_at: string | null;
@@ -1613,7 +1613,7 @@ export interface components {
         };
         /**
          * AlertRule
-         * @description When a rule fires. `alert_rule_id` is null for a rule that is built in, and was not changed.
+         * @description When a rule fires. `alert_rule_id` is null for an unchanged built-in rule.
          */
         AlertRule: {
             alert_rule_id: string | null;
@@ -1628,7 +1628,8 @@ export interface components {
         };
         /**
          * AlertRuleIn
-         * @description What is to change; what is left out stays. Without an endpoint it is for all that have no rule of their own.
+         * @description The fields to change; omitted fields keep their value. Without `endpoint_id`, the change applies to all endpoints
+         *         that have no rule of their own.
          *
          *         `threshold` is for `failure_rate` (0 to 100 percent), `dead_letters` (how many) and `oldest_due` (10 to 2,592,000
          *         seconds); `window_seconds` and `minimum` are for `failure_rate`.
@@ -1645,7 +1646,7 @@ export interface components {
         };
         /**
          * AlertRulePage
-         * @description All of them.
+         * @description The whole list.
          */
         AlertRulePage: {
             alert_rules: components["schemas"]["AlertRule"][];
@@ -1653,14 +1654,14 @@ export interface components {
         };
         /**
          * ApprovalIn
-         * @description A decision about the gate that an entity waits at.
+         * @description A decision at a gate.
          */
         ApprovalIn: {
             gate?: string | null;
         };
         /**
          * Attempt
-         * @description One attempt. The request's body is the event's payload, byte for byte.
+         * @description One attempt. The request body is not stored: it was the payload, in an envelope if the endpoint uses one.
          */
         Attempt: {
             connect_ms: number;
@@ -1697,7 +1698,7 @@ export interface components {
         };
         /**
          * AttemptSeries
-         * @description Attempts by what they came to.
+         * @description The number of attempts by outcome in each step.
          */
         AttemptSeries: {
             dead: number[];
@@ -1712,7 +1713,7 @@ export interface components {
         };
         /**
          * AuditEntry
-         * @description Who did what, when, to which things, with what result.
+         * @description Who did what, when, to which objects, with what result.
          */
         AuditEntry: {
             action: string;
@@ -1733,7 +1734,7 @@ export interface components {
         };
         /**
          * Batch
-         * @description A batch: PENDING, then CONFIRMED or FAILED. Its id is that of its event.
+         * @description A batch. Its status is PENDING, then CONFIRMED or FAILED. Its id is the id of its event.
          */
         Batch: {
             attempts: number;
@@ -1773,7 +1774,7 @@ export interface components {
         };
         /**
          * Bulk
-         * @description A bulk operation and how far it has come.
+         * @description A bulk operation and its progress.
          */
         Bulk: {
             actor: string;
@@ -1805,7 +1806,7 @@ export interface components {
         };
         /**
          * BulkLettersIn
-         * @description Some of the dead letters: those named, those that match, or explicitly all.
+         * @description Dead letters: by id, by filter, or explicitly all.
          */
         BulkLettersIn: {
             all?: true | null;
@@ -1827,7 +1828,7 @@ export interface components {
         };
         /**
          * BulkQueueIn
-         * @description Some of the retry queue: those named, those that match, or explicitly all.
+         * @description Deliveries of the retry queue: by id, by filter, or explicitly all.
          */
         BulkQueueIn: {
             all?: true | null;
@@ -1841,7 +1842,7 @@ export interface components {
         };
         /**
          * BulkRetryIn
-         * @description The same, for a retry.
+         * @description Dead letters to retry: by id, by filter, or explicitly all.
          */
         BulkRetryIn: {
             all?: true | null;
@@ -1857,8 +1858,7 @@ export interface components {
         };
         /**
          * Burn
-         * @description How many times quicker than allowed deliveries were lost lately: at 1 the budget lasts exactly 30 days. Null where
-         *         none came to its end.
+         * @description How fast the error budget is used up: at 1 it lasts exactly 30 days. Null if no delivery ended.
          */
         Burn: {
             one_hour: number | null;
@@ -1867,7 +1867,7 @@ export interface components {
         };
         /**
          * Canary
-         * @description The delivery of a cause that is tried first.
+         * @description The dead letter of a cause that is retried first.
          */
         Canary: {
             cause: string;
@@ -1877,7 +1877,7 @@ export interface components {
         };
         /**
          * Cancelled
-         * @description Which deliveries of an event were called off, and which could not be.
+         * @description The deliveries of an event that were cancelled, and those that could not be cancelled.
          */
         Cancelled: {
             cancelled: string[];
@@ -1887,7 +1887,7 @@ export interface components {
         };
         /**
          * CauseGroup
-         * @description Dead letters of one cause: same endpoint, same code, same message but for its numbers and names.
+         * @description Dead letters of one cause: same endpoint, same code, same message except for numbers and names.
          */
         CauseGroup: {
             cause: string;
@@ -1915,7 +1915,7 @@ export interface components {
         };
         /**
          * Channel
-         * @description Where an organization is notified. Of the target only as much is shown as lets nobody in.
+         * @description A notification channel of an organization. Its target is shown without credentials.
          */
         Channel: {
             /** Format: uuid */
@@ -1941,7 +1941,7 @@ export interface components {
         };
         /**
          * ChannelIn
-         * @description Where to send alerts. `email` needs a mail server and `apprise` an extra, which the operator sets up.
+         * @description Where to send alerts. `email` needs a configured mail server; `apprise` needs the extra of that name.
          */
         ChannelIn: {
             /** @default [] */
@@ -1957,7 +1957,7 @@ export interface components {
         };
         /**
          * ChannelPage
-         * @description All of them.
+         * @description The whole list.
          */
         ChannelPage: {
             channels: components["schemas"]["Channel"][];
@@ -1965,7 +1965,7 @@ export interface components {
         };
         /**
          * Circuit
-         * @description What is remembered of an endpoint's failures. While it is open, its deliveries wait and use up no attempts.
+         * @description The circuit breaker of an endpoint. While it is open, deliveries wait without using up attempts.
          */
         Circuit: {
             /** Format: uuid */
@@ -1992,7 +1992,7 @@ export interface components {
         };
         /**
          * CircuitRules
-         * @description After how many failures in a row it opens, for how long, and after how long the endpoint is disabled.
+         * @description How many consecutive failures open the circuit, how long it stays open, and when the endpoint is disabled.
          */
         CircuitRules: {
             /** @default 432000 */
@@ -2004,7 +2004,7 @@ export interface components {
         };
         /**
          * CircuitRulesIn
-         * @description The same, as they are given.
+         * @description `CircuitRules` in a request: unknown fields are rejected.
          */
         CircuitRulesIn: {
             /** @default 432000 */
@@ -2016,7 +2016,8 @@ export interface components {
         };
         /**
          * CountedPagination
-         * @description With the number of all there are. Counting stops at 10,000: then it is only a floor, and says so.
+         * @description Pagination with the total number of items. Counting stops at 10,000. Beyond that, the number is a lower bound,
+         *         and `total_is_floor` is true.
          */
         CountedPagination: {
             cursor: string | null;
@@ -2027,7 +2028,7 @@ export interface components {
         };
         /**
          * DeadLetter
-         * @description A delivery that Doorstep has given up on.
+         * @description A delivery that failed permanently or has no retries left.
          */
         DeadLetter: {
             attempts: number;
@@ -2071,7 +2072,7 @@ export interface components {
         };
         /**
          * Delivery
-         * @description One event owed to one endpoint.
+         * @description The delivery of one event to one endpoint.
          */
         Delivery: {
             attempts: number;
@@ -2119,7 +2120,7 @@ export interface components {
         };
         /**
          * Endpoint
-         * @description A receiver. Its secret and the values of its headers are never shown.
+         * @description An endpoint. Responses never contain its secret or the values of its headers.
          */
         Endpoint: {
             batch: boolean;
@@ -2131,6 +2132,7 @@ export interface components {
             /** Format: date-time */
             created_at: string;
             description: string;
+            destination: components["schemas"]["HttpDestination"] | components["schemas"]["HandlerDestination"] | components["schemas"]["LogDestination"];
             /** Format: uuid */
             endpoint_id: string;
             envelope: boolean;
@@ -2169,7 +2171,7 @@ export interface components {
         };
         /**
          * EndpointHealth
-         * @description How an endpoint did in the range that was asked for, and how it stands now.
+         * @description How an endpoint performed in the requested range, and its current state.
          */
         EndpointHealth: {
             attempts: components["schemas"]["AttemptSum"];
@@ -2190,7 +2192,7 @@ export interface components {
         };
         /**
          * EndpointHealthPage
-         * @description One page of the endpoints with how they did.
+         * @description One page of endpoints with their health.
          */
         EndpointHealthPage: {
             endpoints: components["schemas"]["EndpointHealth"][];
@@ -2198,7 +2200,7 @@ export interface components {
         };
         /**
          * EndpointIn
-         * @description A receiver: a URL, or the name of a Python handler that workers have registered.
+         * @description A new endpoint. Give its `destination`, or one of the short forms `url` and `handler`.
          */
         EndpointIn: {
             /** @default false */
@@ -2218,6 +2220,7 @@ export interface components {
             concurrency_max?: number | null;
             /** @default  */
             description?: string;
+            destination?: (components["schemas"]["HttpDestinationIn"] | components["schemas"]["HandlerDestinationIn"] | components["schemas"]["LogDestinationIn"]) | null;
             /** @default false */
             envelope?: boolean;
             /**
@@ -2261,7 +2264,7 @@ export interface components {
         };
         /**
          * EndpointPatch
-         * @description What is to change. A field that is left out stays as it is; null puts it back to its default.
+         * @description The fields to change. Omitted fields keep their value; null resets a field to its default.
          */
         EndpointPatch: {
             batch?: boolean | null;
@@ -2271,6 +2274,7 @@ export interface components {
             } | null;
             concurrency_max?: number | null;
             description?: string | null;
+            destination?: components["schemas"]["HttpDestinationIn"] | components["schemas"]["HandlerDestinationIn"] | components["schemas"]["LogDestinationIn"];
             envelope?: boolean | null;
             event_types?: string[] | null;
             give_up_on?: string[] | null;
@@ -2292,7 +2296,7 @@ export interface components {
         };
         /**
          * EndpointSlo
-         * @description An endpoint against its target, over 30 days.
+         * @description An endpoint compared with its target, over 30 days.
          */
         EndpointSlo: {
             budget_left: number | null;
@@ -2309,7 +2313,7 @@ export interface components {
         };
         /**
          * EndpointSloPage
-         * @description One page of the endpoints against their targets.
+         * @description One page of endpoints compared with their targets.
          */
         EndpointSloPage: {
             endpoints: components["schemas"]["EndpointSlo"][];
@@ -2317,7 +2321,7 @@ export interface components {
         };
         /**
          * Entity
-         * @description A thing on its way through a pipeline.
+         * @description An entity of a pipeline.
          */
         Entity: {
             /** Format: date-time */
@@ -2366,7 +2370,7 @@ export interface components {
         };
         /**
          * Event
-         * @description An event in full: what was accepted, where it stands, and what it owes.
+         * @description An event in full, with its status and deliveries.
          */
         Event: {
             correlation_id: string;
@@ -2436,7 +2440,7 @@ export interface components {
         };
         /**
          * EventSeries
-         * @description Events by what became of them in each step.
+         * @description The number of events created, delivered and failed in each step.
          */
         EventSeries: {
             created: number[];
@@ -2450,7 +2454,7 @@ export interface components {
         };
         /**
          * EventStatus
-         * @description Where an event stands. Never the payload.
+         * @description The status of an event, without the payload.
          */
         EventStatus: {
             /** Format: uuid */
@@ -2470,15 +2474,33 @@ export interface components {
         };
         /**
          * FailurePage
-         * @description One page of the deliveries that a bulk operation retried in vain.
+         * @description One page of the deliveries that failed again after a bulk retry.
          */
         FailurePage: {
             deliveries: components["schemas"]["QueuedDelivery"][];
             pagination: components["schemas"]["Pagination"];
         };
         /**
+         * HandlerDestination
+         * @description A Python handler that workers have registered under this name.
+         */
+        HandlerDestination: {
+            /** @enum {string} */
+            kind: "handler";
+            name: string;
+        };
+        /**
+         * HandlerDestinationIn
+         * @description `HandlerDestination` in a request: unknown fields are rejected.
+         */
+        HandlerDestinationIn: {
+            /** @enum {string} */
+            kind: "handler";
+            name: string;
+        };
+        /**
          * Health
-         * @description It answers.
+         * @description The server is up.
          */
         Health: {
             /** @enum {string} */
@@ -2493,8 +2515,26 @@ export interface components {
             pagination: components["schemas"]["CountedPagination"];
         };
         /**
+         * HttpDestination
+         * @description A URL that receives HTTP requests.
+         */
+        HttpDestination: {
+            /** @enum {string} */
+            kind: "http";
+            url: string;
+        };
+        /**
+         * HttpDestinationIn
+         * @description `HttpDestination` in a request: unknown fields are rejected.
+         */
+        HttpDestinationIn: {
+            /** @enum {string} */
+            kind: "http";
+            url: string;
+        };
+        /**
          * InboxItem
-         * @description An event in the inbox. The payload is given where it waits to be taken: for failed ones it is null.
+         * @description An event in the inbox. The payload is null for failed events.
          */
         InboxItem: {
             correlation_id: string;
@@ -2523,7 +2563,7 @@ export interface components {
         };
         /**
          * Key
-         * @description A key as it is kept: its beginning, by which people tell their keys apart; never the key itself.
+         * @description A key, identified by its visible prefix; the key itself is not stored.
          */
         Key: {
             /** Format: date-time */
@@ -2539,7 +2579,7 @@ export interface components {
         };
         /**
          * KeyIn
-         * @description A key to be made: what it is for, what it may do, and until when.
+         * @description A new key: its name, role and expiry.
          */
         KeyIn: {
             expires_at?: string | null;
@@ -2557,7 +2597,7 @@ export interface components {
         };
         /**
          * LetterRetryIn
-         * @description With a payload, that is delivered from now on instead of the event's.
+         * @description A retry of a dead letter. A payload given here is delivered from now on, instead of the event's payload.
          */
         LetterRetryIn: {
             payload?: unknown;
@@ -2566,7 +2606,7 @@ export interface components {
         };
         /**
          * LettersFilter
-         * @description Which dead letters.
+         * @description Filters of the dead letters.
          */
         LettersFilter: {
             cause?: string | null;
@@ -2581,8 +2621,24 @@ export interface components {
             status?: "archived" | "dead";
         };
         /**
+         * LogDestination
+         * @description The log of the worker, for trying things out. Each event is logged as one line with the start of its payload.
+         */
+        LogDestination: {
+            /** @enum {string} */
+            kind: "log";
+        };
+        /**
+         * LogDestinationIn
+         * @description `LogDestination` in a request: unknown fields are rejected.
+         */
+        LogDestinationIn: {
+            /** @enum {string} */
+            kind: "log";
+        };
+        /**
          * NewChannel
-         * @description The answer to its creation: the only one that holds a webhook's signing secret.
+         * @description The response to the creation of a channel. Only this response contains the signing secret of a webhook.
          */
         NewChannel: {
             /** Format: uuid */
@@ -2609,7 +2665,8 @@ export interface components {
         };
         /**
          * NewEndpoint
-         * @description The answer to its creation: the only one that holds the signing secret (with `v1a`, the public key).
+         * @description The response to the creation of an endpoint. Only this response contains the signing secret (with `v1a`, the
+         *         public key).
          */
         NewEndpoint: {
             batch: boolean;
@@ -2621,6 +2678,7 @@ export interface components {
             /** Format: date-time */
             created_at: string;
             description: string;
+            destination: components["schemas"]["HttpDestination"] | components["schemas"]["HandlerDestination"] | components["schemas"]["LogDestination"];
             /** Format: uuid */
             endpoint_id: string;
             envelope: boolean;
@@ -2650,7 +2708,7 @@ export interface components {
         };
         /**
          * NewKey
-         * @description The answer to its creation: the only one that holds the key.
+         * @description The response to the creation of a key. Only this response contains the key itself.
          */
         NewKey: {
             /** Format: date-time */
@@ -2667,7 +2725,7 @@ export interface components {
         };
         /**
          * NewOrg
-         * @description A new organization and its first key, shown this once.
+         * @description A new organization and its first key, shown only once.
          */
         NewOrg: {
             admin_key: components["schemas"]["NewKey"];
@@ -2690,7 +2748,7 @@ export interface components {
         };
         /**
          * OrgIn
-         * @description An organization to be made.
+         * @description A new organization.
          */
         OrgIn: {
             name: string;
@@ -2705,7 +2763,7 @@ export interface components {
         };
         /**
          * Pagination
-         * @description `cursor` asks for the next page. A page may be short, even empty, and still have a next one.
+         * @description `cursor` requests the next page. A page may be short, even empty, and still have a next one.
          */
         Pagination: {
             cursor: string | null;
@@ -2724,7 +2782,7 @@ export interface components {
         };
         /**
          * PipelinePage
-         * @description All of them.
+         * @description All pipelines.
          */
         PipelinePage: {
             pagination: components["schemas"]["CountedPagination"];
@@ -2732,7 +2790,7 @@ export interface components {
         };
         /**
          * Policy
-         * @description When to try again: the pauses in seconds, how much they vary, and after how long to give up altogether.
+         * @description When to retry: the delays in seconds, their jitter, and the deadline after which retries stop.
          */
         Policy: {
             deadline_seconds?: number | null;
@@ -2744,7 +2802,7 @@ export interface components {
         };
         /**
          * PolicyIn
-         * @description The same, as it is given.
+         * @description `Policy` in a request: unknown fields are rejected.
          */
         PolicyIn: {
             deadline_seconds?: number | null;
@@ -2756,7 +2814,7 @@ export interface components {
         };
         /**
          * Preview
-         * @description What a bulk operation would be about, were it started now; nothing was done.
+         * @description The number of deliveries or events that a bulk operation would process if it started now. Nothing was changed.
          */
         Preview: {
             count: number;
@@ -2776,7 +2834,7 @@ export interface components {
         };
         /**
          * QueueFilter
-         * @description Which deliveries of the retry queue.
+         * @description Filters of the retry queue.
          */
         QueueFilter: {
             endpoint_id?: string | null;
@@ -2786,7 +2844,7 @@ export interface components {
         };
         /**
          * QueuedDelivery
-         * @description A delivery in a list, with what people want to know of it at a glance.
+         * @description A delivery in a list, with a summary of its last failure.
          */
         QueuedDelivery: {
             attempts: number;
@@ -2821,7 +2879,7 @@ export interface components {
         };
         /**
          * ReasonIn
-         * @description Why.
+         * @description The reason for an action.
          */
         ReasonIn: {
             /** @default  */
@@ -2829,7 +2887,7 @@ export interface components {
         };
         /**
          * Receipt
-         * @description The event is on stable storage. `deliveries`: to how many endpoints it goes.
+         * @description Confirms that the event is stored durably. `deliveries` is the number of endpoints that will receive it.
          */
         Receipt: {
             /** Format: date-time */
@@ -2851,7 +2909,7 @@ export interface components {
         };
         /**
          * Refused
-         * @description A delivery that was left alone, and the state that did not allow it; None if it is not there any more.
+         * @description A delivery that was not changed, with its state, which is null if the delivery no longer exists.
          */
         Refused: {
             /** Format: uuid */
@@ -2860,7 +2918,7 @@ export interface components {
         };
         /**
          * RejectionIn
-         * @description The same, with a reason.
+         * @description A rejection at a gate, with a reason.
          */
         RejectionIn: {
             gate?: string | null;
@@ -2869,7 +2927,7 @@ export interface components {
         };
         /**
          * ReplayEventIn
-         * @description Where to send an event again.
+         * @description The target of a replay.
          */
         ReplayEventIn: {
             /** Format: uuid */
@@ -2877,7 +2935,7 @@ export interface components {
         };
         /**
          * ReplayIn
-         * @description Which events of the past are to be sent again.
+         * @description The past events to send again.
          */
         ReplayIn: {
             /** Format: date-time */
@@ -2894,7 +2952,7 @@ export interface components {
         };
         /**
          * Report
-         * @description A range of time, on a regular axis: the first step begins at `since`, the last one is still going on.
+         * @description A time range in equal steps: the first begins at `since`, the last is still running.
          */
         Report: {
             /** @enum {string} */
@@ -2909,7 +2967,7 @@ export interface components {
         };
         /**
          * ResumeIn
-         * @description How what has waited meanwhile is to go: at once, at a rate, or without what is too old.
+         * @description How to deliver the backlog: all at once or at a limited rate, optionally without old events.
          */
         ResumeIn: {
             drain_per_second?: number | null;
@@ -2917,7 +2975,7 @@ export interface components {
         };
         /**
          * Retried
-         * @description Which deliveries of an event are due again, and which could not be.
+         * @description The deliveries of an event that are due again, and those that could not be retried.
          */
         Retried: {
             /** Format: uuid */
@@ -2927,7 +2985,7 @@ export interface components {
         };
         /**
          * RetriesUsed
-         * @description How many deliveries had used this number of retries when an attempt ended them.
+         * @description The number of deliveries that had used this many retries when their last attempt ended.
          */
         RetriesUsed: {
             deliveries: number;
@@ -2943,7 +3001,7 @@ export interface components {
         };
         /**
          * RotateIn
-         * @description How the secret is changed.
+         * @description How to rotate the secret.
          */
         RotateIn: {
             /** @default 86400 */
@@ -2952,7 +3010,8 @@ export interface components {
         };
         /**
          * RotatedSecret
-         * @description The new signing secret (with `v1a`, the public key), shown this once. The old one signs beside it until it expires.
+         * @description The new signing secret (with `v1a`, the public key), shown only once. Requests are signed with the old one too,
+         *         until it expires.
          */
         RotatedSecret: {
             /** Format: uuid */
@@ -2962,8 +3021,8 @@ export interface components {
         };
         /**
          * Series
-         * @description One number for each step, the oldest first. With `endpoint_id`, `events` and `statuses` are null: an event may be
-         *         for several endpoints.
+         * @description One number for each step, oldest first. With `endpoint_id`, `events` and `statuses` are null, because an event may
+         *         go to several endpoints.
          */
         Series: {
             attempts: components["schemas"]["AttemptSeries"];
@@ -2978,7 +3037,7 @@ export interface components {
         };
         /**
          * SignInLink
-         * @description A link into the console, for one use: a path of this very server.
+         * @description A single-use sign-in link to the console, as a path on this server.
          */
         SignInLink: {
             /** Format: date-time */
@@ -2987,7 +3046,7 @@ export interface components {
         };
         /**
          * Silence
-         * @description A time in which nobody is notified of alerts.
+         * @description A period in which nobody is notified of alerts.
          */
         Silence: {
             actor: string;
@@ -3003,8 +3062,8 @@ export interface components {
         };
         /**
          * SilenceIn
-         * @description A time in which alerts are listed and nobody is notified. It ends later than now and than `from_at`, and within 366
-         *         days.
+         * @description A period in which alerts are listed but nobody is notified. It must end in the future, after `from_at`, and
+         *         within 366 days.
          */
         SilenceIn: {
             endpoint_id?: string | null;
@@ -3017,7 +3076,7 @@ export interface components {
         };
         /**
          * SilencePage
-         * @description All of them.
+         * @description The whole list.
          */
         SilencePage: {
             pagination: components["schemas"]["CountedPagination"];
@@ -3025,8 +3084,8 @@ export interface components {
         };
         /**
          * Slo
-         * @description What share of the deliveries is to arrive, how soon 95 % of those are to have done so, and how long the oldest of what
-         *         still waits may have waited.
+         * @description A target: the share of deliveries that must succeed, how soon 95 % of them must arrive, and how long the oldest
+         *         waiting delivery may wait.
          */
         Slo: {
             /** @default 3600 */
@@ -3038,7 +3097,7 @@ export interface components {
         };
         /**
          * SloIn
-         * @description The same, as it is given.
+         * @description `Slo` in a request: unknown fields are rejected.
          */
         SloIn: {
             /** @default 3600 */
@@ -3050,7 +3109,7 @@ export interface components {
         };
         /**
          * Stats
-         * @description How much there is now. Counting stops at 10,000: what is named in `floors` is at least so much.
+         * @description Current counts. Counting stops at 10,000; the counts named in `floors` are lower bounds.
          */
         Stats: {
             deliveries: components["schemas"]["DeliveryStats"];
@@ -3061,7 +3120,7 @@ export interface components {
         };
         /**
          * StatusSeries
-         * @description How many stored events had each status at the end of each step.
+         * @description The number of stored events with each status at the end of each step.
          */
         StatusSeries: {
             delivered: number[];
@@ -3071,7 +3130,7 @@ export interface components {
         };
         /**
          * Submission
-         * @description One submission of a batch. Without an error code, the carrier took it.
+         * @description One submission of a batch. If there is no error code, the carrier accepted it.
          */
         Submission: {
             /** Format: date-time */
@@ -3093,7 +3152,7 @@ export interface components {
         };
         /**
          * Summary
-         * @description The whole range. Rates are from 0 to 1; null where there is nothing to tell.
+         * @description Totals of the whole range. Rates are from 0 to 1; they are null if there is no data.
          */
         Summary: {
             attempts: components["schemas"]["AttemptSum"];
@@ -3109,7 +3168,7 @@ export interface components {
         };
         /**
          * TestIn
-         * @description What a test sends; without it, a short greeting of the type `doorstep.test`.
+         * @description The test event; by default a short greeting of the type `doorstep.test`.
          */
         TestIn: {
             event_type?: string | null;
@@ -3117,8 +3176,8 @@ export interface components {
         };
         /**
          * TestSent
-         * @description A test message on its way. Look at the channel in a moment: `last_test` says whether it arrived, and `last_error` why
-         *         not.
+         * @description A test message was sent. Read the channel after a moment: `last_test` says whether the message arrived, and
+         *         `last_error` why not.
          */
         TestSent: {
             /** Format: uuid */
@@ -3128,7 +3187,7 @@ export interface components {
         };
         /**
          * TimeBucket
-         * @description How many deliveries took at most this long, and longer than the bucket before allows.
+         * @description The number of deliveries that took at most this long, but longer than the previous bucket.
          */
         TimeBucket: {
             deliveries: number;
@@ -3136,7 +3195,7 @@ export interface components {
         };
         /**
          * TimeSeries
-         * @description In seconds; null where nothing was delivered.
+         * @description Times to delivery in seconds; null for steps in which nothing was delivered.
          */
         TimeSeries: {
             p50: (number | null)[];
@@ -3145,7 +3204,7 @@ export interface components {
         };
         /**
          * TimeSum
-         * @description In seconds; null if nothing was delivered.
+         * @description Times to delivery in seconds; null if nothing was delivered.
          */
         TimeSum: {
             mean: number | null;
@@ -3155,7 +3214,7 @@ export interface components {
         };
         /**
          * Transition
-         * @description One change of a delivery's state. The first one, its acceptance, has no old state.
+         * @description One change of a delivery's state. The first change, its acceptance, has no old state.
          */
         Transition: {
             /** Format: date-time */
@@ -3168,7 +3227,7 @@ export interface components {
         };
         /**
          * Worker
-         * @description A process that delivers, as it last said of itself; it does so every 10 seconds.
+         * @description A process that delivers. The values are as of its last heartbeat; it sends one every 10 seconds.
          */
         Worker: {
             handlers: string[];
@@ -3188,7 +3247,7 @@ export interface components {
         };
         /**
          * WorkerPage
-         * @description All of them.
+         * @description All workers.
          */
         WorkerPage: {
             pagination: components["schemas"]["CountedPagination"];
@@ -3212,7 +3271,7 @@ export interface operations {
         };
         requestBody?: never;
         responses: {
-            /** @description Done */
+            /** @description Success */
             200: {
                 headers: {
                     [name: string]: unknown;
@@ -3252,7 +3311,7 @@ export interface operations {
         };
         requestBody?: never;
         responses: {
-            /** @description Done */
+            /** @description Success */
             200: {
                 headers: {
                     [name: string]: unknown;
@@ -3272,7 +3331,7 @@ export interface operations {
         };
         requestBody?: never;
         responses: {
-            /** @description Done */
+            /** @description Success */
             200: {
                 headers: {
                     [name: string]: unknown;
@@ -3296,7 +3355,7 @@ export interface operations {
             };
         };
         responses: {
-            /** @description Done */
+            /** @description Success */
             200: {
                 headers: {
                     [name: string]: unknown;
@@ -3318,7 +3377,7 @@ export interface operations {
         };
         requestBody?: never;
         responses: {
-            /** @description Done */
+            /** @description Success */
             204: {
                 headers: {
                     [name: string]: unknown;
@@ -3342,7 +3401,7 @@ export interface operations {
         };
         requestBody?: never;
         responses: {
-            /** @description Done */
+            /** @description Success */
             200: {
                 headers: {
                     [name: string]: unknown;
@@ -3364,7 +3423,7 @@ export interface operations {
         };
         requestBody?: never;
         responses: {
-            /** @description Done */
+            /** @description Success */
             200: {
                 headers: {
                     [name: string]: unknown;
@@ -3390,7 +3449,7 @@ export interface operations {
             };
         };
         responses: {
-            /** @description Done */
+            /** @description Success */
             200: {
                 headers: {
                     [name: string]: unknown;
@@ -3415,7 +3474,7 @@ export interface operations {
         };
         requestBody?: never;
         responses: {
-            /** @description Done */
+            /** @description Success */
             200: {
                 headers: {
                     [name: string]: unknown;
@@ -3440,7 +3499,7 @@ export interface operations {
         };
         requestBody?: never;
         responses: {
-            /** @description Done */
+            /** @description Success */
             200: {
                 headers: {
                     [name: string]: unknown;
@@ -3462,7 +3521,7 @@ export interface operations {
         };
         requestBody?: never;
         responses: {
-            /** @description Done */
+            /** @description Success */
             200: {
                 headers: {
                     [name: string]: unknown;
@@ -3484,7 +3543,7 @@ export interface operations {
         };
         requestBody?: never;
         responses: {
-            /** @description Done */
+            /** @description Success */
             200: {
                 headers: {
                     [name: string]: unknown;
@@ -3510,7 +3569,7 @@ export interface operations {
             };
         };
         responses: {
-            /** @description Done */
+            /** @description Success */
             202: {
                 headers: {
                     [name: string]: unknown;
@@ -3533,7 +3592,7 @@ export interface operations {
         };
         requestBody?: never;
         responses: {
-            /** @description Done */
+            /** @description Success */
             200: {
                 headers: {
                     [name: string]: unknown;
@@ -3555,7 +3614,7 @@ export interface operations {
         };
         requestBody?: never;
         responses: {
-            /** @description Done */
+            /** @description Success */
             200: {
                 headers: {
                     [name: string]: unknown;
@@ -3577,7 +3636,7 @@ export interface operations {
         };
         requestBody?: never;
         responses: {
-            /** @description Done */
+            /** @description Success */
             200: {
                 headers: {
                     [name: string]: unknown;
@@ -3602,7 +3661,7 @@ export interface operations {
         };
         requestBody?: never;
         responses: {
-            /** @description Done */
+            /** @description Success */
             200: {
                 headers: {
                     [name: string]: unknown;
@@ -3624,7 +3683,7 @@ export interface operations {
         };
         requestBody?: never;
         responses: {
-            /** @description Done */
+            /** @description Success */
             200: {
                 headers: {
                     [name: string]: unknown;
@@ -3646,7 +3705,7 @@ export interface operations {
         };
         requestBody?: never;
         responses: {
-            /** @description Done */
+            /** @description Success */
             200: {
                 headers: {
                     [name: string]: unknown;
@@ -3666,7 +3725,7 @@ export interface operations {
         };
         requestBody?: never;
         responses: {
-            /** @description Done */
+            /** @description Success */
             200: {
                 headers: {
                     [name: string]: unknown;
@@ -3690,7 +3749,7 @@ export interface operations {
             };
         };
         responses: {
-            /** @description Done */
+            /** @description Success */
             201: {
                 headers: {
                     [name: string]: unknown;
@@ -3712,7 +3771,7 @@ export interface operations {
         };
         requestBody?: never;
         responses: {
-            /** @description Done */
+            /** @description Success */
             200: {
                 headers: {
                     [name: string]: unknown;
@@ -3734,7 +3793,7 @@ export interface operations {
         };
         requestBody?: never;
         responses: {
-            /** @description Done */
+            /** @description Success */
             204: {
                 headers: {
                     [name: string]: unknown;
@@ -3754,7 +3813,7 @@ export interface operations {
         };
         requestBody?: never;
         responses: {
-            /** @description Done */
+            /** @description Success */
             200: {
                 headers: {
                     [name: string]: unknown;
@@ -3776,7 +3835,7 @@ export interface operations {
         };
         requestBody?: never;
         responses: {
-            /** @description Done */
+            /** @description Success */
             202: {
                 headers: {
                     [name: string]: unknown;
@@ -3805,7 +3864,7 @@ export interface operations {
         };
         requestBody?: never;
         responses: {
-            /** @description Done */
+            /** @description Success */
             200: {
                 headers: {
                     [name: string]: unknown;
@@ -3829,7 +3888,7 @@ export interface operations {
             };
         };
         responses: {
-            /** @description Done */
+            /** @description Success */
             200: {
                 headers: {
                     [name: string]: unknown;
@@ -3838,7 +3897,7 @@ export interface operations {
                     "application/json": components["schemas"]["Preview"];
                 };
             };
-            /** @description Done */
+            /** @description Success */
             202: {
                 headers: {
                     [name: string]: unknown;
@@ -3862,7 +3921,7 @@ export interface operations {
             };
         };
         responses: {
-            /** @description Done */
+            /** @description Success */
             200: {
                 headers: {
                     [name: string]: unknown;
@@ -3871,7 +3930,7 @@ export interface operations {
                     "application/json": components["schemas"]["Preview"];
                 };
             };
-            /** @description Done */
+            /** @description Success */
             202: {
                 headers: {
                     [name: string]: unknown;
@@ -3895,7 +3954,7 @@ export interface operations {
             };
         };
         responses: {
-            /** @description Done */
+            /** @description Success */
             200: {
                 headers: {
                     [name: string]: unknown;
@@ -3904,7 +3963,7 @@ export interface operations {
                     "application/json": components["schemas"]["Preview"];
                 };
             };
-            /** @description Done */
+            /** @description Success */
             202: {
                 headers: {
                     [name: string]: unknown;
@@ -3933,7 +3992,7 @@ export interface operations {
         };
         requestBody?: never;
         responses: {
-            /** @description Done */
+            /** @description Success */
             200: {
                 headers: {
                     [name: string]: unknown;
@@ -3955,7 +4014,7 @@ export interface operations {
         };
         requestBody?: never;
         responses: {
-            /** @description Done */
+            /** @description Success */
             204: {
                 headers: {
                     [name: string]: unknown;
@@ -3979,7 +4038,7 @@ export interface operations {
             };
         };
         responses: {
-            /** @description Done */
+            /** @description Success */
             200: {
                 headers: {
                     [name: string]: unknown;
@@ -4005,7 +4064,7 @@ export interface operations {
             };
         };
         responses: {
-            /** @description Done */
+            /** @description Success */
             202: {
                 headers: {
                     [name: string]: unknown;
@@ -4027,7 +4086,7 @@ export interface operations {
         };
         requestBody?: never;
         responses: {
-            /** @description Done */
+            /** @description Success */
             200: {
                 headers: {
                     [name: string]: unknown;
@@ -4049,7 +4108,7 @@ export interface operations {
         };
         requestBody?: never;
         responses: {
-            /** @description Done */
+            /** @description Success */
             200: {
                 headers: {
                     [name: string]: unknown;
@@ -4071,7 +4130,7 @@ export interface operations {
         };
         requestBody?: never;
         responses: {
-            /** @description Done */
+            /** @description Success */
             200: {
                 headers: {
                     [name: string]: unknown;
@@ -4117,7 +4176,7 @@ export interface operations {
         };
         requestBody?: never;
         responses: {
-            /** @description Done */
+            /** @description Success */
             200: {
                 headers: {
                     [name: string]: unknown;
@@ -4141,7 +4200,7 @@ export interface operations {
             };
         };
         responses: {
-            /** @description Done */
+            /** @description Success */
             201: {
                 headers: {
                     [name: string]: unknown;
@@ -4163,7 +4222,7 @@ export interface operations {
         };
         requestBody?: never;
         responses: {
-            /** @description Done */
+            /** @description Success */
             200: {
                 headers: {
                     [name: string]: unknown;
@@ -4185,7 +4244,7 @@ export interface operations {
         };
         requestBody?: never;
         responses: {
-            /** @description Done */
+            /** @description Success */
             204: {
                 headers: {
                     [name: string]: unknown;
@@ -4209,7 +4268,7 @@ export interface operations {
             };
         };
         responses: {
-            /** @description Done */
+            /** @description Success */
             200: {
                 headers: {
                     [name: string]: unknown;
@@ -4231,7 +4290,7 @@ export interface operations {
         };
         requestBody?: never;
         responses: {
-            /** @description Done */
+            /** @description Success */
             200: {
                 headers: {
                     [name: string]: unknown;
@@ -4257,7 +4316,7 @@ export interface operations {
             };
         };
         responses: {
-            /** @description Done */
+            /** @description Success */
             200: {
                 headers: {
                     [name: string]: unknown;
@@ -4283,7 +4342,7 @@ export interface operations {
             };
         };
         responses: {
-            /** @description Done */
+            /** @description Success */
             200: {
                 headers: {
                     [name: string]: unknown;
@@ -4292,7 +4351,7 @@ export interface operations {
                     "application/json": components["schemas"]["Preview"];
                 };
             };
-            /** @description Done */
+            /** @description Success */
             202: {
                 headers: {
                     [name: string]: unknown;
@@ -4318,7 +4377,7 @@ export interface operations {
             };
         };
         responses: {
-            /** @description Done */
+            /** @description Success */
             200: {
                 headers: {
                     [name: string]: unknown;
@@ -4344,7 +4403,7 @@ export interface operations {
             };
         };
         responses: {
-            /** @description Done */
+            /** @description Success */
             200: {
                 headers: {
                     [name: string]: unknown;
@@ -4370,7 +4429,7 @@ export interface operations {
             };
         };
         responses: {
-            /** @description Done */
+            /** @description Success */
             202: {
                 headers: {
                     [name: string]: unknown;
@@ -4397,7 +4456,7 @@ export interface operations {
         };
         requestBody?: never;
         responses: {
-            /** @description Done */
+            /** @description Success */
             200: {
                 headers: {
                     [name: string]: unknown;
@@ -4424,7 +4483,7 @@ export interface operations {
             };
         };
         responses: {
-            /** @description Done */
+            /** @description Success */
             202: {
                 headers: {
                     [name: string]: unknown;
@@ -4433,7 +4492,7 @@ export interface operations {
                     "application/json": components["schemas"]["Receipt"] | components["schemas"]["Receipts"];
                 };
             };
-            /** @description Stored, but for those with the verdict `conflict`: their idempotency key was used before */
+            /** @description Stored, except for those with the verdict `conflict`: their idempotency key was used before with another event */
             207: {
                 headers: {
                     [name: string]: unknown;
@@ -4457,7 +4516,7 @@ export interface operations {
             };
         };
         responses: {
-            /** @description Done */
+            /** @description Success */
             202: {
                 headers: {
                     [name: string]: unknown;
@@ -4466,7 +4525,7 @@ export interface operations {
                     "application/json": components["schemas"]["Receipts"];
                 };
             };
-            /** @description Stored, but for those with the verdict `conflict`: their idempotency key was used before */
+            /** @description Stored, except for those with the verdict `conflict`: their idempotency key was used before with another event */
             207: {
                 headers: {
                     [name: string]: unknown;
@@ -4488,7 +4547,7 @@ export interface operations {
         };
         requestBody?: never;
         responses: {
-            /** @description Done */
+            /** @description Success */
             200: {
                 headers: {
                     [name: string]: unknown;
@@ -4510,7 +4569,7 @@ export interface operations {
         };
         requestBody?: never;
         responses: {
-            /** @description Done */
+            /** @description Success */
             204: {
                 headers: {
                     [name: string]: unknown;
@@ -4530,7 +4589,7 @@ export interface operations {
         };
         requestBody?: never;
         responses: {
-            /** @description Done */
+            /** @description Success */
             200: {
                 headers: {
                     [name: string]: unknown;
@@ -4556,7 +4615,7 @@ export interface operations {
             };
         };
         responses: {
-            /** @description Done */
+            /** @description Success */
             200: {
                 headers: {
                     [name: string]: unknown;
@@ -4582,7 +4641,7 @@ export interface operations {
             };
         };
         responses: {
-            /** @description Done */
+            /** @description Success */
             202: {
                 headers: {
                     [name: string]: unknown;
@@ -4608,7 +4667,7 @@ export interface operations {
             };
         };
         responses: {
-            /** @description Done */
+            /** @description Success */
             202: {
                 headers: {
                     [name: string]: unknown;
@@ -4630,7 +4689,7 @@ export interface operations {
         };
         requestBody?: never;
         responses: {
-            /** @description Done */
+            /** @description Success */
             200: {
                 headers: {
                     [name: string]: unknown;
@@ -4654,7 +4713,7 @@ export interface operations {
         };
         requestBody?: never;
         responses: {
-            /** @description Done */
+            /** @description Success */
             200: {
                 headers: {
                     [name: string]: unknown;
@@ -4677,7 +4736,7 @@ export interface operations {
         };
         requestBody?: never;
         responses: {
-            /** @description Done */
+            /** @description Success */
             200: {
                 headers: {
                     [name: string]: unknown;
@@ -4701,7 +4760,7 @@ export interface operations {
             };
         };
         responses: {
-            /** @description Done */
+            /** @description Success */
             201: {
                 headers: {
                     [name: string]: unknown;
@@ -4723,7 +4782,7 @@ export interface operations {
         };
         requestBody?: never;
         responses: {
-            /** @description Done */
+            /** @description Success */
             204: {
                 headers: {
                     [name: string]: unknown;
@@ -4744,7 +4803,7 @@ export interface operations {
         };
         requestBody?: never;
         responses: {
-            /** @description Done */
+            /** @description Success */
             200: {
                 headers: {
                     [name: string]: unknown;
@@ -4768,7 +4827,7 @@ export interface operations {
             };
         };
         responses: {
-            /** @description Done */
+            /** @description Success */
             201: {
                 headers: {
                     [name: string]: unknown;
@@ -4788,7 +4847,7 @@ export interface operations {
         };
         requestBody?: never;
         responses: {
-            /** @description Done */
+            /** @description Success */
             200: {
                 headers: {
                     [name: string]: unknown;
@@ -4815,7 +4874,7 @@ export interface operations {
         };
         requestBody?: never;
         responses: {
-            /** @description Done */
+            /** @description Success */
             200: {
                 headers: {
                     [name: string]: unknown;
@@ -4838,7 +4897,7 @@ export interface operations {
         };
         requestBody?: never;
         responses: {
-            /** @description Done */
+            /** @description Success */
             200: {
                 headers: {
                     [name: string]: unknown;
@@ -4861,7 +4920,7 @@ export interface operations {
         };
         requestBody?: never;
         responses: {
-            /** @description Done */
+            /** @description Success */
             204: {
                 headers: {
                     [name: string]: unknown;
@@ -4886,7 +4945,7 @@ export interface operations {
             };
         };
         responses: {
-            /** @description Done */
+            /** @description Success */
             200: {
                 headers: {
                     [name: string]: unknown;
@@ -4909,7 +4968,7 @@ export interface operations {
         };
         requestBody?: never;
         responses: {
-            /** @description Done */
+            /** @description Success */
             200: {
                 headers: {
                     [name: string]: unknown;
@@ -4936,7 +4995,7 @@ export interface operations {
             };
         };
         responses: {
-            /** @description Done */
+            /** @description Success */
             200: {
                 headers: {
                     [name: string]: unknown;
@@ -4963,7 +5022,7 @@ export interface operations {
             };
         };
         responses: {
-            /** @description Done */
+            /** @description Success */
             200: {
                 headers: {
                     [name: string]: unknown;
@@ -4992,7 +5051,7 @@ export interface operations {
         };
         requestBody?: never;
         responses: {
-            /** @description Done */
+            /** @description Success */
             200: {
                 headers: {
                     [name: string]: unknown;
@@ -5016,7 +5075,7 @@ export interface operations {
             };
         };
         responses: {
-            /** @description Done */
+            /** @description Success */
             200: {
                 headers: {
                     [name: string]: unknown;
@@ -5025,7 +5084,7 @@ export interface operations {
                     "application/json": components["schemas"]["Preview"];
                 };
             };
-            /** @description Done */
+            /** @description Success */
             202: {
                 headers: {
                     [name: string]: unknown;
@@ -5049,7 +5108,7 @@ export interface operations {
             };
         };
         responses: {
-            /** @description Done */
+            /** @description Success */
             200: {
                 headers: {
                     [name: string]: unknown;
@@ -5058,7 +5117,7 @@ export interface operations {
                     "application/json": components["schemas"]["Preview"];
                 };
             };
-            /** @description Done */
+            /** @description Success */
             202: {
                 headers: {
                     [name: string]: unknown;
@@ -5084,7 +5143,7 @@ export interface operations {
             };
         };
         responses: {
-            /** @description Done */
+            /** @description Success */
             202: {
                 headers: {
                     [name: string]: unknown;
@@ -5110,7 +5169,7 @@ export interface operations {
             };
         };
         responses: {
-            /** @description Done */
+            /** @description Success */
             200: {
                 headers: {
                     [name: string]: unknown;
@@ -5130,7 +5189,7 @@ export interface operations {
         };
         requestBody?: never;
         responses: {
-            /** @description Done */
+            /** @description Success */
             201: {
                 headers: {
                     [name: string]: unknown;
@@ -5150,7 +5209,7 @@ export interface operations {
         };
         requestBody?: never;
         responses: {
-            /** @description Done */
+            /** @description Success */
             200: {
                 headers: {
                     [name: string]: unknown;
@@ -5174,7 +5233,7 @@ export interface operations {
             };
         };
         responses: {
-            /** @description Done */
+            /** @description Success */
             201: {
                 headers: {
                     [name: string]: unknown;
@@ -5196,7 +5255,7 @@ export interface operations {
         };
         requestBody?: never;
         responses: {
-            /** @description Done */
+            /** @description Success */
             204: {
                 headers: {
                     [name: string]: unknown;
@@ -5217,7 +5276,7 @@ export interface operations {
         };
         requestBody?: never;
         responses: {
-            /** @description Done */
+            /** @description Success */
             200: {
                 headers: {
                     [name: string]: unknown;
@@ -5237,7 +5296,7 @@ export interface operations {
         };
         requestBody?: never;
         responses: {
-            /** @description Done */
+            /** @description Success */
             200: {
                 headers: {
                     [name: string]: unknown;
@@ -5261,7 +5320,7 @@ export interface operations {
             };
         };
         responses: {
-            /** @description Done */
+            /** @description Success */
             200: {
                 headers: {
                     [name: string]: unknown;
@@ -5284,7 +5343,7 @@ export interface operations {
         };
         requestBody?: never;
         responses: {
-            /** @description Done */
+            /** @description Success */
             200: {
                 headers: {
                     [name: string]: unknown;
@@ -5308,7 +5367,7 @@ export interface operations {
         };
         requestBody?: never;
         responses: {
-            /** @description Done */
+            /** @description Success */
             200: {
                 headers: {
                     [name: string]: unknown;
@@ -5328,7 +5387,7 @@ export interface operations {
         };
         requestBody?: never;
         responses: {
-            /** @description Done */
+            /** @description Success */
             200: {
                 headers: {
                     [name: string]: unknown;

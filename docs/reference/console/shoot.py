@@ -1,4 +1,5 @@
-"""Takes the pictures of docs/reference/console.md, of every screen in both themes, from a demo that has run for a while.
+"""Takes the screenshots for docs/reference/console.md: every screen in both themes, from a demo that has run for a
+while.
 
 doorstep demo                                    and ten minutes later, with the address and the key that it printed:
 python docs/reference/console/shoot.py URL KEY             takes all of them
@@ -23,19 +24,19 @@ FOLDER = Path(__file__).parent
 THEMES = ("light", "dark")
 _WIDTH, _HEIGHT = 1360, 850
 _HEIGHT_MIN = 640
-"""What the menu needs."""
+"""The height of the menu."""
 _HIGHER = {"overview": 1_000, "event": 1_260, "endpoint": 1_000}
-"""Those that tell less without what is further down."""
+"""Screens that need more height to show their important parts."""
 _MARGIN = 24
 _ARGUMENTS = ("--no-sandbox", "--disable-gpu", "--disable-background-networking", "--disable-dev-shm-usage")
 _BOTTOM = "Math.max(...[...document.querySelectorAll('main > *')].map(one => one.getBoundingClientRect().bottom))"
 
 Demo = Callable[..., dict[str, Any]]
-"""Asks its API."""
+"""Queries the API of the demo."""
 
 
 def screens(ask: Demo) -> Iterator[tuple[str, str]]:
-    """The name of each picture, and the path of its screen; those of single things show one that has been through a lot."""
+    """The name of each screenshot and the path of its screen; pages of single objects show one with a long history."""
     yield "overview", ""
     yield "events", "/events"
     yield "event", f"/events/{_most_retried(ask)}"
@@ -85,7 +86,7 @@ def _signed_in(browser: Browser, url: str, key: str, theme: str) -> Page:
 
 
 def _taken(page: Page, url: str, height_max: int) -> bytes:
-    """As high as what is on it, within bounds."""
+    """A screenshot as high as its content, within bounds."""
     page.set_viewport_size({"width": _WIDTH, "height": height_max})
     answer = page.goto(url)
     assert answer is not None and answer.ok, f"{url} cannot be shown"
@@ -96,7 +97,7 @@ def _taken(page: Page, url: str, height_max: int) -> bytes:
     return page.screenshot()
 
 
-# -- what is worth looking at ---------------------------------------------------------------------------------------------
+# -- objects worth showing ---------------------------------------------------------------------------------------------
 
 
 def _most_retried(ask: Demo) -> str:
@@ -115,7 +116,7 @@ def _endpoint(ask: Demo, name: str) -> str:
 
 
 def _failed_bill(ask: Demo) -> str:
-    """One with the longest life."""
+    """A bill with the longest history."""
     bills = [one["entity_id"] for one in ask("pipelines/bill/entities", limit=50)["entities"]]
     return str(max(bills, key=lambda bill: len(ask(f"pipelines/bill/entities/{bill}/history")["history"])))
 

@@ -1,7 +1,7 @@
-"""Makes a picture of a screen small: 256 of its colours, and for the other pixels the nearest of them.
+"""Shrinks a screenshot: keeps 256 of its colours, and replaces all others with the nearest of them.
 
-Text on plain ground has two thousand colours, almost all of them in its outlines; nobody sees the difference, and the
-file has half the size.
+Text on a plain background has two thousand colours, almost all of them in its outlines. The difference is invisible, and
+the file has half the size.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ _RGB, _PALETTE = 2, 3
 
 
 def shrunk(png: bytes) -> bytes:
-    """The same picture with a palette. Takes what Chromium writes: three bytes a pixel, not interlaced."""
+    """The same image with a palette. Reads PNG files as Chromium writes them: three bytes a pixel, not interlaced."""
     width, height, rows = _pixels(png)
     common = [colour for colour, _ in Counter(pixel for row in rows for pixel in row).most_common()]
     palette = _palette(common)
@@ -49,7 +49,8 @@ def _pixels(png: bytes) -> tuple[int, int, list[list[Colour]]]:
 
 
 def _unfiltered(filter_type: int, line: bytearray, above: bytearray) -> bytearray:
-    """A line of a PNG is written as the difference to a guess, which is made of what is left of a byte and above it."""
+    """A PNG stores each byte as its difference from a prediction, which is computed from the bytes to its left and
+    above."""
     guess = _GUESSES[filter_type]
     for at in range(len(line)) if filter_type else ():
         left, corner = (line[at - 3], above[at - 3]) if at >= 3 else (0, 0)
@@ -58,7 +59,7 @@ def _unfiltered(filter_type: int, line: bytearray, above: bytearray) -> bytearra
 
 
 def _paeth(left: int, above: int, corner: int) -> int:
-    """Whichever is nearest to left + above - corner."""
+    """The one of the three that is nearest to left + above - corner."""
     far_left, far_above, far_corner = abs(above - corner), abs(left - corner), abs(left + above - 2 * corner)
     if far_left <= far_above and far_left <= far_corner:
         return left
@@ -75,7 +76,8 @@ _GUESSES: tuple[Callable[[int, int, int], int], ...] = (
 
 
 def _palette(common: list[Colour]) -> list[Colour]:
-    """The most common ones first; none that is as good as another, with as little tolerance as there is room for."""
+    """The most common colours, without near duplicates; the tolerance is the smallest at which the palette is not too
+    large."""
     for tolerance in count(step=8):
         palette: list[Colour] = []
         for colour in common:

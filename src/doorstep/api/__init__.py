@@ -1,1 +1,1 @@
-"""The HTTP API. `application.py` puts it together; each other module is one group of routes or one rule of all."""
+"""The HTTP API. `application.py` assembles it. The other modules define groups of routes, or code shared by them."""

@@ -1,7 +1,8 @@
-"""Who may do what: every route with the permission that it needs; and which methods a path has.
+"""Every route with the permission that it needs, and the methods of each path.
 
-`ROUTES` is the only place where that is said. Routes are enforced from it (routing.py), the OpenAPI document and
-docs/reference/api.md show it, and the tests go through it role by role. A route that is not in it cannot be added.
+`ROUTES` is the only place that defines permissions. routing.py enforces them, the OpenAPI document and
+docs/reference/api.md list them, and the tests check every route with every role. A route that is not in `ROUTES` cannot
+be added.
 """
 
 from __future__ import annotations
@@ -9,23 +10,21 @@ from __future__ import annotations
 import re
 from typing import NamedTuple
 
-from starlette.types import ASGIApp, Receive, Scope, Send
-
-from doorstep.api.problems import Problem, Refusal, respond
+from doorstep.api.problems import Problem, Refusal
 from doorstep.bootstrap import DEFAULT_ORG
-from doorstep.model.org import ONLY_DEFAULT_ORG, ApiKey, Permission, refusal_of
+from doorstep.model.org import ONLY_DEFAULT_ORG, ApiKey, Permission, permission_error
 
 _P = Permission
 
 
 class Access(NamedTuple):
-    """What a route asks of its caller, and whether its answer can be a 409, or a 404 though its path names nothing."""
+    """The permission that a route needs, and whether it can respond with 409, or with 404 without an id in its path."""
 
     permission: Permission
     conflict: bool = False
     not_found: bool = False
     default_org: bool = False
-    """Only for keys of the default organization, which looks after the others."""
+    """Whether only keys of the default organization, which administers the others, may use the route."""
 
 
 ROUTES: dict[str, Access] = {
@@ -115,12 +114,12 @@ ROUTES: dict[str, Access] = {
     "POST /v1/orgs": Access(_P.ADMINISTER, default_org=True),
     "GET /v1/orgs": Access(_P.ADMINISTER, default_org=True),
 }
-"""`METHOD path`, as in the OpenAPI document. What is not under /v1 is open to everyone and not in here."""
+"""The keys are `METHOD path`, as in the OpenAPI document. Paths outside /v1 are public and not listed."""
 
 
 def check(key: ApiKey, access: Access) -> None:
-    """Refuse a key that may not use the route."""
-    if refusal := refusal_of(key.role, access.permission):
+    """Raise a FORBIDDEN refusal if the key may not use the route."""
+    if refusal := permission_error(key.role, access.permission):
         raise Refusal(Problem.FORBIDDEN, refusal)
     if access.default_org and key.org_id != DEFAULT_ORG:
         raise Refusal(Problem.FORBIDDEN, ONLY_DEFAULT_ORG)
@@ -130,33 +129,11 @@ def check(key: ApiKey, access: Access) -> None:
 
 _ANY = "*"
 _ID_PLACES = (3, 5)
-"""In `/v1/events/{event_id}/status` and `/v1/pipelines/{pipeline}/entities/{entity_id}`, split at their slashes."""
-
-
-class Methods:
-    """Answers a method that a path does not have with a 405 that lists those it has.
-
-    Stands before the router, which alone would name the methods of one route of several, and would take
-    `DELETE /v1/dead-letters/bulk-retry` for the deletion of a dead letter with a strange id.
-    """
-
-    def __init__(self, app: ASGIApp) -> None:
-        self._app = app
-
-    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
-        allowed = methods_of(scope["path"]) if scope["type"] == "http" else ()
-        if allowed and scope["method"] not in allowed:
-            await respond(_refusal(", ".join(allowed)))(scope, receive, send)
-            return
-        await self._app(scope, receive, send)
-
-
-def _refusal(allowed: str) -> Refusal:
-    return Refusal(Problem.METHOD_NOT_ALLOWED, f"this path takes {allowed}", headers={"Allow": allowed})
+"""The indexes of the ids in `/v1/events/{event_id}/status` and `/v1/pipelines/{pipeline}/entities/{entity_id}`."""
 
 
 def methods_of(path: str) -> tuple[str, ...]:
-    """Those in the table of routes; none for a path that is not in it."""
+    """The methods that a path supports; empty for an unknown path."""
     if path in _METHODS:
         return _METHODS[path]
     parts = path.split("/")

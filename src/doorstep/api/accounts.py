@@ -4,29 +4,14 @@ from __future__ import annotations
 
 from uuid import UUID
 
-from doorstep.api.answers import all_of, counted, page_of, position, shape, time
-from doorstep.api.bodies import instant_from
+from doorstep.api.codec import counted, instant_from, page_of, position, shape, shapes, time
 from doorstep.api.routing import Caller, Routes
 from doorstep.app import Doorstep
 from doorstep.console.sessions import LASTS, SignInLinks
 from doorstep.errors import Conflict
-from doorstep.model import action
-from doorstep.model import org as model
 from doorstep.model.listing import Count
-from doorstep.schemas.accounts import (
-    AuditEntry,
-    AuditPage,
-    AuditQuery,
-    Key,
-    KeyIn,
-    KeyPage,
-    NewKey,
-    NewOrg,
-    Org,
-    OrgIn,
-    OrgPage,
-    SignInLink,
-)
+from doorstep.model.org import Role
+from doorstep.schemas import accounts as schemas
 from doorstep.schemas.shape import ListQuery
 
 
@@ -34,38 +19,42 @@ def key_routes(doorstep: Doorstep) -> Routes:
     routes = Routes("/v1", "keys")
 
     @routes.post("/keys", status=201)
-    async def create_key(body: KeyIn, caller: Caller) -> NewKey:
-        """Create a key for your organization. The answer holds the key, which cannot be seen again."""
+    async def create_key(body: schemas.KeyIn, caller: Caller) -> schemas.NewKey:
+        """Create a key for your organization. The response contains the key, which is shown only once."""
         expires_at = instant_from(body.expires_at, "expires_at")
         record, key = await doorstep.components.keys.create(
-            caller.org_id, body.name, model.Role(body.role), caller.prefix, expires_at
+            caller.org_id, body.name, Role(body.role), caller.prefix, expires_at
         )
-        return shape(NewKey, record, key=key)
+        return shape(schemas.NewKey, record, key=key)
 
     @routes.get("/keys")
-    async def list_keys(asked: ListQuery, caller: Caller) -> KeyPage:
-        """The keys of your organization in the order of their creation, revoked and expired ones too."""
+    async def list_keys(query: ListQuery, caller: Caller) -> schemas.KeyPage:
+        """The keys of your organization, oldest first, including revoked and expired ones."""
         keys = await doorstep.components.keys.keys(caller.org_id)
-        page = page_of(keys, lambda key: key.key_id, asked.cursor, asked.limit)
-        return KeyPage(all_of(_key_shown, page.items), counted(page, asked.limit, Count(len(keys), exact=True)))
+        page = page_of(keys, lambda key: key.key_id, query.cursor, query.limit)
+        return schemas.KeyPage(
+            shapes(schemas.Key, page.items), counted(page, query.limit, Count(len(keys), exact=True))
+        )
 
     @routes.delete("/keys/{key_id}")
     async def revoke_key(key_id: UUID, caller: Caller) -> None:
-        """Revoke a key. It opens nothing any more; processes that have just seen it know within 5 seconds."""
+        """Revoke a key. Other server processes may accept it for up to 5 more seconds."""
         await doorstep.components.keys.revoke(caller.org_id, key_id, caller.prefix)
 
     @routes.post("/orgs", status=201, tags=["organizations"])
-    async def create_org(body: OrgIn, caller: Caller) -> NewOrg:
-        """Create an organization. The answer holds its first admin key, which cannot be seen again."""
+    async def create_org(body: schemas.OrgIn, caller: Caller) -> schemas.NewOrg:
+        """Create an organization. The response contains its first admin key, which is shown only once."""
         org, record, key = await doorstep.components.keys.create_org(body.name, caller)
-        return shape(NewOrg, org, admin_key=shape(NewKey, record, key=key))
+        return shape(schemas.NewOrg, org, admin_key=shape(schemas.NewKey, record, key=key))
 
     @routes.get("/orgs", tags=["organizations"])
-    async def list_orgs(asked: ListQuery, caller: Caller) -> OrgPage:
-        """All organizations in the order of their creation."""
+    async def list_orgs(query: ListQuery, caller: Caller) -> schemas.OrgPage:
+        """All organizations, oldest first."""
         orgs = sorted(await doorstep.components.keys.orgs(), key=lambda org: (org.created_at, org.org_id))
-        page = page_of(orgs, lambda org: org.org_id, asked.cursor, asked.limit)
-        return OrgPage(all_of(_org_shown, page.items), counted(page, asked.limit, Count(len(orgs), exact=True)))
+        page = page_of(orgs, lambda org: org.org_id, query.cursor, query.limit)
+        return schemas.OrgPage(
+            shapes(schemas.Org, page.items), counted(page, query.limit, Count(len(orgs), exact=True))
+        )
 
     return routes
 
@@ -74,12 +63,12 @@ def audit_routes(doorstep: Doorstep) -> Routes:
     routes = Routes("/v1", "audit")
 
     @routes.get("/audit")
-    async def list_audit(asked: AuditQuery, caller: Caller) -> AuditPage:
-        """Every act of people and programs that changed something, newest first."""
+    async def list_audit(query: schemas.AuditQuery, caller: Caller) -> schemas.AuditPage:
+        """The audit log: every action by people or programs that changed something, newest first."""
         page = await doorstep.components.reader.audit(
-            caller.org_id, asked.actor, asked.action, asked.cursor, asked.limit
+            caller.org_id, query.actor, query.action, query.cursor, query.limit
         )
-        return AuditPage(all_of(_entry_shown, page.items), position(page, asked.limit))
+        return schemas.AuditPage(shapes(schemas.AuditEntry, page.items), position(page, query.limit))
 
     return routes
 
@@ -88,25 +77,10 @@ def sign_in_link_routes(doorstep: Doorstep, links: SignInLinks) -> Routes:
     routes = Routes("/v1", "console")
 
     @routes.post("/sign-in-links", status=201)
-    async def create_sign_in_link(caller: Caller) -> SignInLink:
-        """Create a link that signs a browser in to the console as your key, once, within 30 minutes. Only the process that made it knows it."""
+    async def create_sign_in_link(caller: Caller) -> schemas.SignInLink:
+        """Create a link that signs a browser in to the console with your key, once, within 30 minutes. It works only on the process that created it."""
         if not doorstep.settings.console:
-            raise Conflict("the console is turned off here; set DOORSTEP_CONSOLE=true to have it")
-        return SignInLink(links.new(caller), time(doorstep.clock.now() + LASTS))
+            raise Conflict("the console is turned off; set DOORSTEP_CONSOLE=true to turn it on")
+        return schemas.SignInLink(links.new(caller), time(doorstep.clock.now() + LASTS))
 
     return routes
-
-
-# -- shapes ------------------------------------------------------------------------------------------------------
-
-
-def _key_shown(key: model.ApiKey) -> Key:
-    return shape(Key, key)
-
-
-def _org_shown(org: model.Org) -> Org:
-    return shape(Org, org)
-
-
-def _entry_shown(line: action.AuditEntry) -> AuditEntry:
-    return shape(AuditEntry, line)

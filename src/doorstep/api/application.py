@@ -1,30 +1,25 @@
-"""The application: all routes, the rules that hold for all of them, and the OpenAPI document."""
+"""The ASGI application: all routes, the middleware, and the OpenAPI document."""
 
 from __future__ import annotations
 
 from functools import partial
-from uuid import UUID
 
 from fastapi import FastAPI
 
 from doorstep import __version__
 from doorstep.api import problems
-from doorstep.api.access import Methods
 from doorstep.api.accounts import audit_routes, key_routes, sign_in_link_routes
 from doorstep.api.alerts import alert_routes, alert_rule_routes, channel_routes, silence_routes
-from doorstep.api.auth import OVER_RATE, TOO_MANY_FAILURES, Authentication, Throttle
-from doorstep.api.batches import batch_routes
 from doorstep.api.bulk import bulk_routes, bulk_start_routes
 from doorstep.api.deliveries import dead_letter_routes, delivery_routes, retry_queue_routes
 from doorstep.api.docs_page import add_docs
 from doorstep.api.endpoints import endpoint_routes
-from doorstep.api.events import event_routes
-from doorstep.api.frame import Frame
-from doorstep.api.health import health_routes, worker_routes
+from doorstep.api.events import batch_routes, event_routes
 from doorstep.api.ingest import ingest_routes
+from doorstep.api.middleware import OVER_RATE, TOO_MANY_FAILURES, Authentication, Frame, Methods, Throttle
 from doorstep.api.openapi import document
 from doorstep.api.pipelines import pipeline_routes
-from doorstep.api.stats import stats_routes
+from doorstep.api.stats import health_routes, stats_routes, worker_routes
 from doorstep.app import Doorstep
 from doorstep.console.routes import add_console
 from doorstep.console.sessions import SignInLinks
@@ -54,12 +49,12 @@ _GROUPS = (
 
 
 def create_application(doorstep: Doorstep, links: SignInLinks | None = None) -> FastAPI:
-    """The ASGI application for an opened Doorstep; `links` are those that sign people in to the console."""
+    """The ASGI application for an open Doorstep. `links` holds the sign-in links to the console."""
     application = FastAPI(
         title="Doorstep",
         version=__version__,
         openapi_url="/openapi.json",
-        docs_url=None,  # FastAPI's pages load scripts from other hosts
+        docs_url=None,  # disabled, because FastAPI's pages load scripts from other hosts
         redoc_url=None,
         redirect_slashes=False,
     )
@@ -83,10 +78,6 @@ def create_application(doorstep: Doorstep, links: SignInLinks | None = None) -> 
         requests=Throttle(settings.requests_per_second, clock, OVER_RATE),
         failures=failures,
     )
-    application.add_middleware(Frame, new_id=lambda: _new_id(doorstep))
+    application.add_middleware(Frame, new_id=lambda: uuid7(clock.now()))
     application.openapi = partial(document, application)  # type: ignore[method-assign]
     return application
-
-
-def _new_id(doorstep: Doorstep) -> UUID:
-    return uuid7(doorstep.clock.now())

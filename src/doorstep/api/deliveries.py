@@ -1,4 +1,4 @@
-"""Deliveries: one by one, in the retry queue, and in the dead letters; and acting on one of them."""
+"""Deliveries, the retry queue, the dead letters, and actions on one delivery."""
 
 from __future__ import annotations
 
@@ -8,13 +8,12 @@ from uuid import UUID
 import msgspec
 from starlette.responses import Response
 
-from doorstep.api.answers import all_of, as_it_is, counted, position, shape, whole
-from doorstep.api.bodies import instant_from
+from doorstep.api.codec import all_of, as_it_is, counted, instant_from, position, shape, shapes, whole
 from doorstep.api.examples import FIELDS
 from doorstep.api.routing import Caller, Routes
 from doorstep.app import Doorstep
 from doorstep.clock import Clock, seconds
-from doorstep.model import attempt as attempts
+from doorstep.model import attempt as model
 from doorstep.model import delivery as deliveries
 from doorstep.model.action import ActionKind
 from doorstep.model.delivery import DEAD_STATES, WAITING_STATES, States
@@ -22,27 +21,10 @@ from doorstep.model.listing import CauseGroup as Group
 from doorstep.model.listing import DeadLetterFilter, RetryQueueFilter
 from doorstep.model.org import ApiKey
 from doorstep.operations.reader import Described
-from doorstep.schemas.deliveries import (
-    Attempt,
-    AttemptPage,
-    CauseGroup,
-    CauseGroupPage,
-    DeadLetter,
-    DeadLetterPage,
-    Delivery,
-    HistoryPage,
-    LetterRetryIn,
-    LettersFilter,
-    LettersQuery,
-    QueuedDelivery,
-    QueueFilter,
-    QueueQuery,
-    RetryQueuePage,
-    Transition,
-)
+from doorstep.schemas import deliveries as schemas
 from doorstep.schemas.shape import ReasonIn
 
-_NO_REASON, _NOTHING_ELSE = ReasonIn(), LetterRetryIn()
+_NO_REASON, _NOTHING_ELSE = ReasonIn(), schemas.LetterRetryIn()
 _ANY_JSON = {
     "description": "The payload",
     "content": {"application/json": {"schema": {}, "example": FIELDS["payload"]}},
@@ -53,29 +35,29 @@ def delivery_routes(doorstep: Doorstep) -> Routes:
     routes = Routes("/v1/deliveries", "deliveries")
 
     @routes.get("/{delivery_id}")
-    async def read_delivery(delivery_id: UUID, caller: Caller) -> Delivery:
-        """One event owed to one endpoint, as it stands."""
+    async def read_delivery(delivery_id: UUID, caller: Caller) -> schemas.Delivery:
+        """The delivery of one event to one endpoint, in its current state."""
         return await shown(doorstep, await doorstep.components.reader.delivery(caller.org_id, delivery_id))
 
     @routes.get("/{delivery_id}/payload", more={200: _ANY_JSON})
     async def read_payload(delivery_id: UUID, caller: Caller) -> Response:
-        """The payload that is delivered, byte for byte: the event's, or the one that an operator gave instead."""
-        payload = await doorstep.components.store.payload(caller.org_id, delivery_id)
+        """The exact bytes that are delivered: the event's payload, or the edited one."""
+        payload = await doorstep.components.reader.payload(caller.org_id, delivery_id)
         return Response(bytes(as_it_is(payload)), media_type="application/json")
 
     @routes.get("/{delivery_id}/attempts")
-    async def list_attempts(delivery_id: UUID, caller: Caller) -> AttemptPage:
-        """The attempt log of a delivery, in order. It outlives the deletion of a dead letter."""
+    async def list_attempts(delivery_id: UUID, caller: Caller) -> schemas.AttemptPage:
+        """The attempt log of a delivery, oldest first. It is kept when a dead letter is deleted."""
         await doorstep.components.reader.delivery(caller.org_id, delivery_id)
-        log = all_of(attempt_shown, await doorstep.components.reader.attempts(caller.org_id, delivery_id))
-        return AttemptPage(log, whole(log))
+        attempts = await doorstep.components.reader.attempts(caller.org_id, delivery_id)
+        return whole(schemas.AttemptPage, all_of(attempt_shown, attempts))
 
     @routes.get("/{delivery_id}/history")
-    async def list_history(delivery_id: UUID, caller: Caller) -> HistoryPage:
-        """Every change of its state in order, its acceptance first."""
+    async def list_history(delivery_id: UUID, caller: Caller) -> schemas.HistoryPage:
+        """Every change of its state, oldest first, starting with its acceptance."""
         await doorstep.components.reader.delivery(caller.org_id, delivery_id)
-        history = all_of(_transition_shown, await doorstep.components.reader.history(caller.org_id, delivery_id))
-        return HistoryPage(history, whole(history))
+        history = await doorstep.components.reader.history(caller.org_id, delivery_id)
+        return whole(schemas.HistoryPage, shapes(schemas.Transition, history))
 
     return routes
 
@@ -84,21 +66,21 @@ def retry_queue_routes(doorstep: Doorstep) -> Routes:
     routes = Routes("/v1/retry-queue", "retry queue")
 
     @routes.get()
-    async def list_retry_queue(asked: QueueQuery, caller: Caller) -> RetryQueuePage:
-        """Deliveries that failed at least once and will be tried again, or are being tried; the next retry first."""
-        wanted = queue_from(asked, doorstep.clock)
-        page, count = await doorstep.components.reader.retry_queue(caller.org_id, wanted, asked.cursor, asked.limit)
+    async def list_retry_queue(query: schemas.QueueQuery, caller: Caller) -> schemas.RetryQueuePage:
+        """Deliveries that failed at least once and will be retried, or are being retried; soonest retry first."""
+        filter = queue_from(query, doorstep.clock)
+        page, count = await doorstep.components.reader.retry_queue(caller.org_id, filter, query.cursor, query.limit)
         described = await doorstep.components.reader.described(caller.org_id, page.items)
-        return RetryQueuePage(all_of(queued_shown, described), counted(page, asked.limit, count))
+        return schemas.RetryQueuePage(all_of(queued_shown, described), counted(page, query.limit, count))
 
     @routes.post("/{delivery_id}/retry", status=202)
-    async def retry_delivery(delivery_id: UUID, caller: Caller, body: ReasonIn = _NO_REASON) -> Delivery:
-        """Try a waiting delivery now, ahead of the queue and through an open circuit."""
+    async def retry_delivery(delivery_id: UUID, caller: Caller, body: ReasonIn = _NO_REASON) -> schemas.Delivery:
+        """Retry a waiting delivery now, ahead of the queue and through an open circuit."""
         return await _after(doorstep, ActionKind.RETRY, delivery_id, caller, WAITING_STATES, body.reason)
 
     @routes.post("/{delivery_id}/skip")
-    async def skip_delivery(delivery_id: UUID, caller: Caller, body: ReasonIn = _NO_REASON) -> Delivery:
-        """Move a waiting delivery to the dead letters without another try."""
+    async def skip_delivery(delivery_id: UUID, caller: Caller, body: ReasonIn = _NO_REASON) -> schemas.Delivery:
+        """Move a waiting delivery to the dead letters without another attempt."""
         return await _after(doorstep, ActionKind.SKIP, delivery_id, caller, WAITING_STATES, body.reason)
 
     return routes
@@ -108,51 +90,54 @@ def dead_letter_routes(doorstep: Doorstep) -> Routes:
     routes = Routes("/v1/dead-letters", "dead letters")
 
     @routes.get()
-    async def list_dead_letters(asked: LettersQuery, caller: Caller) -> DeadLetterPage:
-        """Deliveries that the machine has given up on, newest first; archived ones only if asked for."""
-        wanted = letters_from(asked)
-        page, count = await doorstep.components.reader.dead_letters(caller.org_id, wanted, asked.cursor, asked.limit)
+    async def list_dead_letters(query: schemas.LettersQuery, caller: Caller) -> schemas.DeadLetterPage:
+        """Deliveries that failed permanently, newest first; archived ones only on request."""
+        filter = letters_from(query)
+        page, count = await doorstep.components.reader.dead_letters(caller.org_id, filter, query.cursor, query.limit)
         described = await doorstep.components.reader.described(caller.org_id, page.items)
-        return DeadLetterPage(all_of(_dead_letter_shown, described), counted(page, asked.limit, count))
+        return schemas.DeadLetterPage(all_of(_dead_letter_shown, described), counted(page, query.limit, count))
 
     @routes.get("/groups")
-    async def list_groups(asked: LettersQuery, caller: Caller) -> CauseGroupPage:
-        """The same by cause: endpoint, error code and message, but for the message's numbers and names."""
+    async def list_groups(query: schemas.LettersQuery, caller: Caller) -> schemas.CauseGroupPage:
+        """Dead letters grouped by cause: endpoint, error code, and error message without its numbers and names."""
         page = await doorstep.components.reader.cause_groups(
-            caller.org_id, letters_from(asked), asked.cursor, asked.limit
+            caller.org_id, letters_from(query), query.cursor, query.limit
         )
         names = await doorstep.components.reader.endpoint_names(
             caller.org_id, (group.endpoint_id for group in page.items)
         )
         groups = tuple(_group_shown(group, names[group.endpoint_id]) for group in page.items)
-        return CauseGroupPage(groups, position(page, asked.limit))
+        return schemas.CauseGroupPage(groups, position(page, query.limit))
 
     @routes.post("/{delivery_id}/retry", status=202, payload=True)
-    async def retry_dead_letter(delivery_id: UUID, caller: Caller, body: LetterRetryIn = _NOTHING_ELSE) -> Delivery:
-        """Try it again in 5 seconds, with a fresh count; with `payload`, deliver that from now on instead."""
+    async def retry_dead_letter(
+        delivery_id: UUID, caller: Caller, body: schemas.LetterRetryIn = _NOTHING_ELSE
+    ) -> schemas.Delivery:
+        """Retry a dead letter in 5 seconds, with its retry count reset. A `payload` replaces the event's for this
+        delivery."""
         payload = given(body.payload)
         return await _after(doorstep, ActionKind.RETRY, delivery_id, caller, DEAD_STATES, body.reason, payload)
 
     @routes.post("/{delivery_id}/resolve")
-    async def resolve_dead_letter(delivery_id: UUID, caller: Caller, body: ReasonIn = _NO_REASON) -> Delivery:
-        """Say that it needs no delivery."""
+    async def resolve_dead_letter(delivery_id: UUID, caller: Caller, body: ReasonIn = _NO_REASON) -> schemas.Delivery:
+        """Mark a dead letter as resolved: it needs no delivery."""
         return await _after(doorstep, ActionKind.RESOLVE, delivery_id, caller, DEAD_STATES, body.reason)
 
     @routes.delete("/{delivery_id}")
     async def delete_dead_letter(delivery_id: UUID, caller: Caller) -> None:
-        """Take it off every list. Its attempt log stays."""
+        """Remove a dead letter from every list. Its attempt log is kept."""
         await doorstep.components.deliveries.act_on(ActionKind.DELETE, caller.org_id, delivery_id, caller.prefix)
 
     return routes
 
 
 def given(payload: msgspec.Raw) -> bytes | None:
-    """The bytes, or None where there was no such field. (A payload of null is a payload.)"""
+    """The bytes of the payload; None if the field was omitted. (JSON null is a payload.)"""
     return bytes(payload) or None
 
 
-async def shown(doorstep: Doorstep, delivery: deliveries.Delivery) -> Delivery:
-    """With the reason for its waiting, where it is held."""
+async def shown(doorstep: Doorstep, delivery: deliveries.Delivery) -> schemas.Delivery:
+    """A delivery as in responses, with the reason if it is held."""
     return delivery_shown(delivery, await doorstep.components.reader.why_held(delivery))
 
 
@@ -164,60 +149,60 @@ async def _after(
     only_in: States,
     reason: str = "",
     payload: bytes | None = None,
-) -> Delivery:
-    """Do it, if the delivery is in the states of this list, and show how it stands then."""
+) -> schemas.Delivery:
+    """Act on a delivery if its state is one of `only_in`, and return it with its new state."""
     await doorstep.components.deliveries.act_on(
         kind, caller.org_id, delivery_id, caller.prefix, reason, payload, only_in=only_in
     )
     return await shown(doorstep, await doorstep.components.reader.delivery(caller.org_id, delivery_id))
 
 
-# -- what is asked for -------------------------------------------------------------------------------------------
+# -- filters -------------------------------------------------------------------------------------------
 
 
-def queue_from(asked: QueueFilter, clock: Clock) -> RetryQueueFilter:
-    age = asked.older_than_seconds
+def queue_from(query: schemas.QueueFilter, clock: Clock) -> RetryQueueFilter:
+    age = query.older_than_seconds
     return RetryQueueFilter(
-        waiting=None if asked.status is None else asked.status == "pending",
-        event_type=asked.event_type,
-        endpoint_id=asked.endpoint_id,
+        waiting=None if query.status is None else query.status == "pending",
+        event_type=query.event_type,
+        endpoint_id=query.endpoint_id,
         failed_before=None if age is None else clock.now() - seconds(age),
     )
 
 
-def letters_from(asked: LettersFilter, where: str = "") -> DeadLetterFilter:
+def letters_from(query: schemas.LettersFilter, where: str = "") -> DeadLetterFilter:
     return DeadLetterFilter(
-        archived=asked.status == "archived",
-        event_type=asked.event_type,
-        endpoint_id=asked.endpoint_id,
-        cause=None if asked.cause is None else int(asked.cause, 16),
-        died_from=instant_from(asked.died_from, f"{where}died_from"),
-        died_before=instant_from(asked.died_before, f"{where}died_before"),
+        archived=query.status == "archived",
+        event_type=query.event_type,
+        endpoint_id=query.endpoint_id,
+        cause=None if query.cause is None else int(query.cause, 16),
+        died_from=instant_from(query.died_from, f"{where}died_from"),
+        died_before=instant_from(query.died_before, f"{where}died_before"),
     )
 
 
 # -- shapes ------------------------------------------------------------------------------------------------------
 
 
-def delivery_shown(delivery: deliveries.Delivery, held: str | None) -> Delivery:
-    return shape(Delivery, delivery, **_worded(delivery, held))
+def delivery_shown(delivery: deliveries.Delivery, held: str | None) -> schemas.Delivery:
+    return shape(schemas.Delivery, delivery, **_renamed(delivery, held))
 
 
-def queued_shown(described: Described) -> QueuedDelivery:
-    return shape(QueuedDelivery, described.delivery, **_at_a_glance(described))
+def queued_shown(described: Described) -> schemas.QueuedDelivery:
+    return shape(schemas.QueuedDelivery, described.delivery, **_list_fields(described))
 
 
-def _dead_letter_shown(described: Described) -> DeadLetter:
+def _dead_letter_shown(described: Described) -> schemas.DeadLetter:
     cause = described.delivery.cause
     cause_shown = None if cause is None else hexadecimal(cause)
-    return shape(DeadLetter, described.delivery, **_at_a_glance(described), cause=cause_shown)
+    return shape(schemas.DeadLetter, described.delivery, **_list_fields(described), cause=cause_shown)
 
 
 def hexadecimal(cause: int) -> str:
     return f"{cause:016x}"
 
 
-def _worded(delivery: deliveries.Delivery, held: str | None) -> dict[str, Any]:
+def _renamed(delivery: deliveries.Delivery, held: str | None) -> dict[str, Any]:
     return {
         "attempts": delivery.attempt,
         "error_category": delivery.category,
@@ -226,9 +211,9 @@ def _worded(delivery: deliveries.Delivery, held: str | None) -> dict[str, Any]:
     }
 
 
-def _at_a_glance(described: Described) -> dict[str, Any]:
+def _list_fields(described: Described) -> dict[str, Any]:
     delivery = described.delivery
-    return _worded(delivery, described.held) | {
+    return _renamed(delivery, described.held) | {
         "endpoint_name": described.endpoint_name,
         "error": delivery.code,
         "error_reason": delivery.reason,
@@ -236,9 +221,9 @@ def _at_a_glance(described: Described) -> dict[str, Any]:
     }
 
 
-def _group_shown(group: Group, endpoint_name: str) -> CauseGroup:
+def _group_shown(group: Group, endpoint_name: str) -> schemas.CauseGroup:
     return shape(
-        CauseGroup,
+        schemas.CauseGroup,
         group,
         cause=hexadecimal(group.cause),
         endpoint_name=endpoint_name,
@@ -250,9 +235,9 @@ def _group_shown(group: Group, endpoint_name: str) -> CauseGroup:
     )
 
 
-def attempt_shown(attempt: attempts.Attempt) -> Attempt:
+def attempt_shown(attempt: model.Attempt) -> schemas.Attempt:
     return shape(
-        Attempt,
+        schemas.Attempt,
         attempt,
         duration_ms=(attempt.finished_at - attempt.started_at) / 1_000,
         dns_ms=attempt.timings.dns / 1_000,
@@ -267,7 +252,3 @@ def attempt_shown(attempt: attempts.Attempt) -> Attempt:
         error_reason=attempt.reason,
         error_detail=attempt.detail,
     )
-
-
-def _transition_shown(line: deliveries.HistoryLine) -> Transition:
-    return shape(Transition, line)

@@ -1,4 +1,4 @@
-"""The readable page at /docs: the OpenAPI document as plain HTML, made here, with nothing loaded from outside."""
+"""The page at /docs: the OpenAPI document as plain HTML, with nothing loaded from other hosts."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ from doorstep.api.openapi import operations
 Json = dict[str, Any]
 
 STYLE_PATH = "/docs/style.css"
-_SAFETY = {
+_SECURITY_HEADERS = {
     "Content-Security-Policy": "default-src 'none'; style-src 'self'; base-uri 'none'; form-action 'none'; "
     "frame-ancestors 'none'",
     "Referrer-Policy": "no-referrer",
@@ -26,15 +26,15 @@ _SAFETY = {
 
 
 def add_docs(application: FastAPI) -> None:
-    """Two routes, open to everyone: what they show is the same for every installation."""
+    """Add the two routes. They are public, because their content is the same for every installation."""
 
     text = cache(lambda: _page(application))
 
     async def page(request: Request) -> Response:
-        return Response(text(), headers=_SAFETY, media_type="text/html")
+        return Response(text(), headers=_SECURITY_HEADERS, media_type="text/html")
 
     async def style(request: Request) -> Response:
-        return Response(_style(), headers=_SAFETY, media_type="text/css")
+        return Response(_style(), headers=_SECURITY_HEADERS, media_type="text/css")
 
     application.add_route("/docs", page, methods=["GET"], include_in_schema=False)
     application.add_route(STYLE_PATH, style, methods=["GET"], include_in_schema=False)
@@ -57,7 +57,7 @@ def _page(application: FastAPI) -> str:
             *(_menu(tag, lines) for tag, lines in groups.items()),
             "</nav><main id=top><h1>HTTP API</h1>",
             *(f"<p>{_text(part)}</p>" for part in described["info"]["description"].split("\n\n")),
-            '<p>The same for programs: <a href="/openapi.json">/openapi.json</a></p>',
+            '<p>For programs: <a href="/openapi.json">/openapi.json</a></p>',
             *(_group(tag, lines) for tag, lines in groups.items()),
             "</main></body></html>",
         )
@@ -102,7 +102,7 @@ def _roles(operation: Json) -> Iterator[str]:
 
 
 def _parameters(operation: Json) -> Iterator[str]:
-    """Those in the path explain themselves."""
+    """The parameters of an operation, without those in the path, which are self-explanatory."""
     rows = [
         f"<tr><td><code>{escape(one['name'])}</code><td>{escape(_kind(one['schema']))}<td>"
         f"{_text(one.get('description') or one['schema'].get('description', ''))}"
@@ -121,9 +121,9 @@ def _kind(schema: Json) -> str:
 
 
 def _answer(status: str, answer: Json) -> Iterator[str]:
-    """Successes with their example; errors in a line each, since their shape is always the same."""
+    """A response: successes with an example, errors on one line, because all errors have the same shape."""
     if status < "300":
-        yield from _body(f"Answer {status}", answer) if answer.get("content") else (f"<h4>Answer {status}</h4>",)
+        yield from _body(f"Response {status}", answer) if answer.get("content") else (f"<h4>Response {status}</h4>",)
     else:
         yield f"<p class=error><b>{escape(status)}</b> {escape(answer['description'])}</p>"
 
@@ -136,7 +136,7 @@ def _body(title: str, part: Json) -> Iterator[str]:
 
 
 def _text(text: str) -> str:
-    """Escaped, with `code` as code."""
+    """The text escaped for HTML, with backticks turned into code."""
     parts = escape(text).split("`")
     return "".join(f"<code>{part}</code>" if odd % 2 else part for odd, part in enumerate(parts))
 

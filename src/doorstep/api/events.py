@@ -1,42 +1,45 @@
-"""Events: as programs poll them (status, lists, the inbox), in full, and acting on all that they owe."""
+"""Events: the routes that programs poll (status, lists, inbox), whole events, actions on events, and batches."""
 
 from __future__ import annotations
 
+from typing import Any
 from uuid import UUID
 
 import msgspec
 from starlette.requests import Request
 from starlette.responses import Response
 
-from doorstep.api.answers import all_of, answer, as_it_is, counted, encoded, position, time, time_or_none
-from doorstep.api.auth import api_key
-from doorstep.api.bodies import instant_from, query_of
+from doorstep.api.codec import (
+    all_of,
+    answer,
+    as_it_is,
+    counted,
+    encoded,
+    instant_from,
+    position,
+    query_of,
+    shape,
+    shapes,
+    time,
+    time_or_none,
+    whole,
+)
 from doorstep.api.deliveries import delivery_shown
 from doorstep.api.ingest import receipt_shown
-from doorstep.api.routing import Caller, Operation, Routes, id_of
+from doorstep.api.middleware import api_key
+from doorstep.api.routing import Caller, Routes, id_of
 from doorstep.app import Doorstep
-from doorstep.engine.coalesce import Shared
-from doorstep.model.action import ActionKind, ActionResult
+from doorstep.coalesce import Shared
+from doorstep.model import batch as batches
+from doorstep.model import event as model
+from doorstep.model.action import ActionKind
 from doorstep.model.event import EventStatus as Status
 from doorstep.model.event import EventSummary, EventView
 from doorstep.model.listing import Count, EventFilter, Page
+from doorstep.model.org import ApiKey
 from doorstep.operations.reader import Described
-from doorstep.schemas.events import (
-    Acknowledged,
-    Cancelled,
-    Event,
-    EventItem,
-    EventPage,
-    EventsQuery,
-    EventStatus,
-    InboxItem,
-    InboxPage,
-    InboxQuery,
-    Receipt,
-    Refused,
-    ReplayEventIn,
-    Retried,
-)
+from doorstep.schemas import events as schemas
+from doorstep.schemas.batches import Batch, BatchesQuery, BatchPage, Submission, SubmissionPage
 from doorstep.schemas.shape import ReasonIn
 
 _NO_REASON = ReasonIn()
@@ -45,10 +48,15 @@ _NULL = msgspec.Raw(b"null")
 
 def event_routes(doorstep: Doorstep) -> Routes:
     routes = Routes("/v1/events", "events")
-    _add_polling(routes, Polling(doorstep))
+    polling = Polling(doorstep)
+    routes.plain("GET", "/v1/events", polling.list_events, schemas.EventPage, query=schemas.EventsQuery)
+    routes.plain(
+        "GET", "/v1/events/{event_id}/status", polling.read_status, schemas.EventStatus, ids={"event_id": UUID}
+    )
+    routes.plain("GET", "/v1/inbox", polling.read_inbox, schemas.InboxPage, query=schemas.InboxQuery)
 
     @routes.get("/{event_id}")
-    async def read_event(event_id: UUID, caller: Caller) -> Event:
+    async def read_event(event_id: UUID, caller: Caller) -> schemas.Event:
         """An event in full, with its payload and its deliveries."""
         view = await doorstep.components.reader.event(caller.org_id, event_id)
         deliveries = await doorstep.components.reader.deliveries(caller.org_id, event_id)
@@ -56,37 +64,41 @@ def event_routes(doorstep: Doorstep) -> Routes:
 
     @routes.delete("/{event_id}")
     async def delete_event(event_id: UUID, caller: Caller) -> None:
-        """Erase an event and its payload. What waits is cancelled, dead letters are deleted; the attempt log stays."""
+        """Delete an event and its payload. Its waiting deliveries are cancelled and its dead letters deleted; the
+        attempt log is kept."""
         await doorstep.components.events.delete(caller.org_id, event_id, caller.prefix)
 
     @routes.post("/{event_id}/ack")
-    async def acknowledge_event(event_id: UUID, caller: Caller) -> Acknowledged:
-        """Say that you have taken the event from the inbox (role `operator`): it is delivered. Again does no harm."""
+    async def acknowledge_event(event_id: UUID, caller: Caller) -> schemas.Acknowledged:
+        """Acknowledge an event from the inbox (role `operator`): it then counts as delivered. Repeating the request is
+        harmless."""
         await doorstep.components.events.acknowledge(caller.org_id, event_id, caller.prefix)
-        return Acknowledged(event_id, "delivered")
+        return schemas.Acknowledged(event_id, "delivered")
 
     @routes.post("/{event_id}/retry", status=202)
-    async def retry_event(event_id: UUID, caller: Caller, body: ReasonIn = _NO_REASON) -> Retried:
-        """Try again now what failed or waits: dead letters with a fresh count, waiting deliveries ahead of the queue."""
-        result = await doorstep.components.events.act(
-            ActionKind.RETRY, caller.org_id, event_id, caller.prefix, body.reason
-        )
-        return Retried(event_id, tuple(result.done), refused_shown(result))
+    async def retry_event(event_id: UUID, caller: Caller, body: ReasonIn = _NO_REASON) -> schemas.Retried:
+        """Retry the event's dead letters and waiting deliveries now. The retry count of dead letters is reset; waiting
+        deliveries move to the front of the queue."""
+        return schemas.Retried(event_id, *await acted(ActionKind.RETRY, event_id, caller, body.reason))
 
     @routes.post("/{event_id}/cancel")
-    async def cancel_event(event_id: UUID, caller: Caller, body: ReasonIn = _NO_REASON) -> Cancelled:
-        """Call off the deliveries that still wait."""
-        result = await doorstep.components.events.act(
-            ActionKind.CANCEL, caller.org_id, event_id, caller.prefix, body.reason
-        )
-        return Cancelled(event_id, tuple(result.done), refused_shown(result))
+    async def cancel_event(event_id: UUID, caller: Caller, body: ReasonIn = _NO_REASON) -> schemas.Cancelled:
+        """Cancel the event's waiting deliveries."""
+        return schemas.Cancelled(event_id, *await acted(ActionKind.CANCEL, event_id, caller, body.reason))
 
     @routes.post("/{event_id}/replay", status=202)
-    async def replay_event(event_id: UUID, body: ReplayEventIn, caller: Caller) -> Receipt:
+    async def replay_event(event_id: UUID, body: schemas.ReplayEventIn, caller: Caller) -> schemas.Receipt:
         """Send the same type, payload and metadata to one endpoint again, as a new event."""
         return receipt_shown(
             await doorstep.components.events.replay(caller.org_id, event_id, body.endpoint_id, caller.prefix)
         )
+
+    async def acted(
+        kind: ActionKind, event_id: UUID, caller: ApiKey, reason: str
+    ) -> tuple[tuple[UUID, ...], tuple[schemas.Refused, ...]]:
+        result = await doorstep.components.events.act(kind, caller.org_id, event_id, caller.prefix, reason)
+        refused = result.refused.items()
+        return tuple(result.done), tuple(schemas.Refused(one, state and state.value) for one, state in refused)
 
     return routes
 
@@ -95,128 +107,95 @@ def event_routes(doorstep: Doorstep) -> Routes:
 
 
 class Polling:
-    """What programs ask for all the time, bound to the engine that knows the answers."""
+    """The routes that programs poll. They parse and respond directly, without the overhead of the other routes."""
 
     def __init__(self, doorstep: Doorstep) -> None:
         self._doorstep = doorstep
         self._inboxes = Shared()
 
-    async def status(self, request: Request) -> Response:
+    async def read_status(self, request: Request) -> Response:
+        """The status of an event, without its payload."""
         event_id = id_of(request.path_params["event_id"])
         return answer(status_shown(await self._doorstep.components.reader.summary(api_key(request).org_id, event_id)))
 
-    async def events(self, request: Request) -> Response:
-        asked = query_of(request, EventsQuery)
-        wanted = EventFilter(
-            status=None if asked.status is None else Status(asked.status),
-            event_type=asked.event_type,
-            created_from=instant_from(asked.created_from, "created_from"),
-            created_before=instant_from(asked.created_before, "created_before"),
+    async def list_events(self, request: Request) -> Response:
+        """Events, newest first, without their payloads."""
+        query = query_of(request, schemas.EventsQuery)
+        filter = EventFilter(
+            status=None if query.status is None else Status(query.status),
+            event_type=query.event_type,
+            created_from=instant_from(query.created_from, "created_from"),
+            created_before=instant_from(query.created_before, "created_before"),
         )
-        page = await self._doorstep.components.reader.events(api_key(request).org_id, wanted, asked.cursor, asked.limit)
-        return answer(EventPage(all_of(item_shown, page.items), position(page, asked.limit)))
+        page = await self._doorstep.components.reader.events(api_key(request).org_id, filter, query.cursor, query.limit)
+        return answer(schemas.EventPage(all_of(item_shown, page.items), position(page, query.limit)))
 
-    async def inbox(self, request: Request) -> Response:
-        asked = query_of(request, InboxQuery)
+    async def read_inbox(self, request: Request) -> Response:
+        """Unacknowledged events that no endpoint receives, oldest first, with their payloads; or failed events, without
+        payloads."""
+        query = query_of(request, schemas.InboxQuery)
         org_id = api_key(request).org_id
-        question = (org_id, asked.status, asked.cursor, asked.limit)
-        # Consumers of one inbox all ask for its first page: read and encoded once for those who ask together.
-        body = await self._inboxes.ask(question, lambda: self._inbox(org_id, asked))
+        question = (org_id, query.status, query.cursor, query.limit)
+        # All consumers of an inbox poll its first page, so concurrent requests share one read and one encoding.
+        body = await self._inboxes.ask(question, lambda: self._inbox(org_id, query))
         return Response(body, media_type="application/json")
 
-    async def _inbox(self, org_id: UUID, asked: InboxQuery) -> bytes:
-        status = Status(asked.status)
-        page, count = await self._doorstep.components.reader.inbox(org_id, status, asked.cursor, asked.limit)
-        return encoded(inbox_shown(page, asked.limit, count, payloads=status is Status.RECEIVED))
-
-
-def _add_polling(routes: Routes, polling: Polling) -> None:
-    """Routes that parse and answer by themselves: the table of parameters costs a third of the time there."""
-    about = "Events, newest first, without their payloads."
-    routes.plain(
-        Operation("GET", "/v1/events", "list_events", about, ("events",), 200, EventPage, query=EventsQuery),
-        polling.events,
-    )
-    about = "Where an event stands, without its payload."
-    path = "/v1/events/{event_id}/status"
-    routes.plain(
-        Operation("GET", path, "read_status", about, ("events",), 200, EventStatus, ids={"event_id": UUID}),
-        polling.status,
-    )
-    about = (
-        "Events that no push endpoint takes and that nobody has acknowledged, oldest first, with their payloads; or "
-        "the failed ones, without."
-    )
-    routes.plain(
-        Operation("GET", "/v1/inbox", "read_inbox", about, ("events",), 200, InboxPage, query=InboxQuery),
-        polling.inbox,
-    )
+    async def _inbox(self, org_id: UUID, query: schemas.InboxQuery) -> bytes:
+        status = Status(query.status)
+        page, count = await self._doorstep.components.reader.inbox(org_id, status, query.cursor, query.limit)
+        return encoded(inbox_shown(page, query.limit, count, payloads=status is Status.RECEIVED))
 
 
 # -- shapes ------------------------------------------------------------------------------------------------------
 
 
-def status_shown(summary: EventSummary) -> EventStatus:
-    return EventStatus(
-        summary.event_id,
-        summary.status.value,
-        summary.retry_attempts,
-        time_or_none(summary.last_retry_at),
-        time_or_none(summary.failed_at),
-        time_or_none(summary.next_retry_at),
-    )
+def status_shown(summary: EventSummary) -> schemas.EventStatus:
+    return schemas.EventStatus(event_id=summary.event_id, **_status_fields(summary))
 
 
-def item_shown(summary: EventSummary) -> EventItem:
-    return EventItem(
-        event_id=summary.event_id,
-        status=summary.status.value,
-        retry_attempts=summary.retry_attempts,
-        last_retry_at=time_or_none(summary.last_retry_at),
-        failed_at=time_or_none(summary.failed_at),
-        next_retry_at=time_or_none(summary.next_retry_at),
-        event_type=summary.event_type,
-        created_at=time(summary.created_at),
-        correlation_id=summary.correlation_id,
-        deliveries=summary.deliveries,
-    )
+def _status_fields(event: EventSummary | EventView) -> dict[str, Any]:
+    return {
+        "status": event.status.value,
+        "retry_attempts": event.retry_attempts,
+        "last_retry_at": time_or_none(event.last_retry_at),
+        "failed_at": time_or_none(event.failed_at),
+        "next_retry_at": time_or_none(event.next_retry_at),
+    }
 
 
-def inbox_shown(page: Page[EventView], limit: int, count: Count, *, payloads: bool) -> InboxPage:
-    return InboxPage(tuple(_inbox_item(view, payloads) for view in page.items), counted(page, limit, count))
+def _item_fields(event: model.Event | EventSummary) -> dict[str, Any]:
+    return {
+        "event_id": event.event_id,
+        "event_type": event.event_type,
+        "created_at": time(event.created_at),
+        "correlation_id": event.correlation_id,
+    }
 
 
-def _inbox_item(view: EventView, payload: bool) -> InboxItem:
-    event = view.event
-    return InboxItem(
-        event_id=event.event_id,
-        status=view.status.value,
-        retry_attempts=view.retry_attempts,
-        last_retry_at=time_or_none(view.last_retry_at),
-        failed_at=time_or_none(view.failed_at),
-        next_retry_at=time_or_none(view.next_retry_at),
-        event_type=event.event_type,
-        created_at=time(event.created_at),
-        correlation_id=event.correlation_id,
+def item_shown(summary: EventSummary) -> schemas.EventItem:
+    return schemas.EventItem(**_item_fields(summary), **_status_fields(summary), deliveries=summary.deliveries)
+
+
+def inbox_shown(page: Page[EventView], limit: int, count: Count, *, payloads: bool) -> schemas.InboxPage:
+    return schemas.InboxPage(tuple(_inbox_item(view, payloads) for view in page.items), counted(page, limit, count))
+
+
+def _inbox_item(view: EventView, payload: bool) -> schemas.InboxItem:
+    return schemas.InboxItem(
+        **_item_fields(view.event),
+        **_status_fields(view),
         deliveries=view.deliveries,
-        payload_json=as_it_is(event.payload) if payload else _NULL,
-        metadata_json=as_it_is(event.metadata),
+        payload_json=as_it_is(view.event.payload) if payload else _NULL,
+        metadata_json=as_it_is(view.event.metadata),
     )
 
 
-def event_shown(view: EventView, deliveries: list[Described]) -> Event:
+def event_shown(view: EventView, deliveries: list[Described]) -> schemas.Event:
     event = view.event
-    return Event(
-        event_id=event.event_id,
-        status=view.status.value,
-        retry_attempts=view.retry_attempts,
-        last_retry_at=time_or_none(view.last_retry_at),
-        failed_at=time_or_none(view.failed_at),
-        next_retry_at=time_or_none(view.next_retry_at),
+    return schemas.Event(
+        **_item_fields(event),
+        **_status_fields(view),
         refusal=view.refusal,
-        event_type=event.event_type,
-        created_at=time(event.created_at),
-        correlation_id=event.correlation_id,
         deliver_at=time_or_none(event.deliver_at),
         expires_at=time_or_none(event.expires_at),
         ordering_key=event.ordering_key,
@@ -226,7 +205,37 @@ def event_shown(view: EventView, deliveries: list[Described]) -> Event:
     )
 
 
-def refused_shown(result: ActionResult) -> tuple[Refused, ...]:
-    return tuple(
-        Refused(delivery_id, None if state is None else state.value) for delivery_id, state in result.refused.items()
-    )
+def batch_routes(doorstep: Doorstep) -> Routes:
+    routes = Routes("/v1/batches", "batches")
+
+    @routes.get()
+    async def list_batches(query: BatchesQuery, caller: Caller) -> BatchPage:
+        """Batches, newest first, optionally only those with one status."""
+        status = None if query.status is None else batches.BatchStatus(query.status)
+        page = await doorstep.batches.list(
+            status, query.event_type, cursor=query.cursor, limit=query.limit, org_id=caller.org_id
+        )
+        return BatchPage(all_of(_batch_shown, page.items), position(page, query.limit))
+
+    @routes.get("/{batch_id}")
+    async def read_batch(batch_id: UUID, caller: Caller) -> Batch:
+        """A batch and its status."""
+        return _batch_shown(await doorstep.batches.batch(batch_id, org_id=caller.org_id))
+
+    @routes.get("/{batch_id}/attempts")
+    async def list_submissions(batch_id: UUID, caller: Caller) -> SubmissionPage:
+        """The carrier log: every submission with the carrier's response, oldest first."""
+        log = await doorstep.batches.attempts(batch_id, org_id=caller.org_id)
+        return whole(SubmissionPage, shapes(Submission, log))
+
+    @routes.post("/{batch_id}/resubmit", status=202)
+    async def resubmit_batch(batch_id: UUID, caller: Caller, body: ReasonIn = _NO_REASON) -> Batch:
+        """Submit a FAILED batch again, at once and with the retry count reset."""
+        return _batch_shown(await doorstep.batches.resubmit(batch_id, caller.prefix, body.reason, org_id=caller.org_id))
+
+    return routes
+
+
+def _batch_shown(batch: batches.Batch) -> Batch:
+    assert batch.delivery_id is not None, "a stored batch has a delivery"
+    return shape(Batch, batch)

@@ -1,4 +1,4 @@
-"""Examples for the OpenAPI document: put together from the shapes, with one telling value for each field's name."""
+"""Examples for the OpenAPI document, assembled from the shapes with one realistic value for each field name."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ FIELDS: Json = {
     "error_category": "transient",
     "error_code": "SERVICE_UNAVAILABLE",
     "error_detail": "",
-    "error_reason": "The receiver answered 503.",
+    "error_reason": "The receiver could not handle the request (503 Service Unavailable).",
     "event_type": "order.paid",
     "event_types": ["order.*"],
     "expires_at": None,
@@ -57,7 +57,7 @@ FIELDS: Json = {
     "public_key": None,
     "rate_per_second": 50.0,
     "reason": "the shop is back",
-    "remark": "The receiver answered 503.",
+    "remark": "The receiver could not handle the request (503 Service Unavailable).",
     "request_headers": "content-type: application/json\nwebhook-id: 0198a4f2-6c1e-7b52-8a0d-5f1b7b6c9d01",
     "response_body": "try later",
     "response_code": 503,
@@ -121,11 +121,11 @@ REQUESTS: Json = {
     "ChannelIn": {"name": "operators", "kind": "email", "target": "ops@shop.example"},
     "ReplayIn": {"created_from": "2026-01-31T12:00:00Z", "created_before": "2026-01-31T13:00:00Z"},
 }
-"""Bodies whose required fields alone would make no telling example."""
+"""Example bodies for routes where the required fields alone would make a poor example."""
 
 
 def add_examples(described: Json) -> None:
-    """One for each request and each answer that has none yet."""
+    """Add an example to each request and each response that has none yet."""
     components = described["components"]["schemas"]
     for methods in described["paths"].values():
         for operation in methods.values():
@@ -135,7 +135,7 @@ def add_examples(described: Json) -> None:
 
 
 def example_of(schema: Json, components: Json, name: str = "") -> Any:
-    """A value that fits the schema. Objects have their required fields, since answers require all of theirs."""
+    """A value that matches the schema. Objects have only required fields; in responses, all fields are required."""
     if "$ref" in schema:
         component = schema["$ref"].rpartition("/")[2]
         return REQUESTS[component] if component in REQUESTS else example_of(components[component], components, name)

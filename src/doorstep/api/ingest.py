@@ -1,6 +1,6 @@
-"""Sending events: the two hot routes. Plain Starlette and msgspec; the payload's bytes are kept exactly as they came.
+"""Sending events: the two busiest routes, in plain Starlette and msgspec. The bytes of a payload are kept unchanged.
 
-A request is answered only after its commit, so a 202 means stored. Requests that come together are committed together.
+The response is sent only after the commit, so a 202 means that the event is stored. Concurrent requests share a commit.
 """
 
 from __future__ import annotations
@@ -12,13 +12,10 @@ import msgspec
 from starlette.requests import Request
 from starlette.responses import Response
 
-from doorstep.api.answers import all_of, answer, time
-from doorstep.api.auth import api_key
-from doorstep.api.bodies import OVERHEAD_BYTES, decode, instant_from, read_body
-from doorstep.api.frame import correlation_id, trace_of
-from doorstep.api.problems import Problem, Refusal, invalid
-from doorstep.api.routing import Operation, Routes
-from doorstep.api.wording import FieldError
+from doorstep.api.codec import OVERHEAD_BYTES, all_of, answer, decode, instant_from, read_body, time
+from doorstep.api.middleware import api_key, correlation_id, trace_of
+from doorstep.api.problems import FieldError, Problem, Refusal, invalid
+from doorstep.api.routing import Routes
 from doorstep.app import Doorstep
 from doorstep.engine.accept import KEY_CONFLICT, Draft, check_key
 from doorstep.model import event as model
@@ -28,15 +25,16 @@ from doorstep.schemas.events import BATCH_MAX, KEY_RULES, BatchIn, EventIn, Even
 
 
 class Ingest:
-    """The routes, bound to the engine that takes the events."""
+    """The routes, bound to the engine that accepts the events."""
 
     def __init__(self, doorstep: Doorstep) -> None:
         self._doorstep = doorstep
         self._payload_bytes_max = doorstep.settings.payload_bytes_max
         self._batch_bytes_max = doorstep.settings.batch_bytes_max
 
-    async def send(self, request: Request) -> Response:
-        """POST /v1/events: one event, or a list of them."""
+    async def send_event(self, request: Request) -> Response:
+        """Send an event, or a list of up to 1,000. A 202 means that it is durably stored, with one delivery for each
+        matching endpoint. With the header `Idempotency-Key`, a repeated request gets the same response as the first."""
         key = api_key(request)
         body = await read_body(request, self._payload_bytes_max + OVERHEAD_BYTES)
         if body.lstrip()[:1] == b"[":
@@ -48,14 +46,14 @@ class Ingest:
         return answer(receipt_shown(receipt), 202)
 
     async def send_batch(self, request: Request) -> Response:
-        """POST /v1/events/batch: up to 1,000 events, in one transaction."""
+        """Send up to 1,000 events in one transaction. Returns one receipt for each, in the order sent."""
         key = api_key(request)
         body = await read_body(request, self._batch_bytes_max)
         return await self._store_batch(request, key, _decode_events(body))
 
     async def _store_batch(self, request: Request, key: ApiKey, events: list[EventIn]) -> Response:
         if not 1 <= len(events) <= BATCH_MAX:
-            raise invalid(FieldError("events", f"must hold 1 to {BATCH_MAX} events, got {len(events)}"))
+            raise invalid(FieldError("events", f"must contain 1 to {BATCH_MAX} events, got {len(events)}"))
         if "idempotency-key" in request.headers:
             message = "is for a single event; give each event of a batch its own idempotency_key"
             raise invalid(FieldError("Idempotency-Key", message))
@@ -105,45 +103,24 @@ def receipt_shown(receipt: model.Receipt) -> Receipt:
 
 def ingest_routes(doorstep: Doorstep) -> Routes:
     routes, ingest = Routes("/v1/events", "events"), Ingest(doorstep)
-    stored: dict[int, Any] = {207: (Receipts, _MIXED)}
+    mixed: dict[int, Any] = {207: (Receipts, _MIXED)}
     routes.plain(
-        Operation(
-            "POST",
-            "/v1/events",
-            "send_event",
-            _SEND,
-            ("events",),
-            202,
-            Receipt | Receipts,
-            body=EventIn | Events,
-            more=stored,
-            headers=(_IDEMPOTENCY_KEY,),
-        ),
-        ingest.send,
+        "POST",
+        "/v1/events",
+        ingest.send_event,
+        Receipt | Receipts,
+        202,
+        body=EventIn | Events,
+        more=mixed,
+        headers=(_IDEMPOTENCY_KEY,),
     )
-    about = "Send up to 1,000 events in one transaction; one receipt each, in the order sent."
-    routes.plain(
-        Operation(
-            "POST",
-            "/v1/events/batch",
-            "send_batch",
-            about,
-            ("events",),
-            202,
-            Receipts,
-            body=BatchIn | Events,
-            more=stored,
-        ),
-        ingest.send_batch,
-    )
+    routes.plain("POST", "/v1/events/batch", ingest.send_batch, Receipts, 202, body=BatchIn | Events, more=mixed)
     return routes
 
 
-_SEND = (
-    "Send an event, or a list of up to 1,000. A 202 means that it is on stable storage with one delivery for each "
-    "matching endpoint. With the header `Idempotency-Key` a repeated request is answered like the first one."
+_MIXED = (
+    "Stored, except for those with the verdict `conflict`: their idempotency key was used before with another event"
 )
-_MIXED = "Stored, but for those with the verdict `conflict`: their idempotency key was used before"
 _IDEMPOTENCY_KEY: dict[str, Any] = {
     "name": "Idempotency-Key",
     "in": "header",
@@ -154,16 +131,16 @@ _IDEMPOTENCY_KEY: dict[str, Any] = {
 
 
 def _header_key(request: Request, event: EventIn) -> str | None:
-    """The key in the header, which must not contradict one in the body."""
+    """The idempotency key from the header. If the body has one too, both must be equal."""
     given = request.headers.get("idempotency-key")
     check_key("Idempotency-Key", given)
     if given is not None and event.idempotency_key not in (None, given):
-        raise invalid(FieldError("Idempotency-Key", "differs from idempotency_key in the body; give one of them"))
+        raise invalid(FieldError("Idempotency-Key", "differs from idempotency_key in the body; give only one"))
     return given
 
 
 def _decode_events(body: bytes) -> list[EventIn]:
-    """A list of events, or an object that holds it as `events`."""
+    """Decode a list of events, or an object with the list as `events`."""
     try:
         if body.lstrip()[:1] == b"[":
             return decode(_list_decoder, body)
@@ -173,7 +150,7 @@ def _decode_events(body: bytes) -> list[EventIn]:
 
 
 def _with_position(body: bytes) -> Refusal | None:
-    """The parser does not tell which element of a list it refused: look for it, now that something is wrong."""
+    """Find the invalid element of a list, because the parser does not report its position."""
     raw = msgspec.json.Decoder(list[msgspec.Raw] | dict[str, msgspec.Raw])
     try:
         parsed = raw.decode(body)

@@ -1,5 +1,4 @@
-"""The OpenAPI document: msgspec describes the shapes, the routes tell which they take and give, and the table of access
-who may use them and what can go wrong."""
+"""The OpenAPI document: shapes from msgspec, operations from the routes, permissions and errors from api/access.py."""
 
 from __future__ import annotations
 
@@ -22,16 +21,16 @@ Json = dict[str, Any]
 
 _ORDER = ("GET", "POST", "PUT", "PATCH", "DELETE")
 REFERENCE = "#/components/schemas/{name}"
-ABOUT = """Reliable delivery: events are accepted once, delivered to every matching endpoint, retried with growing
-pauses, and kept as dead letters where that fails.
+ABOUT = """Reliable delivery: events are accepted once, delivered to every matching endpoint, retried with backoff, and
+kept as dead letters if they fail permanently.
 
 Send your key in the header `X-API-Key` (or `Authorization: Bearer`). Times are ISO 8601 in UTC. Errors are
-`application/problem+json`. Lists come in pages: pass `pagination.cursor` on as `cursor` while `has_more` is true.
-What does not exist and what belongs to another organization answer the same 404."""
+`application/problem+json`. Lists are paginated: pass `pagination.cursor` as `cursor` while `has_more` is true.
+Items of another organization return the same 404 as items that do not exist."""
 
 
 def document(application: FastAPI) -> Json:
-    """Made once, then remembered."""
+    """The OpenAPI document. It is built once, then cached."""
     if application.openapi_schema is None:
         described = get_openapi(title=application.title, version=application.version, description=ABOUT, routes=[])
         application.openapi_schema = _complete(described, application.state.operations)
@@ -56,7 +55,7 @@ def _complete(described: Json, routes: list[Operation]) -> Json:
 
 
 def operations(described: Json) -> Iterator[tuple[str, Json]]:
-    """Each operation with its line in the table of routes: `GET /v1/events`."""
+    """Each operation with its key in ROUTES: `GET /v1/events`."""
     for path, methods in described["paths"].items():
         for method, operation in methods.items():
             yield f"{method.upper()} {path}", operation
@@ -66,7 +65,7 @@ def operations(described: Json) -> Iterator[tuple[str, Json]]:
 
 
 def inline(query: type[msgspec.Struct] | None = None, body: type[msgspec.Struct] | None = None) -> Json:
-    """What a route reads by itself, for the document of another application: `openapi_extra` of a FastAPI route."""
+    """The `openapi_extra` of a FastAPI route in another application, with the schemas of its query and body."""
     described: Json = {} if query is None else {"parameters": _in_query(query)}
     if body is not None:
         schema = _tidy(msgspec.json.schema(body)["$defs"][body.__name__])
@@ -92,10 +91,10 @@ def _operation(route: Operation, schemas: Json) -> Json:
 
 
 def _response(kind: Any, schemas: Json) -> Json:
-    """Of a shape, a shape and what it means, nothing, or what the route says of it itself."""
+    """The description of a response, from a shape, a shape with its meaning, None, or a complete description."""
     if isinstance(kind, dict):
         return kind
-    shape, meaning = kind if isinstance(kind, tuple) else (kind, "Done")
+    shape, meaning = kind if isinstance(kind, tuple) else (kind, "Success")
     return {"description": meaning} | ({} if shape is None else {"content": _content(shape, schemas)})
 
 
@@ -104,7 +103,7 @@ def _content(kind: Any, schemas: Json) -> Json:
 
 
 def _schema(kind: Any, schemas: Json) -> Json:
-    """msgspec takes a choice of objects only where a tag tells them apart; ours differ by their shape."""
+    """The schema of a type. Unions are handled here, because msgspec supports only tagged unions of objects."""
     if isinstance(kind, UnionType):
         return {"anyOf": [_schema(one, schemas) for one in get_args(kind)]}
     (schema,), components = msgspec.json.schema_components((kind,), ref_template=REFERENCE)
@@ -116,8 +115,8 @@ def _schema(kind: Any, schemas: Json) -> Json:
 
 
 def _tidy(schema: Any) -> Any:
-    """Without what says nothing: a default of null, a list of no required fields. Objects have the fields they are said
-    to have and no others: a client ignores what it does not know, but a test does not."""
+    """Remove redundant entries: a null default, an empty list of required fields. Objects allow no additional fields,
+    so that tests detect undocumented ones (clients ignore unknown fields)."""
     if isinstance(schema, list):
         return [_tidy(part) for part in schema]
     if not isinstance(schema, dict):
@@ -151,14 +150,14 @@ def _in_query(query: type[msgspec.Struct] | None) -> list[Json]:
 
 
 def _without_null(schema: Json) -> Json:
-    """There is no way to write null in a query: what is not wanted is left out."""
+    """The schema without null, because a query parameter is omitted instead of being null."""
     forms: list[Json] = [form for form in schema.get("anyOf", ()) if form.get("type") != "null"]
     if len(forms) != 1:
         return schema
     return {name: value for name, value in schema.items() if name not in ("anyOf", "default")} | forms[0]
 
 
-# -- who may, and what can go wrong ------------------------------------------------------------------------------
+# -- permissions and errors ------------------------------------------------------------------------------
 
 
 def _secure(operation: Json, access: Access | None) -> None:
@@ -172,7 +171,7 @@ def _secure(operation: Json, access: Access | None) -> None:
 
 
 def _problems(line: str, operation: Json) -> Iterator[Problem]:
-    """What this route can really answer with, besides success."""
+    """The errors that this route can respond with."""
     access = ROUTES.get(line)
     if "requestBody" in operation:
         yield from (Problem.INVALID_JSON, Problem.TOO_LARGE)
@@ -220,11 +219,11 @@ def _example(problem: Problem) -> Json:
         "detail": problem.detail,
     }
     if problem is Problem.INVALID_INPUT:
-        return example | {"detail": "limit: is not known here; remove it", "errors": [_FIELD_ERROR]}
+        return example | {"detail": "limit: is unknown; remove it", "errors": [_FIELD_ERROR]}
     return example
 
 
-_FIELD_ERROR = {"field": "limit", "message": "is not known here; remove it"}
+_FIELD_ERROR = {"field": "limit", "message": "is unknown; remove it"}
 _PROBLEM: Json = {
     "type": "object",
     "required": ["type", "title", "status", "detail"],

@@ -1,17 +1,17 @@
-"""Every error that the API answers with, worded once, as `application/problem+json`."""
+"""Every error that the API responds with, as `application/problem+json`. Each is worded once, here."""
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+import re
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from enum import Enum
-from typing import NamedTuple
+from typing import Annotated, Any, Literal, NamedTuple, get_args, get_origin, get_type_hints
 
 import msgspec
 from starlette.exceptions import HTTPException
 from starlette.requests import Request
 from starlette.responses import Response
 
-from doorstep.api.wording import FieldError
 from doorstep.errors import Conflict, DoorstepError, InvalidInput, NotFound, NotRetryable, Overloaded, StoreUnavailable
 
 MEDIA_TYPE = "application/problem+json"
@@ -24,26 +24,26 @@ class _Row(NamedTuple):
 
 
 class Problem(_Row, Enum):
-    """The status, the title, and the detail where the case has none of its own."""
+    """A kind of error: its status, its title, and a default for the detail."""
 
-    NOT_RETRYABLE = _Row(400, "Its present status cannot be retried", "only what failed can be retried")
+    NOT_RETRYABLE = _Row(400, "Cannot be retried in its current status", "only failed items can be retried")
     INVALID_JSON = _Row(400, "The body is not JSON", "send one JSON value in UTF-8")
     UNAUTHENTICATED = _Row(401, "No valid API key", "send a valid key in the header X-API-Key")
-    FORBIDDEN = _Row(403, "This key may not do that", "use a key with another role")
-    NOT_FOUND = _Row(404, "Not found", "there is nothing here; check the path and the id")
-    METHOD_NOT_ALLOWED = _Row(405, "This path has no such method", "see the header Allow")
-    CONFLICT = _Row(409, "Its present state does not allow that", "read it again and decide anew")
-    TOO_LARGE = _Row(413, "The body is too large", "send less at once")
-    INVALID_INPUT = _Row(422, "Something in the request cannot be used", "see errors for the field and its rule")
-    OVERLOADED = _Row(429, "More was sent than can be kept up with", "nothing was stored; send it again later")
-    INTERNAL = _Row(500, "Doorstep made a mistake", "look for the correlation id in the log")
+    FORBIDDEN = _Row(403, "Not allowed with this key", "use a key with another role")
+    NOT_FOUND = _Row(404, "Not found", "check the path and the id")
+    METHOD_NOT_ALLOWED = _Row(405, "Method not allowed", "see the header Allow")
+    CONFLICT = _Row(409, "Not possible in its current state", "read it again, then decide")
+    TOO_LARGE = _Row(413, "The body is too large", "send less in one request")
+    INVALID_INPUT = _Row(422, "Invalid request", "see errors for the field and its rule")
+    OVERLOADED = _Row(429, "Too many requests", "nothing was stored; send it again later")
+    INTERNAL = _Row(500, "Internal error", "look for the correlation id in the log")
     STORE_UNAVAILABLE = _Row(
-        503, "The store cannot be reached or cannot write now", "try again later, with the same idempotency key"
+        503, "The store is unavailable or cannot write now", "try again later, with the same idempotency key"
     )
 
     @property
     def code(self) -> str:
-        """The stable name that programs may rely on."""
+        """A stable name for programs."""
         return self.name.lower()
 
     @property
@@ -52,7 +52,7 @@ class Problem(_Row, Enum):
 
 
 class Refusal(HTTPException):
-    """What a route raises to answer with a problem. (An HTTPException, because frameworks let those through.)"""
+    """Raised by a route to respond with a problem. (An HTTPException, because frameworks do not intercept those.)"""
 
     def __init__(
         self,
@@ -67,7 +67,7 @@ class Refusal(HTTPException):
 
 
 def refusal_for(error: Exception) -> Refusal:
-    """The one place where an exception becomes an answer."""
+    """The response for an exception. All exceptions are converted here."""
     match error:
         case Refusal():
             return error
@@ -89,7 +89,7 @@ def refusal_for(error: Exception) -> Refusal:
 
 
 def invalid(*errors: FieldError) -> Refusal:
-    """A 422 whose detail is the first thing wrong, for people, and whose errors are all of them, for programs."""
+    """A 422. Its detail is the first error, for people; its `errors` lists all of them, for programs."""
     first = errors[0]
     return Refusal(Problem.INVALID_INPUT, f"{first.field}: {first.message}", errors)
 
@@ -120,3 +120,108 @@ _BY_STATUS = {problem.status: problem for problem in Problem}
 def _refusal_for_status(error: HTTPException) -> Refusal:
     problem = _BY_STATUS.get(error.status_code, Problem.INTERNAL if error.status_code >= 500 else Problem.INVALID_JSON)
     return Refusal(problem, headers=error.headers)
+
+
+class FieldError(NamedTuple):
+    field: str
+    message: str
+
+
+UNKNOWN = "is unknown; remove it"
+REQUIRED = "is required"
+TIME = "must be a time such as 2026-01-31T12:00:00Z"
+
+_WORDS = {
+    "str": "a string",
+    "int": "a whole number",
+    "float": "a number",
+    "bool": "true or false",
+    "null": "null",
+    "array": "a list",
+    "object": "an object",
+    "uuid": "a UUID",
+    "datetime": "a time such as 2026-01-31T12:00:00Z",
+}
+"""Maps msgspec's type names to JSON's."""
+
+_AT = re.compile(r" - at `(?:key in )?\$\.?(.*?)`$")
+_FIELD = re.compile(r"^Object (missing required|contains unknown) field `(.*)`$", re.DOTALL)
+_EXPECTED = re.compile(r"^Expected `(.+?)`(?:, got `(.+)`)?$")
+_BOUND = re.compile(r"^Expected `(\w+)`( of length)? (<=|>=) (\S+)$")
+_MATCHING = re.compile(r"^Expected `str` matching regex '(.*)'$")
+_UNREADABLE = {"Invalid UUID": "must be a UUID", "Invalid RFC3339 encoded datetime": TIME}
+_CHOICE = "Invalid enum value"
+
+
+def from_msgspec(sentence: str, kind: Any = None) -> FieldError:
+    """Convert an msgspec error into a field's path and a message. `kind` is the expected shape; it has the choices."""
+    at = _AT.search(sentence)
+    path, rest = (at[1], sentence[: at.start()]) if at else ("", sentence)
+    shown = path.replace("[...]", "")
+    if about := _FIELD.match(rest):
+        return FieldError(f"{shown}.{about[2]}".lstrip("."), REQUIRED if about[1][0] == "m" else UNKNOWN)
+    return FieldError(shown or "body", _message(rest, lambda: list(_forms_at(kind, path))))
+
+
+def one_of(choices: Sequence[str]) -> str:
+    return f"must be one of {', '.join(choices)}" if len(choices) > 1 else f"must be {choices[0]}"
+
+
+def _message(rest: str, forms: Callable[[], list[Any]]) -> str:
+    if expected := _EXPECTED.match(rest):
+        own = [form["expected"] for form in forms() if isinstance(form, dict)]
+        return f"must be {own[0]}" if own else _must_be(expected[1], expected[2])
+    if bound := _BOUND.match(rest):
+        return _out_of_bounds(*bound.groups())
+    if matching := _MATCHING.match(rest):
+        return f"must match {matching[1]}"
+    if rest.startswith(_CHOICE):
+        return one_of([value for form in forms() if get_origin(form) is Literal for value in get_args(form)])
+    return _UNREADABLE.get(rest) or rest[:1].lower() + rest[1:].replace("`", "")
+
+
+def _out_of_bounds(kind: str, length: str | None, sign: str, bound: str) -> str:
+    verb, unit = ("have", " characters" if kind == "str" else " items") if length else ("be", "")
+    return f"must {verb} {'at most' if sign == '<=' else 'at least'} {bound.removesuffix('.0')}{unit}"
+
+
+def _must_be(wanted: str, got: str | None) -> str:
+    """The message about a wrong type. It does not suggest null, which is never what the caller wants."""
+    types = [name for name in wanted.split(" | ") if name != "null"] or ["null"]
+    return f"must be {_words(types)}" + (f", got {_words([got])}" if got else "")
+
+
+def _words(types: Iterable[str]) -> str:
+    return " or ".join(_WORDS.get(name, name) for name in types)
+
+
+# -- the types of a field --------------------------------------------------------------------------------
+
+
+def _forms_at(kind: Any, path: str) -> Iterator[Any]:
+    """The possible types of the field at a path, and the `extra` of its Meta."""
+    kinds = [kind]
+    for part in re.findall(r"\[[^\]]*\]|[^.\[\]]+", path):
+        kinds = [inner for outer in kinds for form in _forms(outer) for inner in _inside(form, part)]
+    for one in kinds:
+        yield from _forms(one)
+
+
+def _forms(kind: Any) -> Iterator[Any]:
+    """The alternatives of a type."""
+    if get_origin(kind) is Annotated:
+        yield from (meta.extra for meta in kind.__metadata__ if meta.extra)
+        yield from _forms(kind.__origin__)
+    elif get_origin(kind) in (None, Literal, tuple, list, dict):
+        yield kind
+    else:
+        for one in get_args(kind):
+            yield from _forms(one)
+
+
+def _inside(form: Any, part: str) -> Iterator[Any]:
+    if get_origin(form) in (tuple, list, dict):
+        yield get_args(form)[1 if get_origin(form) is dict else 0]
+    elif isinstance(form, type) and issubclass(form, msgspec.Struct):
+        hints = get_type_hints(form, include_extras=True)
+        yield from (hints[part],) if part in hints else ()

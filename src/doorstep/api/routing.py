@@ -1,7 +1,7 @@
-"""How every route is entered: permission first, then strict parsing within the same limits, then the answer.
+"""Declares routes. A route checks the permission, parses the request strictly, and encodes the function's result.
 
-A route is a function whose signature says it all: ids of its path, `caller`, `request`, `asked` (the shape of its
-parameters), `body` (the shape of its body), and what it returns. msgspec reads, writes and describes those shapes.
+A route is a function whose signature describes it: the ids in its path, `caller`, `request`, `query` (the shape of its
+parameters), `body` (the shape of its body), and its return type. msgspec parses, encodes and describes those shapes.
 """
 
 from __future__ import annotations
@@ -18,23 +18,21 @@ from fastapi import FastAPI
 from starlette.requests import Request
 from starlette.responses import Response
 
-from doorstep.api.access import ROUTES, Access, check
-from doorstep.api.answers import answer
-from doorstep.api.auth import api_key
-from doorstep.api.bodies import OVERHEAD_BYTES, SMALL_BODY_BYTES_MAX, body_of, query_of
-from doorstep.api.problems import Problem, Refusal, invalid
-from doorstep.api.wording import REQUIRED, UNKNOWN, FieldError
+from doorstep.api.access import ROUTES, check
+from doorstep.api.codec import OVERHEAD_BYTES, SMALL_BODY_BYTES_MAX, answer, body_of, query_of
+from doorstep.api.middleware import api_key
+from doorstep.api.problems import REQUIRED, UNKNOWN, FieldError, Problem, Refusal, invalid
 from doorstep.model.org import ApiKey
 
 R = TypeVar("R", bound=Callable[..., Awaitable[Any]])
 Caller = ApiKey
-"""The key that a request came with. What it may do has been checked by then."""
+"""The key of a request; its permission has been checked."""
 PlainRoute = Callable[[Request], Awaitable[Response]]
 Reader = Callable[[Request], Any]
 
 
 class Operation(NamedTuple):
-    """One route, as it is entered and as the OpenAPI document describes it."""
+    """One route: how it is called, and how the OpenAPI document describes it."""
 
     method: str
     path: str
@@ -43,24 +41,24 @@ class Operation(NamedTuple):
     tags: tuple[str, ...]
     status: int
     answer: Any
-    """A shape, a choice of shapes, or None for no content."""
+    """A shape, a union of shapes, or None for no content."""
     body: Any = None
     body_required: bool = True
     query: type[msgspec.Struct] | None = None
     ids: Mapping[str, Any] = MappingProxyType({})
     more: Mapping[int, Any] = MappingProxyType({})
-    """Other answers by their status: a shape, or the JSON that describes one."""
+    """Other responses by status: a shape, or its JSON description."""
     headers: tuple[dict[str, Any], ...] = ()
-    """Parameters in the header, as JSON."""
+    """Header parameters, as JSON."""
 
     @property
     def line(self) -> str:
-        """As in the table of routes."""
+        """The key of the route in ROUTES."""
         return f"{self.method} {self.path}"
 
 
 class Routes:
-    """Routes that belong together; those that are open need no key. `add` adds them to the application."""
+    """A group of routes. Public ones need no key. `add` adds the group to the application."""
 
     def __init__(self, prefix: str, *tags: str, is_open: bool = False) -> None:
         self._prefix = prefix
@@ -83,8 +81,10 @@ class Routes:
     def delete(self, path: str = "", **options: Any) -> Callable[[R], R]:
         return partial(self._declare, "DELETE", path, status=204, **options)
 
-    def plain(self, operation: Operation, route: PlainRoute) -> None:
-        """One that reads its request and writes its answer itself, because every microsecond counts there."""
+    def plain(self, method: str, path: str, route: PlainRoute, answers: Any, status: int = 200, **more: Any) -> None:
+        """Add a busy route that parses its request and encodes its response itself. Parsing by signature would take a
+        third of its time. `more` has the other fields of its Operation."""
+        operation = Operation(method, path, route.__name__, _about(route), self._tags, status, answers, **more)
         self._routes.append((operation, route))
 
     def add(self, application: FastAPI) -> None:
@@ -105,7 +105,7 @@ class Routes:
         answers: Any = None,
         more: dict[int, Any] | None = None,
     ) -> R:
-        """`payload`: its body may be as large as an event. `answers`: what it answers with, if it makes a Response itself."""
+        """With `payload`, the body may be as large as an event. `answers` is the shape, if a Response is returned."""
         signature = inspect.signature(function)
         hints = get_type_hints(function, include_extras=True)
         body = hints.get("body")
@@ -113,13 +113,13 @@ class Routes:
             method=method,
             path=self._prefix + path,
             name=function.__name__,
-            about=inspect.getdoc(function) or "",
+            about=_about(function),
             tags=(*self._tags, *tags),
             status=status,
             answer=None if status == 204 else answers or hints["return"],
             body=body,
             body_required=body is not None and signature.parameters["body"].default is inspect.Parameter.empty,
-            query=hints.get("asked"),
+            query=hints.get("query"),
             ids={name: hints[name] for name in hints if f"{{{name}}}" in self._prefix + path},
             more=more or {},
         )
@@ -127,8 +127,13 @@ class Routes:
         return function
 
 
+def _about(function: Callable[..., Any]) -> str:
+    """The function's docstring as one line."""
+    return " ".join((inspect.getdoc(function) or "").split())
+
+
 def _parsing(operation: Operation, function: Callable[..., Any], hints: dict[str, Any], payload: bool) -> PlainRoute:
-    """The route behind its parsing."""
+    """Wrap a function so that its arguments are parsed from the request."""
     readers = {name: _reader(name, hint) for name, hint in hints.items() if name not in ("body", "return")}
     decoder = None if operation.body is None else msgspec.json.Decoder(operation.body)
 
@@ -153,7 +158,7 @@ def _reader(name: str, hint: Any) -> Reader:
         return api_key
     if hint is Request:
         return lambda request: request
-    if name == "asked":
+    if name == "query":
         return lambda request: query_of(request, hint)
     if hint is UUID:
         return lambda request: id_of(request.path_params[name])
@@ -161,7 +166,7 @@ def _reader(name: str, hint: Any) -> Reader:
 
 
 def id_of(text: str) -> UUID:
-    """An id that is no id cannot name anything: that is the same 404 as an unknown one."""
+    """Parse an id. A malformed id gets a 404, like an unknown one."""
     try:
         return msgspec.convert(text, UUID)
     except msgspec.ValidationError:
@@ -173,8 +178,10 @@ def _bytes_max(request: Request, payload: bool) -> int:
 
 
 def _guarded(operation: Operation, route: PlainRoute) -> PlainRoute:
-    """The route behind its permission, and without parameters that it does not know."""
-    access = _access(operation.line)
+    """Wrap a route so that it checks the permission and rejects unknown query parameters."""
+    line = operation.line
+    assert line in ROUTES, f"{line} is not in ROUTES; add it to api/access.py with its permission"
+    access = ROUTES[line]
     known = frozenset(() if operation.query is None else operation.query.__struct_fields__)
 
     async def guarded(request: Request) -> Response:
@@ -186,7 +193,7 @@ def _guarded(operation: Operation, route: PlainRoute) -> PlainRoute:
 
 
 def check_query(request: Request, known: frozenset[str]) -> None:
-    """A parameter that is misspelt or given twice would silently widen what is asked for."""
+    """Reject unknown and repeated parameters, because ignoring a misspelt filter would silently widen the result."""
     given = request.query_params
     if not given:
         return
@@ -197,8 +204,3 @@ def check_query(request: Request, known: frozenset[str]) -> None:
         if name in seen:
             raise invalid(FieldError(name, "must be given once"))
         seen.add(name)
-
-
-def _access(line: str) -> Access:
-    assert line in ROUTES, f"{line} is not in the table of routes; add it to api/access.py with its permission"
-    return ROUTES[line]

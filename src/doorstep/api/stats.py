@@ -1,12 +1,15 @@
-"""How much there is and what happened: `/v1/stats`, the health of endpoints, and their targets."""
+"""Statistics, health and targets of endpoints, workers, metrics, and the health of this process."""
 
 from __future__ import annotations
 
 import asyncio
+from typing import Any
 from uuid import UUID
 
-from doorstep.api.answers import all_of, position, time, time_or_none
-from doorstep.api.endpoints import slo_shown, target_from
+from starlette.responses import Response
+
+from doorstep.api.codec import all_of, position, shape, time, time_or_none, whole
+from doorstep.api.endpoints import target_from
 from doorstep.api.routing import Caller, Routes
 from doorstep.app import Doorstep
 from doorstep.clock import SECOND
@@ -15,7 +18,6 @@ from doorstep.operations import reader
 from doorstep.operations import stats as reporting
 from doorstep.policy.reports import (
     WINDOWS,
-    Columns,
     failed_rate,
     failed_rates,
     levels,
@@ -24,81 +26,57 @@ from doorstep.policy.reports import (
     time_to_delivery,
     times_to_delivery,
 )
+from doorstep.schemas import stats as schemas
+from doorstep.schemas.accounts import Health
 from doorstep.schemas.endpoints import Slo, SloIn
 from doorstep.schemas.shape import ListQuery
-from doorstep.schemas.stats import (
-    AttemptSeries,
-    AttemptSum,
-    Burn,
-    DeliverySeries,
-    DeliveryStats,
-    DeliverySum,
-    EndpointHealth,
-    EndpointHealthPage,
-    EndpointSlo,
-    EndpointSloPage,
-    EventSeries,
-    EventStats,
-    EventSum,
-    HealthQuery,
-    Range,
-    Report,
-    RetriesUsed,
-    Series,
-    Stats,
-    StatsQuery,
-    StatusSeries,
-    Summary,
-    TimeBucket,
-    TimeSeries,
-    TimeSum,
-)
+from doorstep.telemetry import prometheus
 
-_RANGE_OF_ENDPOINT: Range = "24h"
-"""Whoever names an endpoint wants to know how it did, also without a range."""
+_RANGE_OF_ENDPOINT: schemas.Range = "24h"
+"""The default range if an endpoint is given."""
 
 
 def stats_routes(doorstep: Doorstep) -> Routes:
     routes = Routes("/v1", "stats")
 
     @routes.get("/stats")
-    async def read_stats(asked: StatsQuery, caller: Caller) -> Stats:
-        """How much waits for a retry or in the inbox, or lies dead; with `range`, or an endpoint (24h), what happened then."""
+    async def read_stats(query: schemas.StatsQuery, caller: Caller) -> schemas.Stats:
+        """Current counts of retries, dead letters and inbox events. With `range` or `endpoint_id`, also a report on
+        that time; for an endpoint, 24 hours by default."""
         report, stats = await asyncio.gather(
-            reported(asked, caller.org_id), doorstep.components.reader.stats(caller.org_id)
+            reported(query, caller.org_id), doorstep.components.reader.stats(caller.org_id)
         )
         return _stats_shown(stats, report)
 
     @routes.get("/stats/endpoints")
-    async def list_health(asked: HealthQuery, caller: Caller) -> EndpointHealthPage:
-        """How each endpoint fares: success rate, time to delivery, what waits, its circuit."""
-        page = await doorstep.components.reporter.health(caller.org_id, WINDOWS[asked.range], asked.cursor, asked.limit)
-        return EndpointHealthPage(all_of(health_shown, page.items), position(page, asked.limit))
+    async def list_health(query: schemas.HealthQuery, caller: Caller) -> schemas.EndpointHealthPage:
+        """The health of each endpoint: success rate, time to delivery, backlog, circuit."""
+        page = await doorstep.components.reporter.health(caller.org_id, WINDOWS[query.range], query.cursor, query.limit)
+        return schemas.EndpointHealthPage(all_of(health_shown, page.items), position(page, query.limit))
 
     @routes.get("/slo")
-    async def list_slo(asked: ListQuery, caller: Caller) -> EndpointSloPage:
-        """Each endpoint against its target over 30 days, what is left of its error budget, and how quickly that burns."""
-        page = await doorstep.components.reporter.slo(caller.org_id, asked.cursor, asked.limit)
-        return EndpointSloPage(all_of(_standing_shown, page.items), position(page, asked.limit))
+    async def list_slo(query: ListQuery, caller: Caller) -> schemas.EndpointSloPage:
+        """Each endpoint compared with its target over 30 days, with its remaining error budget and burn rate."""
+        page = await doorstep.components.reporter.slo(caller.org_id, query.cursor, query.limit)
+        return schemas.EndpointSloPage(all_of(_service_level_shown, page.items), position(page, query.limit))
 
     @routes.get("/slo/default")
     async def read_default_slo(caller: Caller) -> Slo:
-        """The target that counts for endpoints without one of their own."""
-        return slo_shown(await doorstep.components.reporter.default_slo(caller.org_id))
+        """The default target. It applies to endpoints without their own."""
+        return shape(Slo, await doorstep.components.reporter.default_slo(caller.org_id))
 
     @routes.put("/slo/default")
     async def change_default_slo(body: SloIn, caller: Caller) -> Slo:
-        """Set the target that counts for endpoints without one of their own."""
-        return slo_shown(
-            await doorstep.components.reporter.set_default_slo(caller.org_id, target_from(body), caller.prefix)
-        )
+        """Set the default target. It applies to endpoints without their own."""
+        reporter = doorstep.components.reporter
+        return shape(Slo, await reporter.set_default_slo(caller.org_id, target_from(body), caller.prefix))
 
-    async def reported(asked: StatsQuery, org_id: UUID) -> Report | None:
-        range = asked.range or (_RANGE_OF_ENDPOINT if asked.endpoint_id is not None else None)
+    async def reported(query: schemas.StatsQuery, org_id: UUID) -> schemas.Report | None:
+        range = query.range or (_RANGE_OF_ENDPOINT if query.endpoint_id is not None else None)
         if range is None:
             return None
-        report = await doorstep.components.reporter.report(org_id, WINDOWS[range], asked.endpoint_id)
-        return _report_shown(range, report, whole_org=asked.endpoint_id is None)
+        report = await doorstep.components.reporter.report(org_id, WINDOWS[range], query.endpoint_id)
+        return _report_shown(range, report, whole_org=query.endpoint_id is None)
 
     return routes
 
@@ -106,27 +84,27 @@ def stats_routes(doorstep: Doorstep) -> Routes:
 # -- shapes: now -------------------------------------------------------------------------------------------------
 
 
-def _stats_shown(stats: reader.Stats, report: Report | None) -> Stats:
+def _stats_shown(stats: reader.Stats, report: schemas.Report | None) -> schemas.Stats:
     counts = {name: getattr(stats, name) for name in ("retrying", "dead", "archived", "inbox", "failed")}
-    return Stats(
-        deliveries=DeliveryStats(*(counts[name].value for name in DeliveryStats.__struct_fields__)),
-        events=EventStats(*(counts[name].value for name in EventStats.__struct_fields__)),
+    return schemas.Stats(
+        deliveries=schemas.DeliveryStats(*(counts[name].value for name in schemas.DeliveryStats.__struct_fields__)),
+        events=schemas.EventStats(*(counts[name].value for name in schemas.EventStats.__struct_fields__)),
         floors=tuple(name for name, count in counts.items() if not count.exact),
         oldest_due_at=time_or_none(stats.oldest_due_at),
         report=report,
     )
 
 
-def health_shown(health: reporting.Health) -> EndpointHealth:
+def health_shown(health: reporting.Health) -> schemas.EndpointHealth:
     recent = health.recent
-    return EndpointHealth(
+    return schemas.EndpointHealth(
         endpoint_id=health.endpoint.endpoint_id,
         name=health.endpoint.name,
         state=health.endpoint.state.value,
         circuit=health.circuit.state.value,
         delivered=recent.succeeded,
         dead=recent.dead,
-        attempts=AttemptSum(recent.succeeded, recent.retried, recent.died),
+        attempts=schemas.AttemptSum(recent.succeeded, recent.retried, recent.died),
         success_rate=success_rate(recent),
         time_to_delivery=_times_shown(recent),
         queue_depth=health.now.now_open,
@@ -135,27 +113,27 @@ def health_shown(health: reporting.Health) -> EndpointHealth:
     )
 
 
-def _standing_shown(standing: reporting.Standing) -> EndpointSlo:
-    report = standing.report
-    return EndpointSlo(
-        endpoint_id=standing.endpoint.endpoint_id,
-        name=standing.endpoint.name,
-        target=slo_shown(report.target),
+def _service_level_shown(level: reporting.ServiceLevel) -> schemas.EndpointSlo:
+    report = level.report
+    return schemas.EndpointSlo(
+        endpoint_id=level.endpoint.endpoint_id,
+        name=level.endpoint.name,
+        target=shape(Slo, report.target),
         met=report.met,
         success_rate=report.success_rate,
         p95_seconds=report.p95_seconds,
         oldest_seconds=report.oldest_seconds,
         budget_left=report.budget_left,
-        burn=Burn(report.burn["1h"], report.burn["6h"], report.burn["3d"]),
-        waiting_since=time_or_none(standing.waiting_since),
+        burn=schemas.Burn(report.burn["1h"], report.burn["6h"], report.burn["3d"]),
+        waiting_since=time_or_none(level.waiting_since),
     )
 
 
 # -- shapes: a range of time -------------------------------------------------------------------------------------
 
 
-def _report_shown(name: Range, report: reporting.Report, whole_org: bool) -> Report:
-    return Report(
+def _report_shown(name: schemas.Range, report: reporting.Report, whole_org: bool) -> schemas.Report:
+    return schemas.Report(
         range=name,
         since=time(report.axis.since),
         until=time(report.axis.until),
@@ -165,49 +143,103 @@ def _report_shown(name: Range, report: reporting.Report, whole_org: bool) -> Rep
     )
 
 
-def _summary_shown(figures: Figures, whole_org: bool) -> Summary:
-    return Summary(
-        events=EventSum(figures.created, figures.delivered, figures.failed) if whole_org else None,
-        deliveries=DeliverySum(figures.deliveries, figures.succeeded, figures.dead),
-        attempts=AttemptSum(figures.succeeded, figures.retried, figures.died),
+def _summary_shown(figures: Figures, whole_org: bool) -> schemas.Summary:
+    return schemas.Summary(
+        events=schemas.EventSum(figures.created, figures.delivered, figures.failed) if whole_org else None,
+        deliveries=schemas.DeliverySum(figures.deliveries, figures.succeeded, figures.dead),
+        attempts=schemas.AttemptSum(figures.succeeded, figures.retried, figures.died),
         success_rate=success_rate(figures),
         failed_rate=failed_rate(figures) if whole_org else None,
-        retry_attempts=tuple(RetriesUsed(used, n) for used, n in enumerate(figures.retries)),
+        retry_attempts=tuple(schemas.RetriesUsed(used, n) for used, n in enumerate(figures.retries)),
         time_to_delivery=_times_shown(figures),
         time_to_delivery_buckets=tuple(
-            TimeBucket(bound, n) for bound, n in zip((*map(float, TTD_SECONDS), None), figures.ttd, strict=True)
+            schemas.TimeBucket(bound, n) for bound, n in zip((*map(float, TTD_SECONDS), None), figures.ttd, strict=True)
         ),
         blocked_addresses=figures.blocked,
         late_settles=figures.late,
     )
 
 
-def _times_shown(figures: Figures) -> TimeSum:
+def _times_shown(figures: Figures) -> schemas.TimeSum:
     count = sum(figures.ttd)
     p50, p95, p99 = (time_to_delivery(figures, rank) for rank in (0.5, 0.95, 0.99))
-    return TimeSum(p50, p95, p99, figures.ttd_ms / count / 1_000 if count else None)
+    return schemas.TimeSum(p50, p95, p99, figures.ttd_ms / count / 1_000 if count else None)
 
 
-def _series_shown(report: reporting.Report, whole_org: bool) -> Series:
+def _series_shown(report: reporting.Report, whole_org: bool) -> schemas.Series:
     steps = report.steps
-    return Series(
-        events=EventSeries(*(tuple(steps[name]) for name in EventSeries.__struct_fields__)) if whole_org else None,
-        statuses=StatusSeries(*(_level(report, f"now_{name}") for name in StatusSeries.__struct_fields__))
+    return schemas.Series(
+        events=schemas.EventSeries(*(tuple(steps[name]) for name in schemas.EventSeries.__struct_fields__))
         if whole_org
         else None,
-        deliveries=DeliverySeries(*(tuple(steps[name]) for name in ("deliveries", "succeeded", "dead"))),
-        attempts=AttemptSeries(*(tuple(steps[name]) for name in ("succeeded", "retried", "died"))),
+        statuses=schemas.StatusSeries(
+            *(_level(report, f"now_{name}") for name in schemas.StatusSeries.__struct_fields__)
+        )
+        if whole_org
+        else None,
+        deliveries=schemas.DeliverySeries(*(tuple(steps[name]) for name in ("deliveries", "succeeded", "dead"))),
+        attempts=schemas.AttemptSeries(*(tuple(steps[name]) for name in ("succeeded", "retried", "died"))),
         success_rate=tuple(success_rates(steps)),
         failed_rate=tuple(failed_rates(steps)) if whole_org else None,
-        time_to_delivery=_time_series(steps),
+        time_to_delivery=schemas.TimeSeries(*map(tuple, times_to_delivery(steps, (0.5, 0.95, 0.99)))),
         queue_depth=_level(report, "now_open"),
         dead_letters=_level(report, "now_dead"),
     )
 
 
-def _time_series(steps: Columns) -> TimeSeries:
-    return TimeSeries(*map(tuple, times_to_delivery(steps, (0.5, 0.95, 0.99))))
-
-
 def _level(report: reporting.Report, name: str) -> tuple[int, ...]:
     return tuple(levels(getattr(report.now, name), report.steps[name]))
+
+
+_OK = Health("ok")
+
+
+def health_routes(doorstep: Doorstep) -> Routes:
+    """The public routes for monitoring. They reveal only the health and the metrics. Monitors also use HEAD."""
+    routes = Routes("", "health", is_open=True)
+
+    @routes.get("/healthz")
+    async def live() -> Health:
+        """Liveness: the process responds. The store is not checked, because a restart would not repair it."""
+        return _OK
+
+    @routes.get("/readyz")
+    async def ready() -> Health:
+        """Readiness: the store responds too. If it does not, the response is a 503."""
+        await doorstep.components.check_store()
+        return _OK
+
+    @routes.get("/metrics", more={200: _TEXT})
+    async def read_metrics() -> Response:
+        """Counters, gauges and histograms of the whole installation in the Prometheus text format. They are read from
+        the store at most once per second. While the store does not respond, the last values are returned."""
+        seen = await doorstep.components.sampler.snapshot()
+        return Response(
+            prometheus.text(seen, doorstep.components.load(), doorstep.clock.now()), media_type=prometheus.CONTENT_TYPE
+        )
+
+    return routes
+
+
+def worker_routes(doorstep: Doorstep) -> Routes:
+    routes = Routes("/v1/workers", "workers")
+
+    @routes.get()
+    async def list_workers(caller: Caller) -> schemas.WorkerPage:
+        """The worker processes of the installation: live ones, and those lost within the last day."""
+        now = doorstep.clock.now()
+        workers = [(one, "lost" if one.is_lost(now) else "alive") for one in await doorstep.components.reader.workers()]
+        return whole(schemas.WorkerPage, tuple(shape(schemas.Worker, worker, state=state) for worker, state in workers))
+
+    return routes
+
+
+_TEXT: dict[str, Any] = {
+    "description": "Metrics",
+    "content": {
+        "text/plain": {
+            "schema": {"type": "string"},
+            "example": "# TYPE doorstep_events_created_total counter\ndoorstep_events_created_total 42.0\n",
+        }
+    },
+}

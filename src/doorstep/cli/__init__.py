@@ -1,1 +1,1 @@
-"""The command line. `main.py` declares the commands; each other module does what one of them says."""
+"""The command line. `main.py` lists the commands; the other modules implement them."""

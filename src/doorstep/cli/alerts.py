@@ -1,33 +1,43 @@
-"""`doorstep alerts`, `alert-rules` and `silences`: what was the matter, and when that is told."""
+"""`doorstep alerts`, `alert-rules`, `silences` and `channels`."""
 
 from __future__ import annotations
 
 from datetime import datetime
-from typing import Annotated
+from typing import Annotated, NamedTuple
 
 import typer
 
-from doorstep.cli import columns
-from doorstep.cli.endpoint_names import endpoint_id_of
-from doorstep.cli.options import Future, OfEndpoint, Reason
-from doorstep.cli.remote import Paging, Rows, Session, gather, remote
-from doorstep.schemas.alerts import AlertState, RuleName
+from doorstep.cli.commands import Paging, Session, remote
+from doorstep.cli.options import Future, OfEndpoint, Reason, Yes, complete_endpoint, option
+from doorstep.cli.output import columns, duration
+from doorstep.schemas.alerts import AlertState, ChannelKindName, RuleName
 
-alerts = typer.Typer(no_args_is_help=True, help="See what is or was the matter, and say that you see to it.")
-rules = typer.Typer(no_args_is_help=True, help="See and change when alerts fire.")
-silences = typer.Typer(no_args_is_help=True, help="Have nobody told of alerts for a while.")
+alerts = typer.Typer()
+rules = typer.Typer()
+silences = typer.Typer()
+channels = typer.Typer()
 
 OfRule = Annotated[RuleName | None, typer.Option("--rule", help="Only this rule.")]
+AlertId = Annotated[str, typer.Argument(help="The alert's id.")]
+ChannelId = Annotated[str, typer.Argument(help="The channel's id; `channels list` shows it.")]
 
 
 # -- alerts ------------------------------------------------------------------------------------------------
+
+_ALERTS = columns(
+    "alert_id state what error_code count since",
+    spare="until acknowledged_by error_reason",
+    what="title",
+    since="opened_at",
+    until="ended_at",
+)
 
 
 @remote(alerts, "list")
 def list_alerts(
     session: Session,
     paging: Paging,
-    state: Annotated[AlertState | None, typer.Option("--state", help="Only those.")] = None,
+    state: Annotated[AlertState | None, typer.Option("--state", help="Only alerts in this state.")] = None,
     rule: OfRule = None,
     endpoint: OfEndpoint = None,
 ) -> None:
@@ -35,114 +45,182 @@ def list_alerts(
 
     Example: `doorstep alerts list --state open`
     """
-    named = endpoint_id_of(session.client, endpoint)
-    rows = gather(session.client.alerts.page, paging, state=state, rule=rule, endpoint_id=named)
-    rows.show(session.output, "alerts", columns.ALERTS, "There are no alerts.")
+    endpoint_id = session.endpoint_id(endpoint)
+    page = paging.fetch(session.client.alerts.page, state=state, rule=rule, endpoint_id=endpoint_id)
+    session.show_page(page, "alerts", _ALERTS, "There are no alerts.")
 
 
-@remote(alerts)
-def show(session: Session, alert_id: Annotated[str, typer.Argument(help="The alert's id.")]) -> None:
-    """Show one as it stands."""
+@remote(alerts, "show")
+def show_alert(session: Session, alert_id: AlertId) -> None:
+    """Show an alert."""
     session.output.answer(session.client.alerts.read(alert_id))
 
 
 @remote(alerts)
-def acknowledge(
-    session: Session, alert_id: Annotated[str, typer.Argument(help="The alert's id.")], reason: Reason = None
-) -> None:
-    """Say that you have seen it and see to it."""
+def acknowledge(session: Session, alert_id: AlertId, reason: Reason = None) -> None:
+    """Acknowledge an alert: you have seen it and are working on it."""
     seen = session.client.alerts.acknowledge(alert_id, reason=reason)
     session.output.line(seen, f"{alert_id}  acknowledged by {seen.acknowledged_by}")
 
 
 # -- rules -------------------------------------------------------------------------------------------------
 
+_RULES = columns(
+    "rule endpoint_id on threshold window minimum cooldown",
+    spare="id",
+    on="enabled",
+    window=lambda one: duration(one.window_seconds),
+    cooldown=lambda one: duration(one.cooldown_seconds),
+    id="alert_rule_id",
+)
+
 
 @remote(rules, "list")
 def list_rules(session: Session) -> None:
-    """List the rules that hold: the built-in ones unless they were changed, and those of single endpoints."""
-    page = session.client.alert_rules.page()
-    rows = Rows(list(page.items), page.pagination)
-    rows.show(session.output, "alert_rules", columns.ALERT_RULES, "There are none.")
+    """List the rules in effect: built-in rules as they are or as changed, and rules of single endpoints."""
+    session.show_page(session.client.alert_rules.page(), "alert_rules", _RULES, "There are no rules.")
+
+
+class RuleChange(NamedTuple):
+    """The options of a rule change. The fields have the same names as in the API."""
+
+    endpoint_id: OfEndpoint = None
+    enabled: Annotated[bool | None, typer.Option("--on/--off", help="Turn the rule on or off.")] = None
+    threshold: Annotated[
+        float | None, typer.Option("--threshold", help="Raise an alert above this: percent, dead letters or seconds.")
+    ] = None
+    window_seconds: Annotated[float | None, option("--window", "SECONDS", "failure_rate: the period it measures.")] = (
+        None
+    )
+    minimum: Annotated[int | None, option("--minimum", "N", "failure_rate: ignore periods with fewer deliveries.")] = (
+        None
+    )
+    cooldown_seconds: Annotated[
+        float | None, option("--cooldown", "SECONDS", "Do not notify again within this time.")
+    ] = None
 
 
 @remote(rules, "set")
-def set_rule(
-    session: Session,
-    rule: Annotated[RuleName, typer.Argument(help="Which rule.")],
-    endpoint: OfEndpoint = None,
-    enabled: Annotated[bool | None, typer.Option("--on/--off", help="Whether it fires at all.")] = None,
-    threshold: Annotated[
-        float | None, typer.Option("--threshold", help="It fires at more than this: percent, dead letters or seconds.")
-    ] = None,
-    window_seconds: Annotated[
-        float | None, typer.Option("--window", metavar="SECONDS", help="failure_rate: how far it looks back.")
-    ] = None,
-    minimum: Annotated[
-        int | None, typer.Option("--minimum", metavar="N", help="failure_rate: with fewer deliveries nothing is said.")
-    ] = None,
-    cooldown_seconds: Annotated[
-        float | None, typer.Option("--cooldown", metavar="SECONDS", help="Not told again within this time.")
-    ] = None,
-) -> None:
+def set_rule(session: Session, rule: Annotated[RuleName, typer.Argument(help="The rule.")], change: RuleChange) -> None:
     """Change a rule for the organization, or for one endpoint.
 
     Example: `doorstep alert-rules set failure_rate --threshold 2 --endpoint shop`
     """
-    named = endpoint_id_of(session.client, endpoint)
-    changed = session.client.alert_rules.set(
-        rule,
-        endpoint_id=named,
-        enabled=enabled,
-        threshold=threshold,
-        window_seconds=window_seconds,
-        minimum=minimum,
-        cooldown_seconds=cooldown_seconds,
-    )
-    session.output.answer(changed)
+    change = change._replace(endpoint_id=session.endpoint_id(change.endpoint_id))
+    session.output.answer(session.client.alert_rules.set(rule, **change._asdict()))
 
 
 @remote(rules)
 def reset(
     session: Session, alert_rule_id: Annotated[str, typer.Argument(help="The rule's id; `alert-rules list` shows it.")]
 ) -> None:
-    """Undo what was changed: what is more general holds again."""
+    """Undo a change, so that the organization's rule or the built-in one applies again."""
     session.client.alert_rules.reset(alert_rule_id)
     session.output.line({"alert_rule_id": alert_rule_id, "reset": True}, f"{alert_rule_id}  reset")
 
 
 # -- silences ----------------------------------------------------------------------------------------------
 
+_SILENCES = columns("silence_id from_at until_at rule reason", spare="endpoint_id actor")
+
 
 @remote(silences, "list")
 def list_silences(session: Session) -> None:
-    """List silences, those that have ended lately too."""
-    page = session.client.silences.page()
-    Rows(list(page.items), page.pagination).show(session.output, "silences", columns.SILENCES, "There are none.")
+    """List silences, including those that ended recently."""
+    session.show_page(session.client.silences.page(), "silences", _SILENCES, "There are no silences.")
 
 
 @remote(silences, "create")
 def create_silence(
     session: Session,
-    until: Annotated[datetime, typer.Option("--until", metavar="TIME", parser=Future, help="When it ends.")],
-    begin: Annotated[
-        datetime | None, typer.Option("--from", metavar="TIME", parser=Future, help="When it begins; else now.")
-    ] = None,
+    until: Annotated[datetime, option("--until", "TIME", "When it ends.", Future)],
+    begin: Annotated[datetime | None, option("--from", "TIME", "When it begins. [default: now]", Future)] = None,
     endpoint: OfEndpoint = None,
     rule: OfRule = None,
     reason: Reason = None,
 ) -> None:
-    """Have nobody told of alerts until a time; from now on, or from a later time.
+    """Suppress notifications of alerts until a time, from now on or from a later time.
 
     Example: `doorstep silences create --until 2h --endpoint shop --reason "planned work"`
     """
-    named = endpoint_id_of(session.client, endpoint)
-    made = session.client.silences.create(until, from_at=begin, endpoint_id=named, rule=rule, reason=reason)
-    session.output.answer(made)
+    endpoint_id = session.endpoint_id(endpoint)
+    created = session.client.silences.create(until, from_at=begin, endpoint_id=endpoint_id, rule=rule, reason=reason)
+    session.output.answer(created)
 
 
-@remote(silences)
-def end(session: Session, silence_id: Annotated[str, typer.Argument(help="The silence's id.")]) -> None:
-    """End one now."""
+@remote(silences, "end")
+def end_silence(session: Session, silence_id: Annotated[str, typer.Argument(help="The silence's id.")]) -> None:
+    """End a silence now."""
     session.client.silences.end(silence_id)
     session.output.line({"silence_id": silence_id, "ended": True}, f"{silence_id}  ended")
+
+
+# -- channels ----------------------------------------------------------------------------------------------
+
+_CHANNELS = columns("channel_id name kind target state last_delivered_at failures", spare="last_error")
+
+
+@remote(channels, "list")
+def list_channels(session: Session) -> None:
+    """List the channels and their health."""
+    empty = "There are no channels, so nobody is notified of alerts."
+    session.show_page(session.client.channels.page(), "channels", _CHANNELS, empty)
+
+
+@remote(channels, "show")
+def show_channel(session: Session, channel_id: ChannelId) -> None:
+    """Show a channel, the time of its last delivered message, and its last error."""
+    session.output.answer(session.client.channels.read(channel_id))
+
+
+@remote(channels)
+def create(
+    session: Session,
+    name: Annotated[str, typer.Argument(help="Its name.")],
+    kind: Annotated[ChannelKindName, typer.Option("--kind", help="The kind of channel.")],
+    target: Annotated[str, option("--to", "TARGET", "A URL, or e-mail addresses separated by commas.")],
+    rule: Annotated[list[str] | None, typer.Option("--rule", help="Only alerts of this rule; repeatable.")] = None,
+    endpoint: Annotated[
+        list[str] | None,
+        typer.Option(
+            "--endpoint",
+            help="Only alerts about this endpoint, by id or name; repeatable.",
+            autocompletion=complete_endpoint,
+        ),
+    ] = None,
+    no_recoveries: Annotated[
+        bool, typer.Option("--no-recoveries", help="Do not send a message when an alert ends.")
+    ] = False,
+) -> None:
+    """Create a channel. The signing secret of a webhook is shown only once.
+
+    Example: `doorstep channels create operators --kind email --to ops@shop.example`
+    """
+    endpoint_ids = [str(session.endpoint_id(one)) for one in endpoint or ()]
+    recoveries = False if no_recoveries else None
+    created = session.client.channels.create(
+        name, kind, target, rules=rule, endpoint_ids=endpoint_ids or None, recoveries=recoveries
+    )
+    session.output.answer(created)
+
+
+@remote(channels)
+def test(session: Session, channel_id: ChannelId) -> None:
+    """Send a test message. `channels show` tells whether it arrived."""
+    sent = session.client.channels.test(channel_id)
+    session.output.line(sent, f"{channel_id}  a test message is on its way")
+
+
+@remote(channels)
+def resume(session: Session, channel_id: ChannelId) -> None:
+    """Send to the channel again, after it was disabled because its target was gone or had failed for days."""
+    resumed = session.client.channels.resume(channel_id)
+    session.output.line(resumed, f"{channel_id}  {resumed.state}")
+
+
+@remote(channels)
+def delete(session: Session, channel_id: ChannelId, yes: Yes = False) -> None:
+    """Delete a channel."""
+    session.output.confirm(f"Delete channel {channel_id}?", yes)
+    session.client.channels.delete(channel_id)
+    session.output.line({"channel_id": channel_id, "deleted": True}, f"{channel_id}  deleted")

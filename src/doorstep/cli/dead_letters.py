@@ -1,4 +1,4 @@
-"""`doorstep dead-letters`: what the machine has given up on, and how to put it right."""
+"""`doorstep dead-letters` and `doorstep retry-queue`: deliveries that failed permanently, or will be retried."""
 
 from __future__ import annotations
 
@@ -6,136 +6,172 @@ from typing import Annotated, NamedTuple
 
 import typer
 
-from doorstep.cli import columns
-from doorstep.cli.bulk_actions import Act, How, Which, work
-from doorstep.cli.endpoint_names import endpoint_id_of
-from doorstep.cli.options import EventType, OfEndpoint, Since, Until
-from doorstep.cli.prompts import read_payload
-from doorstep.cli.remote import Paging, Session, gather, remote
+from doorstep.cli.bulk import QUEUED, Action, BulkOptions, SelectionOptions, act
+from doorstep.cli.commands import Paging, Session, remote
+from doorstep.cli.options import DurationSeconds, EventType, OfEndpoint, Since, Until, option, read_payload
+from doorstep.cli.output import columns
 from doorstep.errors import ConfigError
-from doorstep.schemas.deliveries import DeadStatus
+from doorstep.schemas.deliveries import DeadStatus, QueueStatus
 
-app = typer.Typer(no_args_is_help=True, help="Work on what the machine has given up on.")
+dead_letters = typer.Typer()
+retry_queue = typer.Typer()
 
-_ALL_WELL = "No failed events. All integrations healthy."
+_NO_DEAD_LETTERS = "No failed events. All integrations healthy."
+_DEAD_LETTERS = columns(
+    "delivery_id event_type endpoint_name error retry_count", spare="first_failed_at cause error_reason"
+)
+_GROUPS = columns(
+    "cause count endpoint_name error_code error_reason",
+    spare="last",
+    count=lambda one: f"{one.count}{'+' if one.count_is_floor else ''}",
+    last="last_died_at",
+)
 
-State = Annotated[DeadStatus | None, typer.Option("--status", help="The fresh ones, or those untouched for a week.")]
-Cause = Annotated[
-    str | None, typer.Option("--cause", metavar="CAUSE", help="Only those of this cause; `groups` lists them.")
-]
-Payload = Annotated[
-    str | None,
-    typer.Option("--payload", metavar="PAYLOAD", help="Another payload, for one id: JSON, @file, or - for stdin."),
-]
-Canary = Annotated[bool, typer.Option("--canary", help="Try one of each cause first; go on only where it succeeds.")]
+
+# -- dead letters ------------------------------------------------------------------------------------------
 
 
-class Filters(NamedTuple):
-    status: State = None
+class DeadLetterFilters(NamedTuple):
+    """The filters of dead letters, with the same names as in the API."""
+
+    status: Annotated[
+        DeadStatus | None, typer.Option("--status", help="Open ones, or those archived after a week without action.")
+    ] = None
     event_type: EventType = None
-    endpoint: OfEndpoint = None
-    cause: Cause = None
-    since: Since = None
-    until: Until = None
-
-    def query(self, session: Session) -> dict[str, object]:
-        """By the names of the API."""
-        return {
-            "status": self.status,
-            "event_type": self.event_type,
-            "endpoint_id": endpoint_id_of(session.client, self.endpoint),
-            "cause": self.cause,
-            "died_from": self.since,
-            "died_before": self.until,
-        }
+    endpoint_id: OfEndpoint = None
+    cause: Annotated[str | None, option("--cause", "CAUSE", "Only this cause; `groups` lists the causes.")] = None
+    died_from: Since = None
+    died_before: Until = None
 
 
-@remote(app, "list")
-def list_letters(session: Session, filters: Filters, paging: Paging) -> None:
-    """List them, newest first.
+def _query(session: Session, filters: DeadLetterFilters | QueueFilters) -> dict[str, object]:
+    return filters._asdict() | {"endpoint_id": session.endpoint_id(filters.endpoint_id)}
+
+
+@remote(dead_letters, "list")
+def list_dead_letters(session: Session, filters: DeadLetterFilters, paging: Paging) -> None:
+    """List dead letters, newest first.
 
     Example: `doorstep dead-letters list --endpoint shop --since 1d`
     """
-    rows = gather(session.client.dead_letters.page, paging, **filters.query(session))
-    rows.show(session.output, "dead_letters", columns.DEAD_LETTERS, _ALL_WELL)
+    page = paging.fetch(session.client.dead_letters.page, **_query(session, filters))
+    session.show_page(page, "dead_letters", _DEAD_LETTERS, _NO_DEAD_LETTERS)
 
 
-@remote(app)
+@remote(dead_letters)
 def groups(session: Session) -> None:
-    """List the causes: hundreds of dead letters are often three of them."""
-    page = session.client.dead_letters.groups()
-    whole = {"groups": page.items, "pagination": page.pagination}
-    session.output.listing(whole, page, columns.GROUPS, _ALL_WELL)
+    """Group dead letters by cause. Hundreds of them often share a few causes."""
+    session.show_page(session.client.dead_letters.groups(), "groups", _GROUPS, _NO_DEAD_LETTERS)
 
 
-@remote(app)
-def retry(
-    session: Session, which: Which, filters: Filters, how: How, payload: Payload = None, canary: Canary = False
+@remote(dead_letters, "retry")
+def retry_dead_letters(
+    session: Session,
+    selected: SelectionOptions,
+    filters: DeadLetterFilters,
+    options: BulkOptions,
+    payload: Annotated[
+        str | None, option("--payload", "PAYLOAD", "A new payload, for one id: JSON, @file, or - for stdin.")
+    ] = None,
+    canary: Annotated[
+        bool, typer.Option("--canary", help="Try one of each cause first; retry the others only if it succeeds.")
+    ] = False,
 ) -> int:
-    """Try dead letters again, with all their retries: one, several, those that match, or all.
+    """Retry dead letters with their retry count reset: one, several, those that match a filter, or all.
 
     Examples: `doorstep dead-letters retry 0193…`, `doorstep dead-letters retry --cause 1f3a… --canary --rate 50`,
     `doorstep dead-letters retry 0193… --payload @corrected.json`
     """
-    letters = session.client.dead_letters
-    edited = _edited(which, payload)
-    act = Act(
-        "retry",
-        "will be retried in a few seconds",
-        lambda one: (
-            letters.retry(one, reason=how.reason)
-            if edited is None
-            else letters.edit_and_retry(one, edited, reason=how.reason)
-        ),
-        lambda many: letters.bulk_retry(many, rate_per_second=how.rate, canary=canary or None, reason=how.reason),
-        letters.preview,
-    )
-    return work(session, which, filters.query(session), act, how)
+    client, edited = session.client.dead_letters, _edited(selected, payload)
+
+    def retry_one(delivery_id: str, reason: str | None) -> object:
+        if edited is None:
+            return client.retry(delivery_id, reason=reason)
+        return client.edit_and_retry(delivery_id, edited, reason=reason)
+
+    action = Action("retry", "will be retried in a few seconds", retry_one, client.bulk_retry, client.preview)
+    return act(session, selected, _query(session, filters), action, options, canary=canary or None)
 
 
-@remote(app)
-def resolve(session: Session, which: Which, filters: Filters, how: How) -> int:
-    """Say that dead letters need no delivery.
+@remote(dead_letters)
+def resolve(session: Session, selected: SelectionOptions, filters: DeadLetterFilters, options: BulkOptions) -> int:
+    """Mark dead letters as needing no delivery.
 
     Example: `doorstep dead-letters resolve --cause 1f3a… --reason 'delivered by hand'`
     """
-    letters = session.client.dead_letters
-    act = Act(
-        "resolve",
-        "is resolved",
-        lambda one: letters.resolve(one, reason=how.reason),
-        lambda many: letters.bulk_resolve(many, rate_per_second=how.rate, reason=how.reason),
-        letters.preview,
-    )
-    return work(session, which, filters.query(session), act, how)
+    client = session.client.dead_letters
+    action = Action("resolve", "is resolved", client.resolve, client.bulk_resolve, client.preview)
+    return act(session, selected, _query(session, filters), action, options)
 
 
-@remote(app)
-def delete(session: Session, which: Which, filters: Filters, how: How) -> int:
-    """Delete dead letters; their attempt logs stay.
+@remote(dead_letters)
+def delete(session: Session, selected: SelectionOptions, filters: DeadLetterFilters, options: BulkOptions) -> int:
+    """Delete dead letters. Their attempt logs are kept.
 
     Example: `doorstep dead-letters delete --status archived --yes`
     """
-    letters = session.client.dead_letters
-    act = Act(
-        "delete",
-        "is deleted",
-        lambda one: _deleted(session, one),
-        lambda many: letters.bulk_delete(many, rate_per_second=how.rate, reason=how.reason),
-        letters.preview,
-        final=True,
-    )
-    return work(session, which, filters.query(session), act, how)
+    client = session.client.dead_letters
+
+    def delete_one(delivery_id: str, reason: str | None) -> object:
+        client.delete(delivery_id)
+        return {"delivery_id": delivery_id, "deleted": True}
+
+    action = Action("delete", "is deleted", delete_one, client.bulk_delete, client.preview, final=True)
+    return act(session, selected, _query(session, filters), action, options)
 
 
-def _edited(which: Which, payload: str | None) -> bytes | None:
+def _edited(selected: SelectionOptions, payload: str | None) -> bytes | None:
     if payload is None:
         return None
-    if len(which.ids or []) != 1:
-        raise ConfigError(f"--payload is for one dead letter, got {len(which.ids or [])} ids; name exactly one")
+    if len(selected.ids or []) != 1:
+        raise ConfigError(f"--payload is for one dead letter, got {len(selected.ids or [])} ids; give exactly one")
     return read_payload("--payload", payload)
 
 
-def _deleted(session: Session, delivery_id: str) -> object:
-    session.client.dead_letters.delete(delivery_id)
-    return {"delivery_id": delivery_id, "deleted": True}
+# -- retry queue -------------------------------------------------------------------------------------------
+
+
+class QueueFilters(NamedTuple):
+    """The filters of the retry queue, with the same names as in the API."""
+
+    status: Annotated[
+        QueueStatus | None, typer.Option("--status", help="Only waiting deliveries, or only those in progress.")
+    ] = None
+    event_type: EventType = None
+    endpoint_id: OfEndpoint = None
+    older_than_seconds: Annotated[
+        float | None, option("--older-than", "SPAN", "Only those that first failed this long ago: 1h", DurationSeconds)
+    ] = None
+
+
+@remote(retry_queue, "list")
+def list_queue(session: Session, filters: QueueFilters, paging: Paging) -> None:
+    """List deliveries, the next retry first.
+
+    Example: `doorstep retry-queue list --endpoint shop --older-than 1h`
+    """
+    page = paging.fetch(session.client.retry_queue.page, **_query(session, filters))
+    session.show_page(page, "deliveries", QUEUED, "Nothing waits for a retry.")
+
+
+@remote(retry_queue, "retry")
+def retry_queued(session: Session, selected: SelectionOptions, filters: QueueFilters, options: BulkOptions) -> int:
+    """Retry deliveries now: one, several, those that match a filter, or all.
+
+    Examples: `doorstep retry-queue retry 0193…`, `doorstep retry-queue retry --endpoint shop --rate 10`,
+    `doorstep retry-queue retry --all --preview`
+    """
+    client = session.client.retry_queue
+    action = Action("retry", "is due now", client.retry, client.bulk_retry, client.preview)
+    return act(session, selected, _query(session, filters), action, options)
+
+
+@remote(retry_queue)
+def skip(session: Session, selected: SelectionOptions, filters: QueueFilters, options: BulkOptions) -> int:
+    """Stop retrying deliveries and move them to the dead letters.
+
+    Example: `doorstep retry-queue skip --type 'report.*' --reason 'obsolete'`
+    """
+    client = session.client.retry_queue
+    action = Action("skip", "is a dead letter now", client.skip, client.bulk_skip, client.preview, final=True)
+    return act(session, selected, _query(session, filters), action, options)

@@ -1,4 +1,4 @@
-"""`doorstep doctor`: checks the machine and the installation, and reports what each check found."""
+"""`doorstep doctor`: checks the machine and the installation, and says what to do about each problem."""
 
 from __future__ import annotations
 
@@ -16,17 +16,17 @@ from rich.text import Text
 
 from doorstep import bootstrap
 from doorstep.bootstrap import data_path, pinned
-from doorstep.cli.exits import ExitCode
+from doorstep.cli.commands import ExitCode
 from doorstep.cli.output import Output, visible
 from doorstep.cli.run import naming_database
 from doorstep.cli.serve import listener
 from doorstep.clock import SECOND
-from doorstep.config import Settings, setting_rows
-from doorstep.config_errors import TOML_FILE
+from doorstep.config import TOML_FILE, Settings, setting_rows
 from doorstep.encryption import UnsealError
-from doorstep.engine.directory import unseal_secret
+from doorstep.engine.directory import current_routing, unseal_secret
 from doorstep.errors import ConfigError, DoorstepError
 from doorstep.model.endpoint import Endpoint
+from doorstep.model.listing import RejectedMessages
 from doorstep.model.record import Record
 from doorstep.signals import run_until_stopped
 from doorstep.stores.open import sqlite_path, store_from_url
@@ -45,11 +45,11 @@ class Finding(Record, frozen=True, kw_only=True):
     """`ok` or `problem`."""
     found: str
     remedy: str | None = None
-    """What to do; problems have one."""
+    """What to do about a problem."""
 
     @property
-    def words(self) -> Text:
-        """One line for people, and one more with the remedy."""
+    def text(self) -> Text:
+        """One line of text, and a second line with the remedy, if there is one."""
         text = Text(f"{self.check:{_CHECK_WIDTH}} ")
         text.append(f"{self.verdict:8}", style=_STYLES[self.verdict])
         text.append(visible(self.found))
@@ -69,15 +69,15 @@ def problem(check: str, found: str, remedy: str) -> Finding:
 GIB = 1024**3
 _FREE_BYTES_MIN = GIB // 2
 _FSYNC_SECONDS_MAX = 0.05
-"""A commit waits for one fsync; at 50 ms no sender sees an answer sooner than that."""
+"""Every commit waits for an fsync. If that takes 50 ms, every sender waits at least that long."""
 _FSYNCS = 7
-_ELSEWHERE = "the data is not on this machine"
+_REMOTE_DATA = "the data is not on this machine"
 
 
 def disk_space(folder: Path | None, free_bytes_min: int = _FREE_BYTES_MIN) -> Finding:
-    """Whether there is room for the data. A full disk refuses new events."""
+    """Whether there is enough free disk space. If the disk is full, new events are rejected."""
     if folder is None:
-        return ok("disk space", _ELSEWHERE)
+        return ok("disk space", _REMOTE_DATA)
     free = shutil.disk_usage(_existing(folder)).free
     found = f"{free / GIB:.1f} GiB free in {folder}"
     if free < free_bytes_min:
@@ -86,21 +86,21 @@ def disk_space(folder: Path | None, free_bytes_min: int = _FREE_BYTES_MIN) -> Fi
 
 
 def disk_speed(folder: Path | None, fsync_seconds_max: float = _FSYNC_SECONDS_MAX) -> Finding:
-    """How long the disk takes to promise that something is kept (fsync)."""
+    """How long an fsync takes."""
     if folder is None:
-        return ok("disk speed", _ELSEWHERE)
+        return ok("disk speed", _REMOTE_DATA)
     try:
         median = statistics.median(_fsync_seconds(_existing(folder)))
     except OSError as error:
-        return problem("disk speed", f"{folder} cannot be written: {error.strerror}", "let this user write there")
+        return problem("disk speed", f"cannot write to {folder}: {error.strerror}", "give this user write permission")
     found = f"an fsync takes {median * 1_000:.1f} ms"
     if median > fsync_seconds_max:
-        return problem("disk speed", found, "use a local SSD: every answer to a sender waits for one fsync")
+        return problem("disk speed", found, "use a local SSD: every response to a sender waits for one fsync")
     return ok("disk speed", found)
 
 
 def port(host: str, number: int, is_doorstep: Callable[[], bool]) -> Finding:
-    """Whether `doorstep serve` could listen there, or does so already."""
+    """Whether `doorstep serve` can listen on this port, or already does."""
     try:
         listener(host, number).close()
     except DoorstepError as error:
@@ -124,72 +124,71 @@ def _fsync_seconds(folder: Path) -> list[float]:
 
 
 def _existing(folder: Path) -> Path:
-    """The folder, or the one in which the first start will make it."""
+    """The folder, or its nearest existing parent. The first start creates the missing folders."""
     return next(one for one in (folder, *folder.parents) if one.exists())
 
 
 _CLOCK_SECONDS_MAX = 2.0
 _CONNECT_SECONDS = 3.0
 _READABLE_BY_OTHERS = 0o077
-_REFUSED_MAX = 100
+_REJECTED_MAX = 100
 
 
 def settings_finding(given: Settings) -> Finding:
-    """They have been checked when they were read; what is left to say is where they come from."""
+    """Where the settings come from. They have already been validated when they were read."""
     count = len(given.model_fields_set & {row.name for row in setting_rows()})
-    file = f"{TOML_FILE} is read" if Path(TOML_FILE).exists() else f"there is no {TOML_FILE}"
-    return ok("settings", f"{count} of {len(list(setting_rows()))} given, the others are defaults; {file}")
+    file = f"{TOML_FILE} was read" if Path(TOML_FILE).exists() else f"there is no {TOML_FILE}"
+    return ok("settings", f"{count} of {len(list(setting_rows()))} set, the others have their defaults; {file}")
 
 
 def first_start(given: Settings) -> Finding | None:
-    """What to say of an embedded database that nobody has started yet; None for any other."""
+    """A finding if the embedded database does not exist yet; otherwise None."""
     path = sqlite_path(given.database_url)
     if path is None or Path(path).exists():
         return None
-    return ok("database", f"{shown_url(given.database_url)} is not there yet; the first start makes it")
+    return ok("database", f"{shown_url(given.database_url)} does not exist yet; the first start creates it")
 
 
 async def database_finding(given: Settings, store: Store) -> Finding:
-    """Whether it can be opened and has this version's tables."""
-    place = shown_url(given.database_url)
+    """Whether the database can be opened and its tables match this version."""
     try:
         with naming_database(given):
             await store.open()
     except DoorstepError as error:
         sentence, _, remedy = str(error).rpartition("; ")
         return problem("database", sentence or str(error), remedy or "check DOORSTEP_DATABASE_URL")
-    return ok("database", f"{place} is open, its tables are those of this version")
+    return ok("database", f"{shown_url(given.database_url)} can be opened, and its tables are up to date")
 
 
 async def clock_finding(store: Store) -> Finding:
-    """Whether this machine and the database agree on the time: receivers refuse signatures that are minutes old."""
-    if not store.capabilities.many_machines:
+    """Whether this machine and the database agree on the time: receivers reject signatures that are minutes old."""
+    if not store.features.many_machines:
         return ok("clock", "the database uses this machine's clock")
     before = time.time()
     theirs = await store.time() / SECOND
     ahead = theirs - (before + time.time()) / 2
     found = f"the database's clock is {abs(ahead):.3f} s {'ahead of' if ahead > 0 else 'behind'} this machine's"
     if abs(ahead) > _CLOCK_SECONDS_MAX:
-        return problem("clock", found, "let both follow a time server (NTP)")
+        return problem("clock", found, "synchronize both with a time server (NTP)")
     return ok("clock", found)
 
 
 async def outbox_finding(store: Store) -> Finding:
-    """Whether programs have posted anything that can never be accepted."""
-    refused = await store.refused(_REFUSED_MAX + 1)
-    if not refused:
-        return ok("outbox", "nothing in it had to be set aside")
-    count = f"{_REFUSED_MAX} and more" if len(refused) > _REFUSED_MAX else str(len(refused))
-    first = f"{refused[0].event_type} {refused[0].event_id}: {refused[0].refusal}"
+    """Whether the outbox has rejected messages."""
+    rejected = await store.find(None, RejectedMessages(limit=_REJECTED_MAX + 1))
+    if not rejected:
+        return ok("outbox", "no messages were rejected")
+    count = f"more than {_REJECTED_MAX}" if len(rejected) > _REJECTED_MAX else str(len(rejected))
+    first = f"{rejected[0].event_type} {rejected[0].event_id}: {rejected[0].refusal}"
     return problem(
         "outbox",
-        f"set aside {count}, the first is {first}",
-        "see `doorstep outbox list`, repair the cause, then `doorstep outbox retry --all`",
+        f"{count} rejected messages, the first is {first}",
+        "see `doorstep outbox list`, remove the cause, then run `doorstep outbox retry --all`",
     )
 
 
 def secret_key_finding(given: Settings, endpoints: Sequence[Endpoint]) -> Finding:
-    """Whether the key that unseals the endpoints' secrets is there, and is the right one."""
+    """Whether the secret key exists and decrypts the endpoints' secrets."""
     file = bootstrap.key_path(given)
     sealed = [endpoint for endpoint in endpoints if endpoint.secrets]
     if given.secret_key is None and file is not None:
@@ -202,23 +201,21 @@ def secret_key_finding(given: Settings, endpoints: Sequence[Endpoint]) -> Findin
         for endpoint in sealed:
             unseal_secret(endpoint, sealer, endpoint.secrets[0].sealed)
     except UnsealError:
-        remedy = (
-            "give back the key that was used when they were created (DOORSTEP_SECRET_KEY, or the file of that time)"
-        )
-        return problem("secret key", "it does not open the endpoints' secrets, which another key has sealed", remedy)
+        remedy = "restore the key that was used when they were created (DOORSTEP_SECRET_KEY, or the key file)"
+        return problem("secret key", "it cannot decrypt the endpoints' secrets, which another key encrypted", remedy)
     except ConfigError as error:
         sentence, _, remedy = str(error).partition("; ")
         return problem("secret key", sentence, remedy)
-    return ok("secret key", f"there, and it opens the secrets of {len(sealed)} endpoints")
+    return ok("secret key", f"it opens the secrets of {len(sealed)} endpoints")
 
 
 async def reachability(endpoint: Endpoint, guard: AddressGuard) -> Finding:
-    """Whether a connection to the endpoint can be made, as far as the address guard lets it."""
+    """Whether the endpoint accepts connections, if the address guard allows them."""
     check = "endpoint"
     if endpoint.url is None:
-        return ok(check, f"{endpoint.name}: the handler {endpoint.handler}, called by workers that have it")
+        return ok(check, f"{endpoint.name}: {endpoint.destination.description}, which needs no connection")
     why = await asyncio.to_thread(why_unreachable, endpoint.url, guard, _CONNECT_SECONDS)
-    # The path may be a credential, as that of a channel to Slack is, and nothing that is found out here is about it.
+    # The path is omitted, because it can be a credential, as in the URL of a Slack webhook.
     where = re.sub(r"(?<=[^:/])/.*", "/…", shown_url(endpoint.url))
     if why is None:
         return ok(check, f"{endpoint.name}: {where} accepts connections")
@@ -234,23 +231,23 @@ def _remedy(why: str) -> str:
 def _missing(file: Path, needed: bool) -> Finding:
     if needed:
         return problem(
-            "secret key", f"{file} is missing, and endpoints have secrets sealed with it", "restore the file"
+            "secret key", f"{file} is missing, and endpoints have secrets encrypted with it", "restore the file"
         )
-    return ok("secret key", f"{file} is not there yet; the first start makes it")
+    return ok("secret key", f"{file} does not exist yet; the first start creates it")
 
 
 _ANSWER_SECONDS = 2.0
 
 
-def examine(database_url: str | None, output: Output) -> int:
-    """Print the findings; the exit code is 1 if there is a problem among them."""
+def check_all(database_url: str | None, output: Output) -> int:
+    """Print all findings. Return exit code 1 if any of them is a problem."""
     findings: list[Finding] = []
 
     async def command(_: asyncio.Event) -> None:
-        async for finding in _findings(database_url):
+        async for finding in _check(database_url):
             findings.append(finding)
             if not output.as_json:
-                output.line(finding, finding.words)
+                output.line(finding, finding.text)
 
     run_until_stopped(command)
     problems = sum(finding.verdict == PROBLEM for finding in findings)
@@ -260,7 +257,7 @@ def examine(database_url: str | None, output: Output) -> int:
     return ExitCode.FAILED if problems else ExitCode.OK
 
 
-async def _findings(database_url: str | None) -> AsyncIterator[Finding]:
+async def _check(database_url: str | None) -> AsyncIterator[Finding]:
     try:
         settings = Settings() if database_url is None else Settings(database_url=database_url)
         store = store_from_url(pinned(settings).database_url)
@@ -272,13 +269,13 @@ async def _findings(database_url: str | None) -> AsyncIterator[Finding]:
     yield port(settings.host, settings.port, lambda: _is_doorstep(settings))
     yield disk_space(data_path(settings))
     yield disk_speed(data_path(settings))
-    async for finding in _of_store(settings, store):
+    async for finding in _check_store(settings, store):
         yield finding
 
 
-async def _of_store(settings: Settings, store: Store) -> AsyncIterator[Finding]:
-    if untouched := first_start(settings):
-        yield untouched
+async def _check_store(settings: Settings, store: Store) -> AsyncIterator[Finding]:
+    if not_started := first_start(settings):
+        yield not_started
         yield secret_key_finding(settings, ())
         return
     database = await database_finding(settings, store)
@@ -286,7 +283,7 @@ async def _of_store(settings: Settings, store: Store) -> AsyncIterator[Finding]:
     if database.verdict != OK:
         return
     try:
-        endpoints = (await store.routing()).endpoints
+        endpoints = (await current_routing(store)).endpoints
         yield secret_key_finding(settings, endpoints)
         yield await clock_finding(store)
         yield await outbox_finding(store)
@@ -300,8 +297,8 @@ async def _of_store(settings: Settings, store: Store) -> AsyncIterator[Finding]:
 def _is_doorstep(settings: Settings) -> bool:
     from doorstep.client import NEVER, Client, ClientError
 
-    place = {"0.0.0.0": "127.0.0.1", "::": "[::1]"}.get(settings.host, settings.host)
-    with Client(f"http://{place}:{settings.port}", timeout=_ANSWER_SECONDS, retrying=NEVER) as client:
+    host = {"0.0.0.0": "127.0.0.1", "::": "[::1]"}.get(settings.host, settings.host)
+    with Client(f"http://{host}:{settings.port}", timeout=_ANSWER_SECONDS, retrying=NEVER) as client:
         try:
             return client.health().status == "ok"
         except ClientError:

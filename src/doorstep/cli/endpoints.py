@@ -1,97 +1,359 @@
-"""`doorstep endpoints`: the receivers of events."""
+"""`doorstep endpoints`: create, inspect, update and operate endpoints."""
 
 from __future__ import annotations
 
-from typing import Annotated
+from collections import namedtuple
+from collections.abc import Mapping, Sequence
+from datetime import UTC, datetime
+from types import MappingProxyType
+from typing import Annotated, Any
 
 import msgspec
 import typer
 
-from doorstep.cli import columns, endpoint_actions
-from doorstep.cli.endpoint_form import EndpointArgument, Form, Reset, with_resets
-from doorstep.cli.endpoint_names import endpoint_named
-from doorstep.cli.options import Yes
-from doorstep.cli.prompts import confirm
-from doorstep.cli.remote import Paging, Session, gather, remote
-from doorstep.schemas.endpoints import ListedState, Signing
+from doorstep.cli.bulk import BulkOptions, start
+from doorstep.cli.commands import Paging, Session, remote
+from doorstep.cli.options import (
+    DurationSeconds,
+    EndpointArgument,
+    EventType,
+    Past,
+    Reason,
+    Yes,
+    duration_seconds,
+    option,
+    option_parser,
+    read_payload,
+    share,
+    without_none,
+)
+from doorstep.cli.output import columns, duration, percent
+from doorstep.errors import ConfigError
+from doorstep.policy.retry import BUILT_IN
+from doorstep.schemas.endpoints import DESTINATIONS, INPUTS, RESETTABLE, Input, ListedState, Signing
+from doorstep.schemas.events import Status
 from doorstep.schemas.stats import Range
 
-app = typer.Typer(no_args_is_help=True, help="Create, see, change, hold and test the receivers of events.")
-app.add_typer(endpoint_actions.app)
-
-State = Annotated[ListedState | None, typer.Option("--state", help="Only those in this state.")]
+endpoints = typer.Typer()
 
 
-@remote(app, "list")
-def list_endpoints(session: Session, paging: Paging, state: State = None) -> None:
-    """List the endpoints, in the order of their creation."""
-    rows = gather(session.client.endpoints.page, paging, state=state)
-    empty = "There are no endpoints; make one with `doorstep endpoints create`."
-    rows.show(session.output, "endpoints", columns.ENDPOINTS, empty)
+# -- fields as options -------------------------------------------------------------------------------------
 
 
-@remote(app)
+def _policy(text: str) -> str | list[float]:
+    """Parse the name of a policy, or delays such as `5s,1m`, which become a list of seconds."""
+    return text if text in BUILT_IN else [duration_seconds(part) for part in text.split(",")]
+
+
+def _header(text: str) -> tuple[str, str]:
+    """Parse `Name: value`."""
+    name, colon, value = text.partition(":")
+    if not colon or not name.strip():
+        raise ValueError(f"a header is 'Name: value', got {text!r}")
+    return name.strip(), value.strip()
+
+
+def _code_mapping(text: str) -> tuple[str, str]:
+    """Parse `THEIRS=OURS`: one of the receiver's own error codes, and the Doorstep code that it means."""
+    theirs, equals, ours = text.partition("=")
+    if not equals or not theirs.strip() or not ours.strip():
+        raise ValueError(f"a code mapping is 'THEIRS=OURS', got {text!r}")
+    return theirs.strip(), ours.strip()
+
+
+def _target(text: str) -> dict[str, float]:
+    """Parse `99.9%,30s,1h`: success rate, 95th percentile of the time to delivery, maximum age of waiting events."""
+    success, *durations = text.split(",")
+    if len(durations) not in (1, 2):
+        raise ValueError(f"a target is a share and one or two durations, such as 99.9%,30s,1h, got {text!r}")
+    return {"success": share(success), **dict(zip(("p95_seconds", "oldest_seconds"), map(duration_seconds, durations)))}
+
+
+def destination(text: str) -> dict[str, Any]:
+    """Parse a kind, such as `handler`, or a JSON object with the kind and its fields."""
+    if not text.startswith("{"):
+        if text not in DESTINATIONS:
+            raise ValueError(f"a destination is one of {', '.join(DESTINATIONS)}, or a JSON object, got {text!r}")
+        return {"kind": text}
+    try:
+        return msgspec.json.decode(text, type=dict[str, Any])
+    except msgspec.DecodeError as error:
+        raise ValueError(f"a destination must be a JSON object, got {text!r}: {error}") from None
+
+
+def _resettable(text: str) -> str:
+    if text not in RESETTABLE:
+        raise ValueError(f"{text!r} is not one of {', '.join(RESETTABLE)}")
+    return text
+
+
+Reset = Annotated[
+    list[Any] | None,
+    option(
+        "--reset",
+        "FIELD",
+        f"Reset a field to its default; repeatable: {', '.join(RESETTABLE)}.",
+        option_parser(_resettable),
+    ),
+]
+
+_KINDS: dict[str, tuple[Any, dict[str, Any]]] = {
+    "line": (str | None, {}),
+    "text": (str | None, {}),
+    "lines": (list[str] | None, {}),
+    "number": (float | None, {}),
+    "whole": (int | None, {"min": 1}),
+    "span": (float | None, {"parser": DurationSeconds}),
+    "tick": (bool | None, {}),
+    "headers": (list[Any] | None, {"parser": option_parser(_header)}),
+    "pairs": (list[Any] | None, {"parser": option_parser(_code_mapping)}),
+    "policy": (
+        Any,
+        {
+            "parser": option_parser(_policy),
+            "autocompletion": lambda incomplete: [name for name in BUILT_IN if name.startswith(incomplete)],
+        },
+    ),
+    "percent": (Any, {"parser": option_parser(_target)}),
+    "destination": (Any, {"parser": option_parser(destination)}),
+}
+"""For each kind of input, the type of its option and the parser of its text. One option sets a whole target."""
+
+
+def _options() -> Any:
+    inputs = [one for one in INPUTS if one.option]
+    fields: Any = namedtuple("Fields", [_parameter(one) for one in inputs], defaults=[None] * len(inputs))  # type: ignore[misc]
+    fields.__annotations__ = {_parameter(one): _option(one) for one in inputs}
+    return fields
+
+
+def _option(one: Input) -> Any:
+    kind, parsing = _KINDS[one.kind]
+    help = one.help.replace("{policies}", ", ".join(BUILT_IN))
+    return Annotated[kind, option(one.option, one.metavar or None, help, **parsing)]
+
+
+def _parameter(one: Input) -> str:
+    return "slo" if one.field == "slo" else one.name.replace(".", "_")
+
+
+class Fields(_options()):  # type: ignore[misc]
+    """The options that `create` and `update` share. They come from the table of an endpoint's inputs."""
+
+    def given(self, current_circuit: Mapping[str, Any] = MappingProxyType({}), **more: object) -> dict[str, Any]:
+        """The given fields, with their API names. A circuit is set as a whole; `current_circuit` completes it."""
+        plain = {name: value for name, value in self._asdict().items() if not name.startswith("circuit_")}
+        rules = without_none({"failures_max": self.circuit_failures_max, "open_seconds": self.circuit_open_seconds})
+        plain["headers"] = dict(self.headers) if self.headers else None
+        plain["code_map"] = dict(self.code_map) if self.code_map else None
+        plain["circuit"] = {**current_circuit, **rules} if rules else None
+        return without_none(plain | more)
+
+
+def _with_resets(fields: dict[str, Any], names: Sequence[str]) -> dict[str, Any]:
+    """The fields, and None for each field to reset."""
+    both = [name for name in names if name in fields]
+    if both:
+        raise ConfigError(f"{both[0]} is both set and reset; choose one")
+    changed = fields | dict.fromkeys(names)
+    if not changed:
+        raise ConfigError("nothing to change; see doorstep endpoints update --help")
+    return changed
+
+
+# -- commands ----------------------------------------------------------------------------------------------
+
+
+def _policy_text(policy: Any) -> str | None:
+    if policy is None:
+        return None
+    return policy.name or ", ".join(f"{delay:g} s" for delay in policy.delays) or "never"
+
+
+_COLUMNS = columns(
+    "endpoint_id name state to",
+    spare="event_types policy",
+    to=lambda one: one.destination.target,
+    policy=lambda one: _policy_text(one.policy),
+)
+_HEALTH = columns(
+    "endpoint state circuit success delivered dead p95 queue_depth dead_letters",
+    spare="p50 waiting_since",
+    endpoint="name",
+    success=lambda one: percent(one.success_rate),
+    p95=lambda one: duration(one.time_to_delivery["p95"]),
+    p50=lambda one: duration(one.time_to_delivery["p50"]),
+)
+_CIRCUIT_HISTORY = columns("at old_state new_state reason")
+
+
+@remote(endpoints, "list")
+def list_endpoints(
+    session: Session,
+    paging: Paging,
+    state: Annotated[ListedState | None, typer.Option("--state", help="Only endpoints in this state.")] = None,
+) -> None:
+    """List endpoints, oldest first."""
+    empty = "There are no endpoints; create one with `doorstep endpoints create`."
+    page = paging.fetch(session.client.endpoints.page, state=state)
+    session.show_page(page, "endpoints", _COLUMNS, empty)
+
+
+@remote(endpoints)
 def health(
     session: Session,
     paging: Paging,
-    range: Annotated[Range, typer.Option("--range", help="Over this time.")] = "24h",
+    range: Annotated[Range, typer.Option("--range", help="The period to report on.")] = "24h",
 ) -> None:
-    """Show how each endpoint fares: success rate, time to delivery, what waits, its circuit."""
-    rows = gather(session.client.endpoints.health, paging, range=range)
-    rows.show(session.output, "endpoints", columns.HEALTH, "There are no endpoints.")
+    """Show the health of each endpoint: success rate, time to delivery, waiting deliveries and circuit."""
+    page = paging.fetch(session.client.endpoints.health, range=range)
+    session.show_page(page, "endpoints", _HEALTH, "There are no endpoints.")
 
 
-@remote(app)
+@remote(endpoints)
 def create(
     session: Session,
-    form: Form,
-    name: Annotated[str, typer.Argument(help="What people call it.")],
-    url: Annotated[str | None, typer.Argument(metavar="URL", help="Where it receives.")] = None,
+    fields: Fields,
+    name: Annotated[str, typer.Argument(help="A name for people.")],
+    url: Annotated[str | None, typer.Argument(metavar="URL", help="The URL to deliver to.")] = None,
     handler: Annotated[
-        str | None, typer.Option("--handler", metavar="NAME", help="Instead of a URL: a handler that workers have.")
+        str | None, option("--handler", "NAME", "Instead of a URL: a handler that workers have registered.")
     ] = None,
     signing: Annotated[
         Signing | None, typer.Option("--signing", help="v1: shared secret [default]; v1a: Ed25519.")
     ] = None,
 ) -> None:
-    """Create an endpoint. Its signing secret is shown only this once.
+    """Create an endpoint and print its signing secret, which is shown only once.
 
     Example: `doorstep endpoints create shop https://shop.example/hook --type 'order.*' --policy quick`
     """
-    fields = form.fields(name=name, url=url, handler=handler, signing=signing)
-    session.output.answer(session.client.endpoints.create(**fields))
-    session.output.note("Keep the secret: it is shown only this once, and the receiver checks signatures with it.")
+    given = fields.given(name=name, url=url, handler=handler, signing=signing)
+    session.output.answer(session.client.endpoints.create(**given))
+    session.output.note("Keep the secret: it is shown only once, and the receiver needs it to verify signatures.")
 
 
-@remote(app)
+@remote(endpoints)
 def show(session: Session, endpoint: EndpointArgument) -> None:
-    """Show an endpoint; its secret and the values of its headers are never shown."""
-    session.output.answer(endpoint_named(session.client, endpoint))
+    """Show an endpoint, without its secret and the values of its headers."""
+    session.output.answer(session.endpoint(endpoint))
 
 
-@remote(app)
+@remote(endpoints)
 def update(
     session: Session,
     endpoint: EndpointArgument,
-    form: Form,
-    name: Annotated[str | None, typer.Option("--name", metavar="NAME", help="Call it this.")] = None,
-    target: Annotated[str | None, typer.Option("--target", metavar="URL", help="Where it receives.")] = None,
+    fields: Fields,
+    name: Annotated[str | None, option("--name", "NAME", "A new name.")] = None,
+    target: Annotated[str | None, option("--target", "URL", "The URL to deliver to.")] = None,
     reset: Reset = None,
 ) -> None:
-    """Change what is given, and only that.
+    """Change the given fields, and only those.
 
     Example: `doorstep endpoints update shop --policy 5s,1m,10m --reset rate_per_second`
     """
-    found = endpoint_named(session.client, endpoint)
-    fields = form.fields(msgspec.to_builtins(found.circuit), name=name, url=target)
-    changed = session.client.endpoints.change(found.endpoint_id, **with_resets(fields, reset or ()))
-    session.output.answer(changed)
+    found = session.endpoint(endpoint)
+    given = fields.given(msgspec.to_builtins(found.circuit), name=name, url=target)
+    session.output.answer(session.client.endpoints.change(found.endpoint_id, **_with_resets(given, reset or ())))
 
 
-@remote(app)
+@remote(endpoints)
 def delete(session: Session, endpoint: EndpointArgument, yes: Yes = False) -> None:
-    """Delete an endpoint. What still waits for it becomes dead letters."""
-    found = endpoint_named(session.client, endpoint)
-    confirm(session.output, f"Delete endpoint {found.name}? What waits for it becomes dead letters.", yes)
+    """Delete an endpoint. Its waiting deliveries become dead letters."""
+    found = session.endpoint(endpoint)
+    session.output.confirm(f"Delete endpoint {found.name}? Its waiting deliveries become dead letters.", yes)
     session.client.endpoints.delete(found.endpoint_id)
     session.output.line({"endpoint_id": found.endpoint_id, "deleted": True}, f"{found.endpoint_id}  deleted")
+
+
+@remote(endpoints)
+def pause(session: Session, endpoint: EndpointArgument, reason: Reason = None) -> None:
+    """Hold its deliveries until it is resumed. None are lost."""
+    done = session.client.endpoints.pause(session.endpoint(endpoint).endpoint_id, reason=reason)
+    session.output.line(done, f"{done.name}  {done.state}")
+
+
+@remote(endpoints)
+def resume(
+    session: Session,
+    endpoint: EndpointArgument,
+    drain: Annotated[float | None, option("--drain", "N", "Send at most N of the held deliveries a second.")] = None,
+    skip_before: Annotated[
+        datetime | None, option("--skip-before", "TIME", "Skip events accepted before this time.", Past)
+    ] = None,
+) -> None:
+    """Resume deliveries: all at once, at a limited rate, or without old events.
+
+    Example: `doorstep endpoints resume shop --drain 20 --skip-before 1d`
+    """
+    found = session.endpoint(endpoint)
+    done = session.client.endpoints.resume(found.endpoint_id, drain_per_second=drain, skip_older_than=skip_before)
+    session.output.line(done, f"{done.name}  {done.state}")
+
+
+@remote(endpoints)
+def test(
+    session: Session,
+    endpoint: EndpointArgument,
+    event_type: Annotated[str | None, option("--type", "TYPE", "Its event type. [default: doorstep.test]")] = None,
+    payload: Annotated[str | None, option("--payload", "PAYLOAD", "JSON, @file, or - for standard input.")] = None,
+) -> None:
+    """Send a test event, like any other event."""
+    found = session.endpoint(endpoint)
+    content = None if payload is None else read_payload("--payload", payload)
+    receipt = session.client.endpoints.test(found.endpoint_id, event_type=event_type, payload=content)
+    text = f"{receipt.event_id}  {receipt.status}; see `doorstep status {receipt.event_id} --wait`"
+    session.output.line(receipt, text)
+
+
+@remote(endpoints, "rotate-secret")
+def rotate_secret(
+    session: Session,
+    endpoint: EndpointArgument,
+    overlap: Annotated[
+        float | None,
+        option("--overlap", "SPAN", "How long requests are signed with both secrets. [default: 1d]", DurationSeconds),
+    ] = None,
+    yes: Yes = False,
+) -> None:
+    """Create a new signing secret, shown only once. For a while, requests are signed with both."""
+    found = session.endpoint(endpoint)
+    session.output.confirm(f"Rotate the secret of {found.name}?", yes)
+    session.output.answer(session.client.endpoints.rotate_secret(found.endpoint_id, overlap_seconds=overlap))
+
+
+@remote(endpoints)
+def circuit(session: Session, endpoint: EndpointArgument) -> None:
+    """Show its circuit (closed, open or half-open) and how it got there."""
+    found = session.client.endpoints.circuit(session.endpoint(endpoint).endpoint_id)
+    session.output.answer(found, columns("state failures until"))
+    session.output.listing(None, found.history, _CIRCUIT_HISTORY, "It has never opened.")
+
+
+@remote(endpoints)
+def replay(
+    session: Session,
+    endpoint: EndpointArgument,
+    options: BulkOptions,
+    since: Annotated[datetime, option("--since", "TIME", "Events accepted from this time on: 2h", Past)],
+    until: Annotated[datetime | None, option("--until", "TIME", "Before this time. [default: now]", Past)] = None,
+    event_type: EventType = None,
+    status: Annotated[Status | None, typer.Option("--status", help="Only events with this status.")] = None,
+) -> int:
+    """Send the events of a time range again, as new events.
+
+    Example: `doorstep endpoints replay shop --since 2h --type 'order.*' --rate 50`
+    """
+    client, endpoint_id = session.client.endpoints, session.endpoint(endpoint).endpoint_id
+    range: dict[str, Any] = {
+        "created_from": since,
+        "created_before": until or datetime.now(UTC),
+        "event_type": event_type,
+        "status": status,
+    }
+    return start(
+        session,
+        "replay",
+        lambda: client.preview_replay(endpoint_id, **range),
+        lambda: client.replay(endpoint_id, **range, rate_per_second=options.rate, reason=options.reason),
+        options,
+    )

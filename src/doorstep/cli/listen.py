@@ -1,10 +1,10 @@
-"""`doorstep listen`: prints what arrives, checks its signature, and fails or dawdles on request."""
+"""`doorstep listen`: prints requests, checks their signatures, and simulates failures and delays."""
 
 from __future__ import annotations
 
 import asyncio
 import random
-from collections.abc import Awaitable, Callable, Mapping, MutableMapping
+from collections.abc import Awaitable, Callable, Mapping, MutableMapping, Sequence
 from typing import Any, NamedTuple
 
 from rich.text import Text
@@ -19,31 +19,28 @@ from doorstep.signals import run_until_stopped
 
 _BODY_CHARACTERS_SHOWN = 2_000
 _GRACE_SECONDS = 1.0
-_MARKS = {True: ("signature ok", "green"), False: ("wrong signature", "bold red"), None: ("not checked", "dim")}
+_VERDICTS = {True: ("signature ok", "green"), False: ("wrong signature", "bold red"), None: ("not checked", "dim")}
 
 
-class Listening(NamedTuple):
-    """What the command was told."""
-
-    host: str
-    port: int
-    secrets: tuple[str, ...]
-    behaviour: Behaviour
-    show_headers: bool
-    requests_max: int | None
-    """End after so many arrivals."""
-
-
-def listen(told: Listening, output: Output) -> int:
-    """Receive until a signal comes, or until `requests_max` have arrived."""
-    webhook = _webhook(told.secrets)
+def listen(
+    output: Output,
+    host: str,
+    port: int,
+    secrets: Sequence[str],
+    behaviour: Behaviour,
+    *,
+    show_headers: bool,
+    requests_max: int | None,
+) -> int:
+    """Receive requests until a signal arrives or `requests_max` requests have been received."""
+    webhook = _webhook(secrets)
 
     async def command(stop: asyncio.Event) -> None:
-        printer = _Printer(output, told, stop)
-        receiver = Receiver(lambda _: told.behaviour, AnchoredClock(), random.random, printer, webhook)
-        with listener(told.host, told.port) as listening:
+        printer = _Printer(output, show_headers, requests_max, stop)
+        receiver = Receiver(lambda _: behaviour, AnchoredClock(), random.random, printer, webhook)
+        with listener(host, port) as listening:
             url = f"{address(listening)}/"
-            server = WebServer(receiver, grace_seconds=_GRACE_SECONDS, ready=lambda: _announce(url, told))
+            server = WebServer(receiver, grace_seconds=_GRACE_SECONDS, ready=lambda: _announce(url, bool(secrets)))
             await server.serve_until(stop, listening)
         printer.check_reader()
 
@@ -52,32 +49,33 @@ def listen(told: Listening, output: Output) -> int:
 
 
 class _Printer:
-    """Shows each arrival, and ends the listening with the last one, or when nobody reads any more."""
+    """Prints each request. Stops after the last one, or when the reader of the output has exited."""
 
-    def __init__(self, output: Output, told: Listening, stop: asyncio.Event) -> None:
+    def __init__(self, output: Output, show_headers: bool, requests_max: int | None, stop: asyncio.Event) -> None:
         self._output = output
-        self._told = told
+        self._show_headers = show_headers
+        self._requests_max = requests_max
         self._stop = stop
         self._seen = 0
-        self._reader_left = False
+        self._reader_gone = False
 
     def __call__(self, arrival: Arrival) -> None:
         self._seen += 1
         try:
-            self._output.line(as_value(arrival), as_words(arrival, show_headers=self._told.show_headers))
+            self._output.line(as_value(arrival), as_text(arrival, show_headers=self._show_headers))
         except BrokenPipeError:
-            self._reader_left = True
-        if self._reader_left or self._seen == self._told.requests_max:
+            self._reader_gone = True
+        if self._reader_gone or self._seen == self._requests_max:
             self._stop.set()
 
     def check_reader(self) -> None:
-        """Said only at the end: inside a request it would be the web server's trouble."""
-        if self._reader_left:
+        """Raise the BrokenPipeError after the server has stopped. During a request, the web server would catch it."""
+        if self._reader_gone:
             raise BrokenPipeError
 
 
 def as_value(arrival: Arrival) -> dict[str, object]:
-    """For programs. A body that is not text is given as its bytes, escaped."""
+    """A request as a JSON object. Bytes that are not UTF-8 are escaped."""
     return {
         "received_at": to_iso(arrival.at),
         "method": arrival.method,
@@ -90,14 +88,14 @@ def as_value(arrival: Arrival) -> dict[str, object]:
     }
 
 
-def as_words(arrival: Arrival, *, show_headers: bool) -> Text:
-    """For people: one line about the request, then its body."""
-    words, style = _MARKS[arrival.verified]
+def as_text(arrival: Arrival, *, show_headers: bool) -> Text:
+    """A request as text: one line about it, then its body."""
+    verdict, style = _VERDICTS[arrival.verified]
     text = Text()
     text.append(to_iso(arrival.at)[11:23], style="dim")
     text.append(f"  {visible(arrival.method)} {visible(arrival.path)}  ")
     text.append(visible(arrival.headers.get("webhook-id", "no webhook-id")), style="bold")
-    text.append(f"  {words}{f' ({visible(arrival.flaw)})' if arrival.flaw else ''}", style=style)
+    text.append(f"  {verdict}{f' ({visible(arrival.flaw)})' if arrival.flaw else ''}", style=style)
     text.append(f"  → {arrival.status}", style="green" if arrival.status < 300 else "red")
     if show_headers:
         for name, value in arrival.headers.items():
@@ -112,18 +110,18 @@ def _shown_body(body: bytes) -> str:
     return shown + rest or "(no body)"
 
 
-def _announce(url: str, told: Listening) -> None:
-    say(f"Listening at {url} ; Ctrl-C ends it")
-    if not told.secrets:
-        say("Signatures are not checked; give the endpoint's secret with --secret to check them")
+def _announce(url: str, verifies: bool) -> None:
+    say(f"Listening at {url} ; Ctrl-C stops it")
+    if not verifies:
+        say("Signatures are not verified; give the endpoint's secret with --secret to verify them")
 
 
-def _webhook(secrets: tuple[str, ...]) -> Webhook | None:
-    """A secret that cannot be one is refused now rather than at the first arrival."""
+def _webhook(secrets: Sequence[str]) -> Webhook | None:
+    """The verifier for these secrets. An invalid secret is rejected now, not at the first request."""
     try:
         return Webhook(*secrets) if secrets else None
     except InvalidInput as error:
-        raise ConfigError(f"--secret {error.message}; take it from the answer to the endpoint's creation") from None
+        raise ConfigError(f"--secret {error.message}; it is shown when an endpoint is created") from None
 
 
 Message = MutableMapping[str, Any]
@@ -135,20 +133,20 @@ _OK, _UNAUTHORIZED, _TOO_LARGE = 200, 401, 413
 
 
 class Behaviour(NamedTuple):
-    """How a receiver treats what arrives."""
+    """How a receiver responds."""
 
     status: int = 503
-    """The answer to those that are to fail."""
+    """The status of failed requests."""
     fail_share: float = 0.0
-    """How many are to fail: 0 none, 1 all."""
+    """The share of requests that fail, from 0 to 1."""
     slow_seconds: float = 0.0
-    """How long every answer is kept back."""
+    """The delay before every response."""
     body: bytes = b""
-    """What it says to those that are to fail, as JSON."""
+    """The JSON body of failed requests."""
 
 
 class Arrival(NamedTuple):
-    """One request, and how it was answered."""
+    """One request, and the status of its response."""
 
     at: Instant
     method: str
@@ -157,14 +155,14 @@ class Arrival(NamedTuple):
     """Names in lower case."""
     body: bytes
     verified: bool | None
-    """Whether its signature is right; None where there is no secret to check it with."""
+    """Whether the signature is valid; None if no secret was given to verify it."""
     flaw: str
-    """What is wrong with the signature, in a sentence."""
+    """Why the signature is invalid, in a sentence."""
     status: int
 
 
 class Receiver:
-    """An ASGI application. With a `webhook` it answers 401 to what does not verify, as a careful receiver does."""
+    """An ASGI application. With a `webhook`, it responds with 401 to requests without a valid signature."""
 
     def __init__(
         self,
@@ -205,7 +203,7 @@ class Receiver:
 
 
 async def _read(receive: Receive) -> bytes | None:
-    """The body; None if it is larger than anything that Doorstep sends."""
+    """The body; None if it is larger than any request from Doorstep."""
     body = bytearray()
     while len(body) <= _BODY_BYTES_MAX:
         message = await receive()

@@ -1,66 +1,105 @@
-"""The commands of the machine that Doorstep runs on, and all groups of commands together.
+"""The entry point: a table of all commands, each with the module that implements it.
 
-Help texts come from the table of settings; heavy imports wait until a command needs them, so that help and shell
-completion are quick.
+A command's module is imported when the command runs, so that `--help` and shell completion load almost nothing.
 """
 
 from __future__ import annotations
 
-from typing import Annotated, Any
+from importlib import import_module
+from typing import Annotated, Any, NamedTuple
 
 import typer
+from typer.core import TyperCommand, TyperGroup
 
 from doorstep import __version__
-from doorstep.cli import (
-    accounts,
-    alerts,
-    batches,
-    bulk,
-    channels,
-    console,
-    dead_letters,
-    deliveries,
-    endpoints,
-    events,
-    outbox,
-    pipelines,
-    policies,
-    retry_queue,
-    send,
-    stats,
-    tail,
-    workers,
+
+_LOCAL, _TRY, _REMOTE = "On this machine", "To try it out", "On a server"
+_MARKUP: Any = "markdown"
+
+
+class Entry(NamedTuple):
+    """The module that implements a command, and the command's line in the help."""
+
+    module: str
+    panel: str
+    summary: str
+    """For a group, its help. For a single command, the first paragraph of its docstring; a test compares them."""
+    group: str | None = None
+    """The name of a group's `typer.Typer`. A single command is in the module's `commands`."""
+
+
+# fmt: off
+COMMANDS = {
+    "serve": Entry("local", _LOCAL, "Run the HTTP API and a worker in one process, and more worker processes if configured."),
+    "worker": Entry("local", _LOCAL, "Run a worker, which delivers events. Any number of workers can share one database."),
+    "migrate": Entry("local", _LOCAL, "Update the database tables to this version. Does nothing if they are up to date."),
+    "doctor": Entry("local", _LOCAL, "Check settings, port, disk, database, secret key, clock and the connection to every endpoint."),
+    "settings": Entry("local", _LOCAL, "List every setting with its variable, its allowed values and its default."),
+    "version": Entry("local", _LOCAL, "Print the version."),
+    "outbox": Entry("local", _LOCAL, "List, retry or discard rejected outbox messages.", "outbox"),
+    "demo": Entry("local", _TRY, "Start a demo: a small shop with healthy, flaky, slow and broken receivers, and steady traffic."),
+    "listen": Entry("local", _TRY, "Receive webhooks on this machine: print requests, check signatures, simulate failures and delays."),
+    "policy": Entry("policies", _TRY, "Explain retry policies.", "policy"),
+    "send": Entry("events", _REMOTE, "Send an event. When the command returns, the event is on stable storage."),
+    "status": Entry("events", _REMOTE, "Show the status of an event, without its payload."),
+    "tail": Entry("tail", _REMOTE, "Follow events and deliveries as they change. Ctrl-C stops it."),
+    "console": Entry("accounts", _REMOTE, "Print a link that signs you in to the console with your key; valid once, for 30 minutes."),
+    "events": Entry("events", _REMOTE, "List events, and inspect, retry, cancel, replay or delete one.", "events"),
+    "inbox": Entry("events", _REMOTE, "Fetch and acknowledge events that no endpoint subscribes to.", "inbox"),
+    "deliveries": Entry("events", _REMOTE, "Show a delivery with its attempt log and history.", "deliveries"),
+    "endpoints": Entry("endpoints", _REMOTE, "Create, inspect, update, pause and test endpoints.", "endpoints"),
+    "retry-queue": Entry("dead_letters", _REMOTE, "Work on deliveries that failed and will be retried.", "retry_queue"),
+    "dead-letters": Entry("dead_letters", _REMOTE, "Work on deliveries that failed permanently.", "dead_letters"),
+    "bulk": Entry("bulk", _REMOTE, "List, watch, pause, resume and cancel bulk operations.", "bulk"),
+    "pipelines": Entry("pipelines", _REMOTE, "List, retry, approve, reject and delete pipeline entities.", "pipelines"),
+    "batches": Entry("pipelines", _REMOTE, "Find batches by status, read their carrier log, resubmit them.", "batches"),
+    "slo": Entry("stats", _REMOTE, "Service-level targets of endpoints, their error budgets and burn rates.", "slo"),
+    "alerts": Entry("alerts", _REMOTE, "List and acknowledge alerts.", "alerts"),
+    "alert-rules": Entry("alerts", _REMOTE, "List and change the rules that raise alerts.", "rules"),
+    "silences": Entry("alerts", _REMOTE, "Suppress alert notifications for a while.", "silences"),
+    "channels": Entry("alerts", _REMOTE, "Create, test, resume and delete the channels that alerts are sent to.", "channels"),
+    "keys": Entry("accounts", _REMOTE, "Create, list and revoke API keys.", "keys"),
+    "orgs": Entry("accounts", _REMOTE, "Create and list organizations (for admins of the default organization).", "orgs"),
+    "audit": Entry("accounts", _REMOTE, "Show the audit log: who did what, when, to which objects, with what result; newest first."),
+    "stats": Entry("stats", _REMOTE, "Show queue depth, dead letters and inbox size; with --range, also small charts of the past."),
+    "workers": Entry("stats", _REMOTE, "Show workers, their load, and those lost within a day (default organization only)."),
+}
+# fmt: on
+
+EXIT_CODES_HELP = (
+    "Exit codes: 0 success, 1 failure, 2 invalid usage or input, 3 not found, 4 refused (key, role or state), "
+    "5 server unreachable."
 )
-from doorstep.cli.exits import EXIT_CODES_HELP, Run, exit_code_of
-from doorstep.cli.options import (
-    Database,
-    Host,
-    Json,
-    Port,
-    Workers,
-    output_for,
-    parsed_by,
-    settings_from,
-    share,
-    span_seconds,
-)
-from doorstep.cli.remote import REMOTE_PANEL
-from doorstep.config import setting_rows
+
+
+class LazyGroup(TyperGroup):
+    """Imports only the command that runs. Help and completion use the names and summaries in the table."""
+
+    def __init__(self, **attributes: Any) -> None:
+        super().__init__(**attributes)
+        self.commands = {
+            name: TyperCommand(name, help=entry.summary, rich_help_panel=entry.panel)
+            for name, entry in COMMANDS.items()
+        }
+
+    def resolve_command(self, ctx: Any, args: list[str]) -> tuple[str | None, Any, list[str]]:
+        name, command, rest = super().resolve_command(ctx, args)
+        return name, command and load(str(name)), rest
+
 
 app = typer.Typer(
-    help="Doorstep delivers events to webhooks and handlers, retries with sense, and loses nothing.",
+    cls=LazyGroup,
+    help="Doorstep delivers events to webhooks and Python handlers, retries with backoff, and loses nothing.",
     epilog=EXIT_CODES_HELP,
     no_args_is_help=True,
     pretty_exceptions_enable=False,
-    rich_markup_mode="markdown",
+    rich_markup_mode=_MARKUP,
     context_settings={"help_option_names": ["--help", "-h"]},
 )
 
-_HERE, _TRY = "On this machine", "To try it out"
 
-
-def _tell_version(wanted: bool) -> None:
-    if wanted:
+def _print_version(given: bool) -> None:
+    if given:
         typer.echo(__version__)
         raise typer.Exit
 
@@ -68,209 +107,31 @@ def _tell_version(wanted: bool) -> None:
 @app.callback()
 def main(
     _version: Annotated[
-        bool, typer.Option("--version", callback=_tell_version, is_eager=True, help="Print the version and end.")
+        bool, typer.Option("--version", callback=_print_version, is_eager=True, help="Print the version and exit.")
     ] = False,
 ) -> None:
     pass
 
 
-App = Annotated[
-    str | None,
-    typer.Option(
-        "--app",
-        metavar="MODULE:NAME",
-        help="Your own Doorstep with its handlers, as module:name, looked for from this folder.",
-    ),
-]
-Isolate = Annotated[
-    bool,
-    typer.Option(
-        "--isolate",
-        help="Run every handler of --app in processes of its own: a crash, a hang or a memory hog costs one attempt.",
-    ),
-]
-_AT_ONCE: Any = "0s"
-"""The parser turns a default into a number, as it does with what is typed."""
-EndWithParent = Annotated[bool, typer.Option("--end-with-parent", hidden=True)]
+def load(name: str) -> Any:
+    """Import a command, or a group with its commands."""
+    entry = COMMANDS[name]
+    module = import_module(f"doorstep.cli.{entry.module}")
+    root = typer.Typer(rich_markup_mode=_MARKUP)
+    if entry.group is None:
+        root.add_typer(module.commands)
+    else:
+        root.add_typer(getattr(module, entry.group), name=name, help=entry.summary, no_args_is_help=True)
+    return typer.main.get_group(root).commands[name]
 
 
-@app.command(rich_help_panel=_HERE)
-def serve(
-    host: Host = None,
-    port: Port = None,
-    database: Database = None,
-    workers: Workers = None,
-    app: App = None,
-    isolate: Isolate = False,
-) -> None:
-    """Run everything in one process: the HTTP API and the delivering, plus more worker processes if asked.
-
-    Example: `doorstep serve --database postgresql://doorstep@db/doorstep --workers 3`
-    """
-    from doorstep.cli import serve as serving
-
-    said = {"host": host, "port": port, "database_url": database, "workers": workers}
-    _end(lambda: serving.serve(settings_from(**said), app, isolate=isolate, said=said))
-
-
-@app.command(rich_help_panel=_HERE)
-def worker(
-    database: Database = None, app: App = None, isolate: Isolate = False, end_with_parent: EndWithParent = False
-) -> None:
-    """Run a worker alone: it delivers what others accept. Any number of them share one database.
-
-    Example: `doorstep worker --app shop.events:doorstep`
-    """
-    from doorstep.cli import worker as working
-
-    said = {"database_url": database}
-    ways = {"isolate": isolate, "end_with_parent": end_with_parent}
-    _end(lambda: working.work(settings_from(**said), app, said=said, **ways))
-
-
-@app.command(rich_help_panel=_HERE)
-def migrate(database: Database = None, as_json: Json = False) -> None:
-    """Bring the database's tables to this version; harmless when they are."""
-    from doorstep.cli import run as migrating
-
-    _end(lambda: migrating.migrate(settings_from(database_url=database), output_for(as_json)))
-
-
-@app.command(rich_help_panel=_HERE)
-def doctor(database: Database = None, as_json: Json = False) -> None:
-    """Check settings, port, disk, database, secret key, clock and every endpoint's reach; say what to do.
-
-    It changes nothing. The exit code is 1 if there is a problem.
-    """
-    from doorstep.cli import doctor as examining
-
-    _end(lambda: examining.examine(database, output_for(as_json)))
-
-
-@app.command(rich_help_panel=_HERE)
-def settings(as_json: Json = False) -> None:
-    """List every setting: its variable, its rule and its default."""
-    if as_json:
-        output_for(as_json).json({"settings": [row._asdict() for row in setting_rows()]})
-        return
-    for row in setting_rows():
-        default = f", by default {row.default}" if row.default else ""
-        typer.echo(f"{row.variable}\n    {row.about}\n    Must be {row.rule}{default}.\n")
-
-
-@app.command(rich_help_panel=_HERE)
-def version(as_json: Json = False) -> None:
-    """Print the version."""
-    output_for(as_json).line({"version": __version__}, f"doorstep {__version__}")
-
-
-@app.command(rich_help_panel=_TRY)
-def demo(
-    port: Annotated[
-        int | None,
-        typer.Option(
-            "--port",
-            metavar="PORT",
-            min=0,
-            max=65_535,
-            help="The port. [default: 8080, or a free one if that is taken]",
-        ),
-    ] = None,
-    rate: Annotated[
-        float, typer.Option("--rate", metavar="N", min=0.01, max=1_000, help="So many events a second.")
-    ] = 3,
-    keep: Annotated[bool, typer.Option("--keep", help="Keep the data in ./doorstep-demo, and go on with it.")] = False,
-    as_json: Json = False,
-) -> None:
-    """Start a Doorstep with the systems of a small shop around it (healthy, flaky, slow, down) and steady traffic.
-
-    Within a minute there are retries, dead letters of several causes, an open circuit, text messages in batches, bills in
-    a pipeline, alerts, and people who see to all that.
-    """
-    from doorstep.cli.demo import program
-
-    _end(lambda: program.demonstrate(program.Demo(port, rate, keep), output_for(as_json)))
-
-
-@app.command(rich_help_panel=_TRY)
-def listen(
-    host: Annotated[str, typer.Option("--host", metavar="HOST", help="The address to listen at.")] = "127.0.0.1",
-    port: Annotated[
-        int, typer.Option("--port", metavar="PORT", min=0, max=65_535, help="The port; 0 takes a free one.")
-    ] = 9_000,
-    secret: Annotated[
-        list[str] | None,
-        typer.Option(
-            "--secret",
-            metavar="SECRET",
-            help="A whsec_… secret (or whpk_… key) that signatures are checked with; repeatable.",
-        ),
-    ] = None,
-    fail: Annotated[
-        float | None, typer.Option("--fail", metavar="SHARE", parser=parsed_by(share), help="Let so many fail: 30%")
-    ] = None,
-    status: Annotated[
-        int | None,
-        typer.Option(
-            "--status", metavar="CODE", min=200, max=599, help="The answer to those that fail (all, without --fail)."
-        ),
-    ] = None,
-    slow: Annotated[
-        float, typer.Option("--slow", metavar="SPAN", parser=parsed_by(span_seconds), help="Answer so late: 5s")
-    ] = _AT_ONCE,
-    headers: Annotated[bool, typer.Option("--headers", help="Show the request's headers too.")] = False,
-    count: Annotated[
-        int | None, typer.Option("--count", metavar="N", min=1, help="End after so many requests.")
-    ] = None,
-    as_json: Json = False,
-) -> None:
-    """Receive webhooks on this machine: print what arrives, check its signature, fail or dawdle on request.
-
-    What was not signed with the secret is answered with 401, as a careful receiver does.
-
-    Example: `doorstep listen --secret whsec_… --fail 30% --slow 2s`
-    """
-    from doorstep.cli import listen as listening
-    from doorstep.cli.listen import Behaviour
-
-    behaviour = Behaviour(status or 503, (0.0 if status is None else 1.0) if fail is None else fail, slow)
-    told = listening.Listening(host, port, tuple(secret or ()), behaviour, headers, count)
-    _end(lambda: listening.listen(told, output_for(as_json)))
-
-
-app.add_typer(outbox.app, name="outbox", rich_help_panel=_HERE)
-app.add_typer(policies.app, name="policy", rich_help_panel=_TRY)
-app.add_typer(send.app)
-app.add_typer(tail.app)
-app.add_typer(console.app)
-for name, group in {
-    "events": events.events,
-    "inbox": events.inbox,
-    "deliveries": deliveries.app,
-    "endpoints": endpoints.app,
-    "retry-queue": retry_queue.app,
-    "dead-letters": dead_letters.app,
-    "bulk": bulk.app,
-    "pipelines": pipelines.app,
-    "batches": batches.app,
-    "slo": stats.slo,
-    "alerts": alerts.alerts,
-    "alert-rules": alerts.rules,
-    "silences": alerts.silences,
-    "channels": channels.channels,
-    "keys": accounts.keys,
-    "orgs": accounts.orgs,
-}.items():
-    app.add_typer(group, name=name, rich_help_panel=REMOTE_PANEL)
-app.add_typer(accounts.looking)
-app.add_typer(stats.looking)
-app.add_typer(workers.looking)
+def command_tree() -> Any:
+    """The root command with every command loaded, for documentation and tests."""
+    root: Any = typer.main.get_group(app)
+    root.commands = {name: load(name) for name in COMMANDS}
+    return root
 
 
 def run() -> None:
-    """The program."""
+    """Run the program."""
     app()
-
-
-def _end(command: Run) -> None:
-    raise typer.Exit(exit_code_of(command))

@@ -1,24 +1,35 @@
-"""Options that several commands share, so that they are called and explained the same everywhere."""
+"""Options that several commands share, and the parsers of their values.
+
+A command may take a set of options as one parameter: a NamedTuple whose fields are the options.
+"""
 
 from __future__ import annotations
 
 import inspect
 import re
+import sys
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from datetime import UTC, datetime
 from inspect import Parameter
+from pathlib import Path
 from typing import Annotated, Any, TypeVar, get_type_hints
 
+import msgspec
 import typer
 
-from doorstep.cli.endpoint_names import complete_endpoint
-from doorstep.cli.output import Output
+from doorstep.cli.output import say
 from doorstep.clock import AnchoredClock, Instant, seconds, to_datetime
 from doorstep.config import Settings, setting_row
+from doorstep.errors import ConfigError
+
+T = TypeVar("T")
 
 
-def spread(parameters: Iterable[Parameter]) -> Iterator[Parameter]:
-    """The parameters with each set replaced by those of its fields."""
+# -- sets of options ---------------------------------------------------------------------------------------
+
+
+def expand(parameters: Iterable[Parameter]) -> Iterator[Parameter]:
+    """The parameters, with each set of options replaced by its fields."""
     for parameter in parameters:
         if is_set(parameter.annotation):
             yield from _fields(parameter.annotation)
@@ -26,8 +37,8 @@ def spread(parameters: Iterable[Parameter]) -> Iterator[Parameter]:
             yield parameter.replace(kind=Parameter.KEYWORD_ONLY)
 
 
-def gathered(parameters: Iterable[Parameter], given: Mapping[str, Any]) -> dict[str, Any]:
-    """What was given for the spread parameters, with the sets put together again."""
+def collect(parameters: Iterable[Parameter], given: Mapping[str, Any]) -> dict[str, Any]:
+    """The values of the original parameters, with the sets of options rebuilt from their fields."""
     return {parameter.name: _value(parameter, given) for parameter in parameters}
 
 
@@ -46,22 +57,22 @@ def _fields(kind: Any) -> Iterator[Parameter]:
         yield Parameter(name, Parameter.KEYWORD_ONLY, default=default, annotation=annotation)
 
 
-T = TypeVar("T")
+# -- parsers -----------------------------------------------------------------------------------------------
 
 _UNITS = {"ms": 0.001, "s": 1, "m": 60, "min": 60, "h": 3_600, "d": 86_400}
-_SPAN = re.compile(r"(\d+(?:\.\d+)?)\s*(ms|s|min|m|h|d)?")
+_DURATION = re.compile(r"(\d+(?:\.\d+)?)\s*(ms|s|min|m|h|d)?")
 
 
-def span_seconds(text: str) -> float:
-    """Seconds: `5`, `5s`, `500ms`, `2m`, `1h`, `7d`."""
-    found = _SPAN.fullmatch(text.strip().lower())
+def duration_seconds(text: str) -> float:
+    """Parse a duration such as `5`, `5s`, `500ms`, `2m`, `1h` or `7d` into seconds."""
+    found = _DURATION.fullmatch(text.strip().lower())
     if found is None:
-        raise ValueError(f"a span is a number with a unit (ms, s, m, h, d), such as 5s, got {text!r}")
+        raise ValueError(f"a duration is a number with a unit (ms, s, m, h, d), such as 5s, got {text!r}")
     return float(found[1]) * _UNITS[found[2] or "s"]
 
 
 def share(text: str) -> float:
-    """From 0 to 1: `30%` or `0.3`."""
+    """Parse a share such as `30%` or `0.3` into a number from 0 to 1."""
     number, percent = text.strip().removesuffix("%"), text.strip().endswith("%")
     try:
         value = float(number) / (100 if percent else 1)
@@ -73,48 +84,36 @@ def share(text: str) -> float:
 
 
 def past(text: str, now: Instant) -> datetime:
-    """A time: ISO 8601 (UTC, if it names no zone), or a span before now (`2h`, `2h ago`)."""
-    words = text.strip()
-    span = words.removesuffix("ago").strip().lower()
-    return to_datetime(now - seconds(span_seconds(span))) if _has_unit(span) else _iso(words, "before now such as 2h")
+    """Parse a time: ISO 8601 (UTC if it has no time zone), or a duration before now (`2h`, `2h ago`)."""
+    ago = text.strip().removesuffix("ago").strip().lower()
+    return to_datetime(now - seconds(duration_seconds(ago))) if _has_unit(ago) else _iso(text, "before now such as 2h")
 
 
 def future(text: str, now: Instant) -> datetime:
-    """A time: ISO 8601 (UTC, if it names no zone), or a span from now (`2h`, `in 2h`)."""
-    words = text.strip()
-    span = words.removeprefix("in ").strip().lower()
-    return to_datetime(now + seconds(span_seconds(span))) if _has_unit(span) else _iso(words, "from now such as 2h")
+    """Parse a time: ISO 8601 (UTC if it has no time zone), or a duration from now (`2h`, `in 2h`)."""
+    ahead = text.strip().removeprefix("in ").strip().lower()
+    return (
+        to_datetime(now + seconds(duration_seconds(ahead))) if _has_unit(ahead) else _iso(text, "from now such as 2h")
+    )
 
 
-def _has_unit(span: str) -> bool:
-    """A bare number is no time: nobody can say of what."""
-    return _SPAN.fullmatch(span) is not None and not span.replace(".", "").isdigit()
+def _has_unit(text: str) -> bool:
+    """Whether the text has a unit. A bare number is rejected as a time, because its unit would be a guess."""
+    return _DURATION.fullmatch(text) is not None and not text.replace(".", "").isdigit()
 
 
-def _iso(words: str, or_else: str) -> datetime:
+def _iso(text: str, alternative: str) -> datetime:
     try:
-        found = datetime.fromisoformat(words)
+        found = datetime.fromisoformat(text.strip())
     except ValueError:
         raise ValueError(
-            f"a time is ISO 8601 such as 2026-11-15T12:00:00Z, or a span {or_else}, got {words!r}"
+            f"a time is ISO 8601 such as 2026-11-15T12:00:00Z, or a duration {alternative}, got {text.strip()!r}"
         ) from None
     return found if found.tzinfo else found.replace(tzinfo=UTC)
 
 
-def shown_span(value: float) -> str:
-    """Seconds as people say them: `45 s`, `5 min`, `1 h 30 min`, `2 d 4 h`: two units at most."""
-    if value < 60:
-        return f"{value:.3g} s"
-    parts = []
-    for unit, size in (("d", 86_400), ("h", 3_600), ("min", 60), ("s", 1)):
-        whole, value = divmod(round(value), size)
-        if whole:
-            parts.append(f"{whole:.0f} {unit}")
-    return " ".join(parts[:2])
-
-
-def parsed_by(parse: Callable[[str], T]) -> Callable[[str], T]:
-    """The same as an option's parser: what cannot be read is wrong usage, said in the parser's own words."""
+def option_parser(parse: Callable[[str], T]) -> Callable[[str], T]:
+    """Turn a ValueError of the parser into a usage error with the same message."""
 
     def read(text: str) -> T:
         try:
@@ -125,18 +124,57 @@ def parsed_by(parse: Callable[[str], T]) -> Callable[[str], T]:
     return read
 
 
+Past = option_parser(lambda text: past(text, AnchoredClock().now()))
+Future = option_parser(lambda text: future(text, AnchoredClock().now()))
+DurationSeconds = option_parser(duration_seconds)
+Share = option_parser(share)
+
+
+def read_payload(what: str, text: str) -> bytes:
+    """The payload: JSON from the command line, from `@file`, or from standard input (`-`).
+
+    If it is not valid JSON, the usual cause is a shell that removed the quotes.
+    """
+    content = _read(what, text).strip()
+    try:
+        msgspec.json.decode(content)
+    except (msgspec.DecodeError, UnicodeDecodeError, RecursionError) as error:
+        raise ConfigError(f"{what} must be JSON: {error}; put it in single quotes, or use @file") from None
+    return content
+
+
+def _read(what: str, text: str) -> bytes:
+    if text == "-":
+        if sys.stdin.isatty():
+            say(f"Type {what}, then Ctrl-D:")
+        return sys.stdin.buffer.read()
+    if not text.startswith("@"):
+        return text.encode("utf-8", "surrogateescape")
+    try:
+        return Path(text[1:]).read_bytes()
+    except OSError as error:
+        raise ConfigError(f"{what}: cannot read the file {text[1:]}: {error.strerror}; check its name") from None
+
+
+def complete_endpoint(incomplete: str) -> list[str]:
+    """Endpoint names for shell completion. Empty if no server responds, because completion must never fail."""
+    from doorstep.cli.commands import endpoint_names
+
+    return endpoint_names(incomplete)
+
+
+# -- options -----------------------------------------------------------------------------------------------
+
+
+def option(flag: str, metavar: str | None, help: str, parser: Callable[[str], Any] | None = None, **more: Any) -> Any:
+    """An option with a value. The help shows `metavar` as the name of the value."""
+    return typer.Option(flag, metavar=metavar, help=help, parser=parser, **more)
+
+
 def _setting(flag: str, name: str, metavar: str | None = None) -> Any:
     row = setting_row(name)
     default = f" [default: {row.default}]" if row.default else ""
-    return typer.Option(
-        flag, envvar=None, help=f"{row.about} ({row.variable}){default}", show_default=False, metavar=metavar
-    )
-
-
-Past = parsed_by(lambda text: past(text, AnchoredClock().now()))
-Future = parsed_by(lambda text: future(text, AnchoredClock().now()))
-"""The parsers of options that are times: a span such as `2h` counts back from now, or on from now."""
-_HOW_TO_WRITE_TIMES = "2026-11-15T12:00:00Z, or how long ago: 2h"
+    return option(flag, metavar, f"{row.about} ({row.variable}){default}", show_default=False)
 
 
 Host = Annotated[str | None, _setting("--host", "host", "HOST")]
@@ -145,48 +183,38 @@ Database = Annotated[str | None, _setting("--database", "database_url", "URL")]
 Workers = Annotated[int | None, _setting("--workers", "workers", "N")]
 Url = Annotated[str | None, _setting("--url", "url", "URL")]
 Key = Annotated[str | None, _setting("--key", "api_key", "KEY")]
-Json = Annotated[bool, typer.Option("--json", help="Write JSON to standard output, and nothing else.")]
+Json = Annotated[bool, typer.Option("--json", help="Write only JSON to standard output.")]
 
 Limit = Annotated[
     int,
     typer.Option(
-        "--limit", "-n", metavar="N", min=1, max=100_000, help="At most so many; pages are followed as needed."
+        "--limit", "-n", metavar="N", min=1, max=100_000, help="Show at most N rows, from as many pages as needed."
     ),
 ]
-Cursor = Annotated[str | None, typer.Option("--cursor", metavar="CURSOR", help="Go on where an earlier list ended.")]
-Reason = Annotated[str | None, typer.Option("--reason", metavar="TEXT", help="Why, for the audit log.")]
-Yes = Annotated[bool, typer.Option("--yes", "-y", help="Do not ask first.")]
-Rate = Annotated[float | None, typer.Option("--rate", min=0.001, metavar="N", help="At most so many a second.")]
+Cursor = Annotated[str | None, option("--cursor", "CURSOR", "Continue where an earlier list stopped.")]
+Reason = Annotated[str | None, option("--reason", "TEXT", "The reason, for the audit log.")]
+Yes = Annotated[bool, typer.Option("--yes", "-y", help="Do not ask for confirmation.")]
+EventId = Annotated[str, typer.Argument(help="The event's id.")]
 EventType = Annotated[
-    str | None,
-    typer.Option("--type", metavar="TYPE", help="Only this event type; a final * stands for any rest: order.*"),
+    str | None, option("--type", "TYPE", "Only this event type; a * at the end matches any suffix: order.*")
+]
+EndpointArgument = Annotated[
+    str, typer.Argument(metavar="ENDPOINT", autocompletion=complete_endpoint, help="The endpoint's id or name.")
 ]
 OfEndpoint = Annotated[
-    str | None,
-    typer.Option(
-        "--endpoint",
-        metavar="ENDPOINT",
-        autocompletion=complete_endpoint,
-        help="Only this endpoint: its id or its name.",
-    ),
+    str | None, option("--endpoint", "ENDPOINT", "Only this endpoint, by id or name.", autocompletion=complete_endpoint)
 ]
 Since = Annotated[
-    datetime | None,
-    typer.Option("--since", metavar="TIME", parser=Past, help=f"Not before this: {_HOW_TO_WRITE_TIMES}"),
+    datetime | None, option("--since", "TIME", "From this time on: 2026-11-15T12:00:00Z, or how long ago: 2h", Past)
 ]
-Until = Annotated[datetime | None, typer.Option("--until", metavar="TIME", parser=Past, help="Before this.")]
-Ids = Annotated[list[str] | None, typer.Argument(metavar="ID", help="These deliveries.", show_default=False)]
-All = Annotated[bool, typer.Option("--all", help="All of them.")]
-PreviewOnly = Annotated[
-    bool, typer.Option("--preview", help="Only show how many it would be, and for which endpoints.")
-]
-NoWait = Annotated[bool, typer.Option("--no-wait", help="Begin it, and do not watch it to its end.")]
+Until = Annotated[datetime | None, option("--until", "TIME", "Before this time.", Past)]
+
+
+def without_none(values: Mapping[str, T | None]) -> dict[str, T]:
+    """The values that are not None."""
+    return {name: value for name, value in values.items() if value is not None}
 
 
 def settings_from(**arguments: object) -> Settings:
-    """The settings with what the command line said on top."""
-    return Settings(**{name: value for name, value in arguments.items() if value is not None})
-
-
-def output_for(as_json: bool) -> Output:
-    return Output(as_json=as_json)
+    """The settings, overridden by those command-line arguments that are not None."""
+    return Settings(**without_none(arguments))

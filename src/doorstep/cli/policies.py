@@ -1,100 +1,212 @@
-"""`doorstep policy`: what a retry policy means."""
+"""`doorstep policy explain`: the exact schedule of a retry policy, with clock times."""
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from datetime import datetime
 from typing import Annotated
 
+import msgspec
 import typer
 
-from doorstep.cli.connecting import connect
-from doorstep.cli.endpoint_names import endpoint_named
-from doorstep.cli.exits import exit_code_of
-from doorstep.cli.options import Json, Key, Past, Url, output_for, parsed_by, settings_from, share, span_seconds
-from doorstep.clock import AnchoredClock, from_datetime
+from doorstep.cli.commands import connect, find_endpoint, local
+from doorstep.cli.options import DurationSeconds, Key, Past, Share, Url, duration_seconds, option, settings_from
+from doorstep.cli.output import Column, Output, duration
+from doorstep.clock import SECOND, AnchoredClock, Instant, from_datetime, seconds, to_iso
 from doorstep.config import Settings
 from doorstep.errors import ConfigError
 from doorstep.model.endpoint import RetryPolicy
-from doorstep.policy.retry import BUILT_IN
+from doorstep.model.record import Record
+from doorstep.policy.retry import BUILT_IN, capped
 from doorstep.policy.routing import most_specific
 
-app = typer.Typer(no_args_is_help=True)
+policy = typer.Typer()
 
 
-@app.callback()
-def policy() -> None:
-    """See what a retry policy means."""
-
-
-def _known(incomplete: str) -> list[str]:
-    return [name for name in BUILT_IN if name.startswith(incomplete)]
-
-
-@app.command()
+@local(policy)
 def explain(
-    words: Annotated[
+    output: Output,
+    policy: Annotated[
         str | None,
         typer.Argument(
             metavar="POLICY",
-            autocompletion=_known,
-            help=f"A policy's name ({', '.join(BUILT_IN)}), or its pauses: 5s,5m,2h.",
+            autocompletion=lambda incomplete: [name for name in BUILT_IN if name.startswith(incomplete)],
+            help=f"The name of a policy ({', '.join(BUILT_IN)}), or its delays: 5s,5m,2h.",
         ),
     ] = None,
     endpoint: Annotated[
-        str | None,
-        typer.Option("--endpoint", metavar="ENDPOINT", help="The policy of this endpoint (id or name) instead."),
+        str | None, option("--endpoint", "ENDPOINT", "Explain the policy of this endpoint, by id or name.")
     ] = None,
     event_type: Annotated[
-        str | None, typer.Option("--type", metavar="TYPE", help="With --endpoint: for this event type.")
+        str | None, option("--type", "TYPE", "With --endpoint: the policy for this event type.")
     ] = None,
-    jitter: Annotated[
-        float | None, typer.Option("--jitter", metavar="SHARE", parser=parsed_by(share), help="Another jitter: 20%")
-    ] = None,
-    deadline: Annotated[
-        float | None,
-        typer.Option("--deadline", metavar="SPAN", parser=parsed_by(span_seconds), help="Another deadline: 2d"),
-    ] = None,
+    jitter: Annotated[float | None, option("--jitter", "SHARE", "Use another jitter: 20%", Share)] = None,
+    deadline: Annotated[float | None, option("--deadline", "SPAN", "Use another deadline: 2d", DurationSeconds)] = None,
     accepted: Annotated[
-        datetime | None,
-        typer.Option("--accepted", metavar="TIME", parser=Past, help="When the event is accepted [default: now]."),
+        datetime | None, option("--accepted", "TIME", "When the event is accepted. [default: now]", Past)
     ] = None,
     url: Url = None,
     key: Key = None,
-    as_json: Json = False,
 ) -> None:
-    """Print the exact schedule: when each try comes, the earliest and latest by the jitter, and the total.
+    """Print the exact schedule: the time of each attempt, the range that jitter gives it, and the total.
 
     Examples: `doorstep policy explain patient`, `doorstep policy explain 5s,5m,2h --deadline 1d`,
     `doorstep policy explain --endpoint shop`
     """
-
-    from doorstep.cli import policy_schedule
-
-    def run() -> None:
-        settings = settings_from(url=url, api_key=key)
-        chosen = _chosen(words, endpoint, event_type, settings)
-        at = AnchoredClock().now() if accepted is None else from_datetime(accepted)
-        policy_schedule.explain(policy_schedule.changed(chosen, jitter, deadline), settings, at, output_for(as_json))
-
-    raise typer.Exit(exit_code_of(run))
+    settings = settings_from(url=url, api_key=key)
+    chosen = _changed(_chosen(policy, endpoint, event_type, settings), jitter, deadline)
+    _print(chosen, settings, AnchoredClock().now() if accepted is None else from_datetime(accepted), output)
 
 
-def _chosen(words: str | None, endpoint: str | None, event_type: str | None, settings: Settings) -> RetryPolicy:
-    from doorstep.cli import policy_schedule
+# -- the policy --------------------------------------------------------------------------------------------
 
-    if words is not None and endpoint is None:
-        return policy_schedule.policy_of(words, settings)
-    if endpoint is not None and words is None:
+
+def _chosen(text: str | None, endpoint: str | None, event_type: str | None, settings: Settings) -> RetryPolicy:
+    if text is not None and endpoint is None:
+        return _from_text(text, settings)
+    if endpoint is not None and text is None:
         return _of_endpoint(endpoint, event_type, settings)
-    raise ConfigError("policy explain needs a policy or --endpoint, exactly one of the two")
+    raise ConfigError("policy explain needs either a policy or --endpoint")
 
 
-def _of_endpoint(name: str, event_type: str | None, settings: Settings) -> RetryPolicy:
-    """What the endpoint was given; `standard` as this machine's settings have it where it was given nothing."""
+def _from_text(text: str, settings: Settings) -> RetryPolicy:
+    """A policy from its name, or from delays such as `5s,5m,2h`."""
+    from doorstep.operations.endpoint_rules import policy_from
+
+    standard = RetryPolicy(settings.retry_delays, name="standard")
+    return policy_from(text if text in BUILT_IN else _delays(text), standard)
+
+
+def _delays(text: str) -> tuple[float, ...]:
+    try:
+        return tuple(duration_seconds(part) for part in text.split(","))
+    except ValueError as error:
+        known = ", ".join(BUILT_IN)
+        raise ConfigError(
+            f"a policy is one of {known}, or a list of delays such as 5s,5m,2h, got {text!r} ({error})"
+        ) from None
+
+
+def _of_endpoint(id_or_name: str, event_type: str | None, settings: Settings) -> RetryPolicy:
+    """The endpoint's own policy; if it has none, `standard` with the delays from this machine's settings."""
     with connect(settings) as client:
-        found = endpoint_named(client, name)
+        found = find_endpoint(client, id_or_name)
     pattern = most_specific(found.policy_by_event_type, event_type) if event_type else None
     policy = found.policy if pattern is None else found.policy_by_event_type[pattern]
     if policy is None:
         return RetryPolicy(settings.retry_delays, name="standard")
     return RetryPolicy(policy.delays, policy.jitter, policy.deadline_seconds, policy.name)
+
+
+def _changed(policy: RetryPolicy, jitter: float | None, deadline_seconds: float | None) -> RetryPolicy:
+    """The policy with another jitter or deadline, validated as for an endpoint."""
+    from doorstep.operations.endpoint_rules import policy_from
+
+    deadline = policy.deadline_seconds if deadline_seconds is None else deadline_seconds
+    return policy_from(RetryPolicy(policy.delays, policy.jitter if jitter is None else jitter, deadline, policy.name))
+
+
+# -- its schedule ------------------------------------------------------------------------------------------
+
+
+class Attempt(Record, frozen=True, kw_only=True):
+    """One attempt, assuming that all earlier attempts failed immediately. A slow failure delays all later attempts."""
+
+    attempt: int
+    delay_seconds: float
+    """The delay before this attempt, without jitter."""
+    earliest_at: Instant
+    planned_at: Instant
+    latest_at: Instant
+    certain: bool = True
+    """False if the attempt may fall after the deadline, depending on the jitter."""
+
+
+def schedule(policy: RetryPolicy, accepted_at: Instant) -> tuple[Attempt, ...]:
+    """Every attempt that the policy allows, including the first."""
+    attempts = (_attempt(policy, number, accepted_at) for number in range(len(policy.delays) + 1))
+    deadline = policy.deadline_seconds
+    if deadline is None:
+        return tuple(attempts)
+    end = accepted_at + seconds(deadline)
+    return tuple(
+        msgspec.structs.replace(one, certain=one.latest_at <= end) for one in attempts if one.earliest_at <= end
+    )
+
+
+def _attempt(policy: RetryPolicy, retries: int, accepted_at: Instant) -> Attempt:
+    after = sum(policy.delays[:retries])
+    return Attempt(
+        attempt=retries + 1,
+        delay_seconds=float(policy.delays[retries - 1]) if retries else 0.0,
+        earliest_at=accepted_at + seconds(after * (1 - policy.jitter)),
+        planned_at=accepted_at + seconds(after),
+        latest_at=accepted_at + seconds(after * (1 + policy.jitter)),
+    )
+
+
+def total_seconds(attempts: Sequence[Attempt]) -> float:
+    """The time from acceptance to the last planned attempt."""
+    return float(sum(one.delay_seconds for one in attempts))
+
+
+# -- output ------------------------------------------------------------------------------------------------
+
+_COLUMNS = (
+    Column("attempt", "attempt"),
+    Column("pause before", lambda one: duration(one.delay_seconds) if one.attempt > 1 else None),
+    Column("planned (UTC)", lambda one: _clock_time(one.planned_at), whole=True),
+    Column("earliest", lambda one: _clock_time(one.earliest_at), whole=True),
+    Column("latest", lambda one: _clock_time(one.latest_at), whole=True),
+    Column("", lambda one: " " if one.certain else "only if the jitter keeps it within the deadline"),
+)
+
+
+def _print(policy: RetryPolicy, settings: Settings, accepted_at: Instant, output: Output) -> None:
+    used = capped(policy, settings.max_retry_attempts)
+    attempts = schedule(used, accepted_at)
+    if output.as_json:
+        output.json(_as_json(used, attempts))
+        return
+    output.text(f"Policy {used.name or '(custom)'}, for an event accepted at {_clock_time(accepted_at)} UTC:")
+    output.listing(None, attempts, _COLUMNS, "")
+    for sentence in _remarks(policy, used, attempts):
+        output.text(sentence)
+
+
+def _as_json(policy: RetryPolicy, attempts: tuple[Attempt, ...]) -> dict[str, object]:
+    times = ("earliest_at", "planned_at", "latest_at")
+    return {
+        "policy": policy.name or None,
+        "delays": policy.delays,
+        "jitter": policy.jitter,
+        "deadline_seconds": policy.deadline_seconds,
+        "total_seconds": total_seconds(attempts),
+        "attempts": [
+            msgspec.structs.asdict(one) | {name: to_iso(getattr(one, name)) for name in times} for one in attempts
+        ],
+    }
+
+
+def _remarks(policy: RetryPolicy, used: RetryPolicy, attempts: tuple[Attempt, ...]) -> list[str]:
+    """The sentences printed below the table."""
+    if len(attempts) == 1:
+        return ["It is tried once and never retried automatically: after a failure, it waits for an operator."]
+    total, retries = total_seconds(attempts), len(attempts) - 1
+    said = [f"{len(attempts)} attempts ({retries} {'retry' if retries == 1 else 'retries'}) over {duration(total)}"]
+    if used.jitter and total:
+        said[0] += f", {duration(total * used.jitter)} sooner or later by the jitter of ±{used.jitter:.0%}"
+    said[0] += "; then it becomes a dead letter."
+    if len(used.delays) < len(policy.delays):
+        said.append(f"Its {len(policy.delays)} retries are cut to {len(used.delays)} by DOORSTEP_MAX_RETRY_ATTEMPTS.")
+    if policy.deadline_seconds is not None:
+        said.append(
+            f"No retry starts later than {duration(policy.deadline_seconds)} after acceptance, or after `deliver_at`."
+        )
+    said.append("A receiver's Retry-After replaces a delay; the duration of an attempt adds to it.")
+    return said
+
+
+def _clock_time(instant: Instant) -> str:
+    """The date and time to the second. The date is included because schedules can run for days."""
+    return to_iso(instant - instant % SECOND).replace("T", " ").replace(".000000Z", "")

@@ -1,31 +1,36 @@
-"""What every long-running command has in common: a log, an event loop, signals, and an end that explains itself."""
+"""`doorstep worker` and `migrate`, and code shared by all long-running commands: log, event loop, errors, `--app`."""
 
 from __future__ import annotations
 
 import asyncio
 import gc
+import importlib
 import logging
+import os
 import resource
-from collections.abc import Awaitable, Callable, Iterator
+import sys
+import traceback
+from collections.abc import Awaitable, Callable, Iterator, Mapping
 from contextlib import contextmanager
+from types import ModuleType
 
 from doorstep.app import Doorstep
-from doorstep.bootstrap import data_path, pinned
+from doorstep.bootstrap import data_path, pinned, pinned_url
 from doorstep.cli.output import Output, say
-from doorstep.config import Settings, secrets_of
+from doorstep.config import PREFIX, Settings, secrets_of
 from doorstep.errors import ConfigError, DoorstepError, StoreUnavailable
 from doorstep.signals import run_until_stopped
 from doorstep.stores.open import store_from_url
 from doorstep.telemetry.facts import Telemetry
-from doorstep.telemetry.log_writer import open_log
-from doorstep.telemetry.redaction import safe_message, shown_url
+from doorstep.telemetry.logs import open_log
+from doorstep.telemetry.redaction import safe_message, scrubbed, shown_url
 
 Command = Callable[[Telemetry, asyncio.Event], Awaitable[None]]
 
 
-def run_command(settings: Settings, command: Command, log_to: int = 1) -> int:
-    """Run until the command ends or a signal asks it to; the exit code tells how it went. `log_to` is a file handle."""
-    log = open_log(settings.log_level, settings.log_format, log_to, secrets_of(settings))
+def run_command(settings: Settings, command: Command, log_fd: int = 1) -> int:
+    """Run until the command ends or a signal stops it; return the exit code. `log_fd` is a file descriptor."""
+    log = open_log(settings.log_level, settings.log_format, log_fd, secrets_of(settings))
     raise_file_limit()
     try:
         run_until_stopped(lambda stop: command(Telemetry(log), stop))
@@ -35,16 +40,16 @@ def run_command(settings: Settings, command: Command, log_to: int = 1) -> int:
     except DoorstepError as error:
         say(f"doorstep: {error}")
         return 1
-    except Exception as error:  # people get a sentence, the log gets the traceback
-        logging.getLogger("doorstep").exception("stopped by an unforeseen error")
-        say(f"doorstep: stopped by an unforeseen error, {safe_message(error)}; the log has the details")
+    except Exception as error:  # the user sees one sentence; the log has the traceback
+        logging.getLogger("doorstep").exception("stopped by an unexpected error")
+        say(f"doorstep: stopped by an unexpected error, {safe_message(error)}; see the log for details")
         return 1
     finally:
         log.close()
 
 
 def raise_file_limit() -> None:
-    """As many open files as this process may have: each try under way is one, and the usual 1,024 are soon used up."""
+    """Raise it to the hard limit. Each attempt in flight needs an open file, and the usual 1,024 are soon used up."""
     soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
     if soft != hard:
         resource.setrlimit(resource.RLIMIT_NOFILE, (hard, hard))
@@ -52,45 +57,46 @@ def raise_file_limit() -> None:
 
 @contextmanager
 def naming_database(settings: Settings) -> Iterator[None]:
-    """Whatever goes wrong while it is opened, say which database it was about."""
+    """Add the database's URL to any error raised inside the `with` block."""
     try:
         yield
     except StoreUnavailable as error:
         raise StoreUnavailable(
-            f"the database {shown_url(settings.database_url)} cannot be reached: {error}; check the URL"
+            f"cannot reach the database {shown_url(settings.database_url)}: {error}; check the URL"
         ) from None
     except DoorstepError:
         raise
     except Exception as error:
-        logging.getLogger("doorstep").debug("the database could not be opened", exc_info=True)
-        what = safe_message(error).partition("\n")[0]
+        logging.getLogger("doorstep").debug("cannot open the database", exc_info=True)
+        reason = safe_message(error).partition("\n")[0]
         raise DoorstepError(
-            f"the database {shown_url(settings.database_url)} cannot be opened: {what}; check the URL and what is there"
+            f"cannot open the database {shown_url(settings.database_url)}: {reason}; check the URL and the file"
         ) from None
 
 
-def key_line(doorstep: Doorstep) -> tuple[str, ...]:
-    """The admin key, where this start had to make one."""
+def admin_key_line(doorstep: Doorstep) -> tuple[str, ...]:
+    """The admin key, if this start created one."""
     key = doorstep.generated_admin_key
-    return () if key is None else (f"Admin key, shown only this once: {key}",)
+    return () if key is None else (f"Admin key, shown only once: {key}",)
 
 
-def place_of_data(settings: Settings) -> str:
-    """The folder, or the database's URL."""
+def data_location(settings: Settings) -> str:
+    """The folder of an embedded database, or the URL of any other database."""
     return str(data_path(settings) or shown_url(settings.database_url))
 
 
-def spare_collector() -> None:
-    """To be called once started: what exists now (libraries, routes) stays, and is not looked at again for garbage.
+def freeze_startup_objects() -> None:
+    """Exclude all existing objects (libraries, routes) from garbage collection. Call it once startup is complete.
 
-    Otherwise those looks take a fifth of the CPU of every accepted request.
+    These objects are never freed. Scanning them would take a fifth of the CPU time of every accepted request.
     """
     gc.collect()
     gc.freeze()
+    gc.enable()
 
 
 def migrate(settings: Settings, output: Output) -> int:
-    """Do it, and say where."""
+    """Migrate the database, and print where it is."""
 
     async def command(_: Telemetry, __: asyncio.Event) -> None:
         store = store_from_url(pinned(settings).database_url)
@@ -99,8 +105,142 @@ def migrate(settings: Settings, output: Output) -> int:
                 folder.mkdir(parents=True, exist_ok=True)
             await store.migrate()
         await store.close()
-        say(f"The tables in {place_of_data(settings)} are up to date")
+        say(f"The tables in {data_location(settings)} are up to date")
         if output.as_json:
-            output.json({"migrated": True, "database": place_of_data(settings)})
+            output.json({"migrated": True, "database": data_location(settings)})
 
     return run_command(settings, command)
+
+
+def work(
+    settings: Settings,
+    app: str | None,
+    *,
+    isolate: bool = False,
+    end_with_parent: bool = False,
+    given: Mapping[str, object] = {},
+) -> int:
+    """Run a worker until a signal arrives. `given` holds the settings from the command line."""
+    doorstep = doorstep_for(settings, app, isolate=isolate, given=given)
+
+    async def command(telemetry: Telemetry, stop: asyncio.Event) -> None:
+        doorstep.telemetry.subscribe(telemetry.emit_all)
+        if end_with_parent:
+            asyncio.get_running_loop().add_reader(0, _watch_parent, stop)
+        with naming_database(doorstep.settings):
+            await doorstep.open(admin_key=True)
+        try:
+            if end_with_parent:
+                doorstep.components.guard.refuse_own(settings.host, settings.port)
+            doorstep.start()
+            freeze_startup_objects()
+            if not end_with_parent:
+                say(
+                    f"A Doorstep worker delivers from {data_location(doorstep.settings)}; Ctrl-C stops it",
+                    *admin_key_line(doorstep),
+                )
+            await stop.wait()
+        finally:
+            await doorstep.close()
+
+    return run_command(doorstep.settings, command)
+
+
+def _watch_parent(stop: asyncio.Event) -> None:
+    """Stop when the supervisor exits. It holds the other end of standard input, a pipe, and never writes to it."""
+    if not os.read(0, 1_024):
+        asyncio.get_running_loop().remove_reader(0)
+        stop.set()
+
+
+# -- --app module:name -------------------------------------------------------------------------------------
+
+
+def doorstep_for(settings: Settings, app: str | None, *, isolate: bool, given: Mapping[str, object] = {}) -> Doorstep:
+    """The program's own Doorstep if --app names one, otherwise a new one. `given` holds the command line's settings."""
+    if app is not None:
+        return load_app(app, given, isolate=isolate)
+    if isolate:
+        raise ConfigError("--isolate applies to the handlers of your own program; name it with --app module:name")
+    return Doorstep(settings)
+
+
+def load_app(app: str, given: Mapping[str, object], *, isolate: bool = False) -> Doorstep:
+    """The Doorstep at `module:name`. If the name is a function, it is called and must return the Doorstep."""
+    module_name, _, name = app.partition(":")
+    if not module_name or not name:
+        raise ConfigError(f"--app must be module:name, got {app!r}; for example --app shop.events:doorstep")
+    _export(given)
+    sys.path.insert(0, os.getcwd())
+    doorstep = _built(app, _attribute(app, _imported(app, module_name), name))
+    if not isinstance(doorstep, Doorstep):
+        raise ConfigError(f"--app must name a Doorstep, got {type(doorstep).__name__} for {app}")
+    if (database_url := given.get("database_url")) is not None:
+        _check_database(app, doorstep, str(database_url))
+    doorstep.registry.loaded_from = app
+    doorstep.registry.isolate_all = isolate
+    return doorstep
+
+
+def _export(given: Mapping[str, object]) -> None:
+    """Export the command line's settings as environment variables, so that the program's `Doorstep()` uses them."""
+    for setting, value in given.items():
+        if value is not None:
+            os.environ[f"{PREFIX}{setting.upper()}"] = str(value)
+
+
+def _check_database(app: str, doorstep: Doorstep, expected: str) -> None:
+    """Refuse to start if the program's Doorstep uses a different database than --database."""
+    if doorstep.settings.database_url != pinned_url(expected):
+        raise ConfigError(
+            f"--database cannot be used with --app {app}, which has {shown_url(doorstep.settings.database_url)} in its "
+            "code; leave out --database, or create the program's Doorstep() without a URL"
+        )
+
+
+def _imported(app: str, module_name: str) -> ModuleType:
+    try:
+        return importlib.import_module(module_name)
+    except ModuleNotFoundError as error:
+        if error.name is not None and f"{module_name}.".startswith(f"{error.name}."):
+            raise ConfigError(
+                f"--app {app}: there is no module {error.name!r} in {os.getcwd()} or on Python's path; "
+                "run the command in the folder that contains it"
+            ) from None
+        raise _unloadable(app, error) from None
+    except (Exception, SystemExit) as error:  # noqa: BLE001  the user's module can raise anything
+        raise _unloadable(app, error) from None
+
+
+def _attribute(app: str, module: ModuleType, name: str) -> object:
+    if hasattr(module, name):
+        return getattr(module, name)
+    candidates = [known for known, value in vars(module).items() if isinstance(value, Doorstep)]
+    hint = f"it has {', '.join(candidates)}" if candidates else "it has no Doorstep at all"
+    raise ConfigError(f"--app {app}: module {module.__name__} has no {name!r}; {hint}")
+
+
+def _built(app: str, found: object) -> object:
+    if isinstance(found, Doorstep) or not callable(found):
+        return found
+    try:
+        return found()
+    except (Exception, SystemExit) as error:  # noqa: BLE001  as above
+        raise _unloadable(app, error) from None
+
+
+def _unloadable(app: str, error: BaseException) -> ConfigError:
+    return ConfigError(f"--app {app} cannot be loaded: {type(error).__name__}: {scrubbed(str(error))}{_where(error)}")
+
+
+def _where(error: BaseException) -> str:
+    """The last line of the user's own code in the traceback."""
+    if isinstance(error, SyntaxError):
+        return ""  # the message already contains the line
+    frames = [frame for frame in traceback.extract_tb(error.__traceback__) if _is_users(frame.filename)]
+    return f"; {os.path.relpath(frames[-1].filename)}, line {frames[-1].lineno}: {frames[-1].line}" if frames else ""
+
+
+def _is_users(path: str) -> bool:
+    libraries = (sys.prefix + os.sep, sys.base_prefix + os.sep, os.path.dirname(os.path.dirname(__file__)) + os.sep)
+    return not path.startswith(("<", *libraries))

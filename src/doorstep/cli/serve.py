@@ -1,4 +1,4 @@
-"""`doorstep serve`: the HTTP API and the delivering in one process, with more worker processes if asked for."""
+"""`doorstep serve`: the HTTP API and a worker in one process, with more worker processes if configured."""
 
 from __future__ import annotations
 
@@ -16,28 +16,40 @@ from doorstep import __version__
 from doorstep.api.application import create_application
 from doorstep.app import Doorstep
 from doorstep.bootstrap import DEFAULT_ORG
-from doorstep.cli.load_app import doorstep_for
 from doorstep.cli.output import say
-from doorstep.cli.run import key_line, naming_database, place_of_data, run_command, spare_collector
+from doorstep.cli.run import (
+    admin_key_line,
+    data_location,
+    doorstep_for,
+    freeze_startup_objects,
+    naming_database,
+    run_command,
+)
 from doorstep.clock import SECOND
 from doorstep.config import Settings
 from doorstep.console.sessions import LASTS, SignInLinks
 from doorstep.errors import DoorstepError
 from doorstep.model.org import Role
-from doorstep.services.runner import keep_running
 from doorstep.services.supervisor import Supervisor, spawn
+from doorstep.services.worker import keep_running
 from doorstep.telemetry.facts import Telemetry
 
+_LAST_WRITES_SECONDS = 10
+"""How long a worker may continue after its grace period to write its last results. After that, it is killed."""
+_BACKLOG = 2_048
+
 Ready = Callable[[str | None], None]
-"""Called with the path of a link that signs in to the console, if there is one."""
+"""Called when the server is ready, with the path of a sign-in link to the console, if there is one."""
 
 
-def serve(settings: Settings, app: str | None = None, *, isolate: bool = False, said: Mapping[str, object] = {}) -> int:
-    """Run until a signal comes; with the handlers of someone's own program, if that is named.
+def serve(
+    settings: Settings, app: str | None = None, *, isolate: bool = False, given: Mapping[str, object] = {}
+) -> int:
+    """Run until a signal arrives, with the handlers of `app` if given.
 
-    `said` is what the command line said of the settings.
+    `given` holds the settings from the command line.
     """
-    doorstep = doorstep_for(settings, app, isolate=isolate, said=said)
+    doorstep = doorstep_for(settings, app, isolate=isolate, given=given)
 
     async def command(telemetry: Telemetry, stop: asyncio.Event) -> None:
         doorstep.telemetry.subscribe(telemetry.emit_all)
@@ -49,11 +61,11 @@ def serve(settings: Settings, app: str | None = None, *, isolate: bool = False, 
 
 
 async def serve_until(doorstep: Doorstep, listening: socket.socket, stop: asyncio.Event, ready: Ready) -> None:
-    """Open, deliver and answer requests until `stop`, then end in order; `ready` is called when requests can come."""
+    """Open the store, deliver and serve requests until `stop` is set, then shut down. Calls `ready` once it serves."""
     settings = doorstep.settings
     host, port = listening.getsockname()[:2]
     supervisor = Supervisor(
-        lambda: spawn(_worker(doorstep), _environment(settings, host, port)),
+        lambda: spawn(_worker_command(doorstep), _worker_environment(settings, host, port)),
         settings.workers,
         doorstep.clock,
         doorstep.telemetry,
@@ -69,13 +81,13 @@ async def serve_until(doorstep: Doorstep, listening: socket.socket, stop: asynci
         try:
             await _server(doorstep, links, lambda: ready(link)).serve_until(stop, listening)
         finally:
-            supervising.cancel()  # however it ended: what is being stopped must not be replaced
+            supervising.cancel()  # first: it must not restart workers that are being stopped
     finally:
         await asyncio.gather(supervisor.stop(settings.grace_seconds + _LAST_WRITES_SECONDS), doorstep.close())
 
 
 async def _first_link(doorstep: Doorstep, links: SignInLinks) -> str | None:
-    """For whoever starts it, as the first admin; None where there is no console, or no admin key that lasts."""
+    """A sign-in link for the first admin key that never expires. None if there is no console or no such key."""
     if not doorstep.settings.console:
         return None
     now = doorstep.clock.now()
@@ -87,19 +99,19 @@ async def _first_link(doorstep: Doorstep, links: SignInLinks) -> str | None:
 
 def _server(doorstep: Doorstep, links: SignInLinks, ready: Callable[[], None]) -> WebServer:
     def started() -> None:
-        spare_collector()
+        freeze_startup_objects()
         ready()
 
-    # Requests take milliseconds; most of the grace is for the deliveries.
+    # Requests take milliseconds, so most of the grace period is left to deliveries.
     grace_seconds = doorstep.settings.grace_seconds / 4
     return WebServer(create_application(doorstep, links), grace_seconds=grace_seconds, ready=started)
 
 
 def banner(doorstep: Doorstep, url: str, link: str | None) -> Iterator[str]:
-    """What someone who just started it wants to know; the last line is a command to copy."""
+    """The messages printed at startup. The last line is a command to copy."""
     yield f"Doorstep {__version__} listens at {url}"
-    yield f"Its data is in {place_of_data(doorstep.settings)}"
-    yield from key_line(doorstep)
+    yield f"Its data is in {data_location(doorstep.settings)}"
+    yield from admin_key_line(doorstep)
     if link is not None:
         yield console_line(doorstep.settings.public_url.rstrip("/") or url, link)
     yield "Next, send an event:"
@@ -115,29 +127,25 @@ def console_line(url: str, link: str) -> str:
     return f"Console: {url}{link} (signs you in once, within {LASTS // (60 * SECOND)} minutes)"
 
 
-_LAST_WRITES_SECONDS = 10
-"""What a worker may take beyond its grace to write its last results, before it is killed."""
-
-
-def _worker(doorstep: Doorstep) -> list[str]:
-    """The command of a worker beside us: with the same program, if it is one."""
+def _worker_command(doorstep: Doorstep) -> list[str]:
+    """The command line of a worker process, with the same --app if there is one."""
     command = [sys.executable, "-m", "doorstep", "worker", "--end-with-parent"]
     if doorstep.registry.loaded_from is not None:
         command += ["--app", doorstep.registry.loaded_from]
     return command + (["--isolate"] if doorstep.registry.isolate_all else [])
 
 
-def _environment(settings: Settings, host: str, port: int) -> dict[str, str]:
-    """What the command line said goes on in the environment, where a password cannot be read off the process list."""
+def _worker_environment(settings: Settings, host: str, port: int) -> dict[str, str]:
+    """The environment of workers, with their settings. As arguments, passwords would be visible in the process list."""
     ours = {"DOORSTEP_DATABASE_URL": settings.database_url, "DOORSTEP_HOST": host, "DOORSTEP_PORT": str(port)}
     return os.environ | ours
 
 
-_BACKLOG = 2_048
+# -- the web server ----------------------------------------------------------------------------------------
 
 
 class WebServer(uvicorn.Server):
-    """Uvicorn, which leaves the signals to us and says when it is ready."""
+    """Uvicorn without its signal handlers, and with a callback that is called once it is serving."""
 
     def __init__(self, application: Any, *, grace_seconds: float, ready: Callable[[], None]) -> None:
         super().__init__(
@@ -155,7 +163,7 @@ class WebServer(uvicorn.Server):
         self._ready = ready
 
     async def serve_until(self, stop: asyncio.Event, listening: socket.socket) -> None:
-        """Until `stop`, or until the server ends by itself, which it does only when something is broken."""
+        """Serve until `stop` is set, or until the server ends by itself, which happens only after an error."""
         serving = asyncio.create_task(self.serve(sockets=[listening]))
         stopping = asyncio.create_task(stop.wait())
         try:
@@ -175,23 +183,23 @@ class WebServer(uvicorn.Server):
 
 
 def listener(host: str, port: int) -> socket.socket:
-    """A socket that listens there. Taken before anything else, so that a second start touches no data."""
+    """A listening socket. It is opened first, so that an accidental second start fails before it touches any data."""
     try:
-        family, *_, place = socket.getaddrinfo(host, port, type=socket.SOCK_STREAM, flags=socket.AI_PASSIVE)[0]
-        return socket.create_server(place[:2], family=family, backlog=_BACKLOG)
+        family, *_, found = socket.getaddrinfo(host, port, type=socket.SOCK_STREAM, flags=socket.AI_PASSIVE)[0]
+        return socket.create_server(found[:2], family=family, backlog=_BACKLOG)
     except OSError as error:
         raise DoorstepError(
-            f"cannot listen at {host} port {port}: {_words(error)}; "
+            f"cannot listen at {host} port {port}: {_reason(error)}; "
             "stop the program that uses it, or choose another with --host and --port"
         ) from None
 
 
 def address(listening: socket.socket) -> str:
-    """The URL of what listens there."""
+    """The URL of a listening socket."""
     host, port = listening.getsockname()[:2]
     return f"http://{f'[{host}]' if ':' in host else host}:{port}"
 
 
-def _words(error: OSError) -> str:
-    """What the system calls it; Python adds to that what we have already said."""
+def _reason(error: OSError) -> str:
+    """The operating system's message, because Python's message repeats the address."""
     return os.strerror(error.errno) if error.errno and error.errno > 0 else error.strerror or str(error)

@@ -1,4 +1,4 @@
-"""`doorstep stats` and `doorstep slo`: what happened, how endpoints fare, and whether that is as it should be."""
+"""`doorstep stats`, `slo` and `workers`: statistics, service-level targets and running workers."""
 
 from __future__ import annotations
 
@@ -7,37 +7,32 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from doorstep.cli import columns
-from doorstep.cli.endpoint_names import complete_endpoint, endpoint_id_of
-from doorstep.cli.options import parsed_by, share, span_seconds
-from doorstep.cli.remote import REMOTE_PANEL, Paging, Session, gather, remote
-from doorstep.schemas import stats as shapes
+from doorstep.cli.commands import Paging, Session, remote
+from doorstep.cli.options import DurationSeconds, OfEndpoint, Share
+from doorstep.cli.output import Column, columns, duration, percent
+from doorstep.schemas.stats import Range
 
 if TYPE_CHECKING:
     from doorstep.schemas.stats import Report
 
-
-looking = typer.Typer()
-slo = typer.Typer(no_args_is_help=True, help="Targets of endpoints: success, time to delivery, error budget and burn.")
-
-Range = Annotated[shapes.Range | None, typer.Option("--range", help="Tell what happened in this time.")]
+commands = typer.Typer()
+slo = typer.Typer()
 
 
-@remote(looking, rich_help_panel=REMOTE_PANEL)
+# -- statistics --------------------------------------------------------------------------------------------
+
+
+@remote(commands)
 def stats(
     session: Session,
-    range: Range = None,
-    endpoint: Annotated[
-        str | None,
-        typer.Option("--endpoint", autocompletion=complete_endpoint, help="Only this one, by its id or its name."),
-    ] = None,
+    range: Annotated[Range | None, typer.Option("--range", help="Also show statistics of this period.")] = None,
+    endpoint: OfEndpoint = None,
 ) -> None:
-    """Show how much waits for a retry, is dead, is in the inbox; with --range also what happened, as small charts.
+    """Show queue depth, dead letters and inbox size; with --range, also small charts of the past.
 
     Example: `doorstep stats --range 24h`
     """
-    endpoint_id = None if endpoint is None else endpoint_id_of(session.client, endpoint)
-    found = session.client.stats(range, endpoint_id=endpoint_id)
+    found = session.client.stats(range, endpoint_id=session.endpoint_id(endpoint))
     if session.output.as_json:
         session.output.json(found)
         return
@@ -50,35 +45,78 @@ def stats(
 
 
 def _charts(report: Report) -> Iterator[tuple[str, object]]:
-    """Each series with what it comes to."""
+    """Each series as a small chart, with its total."""
     summary, series = report.sum, report.series
     yield f"last {report.range}", f"{report.since:%Y-%m-%d %H:%M} to now, UTC"
     if series.events is not None and summary.events is not None:
         for name, values in series.events.items():
             yield f"events {name}", _chart(values, f"{summary.events[name]:,}", sum)
-    yield "success rate", _chart(series.success_rate, columns.percent(summary.success_rate), min)
+    yield "success rate", _chart(series.success_rate, percent(summary.success_rate), min)
     for name in ("p50", "p95", "p99"):
-        yield f"time {name}", _chart(series.time_to_delivery[name], columns.span(summary.time_to_delivery[name]), max)
+        yield f"time {name}", _chart(series.time_to_delivery[name], duration(summary.time_to_delivery[name]), max)
     yield "queue depth", _chart(series.queue_depth, f"{series.queue_depth[-1]:,} now", max)
     yield "dead letters", _chart(series.dead_letters, f"{series.dead_letters[-1]:,} now", max)
     retries = [one["deliveries"] for one in summary.retry_attempts]
     yield "retries used", f"{sparkline(retries)}  {', '.join(f'{used}: {n:,}' for used, n in enumerate(retries) if n)}"
 
 
-def _chart(values: Sequence[float | None], said: str, put_together: Callable[..., float]) -> str:
-    return f"{sparkline(values, put_together=put_together)}  {said}"
+def _chart(values: Sequence[float | None], total: str, combine: Callable[..., float]) -> str:
+    return f"{sparkline(values, combine=combine)}  {total}"
+
+
+_BARS = "▁▂▃▄▅▆▇█"
+
+
+def sparkline(values: Sequence[float | None], width: int = 48, combine: Callable[..., float] = max) -> str:
+    """One character per value; a blank if there is no value. More than `width` values are combined in groups."""
+    points = _fitted(values, width, combine)
+    top = max((point for point in points if point is not None), default=0.0)
+    return "".join(_bar(point, top) for point in points)
+
+
+def _bar(point: float | None, top: float) -> str:
+    if point is None:
+        return " "
+    return _BARS[round(point / top * (len(_BARS) - 1))] if top > 0 else _BARS[0]
+
+
+def _fitted(values: Sequence[float | None], width: int, combine: Callable[..., float]) -> list[float | None]:
+    size = max(1, -(-len(values) // width))
+    groups = [[one for one in values[at : at + size] if one is not None] for at in range(0, len(values), size)]
+    return [combine(group) if group else None for group in groups]
+
+
+# -- targets -----------------------------------------------------------------------------------------------
+
+
+def _rounded(number: float | None) -> str:
+    return "–" if number is None else f"{number:.0f}" if number >= 10 else f"{number:.2g}"
+
+
+_SLO = (
+    Column("endpoint", "name"),
+    Column("met", "met"),
+    Column("success", lambda one: f"{percent(one.success_rate)} of {percent(one.target.success)}"),
+    Column("p95", lambda one: f"{duration(one.p95_seconds)} of {duration(one.target.p95_seconds)}"),
+    Column("oldest", lambda one: f"{duration(one.oldest_seconds)} of {duration(one.target.oldest_seconds)}"),
+    Column("budget left", lambda one: percent(one.budget_left)),
+    Column("burn 1h", lambda one: _rounded(one.burn["one_hour"])),
+    Column("6h", lambda one: _rounded(one.burn["six_hours"])),
+    Column("3d", lambda one: _rounded(one.burn["three_days"])),
+    Column("waits since", "waiting_since", whole=True, spare=True),
+)
 
 
 @remote(slo, "list")
 def list_slo(session: Session, paging: Paging) -> None:
-    """Show each endpoint against its target over 30 days, and how quickly its error budget burns."""
-    rows = gather(session.client.slo.page, paging)
-    rows.show(session.output, "endpoints", columns.SLO, "There are no endpoints.")
+    """Compare each endpoint with its target over 30 days, and show how fast its error budget burns."""
+    page = paging.fetch(session.client.slo.page)
+    session.show_page(page, "endpoints", _SLO, "There are no endpoints.")
 
 
 @remote(slo)
 def default(session: Session) -> None:
-    """Show the target that counts for endpoints without one of their own."""
+    """Show the target of endpoints that have none of their own."""
     session.output.answer(session.client.slo.default())
 
 
@@ -86,47 +124,37 @@ def default(session: Session) -> None:
 def set_default(
     session: Session,
     success: Annotated[
-        float, typer.Argument(metavar="SHARE", parser=parsed_by(share), help="What is to arrive: 99.9%")
+        float, typer.Argument(metavar="SHARE", parser=Share, help="The share of deliveries that must succeed: 99.9%")
     ],
     p95: Annotated[
-        float, typer.Argument(metavar="SPAN", parser=parsed_by(span_seconds), help="How soon 95 % of it: 30s")
+        float, typer.Argument(metavar="SPAN", parser=DurationSeconds, help="The time for 95 % of deliveries: 30s")
     ],
     oldest: Annotated[
         float | None,
         typer.Argument(
-            metavar="[SPAN]", parser=parsed_by(span_seconds), help="How old what waits may be: 1h, if nothing is said"
+            metavar="[SPAN]", parser=DurationSeconds, help="The maximum age of waiting deliveries. [default: 1h]"
         ),
     ] = None,
 ) -> None:
-    """Set that target.
+    """Set the target of endpoints that have none of their own.
 
     Example: `doorstep slo set-default 99.9% 30s 2h`
     """
     session.output.answer(session.client.slo.set_default(success=success, p95_seconds=p95, oldest_seconds=oldest))
 
 
-_BARS = "▁▂▃▄▅▆▇█"
-_NOTHING = " "
+# -- workers -----------------------------------------------------------------------------------------------
+
+_WORKERS = columns(
+    "worker state slots tasks seen_at",
+    spare="version since handlers",
+    worker="name",
+    slots=lambda one: f"{one.places_in_use} / {one.places}",
+    since="started_at",
+)
 
 
-def sparkline(values: Sequence[float | None], width: int = 48, put_together: Callable[..., float] = max) -> str:
-    """One character for each value, or for several where there are more than `width`; blank where there is none."""
-    points = _fitted(values, width, put_together)
-    top = max((point for point in points if point is not None), default=0.0)
-    return "".join(_bar(point, top) for point in points)
-
-
-def _bar(point: float | None, top: float) -> str:
-    if point is None:
-        return _NOTHING
-    return _BARS[round(point / top * (len(_BARS) - 1))] if top > 0 else _BARS[0]
-
-
-def _fitted(values: Sequence[float | None], width: int, put_together: Callable[..., float]) -> list[float | None]:
-    size = max(1, -(-len(values) // width))
-    groups = [values[start : start + size] for start in range(0, len(values), size)]
-    return [_together([one for one in group if one is not None], put_together) for group in groups]
-
-
-def _together(known: Sequence[float], put_together: Callable[..., float]) -> float | None:
-    return put_together(known) if known else None
+@remote(commands)
+def workers(session: Session) -> None:
+    """Show workers, their load, and those lost within a day (default organization only)."""
+    session.show_page(session.client.workers.page(), "workers", _WORKERS, "No worker is running.")

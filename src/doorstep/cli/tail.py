@@ -1,7 +1,7 @@
-"""`doorstep tail`: follows events and deliveries live, by looking at the lists again and again.
+"""`doorstep tail`: follows events and deliveries by polling.
 
-A look takes in all new events, the newest 200 again for their changes, the head of the retry queue and the newest dead
-letters. What changes twice between two looks is told once.
+A poll reads all new events, the newest 200 events again to find changes, the start of the retry queue, and the newest
+dead letters. Two changes of the same object between two polls are printed as one.
 """
 
 from __future__ import annotations
@@ -13,124 +13,119 @@ from collections.abc import Iterable, Iterator
 from contextlib import suppress
 from datetime import UTC, datetime
 from itertools import islice
-from typing import TYPE_CHECKING, Annotated, Any, NamedTuple
+from typing import TYPE_CHECKING, Annotated, Any, Literal, NamedTuple, TypeAlias
 
 import msgspec
 import typer
 
-from doorstep.cli.endpoint_names import endpoint_id_of
-from doorstep.cli.options import EventType, OfEndpoint, parsed_by, span_seconds
-from doorstep.cli.output import Output, say, visible
-from doorstep.cli.remote import PAGE_MAX, REMOTE_PANEL, Session, remote
+from doorstep.cli.commands import PAGE_MAX, Session, remote
+from doorstep.cli.options import DurationSeconds, EventType, OfEndpoint, option
+from doorstep.cli.output import Output, cell, say, visible
 
 if TYPE_CHECKING:
     from rich.text import Text
 
+    from doorstep.client import Client
     from doorstep.schemas.deliveries import DeadLetter, QueuedDelivery
     from doorstep.schemas.events import EventItem
 
 
-app = typer.Typer()
+commands = typer.Typer()
+
+What: TypeAlias = Literal["event", "retry", "dead_letter"]
 
 _QUEUE_MAX = 1_000
-"""How many deliveries of the retry queue one look goes through, the next to be tried first."""
+"""The maximum number of deliveries that one poll reads from the retry queue, soonest retry first."""
 _NEW_MAX = 5_000
-"""How many new events one look takes in at most, so that a flood does not keep it from showing anything."""
+"""The maximum number of new events that one poll reads, so that a flood of events cannot delay all output."""
 _INTERVAL: Any = "1s"
 _INTERVAL_MIN_SECONDS = 0.1
 
 
-@remote(app, rich_help_panel=REMOTE_PANEL)
+@remote(commands)
 def tail(
     session: Session,
     event_type: EventType = None,
     endpoint: OfEndpoint = None,
     failures: Annotated[
-        bool, typer.Option("--failures", help="Only failures: retries to come and dead letters.")
+        bool, typer.Option("--failures", help="Only failures: scheduled retries and dead letters.")
     ] = False,
-    interval: Annotated[
-        float, typer.Option("--interval", metavar="SPAN", parser=parsed_by(span_seconds), help="Look this often.")
-    ] = _INTERVAL,
+    interval: Annotated[float, option("--interval", "SPAN", "How often to poll.", DurationSeconds)] = _INTERVAL,
     duration: Annotated[
-        float | None,
-        typer.Option("--for", metavar="SPAN", parser=parsed_by(span_seconds), help="End after this. [default: never]"),
+        float | None, option("--for", "SPAN", "Stop after this time. [default: never]", DurationSeconds)
     ] = None,
 ) -> None:
-    """Follow events and deliveries as they change; Ctrl-C ends it.
+    """Follow events and deliveries as they change. Ctrl-C stops it.
 
     Example: `doorstep tail --type 'order.*' --failures`
     """
-    lists = _Lists(session, event_type, endpoint_id_of(session.client, endpoint), failures)
+    poller = _Poller(session.client, event_type, session.endpoint_id(endpoint), failures)
     end = math.inf if duration is None else time.monotonic() + duration
     with suppress(KeyboardInterrupt):
-        _follow(lists, session.output, max(interval, _INTERVAL_MIN_SECONDS), end)
+        _follow(poller, session.output, max(interval, _INTERVAL_MIN_SECONDS), end)
 
 
-def _follow(lists: _Lists, output: Output, interval_seconds: float, end: float) -> None:
-    for _ in lists.look():
-        pass  # what is there already is no news
-    say("Following; Ctrl-C ends it")
+def _follow(poller: _Poller, output: Output, interval_seconds: float, end: float) -> None:
+    for _ in poller.poll(first=True):
+        pass  # objects that already exist do not count as changes
+    say("Following; Ctrl-C stops it")
     while time.monotonic() < end:
         time.sleep(interval_seconds)
-        for change in lists.look():
-            output.line({"what": change.what, **msgspec.to_builtins(change.thing)}, words(change, datetime.now(UTC)))
+        for change in poller.poll():
+            output.line(
+                {"what": change.what, **msgspec.to_builtins(change.item)}, change_text(change, datetime.now(UTC))
+            )
 
 
-class _Lists:
-    """The lists that are looked at, and what was seen in them."""
+class _Poller:
+    """Polls the lists and finds changes."""
 
-    def __init__(self, session: Session, event_type: str | None, endpoint_id: str | None, failures: bool) -> None:
-        self._client = session.client
-        self._event_type = event_type
-        self._endpoint_id = endpoint_id
+    def __init__(self, client: Client, event_type: str | None, endpoint_id: str | None, failures: bool) -> None:
+        self._client = client
+        self._filters: dict[str, Any] = {"event_type": event_type, "endpoint_id": endpoint_id}
         self._events_too = not failures and endpoint_id is None
-        self._watcher = Watcher()
-        self._looked = False
+        self._seen = Seen()
 
-    def look(self) -> Iterator[Change]:
-        """What has changed since the last look, events in the order of their creation.
+    def poll(self, *, first: bool = False) -> Iterator[Change]:
+        """The changes since the last poll, events in the order of their creation.
 
-        They are told first and read last: so no failure is told of an event that was not.
+        Events are read last and printed first, so that an event always precedes its failures.
         """
-        filters: dict[str, Any] = {"event_type": self._event_type, "endpoint_id": self._endpoint_id}
-        letters = self._client.dead_letters.page(limit=PAGE_MAX, **filters)
-        queue = list(islice(self._client.retry_queue.each(limit=PAGE_MAX, **filters), _QUEUE_MAX))
+        letters = self._client.dead_letters.page(limit=PAGE_MAX, **self._filters)
+        queue = list(islice(self._client.retry_queue.each(limit=PAGE_MAX, **self._filters), _QUEUE_MAX))
         if self._events_too:
-            yield from self._watcher.events(reversed(self._recent_events()))
-        yield from self._watcher.queue(queue)
-        yield from self._watcher.letters(reversed(letters.items))
+            yield from self._seen.changes("event", reversed(self._recent_events(first)))
+        yield from self._seen.changes("retry", queue)
+        yield from self._seen.changes("dead_letter", reversed(letters.items))
 
-    def _recent_events(self) -> list[EventItem]:
-        """The newest page, and all that came since the last look if that is more; newest first."""
-        page = self._client.events.page
-        got = page(limit=PAGE_MAX, event_type=self._event_type)
-        found = list(got)
-        while self._looked and got.pagination.has_more and self._all_new(found):
-            got = page(limit=PAGE_MAX, event_type=self._event_type, cursor=got.pagination.cursor)
-            found += got
-        self._looked = True
+    def _recent_events(self, first: bool) -> list[EventItem]:
+        """The newest page of events, and further pages if more arrived since the last poll; newest first."""
+        query = {"limit": PAGE_MAX, "event_type": self._filters["event_type"]}
+        page = self._client.events.page(**query)
+        found = list(page)
+        while not first and page.pagination.has_more and len(found) < _NEW_MAX and not self._reaches_seen(found):
+            page = self._client.events.page(**query, cursor=page.pagination.cursor)
+            found += page
         return found
 
-    def _all_new(self, found: list[EventItem]) -> bool:
-        return len(found) < _NEW_MAX and not (found and self._watcher.knows(found[-1]))
+    def _reaches_seen(self, found: list[EventItem]) -> bool:
+        return bool(found) and self._seen.knows(found[-1].event_id)
 
 
-def words(change: Change, seen_at: datetime) -> Text:
-    """One line: when it was seen, what it is, and how it stands."""
+def change_text(change: Change, seen_at: datetime) -> Text:
+    """One line: when the change was seen, the item, and its state."""
     from rich.text import Text
 
-    from doorstep.cli.drawing import cell
-
-    thing: Any = change.thing
+    item: Any = change.item
     text = Text()
     text.append(_clock(seen_at), style="dim")
     text.append(f"  {_HEADS[change.what]:13}", style="bold")
-    text.append(f"{thing.event_id}  {visible(thing.event_type)}  ")
+    text.append(f"{item.event_id}  {visible(item.event_type)}  ")
     if change.what == "event":
-        return text.append(cell(thing.status))
-    text.append(visible(f"{thing.endpoint_name}: {thing.error or ''} {thing.error_reason or ''}").strip(), style="red")
+        return text.append(cell(item.status))
+    text.append(visible(f"{item.endpoint_name}: {item.error or ''} {item.error_reason or ''}").strip(), style="red")
     if change.what == "retry":
-        text.append(f"  retries {thing.retry_count}, next {_clock(thing.next_retry_at)}", style="yellow")
+        text.append(f"  retries {item.retry_count}, next {_clock(item.next_retry_at)}", style="yellow")
     return text
 
 
@@ -141,20 +136,19 @@ def _clock(moment: datetime | None) -> str:
     return "–" if moment is None else moment.strftime("%H:%M:%S")
 
 
-_REMEMBERED_MAX = 20_000
-"""Things whose last state is kept in mind; those seen longest ago are forgotten first."""
-
-
 class Change(NamedTuple):
-    """Something that is not as it was at the last look."""
+    """An item that is new or has changed since the last poll."""
 
-    what: str
-    """`event`, `retry` or `dead_letter`."""
-    thing: EventItem | QueuedDelivery | DeadLetter
+    what: What
+    item: EventItem | QueuedDelivery | DeadLetter
 
 
-class Memory:
-    """The last state of what has been seen, bounded."""
+_REMEMBERED_MAX = 20_000
+"""The maximum number of states kept. The least recently seen are dropped first."""
+
+
+class Seen:
+    """The last seen state of each item, up to a maximum number of items."""
 
     def __init__(self, remembered_max: int = _REMEMBERED_MAX) -> None:
         self._states: OrderedDict[object, object] = OrderedDict()
@@ -163,39 +157,23 @@ class Memory:
     def knows(self, key: object) -> bool:
         return key in self._states
 
-    def is_news(self, key: object, state: object) -> bool:
-        """Whether this is another state than the last one seen of it; it is remembered from now on."""
+    def changes(self, what: What, items: Iterable[Any]) -> Iterator[Change]:
+        """The items that are new or have changed: events with a new status, deliveries that failed again."""
+        for item in items:
+            match what:
+                case "event":
+                    is_new = self.is_new(item.event_id, item.status)
+                case "retry":
+                    is_new = item.state == "pending" and self.is_new(("retry", item.delivery_id), item.attempts)
+                case "dead_letter":
+                    is_new = self.is_new(("dead", item.delivery_id), item.settled_at)
+            if is_new:
+                yield Change(what, item)
+
+    def is_new(self, key: object, state: object) -> bool:
+        """Whether the state differs from the last one seen. Also stores the new state."""
         before = self._states.pop(key, None)
         self._states[key] = state
         if len(self._states) > self._remembered_max:
             self._states.popitem(last=False)
         return before != state
-
-
-class Watcher:
-    """Compares each look with the ones before."""
-
-    def __init__(self) -> None:
-        self._memory = Memory()
-
-    def knows(self, event: EventItem) -> bool:
-        """Whether an earlier look has had this event."""
-        return self._memory.knows(event.event_id)
-
-    def events(self, seen: Iterable[EventItem]) -> Iterator[Change]:
-        """Events that are new, or stand elsewhere than before."""
-        for event in seen:
-            if self._memory.is_news(event.event_id, event.status):
-                yield Change("event", event)
-
-    def queue(self, seen: Iterable[QueuedDelivery]) -> Iterator[Change]:
-        """Deliveries that have failed once more and will be tried again."""
-        for delivery in seen:
-            if delivery.state == "pending" and self._memory.is_news(("retry", delivery.delivery_id), delivery.attempts):
-                yield Change("retry", delivery)
-
-    def letters(self, seen: Iterable[DeadLetter]) -> Iterator[Change]:
-        """Deliveries that have been given up."""
-        for letter in seen:
-            if self._memory.is_news(("dead", letter.delivery_id), letter.settled_at):
-                yield Change("dead_letter", letter)

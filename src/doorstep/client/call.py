@@ -1,29 +1,52 @@
-"""A call: one request to one route, and how its answer is read; repeated where that is harmless and may help.
+"""Calls: one request to one route, and how its response is decoded.
 
-Calls are values: who carries them out, blocking or not, is not their business.
+A call is plain data and does no I/O. verbs.py sends it, blocking or with asyncio, and repeats it if that is safe.
 """
 
 from __future__ import annotations
 
-import random
 import re
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from datetime import datetime
-from typing import Any, Generic, TypeAlias, TypeVar
+from typing import Any, Generic, TypeAlias, TypedDict, TypeVar
 from urllib.parse import quote
 
 import msgspec
 
-from doorstep.client.errors import TimedOut, UnexpectedAnswer, Unreachable, error_for
-from doorstep.client.steps import Answer, Request, Silence, Steps, exchange, pause
+from doorstep.client.errors import Answer, UnexpectedAnswer, Unreachable, error_for
 from doorstep.schemas.shape import Id, Listing, Pagination
 
 T = TypeVar("T")
 Reader: TypeAlias = Callable[[bytes], T]
 JSON = {"content-type": "application/json"}
 NULL = msgspec.Raw(b"null")
-"""For a body in which null is a value of its own, and not something left out."""
+"""A JSON null that is sent as a value, where None would mean an omitted field."""
+
+
+@dataclass(frozen=True, slots=True)
+class Request:
+    """One HTTP request. Its path is relative to the server's URL."""
+
+    method: str
+    path: str
+    query: Mapping[str, str] = field(default_factory=dict)
+    headers: Mapping[str, str] = field(default_factory=dict)
+    content: bytes | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Silence:
+    """The reason why there was no response."""
+
+    reason: str
+
+
+class Paging(TypedDict, total=False):
+    """The keyword arguments of every paginated list."""
+
+    limit: int | None
+    cursor: str | None
 
 
 @dataclass(frozen=True, slots=True)
@@ -42,11 +65,11 @@ class Page(Generic[T]):
 
 @dataclass(frozen=True, slots=True)
 class Call(Generic[T]):
-    """One request to one route. `repeatable`: to send it twice has the effect of sending it once."""
+    """One request to one route. `repeatable`: sending it twice has the same effect as sending it once."""
 
     method: str
     route: str
-    """The path as the API's description has it, `/v1/events/{event_id}`."""
+    """The path as in the OpenAPI document, `/v1/events/{event_id}`."""
     ids: tuple[str, ...]
     reader: Reader[T]
     query: Mapping[str, str] = field(default_factory=dict)
@@ -59,20 +82,20 @@ class Call(Generic[T]):
         return Request(self.method, _path(self.route, self.ids), self.query, self.headers, self.content)
 
     def read(self, reply: Answer | Silence) -> T:
-        """What the answer says, or the exception that it stands for."""
+        """Decode the response, or raise the matching exception."""
         if isinstance(reply, Silence):
             raise Unreachable(f"{self.method} {self.request.path}: {reply.reason}")
         if reply.status >= 400:
             raise error_for(reply)
         if reply.status >= 300:
             raise UnexpectedAnswer(
-                f"{self.method} {self.request.path} was sent elsewhere ({reply.status}); nothing was done"
+                f"{self.method} {self.request.path} was redirected ({reply.status}), which is not followed; check the URL"
             )
         try:
             return self.reader(reply.content)
         except (msgspec.DecodeError, UnicodeDecodeError, KeyError) as error:
             raise UnexpectedAnswer(
-                f"{self.method} {self.request.path} answered {reply.status} with something that cannot be read: {error}"
+                f"{self.method} {self.request.path} returned {reply.status} with a body that cannot be decoded: {error}"
             ) from None
 
     def after(self, cursor: str) -> Call[T]:
@@ -81,67 +104,67 @@ class Call(Generic[T]):
 
 
 def get(reader: Reader[T], route: str, *ids: Id, query: Mapping[str, object] | None = None) -> Call[T]:
-    """Ask for something. What is None in the query is left out."""
+    """A GET request. Query parameters that are None are left out."""
     return Call("GET", route, _texts(ids), reader, query=_query(query or {}), repeatable=True)
 
 
 def post(reader: Reader[T], route: str, *ids: Id, body: Mapping[str, object] | None = None) -> Call[T]:
-    """Have something done. What is None in the body is left out; it is never repeated by itself."""
+    """A POST request. Fields that are None are left out of the body. It is never repeated."""
     if body is None:
         return Call("POST", route, _texts(ids), reader)
     return Call("POST", route, _texts(ids), reader, headers=JSON, content=encoded(given(body)))
 
 
 def put(reader: Reader[T], route: str, *ids: Id, body: Mapping[str, object]) -> Call[T]:
-    """Set something as a whole; the second time it changes nothing, so it may be repeated."""
+    """A PUT request. It is idempotent, so it may be repeated."""
     return Call("PUT", route, _texts(ids), reader, headers=JSON, content=encoded(given(body)), repeatable=True)
 
 
 def patch(reader: Reader[T], route: str, *ids: Id, body: Mapping[str, object]) -> Call[T]:
-    """Change some fields. Here None is a value: it resets a field to its default."""
+    """A PATCH request. Here None is a value: it resets a field to its default."""
     return Call("PATCH", route, _texts(ids), reader, headers=JSON, content=encoded(body))
 
 
 def delete(route: str, *ids: Id) -> Call[None]:
-    """Delete something; the second time it would be a 404, so it is not repeated by itself."""
+    """A DELETE request. It is not repeated, because the second response would be a 404."""
     return Call("DELETE", route, _texts(ids), _nothing)
 
 
 def one(shape: type[T]) -> Reader[T]:
-    """Reads one thing."""
+    """Decodes one object."""
     return msgspec.json.Decoder(shape).decode
 
 
 def paged(listing: type[Listing[T]]) -> Reader[Page[T]]:
-    """Reads a page of things."""
+    """Decodes a page of a list."""
     decoder = msgspec.json.Decoder(listing)
 
-    def read(content: bytes) -> Page[T]:
-        read = decoder.decode(content)
-        return Page(read.listed, read.position)
+    def decode(content: bytes) -> Page[T]:
+        decoded = decoder.decode(content)
+        return Page(decoded.listed, decoded.position)
 
-    return read
+    return decode
 
 
 def text(content: bytes) -> str:
-    """Reads an answer that is not JSON."""
+    """Decodes a body that is text, not JSON."""
     return content.decode()
 
 
 def given(fields: Mapping[str, object]) -> dict[str, object]:
-    """Without the fields that were not given."""
+    """The fields that are not None."""
     return {name: value for name, value in fields.items() if value is not None}
 
 
 def encoded(body: object) -> bytes:
-    """As JSON; `json_of` says what may stand in a payload."""
+    """Encode a body as JSON."""
     return msgspec.json.encode(body)
 
 
 def json_of(payload: object) -> object:
-    """What stands for a payload in a body: bytes are JSON already and stay as they are, to the byte.
+    """A payload to embed in a request body. Bytes must be JSON and are embedded unchanged.
 
-    They are checked here, because what is no JSON value could say something else in the middle of a body.
+    They are validated here, because invalid JSON could change the meaning of the surrounding body.
     """
     if not isinstance(payload, bytes | bytearray | memoryview):
         return payload
@@ -162,7 +185,7 @@ def _texts(ids: Sequence[Id]) -> tuple[str, ...]:
 
 
 def _path(route: str, ids: Sequence[str]) -> str:
-    """The ids in the places of the braces. Whatever stands in an id cannot lead to another path."""
+    """Replace the placeholders in braces with the ids, quoted so that no id can change the path."""
     parts = iter(ids)
     return re.sub(r"\{\w+\}", lambda _: quote(next(parts), safe="").replace(".", "%2E"), route)
 
@@ -175,74 +198,3 @@ def _as_text(value: Any) -> str:
     if isinstance(value, bool):
         return str(value).lower()
     return value.isoformat() if isinstance(value, datetime) else str(value)
-
-
-# -- repeating and waiting ---------------------------------------------------------------------------------------
-
-_PASSING = frozenset({429, 502, 503, 504})
-"""Refusals that say nothing about the request itself."""
-
-
-@dataclass(frozen=True, slots=True)
-class Retrying:
-    """How often a call is tried, and how long the pauses are: doubled each time, and at least what Retry-After says.
-
-    Only calls that may safely be sent twice are repeated: those that read, and the sending of events, which carries
-    an idempotency key.
-    """
-
-    tries_max: int = 5
-    first_pause_seconds: float = 0.25
-    longest_pause_seconds: float = 30.0
-    random: Callable[[], float] = random.random
-
-    def pauses(self) -> Iterator[float]:
-        """One after each try but the last; drawn from the upper half, so that many clients do not come back at once."""
-        for number in range(self.tries_max - 1):
-            yield self.first_pause_seconds * 2**number * (1 + self.random()) / 2
-
-
-USUAL = Retrying()
-NEVER = Retrying(tries_max=1)
-"""Every request is sent once."""
-
-
-def perform(call: Call[T], retrying: Retrying) -> Steps[T]:
-    """What the call gives in the end."""
-    reply = yield from exchange(call.request)
-    if call.repeatable:
-        for seconds in retrying.pauses():
-            if not _passing(reply):
-                break
-            yield from pause(min(max(seconds, _asked_for(reply)), retrying.longest_pause_seconds))
-            reply = yield from exchange(call.request)
-    return call.read(reply)
-
-
-def _passing(reply: Answer | Silence) -> bool:
-    return isinstance(reply, Silence) or reply.status in _PASSING
-
-
-def _asked_for(reply: Answer | Silence) -> float:
-    return 0.0 if isinstance(reply, Silence) else reply.retry_after_seconds or 0.0
-
-
-_FIRST_PAUSE_SECONDS = 0.05
-_LONGEST_PAUSE_SECONDS = 2.0
-_GROWTH = 1.5
-
-
-def until(ask: Callable[[], Steps[T]], enough: Callable[[T], bool], timeout: float, subject: str) -> Steps[T]:
-    """The first answer that is enough. Asked often at first, then every two seconds; at least once in any case."""
-    now = yield from pause(0.0)
-    deadline, seconds = now + timeout, _FIRST_PAUSE_SECONDS
-    while True:
-        seen = yield from ask()
-        if enough(seen):
-            return seen
-        # The asking takes time too, so the clock is read again before it is decided how long to pause.
-        now = yield from pause(0.0)
-        if now >= deadline:
-            raise TimedOut(f"{subject} did not get there within {timeout:g} s", seen)
-        yield from pause(min(seconds, deadline - now))
-        seconds = min(seconds * _GROWTH, _LONGEST_PAUSE_SECONDS)

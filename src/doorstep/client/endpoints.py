@@ -1,11 +1,11 @@
-"""Endpoints, the receivers of events, and their targets."""
+"""Endpoints and their service-level targets."""
 
 from __future__ import annotations
 
 from datetime import datetime
 from typing import Any, Unpack
 
-from doorstep.client.call import Call, Page, delete, get, given, json_of, one, paged, patch, post, put
+from doorstep.client.call import Call, Page, Paging, delete, get, json_of, one, paged, patch, post, put
 from doorstep.client.verbs import Group, R_co, each_of, verb
 from doorstep.schemas.bulk import Bulk, Preview
 from doorstep.schemas.endpoints import (
@@ -29,7 +29,7 @@ class Endpoints(Group[R_co]):
 
     @verb
     def create(self, **fields: Unpack[NewEndpointFields]) -> Call[NewEndpoint]:
-        """Create one, with a `name` and a `url` or a `handler`. The answer alone holds its signing secret."""
+        """Create an endpoint with a `name` and a `url` or `handler`. Only this response contains its signing secret."""
         return post(one(NewEndpoint), "/v1/endpoints", body=fields)
 
     @verb
@@ -38,69 +38,62 @@ class Endpoints(Group[R_co]):
         return get(one(Endpoint), "/v1/endpoints/{endpoint_id}", endpoint_id)
 
     @verb
-    def page(
-        self, *, state: str | None = None, limit: int | None = None, cursor: str | None = None
-    ) -> Call[Page[Endpoint]]:
-        """One page of the endpoints."""
-        query = {"state": state, "limit": limit, "cursor": cursor}
-        return get(paged(EndpointPage), "/v1/endpoints", query=query)
+    def page(self, *, state: str | None = None, **paging: Unpack[Paging]) -> Call[Page[Endpoint]]:
+        """One page of endpoints."""
+        return get(paged(EndpointPage), "/v1/endpoints", query={"state": state, **paging})
 
     each = each_of(page)
 
     @verb
-    def health(
-        self, *, range: str | None = None, limit: int | None = None, cursor: str | None = None
-    ) -> Call[Page[EndpointHealth]]:
-        """One page of the endpoints with how they fared: over 24 hours, or a `range` as `client.stats` takes it."""
-        query = {"range": range, "limit": limit, "cursor": cursor}
-        return get(paged(EndpointHealthPage), "/v1/stats/endpoints", query=query)
+    def health(self, *, range: str | None = None, **paging: Unpack[Paging]) -> Call[Page[EndpointHealth]]:
+        """One page of endpoints with their health over 24 hours, or over another `range` (see `client.stats`)."""
+        return get(paged(EndpointHealthPage), "/v1/stats/endpoints", query={"range": range, **paging})
 
     each_health = each_of(health)
 
     @verb
     def change(self, endpoint_id: Id, **fields: Unpack[ChangedFields]) -> Call[Endpoint]:
-        """Change the fields given, and only those. Conflict if someone else changed it at the same moment."""
+        """Change only the given fields. Raises Conflict if the endpoint was changed at the same time."""
         return patch(one(Endpoint), "/v1/endpoints/{endpoint_id}", endpoint_id, body=fields)
 
     @verb
     def delete(self, endpoint_id: Id) -> Call[None]:
-        """Delete it. What still waits for it becomes dead letters."""
+        """Delete an endpoint. Its waiting deliveries become dead letters."""
         return delete("/v1/endpoints/{endpoint_id}", endpoint_id)
 
     @verb
     def pause(self, endpoint_id: Id, *, reason: str | None = None) -> Call[Endpoint]:
-        """Hold its deliveries until it is resumed; none are lost."""
+        """Hold an endpoint's deliveries until it is resumed. None are lost."""
         return post(one(Endpoint), "/v1/endpoints/{endpoint_id}/pause", endpoint_id, body={"reason": reason})
 
     @verb
     def resume(
         self, endpoint_id: Id, *, drain_per_second: float | None = None, skip_older_than: datetime | None = None
     ) -> Call[Endpoint]:
-        """Let its deliveries go again, all at once or so many a second; older ones can be left out."""
+        """Resume deliveries, all at once or at a limited rate, and optionally without old events."""
         body = {"drain_per_second": drain_per_second, "skip_older_than": skip_older_than}
         return post(one(Endpoint), "/v1/endpoints/{endpoint_id}/resume", endpoint_id, body=body)
 
     @verb
     def test(self, endpoint_id: Id, *, event_type: str | None = None, payload: Any = None) -> Call[Receipt]:
-        """Send it a test event through the ordinary path; it goes to this endpoint only."""
+        """Send a test event to this endpoint only. It is delivered like any other event."""
         body = {"event_type": event_type, "payload": json_of(payload)}
         return post(one(Receipt), "/v1/endpoints/{endpoint_id}/test", endpoint_id, body=body)
 
     @verb
     def rotate_secret(
-        self,
-        endpoint_id: Id,
-        *,
-        overlap_seconds: float | None = None,
-        signing: Signing | None = None,
+        self, endpoint_id: Id, *, overlap_seconds: float | None = None, signing: Signing | None = None
     ) -> Call[RotatedSecret]:
-        """A new signing secret, if wanted of the other kind. For a day, or `overlap_seconds`, both sign."""
+        """Create a new signing secret. Requests are signed with both for `overlap_seconds`, by default a day.
+
+        `signing` changes the kind of signature.
+        """
         body = {"overlap_seconds": overlap_seconds, "signing": signing}
         return post(one(RotatedSecret), "/v1/endpoints/{endpoint_id}/rotate-secret", endpoint_id, body=body)
 
     @verb
     def circuit(self, endpoint_id: Id) -> Call[Circuit]:
-        """Whether it is being tried, and what led to it."""
+        """The state of an endpoint's circuit, and the history of that state."""
         return get(one(Circuit), "/v1/endpoints/{endpoint_id}/circuit", endpoint_id)
 
     @verb
@@ -115,10 +108,9 @@ class Endpoints(Group[R_co]):
         rate_per_second: float | None = None,
         reason: str | None = None,
     ) -> Call[Bulk]:
-        """Send it the events of a time range once more."""
-        body = _range(created_from, created_before, event_type, status) | given(
-            {"rate_per_second": rate_per_second, "reason": reason}
-        )
+        """Send the events of a time range to this endpoint again."""
+        body = _range(created_from, created_before, event_type, status)
+        body |= {"rate_per_second": rate_per_second, "reason": reason}
         return post(one(Bulk), "/v1/endpoints/{endpoint_id}/replay", endpoint_id, body=body)
 
     @verb
@@ -131,7 +123,7 @@ class Endpoints(Group[R_co]):
         event_type: str | None = None,
         status: str | None = None,
     ) -> Call[Preview]:
-        """What a replay would send; nothing is done."""
+        """Count the events that a replay would send. Sends nothing."""
         body = _range(created_from, created_before, event_type, status) | {"preview": True}
         return post(one(Preview), "/v1/endpoints/{endpoint_id}/replay", endpoint_id, body=body)
 
@@ -148,28 +140,24 @@ def _range(
 
 
 class Slos(Group[R_co]):
-    """`client.slo`."""
+    """`client.slo`: service-level targets."""
 
     @verb
-    def page(self, *, limit: int | None = None, cursor: str | None = None) -> Call[Page[EndpointSlo]]:
-        """One page of the endpoints, each against its target over 30 days."""
-        return get(paged(EndpointSloPage), "/v1/slo", query={"limit": limit, "cursor": cursor})
+    def page(self, **paging: Unpack[Paging]) -> Call[Page[EndpointSlo]]:
+        """One page of endpoints, each compared with its target over 30 days."""
+        return get(paged(EndpointSloPage), "/v1/slo", query=paging)
 
     each = each_of(page)
 
     @verb
     def default(self) -> Call[Slo]:
-        """The target that counts for endpoints without one of their own."""
+        """The default target: it applies to endpoints without their own."""
         return get(one(Slo), "/v1/slo/default")
 
     @verb
     def set_default(
-        self,
-        *,
-        success: float | None = None,
-        p95_seconds: float | None = None,
-        oldest_seconds: float | None = None,
+        self, *, success: float | None = None, p95_seconds: float | None = None, oldest_seconds: float | None = None
     ) -> Call[Slo]:
-        """Set that target; what is left out is put to the built-in one."""
+        """Set the default target. Omitted fields get their built-in values."""
         body = {"success": success, "p95_seconds": p95_seconds, "oldest_seconds": oldest_seconds}
         return put(one(Slo), "/v1/slo/default", body=body)

@@ -1,15 +1,15 @@
-"""What a client raises, drawn as a tree.
+"""The exceptions of the client, as a tree.
 
 ClientError
-├── Unreachable           no answer came; whether anything was done is unknown
-├── UnexpectedAnswer      an answer came that is not Doorstep's, say a proxy's page
-├── WaitEnded             what was waited for did not come; `seen` is what was seen last
-│   ├── TimedOut          not within the time given
-│   └── DeliveryFailed    the event has failed: nothing is left to try
-└── ApiError              Doorstep said no: `status`, `code`, `title`, `detail`, `errors`, `correlation_id`
+├── Unreachable           no response; whether the request had an effect is unknown
+├── UnexpectedAnswer      a response that is not from Doorstep, such as a proxy's error page
+├── WaitEnded             a wait ended without success; `seen` is the last state
+│   ├── TimedOut          the timeout expired
+│   └── DeliveryFailed    the event has failed, and no retries are left
+└── ApiError              an error response: `status`, `code`, `title`, `detail`, `errors`, `correlation_id`
     ├── Unauthenticated   401
     ├── Forbidden         403
-    ├── NotFound          404, also for what belongs to another organization
+    ├── NotFound          404, also for objects of another organization
     ├── Conflict          409
     ├── Invalid           400, 413, 422 and other 4xx; `errors` names the fields
     ├── Overloaded        429; `retry_after_seconds`
@@ -19,27 +19,43 @@ ClientError
 
 from __future__ import annotations
 
+from collections.abc import Mapping
+from dataclasses import dataclass
+
 import msgspec
 
-from doorstep.client.steps import Answer
 from doorstep.errors import DoorstepError
 from doorstep.schemas.shape import Problem
 
 
+@dataclass(frozen=True, slots=True)
+class Answer:
+    """A response. Header names are in lower case."""
+
+    status: int
+    headers: Mapping[str, str]
+    content: bytes
+
+    @property
+    def retry_after_seconds(self) -> float | None:
+        given = self.headers.get("retry-after", "")
+        return float(given) if given.isascii() and given.isdigit() else None
+
+
 class ClientError(DoorstepError):
-    """The root of what a client raises."""
+    """The base of all exceptions of the client."""
 
 
 class Unreachable(ClientError):
-    """No answer came. A request that changes something may have been carried out all the same."""
+    """No response. The request may have been processed nevertheless."""
 
 
 class UnexpectedAnswer(ClientError):
-    """An answer that cannot be read as Doorstep's; is the URL right, is a proxy in between?"""
+    """A response that does not come from Doorstep. Check the URL and any proxies."""
 
 
 class WaitEnded(ClientError):
-    """What was waited for did not come."""
+    """A wait ended without success. `seen` is the last state."""
 
     def __init__(self, message: str, seen: object) -> None:
         super().__init__(message)
@@ -47,15 +63,15 @@ class WaitEnded(ClientError):
 
 
 class TimedOut(WaitEnded):
-    """It did not come within the time given; it may come yet."""
+    """The timeout expired. The event or operation may still succeed later."""
 
 
 class DeliveryFailed(WaitEnded):
-    """Nothing is left to try, and at least one delivery is dead."""
+    """No retries are left, and at least one delivery is dead."""
 
 
 class ApiError(ClientError):
-    """Doorstep refused a request, and says why."""
+    """Doorstep rejected a request, and says why."""
 
     def __init__(self, problem: Problem, answer: Answer) -> None:
         super().__init__(f"{problem.status} {problem.title}: {problem.detail}".rstrip(": "))
@@ -66,12 +82,12 @@ class ApiError(ClientError):
         self.code = problem.type.rpartition(":")[2]
         """The stable name of the problem: `not_found`, `conflict`, `invalid_input`."""
         self.correlation_id = answer.headers.get("x-correlation-id")
-        """Look for it in Doorstep's log."""
+        """The id of the request in Doorstep's log."""
         self.retry_after_seconds = answer.retry_after_seconds
 
 
 class Unauthenticated(ApiError):
-    """No key was sent, or it is unknown, revoked or expired."""
+    """No key was sent, or the key is unknown, revoked or expired."""
 
 
 class Forbidden(ApiError):
@@ -79,19 +95,19 @@ class Forbidden(ApiError):
 
 
 class NotFound(ApiError):
-    """There is no such thing, or it belongs to another organization."""
+    """The object does not exist, or belongs to another organization."""
 
 
 class Conflict(ApiError):
-    """It exists, but its present state does not allow this."""
+    """The object's current state does not allow this."""
 
 
 class Invalid(ApiError):
-    """Something in the request cannot be used; `errors` names the fields."""
+    """The request is invalid; `errors` names the fields."""
 
 
 class Overloaded(ApiError):
-    """More was sent than can be kept up with; nothing was stored."""
+    """Doorstep is overloaded or a rate limit was reached. Nothing was stored."""
 
 
 class ServerFault(ApiError):
@@ -99,7 +115,7 @@ class ServerFault(ApiError):
 
 
 class Unavailable(ServerFault):
-    """It cannot do that now; try again later."""
+    """Doorstep cannot process the request now; try again later."""
 
 
 _BY_STATUS: dict[int, type[ApiError]] = {
@@ -115,7 +131,7 @@ _BY_STATUS: dict[int, type[ApiError]] = {
 
 
 def error_for(answer: Answer) -> ApiError:
-    """The exception that an answer of 400 or more stands for, whoever wrote it."""
+    """The exception for a response with status 400 or higher, from Doorstep or a proxy."""
     kind = _BY_STATUS.get(answer.status, ServerFault if answer.status >= 500 else Invalid)
     return kind(_problem(answer), answer)
 
@@ -124,4 +140,4 @@ def _problem(answer: Answer) -> Problem:
     try:
         return msgspec.json.decode(answer.content, type=Problem)
     except (msgspec.DecodeError, UnicodeDecodeError):
-        return Problem(status=answer.status, title="An answer without a reason")
+        return Problem(status=answer.status, title="An error without details")

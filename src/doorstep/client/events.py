@@ -1,17 +1,18 @@
-"""Sending events, waiting for what becomes of them, looking at them, and the inbox."""
+"""Sending events and waiting for their delivery, the inbox, batches and pipelines."""
 
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field, replace
 from datetime import datetime
-from typing import Any, TypeVar
+from typing import Any, TypeVar, Unpack
 from uuid import uuid4
 
 from doorstep.client.call import (
     JSON,
     Call,
     Page,
+    Paging,
     Reader,
     delete,
     encoded,
@@ -22,12 +23,11 @@ from doorstep.client.call import (
     paged,
     post,
     text,
-    until,
 )
 from doorstep.client.errors import DeliveryFailed
-from doorstep.client.steps import Steps
-from doorstep.client.verbs import Group, R_co, each_of, flow, verb
+from doorstep.client.verbs import Group, R_co, Steps, each_of, flow, until, verb
 from doorstep.schemas.accounts import Health
+from doorstep.schemas.batches import Batch, BatchPage, BatchStatus, Submission, SubmissionPage
 from doorstep.schemas.events import (
     Acknowledged,
     Cancelled,
@@ -43,6 +43,7 @@ from doorstep.schemas.events import (
     Retried,
     Status,
 )
+from doorstep.schemas.pipelines import Entity, EntityChange, EntityHistoryPage, EntityPage, Pipeline, PipelinePage
 from doorstep.schemas.shape import Id
 from doorstep.schemas.stats import Range, Stats
 
@@ -51,23 +52,23 @@ T = TypeVar("T")
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class NewEvent:
-    """An event to be sent. A payload given as bytes is JSON already and is delivered exactly so."""
+    """An event to send. A payload in bytes must be JSON and is delivered unchanged."""
 
     event_type: str
     payload: Any
     endpoint_ids: Iterable[Id] | None = None
-    """Only these endpoints; otherwise all whose event types match."""
+    """Deliver only to these endpoints; by default, to all whose event types match."""
     deliver_at: datetime | None = None
     expires_at: datetime | None = None
     ordering_key: str | None = None
-    """Events with the same key reach an endpoint one after the other, in the order they were accepted."""
+    """Events with the same key are delivered to an endpoint one at a time, in the order of their acceptance."""
     metadata: Mapping[str, Any] | None = None
     idempotency_key: str = field(default_factory=lambda: str(uuid4()))
-    """Sent twice with the same key and body, it is stored once. Give one of your own to be safe over restarts."""
+    """Events with the same key and body are stored once. Set your own key to prevent duplicates across restarts."""
 
     @property
     def body(self) -> dict[str, object]:
-        """What the request says of it."""
+        """The event as the body of a request."""
         endpoint_ids = None if self.endpoint_ids is None else [str(endpoint_id) for endpoint_id in self.endpoint_ids]
         return {"event_type": self.event_type, "payload": json_of(self.payload)} | given(
             {
@@ -82,7 +83,7 @@ class NewEvent:
 
 
 class Sending(Group[R_co]):
-    """What most programs need: send, look, wait."""
+    """The methods that most programs need."""
 
     @verb
     def send(
@@ -98,7 +99,7 @@ class Sending(Group[R_co]):
         idempotency_key: str | None = None,
         correlation_id: str | None = None,
     ) -> Call[Receipt]:
-        """Send an event. When this returns, it is on stable storage. A payload in bytes is delivered exactly so."""
+        """Send an event. When this returns, it is on stable storage. A payload in bytes is delivered unchanged."""
         event = NewEvent(
             event_type=event_type,
             payload=payload,
@@ -114,10 +115,10 @@ class Sending(Group[R_co]):
 
     @verb
     def send_many(self, events: Iterable[NewEvent], *, correlation_id: str | None = None) -> Call[tuple[Receipt, ...]]:
-        """Send up to 1,000 events in one transaction: all of them are stored or none.
+        """Send up to 1,000 events in one transaction: all or none are stored.
 
-        The exception: an event whose idempotency key is known with another body is left out, and its receipt's
-        verdict is `conflict`.
+        The exception is an event whose idempotency key was used before with another body. It is not stored, and its
+        receipt has the verdict `conflict`.
         """
         body = {"events": [event.body for event in events]}
         return _sent(_receipts, "/v1/events/batch", body, correlation_id)
@@ -126,8 +127,8 @@ class Sending(Group[R_co]):
     def wait_for_delivery(self, event_id: Id, timeout: float = 30.0) -> Steps[EventStatus]:
         """Wait until an event is delivered to every endpoint; `timeout` is in seconds.
 
-        Raises DeliveryFailed when nothing is left to try, TimedOut when it took too long. An event that waits in the
-        inbox is delivered when its consumer acknowledges it.
+        Raises DeliveryFailed when no retries are left, and TimedOut when the timeout expires. An event in the inbox
+        counts as delivered when its consumer acknowledges it.
         """
         seen = yield from until(lambda: self._perform(status_of(event_id)), _settled, timeout, f"event {event_id}")
         if seen.status == "failed":
@@ -136,25 +137,25 @@ class Sending(Group[R_co]):
 
     @verb
     def stats(self, range: Range | None = None, *, endpoint_id: Id | None = None) -> Call[Stats]:
-        """How much stands where, now; with a `range`, what happened in that time, if wanted to one endpoint alone.
+        """The current queue sizes. With a `range`, also statistics of that period, for all endpoints or for one.
 
-        An endpoint without a range is told of the last 24 hours.
+        With an `endpoint_id`, the default range is 24 hours.
         """
         return get(one(Stats), "/v1/stats", query={"range": range, "endpoint_id": endpoint_id})
 
     @verb
     def health(self) -> Call[Health]:
-        """Whether the process answers. Says nothing about its store."""
+        """Check that the process responds. The store is not checked."""
         return get(one(Health), "/healthz")
 
     @verb
     def ready(self) -> Call[Health]:
-        """Whether the store answers too; raises Unavailable otherwise."""
+        """Check that the store responds too. Raises Unavailable if it does not."""
         return replace(get(one(Health), "/readyz"), repeatable=False)
 
     @verb
     def metrics(self) -> Call[str]:
-        """The metrics, as Prometheus reads them."""
+        """The metrics, in the Prometheus text format."""
         return get(text, "/metrics")
 
 
@@ -167,7 +168,7 @@ def _settled(seen: EventStatus) -> bool:
 
 
 def _sent(reader: Reader[T], route: str, body: object, correlation_id: str | None) -> Call[T]:
-    """Repeatable, because every event carries an idempotency key."""
+    """A call that may be repeated, because every event carries an idempotency key."""
     headers = JSON | ({} if correlation_id is None else {"x-correlation-id": correlation_id})
     return Call("POST", route, (), reader, headers=headers, content=encoded(body), repeatable=True)
 
@@ -180,16 +181,16 @@ _read_receipts = one(Receipts)
 
 
 class Events(Group[R_co]):
-    """`client.events`: what was sent, and what became of it."""
+    """`client.events`."""
 
     @verb
     def read(self, event_id: Id) -> Call[Event]:
-        """An event in full, with its payload and its deliveries."""
+        """An event with its payload and its deliveries."""
         return get(one(Event), "/v1/events/{event_id}", event_id)
 
     @verb
     def status(self, event_id: Id) -> Call[EventStatus]:
-        """Where an event stands, without its payload."""
+        """The status of an event, without its payload."""
         return status_of(event_id)
 
     @verb
@@ -200,17 +201,15 @@ class Events(Group[R_co]):
         event_type: str | None = None,
         created_from: datetime | None = None,
         created_before: datetime | None = None,
-        limit: int | None = None,
-        cursor: str | None = None,
+        **paging: Unpack[Paging],
     ) -> Call[Page[EventItem]]:
-        """One page of the events, newest first."""
+        """One page of events, newest first."""
         query = {
             "status": status,
             "event_type": event_type,
             "created_from": created_from,
             "created_before": created_before,
-            "limit": limit,
-            "cursor": cursor,
+            **paging,
         }
         return get(paged(EventPage), "/v1/events", query=query)
 
@@ -218,43 +217,121 @@ class Events(Group[R_co]):
 
     @verb
     def retry(self, event_id: Id, *, reason: str | None = None) -> Call[Retried]:
-        """Try its failed and waiting deliveries now."""
+        """Retry an event's failed and waiting deliveries now."""
         return post(one(Retried), "/v1/events/{event_id}/retry", event_id, body={"reason": reason})
 
     @verb
     def cancel(self, event_id: Id, *, reason: str | None = None) -> Call[Cancelled]:
-        """Call off its waiting deliveries."""
+        """Cancel an event's waiting deliveries."""
         return post(one(Cancelled), "/v1/events/{event_id}/cancel", event_id, body={"reason": reason})
 
     @verb
     def replay(self, event_id: Id, endpoint_id: Id) -> Call[Receipt]:
-        """Send it once more, as a new event, to this endpoint only."""
+        """Send an event again, as a new event, to this endpoint only."""
         return post(one(Receipt), "/v1/events/{event_id}/replay", event_id, body={"endpoint_id": str(endpoint_id)})
 
     @verb
     def delete(self, event_id: Id) -> Call[None]:
-        """Erase it, with its payload; what waits is called off. Refused while a delivery is in progress."""
+        """Delete an event and its payload; cancel its waiting deliveries. Refused while a delivery is in progress."""
         return delete("/v1/events/{event_id}", event_id)
 
 
 class Inbox(Group[R_co]):
-    """`client.inbox`: events that no endpoint takes, for programs that fetch them instead."""
+    """`client.inbox`: events that no endpoint subscribes to. Programs fetch and acknowledge them."""
 
     @verb
-    def page(
-        self,
-        *,
-        status: InboxStatus | None = None,
-        limit: int | None = None,
-        cursor: str | None = None,
-    ) -> Call[Page[InboxItem]]:
-        """One page, oldest first, with payloads."""
-        query = {"status": status, "limit": limit, "cursor": cursor}
-        return get(paged(InboxPage), "/v1/inbox", query=query)
+    def page(self, *, status: InboxStatus | None = None, **paging: Unpack[Paging]) -> Call[Page[InboxItem]]:
+        """One page of the inbox, oldest first, with payloads."""
+        return get(paged(InboxPage), "/v1/inbox", query={"status": status, **paging})
 
     each = each_of(page)
 
     @verb
     def acknowledge(self, event_id: Id) -> Call[Acknowledged]:
-        """You have it; it is delivered and leaves the inbox."""
+        """Acknowledge an event. It then counts as delivered and leaves the inbox."""
         return post(one(Acknowledged), "/v1/events/{event_id}/ack", event_id)
+
+
+_ENTITIES = "/v1/pipelines/{pipeline}/entities"
+_ENTITY = f"{_ENTITIES}/{{entity_id}}"
+
+
+class Pipelines(Group[R_co]):
+    """`client.pipelines`."""
+
+    @verb
+    def page(self) -> Call[Page[Pipeline]]:
+        """All pipelines, each with its statuses."""
+        return get(paged(PipelinePage), "/v1/pipelines")
+
+    @verb
+    def entities(
+        self, pipeline: str, *, status: str | None = None, archived: bool | None = None, **paging: Unpack[Paging]
+    ) -> Call[Page[Entity]]:
+        """One page of a pipeline's entities, newest first; archived ones only with `archived`."""
+        return get(paged(EntityPage), _ENTITIES, pipeline, query={"status": status, "archived": archived, **paging})
+
+    each_entity = each_of(entities)
+
+    @verb
+    def read(self, pipeline: str, entity_id: str) -> Call[Entity]:
+        """One entity."""
+        return get(one(Entity), _ENTITY, pipeline, entity_id)
+
+    @verb
+    def history(self, pipeline: str, entity_id: str) -> Call[Page[EntityChange]]:
+        """Every change of an entity's status, oldest first."""
+        return get(paged(EntityHistoryPage), f"{_ENTITY}/history", pipeline, entity_id)
+
+    @verb
+    def retry(self, pipeline: str, entity_id: str, *, reason: str | None = None) -> Call[dict[str, str]]:
+        """Restart a failed, dead or archived entity from the first stage."""
+        return post(one(dict[str, str]), f"{_ENTITY}/retry", pipeline, entity_id, body={"reason": reason})
+
+    @verb
+    def approve(self, pipeline: str, entity_id: str, *, gate: str | None = None) -> Call[Entity]:
+        """Approve an entity that is waiting at a gate. Refused if it is waiting at another gate than `gate`."""
+        return post(one(Entity), f"{_ENTITY}/approve", pipeline, entity_id, body={"gate": gate})
+
+    @verb
+    def reject(
+        self, pipeline: str, entity_id: str, *, reason: str | None = None, gate: str | None = None
+    ) -> Call[Entity]:
+        """Reject an entity that is waiting at a gate; it becomes a dead letter.
+
+        Refused if it is waiting at another gate than `gate`.
+        """
+        return post(one(Entity), f"{_ENTITY}/reject", pipeline, entity_id, body={"reason": reason, "gate": gate})
+
+    @verb
+    def delete(self, pipeline: str, entity_id: str) -> Call[None]:
+        """Delete an entity and its history, regardless of its status."""
+        return delete(_ENTITY, pipeline, entity_id)
+
+
+class Batches(Group[R_co]):
+    """`client.batches`. A batch is sent as an event, and has the id of that event."""
+
+    @verb
+    def page(
+        self, *, status: BatchStatus | None = None, event_type: str | None = None, **paging: Unpack[Paging]
+    ) -> Call[Page[Batch]]:
+        """One page of batches, newest first."""
+        return get(paged(BatchPage), "/v1/batches", query={"status": status, "event_type": event_type, **paging})
+
+    each = each_of(page)
+
+    @verb
+    def read(self, batch_id: Id) -> Call[Batch]:
+        """One batch."""
+        return get(one(Batch), "/v1/batches/{batch_id}", batch_id)
+
+    @verb
+    def attempts(self, batch_id: Id) -> Call[Page[Submission]]:
+        """The carrier log of a batch: every submission, in order."""
+        return get(paged(SubmissionPage), "/v1/batches/{batch_id}/attempts", batch_id)
+
+    @verb
+    def resubmit(self, batch_id: Id, *, reason: str | None = None) -> Call[Batch]:
+        """Submit a batch again, at once and with its retry count reset. Refused unless it is FAILED."""
+        return post(one(Batch), "/v1/batches/{batch_id}/resubmit", batch_id, body={"reason": reason})

@@ -1,14 +1,13 @@
-"""The retry queue, the dead letters, the deliveries in them, and bulk operations on many of them."""
+"""The retry queue, dead letters, deliveries, and bulk operations."""
 
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
-from typing import Any, Unpack
+from typing import Any, TypedDict, Unpack
 
-from doorstep.client.call import NULL, Call, Page, delete, get, given, json_of, one, paged, post, until
-from doorstep.client.steps import Steps
-from doorstep.client.verbs import Group, R_co, each_of, flow, verb
+from doorstep.client.call import NULL, Call, Page, Paging, delete, get, given, json_of, one, paged, post
+from doorstep.client.verbs import Group, R_co, Steps, each_of, flow, until, verb
 from doorstep.schemas.bulk import Bulk, BulkPage, Preview
 from doorstep.schemas.deliveries import (
     Attempt,
@@ -29,9 +28,20 @@ from doorstep.schemas.deliveries import (
 from doorstep.schemas.shape import Id
 
 
+class BulkOptions(TypedDict, total=False):
+    """The keyword arguments of every bulk operation."""
+
+    rate_per_second: float | None
+    reason: str | None
+
+
+class DeadLetterQuery(LetterFilters, Paging, total=False):
+    """The filters and paging arguments for lists of dead letters."""
+
+
 @dataclass(frozen=True, slots=True)
 class Selection:
-    """Made by `of`, `where` or `everything`: nothing is ever selected by leaving something out."""
+    """A selection of deliveries, made with `of`, `where` or `everything`. An empty selection never means everything."""
 
     body: Mapping[str, object]
 
@@ -42,25 +52,23 @@ class Selection:
 
     @classmethod
     def where(cls, **filters: Any) -> Selection:
-        """All that match, by the names that `page` of the same queue knows."""
+        """All deliveries that match the filters. The filters are those of the queue's `page` method."""
         return cls({"filter": {name: _plain(value) for name, value in given(filters).items()}})
 
     @classmethod
     def everything(cls) -> Selection:
-        """All of them."""
+        """All deliveries of the queue."""
         return cls({"all": True})
 
 
 def _plain(value: Any) -> object:
-    return value if isinstance(value, str | int | float | bool) else _text(value)
-
-
-def _text(value: Any) -> str:
+    if isinstance(value, str | int | float | bool):
+        return value
     return value.isoformat() if hasattr(value, "isoformat") else str(value)
 
 
 class RetryQueue(Group[R_co]):
-    """`client.retry_queue`: what failed at least once and will be tried again."""
+    """`client.retry_queue`: deliveries that failed and will be retried."""
 
     @verb
     def page(
@@ -70,17 +78,15 @@ class RetryQueue(Group[R_co]):
         event_type: str | None = None,
         endpoint_id: Id | None = None,
         older_than_seconds: float | None = None,
-        limit: int | None = None,
-        cursor: str | None = None,
+        **paging: Unpack[Paging],
     ) -> Call[Page[QueuedDelivery]]:
-        """One page, the next retry first."""
+        """One page of the retry queue, soonest retry first."""
         query = {
             "status": status,
             "event_type": event_type,
             "endpoint_id": endpoint_id,
             "older_than_seconds": older_than_seconds,
-            "limit": limit,
-            "cursor": cursor,
+            **paging,
         }
         return get(paged(RetryQueuePage), "/v1/retry-queue", query=query)
 
@@ -88,163 +94,146 @@ class RetryQueue(Group[R_co]):
 
     @verb
     def retry(self, delivery_id: Id, *, reason: str | None = None) -> Call[Delivery]:
-        """Try it now. A new failure counts, and the next time is computed anew."""
+        """Retry a delivery now. The attempt counts; if it fails, the next retry is scheduled as usual."""
         return post(one(Delivery), "/v1/retry-queue/{delivery_id}/retry", delivery_id, body={"reason": reason})
 
     @verb
     def skip(self, delivery_id: Id, *, reason: str | None = None) -> Call[Delivery]:
-        """Give it up: it moves to the dead letters."""
+        """Stop retrying a delivery and move it to the dead letters."""
         return post(one(Delivery), "/v1/retry-queue/{delivery_id}/skip", delivery_id, body={"reason": reason})
 
     @verb
-    def bulk_retry(
-        self, selection: Selection, *, rate_per_second: float | None = None, reason: str | None = None
-    ) -> Call[Bulk]:
-        """Try all of them now, or so many a second."""
-        return _started("/v1/retry-queue/bulk-retry", selection, rate_per_second=rate_per_second, reason=reason)
+    def bulk_retry(self, selection: Selection, **options: Unpack[BulkOptions]) -> Call[Bulk]:
+        """Retry the selected deliveries, all at once or at `rate_per_second`."""
+        return _start("/v1/retry-queue/bulk-retry", selection, **options)
 
     @verb
-    def bulk_skip(
-        self, selection: Selection, *, rate_per_second: float | None = None, reason: str | None = None
-    ) -> Call[Bulk]:
-        """Give all of them up."""
-        return _started("/v1/retry-queue/bulk-skip", selection, rate_per_second=rate_per_second, reason=reason)
+    def bulk_skip(self, selection: Selection, **options: Unpack[BulkOptions]) -> Call[Bulk]:
+        """Move the selected deliveries to the dead letters."""
+        return _start("/v1/retry-queue/bulk-skip", selection, **options)
 
     @verb
     def preview(self, selection: Selection) -> Call[Preview]:
-        """How many are selected, and for which endpoints; nothing is done."""
-        return _previewed("/v1/retry-queue/bulk-retry", selection)
+        """How many deliveries are selected, and of which endpoints. Changes nothing."""
+        return _preview("/v1/retry-queue/bulk-retry", selection)
 
 
 class DeadLetters(Group[R_co]):
-    """`client.dead_letters`: what the machine has given up on."""
+    """`client.dead_letters`: deliveries that failed permanently."""
 
     @verb
-    def page(
-        self, *, limit: int | None = None, cursor: str | None = None, **filters: Unpack[LetterFilters]
-    ) -> Call[Page[DeadLetter]]:
-        """One page, newest first."""
-        query = {**filters, "limit": limit, "cursor": cursor}
-        return get(paged(DeadLetterPage), "/v1/dead-letters", query=query)
+    def page(self, **filters: Unpack[DeadLetterQuery]) -> Call[Page[DeadLetter]]:
+        """One page of dead letters, newest first."""
+        return get(paged(DeadLetterPage), "/v1/dead-letters", query=filters)
 
     each = each_of(page)
 
     @verb
-    def groups(
-        self, *, limit: int | None = None, cursor: str | None = None, **filters: Unpack[LetterFilters]
-    ) -> Call[Page[CauseGroup]]:
-        """One page of their causes."""
-        query = {**filters, "limit": limit, "cursor": cursor}
-        return get(paged(CauseGroupPage), "/v1/dead-letters/groups", query=query)
+    def groups(self, **filters: Unpack[DeadLetterQuery]) -> Call[Page[CauseGroup]]:
+        """One page of dead letters grouped by cause."""
+        return get(paged(CauseGroupPage), "/v1/dead-letters/groups", query=filters)
 
     each_group = each_of(groups)
 
     @verb
     def retry(self, delivery_id: Id, *, reason: str | None = None) -> Call[Delivery]:
-        """Try it again, with all its retries, in five seconds."""
+        """Retry a dead letter in five seconds, with its retry count reset."""
         return post(one(Delivery), "/v1/dead-letters/{delivery_id}/retry", delivery_id, body={"reason": reason})
 
     @verb
     def edit_and_retry(self, delivery_id: Id, payload: Any, *, reason: str | None = None) -> Call[Delivery]:
-        """Try it again with another payload. One given as bytes is delivered exactly so."""
+        """Retry a dead letter with another payload. A payload in bytes is delivered unchanged."""
         body = {"payload": NULL if payload is None else json_of(payload), "reason": reason}
         return post(one(Delivery), "/v1/dead-letters/{delivery_id}/retry", delivery_id, body=body)
 
     @verb
     def resolve(self, delivery_id: Id, *, reason: str | None = None) -> Call[Delivery]:
-        """Say that it needs no delivery."""
+        """Mark a dead letter as resolved: it no longer needs to be delivered."""
         return post(one(Delivery), "/v1/dead-letters/{delivery_id}/resolve", delivery_id, body={"reason": reason})
 
     @verb
     def delete(self, delivery_id: Id) -> Call[None]:
-        """Delete it; its attempt log stays."""
+        """Delete a dead letter. Its attempt log is kept."""
         return delete("/v1/dead-letters/{delivery_id}", delivery_id)
 
     @verb
     def bulk_retry(
-        self,
-        selection: Selection,
-        *,
-        rate_per_second: float | None = None,
-        canary: bool | None = None,
-        reason: str | None = None,
+        self, selection: Selection, *, canary: bool | None = None, **options: Unpack[BulkOptions]
     ) -> Call[Bulk]:
-        """Try all of them again. With `canary` one of each cause goes first, the others only if it succeeds."""
-        route = "/v1/dead-letters/bulk-retry"
-        return _started(route, selection, rate_per_second=rate_per_second, canary=canary, reason=reason)
+        """Retry dead letters. With `canary`, one of each cause is retried first, and the rest only if it succeeds."""
+        return _start("/v1/dead-letters/bulk-retry", selection, canary=canary, **options)
 
     @verb
-    def bulk_resolve(
-        self, selection: Selection, *, rate_per_second: float | None = None, reason: str | None = None
-    ) -> Call[Bulk]:
-        """Say that they need no delivery."""
-        return _started("/v1/dead-letters/bulk-resolve", selection, rate_per_second=rate_per_second, reason=reason)
+    def bulk_resolve(self, selection: Selection, **options: Unpack[BulkOptions]) -> Call[Bulk]:
+        """Mark dead letters as resolved: they no longer need to be delivered."""
+        return _start("/v1/dead-letters/bulk-resolve", selection, **options)
 
     @verb
-    def bulk_delete(
-        self, selection: Selection, *, rate_per_second: float | None = None, reason: str | None = None
-    ) -> Call[Bulk]:
-        """Delete them; their attempt logs stay."""
-        return _started("/v1/dead-letters/bulk-delete", selection, rate_per_second=rate_per_second, reason=reason)
+    def bulk_delete(self, selection: Selection, **options: Unpack[BulkOptions]) -> Call[Bulk]:
+        """Delete dead letters. Their attempt logs are kept."""
+        return _start("/v1/dead-letters/bulk-delete", selection, **options)
 
     @verb
     def preview(self, selection: Selection) -> Call[Preview]:
-        """How many are selected, and for which endpoints; nothing is done."""
-        return _previewed("/v1/dead-letters/bulk-retry", selection)
+        """How many deliveries are selected, and of which endpoints. Changes nothing."""
+        return _preview("/v1/dead-letters/bulk-retry", selection)
 
 
 class Deliveries(Group[R_co]):
-    """`client.deliveries`: one event owed to one endpoint, and all that happened to it."""
+    """`client.deliveries`: a delivery is one event to be delivered to one endpoint."""
 
     @verb
     def read(self, delivery_id: Id) -> Call[Delivery]:
-        """A delivery as it stands."""
+        """A delivery with its state."""
         return get(one(Delivery), "/v1/deliveries/{delivery_id}", delivery_id)
 
     @verb
     def payload(self, delivery_id: Id) -> Call[bytes]:
-        """What is delivered, byte for byte: the event's payload, or the one that an operator gave instead."""
+        """The exact bytes of the payload: the event's own, or the one that an operator replaced it with."""
         return get(bytes, "/v1/deliveries/{delivery_id}/payload", delivery_id)
 
     @verb
     def attempts(self, delivery_id: Id) -> Call[Page[Attempt]]:
-        """Its attempt log, in order."""
+        """The attempt log of a delivery, in order."""
         return get(paged(AttemptPage), "/v1/deliveries/{delivery_id}/attempts", delivery_id)
 
     @verb
     def history(self, delivery_id: Id) -> Call[Page[Transition]]:
-        """Its life, one line a transition."""
+        """The history of a delivery: all transitions, in order."""
         return get(paged(HistoryPage), "/v1/deliveries/{delivery_id}/history", delivery_id)
 
 
-def _started(route: str, selection: Selection, **options: object) -> Call[Bulk]:
+def _start(route: str, selection: Selection, **options: object) -> Call[Bulk]:
     return post(one(Bulk), route, body={**selection.body, **options})
 
 
-def _previewed(route: str, selection: Selection) -> Call[Preview]:
+def _preview(route: str, selection: Selection) -> Call[Preview]:
     return post(one(Preview), route, body={**selection.body, "preview": True})
 
 
 class BulkOperations(Group[R_co]):
-    """`client.bulk`. They are begun by the queue or the endpoint that they are about."""
+    """`client.bulk`. To start a bulk operation, use a method of `retry_queue`, `dead_letters` or `endpoints`."""
 
     @verb
-    def page(self, *, limit: int | None = None, cursor: str | None = None) -> Call[Page[Bulk]]:
-        """One page of them, newest first."""
-        return get(paged(BulkPage), "/v1/bulk", query={"limit": limit, "cursor": cursor})
+    def page(self, **paging: Unpack[Paging]) -> Call[Page[Bulk]]:
+        """One page of bulk operations, newest first."""
+        return get(paged(BulkPage), "/v1/bulk", query=paging)
 
     each = each_of(page)
 
     @verb
     def read(self, bulk_id: Id) -> Call[Bulk]:
-        """How far it is."""
+        """A bulk operation with its progress."""
         return _read(bulk_id)
 
     @flow
     def wait(
         self, bulk_id: Id, timeout: float = 60.0, *, on_progress: Callable[[Bulk], object] = lambda _: None
     ) -> Steps[Bulk]:
-        """Wait until it is finished or cancelled; `on_progress` is told of every look. TimedOut after `timeout` s."""
+        """Wait until it is finished or cancelled, or raise TimedOut after `timeout` seconds.
+
+        Each poll calls `on_progress`.
+        """
 
         def ended(seen: Bulk) -> bool:
             on_progress(seen)
@@ -254,26 +243,23 @@ class BulkOperations(Group[R_co]):
 
     @verb
     def pause(self, bulk_id: Id) -> Call[Bulk]:
-        """Hold it where it is."""
+        """Pause a bulk operation."""
         return post(one(Bulk), "/v1/bulk/{bulk_id}/pause", bulk_id)
 
     @verb
     def resume(self, bulk_id: Id) -> Call[Bulk]:
-        """Let it go on."""
+        """Resume a paused bulk operation."""
         return post(one(Bulk), "/v1/bulk/{bulk_id}/resume", bulk_id)
 
     @verb
     def cancel(self, bulk_id: Id) -> Call[Bulk]:
-        """End it here; what it has done stays done."""
+        """Stop a bulk operation. Actions already taken are not undone."""
         return post(one(Bulk), "/v1/bulk/{bulk_id}/cancel", bulk_id)
 
     @verb
-    def failures(
-        self, bulk_id: Id, *, limit: int | None = None, cursor: str | None = None
-    ) -> Call[Page[QueuedDelivery]]:
-        """One page of the deliveries that failed again."""
-        query = {"limit": limit, "cursor": cursor}
-        return get(paged(FailurePage), "/v1/bulk/{bulk_id}/failures", bulk_id, query=query)
+    def failures(self, bulk_id: Id, **paging: Unpack[Paging]) -> Call[Page[QueuedDelivery]]:
+        """One page of the deliveries that failed again after a bulk retry."""
+        return get(paged(FailurePage), "/v1/bulk/{bulk_id}/failures", bulk_id, query=paging)
 
     each_failure = each_of(failures)
 

@@ -1,24 +1,135 @@
 """How one description of a route becomes a method of both clients.
 
-A group of verbs (`client.endpoints`, `client.dead_letters`) is written once. Bound to a blocking runner its methods
-return what the route gives; bound to an asyncio runner they return an awaitable of it. Types follow.
+A group of methods (`client.endpoints`, `client.dead_letters`) is written once. Bound to a blocking runner, its methods
+return the result; bound to an asyncio runner, they return an awaitable. The type annotations reflect this.
+
+Everything that takes more than one request (retries, waiting, lists) is a generator of steps: it yields requests and
+pauses, and receives their results. It does no I/O; the runners execute the steps.
 """
 
 from __future__ import annotations
 
 import functools
-from collections.abc import AsyncIterator, Callable, Coroutine, Iterator
-from typing import Any, Concatenate, Generic, ParamSpec, Protocol, Self, TypeVar, overload
+import random
+from collections.abc import AsyncIterator, Callable, Coroutine, Generator, Iterator
+from dataclasses import dataclass
+from typing import Any, Concatenate, Generic, ParamSpec, Protocol, Self, TypeAlias, TypeVar, overload
 
-from doorstep.client.call import Call, Page, Retrying, perform
-from doorstep.client.steps import Steps
+from doorstep.client.call import Call, Page, Request, Silence
+from doorstep.client.errors import Answer, TimedOut
 
 P = ParamSpec("P")
 T = TypeVar("T")
 
 
+# -- steps -------------------------------------------------------------------------------------------------
+
+
+@dataclass(frozen=True, slots=True)
+class Pause:
+    """A pause. The runner replies with the time after it, in seconds of a monotonic clock."""
+
+    seconds: float
+
+
+Step: TypeAlias = Request | Pause
+Reply: TypeAlias = Answer | Silence | float | None
+Steps: TypeAlias = Generator[Step, Reply, T]
+
+
+def exchange(request: Request) -> Steps[Answer | Silence]:
+    """Send a request and return its response."""
+    reply = yield request
+    if not isinstance(reply, Answer | Silence):
+        raise TypeError(f"the reply to a request is an answer or silence, got {reply!r}")
+    return reply
+
+
+def pause(seconds: float) -> Steps[float]:
+    """Pause, and return the time after the pause, in seconds of a monotonic clock."""
+    reply = yield Pause(seconds)
+    if not isinstance(reply, float):
+        raise TypeError(f"the reply to a pause is the time, got {reply!r}")
+    return reply
+
+
+# -- retries and waiting -----------------------------------------------------------------------------------
+
+_TRANSIENT = frozenset({429, 502, 503, 504})
+"""Statuses of temporary errors, which the request itself did not cause."""
+
+
+@dataclass(frozen=True, slots=True)
+class Retrying:
+    """How many times a call is tried, and how long to pause between tries.
+
+    Each pause is twice as long as the previous one, and at least as long as Retry-After, up to `longest_pause_seconds`.
+    Only calls that are safe to send twice are repeated: reads, PUT requests, and sending events, which carry an
+    idempotency key.
+    """
+
+    tries_max: int = 5
+    first_pause_seconds: float = 0.25
+    longest_pause_seconds: float = 30.0
+    random: Callable[[], float] = random.random
+
+    def pauses(self) -> Iterator[float]:
+        """One pause after each try except the last, with jitter so that many clients do not retry at the same time."""
+        for number in range(self.tries_max - 1):
+            yield self.first_pause_seconds * 2**number * (1 + self.random()) / 2
+
+
+USUAL = Retrying()
+NEVER = Retrying(tries_max=1)
+"""Send every request once."""
+
+
+def perform(call: Call[T], retrying: Retrying) -> Steps[T]:
+    """Send a call, repeat it if needed, and return its result."""
+    reply = yield from exchange(call.request)
+    if call.repeatable:
+        for seconds in retrying.pauses():
+            if not _is_transient(reply):
+                break
+            yield from pause(min(max(seconds, _retry_after(reply)), retrying.longest_pause_seconds))
+            reply = yield from exchange(call.request)
+    return call.read(reply)
+
+
+def _is_transient(reply: Answer | Silence) -> bool:
+    return isinstance(reply, Silence) or reply.status in _TRANSIENT
+
+
+def _retry_after(reply: Answer | Silence) -> float:
+    return 0.0 if isinstance(reply, Silence) else reply.retry_after_seconds or 0.0
+
+
+_FIRST_PAUSE_SECONDS = 0.05
+_LONGEST_PAUSE_SECONDS = 2.0
+_GROWTH = 1.5
+
+
+def until(poll: Callable[[], Steps[T]], done: Callable[[T], bool], timeout: float, subject: str) -> Steps[T]:
+    """Poll at least once, until `done` returns True. Polls are frequent at first, then two seconds apart."""
+    now = yield from pause(0.0)
+    deadline, seconds = now + timeout, _FIRST_PAUSE_SECONDS
+    while True:
+        seen = yield from poll()
+        if done(seen):
+            return seen
+        # A poll takes time too, so read the clock again before choosing the length of the pause.
+        now = yield from pause(0.0)
+        if now >= deadline:
+            raise TimedOut(f"{subject} was not done within {timeout:g} s", seen)
+        yield from pause(min(seconds, deadline - now))
+        seconds = min(seconds * _GROWTH, _LONGEST_PAUSE_SECONDS)
+
+
+# -- methods -----------------------------------------------------------------------------------------------
+
+
 class BlockingRunner(Protocol):
-    """Carries out steps and returns when they are done."""
+    """Executes steps in the calling thread."""
 
     retrying: Retrying
 
@@ -28,7 +139,7 @@ class BlockingRunner(Protocol):
 
 
 class AsyncRunner(Protocol):
-    """Carries out steps while other tasks go on."""
+    """Executes steps in an event loop."""
 
     retrying: Retrying
 
@@ -41,18 +152,18 @@ R_co = TypeVar("R_co", bound=BlockingRunner | AsyncRunner, covariant=True)
 
 
 class Group(Generic[R_co]):
-    """Verbs that belong together, bound to what carries them out."""
+    """A group of related methods, bound to a runner."""
 
     def __init__(self, runner: R_co) -> None:
         self._runner = runner
 
     def _perform(self, call: Call[T]) -> Steps[T]:
-        """For verbs that take several calls."""
+        """The steps of one call, for methods that make several calls."""
         return perform(call, self._runner.retrying)
 
 
 class Verb(Generic[P, T]):
-    """A method of a group, in both ways of running it."""
+    """A method of a group. It is blocking or async, depending on the runner."""
 
     def __init__(self, steps: Callable[Concatenate[Any, P], Steps[T]], described: Callable[..., Any]) -> None:
         self._steps = steps
@@ -78,12 +189,12 @@ class Verb(Generic[P, T]):
 
 
 class Each(Generic[P, T]):
-    """A method that goes through a whole list, page by page as it is needed."""
+    """A method that iterates over a whole list and fetches pages as needed."""
 
     def __init__(self, page: Callable[Concatenate[Any, P], Call[Page[T]]]) -> None:
         self.described = page
         functools.update_wrapper(self, page)  # type: ignore[arg-type]
-        self.__doc__ = "All of them, fetched page by page as they are needed; `limit` is the size of a page."
+        self.__doc__ = "Iterate over all of them. Pages are fetched as needed; `limit` is the size of a page."
 
     @overload
     def __get__(self, group: None, owner: type) -> Self: ...
@@ -104,7 +215,7 @@ class Each(Generic[P, T]):
 
 
 def verb(describe: Callable[Concatenate[Any, P], Call[T]]) -> Verb[P, T]:
-    """A verb that is one call."""
+    """A method that makes one call."""
 
     def steps(group: Group[Any], /, *args: P.args, **kwargs: P.kwargs) -> Steps[T]:
         return group._perform(describe(group, *args, **kwargs))
@@ -113,10 +224,10 @@ def verb(describe: Callable[Concatenate[Any, P], Call[T]]) -> Verb[P, T]:
 
 
 def flow(steps: Callable[Concatenate[Any, P], Steps[T]]) -> Verb[P, T]:
-    """A verb that takes several calls, and pauses."""
+    """A method that makes several calls, with pauses."""
     return Verb(steps, steps)
 
 
 def each_of(page: Verb[P, Page[T]]) -> Each[P, T]:
-    """The verb that follows the cursors of a verb that gives one page."""
+    """A method that iterates over all items of a list, made from the method that returns one page."""
     return Each(page.described)

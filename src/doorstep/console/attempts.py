@@ -1,7 +1,8 @@
-"""An attempt as it is shown: what went out, to whom, and as a command that sends it again.
+"""An attempt as the console shows it: the request, and a curl command that sends it again.
 
-Its row in the log has the headers alone. The body is that of the event, or of the operator who edited it, and the URL and
-the envelope are those that the endpoint has now; where these may have been others then, the page says so.
+The attempt log stores only the headers. The body is rebuilt from the event's payload, or from the payload that an
+operator edited. The URL and the envelope are the endpoint's current ones; the page warns if they may have changed since
+the attempt.
 """
 
 from __future__ import annotations
@@ -16,36 +17,35 @@ from doorstep.console.timeline import Bar, outcome_of, parts, tone_of
 from doorstep.engine.attempt import enveloped
 from doorstep.model.action import AuditEntry
 from doorstep.model.attempt import Attempt, Code
-from doorstep.model.delivery import Delivery, HistoryLine
+from doorstep.model.delivery import Delivery, HistoryEntry
 from doorstep.model.endpoint import Endpoint
 from doorstep.model.event import Event
-from doorstep.stores.notes import EDITED
 
 _MASKED = b": ***"
-"""How the log ends a header of the endpoint's own."""
-_SHAPING = frozenset({"url", "envelope"})
-"""The fields of an endpoint that say where a request goes, and what its body is."""
+"""The end of a logged header whose value is masked."""
+_SHAPING = frozenset({"destination", "url", "handler", "envelope"})
+"""The endpoint settings that determine the URL and the body of a request."""
 
 
 class ShownAttempt(NamedTuple):
-    """One line of the attempt log."""
+    """One attempt from the attempt log, with the details that the page shows."""
 
     attempt: Attempt
     outcome: str
     tone: str
     parts: tuple[Bar, ...]
     url: str | None
-    """Of the endpoint as it is now; None for a Python handler."""
+    """The endpoint's current URL; None if its destination is not a URL."""
     body: bytes | None
-    """What was sent, in the envelope that the endpoint has now; None where it is no longer kept."""
+    """The body that was sent, in the endpoint's current envelope; None if it is no longer stored."""
     changed_at: Instant | None
-    """When the endpoint first got another URL or envelope after it; None if no such change is known."""
+    """When the endpoint's URL or envelope first changed after the attempt; None if no change is known."""
 
     @property
     def unsent(self) -> str:
-        """What is said where no request can be shown."""
+        """The text that is shown if there is no request to show."""
         unknown = self.attempt.code in (Code.WORKER_LOST, Code.ENDPOINT_DELETED)
-        return "Whether anything was sent is not known." if unknown else "Nothing was sent."
+        return "It is not known whether anything was sent." if unknown else "Nothing was sent."
 
     @property
     def lasted(self) -> Instant:
@@ -53,22 +53,22 @@ class ShownAttempt(NamedTuple):
 
     @property
     def masked(self) -> bool:
-        """Whether it had headers whose values the log does not have."""
+        """Whether the log masks the value of any header."""
         return any(line.endswith(_MASKED) for line in self.attempt.request_headers.splitlines())
 
     @property
     def needs_file(self) -> bool:
-        """Whether the command reads the body from a file."""
+        """Whether the curl command reads the body from a file."""
         return self.body is not None and needs_file(self.body)
 
     @property
     def file_name(self) -> str:
-        """Of that file, and of the download that makes it."""
+        """The name of the file that the curl command reads; the page offers the body for download under this name."""
         return f"{self.attempt.delivery_id}-{self.attempt.number}.json"
 
     def curl(self, bytes_max: int | None = None) -> str | None:
-        """The request as a command; None where it is not known, or would be of more bytes than somebody wants to see.
-        It is made when it is asked for: a page with hundreds of attempts is made again every other second."""
+        """The request as a curl command; None if the request is unknown or longer than `bytes_max`. It is built on
+        demand, because a page with hundreds of attempts is rendered again every two seconds."""
         headers = self.attempt.request_headers
         if self.url is None or self.body is None or not self.attempt.was_sent:
             return None
@@ -78,20 +78,20 @@ class ShownAttempt(NamedTuple):
 
 
 class Sending(NamedTuple):
-    """What went out when: the event's payload, until an operator gave another one."""
+    """The request body over time: the event's payload at first, and the edited payload after an operator's edit."""
 
     endpoint: Endpoint
     first: bytes | None
     present: bytes | None
     edited_at: tuple[Instant, ...]
     changed_at: tuple[Instant, ...]
-    """When the endpoint was given another URL or envelope."""
+    """When the endpoint's URL or envelope changed."""
 
-    def tries(self, attempts: Sequence[Attempt]) -> list[ShownAttempt]:
+    def shown(self, attempts: Sequence[Attempt]) -> list[ShownAttempt]:
         longest = max((one.finished_at - one.started_at for one in attempts), default=0)
-        return [self._try(one, longest) for one in attempts]
+        return [self._shown(one, longest) for one in attempts]
 
-    def _try(self, one: Attempt, longest: Instant) -> ShownAttempt:
+    def _shown(self, one: Attempt, longest: Instant) -> ShownAttempt:
         return ShownAttempt(
             attempt=one,
             outcome=outcome_of(one),
@@ -109,42 +109,38 @@ class Sending(NamedTuple):
 
 
 async def sending_of(
-    visit: PageRequest,
+    request: PageRequest,
     delivery: Delivery,
     endpoint: Endpoint,
     event: Event | None,
-    history: Sequence[HistoryLine],
-    acts: Sequence[AuditEntry],
+    history: Sequence[HistoryEntry],
+    endpoint_actions: Sequence[AuditEntry],
 ) -> Sending:
-    """`acts` are those on the endpoint; without its event nothing is known of what was sent."""
-    changed_at = tuple(sorted(act.at for act in acts if _reshapes(act)))
+    """The bodies of a delivery's requests. They are unknown if the event was deleted."""
+    changed_at = tuple(sorted(entry.at for entry in endpoint_actions if _reshapes(entry)))
     if event is None:
         return Sending(endpoint, None, None, (), changed_at)
-    own = (
-        await visit.doorstep.components.store.payload(visit.org_id, delivery.delivery_id)
-        if delivery.edited
-        else event.payload
-    )
-    first, present = (_on_the_wire(endpoint, event, payload) for payload in (event.payload, own))
-    edited_at = tuple(line.at for line in history if line.note.startswith(EDITED))
+    own = await request.reader.payload(request.org_id, delivery.delivery_id) if delivery.edited else event.payload
+    first, present = (_body(endpoint, event, payload) for payload in (event.payload, own))
+    edited_at = tuple(line.at for line in history if line.edits_payload)
     return Sending(endpoint, first, present, edited_at, changed_at)
 
 
-def _reshapes(act: AuditEntry) -> bool:
-    """The line of a change names the fields that were given."""
-    return act.action == "endpoint.change" and not _SHAPING.isdisjoint(act.reason.split(", "))
+def _reshapes(entry: AuditEntry) -> bool:
+    """Whether a change affects the URL or the body. The audit entry lists the changed fields as its reason."""
+    return entry.action == "endpoint.change" and not _SHAPING.isdisjoint(entry.reason.split(", "))
 
 
-def _on_the_wire(endpoint: Endpoint, event: Event, payload: bytes) -> bytes:
+def _body(endpoint: Endpoint, event: Event, payload: bytes) -> bytes:
     return enveloped(event.event_type, event.created_at, payload) if endpoint.envelope else payload
 
 
 BODY_BYTES_MAX = 96 * 1024
-"""A larger body is read from a file: Linux gives one argument of a command 128 KiB."""
+"""A larger body is read from a file, because Linux limits a single argument to 128 KiB."""
 
 
 def curl_command(url: str, header_lines: bytes, body: bytes, file_name: str) -> str:
-    """`header_lines` as the attempt log has them, one a line; `file_name` is where a large body is expected."""
+    """`header_lines` has one header per line, as in the attempt log. A large body is read from `file_name`."""
     words = ["curl --globoff --include --request POST", f"--url {quoted(url.encode())}"]
     words += [f"--header {quoted(line)}" for line in _headers(header_lines)]
     if needs_file(body):
@@ -155,30 +151,31 @@ def curl_command(url: str, header_lines: bytes, body: bytes, file_name: str) -> 
 
 
 def needs_file(body: bytes) -> bool:
-    """Whether the command reads the body from a file, which has to be there."""
+    """Whether the curl command reads the body from a file."""
     return len(body) > BODY_BYTES_MAX
 
 
 def quoted(text: bytes) -> str:
-    """One word of a shell, whatever is in it. Bytes that are no plain text are spelled out (`$'\\x1b'`, as bash, zsh and
-    ksh have it), so that nothing invisible is pasted, and no terminal takes a byte for a key."""
+    """The text as one shell word. Text that is not valid, printable UTF-8 is escaped (`$'\\x1b'`, for bash, zsh and
+    ksh), so that pasting it inserts nothing invisible and sends no control characters to the terminal."""
     try:
         plain = text.decode()
     except UnicodeDecodeError:
-        return _spelled(text)
-    return shlex.quote(plain) if plain.isprintable() else _spelled(text)
+        return _escaped(text)
+    return shlex.quote(plain) if plain.isprintable() else _escaped(text)
 
 
-def _spelled(text: bytes) -> str:
-    return "$'" + text.decode("latin-1").translate(_SPELLING) + "'"
+def _escaped(text: bytes) -> str:
+    return "$'" + text.decode("latin-1").translate(_ESCAPES) + "'"
 
 
-_SPELLING = {byte: f"\\x{byte:02x}" for byte in range(256) if not 0x20 <= byte < 0x7F or chr(byte) in "'\\"}
-"""Of the bytes that are not harmless."""
+_ESCAPES = {byte: f"\\x{byte:02x}" for byte in range(256) if not 0x20 <= byte < 0x7F or chr(byte) in "'\\"}
+"""The escape sequences of control characters, non-ASCII bytes, single quotes and backslashes."""
 
 
 def _headers(lines: bytes) -> Iterator[bytes]:
-    """As curl wants them: `Name;` sends an empty value, `Name:` would send none at all, and `@` names a file."""
+    """The headers in curl's syntax. `Name;` sends an empty value, because `Name:` would send no header. Lines that
+    start with `@` are left out, because curl would read headers from a file of that name."""
     for line in lines.splitlines():
         name, colon, value = line.partition(b":")
         if colon and not line.startswith(b"@"):

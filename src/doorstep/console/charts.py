@@ -1,4 +1,4 @@
-"""The charts of a report: which figures are drawn together, how they are called, and in which colour. Pure."""
+"""The charts of a report: their figures, names and colours. No I/O."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from doorstep.operations.stats import Report
 from doorstep.policy.reports import WINDOWS, coarser, failed_rates, levels, success_rates, times_to_delivery
 
 POINTS_MAX = 180
-"""More of them than this no chart of half a screen can show."""
+"""The maximum number of points per line. A chart that is half a screen wide cannot show more."""
 RANGES = tuple(WINDOWS)
 Values = Sequence[float | None]
 
@@ -19,23 +19,23 @@ Values = Sequence[float | None]
 class Line(TypedDict):
     name: str
     tone: str
-    """A colour of style.css: good, bad, waiting, busy, accent, other."""
+    """A colour name from style.css: good, bad, waiting, busy, accent, other."""
     values: Values
 
 
 class Chart(TypedDict):
-    """As static/charts.js reads it."""
+    """A chart in the format that static/charts.js reads."""
 
     title: str
     kind: str
     unit: str
     at: Sequence[float]
-    """Seconds since the epoch; the number of retries where the axis is no time."""
+    """The x values: seconds since the epoch, or numbers of retries in the chart "Retry attempts"."""
     series: list[Line]
 
 
 class Charts:
-    """All that can be drawn of one report; each is made when it is asked for."""
+    """The charts of one report, each built on demand."""
 
     def __init__(self, report: Report) -> None:
         together = -(-report.axis.steps // POINTS_MAX)
@@ -61,7 +61,11 @@ class Charts:
         return self._over_time("Deliveries per minute", "line", "/min", lines)
 
     def attempts(self) -> Chart:
-        tones = {"succeeded": ("delivered", "good"), "retried": ("retried", "waiting"), "died": ("given up", "bad")}
+        tones = {
+            "succeeded": ("delivered", "good"),
+            "retried": ("retried", "waiting"),
+            "died": ("failed permanently", "bad"),
+        }
         lines = [(name, tone, self._per_minute(figure)) for figure, (name, tone) in tones.items()]
         return self._over_time("Attempts per minute", "line", "/min", lines)
 
@@ -83,7 +87,7 @@ class Charts:
         return self._over_time("Queue depth", "area", "", lines)
 
     def retries(self) -> Chart:
-        """Not over time: how many deliveries had used so many retries when they ended."""
+        """How many deliveries ended after 0, 1, 2 … retries. The x-axis is not time."""
         counts = self._report.sum.retries
         line = Line(name="deliveries", tone="busy", values=counts)
         return Chart(title="Retry attempts", kind="bars", unit="retries", at=list(range(len(counts))), series=[line])

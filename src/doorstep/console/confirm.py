@@ -1,4 +1,9 @@
-"""A question about one thing: what is done to it, what that means, and why. The reason is kept in the audit log."""
+"""Confirmation pages: for an action on one item, or on many deliveries, which becomes a bulk operation.
+
+A confirmation is a separate page; with JavaScript it opens as a dialog over the list. "All that match" means all that
+matched when the confirmation was shown, because the user has not seen or counted later ones. The form therefore sends
+that time along as an upper bound of the filter.
+"""
 
 from __future__ import annotations
 
@@ -8,89 +13,90 @@ from uuid import UUID
 
 from starlette.responses import Response
 
-from doorstep.clock import Instant
-from doorstep.console.fields import Fields
-from doorstep.console.page import ACT, Pages
-from doorstep.console.request import PageRequest
-from doorstep.console.selection import place_of
+from doorstep.clock import Instant, to_iso
+from doorstep.console.fields import EVENT_FILTER, LETTER_FILTER, QUEUE_FILTER, Fields, events_of, letters_of, queue_of
+from doorstep.console.formatting import plural
+from doorstep.console.request import ACT, FormError, PageRequest, Pages
+from doorstep.engine.directory import existing
 from doorstep.errors import InvalidInput
-from doorstep.model.action import REASON_CHARACTERS_MAX
+from doorstep.model.action import REASON_CHARACTERS_MAX, ActionKind
+from doorstep.model.bulk import Bulk, BulkKind, Selection
+from doorstep.model.delivery import DEAD_STATES, WAITING_STATES, States
 from doorstep.model.endpoint import Endpoint
 from doorstep.model.org import ApiKey
 from doorstep.model.record import uuid7
+from doorstep.operations.bulk import RATE_MAX, RATE_MIN
+from doorstep.operations.deliveries import DONE
+
+# -- an action on one item -------------------------------------------------------------------------------------
 
 
 class Confirmation(NamedTuple):
-    act: str
-    """The word on its button."""
-    means: str
+    action: str
+    """The label of the button that confirms the action."""
+    effect: str
     final: bool = True
-    """It cannot be undone, so that the reason must be given."""
+    """Whether the action cannot be undone; if so, a reason is required."""
 
 
 Ask = Callable[[PageRequest], Awaitable[tuple[str, Confirmation]]]
-"""The title, with what it is about as that stands now, and the rest of the question."""
+"""Returns the title, which describes the item as it is now, and the rest of the confirmation."""
 Act = Callable[[PageRequest, str], Awaitable[Response]]
-"""What is done, for this reason."""
+"""Performs the action. The text is the reason for the audit log."""
 
 
 def confirmed(pages: Pages, path: str, ask: Ask) -> Callable[[Act], Act]:
-    """Declare an act that is asked about first: the page that asks, and the form that answers. Where something is wrong
-    with the answer, it is asked once more."""
+    """Declare an action that needs a confirmation: GET shows the confirmation, POST performs the action."""
 
     def declare(act: Act) -> Act:
-        @pages.get(path, ACT)
-        async def asked(visit: PageRequest) -> Response:
-            return _asked(visit, *await ask(visit))
+        async def show(request: PageRequest, error: FormError | None) -> Response:
+            title, question = await ask(request)
+            return request.form_page("confirmation.html", error, title=title, question=question)
 
-        @pages.post(path)
-        async def answered(visit: PageRequest) -> Response:
-            title, question = await ask(visit)
-            try:
-                return await act(visit, reason_of(visit.form, required=question.final))
-            except InvalidInput as error:
-                return _asked(visit, title, question, error)
+        @pages.form(path, show)
+        async def confirm(request: PageRequest) -> Response:
+            _, question = await ask(request)
+            return await act(request, reason_of(request.form, required=question.final))
 
         return act
 
     return declare
 
 
-def _asked(visit: PageRequest, title: str, question: Confirmation, error: InvalidInput | None = None) -> Response:
-    return visit.filled("confirmation.html", visit.form, error, title=title, question=question)
-
-
-def one_time_id(visit: PageRequest) -> UUID:
-    """Of a form, in its field `once`: whoever sends the form twice has it done once."""
-    return visit.form.id("once") or uuid7(visit.now)
+def one_time_id(request: PageRequest) -> UUID:
+    """The unique id of a form, from its field `once`. A form that is submitted twice takes effect only once."""
+    return request.form.id("once") or uuid7(request.now)
 
 
 def reason_of(form: Fields, *, required: bool = False) -> str:
     reason = form.text("reason") or ""
     if required and not reason:
-        raise InvalidInput("reason", "must be given for this; it is kept in the audit log")
+        raise InvalidInput("reason", "must be given for this action; it is kept in the audit log")
     if len(reason) > REASON_CHARACTERS_MAX:
         raise InvalidInput("reason", f"must be at most {REASON_CHARACTERS_MAX} characters, got {len(reason)}")
     return reason
 
 
-def shown_once(visit: PageRequest, template: str, *, secret: str, place: str, **context: object) -> Response:
-    """A page of the kind `shown_once.html`; `place` is where it leads. As none of our answers, no browser keeps it."""
-    return visit.page(template, 200, secret=secret, place=place, **context)
+# -- secrets that are shown once -------------------------------------------------------------------------------
 
 
-def key_shown(visit: PageRequest, record: ApiKey, key: str, place: str, org_name: str | None = None) -> Response:
-    """A new key, of this organization or as the first of a new one."""
-    return shown_once(visit, "settings_key.html", record=record, secret=key, place=place, org_name=org_name)
+def shown_once(request: PageRequest, template: str, *, secret: str, place: str, **context: object) -> Response:
+    """A page that extends `shown_once.html` and links to `place`. Like all responses, it is not cached."""
+    return request.page(template, 200, secret=secret, place=place, **context)
+
+
+def key_shown(request: PageRequest, record: ApiKey, key: str, place: str, org_name: str | None = None) -> Response:
+    """Show a new key of this organization, or the first key of a new organization."""
+    return shown_once(request, "settings_key.html", record=record, secret=key, place=place, org_name=org_name)
 
 
 def secret_shown(
-    visit: PageRequest, endpoint: Endpoint, verifier: str, old_expires_at: Instant | None = None
+    request: PageRequest, endpoint: Endpoint, verifier: str, old_expires_at: Instant | None = None
 ) -> Response:
-    """What the receiver of an endpoint verifies with."""
+    """Show the secret or public key with which the endpoint's receiver verifies signatures."""
     signing = endpoint.signing_secret
     return shown_once(
-        visit,
+        request,
         "endpoint_secret.html",
         secret=verifier,
         place=place_of(endpoint),
@@ -99,3 +105,175 @@ def secret_shown(
         rotated=endpoint.version > 1,
         old_expires_at=old_expires_at,
     )
+
+
+# -- the selection in a list: ticked rows, or all that match its filter ----------------------------------------
+
+
+class Chosen(NamedTuple):
+    selection: Selection
+    fields: Fields
+    """The form fields that produce the same selection again."""
+
+
+def of_queue(fields: Fields, now: Instant) -> Chosen:
+    """A selection from the retry queue. The age of a failure is measured when the confirmation is shown, not when it is
+    submitted."""
+    if not fields.flag("all"):
+        return _ticked(fields, WAITING_STATES)
+    before = to_iso(_earlier(queue_of(fields, now).failed_before, now))
+    bound = fields.only(*QUEUE_FILTER).having(age=None, failed_before=before)
+    return Chosen(Selection(queue=queue_of(bound, now)), bound.having(all="yes"))
+
+
+def of_letters(fields: Fields, now: Instant) -> Chosen:
+    """A selection from the dead letters."""
+    if not fields.flag("all"):
+        return _ticked(fields, DEAD_STATES)
+    before = to_iso(_earlier(letters_of(fields).died_before, now))
+    bound = fields.only(*LETTER_FILTER).having(died_before=before)
+    return Chosen(Selection(letters=letters_of(bound)), bound.having(all="yes"))
+
+
+def of_events(fields: Fields, now: Instant) -> Chosen:
+    """Events that were accepted in a time range. Both ends are required, so that nobody replays everything by
+    accident."""
+    filter = events_of(fields)
+    if filter.created_from is None or filter.created_before is None:
+        missing = "created_from" if filter.created_from is None else "created_before"
+        raise InvalidInput(missing, "must be given: a replay needs both ends of its time range")
+    if filter.created_before <= filter.created_from:
+        raise InvalidInput("created_before", "must be later than created_from")
+    bound = fields.only(*EVENT_FILTER).having(created_before=to_iso(_earlier(filter.created_before, now)))
+    return Chosen(Selection(events=events_of(bound)), bound)
+
+
+def _ticked(fields: Fields, states: States) -> Chosen:
+    """The ticked rows. Each is acted on only while it is in one of `states`, the states that the list shows. Ticking no
+    rows is an error; it never selects all rows."""
+    if ids := fields.ids("id"):
+        return Chosen(Selection(delivery_ids=tuple(dict.fromkeys(ids)), states=states), fields.only("id"))
+    raise InvalidInput("id", "no rows are selected; select some rows, or choose all that match")
+
+
+def _earlier(bound: Instant | None, now: Instant) -> Instant:
+    return now if bound is None else min(bound, now)
+
+
+# -- an action on many deliveries ------------------------------------------------------------------------------
+
+Choose = Callable[[Fields, Instant], Chosen]
+"""Reads the selection from the fields of a query or a form. The instant is the current time."""
+
+
+class BulkConfirmation(NamedTuple):
+    """The confirmation of an action on selected rows, or on all rows that match the filter."""
+
+    kind: BulkKind
+    title: str
+    """Completed with the count: `Retry` → `Retry 5 deliveries?`"""
+    warning: str = ""
+    danger: bool = False
+    rate: bool = False
+    canary: bool = False
+
+
+def bulk_confirmed(pages: Pages, path: str, question: BulkConfirmation, choose: Choose) -> None:
+    """Declare a bulk action: GET shows the confirmation, POST starts the action. `choose` reads the selection in both
+    cases."""
+
+    @pages.get(path, ACT)
+    async def ask(request: PageRequest) -> Response:
+        return await _ask_bulk(request, question, choose(request.query, request.now))
+
+    @pages.post(path)
+    async def answer(request: PageRequest) -> Response:
+        chosen = choose(request.form, request.now)
+        try:
+            return await _start_bulk(request, question, chosen)
+        except InvalidInput as error:
+            return await _ask_bulk(request, question, chosen, error)
+
+
+async def _ask_bulk(
+    request: PageRequest, question: BulkConfirmation, chosen: Chosen, error: InvalidInput | None = None
+) -> Response:
+    """The confirmation, with the number of deliveries in total and for each endpoint."""
+    preview = await request.components.bulk.preview(request.org_id, chosen.selection)
+    names = await request.reader.endpoint_names(request.org_id, preview.by_endpoint)
+    endpoints = sorted(((names[key], count) for key, count in preview.by_endpoint.items()), key=lambda one: -one[1])
+    return request.form_page(
+        "question.html",
+        error,
+        question=question,
+        preview=preview,
+        endpoints=endpoints,
+        chosen=chosen.fields.pairs,
+        gone=len(chosen.selection.delivery_ids or ()) - preview.count.value,
+        canary=question.canary and chosen.selection.letters is not None,
+        once=one_time_id(request),
+    )
+
+
+async def _start_bulk(request: PageRequest, question: BulkConfirmation, chosen: Chosen) -> Response:
+    """A single delivery is acted on at once. Several deliveries become a bulk operation, whose page shows the
+    progress."""
+    selection = chosen.selection
+    reason = reason_of(request.form, required=question.danger)
+    if selection.delivery_ids is not None and len(selection.delivery_ids) == 1:
+        kind = ActionKind(question.kind.value)
+        await request.components.deliveries.act_on(
+            kind, request.org_id, selection.delivery_ids[0], request.actor, reason, only_in=selection.only_in
+        )
+        return request.done(f"The delivery was {DONE[kind]}.")
+    now = request.now
+    bulk = await request.components.bulk.start(
+        question.kind,
+        request.org_id,
+        selection,
+        request.actor,
+        reason=reason,
+        rate_per_second=request.form.number("rate", RATE_MIN, RATE_MAX),
+        canary=request.form.flag("canary"),
+        bulk_id=one_time_id(request),
+    )
+    return bulk_started(request, bulk, now, f"Started with {plural(bulk.total, 'delivery', 'deliveries')}.")
+
+
+def bulk_started(request: PageRequest, bulk: Bulk, asked_at: Instant, sentence: str) -> Response:
+    """Redirect to the operation's page. If the operation is older than the request, the same form was submitted
+    before."""
+    said = sentence if bulk.created_at >= asked_at else "Already started: this form was sent before."
+    return request.done(said, f"/console/bulk/{bulk.bulk_id}")
+
+
+# -- endpoints to choose from ----------------------------------------------------------------------------------
+
+ENDPOINTS_MAX = 500
+
+
+class Endpoints(NamedTuple):
+    items: list[tuple[UUID, str]]
+    """Ids and names."""
+    cut: bool
+    """Whether there are more endpoints than `items` has."""
+
+
+async def endpoints_of(request: PageRequest) -> Endpoints:
+    """The organization's endpoints, sorted by name: the first ENDPOINTS_MAX, and the one that the query names."""
+    page = await request.reader.endpoints(request.org_id, None, None, ENDPOINTS_MAX)
+    found = {one.endpoint_id: one.name for one in page.items}
+    chosen = request.query.id("endpoint_id")
+    if chosen is not None and chosen not in found:
+        found[chosen] = (await request.reader.endpoint(request.org_id, chosen)).name
+    return Endpoints(sorted(found.items(), key=lambda one: one[1].casefold()), cut=page.next is not None)
+
+
+async def endpoint_of(request: PageRequest) -> Endpoint:
+    """The endpoint in the path; Conflict if it was deleted."""
+    return existing(await request.reader.endpoint(request.org_id, request.id("endpoint_id")))
+
+
+def place_of(endpoint: Endpoint) -> str:
+    """The path of the endpoint's page."""
+    return f"/console/endpoints/{endpoint.endpoint_id}"

@@ -1,63 +1,65 @@
-"""The form of an endpoint: its settings as the texts that the form shows, and read back as the engine takes them.
+"""The form of an endpoint: formats settings as text, parses them back, and describes retry policies in words. No I/O.
 
-Inputs are those of the table in `schemas/endpoints.py`, named as the API names the fields, so that whatever is refused
-can be shown beside its input. Of an endpoint that exists only what was changed is read: what nobody touched stays exactly
-as it was, and the audit log names the rest.
+The inputs come from the table in `schemas/endpoints.py` and are named like the fields of the API, so that an error can
+be shown beside its input. For an existing endpoint only the changed inputs are parsed. The other settings stay exactly
+as they were, and the audit log names only the changes.
 """
 
 from __future__ import annotations
 
+import re
 from collections.abc import Callable, Iterator, Mapping
-from typing import Any
+from typing import Any, NamedTuple
 
-from doorstep.console.fields import Fields
-from doorstep.console.policy_text import (
-    delays_from_text,
-    delays_text,
-    policy_from_text,
-    policy_text,
-    span_from_text,
-    span_text,
-)
+from doorstep.clock import Instant, seconds
+from doorstep.console.fields import Fields, span_from_text
+from doorstep.console.formatting import lasting, span_text
 from doorstep.errors import InvalidInput
-from doorstep.model.endpoint import CircuitRules, RetryPolicy, Slo
-from doorstep.operations.endpoint_rules import EndpointForm, PolicyForm
-from doorstep.policy.retry import BUILT_IN
-from doorstep.schemas.endpoints import INPUTS, Input, InputKind
+from doorstep.model.endpoint import CircuitRules, Endpoint, RetryPolicy, Slo
+from doorstep.model.org import Org
+from doorstep.operations.endpoint_rules import EndpointForm, PolicyForm, destination_from
+from doorstep.policy.retry import BUILT_IN, capped
+from doorstep.schemas.endpoints import DESTINATIONS, INPUTS, Input, InputKind
 
 OWN = "own"
-"""The policy whose delays the form gives."""
+"""The option for a policy with custom delays."""
 KEPT = "***"
-"""The value of a header that stays as it is: nobody is shown what it is."""
+"""A placeholder for the value of an existing header, which is never shown. If it is left in place, the value is
+kept."""
 _LARGEST = 10**15
-"""Where the form reads a number, the engine judges it."""
-_KIND = "kind"
-"""The input that says whether the endpoint has a URL or a handler."""
+"""The form only parses numbers; the endpoint service checks their bounds."""
+_KIND = "destination"
+"""The input that selects the kind of destination. The kind determines which other inputs apply."""
 Known = Mapping[str, str]
-"""The headers that the endpoint has already."""
+"""The endpoint's current headers."""
 
 
 def inputs_by_section() -> dict[str, list[Input]]:
-    """What the template goes through."""
     sections: dict[str, list[Input]] = {}
     for one in INPUTS:
         sections.setdefault(one.section, []).append(one)
     return sections
 
 
-# -- shown -------------------------------------------------------------------------------------------------------
+# -- settings to texts -------------------------------------------------------------------------------------------
 
 
 def texts_of(form: EndpointForm) -> dict[str, str]:
-    """The text of every input. What is not said is an empty text, which stands for the default."""
-    texts = {one.name: _text(one, form) for one in INPUTS if one.field != "policy"}
-    return {_KIND: "url" if form.handler is None else "handler", **texts, **_policy_texts(form.policy)}
+    """The text of every input. An empty text means the default."""
+    texts = {one.name: _text(one, form) for one in INPUTS if one.field != "policy" and one.name != _KIND}
+    return {_KIND: _kind_of(form), **texts, **_policy_texts(form.policy)}
+
+
+def _kind_of(form: EndpointForm) -> str:
+    if form.destination is not None:
+        return form.destination.kind
+    return "http" if form.handler is None else "handler"
 
 
 def _text(one: Input, form: EndpointForm) -> str:
     value: Any = form
     for part in one.name.split("."):
-        value = None if value is None else getattr(value, part)
+        value = None if value is None else getattr(value, part, None)  # the fields depend on the kind of destination
     return "" if value is None else _TEXTS[one.kind](value)
 
 
@@ -100,36 +102,39 @@ def _lines(sign: str, pairs: Mapping[str, str]) -> str:
 
 
 def _one_line(text: str) -> str:
-    """An input holds no line ends, so that a browser would send it back without them."""
+    """Remove line breaks, as browsers do in a one-line input. Otherwise an untouched text would look changed."""
     return "".join(text.splitlines()).strip()
 
 
-# -- read --------------------------------------------------------------------------------------------------------
+# -- texts to settings -------------------------------------------------------------------------------------------
 
 
 def new_form(fields: Fields) -> EndpointForm:
-    """A new endpoint, as it was described."""
+    """The settings of a new endpoint."""
     return EndpointForm(**{name: _value(name, fields, {}) for name in _INPUTS_OF})
 
 
 def changes_of(fields: Fields, before: EndpointForm) -> dict[str, Any]:
-    """What was changed of an endpoint, as `EndpointService.update` takes it."""
+    """The changed settings, in the form that `EndpointService.update` expects."""
     shown = texts_of(before)
     touched = {name for name, value in texts_in(fields).items() if value != _plain(shown.get(name, ""))}
-    return {
+    changes = {
         name: _value(name, fields, before.headers)
         for name, inputs in _INPUTS_OF.items()
         if name != "signing" and touched.intersection(inputs)
     }
+    if changes.get(_KIND, ...) is None:  # set by its short form, `url` or `handler`
+        del changes[_KIND]
+    return changes
 
 
 def texts_in(fields: Fields) -> dict[str, str]:
-    """What was entered, for every input of the form."""
+    """The entered text of every input."""
     return {name: _plain(fields.text(name) or "") for name in _inputs()}
 
 
 def flawed_input(error: InvalidInput) -> str:
-    """The input that an error is about: the field itself, or the one that it is a part of."""
+    """The input beside which an error is shown: the field that the error names, or the field that contains it."""
     parts = error.field.split(".")
     wider = (".".join(parts[:end]) for end in range(len(parts), 0, -1))
     return next((name for name in wider if name in _inputs()), "")
@@ -144,10 +149,13 @@ def _plain(text: str) -> str:
 
 
 def _value(name: str, fields: Fields, known: Known) -> Any:
-    """A field of EndpointForm, from the inputs that it is made of."""
+    """The value of one field of EndpointForm, read from its inputs."""
     match name:
         case "url" | "handler":
-            return fields.text(name) if (fields.text(_KIND) or "url") == name else None
+            return fields.text(name) if DESTINATIONS[_chosen_kind(fields)].short == name else None
+        case "destination":
+            kind = _chosen_kind(fields)
+            return None if DESTINATIONS[kind].short else destination_from({"kind": kind} | _parts(name, fields))
         case "headers":
             return _headers(fields, known)
         case "policy":
@@ -156,20 +164,27 @@ def _value(name: str, fields: Fields, known: Known) -> Any:
             return CircuitRules(**_parts(name, fields))
         case "slo":
             given = _parts(name, fields)
-            return Slo(**given) if given else None  # without any of it, that of the organization counts
+            return Slo(**given) if given else None  # without its own target, the organization's applies
     (one,) = (one for one in INPUTS if one.name == name)
     return _READERS[one.kind](fields, name)
 
 
+def _chosen_kind(fields: Fields) -> str:
+    kind = fields.text(_KIND) or "http"
+    if kind not in DESTINATIONS:
+        raise InvalidInput(_KIND, f"must be one of {', '.join(DESTINATIONS)}, got {kind[:60]!r}")
+    return kind
+
+
 def _parts(name: str, fields: Fields) -> dict[str, Any]:
-    """What was entered of a field with several inputs. What was left out is as usual; a 0 that was entered is not, and the
-    engine says so."""
-    parts = {one.name: _READERS[one.kind](fields, one.name) for one in INPUTS if one.field == name}
+    """The entered values of a field with several inputs. An empty input means the default. A 0 does not: the endpoint
+    service rejects it."""
+    parts = {one.name: _READERS[one.kind](fields, one.name) for one in INPUTS if one.name.startswith(f"{name}.")}
     return {part.partition(".")[2]: value for part, value in parts.items() if value is not None}
 
 
 def _texts(fields: Fields, name: str) -> tuple[str, ...]:
-    """One on each line."""
+    """The lines of the text that are not empty."""
     return tuple(line.strip() for line in (fields.text(name) or "").splitlines() if line.strip())
 
 
@@ -177,7 +192,7 @@ def _pairs(fields: Fields, name: str, sign: str = "=") -> Iterator[tuple[str, st
     for line in _texts(fields, name):
         left, found, right = line.partition(sign)
         if not found or not left.strip():
-            raise InvalidInput(name, f"{line[:60]!r} cannot be read; write one on each line, such as name {sign} value")
+            raise InvalidInput(name, f"{line[:60]!r} cannot be read; write one per line, such as name {sign} value")
         yield left.strip(), right.strip()
 
 
@@ -185,7 +200,7 @@ def _headers(fields: Fields, known: Known) -> dict[str, str]:
     headers = dict(_pairs(fields, "headers", ":"))
     unknown = next((name for name, value in headers.items() if value == KEPT and name not in known), None)
     if unknown is not None:
-        raise InvalidInput("headers", f"{unknown[:100]!r} has no value yet that could be kept; give one")
+        raise InvalidInput("headers", f"{unknown[:100]!r} is new and has no value to keep; enter one")
     return {name: known[name] if value == KEPT else value for name, value in headers.items()}
 
 
@@ -197,19 +212,14 @@ def _policy(fields: Fields) -> PolicyForm | None:
     return RetryPolicy(
         delays_from_text("policy.delays", fields.text("policy.delays") or ""),
         RetryPolicy(()).jitter if jitter is None else jitter,
-        _span(fields, "policy.deadline_seconds"),
+        fields.span("policy.deadline_seconds"),
     )
 
 
 def _percent(fields: Fields, name: str) -> float | None:
-    """As a share, without the noise of the division: 99.9 % is 0.999."""
+    """The percentage as a fraction, without rounding noise: 99.9 % is 0.999."""
     percent = fields.number(name, 0, 100)
     return None if percent is None else round(percent / 100, 12)
-
-
-def _span(fields: Fields, name: str) -> float | None:
-    text = fields.text(name)
-    return None if text is None else span_from_text(name, text)
 
 
 _READERS: dict[InputKind, Callable[[Fields, str], Any]] = {
@@ -218,7 +228,7 @@ _READERS: dict[InputKind, Callable[[Fields, str], Any]] = {
     "lines": _texts,
     "number": lambda fields, name: fields.number(name, 0, _LARGEST),
     "whole": lambda fields, name: fields.whole(name, 0, _LARGEST),
-    "span": _span,
+    "span": Fields.span,
     "percent": _percent,
     "tick": lambda fields, name: fields.flag(name),
     "pairs": lambda fields, name: dict(_pairs(fields, name)),
@@ -226,6 +236,121 @@ _READERS: dict[InputKind, Callable[[Fields, str], Any]] = {
     "signing": lambda fields, name: fields.text(name) or "v1",
 }
 _INPUTS_OF: dict[str, list[str]] = {}
-"""The inputs that each field is made of."""
+"""The inputs of each field."""
 for _one in INPUTS:
     _INPUTS_OF.setdefault(_one.field, [_KIND] if _one.field in ("url", "handler") else []).append(_one.name)
+
+
+_JITTER = RetryPolicy(()).jitter
+
+
+class InForce(NamedTuple):
+    """A policy that applies to some event types of an endpoint."""
+
+    event_types: str
+    policy: RetryPolicy
+    origin: str
+
+
+def in_force(endpoint: Endpoint, org: Org | None, standard: RetryPolicy, retries_max: int) -> list[InForce]:
+    """All policies that apply to an endpoint, the most specific first."""
+    found = _in_force(endpoint, org, standard)
+    return [one._replace(policy=capped(one.policy, retries_max)) for one in found]
+
+
+def _in_force(endpoint: Endpoint, org: Org | None, standard: RetryPolicy) -> Iterator[InForce]:
+    yield from _by_type(endpoint.policy_by_event_type, "endpoint")
+    if endpoint.policy is not None:
+        yield InForce(_REST, endpoint.policy, "endpoint")
+        return
+    if org is not None:
+        yield from _by_type(org.policy_by_event_type, "organization")
+        if org.policy is not None:
+            yield InForce(_REST, org.policy, "organization")
+            return
+    yield InForce(_REST, standard, "installation")
+
+
+_REST = "*"
+
+
+def _by_type(policies: Mapping[str, RetryPolicy], origin: str) -> Iterator[InForce]:
+    for pattern, policy in sorted(policies.items(), key=lambda one: (-len(one[0]), one[0])):
+        yield InForce(pattern, policy, origin)
+
+
+# -- policies in words -------------------------------------------------------------------------------------------
+
+
+def in_words(policy: RetryPolicy) -> str:
+    """`At once, then after 1 min, 5 min and 15 min: 4 attempts within 21 min. Delays vary by 10%.`"""
+    if not policy.delays:
+        return "One attempt. Failures are not retried automatically; they wait for an operator."
+    attempts = f"{len(policy.delays) + 1} attempts"
+    if not any(policy.delays):
+        return f"{attempts}, one right after another." + _deadline(policy)
+    delays = [_duration(delay) for delay in policy.delays]
+    whole = _duration(sum(policy.delays))
+    vary = f" Delays vary by {policy.jitter:.0%}." if policy.jitter else ""
+    return f"At once, then after {_listed(delays)}: {attempts} within {whole}.{vary}{_deadline(policy)}"
+
+
+def _deadline(policy: RetryPolicy) -> str:
+    if policy.deadline_seconds is None:
+        return ""
+    return f" No attempt later than {_duration(policy.deadline_seconds)} after the event was due."
+
+
+def _listed(texts: list[str]) -> str:
+    return texts[0] if len(texts) == 1 else f"{', '.join(texts[:-1])} and {texts[-1]}"
+
+
+def _duration(span_seconds: float) -> str:
+    span: Instant = seconds(span_seconds)
+    return lasting(span) if span else "no delay"
+
+
+# -- policies as texts -------------------------------------------------------------------------------------------
+
+
+def policy_text(policy: RetryPolicy) -> str:
+    """A policy as text that `policy_from_text` can parse."""
+    if BUILT_IN.get(policy.name) == policy:
+        return policy.name
+    jitter = "" if policy.jitter == _JITTER else f"; jitter {100 * policy.jitter:.12g}%"
+    deadline = "" if policy.deadline_seconds is None else f"; deadline {span_text(policy.deadline_seconds)}"
+    return f"{delays_text(policy)}{jitter}{deadline}"
+
+
+def policy_from_text(field: str, text: str) -> PolicyForm:
+    """Parse a name, or delays with options: `5s, 5m, 2h; jitter 20%; deadline 1d`."""
+    delays, *rest = (part.strip() for part in text.split(";"))
+    if delays in BUILT_IN and not rest:
+        return delays
+    options = dict(_option(field, part) for part in rest)
+    return RetryPolicy(delays_from_text(field, delays), options.get("jitter", _JITTER), options.get("deadline"))
+
+
+def _option(field: str, part: str) -> tuple[str, float]:
+    name, _, value = part.partition(" ")
+    if name not in ("jitter", "deadline"):
+        raise InvalidInput(field, f"{part[:40]!r} is not an option; the options are jitter and deadline")
+    return name, span_from_text(field, value) if name == "deadline" else _jitter(field, value)
+
+
+def _jitter(field: str, text: str) -> float:
+    """`20%`, or `0.2`."""
+    number = text.strip().removesuffix("%")
+    try:
+        return round(float(number) / (100 if number != text.strip() else 1), 12)
+    except ValueError:
+        raise InvalidInput(field, f"{text[:40]!r} is not a jitter; write a percentage such as 20%") from None
+
+
+def delays_text(policy: RetryPolicy) -> str:
+    return ", ".join(map(span_text, policy.delays))
+
+
+def delays_from_text(field: str, text: str) -> tuple[float, ...]:
+    """Parse a list of delays. An empty text means that failures are never retried."""
+    return tuple(span_from_text(field, part) for part in re.split(r"[,\s]+", text.strip()) if part)

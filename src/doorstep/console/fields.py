@@ -1,7 +1,8 @@
-"""Request parameters and list filters, parsed; InvalidInput names the field that is wrong."""
+"""Parses query parameters, form fields and list filters; InvalidInput names the field that is wrong."""
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterable, Mapping
 from datetime import UTC, datetime
 from enum import StrEnum
@@ -10,15 +11,17 @@ from urllib.parse import urlencode
 from uuid import UUID
 
 from doorstep.clock import Instant, from_datetime, seconds
+from doorstep.console.formatting import SPAN_UNITS
 from doorstep.errors import InvalidInput
 from doorstep.model.event import EventStatus
 from doorstep.model.listing import DeadLetterFilter, EventFilter, RetryQueueFilter
 
 Choice = TypeVar("Choice", bound=StrEnum)
+_SPAN = re.compile(r"(\d+(?:\.\d+)?)\s*(d|h|min|m|s)?")
 
 
 class Fields:
-    """The query of a URL, or the fields of a form. A field that is empty counts as not given."""
+    """The query of a URL, or the fields of a form. An empty field counts as missing."""
 
     def __init__(self, pairs: Iterable[tuple[str, str]]) -> None:
         self.pairs = [(name, value) for name, value in pairs if value.strip()]
@@ -30,7 +33,7 @@ class Fields:
         return [value for given, value in self.pairs if given == name]
 
     def raw(self, name: str) -> str | None:
-        """With its blanks at both ends, as for a payload."""
+        """The value with its leading and trailing whitespace, for payloads."""
         return next(iter(self.texts(name)), None)
 
     def text(self, name: str) -> str | None:
@@ -38,7 +41,7 @@ class Fields:
         return None if value is None else value.strip()
 
     def flag(self, name: str) -> bool:
-        """Whether a box was ticked."""
+        """Whether a checkbox is checked."""
         return self.raw(name) is not None
 
     def id(self, name: str) -> UUID | None:
@@ -55,6 +58,12 @@ class Fields:
         except ValueError:
             raise InvalidInput(name, f"must be one of {', '.join(kind)}") from None
 
+    def required_choice(self, name: str, kind: type[Choice]) -> Choice:
+        choice = self.choice(name, kind)
+        if choice is None:
+            raise InvalidInput(name, f"must be one of {', '.join(kind)}")
+        return choice
+
     def whole(self, name: str, low: int, high: int) -> int | None:
         number = self.number(name, low, high)
         if number is not None and number != int(number):
@@ -69,12 +78,12 @@ class Fields:
             number = float(value)
         except ValueError:
             raise InvalidInput(name, "must be a number") from None
-        if not low <= number <= high:  # also where it is no number at all: NaN is within no bounds
+        if not low <= number <= high:  # this also rejects NaN
             raise InvalidInput(name, f"must be from {low:g} to {high:g}")
         return number
 
     def moment(self, name: str) -> Instant | None:
-        """A date, or a date and a time; in UTC unless it says otherwise."""
+        """A date, or a date and a time. Without an offset it is read as UTC."""
         value = self.text(name)
         if value is None:
             return None
@@ -84,6 +93,11 @@ class Fields:
         except (ValueError, OverflowError):
             raise InvalidInput(name, "must be a date and a time, such as 2026-01-31 14:30 (UTC)") from None
 
+    def span(self, name: str) -> float | None:
+        """A duration in seconds: `5`, `5s`, `5m`, `2h`, `1d`."""
+        value = self.text(name)
+        return None if value is None else span_from_text(name, value)
+
     def without(self, *names: str) -> Fields:
         return Fields(pair for pair in self.pairs if pair[0] not in names)
 
@@ -91,13 +105,20 @@ class Fields:
         return Fields(pair for pair in self.pairs if pair[0] in names)
 
     def having(self, **values: object) -> Fields:
-        """With these values instead of its own; None leaves a field out."""
+        """A copy with these fields replaced; None removes a field."""
         given = [(name, str(value)) for name, value in values.items() if value is not None]
         return Fields(self.without(*values).pairs + given)
 
     def where(self, **values: object) -> str:
-        """The same as the query of a URL."""
+        """The result of `having`, as the query of a URL."""
         return urlencode(self.having(**values).pairs)
+
+
+def span_from_text(field: str, text: str) -> float:
+    found = _SPAN.fullmatch(text.strip().lower())
+    if found is None:
+        raise InvalidInput(field, f"{text[:40]!r} is not a duration; write 30s, 5m, 2h, 1d or seconds")
+    return float(found[1]) * SPAN_UNITS[(found[2] or "s")[0]]
 
 
 def _id(name: str, value: str) -> UUID:
@@ -110,15 +131,16 @@ def _id(name: str, value: str) -> UUID:
 QUEUE_FILTER = ("status", "event_type", "endpoint_id", "age", "failed_before")
 LETTER_FILTER = ("status", "event_type", "endpoint_id", "cause", "died_from", "died_before")
 EVENT_FILTER = ("status", "event_type", "created_from", "created_before")
-"""The fields that a filter consists of. Whatever else a URL holds says nothing about what is wanted."""
+"""The fields of each filter. Other query parameters do not belong to the filter."""
 AGES = {"5m": 300, "1h": 3_600, "6h": 21_600, "24h": 86_400, "3d": 259_200}
-"""How long ago something first failed, in seconds."""
+"""The options for the age of the first failure, in seconds."""
 T = TypeVar("T")
 _CAUSE_MAX = 2**63
 
 
 def queue_of(fields: Fields, now: Instant) -> RetryQueueFilter:
-    """How old a first failure must be is an age, or an instant for a question that must not move on with the time."""
+    """The filter of the retry queue. `age` is relative to `now`. A confirmation, whose selection must not change with
+    time, sends `failed_before` instead."""
     status, age = fields.text("status"), fields.text("age")
     return RetryQueueFilter(
         waiting=None if status is None else one_of("status", status, {"pending": True, "in_progress": False}),
@@ -156,7 +178,7 @@ def one_of(field: str, value: str, choices: Mapping[str, T]) -> T:
 
 
 def _cause(text: str | None) -> int | None:
-    """As the groups name it: sixteen hexadecimal digits."""
+    """Parse the id of a cause, as the list of causes shows it: sixteen hexadecimal digits."""
     if text is None:
         return None
     try:
@@ -164,5 +186,5 @@ def _cause(text: str | None) -> int | None:
     except ValueError:
         cause = -1
     if not 0 <= cause < _CAUSE_MAX:
-        raise InvalidInput("cause", "must be a cause as the groups of dead letters name it")
+        raise InvalidInput("cause", "must be a cause id from the list of causes: sixteen hexadecimal digits")
     return cause

@@ -1,4 +1,4 @@
-"""How the console formats times, spans, amounts, sparklines and payloads. Pure."""
+"""How the console formats times, durations, amounts, sparklines and payloads. No I/O."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ _THIN = " "
 
 
 def ago(at: Instant, now: Instant) -> str:
-    """`3 min ago`, `in 5 s`, `now`; to the second, as static/times.js goes on counting."""
+    """`3 min ago`, `in 5 s`, `now`. It is exact to the second, because static/times.js keeps it up to date."""
     span = abs(now - at) // SECOND * SECOND
     if not span:
         return "now"
@@ -28,7 +28,7 @@ def ago(at: Instant, now: Instant) -> str:
 
 
 def lasting(span: Instant) -> str:
-    """A span of microseconds in its largest unit, with a second one where that tells: `4.2 ms`, `1 h 5 min`, `3 d`."""
+    """A duration in its largest unit: `4.2 ms`, `1 h 5 min`, `3 d`. Below ten of it, the next smaller unit is added."""
     if span < SECOND:
         return f"{span / 1_000:.3g}{_THIN}ms"
     whole = span // SECOND
@@ -42,13 +42,19 @@ def lasting(span: Instant) -> str:
     return f"0{_THIN}s"
 
 
-def utc(at: Instant) -> str:
-    """To the microsecond, as the API says it."""
-    return to_iso(at)
+SPAN_UNITS = {"d": 86_400.0, "h": 3_600.0, "m": 60.0, "s": 1.0}
+
+
+def span_text(span_seconds: float) -> str:
+    """A duration as forms accept it, in the largest unit that divides it evenly: `5m`, `90s`."""
+    for unit, size in SPAN_UNITS.items():
+        if span_seconds >= size and span_seconds % size == 0:
+            return f"{span_seconds / size:.15g}{unit}"
+    return f"{span_seconds:.15g}s"
 
 
 def exactly(at: Instant) -> str:
-    """The same for people: `2026-01-31 14:30:05.123456 UTC`."""
+    """A date and a time to the microsecond, for people to read: `2026-01-31 14:30:05.123456 UTC`."""
     return to_iso(at).replace("T", " ").replace("Z", " UTC")
 
 
@@ -58,31 +64,31 @@ def moment(at: Instant) -> str:
 
 
 def spoken(text: str, now: Instant) -> str:
-    """A sentence of the engine with its instants to the second, and without today's date: `until 14:30:05 UTC`."""
+    """A message from the engine, with times to the second and without today's date: `until 14:30:05 UTC`."""
     today = to_iso(now)[:10]
     return _INSTANT.sub(lambda found: f"{found[2]} UTC" if found[1] == today else f"{found[1]} {found[2]} UTC", text)
 
 
 def until(text: str, now: Instant) -> str:
-    """Of such a sentence only the instant that it ends with, where it names one: `until 14:30:05 UTC`."""
+    """Only the time in such a message: `until 14:30:05 UTC`. A message without a time stays as it is."""
     found = _INSTANT.search(text)
     return f"until {spoken(found[0], now)}" if found else text
 
 
 def amount(value: float) -> str:
-    """With thin blanks between the thousands: `1 234 567`."""
+    """A number with thin spaces between the thousands: `1 234 567`."""
     if isinstance(value, float) and not value.is_integer():
         return f"{value:,.3g}" if abs(value) < 1_000 else f"{value:,.0f}".replace(",", _THIN)
     return f"{int(value):,}".replace(",", _THIN)
 
 
 def counted(count: Count) -> str:
-    """`50`, or `10 000+` for what was counted no further."""
+    """`50`, or `10 000+` for a count that stopped at its limit."""
     return amount(count.value) + ("" if count.exact else "+")
 
 
 def share(part: float, whole: float) -> str:
-    """A percentage; a dash of nothing at all."""
+    """A percentage; a dash if the whole is zero."""
     return percent(100 * part / whole) if whole else "–"
 
 
@@ -92,7 +98,7 @@ def plural(count: int, one: str, many: str | None = None) -> str:
 
 
 def sized(count: int) -> str:
-    """Bytes: `812 B`, `1.4 kB`, `3.2 MB`."""
+    """A number of bytes: `812 B`, `1.4 kB`, `3.2 MB`."""
     for limit, unit in ((1_000, "B"), (1_000_000, "kB"), (1_000_000_000, "MB")):
         if count < limit:
             return f"{count * 1_000 / limit:.3g}{_THIN}{unit}"
@@ -102,12 +108,13 @@ def sized(count: int) -> str:
 _WIDTH, _HEIGHT = 96, 20
 _GROUND = f'<path class="ground" d="M0 {_HEIGHT - 0.5}h{_WIDTH}v.5H0z"/>'
 PRETTY_BYTES_MAX, LAYOUT_BYTES_MAX = 256 * 1024, 1024 * 1024
-"""What is larger, before or after, is shown as it came: laying it out would take longer than anybody reads."""
+"""The size limits before and after formatting. Larger content is shown unformatted, because formatting it takes too
+long."""
 
 
 def sparkline(values: Sequence[float], label: str, kind: str = "", bad: Sequence[float] = ()) -> Markup:
-    """A line of bars over time, the oldest at the left; `label` says it in words. What of it was `bad` is at their feet,
-    where it is seen however little it is."""
+    """A row of bars over time, the oldest on the left, with a `label` for screen readers. The `bad` part of each bar is
+    drawn at its bottom, where even a small part is visible."""
     top = max(values, default=0) or 1
     bars = _bars([value / top for value in values]) + _bars([value / top for value in bad], ' class="bad"')
     return Markup(
@@ -116,7 +123,7 @@ def sparkline(values: Sequence[float], label: str, kind: str = "", bad: Sequence
 
 
 def _bars(parts: Sequence[float], named: str = "") -> str:
-    """One path for all of them, which takes a fifth of the bytes of a shape for each."""
+    """All bars as one path, which takes a fifth of the bytes that separate shapes would."""
     step = _WIDTH / max(1, len(parts))
     width = max(1.0, step - 1)
     path = "".join(
@@ -128,11 +135,11 @@ def _bars(parts: Sequence[float], named: str = "") -> str:
 
 
 def pretty(content: bytes) -> str:
-    """A payload to be read: JSON on several lines, its numbers and texts as they came; anything else as it is, with what
-    is no UTF-8 replaced."""
+    """A payload in readable form. JSON is indented, with its numbers and strings unchanged. Other content is shown as
+    it is, with invalid UTF-8 replaced."""
     if len(content) <= PRETTY_BYTES_MAX:
-        with suppress(msgspec.DecodeError, RecursionError):  # no JSON, or nested more deeply than the parser goes
-            msgspec.json.decode(content, type=msgspec.Raw)  # whether it is JSON at all, which `_layout_bytes` relies on
+        with suppress(msgspec.DecodeError, RecursionError):  # not JSON, or nested too deeply for the parser
+            msgspec.json.decode(content, type=msgspec.Raw)  # `_layout_bytes` relies on valid JSON
             if _layout_bytes(content) <= LAYOUT_BYTES_MAX:
                 content = msgspec.json.format(content, indent=2)
     return content.decode("utf-8", "replace")
@@ -144,7 +151,7 @@ _STRING = re.compile(rb'"[^"\\]*(?:\\.[^"\\]*)*"', re.DOTALL)
 
 
 def _layout_bytes(json: bytes) -> int:
-    """About how long it is when it is laid out: every part of a list or an object gets a line, which begins with two
-    blanks for each level. 240 KB of brackets make 96 MB."""
+    """The approximate size of the indented JSON. Every item of a list or an object gets its own line, which is indented
+    by two spaces per level. 240 KB of brackets become 96 MB."""
     signs = _STRING.sub(b"", json).translate(None, _REST)
     return len(json) + 2 * sum(accumulate(map(_STEPS.__getitem__, signs)))

@@ -1,66 +1,77 @@
-"""How every page is entered: a session first, then permission, then proof that the form is ours; errors become pages."""
+"""Checks every request for a page: the session, then the permission, then that a page of this session sent the form.
+
+Errors are shown as pages.
+"""
 
 from __future__ import annotations
 
 import hmac
+import logging
 from collections.abc import Awaitable, Callable
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, NamedTuple
 from urllib.parse import parse_qsl, quote, urlsplit
 
 from starlette.requests import Request
 from starlette.responses import RedirectResponse, Response
 
 from doorstep.console.fields import Fields
-from doorstep.console.page import Page
-from doorstep.console.problems import Problem, guarded, shown, told
-from doorstep.console.request import SESSION_COOKIE, PageRequest, is_secure, whole_path
+from doorstep.console.rendering import rendered
+from doorstep.console.request import HOME, SESSION_COOKIE, Page, PageRequest, html, is_secure, path_and_query
 from doorstep.console.sessions import Session, Sessions
-from doorstep.errors import InvalidInput
-from doorstep.model.org import ONLY_DEFAULT_ORG, refusal_of
+from doorstep.errors import Conflict, DoorstepError, InvalidInput, NotFound, Overloaded, StoreUnavailable
+from doorstep.model.org import ONLY_DEFAULT_ORG, permission_error
 
 if TYPE_CHECKING:
     from doorstep.app import Doorstep
 
 SIGN_IN = "/console/sign-in"
 FORM_BYTES_MAX = 64 * 1024
-"""Of a form without a payload."""
+"""The size limit of a form without a payload."""
 _FORM_BYTES_SPARE = 4 * 1024 * 1024
-"""A payload in a form takes up to three times its bytes. Laid out it may take this much more, a megabyte of which is
-room for what is typed: a payload that became too large comes back to the one who typed it, with that sentence."""
-_STALE = "this form is from an earlier session; look at the page again, and repeat what you did"
+"""Form encoding makes a payload up to three times as large. A pretty-printed payload may need this many additional
+bytes. One megabyte of them leaves room for edits: a payload that became too large is shown again with an error, instead
+of being lost."""
+_STALE = "this form is from an earlier session; reload the page and try again"
+_FORBIDDEN = "Not allowed"
+_log = logging.getLogger("doorstep.console")
+
+Route = Callable[[Request], Awaitable[Response]]
 
 
 class Guard:
-    """Makes a Starlette route of a page."""
+    """Turns a page into a Starlette route."""
 
     def __init__(self, doorstep: Doorstep, sessions: Sessions) -> None:
         self._doorstep = doorstep
         self._sessions = sessions
         self._form_bytes_max = 3 * doorstep.settings.payload_bytes_max + _FORM_BYTES_SPARE
 
-    def route(self, page: Page) -> Callable[[Request], Awaitable[Response]]:
+    def route(self, page: Page) -> Route:
         async def answer(request: Request) -> Response:
-            visitor = await self._sessions.visitor(request.cookies.get(SESSION_COOKIE, ""))
-            if visitor is None:
+            session = await self._sessions.session(request.cookies.get(SESSION_COOKIE, ""))
+            if session is None:
                 return _to_sign_in(request)
-            return self._kept_on(await self._entered(page, visitor, request), visitor, request)
+            response = await self._enter(page, session, request)
+            if session.renewed is not None:
+                set_session(response, session.renewed, request)
+            return response
 
-        return guarded(answer)
+        return with_error_page(answer)
 
-    async def _entered(self, page: Page, visitor: Session, request: Request) -> Response:
-        visit = PageRequest(self._doorstep, self._sessions, visitor, request, Fields(()))
+    async def _enter(self, page: Page, session: Session, http: Request) -> Response:
+        request = PageRequest(self._doorstep, self._sessions, session, http, Fields(()))
         try:
-            if refusal := refusal_of(visitor.key.role, page.permission):
-                return shown(visit, Problem(403, "You may not do that", refusal))
-            if page.default_org and not visit.in_default_org:
-                return shown(visit, Problem(403, "You may not do that", ONLY_DEFAULT_ORG))
+            if refusal := permission_error(session.key.role, page.permission):
+                return show_problem(request, Problem(403, _FORBIDDEN, refusal))
+            if page.default_org and not request.in_default_org:
+                return show_problem(request, Problem(403, _FORBIDDEN, ONLY_DEFAULT_ORG))
             if page.method == "POST":
-                visit.form = await self.form(request)
-                if not _is_ours(request, visit.form, visitor):
-                    return shown(visit, Problem(403, "Nothing was done", _STALE))
-            return await page.answer(visit)
-        except Exception as error:  # noqa: BLE001  whatever a page did not foresee
-            return told(visit, error)
+                request.form = await self.form(http)
+                if not _is_ours(http, request.form, session):
+                    return show_problem(request, Problem(403, "Nothing was changed", _STALE))
+            return await page.answer(request)
+        except Exception as error:  # noqa: BLE001  anything that a page did not handle
+            return answer_error(request, error)
 
     async def form(self, request: Request, bytes_max: int | None = None) -> Fields:
         body = bytearray()
@@ -73,39 +84,123 @@ class Guard:
         except ValueError:  # not UTF-8, or too many fields
             raise InvalidInput("form", "cannot be read") from None
 
-    def _kept_on(self, response: Response, visitor: Session, request: Request) -> Response:
-        if visitor.renewed is not None:
-            set_session(response, visitor.renewed, request)
-        return response
-
 
 def set_session(response: Response, cookie: str, request: Request) -> None:
-    """Scripts cannot read it, other sites cannot send forms with it."""
+    """Set the session cookie. Scripts cannot read it, and browsers do not send it with forms from other sites."""
     secure = is_secure(request)
-    response.set_cookie(SESSION_COOKIE, cookie, path="/console", httponly=True, samesite="lax", secure=secure)
+    response.set_cookie(SESSION_COOKIE, cookie, path=HOME, httponly=True, samesite="lax", secure=secure)
 
 
-def is_from_here(request: Request) -> bool:
-    """Whether a form was sent by a page of this very server, as far as the browser tells."""
+def is_same_origin(request: Request) -> bool:
+    """Whether a page of this server sent the form, according to the browser. If the browser does not say, this is
+    True."""
     if request.headers.get("sec-fetch-site", "same-origin") not in ("same-origin", "none"):
         return False
     origin = request.headers.get("origin")
     return origin is None or urlsplit(origin).netloc == request.headers.get("host")
 
 
-def is_led_by_nobody(request: Request) -> bool:
-    """Whether somebody opened this address themselves, as the browser says. Over plain http most say nothing."""
+def is_opened_by_user(request: Request) -> bool:
+    """Whether the user opened this URL directly or from a page of this server, according to the browser. Over plain
+    HTTP most browsers do not say, and this is False."""
     return request.headers.get("sec-fetch-site") in ("same-origin", "none")
 
 
-def _is_ours(request: Request, form: Fields, visitor: Session) -> bool:
-    given = form.raw("csrf") or ""
-    return is_from_here(request) and hmac.compare_digest(given.encode(), visitor.csrf.encode())
+def _is_ours(request: Request, form: Fields, session: Session) -> bool:
+    token = form.raw("csrf") or ""
+    return is_same_origin(request) and hmac.compare_digest(token.encode(), session.csrf.encode())
 
 
 def _to_sign_in(request: Request) -> Response:
-    """A page that refreshes itself is told to go there as a whole."""
-    place = f"{SIGN_IN}?next={quote(whole_path(request))}" if request.method == "GET" else SIGN_IN
+    """Redirect to the sign-in page. A request from htmx reloads only part of a page, so its response makes htmx
+    redirect the whole page."""
+    place = f"{SIGN_IN}?next={quote(path_and_query(request))}" if request.method == "GET" else SIGN_IN
     if "hx-request" in request.headers:
         return Response(status_code=401, headers={"HX-Redirect": place})
     return RedirectResponse(place, 303)
+
+
+# -- errors as pages ---------------------------------------------------------------------------------------
+
+
+class Problem(NamedTuple):
+    """An error as a page shows it."""
+
+    status: int
+    title: str
+    detail: str
+    transient: bool = False
+    """Whether trying again may help."""
+
+
+def problem_of(error: Exception) -> Problem:
+    match error:
+        case NotFound():
+            return Problem(404, "Not found", str(error))
+        case InvalidInput():
+            return Problem(422, "Invalid input", str(error))
+        case Overloaded():
+            return Problem(429, "Too many requests", str(error), transient=True)
+        case StoreUnavailable():
+            detail = "no accepted event is lost; deliveries continue when the store is back"
+            return Problem(503, "The store cannot be reached", detail, transient=True)
+        case DoorstepError():
+            return Problem(409, "Not possible now", str(error))
+    return Problem(500, "Internal error", "the log has the details", transient=True)
+
+
+def answer_error(request: PageRequest, error: Exception) -> Response:
+    """A rejected action redirects to the page it came from and shows the reason there. Other errors get their own
+    page."""
+    if request.is_post and isinstance(error, Conflict | InvalidInput | Overloaded):
+        return request.refused(str(error))
+    _log_bug(request.http, error)
+    if isinstance(error, InvalidInput):
+        return show_problem(request, Problem(422, "Invalid filter", str(error)), clear=request.path)
+    return show_problem(request, problem_of(error))
+
+
+def show_problem(request: PageRequest, problem: Problem, **context: object) -> Response:
+    """Show an error page. After a POST it only links back, because a link cannot submit the form again."""
+    return request.page(
+        "problem.html",
+        problem.status,
+        problem=problem,
+        correlation_id=request.correlation_id,
+        again=None if request.is_post else request.url,
+        back=request.back,
+        **context,
+    )
+
+
+def with_error_page(answer: Route) -> Route:
+    """The route, with an error page for errors before the session is known, for example while the store is down. That
+    page has no menu and shows nothing that needs a session."""
+
+    async def route(request: Request) -> Response:
+        try:
+            return await answer(request)
+        except Exception as error:  # noqa: BLE001  anything that the guard did not handle
+            _log_bug(request, error)
+            problem = problem_of(error)
+            return signed_out_page(
+                "problem.html",
+                problem.status,
+                problem=problem,
+                correlation_id=request.scope["correlation_id"],
+                again=path_and_query(request) if request.method == "GET" else None,
+                back=HOME,
+            )
+
+    return route
+
+
+def signed_out_page(template: str, status: int = 200, **context: object) -> Response:
+    return html(rendered(template, request=None, **context), status)
+
+
+def _log_bug(request: Request, error: Exception) -> None:
+    """Log an unexpected error: every exception that is not a DoorstepError is a bug."""
+    if not isinstance(error, DoorstepError):
+        extra = {"correlation_id": request.scope["correlation_id"]}
+        _log.error("a page failed", extra=extra, exc_info=error)

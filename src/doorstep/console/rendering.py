@@ -1,4 +1,4 @@
-"""Templates, static files and the menu. Templates escape everything that others sent."""
+"""Templates, static files and the menu. Templates escape all text by default."""
 
 from __future__ import annotations
 
@@ -12,8 +12,8 @@ from starlette.requests import Request
 from starlette.responses import Response
 
 from doorstep import __version__
+from doorstep.clock import to_iso
 from doorstep.console import formatting
-from doorstep.console import formatting as words
 from doorstep.errors import NotFound
 from doorstep.model.action import REASON_CHARACTERS_MAX
 from doorstep.operations.bulk import RATE_MAX, RATE_MIN
@@ -21,8 +21,8 @@ from doorstep.operations.endpoints import DRAIN_MAX, DRAIN_MIN
 
 _FOLDER = Path(__file__).with_name("templates")
 _FILTERS = (
-    words.ago, words.lasting, words.utc, words.exactly, words.moment, words.spoken, words.until, words.amount, words.counted,
-    words.sized, formatting.pretty,
+    formatting.ago, formatting.lasting, formatting.exactly, formatting.moment, formatting.spoken, formatting.until, formatting.amount, formatting.counted,
+    formatting.sized, formatting.pretty,
 )  # fmt: skip
 
 
@@ -40,13 +40,13 @@ def _environment() -> Environment:
         lstrip_blocks=True,
         auto_reload=False,
     )
-    environment.filters |= {one.__name__: one for one in _FILTERS}
+    environment.filters |= {one.__name__: one for one in _FILTERS} | {"utc": to_iso}
     environment.globals |= {
         "asset": asset,
         "menu": MENU,
         "version": __version__,
-        "share": words.share,
-        "plural": words.plural,
+        "share": formatting.share,
+        "plural": formatting.plural,
         "reason_max": REASON_CHARACTERS_MAX,
         "rate_min": RATE_MIN,
         "rate_max": RATE_MAX,
@@ -69,12 +69,12 @@ class _Asset(NamedTuple):
 
 
 def asset(name: str) -> str:
-    """Where a file of ours is found."""
+    """The URL of a static file."""
     return f"{PREFIX}/{_edition()}/{name}"
 
 
 async def serve_asset(request: Request) -> Response:
-    """Open to everyone: it is the same for every installation."""
+    """Needs no session, because the static files are the same in every installation."""
     found = _assets().get(request.path_params["name"])
     if found is None:
         raise NotFound("no such file")
@@ -91,7 +91,7 @@ def _assets() -> dict[str, _Asset]:
 
 @cache
 def _edition() -> str:
-    """A name for what all the files together contain."""
+    """A hash of all static files. It is part of their URLs, so that browsers may cache them forever."""
     whole = hashlib.sha256()
     for name, found in _assets().items():
         whole.update(name.encode() + b"\0" + found.content)
@@ -103,7 +103,7 @@ class Screen(NamedTuple):
     path: str
     key: str
     default_org: bool = False
-    """Only for keys of the default organization, which looks after the whole installation."""
+    """Whether the screen is only for keys of the default organization, which administers the whole installation."""
 
 
 MENU: tuple[tuple[Screen, ...], ...] = (
@@ -126,4 +126,4 @@ MENU: tuple[tuple[Screen, ...], ...] = (
         Screen("Settings", "/console/settings", "s"),
     ),
 )
-"""Groups of screens: what moves, where it goes, who looks after it."""
+"""Groups of screens: events, destinations, administration."""

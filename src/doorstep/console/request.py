@@ -1,8 +1,9 @@
-"""One request of somebody who is signed in: what was asked, and the ways to answer it."""
+"""Declares the pages of the console, and represents a request from a signed-in user: its input and its responses."""
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from collections.abc import Awaitable, Callable
+from typing import TYPE_CHECKING, NamedTuple
 from uuid import UUID
 
 from starlette.requests import Request
@@ -18,141 +19,185 @@ from doorstep.model.org import Permission
 
 if TYPE_CHECKING:
     from doorstep.app import Doorstep
+    from doorstep.components import Components
+    from doorstep.operations.reader import Reader
 
 HOME = "/console"
-SESSION_COOKIE, SAID_COOKIE = "doorstep_session", "doorstep_said"
-_SAFETY = {
+SESSION_COOKIE, FLASH_COOKIE = "doorstep_session", "doorstep_said"
+_SECURITY_HEADERS = {
     "Content-Security-Policy": "default-src 'none'; script-src 'self'; style-src 'self'; img-src 'self' data:; "
     "connect-src 'self'; form-action 'self'; base-uri 'none'; frame-ancestors 'none'",
     "Referrer-Policy": "same-origin",
     "Cross-Origin-Opener-Policy": "same-origin",
 }
+FormError = InvalidInput | Conflict
+"""An error that can be shown on the submitted form."""
 
 
 class PageRequest:
-    def __init__(
-        self, doorstep: Doorstep, sessions: Sessions, visitor: Session, request: Request, form: Fields
-    ) -> None:
+    def __init__(self, doorstep: Doorstep, sessions: Sessions, session: Session, http: Request, form: Fields) -> None:
         self.doorstep = doorstep
-        self.visitor = visitor
-        self.request = request
-        self.query = Fields(request.query_params.multi_items())
+        self.components: Components = doorstep.components
+        self.reader: Reader = doorstep.components.reader
+        self.session = session
+        self.org_id = session.key.org_id
+        self.in_default_org = self.org_id == DEFAULT_ORG
+        """Whether the user administers the whole installation."""
+        self.actor = session.key.prefix
+        """The user's name in the audit log."""
+        self.http = http
+        self.path = http.url.path
+        self.url = path_and_query(http)
+        """The path and query of this page."""
+        self.query = Fields(http.query_params.multi_items())
         self.form = form
+        self.is_post = http.method == "POST"
+        """Whether a form was sent."""
+        self.refreshing = "hx-request" in http.headers
+        """Whether htmx is reloading the live part of a page. A flash message waits for the next whole page."""
+        self.correlation_id = str(http.scope["correlation_id"])
         self._sessions = sessions
-        self.said = None if self.refreshing else sessions.sentence(request.cookies.get(SAID_COOKIE, ""))
+        self.flash = None if self.refreshing else sessions.open_flash(http.cookies.get(FLASH_COOKIE, ""))
 
-    # -- what was asked ------------------------------------------------------------------------------------
-
-    @property
-    def org_id(self) -> UUID:
-        return self.visitor.key.org_id
-
-    @property
-    def in_default_org(self) -> bool:
-        """Whether this is somebody who looks after the whole installation."""
-        return self.org_id == DEFAULT_ORG
-
-    @property
-    def actor(self) -> str:
-        """Who does it, as the audit log says."""
-        return self.visitor.key.prefix
+    # -- the request ---------------------------------------------------------------------------------------
 
     @property
     def now(self) -> Instant:
         return self.doorstep.clock.now()
 
     @property
-    def path(self) -> str:
-        return self.request.url.path
-
-    @property
-    def url(self) -> str:
-        """This very page, with its filter."""
-        return whole_path(self.request)
-
-    @property
-    def acting(self) -> bool:
-        """Whether a form was sent."""
-        return self.request.method == "POST"
-
-    @property
-    def refreshing(self) -> bool:
-        """Whether a page asks for its live part again. What was done is for the page that comes next, not for that."""
-        return "hx-request" in self.request.headers
-
-    @property
-    def correlation_id(self) -> str:
-        return str(self.request.scope["correlation_id"])
-
-    @property
     def back(self) -> str:
-        """Where whoever sent this form came from: a page of the console, whatever was sent."""
+        """The page that the form was opened from. It is always a page of the console, even if the request names another
+        URL."""
         return inside(self.form.text("back") or self.query.text("back"))
 
     def may(self, permission: str) -> bool:
-        return self.visitor.may(Permission(permission))
+        return self.session.may(Permission(permission))
 
     def id(self, name: str) -> UUID:
-        """An id in the path. One that is no id cannot name anything, so it is unknown like any other."""
+        """An id in the path. A malformed id becomes an id that does not exist, so that it also results in NotFound."""
         try:
-            return UUID(self.request.path_params[name])
+            return UUID(self.http.path_params[name])
         except ValueError:
             return UUID(int=0)
 
     def text(self, name: str) -> str:
-        """Some other name in the path."""
-        return str(self.request.path_params[name])
+        """A path parameter that is not an id."""
+        return str(self.http.path_params[name])
 
-    # -- answers -------------------------------------------------------------------------------------------
+    # -- responses -----------------------------------------------------------------------------------------
 
     def page(self, template: str, status: int = 200, **context: object) -> Response:
-        text = rendered(template, visit=self, now=self.now, **context)
-        response = html(text, status)
-        if self.said is not None:
-            response.delete_cookie(SAID_COOKIE, path=HOME)
+        response = html(rendered(template, request=self, now=self.now, **context), status)
+        if self.flash is not None:
+            response.delete_cookie(FLASH_COOKIE, path=HOME)
         return response
 
-    def filled(
-        self, template: str, entered: Fields, error: InvalidInput | Conflict | None = None, **context: object
+    def form_page(
+        self, template: str, error: FormError | None = None, entered: Fields | None = None, **context: object
     ) -> Response:
-        """A form with what is entered in it; once more, where something is wrong with that."""
+        """A form with the values in `entered`. With an error, or without `entered`, it has the submitted values and
+        shows the error."""
         status = 200 if error is None else 422 if isinstance(error, InvalidInput) else 409
-        return self.page(template, status, entered=entered, error=error, **context)
-
-    def again(self, template: str, error: InvalidInput, **context: object) -> Response:
-        """The form that was sent, with what is wrong with it."""
-        return self.filled(template, self.form, error, **context)
+        values = self.form if entered is None or error is not None else entered
+        return self.page(template, status, entered=values, error=error, **context)
 
     def done(self, sentence: str, to: str | None = None) -> Response:
-        """Something was done: say so on the page that comes next."""
-        return self._moved(to or self.back, Flash(sentence))
+        """Redirect to a page that shows this sentence as a success message."""
+        return self._redirect(to or self.back, Flash(sentence))
 
     def refused(self, sentence: str, to: str | None = None) -> Response:
-        return self._moved(to or self.back, Flash(sentence, good=False))
+        return self._redirect(to or self.back, Flash(sentence, good=False))
 
-    def _moved(self, to: str, said: Flash) -> Response:
+    def _redirect(self, to: str, flash: Flash) -> Response:
         response = RedirectResponse(to, 303)
-        value = self._sessions.sealed_sentence(said)
-        secure = is_secure(self.request)
-        response.set_cookie(SAID_COOKIE, value, 60, path=HOME, httponly=True, samesite="lax", secure=secure)
+        value, secure = self._sessions.seal_flash(flash), is_secure(self.http)
+        response.set_cookie(FLASH_COOKIE, value, 60, path=HOME, httponly=True, samesite="lax", secure=secure)
         return response
 
 
 def html(text: str, status: int = 200) -> Response:
-    return Response(text, status, headers=_SAFETY, media_type="text/html")
+    return Response(text, status, headers=_SECURITY_HEADERS, media_type="text/html")
 
 
 def is_secure(request: Request) -> bool:
-    """Whether it came over https, so that its cookies go by no other way."""
+    """Whether the request came over HTTPS. If so, its cookies are restricted to HTTPS."""
     return request.url.scheme == "https"
 
 
-def whole_path(request: Request) -> str:
-    """The path that was asked for, with its query."""
+def path_and_query(request: Request) -> str:
     return f"{request.url.path}?{request.url.query}" if request.url.query else request.url.path
 
 
 def inside(path: str | None) -> str:
-    """A path of the console; its front page for anything else, so that nobody can be sent away from here."""
+    """The path if it belongs to the console, otherwise the console's start page. This prevents redirects to other
+    sites."""
     known = path is not None and (path == HOME or path.startswith((f"{HOME}/", f"{HOME}?")))
     return path if path is not None and known and "\\" not in path and path.isprintable() else HOME
+
+
+# -- declaring pages ---------------------------------------------------------------------------------------
+
+Answer = Callable[[PageRequest], Awaitable[Response]]
+Declare = Callable[[Answer], Answer]
+ShowForm = Callable[[PageRequest, FormError | None], Awaitable[Response]]
+"""Shows a form. With an error, it shows the submitted values."""
+LOOK, ACT, ADMINISTER = Permission.LOOK, Permission.ACT, Permission.ADMINISTER
+
+
+class Page(NamedTuple):
+    method: str
+    path: str
+    permission: Permission
+    answer: Answer
+    default_org: bool = False
+    """Whether the page is only for keys of the default organization, which administers the whole installation."""
+
+
+class Pages:
+    """The pages of one screen. Every page that changes state is a POST. By default it requires the permission `ACT`."""
+
+    def __init__(self, prefix: str = "") -> None:
+        self._prefix = HOME + prefix
+        self.pages: list[Page] = []
+
+    def get(self, path: str = "", permission: Permission = LOOK, *, default_org: bool = False) -> Declare:
+        return self._page("GET", path, permission, default_org)
+
+    def post(self, path: str = "", permission: Permission = ACT, *, default_org: bool = False) -> Declare:
+        return self._page("POST", path, permission, default_org)
+
+    def form(
+        self,
+        path: str,
+        show: ShowForm,
+        permission: Permission = ACT,
+        *,
+        default_org: bool = False,
+        shows: type[FormError] | tuple[type[FormError], ...] = InvalidInput,
+    ) -> Declare:
+        """A form: GET shows it, POST calls the decorated function. After an error of a type in `shows`, the form is
+        shown again with the error. `guard.answer_error` handles all other errors."""
+
+        def declare(submit: Answer) -> Answer:
+            async def ask(request: PageRequest) -> Response:
+                return await show(request, None)
+
+            async def answer(request: PageRequest) -> Response:
+                try:
+                    return await submit(request)
+                except shows as error:
+                    return await show(request, error)
+
+            self.get(path, permission, default_org=default_org)(ask)
+            self.post(path, permission, default_org=default_org)(answer)
+            return submit
+
+        return declare
+
+    def _page(self, method: str, path: str, permission: Permission, default_org: bool) -> Declare:
+        def declare(answer: Answer) -> Answer:
+            self.pages.append(Page(method, self._prefix + path, permission, answer, default_org))
+            return answer
+
+        return declare

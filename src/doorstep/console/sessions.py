@@ -1,6 +1,8 @@
-"""Who is signed in. A session is a sealed cookie: nothing is kept on the server, and every process can open it.
+"""Sessions and sign-in links.
 
-It names a key by its hash, so it ends with the key. What cannot be opened, or is too old, is no session.
+A session is an encrypted cookie: the server stores nothing, and every process can read it. The cookie contains the hash
+of an API key, so the session ends when the key is revoked or expires. A cookie that cannot be decrypted or is too old
+is ignored.
 """
 
 from __future__ import annotations
@@ -9,41 +11,43 @@ import base64
 import binascii
 import secrets
 from collections.abc import Callable
-from typing import NamedTuple, Protocol, TypeVar
+from typing import TYPE_CHECKING, NamedTuple, TypeVar
 
 import msgspec
 
 from doorstep.clock import DAY, SECOND, Clock, Instant
-from doorstep.encryption import Sealer, UnsealError
+from doorstep.encryption import UnsealError
 from doorstep.model.org import ALLOWED, ApiKey, Permission
-from doorstep.operations.keys import ApiKeys
+
+if TYPE_CHECKING:
+    from doorstep.components import Components
 
 IDLE: Instant = 12 * 3_600 * SECOND
-"""A session that was not used for so long has ended."""
+"""An unused session ends after this time."""
 LONGEST: Instant = 7 * DAY
-"""After this one signs in anew, however busy the session was."""
+"""Every session ends after this time, however active it was."""
 _RENEWED_AFTER: Instant = 600 * SECOND
-"""A cookie is sealed anew no more often than that."""
-_SESSION, _SAID = "console session", "console message"
+"""A cookie is renewed at most this often."""
+_SESSION, _FLASH = "console session", "console message"
 
 T = TypeVar("T", bound=msgspec.Struct)
 
 
 class Session(NamedTuple):
-    """Somebody who is signed in."""
+    """A user who is signed in."""
 
     key: ApiKey
     csrf: str
-    """What every form of this session carries, and no other site can know."""
+    """The token that every form of this session contains. Other sites cannot know it."""
     renewed: str | None = None
-    """The cookie to go on with, when it is time."""
+    """The renewed cookie, if the current one is due for renewal."""
 
     def may(self, permission: Permission) -> bool:
         return permission in ALLOWED[self.key.role]
 
 
 class Flash(msgspec.Struct):
-    """A sentence for the next page: what was done, or why it was not."""
+    """A message for the next page: the result of an action, or why it was rejected."""
 
     sentence: str
     good: bool = True
@@ -56,20 +60,9 @@ class _SealedSession(msgspec.Struct):
     used_at: Instant
 
 
-class OpenParts(Protocol):
-    """What sessions need of the components of a Doorstep."""
-
-    @property
-    def sealer(self) -> Sealer: ...
-    @property
-    def keys(self) -> ApiKeys: ...
-    @property
-    def clock(self) -> Clock: ...
-
-
 class Sessions:
-    def __init__(self, components: Callable[[], OpenParts]) -> None:
-        """Asked for each time: a Doorstep has them only while it is open."""
+    def __init__(self, components: Callable[[], Components]) -> None:
+        """`components` is called for each use, because a Doorstep has components only while it is open."""
         self._components = components
 
     def begin(self, key: ApiKey) -> str:
@@ -77,12 +70,12 @@ class Sessions:
         now = self._components().clock.now()
         return self._sealed(_SealedSession(key.digest, secrets.token_urlsafe(24), now, now), _SESSION)
 
-    async def visitor(self, cookie: str) -> Session | None:
-        session = self._opened(cookie, _SealedSession, _SESSION)
-        if session is None or not self._lasts(session):
+    async def session(self, cookie: str) -> Session | None:
+        sealed = self._opened(cookie, _SealedSession, _SESSION)
+        if sealed is None or not self._lasts(sealed):
             return None
-        key = await self._components().keys.holder(session.digest)
-        return None if key is None else Session(key, session.csrf, self._renewed(session))
+        key = await self._components().keys.holder(sealed.digest)
+        return None if key is None else Session(key, sealed.csrf, self._renewed(sealed))
 
     def _lasts(self, session: _SealedSession) -> bool:
         now = self._components().clock.now()
@@ -94,13 +87,13 @@ class Sessions:
             return None
         return self._sealed(msgspec.structs.replace(session, used_at=now), _SESSION)
 
-    # -- what the next page says ---------------------------------------------------------------------------
+    # -- flash messages -------------------------------------------------------------------------------------
 
-    def sealed_sentence(self, said: Flash) -> str:
-        return self._sealed(said, _SAID)
+    def seal_flash(self, flash: Flash) -> str:
+        return self._sealed(flash, _FLASH)
 
-    def sentence(self, cookie: str) -> Flash | None:
-        return self._opened(cookie, Flash, _SAID)
+    def open_flash(self, cookie: str) -> Flash | None:
+        return self._opened(cookie, Flash, _FLASH)
 
     # -- sealing -------------------------------------------------------------------------------------------
 
@@ -112,7 +105,7 @@ class Sessions:
         try:
             sealed = base64.urlsafe_b64decode(cookie.encode())
             return msgspec.msgpack.decode(self._components().sealer.unseal(sealed, context=context), type=kind)
-        except (UnsealError, binascii.Error, msgspec.DecodeError, ValueError):  # also a cookie of an earlier release
+        except (UnsealError, binascii.Error, msgspec.DecodeError, ValueError):  # or a cookie of an earlier release
             return None
 
 
@@ -126,19 +119,19 @@ class SignInLinks:
         self._living: dict[str, tuple[bytes, Instant]] = {}
 
     def new(self, key: ApiKey) -> str:
-        """The path of a link that signs in as this key."""
+        """The path of a link that signs in with this key."""
         self._forget_old()
         token = secrets.token_urlsafe(24)
         self._living[token] = (key.digest, self._clock.now() + LASTS)
         return f"/console/sign-in/{token}"
 
     def stands_for(self, token: str) -> bytes | None:
-        """The hash of its key; None for one that was used, is too old, or never was."""
+        """The hash of the link's key; None if the link was used, is too old or never existed."""
         digest, until = self._living.get(token, (None, 0))
         return digest if until > self._clock.now() else None
 
     def spend(self, token: str) -> bool:
-        """From now on it opens nothing; False if it did not before."""
+        """Make the link invalid; False if it already was."""
         living = self.stands_for(token) is not None
         self._living.pop(token, None)
         return living

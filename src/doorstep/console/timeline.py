@@ -1,4 +1,4 @@
-"""Where the parts of a delivery's life are drawn, to scale. Pure; places are in percent of the width."""
+"""The timeline of a delivery, to scale. No I/O. Positions are in percent of the width."""
 
 from __future__ import annotations
 
@@ -13,15 +13,15 @@ from doorstep.model.attempt import Attempt
 ACCEPTED = "accepted"
 RUNNING, DELIVERED, FAILED, LATE = "running", "delivered", "failed", "late"
 KEYS = {
-    PLANNED: "waits for its time",
+    PLANNED: "scheduled",
     HELD: "held",
-    QUEUED: "due, not taken yet",
-    RUNNING: "being tried",
+    QUEUED: "due, not claimed yet",
+    RUNNING: "in progress",
     DELIVERED: "delivered",
     FAILED: "failed",
     LATE: "too late to count",
 }
-"""What each kind of bar means, in the order of a life."""
+"""The label of each kind of bar, in the order in which a delivery goes through them."""
 PHASE_KEYS = {
     "dns": "DNS",
     "connect": "connect",
@@ -29,7 +29,7 @@ PHASE_KEYS = {
     "first-byte": "until the first byte",
     "rest": "until the end",
 }
-"""The same of the parts of an attempt."""
+"""The label of each phase of an attempt, in order."""
 
 
 class Key(NamedTuple):
@@ -38,52 +38,52 @@ class Key(NamedTuple):
 
 
 class Edge(NamedTuple):
-    """Where the picture begins."""
+    """The left edge of the timeline."""
 
     at: Instant
     what: str = ACCEPTED
 
     @classmethod
     def of(cls, accepted_at: Instant, attempts: Sequence[Attempt], shown: Sequence[Attempt]) -> Edge:
-        """The acceptance; or the first attempt that is shown, where older ones are not: a stretch of time with some of
-        its tries left out would not be true."""
+        """The time of acceptance. If older attempts are hidden, the start of the first shown attempt instead, because a
+        timeline with gaps would mislead."""
         left_out = len(attempts) > len(shown)
         return cls(shown[0].started_at, f"attempt {shown[0].number}") if left_out else cls(accepted_at)
 
 
 class Timeline(NamedTuple):
     begins: str
-    """What happened at its left edge."""
+    """The label of its left edge."""
     waits: tuple[Bar, ...]
-    tries: tuple[Bar, ...]
+    attempts: tuple[Bar, ...]
     marks: tuple[Mark, ...]
     now: float | None
-    """Where the present is, if what is shown reaches beyond it."""
+    """The position of the current time, if it is inside the timeline."""
     label: str
-    """All of it in a sentence, for those who do not see it."""
+    """A summary for screen readers."""
 
     @property
     def keys(self) -> list[Key]:
-        return _occurring(KEYS, (*self.waits, *self.tries))
+        return _occurring(KEYS, (*self.waits, *self.attempts))
 
 
 def timeline(
     edge: Edge, waits: Sequence[Wait], attempts: Sequence[Attempt], running_since: Instant | None, now: Instant
 ) -> Timeline:
-    """From its edge to the last thing that is known, which may be a try in the future."""
+    """The timeline from its left edge to the last known time, which may be a retry in the future."""
     begin = edge.at
     waits = [one._replace(begin=max(begin, one.begin)) for one in waits if one.end > begin]
     ends = [wait.end for wait in waits] + [one.finished_at for one in attempts]
     end = max([begin + 1_000, *ends, *([now] if running_since is not None else [])])
     scale = Scale(begin, end)
-    tries = [_try(scale, one) for one in attempts]
+    bars = [_attempt(scale, one) for one in attempts]
     if running_since is not None:
-        title = f"Being tried since {exactly(running_since)}"
-        tries.append(wide(scale.bar(running_since, now, RUNNING, title)))
+        title = f"In progress since {exactly(running_since)}"
+        bars.append(wide(scale.bar(running_since, now, RUNNING, title)))
     return Timeline(
         begins=edge.what,
         waits=tuple(scale.bar(one.begin, one.end, one.kind, _waited(one)) for one in waits),
-        tries=tuple(tries),
+        attempts=tuple(bars),
         marks=scale.marks(),
         now=scale.x(now) if begin < now < end else None,
         label=_in_words(edge, attempts, waits, end - begin),
@@ -91,7 +91,7 @@ def timeline(
 
 
 def phase_keys(bars: Iterable[Bar]) -> list[Key]:
-    """Of the parts that these attempts had."""
+    """The labels of the phases that occur in these attempts."""
     return _occurring(PHASE_KEYS, bars)
 
 
@@ -100,7 +100,7 @@ def _occurring(keys: Mapping[str, str], bars: Iterable[Bar]) -> list[Key]:
     return [Key(kind, label) for kind, label in keys.items() if kind in kinds]
 
 
-def _try(scale: Scale, one: Attempt) -> Bar:
+def _attempt(scale: Scale, one: Attempt) -> Bar:
     title = f"Attempt {one.number}: {outcome_of(one)}, {lasting(one.finished_at - one.started_at)}"
     return wide(scale.bar(one.started_at, one.finished_at, tone_of(one), f"{title}\n{exactly(one.started_at)}"))
 
@@ -132,7 +132,7 @@ def tone_of(attempt: Attempt) -> str:
 
 
 def parts(attempt: Attempt, longest: Instant) -> tuple[Bar, ...]:
-    """What one attempt spent its time on, on a scale that ends at `longest`."""
+    """The phases of one attempt, on a scale that ends at `longest`."""
     scale = Scale(0, max(1, longest))
     bars, reached = [], 0
     for kind, name, until in _phases(attempt):
@@ -143,15 +143,15 @@ def parts(attempt: Attempt, longest: Instant) -> tuple[Bar, ...]:
 
 
 def _phases(attempt: Attempt) -> Iterator[tuple[str, str, Instant]]:
-    """The parts in their order, each with when it ended; 0 for one that there was none of. Where no answer came, what
-    curl takes for a first byte was none."""
+    """The phases in order, each with its end, or 0 if it did not happen. Without a response, curl's time of the first
+    byte is ignored."""
     timings, whole = attempt.timings, attempt.finished_at - attempt.started_at
     answered = attempt.response_code is not None
     yield "dns", "DNS", min(timings.dns, whole)
     yield "connect", "Connect", min(timings.connect, whole)
     yield "tls", "TLS", min(timings.tls, whole)
     yield "first-byte", "Until the first byte", min(timings.first_byte, whole) if answered else 0
-    yield "rest", "Rest of the answer" if answered else "Until it ended", whole
+    yield "rest", "Rest of the response" if answered else "Until the end", whole
 
 
 _MINUTE, _HOUR, _DAY = 60 * SECOND, 3_600 * SECOND, 86_400 * SECOND
@@ -162,10 +162,10 @@ _STEPS: tuple[Instant, ...] = (
     *(n * _HOUR for n in (1, 2, 3, 6, 12)),
     *(n * _DAY for n in (1, 2, 5, 10, 30, 90)),
 )
-"""Distances between marks that people can count with."""
+"""The round intervals between marks."""
 _MARKS_MAX = 6
 _SEEN_MIN = 0.4
-"""What is short is shown at least this wide, in percent: milliseconds among hours would not be seen."""
+"""The minimum width in percent. Otherwise an attempt of milliseconds would be invisible in a timeline of hours."""
 
 
 class Bar(NamedTuple):
@@ -193,12 +193,12 @@ class Scale(NamedTuple):
         return Bar(x, round(self.x(end) - x, 3), kind, title)
 
     def marks(self) -> tuple[Mark, ...]:
-        """The time since the beginning, at a few round numbers."""
+        """Marks for the elapsed time, at a few round numbers."""
         return tuple(Mark(self.x(self.begin + span), f"+{lasting(span)}") for span in _marks(self.end - self.begin))
 
 
 def wide(bar: Bar) -> Bar:
-    """At least as wide as can be seen, and never beyond the edge."""
+    """The bar, made wide enough to see and kept within the right edge."""
     width = max(bar.width, _SEEN_MIN)
     return bar._replace(x=min(bar.x, 100 - width), width=width)
 

@@ -1,4 +1,4 @@
-"""Why a delivery was not tried: its life between the attempts, cut into stretches that each have one reason. Pure."""
+"""Explains why a delivery waited: the time between its attempts, split into periods with one reason each. No I/O."""
 
 from __future__ import annotations
 
@@ -9,14 +9,13 @@ from typing import NamedTuple
 from doorstep.clock import SECOND, Instant, seconds
 from doorstep.console.formatting import moment
 from doorstep.model.action import AuditEntry
-from doorstep.model.circuit import CircuitChange, CircuitState
-from doorstep.model.delivery import DEAD_STATES, Delivery, DeliveryState, HistoryLine
-from doorstep.model.endpoint import Endpoint, EndpointState
+from doorstep.model.delivery import DEAD_STATES, Delivery, DeliveryState, HistoryEntry
+from doorstep.model.endpoint import CircuitChange, CircuitState, Endpoint, EndpointState
 from doorstep.model.event import owed_since
 
 PLANNED, HELD, QUEUED = "planned", "held", "queued"
 _SOON: Instant = SECOND
-"""What is due is picked up within a second; a shorter wait needs no reason."""
+"""Due deliveries are normally claimed within a second. A shorter wait is not explained."""
 _HOLDS = {"endpoint.pause": "paused", "endpoint.disable": "disabled"}
 _FREES = frozenset({"endpoint.resume", "endpoint.delete"})
 _EARLIER = "for an earlier event with the same ordering key"
@@ -26,38 +25,38 @@ class Wait(NamedTuple):
     begin: Instant
     end: Instant
     kind: str
-    """planned: until its time; held: something kept it from being tried; queued: due, and nothing is known to hold it."""
+    """planned: not due yet; held: due, but something blocks it; queued: due, and nothing is known to block it."""
     why: str
 
 
 class Life(NamedTuple):
-    """All that is known of a delivery's waiting."""
+    """The facts that explain the waits of a delivery."""
 
     delivery: Delivery
     endpoint: Endpoint
     deliver_at: Instant | None
     ordering_key: str | None
-    history: Sequence[HistoryLine]
+    history: Sequence[HistoryEntry]
     retries_at: Mapping[int, Instant]
-    """Of each attempt that was to be followed by a retry, when."""
+    """When the retry after each attempt was planned, by the number of the attempt."""
     revive_after_seconds: float
     circuit_changes: Sequence[CircuitChange] = ()
-    endpoint_acts: Sequence[AuditEntry] = ()
-    """What was done to the endpoint, in any order."""
+    endpoint_actions: Sequence[AuditEntry] = ()
+    """The actions on the endpoint, in any order."""
 
 
 def waits_of(life: Life, now: Instant) -> list[Wait]:
-    """Every stretch in which the delivery was pending, in order; the last one may reach into the future."""
+    """Every period in which the delivery was pending, in order; the last one may end in the future."""
     holds = [
         *_circuit_holds(life.circuit_changes, now),
-        *_endpoint_holds(life.endpoint, life.endpoint_acts, now),
-        *_line_holds(life, now),
+        *_endpoint_holds(life.endpoint, life.endpoint_actions, now),
+        *_ordering_holds(life, now),
     ]
     return [wait for line, end in _pending(life, now) for wait in _explained(life, line, end, holds)]
 
 
-def _pending(life: Life, now: Instant) -> Iterator[tuple[HistoryLine, Instant]]:
-    """The lines that made it wait, each with when that ended."""
+def _pending(life: Life, now: Instant) -> Iterator[tuple[HistoryEntry, Instant]]:
+    """The transitions to pending, each with the end of the wait that it started."""
     for line, after in pairwise(life.history):
         if line.new_state is DeliveryState.PENDING:
             yield line, after.at
@@ -65,7 +64,7 @@ def _pending(life: Life, now: Instant) -> Iterator[tuple[HistoryLine, Instant]]:
         yield life.history[-1], max(now, life.delivery.due_at or now)
 
 
-def _explained(life: Life, line: HistoryLine, end: Instant, holds: Sequence[Wait]) -> Iterator[Wait]:
+def _explained(life: Life, line: HistoryEntry, end: Instant, holds: Sequence[Wait]) -> Iterator[Wait]:
     planned = _due(life, line)
     due = min(end, max(line.at, planned))
     if due > line.at:
@@ -74,10 +73,10 @@ def _explained(life: Life, line: HistoryLine, end: Instant, holds: Sequence[Wait
         yield from _overdue(due, end, holds, _turn(life, line))
 
 
-def _due(life: Life, line: HistoryLine) -> Instant:
-    """When the try was to be that this line made it wait for."""
+def _due(life: Life, line: HistoryEntry) -> Instant:
+    """When the attempt that follows this transition was due."""
     known = life.delivery.due_at if line is life.history[-1] else None
-    if line.old_state is None:  # its due time is later where it stood behind another, and earlier where it was forced
+    if line.old_state is None:  # `known` is later if it was blocked by another delivery, and earlier if it was forced
         owed = owed_since(line.at, life.deliver_at)
         return owed if known is None else min(owed, known)
     if known is not None:
@@ -87,31 +86,32 @@ def _due(life: Life, line: HistoryLine) -> Instant:
     return life.retries_at.get(line.attempt, line.at)
 
 
-def _plan(line: HistoryLine, due: Instant) -> str:
+def _plan(line: HistoryEntry, due: Instant) -> str:
     if line.old_state is None:
-        return f"To be delivered at {moment(due)} UTC, as its sender asked"
+        return f"Scheduled by the sender for {moment(due)} UTC"
     if line.old_state in DEAD_STATES:
-        return "An operator retried it; it is due a few seconds later"
+        return "Retried by an operator; due a few seconds later"
     return f"Waits for its retry at {moment(due)} UTC"
 
 
-def _turn(life: Life, line: HistoryLine) -> Wait:
-    """What is known where nothing is known to hold it: which of the limits made it wait, if one did, nobody wrote down."""
-    known = ["Due, and not taken by a worker yet"]
+def _turn(life: Life, line: HistoryEntry) -> Wait:
+    """The wait of a due delivery that nothing is known to hold. The store does not record which limit delayed it, so
+    the text names every limit that may have."""
+    known = ["Due, not claimed by a worker yet"]
     if life.ordering_key is not None and line.old_state is None:
-        known.append("it goes after earlier events with the same ordering key")
+        known.append("earlier events with the same ordering key go first")
     limits = []
     if life.endpoint.rate_per_second is not None:
-        limits.append(f"{life.endpoint.rate_per_second:g} a second")
+        limits.append(f"{life.endpoint.rate_per_second:g} per second")
     if life.endpoint.concurrency_max is not None:
-        limits.append(f"{life.endpoint.concurrency_max} at once")
+        limits.append(f"{life.endpoint.concurrency_max} at the same time")
     if limits:
-        known.append(f"the endpoint takes at most {' and '.join(limits)}")
+        known.append(f"the endpoint is limited to {' and '.join(limits)}")
     return Wait(0, 0, QUEUED, "; ".join(known))
 
 
 def _overdue(begin: Instant, end: Instant, holds: Sequence[Wait], otherwise: Wait) -> Iterator[Wait]:
-    """From a due time to the try: what is known to have held it, and between that, its turn."""
+    """The waits from the due time to the attempt: the known holds, with `otherwise` in the gaps between them."""
     reached = begin
     for hold in sorted(holds):
         if hold.end <= reached or hold.begin >= end:
@@ -140,10 +140,11 @@ def _circuit_hold(opened: CircuitChange, end: Instant) -> Wait:
     return Wait(opened.at, end, HELD, f"Held: the endpoint's circuit was open ({opened.reason})")
 
 
-def _endpoint_holds(endpoint: Endpoint, acts: Iterable[AuditEntry], now: Instant) -> Iterator[Wait]:
-    """When the endpoint was paused or disabled; the present one is known from the endpoint itself."""
+def _endpoint_holds(endpoint: Endpoint, actions: Iterable[AuditEntry], now: Instant) -> Iterator[Wait]:
+    """The periods in which the endpoint was paused or disabled. The current one is read from the endpoint itself, the
+    earlier ones from its audit entries."""
     begun: AuditEntry | None = None
-    for line in sorted(acts, key=lambda line: line.at):
+    for line in sorted(actions, key=lambda line: line.at):
         if line.action in _HOLDS:
             begun = begun or line
         elif line.action in _FREES and begun is not None:
@@ -157,9 +158,9 @@ def _stopped(state: str, reason: str) -> str:
     return f"Held: the endpoint was {state}" + (f" ({reason})" if reason else "")
 
 
-def _line_holds(life: Life, now: Instant) -> Iterator[Wait]:
-    """How long it stood behind another of its ordering key. Only of what was never taken is that known: while it stands
-    there it has no due time, and then that of the other's end."""
+def _ordering_holds(life: Life, now: Instant) -> Iterator[Wait]:
+    """The period in which the delivery was blocked by an earlier one of its ordering group. This is known only until it
+    is first claimed. While it is blocked, it has no due time; then its due time is the end of the earlier delivery."""
     if life.ordering_key is None or len(life.history) != 1:
         return
     owed, delivery = owed_since(life.history[0].at, life.deliver_at), life.delivery

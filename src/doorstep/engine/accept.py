@@ -1,4 +1,4 @@
-"""Step one: take an event, and say so only when it is on stable storage with everything it owes."""
+"""Step one: accept events. An event is confirmed only after it and all its deliveries are stored."""
 
 from __future__ import annotations
 
@@ -14,64 +14,65 @@ from uuid import UUID
 import msgspec
 
 from doorstep.clock import LATEST, Clock, Instant, from_datetime
-from doorstep.engine import facts, spans
-from doorstep.engine.coalesce import Coalescer, Weight
+from doorstep.coalesce import Coalescer, Weight
+from doorstep.engine import facts
 from doorstep.engine.directory import Directory, Tuning
 from doorstep.engine.fan_out import fan_out
 from doorstep.errors import InvalidInput, StaleRouting, StoreUnavailable
 from doorstep.model.event import Event, Receipt, Submission
 from doorstep.model.record import Record, uuid7
 from doorstep.policy.payload import check_payload
-from doorstep.stores.protocol.path import PathStore
+from doorstep.stores.store import Store
 from doorstep.telemetry.facts import Telemetry
 from doorstep.telemetry.tracing import current, incoming, kept
 
 _BATCH_MAX = Weight(1_000, 16 * 1024 * 1024)
-"""What is committed together. Sixteen MiB keep a disk busy for a tenth of a second, in which nobody else can write."""
+"""The most events and bytes in one commit. Writing 16 MiB blocks all other writes for a tenth of a second."""
 _STALE_TRIES = 5
 _EVENT_TYPE = re.compile(r"[A-Za-z0-9_][A-Za-z0-9_.:/\-]{0,127}")
 _CORRELATION_ID = re.compile(r"[!-~]{0,128}")
 _KEY_CHARACTERS_MAX = 255
 _METADATA_BYTES_MAX = 16_384
 _STORED_BYTES_MAX = 2**29
-"""SQLite and PostgreSQL keep values of up to a gigabyte, but not in a message that is larger than that as a whole."""
+"""SQLite and PostgreSQL store values of up to 1 GB, but the whole statement must fit within 1 GB too."""
 
 
 KEY_CONFLICT = "this idempotency key was used for another event within 24 hours; use a new key"
 
 
 class Draft(Record, frozen=True, kw_only=True):
-    """An event as its sender gives it."""
+    """An event as its sender describes it."""
 
     org_id: UUID
     event_type: str
     payload: bytes
     correlation_id: str = ""
     endpoint_ids: tuple[UUID, ...] | None = None
-    """Only these endpoints, at least one; None for all whose event types match."""
+    """Send only to these endpoints (at least one). None means all endpoints whose event types match."""
     deliver_at: Instant | None = None
     expires_at: Instant | None = None
     metadata: bytes = b"{}"
     ordering_key: str | None = None
-    """Events that share it are delivered to each endpoint in the order of their acceptance."""
+    """Events with the same key reach each endpoint in the order of their acceptance."""
     trace: str | None = None
-    """The trace that it is part of, as `tracing.context.incoming` gives it."""
+    """The trace that the event belongs to, in the form that `telemetry.tracing.incoming` returns."""
     idempotency_key: str | None = None
     event_id: UUID | None = None
-    """For one from the outbox: the id that its sender has been told."""
-    departed: tuple[UUID, ...] = ()
-    """Those of `endpoint_ids` that were deleted after it was posted: what they are owed becomes dead letters."""
+    """For an event from the outbox: the id already returned to its sender."""
+    deleted: tuple[UUID, ...] = ()
+    """Endpoints from `endpoint_ids` that were deleted while the event was in the outbox. Their deliveries become dead
+    letters."""
 
 
 _Call = tuple[Draft, ...]
 
 
 class Accepter:
-    """Takes drafts from any number of callers at once and commits them together."""
+    """Accepts drafts from any number of concurrent callers and commits them together."""
 
     def __init__(
         self,
-        store: PathStore,
+        store: Store,
         directory: Directory,
         clock: Clock,
         tuning: Tuning,
@@ -95,14 +96,13 @@ class Accepter:
 
     @property
     def waiting(self) -> int:
-        """How many events wait to be stored."""
+        """The number of events waiting to be stored."""
         return self._coalescer.waiting.events
 
     async def accept(self, drafts: Sequence[Draft]) -> list[Receipt]:
-        """Keep all of these, in one transaction, or none of them; one receipt each.
+        """Store all drafts or none, in one transaction; returns one receipt for each.
 
-        A receipt with the verdict CONFLICT stands for a draft that was not kept, because its idempotency key
-        belongs to another one.
+        The verdict CONFLICT means that a draft was not stored because its idempotency key belongs to another event.
         """
         for position, draft in enumerate(drafts):
             check(draft, self._payload_bytes_max_for(draft), _where(drafts, position))
@@ -110,7 +110,11 @@ class Accepter:
         return await self._coalescer.submit(tuple(drafts))
 
     def _payload_bytes_max_for(self, draft: Draft) -> int:
-        """What is in the outbox has been committed, perhaps under another limit: it is kept if a store can keep it."""
+        """The size limit for the payload of a draft.
+
+        An event from the outbox is already committed, perhaps under a different limit, so only the store's limit
+        applies.
+        """
         return self._payload_bytes_max if draft.event_id is None else _STORED_BYTES_MAX
 
     async def _accept_calls(self, calls: list[_Call]) -> Sequence[list[Receipt] | Exception]:
@@ -121,24 +125,24 @@ class Accepter:
             prepared = [self._prepare(call, now) for call in calls]
             submissions = [submission for part in prepared if isinstance(part, list) for submission in part]
             try:
-                receipts = iter(await self._keep(submissions, now))
+                receipts = iter(await self._store_all(submissions, now))
             except StaleRouting:
                 await self._directory.reload()
                 continue
             return [part if isinstance(part, Exception) else [next(receipts) for _ in part] for part in prepared]
         raise StoreUnavailable("endpoints change faster than events can be routed; try again")
 
-    async def _keep(self, submissions: list[Submission], now: Instant) -> list[Receipt]:
+    async def _store_all(self, submissions: list[Submission], now: Instant) -> list[Receipt]:
         receipts = await self._store.accept(submissions, self._directory.version, now)
-        if self._telemetry.heard:
+        if self._telemetry.has_subscribers:
             self._telemetry.emit_all(facts.accepted(submissions, receipts))
         if tracing := self._telemetry.tracing:
-            tracing.record(spans.accepted(submissions, receipts, self._clock.now(), tracing))
+            tracing.record(facts.accepted_spans(submissions, receipts, self._clock.now(), tracing))
         self._wake()
         return receipts
 
     def _prepare(self, call: _Call, now: Instant) -> list[Submission] | InvalidInput:
-        """The submissions of one call. A call that names an unknown endpoint fails alone, not its neighbours."""
+        """The submissions of one call. If it names an unknown endpoint, only this call fails, not the whole batch."""
         submissions: list[Submission] = []
         for position, draft in enumerate(call):
             try:
@@ -155,7 +159,7 @@ class Accepter:
             org_id=draft.org_id,
             event_type=draft.event_type,
             payload=draft.payload,
-            created_at=now,  # also for what waited in the outbox: deadlines and retention count from the acceptance
+            created_at=now,  # also for events from the outbox: deadlines and retention start at acceptance
             correlation_id=draft.correlation_id,
             deliver_at=draft.deliver_at,
             expires_at=draft.expires_at,
@@ -163,14 +167,14 @@ class Accepter:
             ordering_key=draft.ordering_key,
             trace=tracing.begin(event_id) if tracing and trace is None else trace,
         )
-        deliveries = fan_out(event, draft.endpoint_ids, draft.departed, self._directory, partial(self._new_id, now))
+        deliveries = fan_out(event, draft.endpoint_ids, draft.deleted, self._directory, partial(self._new_id, now))
         if draft.idempotency_key is None:
             return Submission(event, deliveries)
         return Submission(event, deliveries, draft.idempotency_key, fingerprint(draft))
 
 
 def _where(drafts: Sequence[Draft], position: int) -> str:
-    """What stands before the names of a draft's fields, to tell which of several it is."""
+    """The prefix of field names in errors. It identifies the draft if there are several."""
     return "" if len(drafts) == 1 else f"events[{position}]."
 
 
@@ -179,20 +183,20 @@ def _weigh(call: _Call) -> Weight:
 
 
 def fingerprint(draft: Draft) -> bytes:
-    """Tells a repeated request from another one under the same key; covers everything the sender gave."""
+    """A hash that distinguishes a repeated request from a different request with the same idempotency key."""
     when = (draft.deliver_at, draft.expires_at, draft.ordering_key)
     parts = (draft.event_type, draft.endpoint_ids, *when, draft.metadata, draft.payload)
     return hashlib.sha256(repr(parts).encode()).digest()
 
 
 def check(draft: Draft, payload_bytes_max: int, where: str = "") -> None:
-    """Refuse what no store could keep alike or no receiver could read, naming the field."""
-    _check_kinds(draft, where)
+    """Raise InvalidInput for a draft that some store could not hold or some receiver could not read."""
+    _check_types(draft, where)
     check_payload(draft.payload, payload_bytes_max, f"{where}payload")
     if not _EVENT_TYPE.fullmatch(draft.event_type):
         raise InvalidInput(
             f"{where}event_type",
-            "must be 1 to 128 letters, digits and the signs _ . : / - and not start with a sign, "
+            "must be 1 to 128 letters, digits and the characters _ . : / - and must start with a letter, a digit or _, "
             f"got {draft.event_type[:140]!r}",
         )
     check_key(f"{where}idempotency_key", draft.idempotency_key)
@@ -208,12 +212,15 @@ def check(draft: Draft, payload_bytes_max: int, where: str = "") -> None:
         raise InvalidInput(f"{where}expires_at", "must be later than deliver_at")
 
 
-def _check_kinds(draft: Draft, where: str) -> None:
-    """Programs without a type checker give anything; what the outbox took of it would come to light after the commit."""
+def _check_types(draft: Draft, where: str) -> None:
+    """Check types at run time: callers without a type checker may pass anything.
+
+    In the outbox, an error would otherwise only show up after the caller's commit.
+    """
     if not isinstance(draft.event_type, str):
-        raise InvalidInput(f"{where}event_type", f"must be a text, got {draft.event_type!r:.100}")
+        raise InvalidInput(f"{where}event_type", f"must be text, got {draft.event_type!r:.100}")
     if not isinstance(draft.correlation_id, str):
-        raise InvalidInput(f"{where}correlation_id", f"must be a text, got {draft.correlation_id!r:.100}")
+        raise InvalidInput(f"{where}correlation_id", f"must be text, got {draft.correlation_id!r:.100}")
     if draft.deliver_at is not None:
         _check_instant(f"{where}deliver_at", draft.deliver_at)
     if draft.expires_at is not None:
@@ -239,7 +246,7 @@ def check_key(field: str, key: str | None) -> None:
 
 
 def _check_metadata(field: str, metadata: bytes) -> None:
-    """It is shown as it is, so it must be what a payload must be, and an object."""
+    """Metadata must be a JSON object that follows the rules for payloads."""
     check_payload(metadata, _METADATA_BYTES_MAX, field)
     if metadata.lstrip()[:1] != b"{":
         raise InvalidInput(field, "must be an object")
@@ -250,26 +257,26 @@ When = datetime | Instant
 
 
 class Options(TypedDict, total=False):
-    """What may be said about an event beside its type and payload."""
+    """The options of `send`."""
 
     org_id: UUID
     endpoint_ids: Sequence[UUID] | None
-    """Only these endpoints; left out, all whose event types match."""
+    """Send only to these endpoints. If omitted, the event goes to all endpoints whose event types match."""
     deliver_at: When | None
     expires_at: When | None
-    """Not to be tried after this; what is still waiting then becomes a dead letter."""
+    """No attempt starts after this time. Deliveries that are still waiting become dead letters."""
     metadata: Mapping[str, object] | bytes
     ordering_key: str | None
-    """Events that share it are delivered to each endpoint in the order of their acceptance."""
+    """Events with the same key reach each endpoint in the order of their acceptance."""
     idempotency_key: str | None
     correlation_id: str | None
     traceparent: str | None
-    """The W3C trace context that the event belongs to; left out, the current one of OpenTelemetry, if there is one."""
+    """The W3C trace context of the event. If omitted, the current OpenTelemetry context is used, if any."""
     tracestate: str | None
 
 
 def draft_of(event_type: str, payload: object, default_org: UUID, options: Options) -> Draft:
-    """Bytes must be JSON and are delivered as they are; anything else is encoded as JSON once, now."""
+    """A draft from the arguments of `send`. Bytes must be JSON and are sent unchanged; other values are encoded."""
     endpoint_ids = options.get("endpoint_ids")
     return Draft(
         org_id=options.get("org_id", default_org),

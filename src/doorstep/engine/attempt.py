@@ -1,4 +1,4 @@
-"""Step four: make a claim ready to be sent: headers, signature, deadline."""
+"""Step four: prepare an attempt: headers, signature, deadline."""
 
 from __future__ import annotations
 
@@ -12,14 +12,16 @@ from doorstep.transports.transport import Transmission
 
 
 def prepare(claim: Claim, profile: Profile, now: Instant, tracing: Tracing | None = None) -> Transmission:
-    """The try as it will be sent: its claim holds the body. `webhook-id` is the event's id: the same for all attempts."""
-    told = _told(claim, tracing)
-    if profile.endpoint.url is None:
-        return Transmission(claim, profile.target, told, "\n".join(told).encode(), profile.timeout_seconds)
+    """The attempt as it will be sent. `webhook-id` is the id of the event, the same in all attempts."""
+    trace_headers = _trace_headers(claim, tracing)
+    if not profile.signed:
+        return Transmission(
+            claim, profile.target, trace_headers, "\n".join(trace_headers).encode(), profile.timeout_seconds
+        )
     if profile.endpoint.envelope:
         claim = claim._replace(payload=enveloped(claim.event_type, claim.accepted_at, claim.payload))
     lines = (
-        *told,
+        *trace_headers,
         *profile.signer.headers(str(claim.event_id), now // SECOND, claim.payload),
     )
     return Transmission(
@@ -31,11 +33,10 @@ def prepare(claim: Claim, profile: Profile, now: Instant, tracing: Tracing | Non
     )
 
 
-def _told(claim: Claim, tracing: Tracing | None) -> tuple[str, ...]:
-    """What ties the attempt to the request that sent the event: its correlation id, and its trace if there is one.
+def _trace_headers(claim: Claim, tracing: Tracing | None) -> tuple[str, ...]:
+    """Headers that link the attempt to the request that sent the event: the correlation id, and the trace if any.
 
-    Where there is none, none is told: a receiver would take one that is not recorded for the order not to record its
-    own part either.
+    Without a trace, no `traceparent` is sent: an unsampled one would tell the receiver not to record its spans either.
     """
     correlation = claim.correlation_line
     if claim.trace is None:
@@ -52,6 +53,6 @@ def _parent(claim: Claim, context: TraceContext, tracing: Tracing | None) -> str
 
 
 def enveloped(event_type: str, accepted_at: Instant, payload: bytes) -> bytes:
-    """The payload's own bytes inside an envelope, which is the same for all attempts: its time is that of acceptance."""
+    """The payload in an envelope. Its timestamp is the time of acceptance, so all attempts send the same bytes."""
     head = msgspec.json.encode({"type": event_type, "timestamp": to_iso(accepted_at)})
     return b'%b,"data":%b}' % (head[:-1], payload)

@@ -1,7 +1,8 @@
-"""What a worker holds at the moment: claims that wait for a place, and claims that are being tried.
+"""The claims that a worker holds, both waiting for a slot and in flight.
 
-A little more is held than is being tried, so that claims are made by the hundred instead of one by one; how much
-more follows the endpoint's own pace, so that nothing waits in a worker's hand for longer than a tenth of a second.
+A worker holds slightly more claims than it has in flight, so that it can claim hundreds at once instead of one by one.
+The surplus depends on how fast the endpoint finishes attempts, so that no claim waits here longer than a tenth of a
+second.
 """
 
 from __future__ import annotations
@@ -15,21 +16,21 @@ from doorstep.model.claim import Claim
 
 _PACE_WINDOW: Instant = 100 * MILLISECOND
 _AHEAD_MAX = 1_000
-_UNBEGUN_MAX = 5
-"""How often in a row a claim may go back because its try could not even begin. Then it counts as a failure, which has
-pauses, is seen, and comes to an end."""
-_UNBEGUN_KEPT = 10_000
+_UNSTARTED_MAX = 5
+"""How many times in a row a claim may be released because its attempt could not start. The next time counts as a failed
+attempt, which is visible, is retried with backoff, and cannot repeat forever."""
+_UNSTARTED_KEPT = 10_000
 
 
 class EndpointBuffer:
-    """The claims of one endpoint in this worker's hand."""
+    """The claims of one endpoint in this worker."""
 
-    __slots__ = ("_pace", "_window_at", "_window_count", "busy", "places", "target", "waiting")
+    __slots__ = ("_pace", "_window_at", "_window_count", "busy", "slots", "target", "waiting")
 
     def __init__(self) -> None:
         self.waiting: deque[Claim] = deque()
         self.busy = 0
-        self.places = 0
+        self.slots = 0
         self.target = 0
         self._window_at: Instant = 0
         self._window_count = 0
@@ -40,27 +41,27 @@ class EndpointBuffer:
         return self.busy + len(self.waiting)
 
     @property
-    def hungry(self) -> bool:
-        """So little is left that another claim is worth its while."""
+    def low(self) -> bool:
+        """At most half full, so claiming more is worth a transaction."""
         return 2 * self.held <= self.target
 
-    def deal(self) -> Iterator[Claim]:
-        """Claims that may be started now."""
-        while self.waiting and self.busy < self.places:
+    def start(self) -> Iterator[Claim]:
+        """Take waiting claims as long as there are free slots."""
+        while self.waiting and self.busy < self.slots:
             self.busy += 1
             yield self.waiting.popleft()
 
     def finished(self, count: int, now: Instant) -> None:
         self.busy -= count
-        self._roll(now)
+        self._advance_window(now)
         self._window_count += count
 
     def ahead(self, now: Instant) -> int:
-        """How many claims beyond its places are worth holding: what it gets through in one window."""
-        self._roll(now)
+        """How many claims to hold beyond the slots: as many as the endpoint finished in the last window."""
+        self._advance_window(now)
         return min(self._pace, _AHEAD_MAX)
 
-    def _roll(self, now: Instant) -> None:
+    def _advance_window(self, now: Instant) -> None:
         if now - self._window_at >= _PACE_WINDOW:
             stale = now - self._window_at >= 2 * _PACE_WINDOW
             self._pace = 0 if stale else self._window_count
@@ -68,89 +69,90 @@ class EndpointBuffer:
 
 
 class ClaimBuffer:
-    """All holdings of a worker. Endpoints of which nothing is held are forgotten."""
+    """The buffers of all endpoints. `forget_idle` drops endpoints without claims."""
 
     def __init__(self) -> None:
-        self._holdings: dict[UUID, EndpointBuffer] = {}
+        self._endpoints: dict[UUID, EndpointBuffer] = {}
         self.busy = 0
         self.bytes_of: Counter[UUID] = Counter()
-        """The payloads in hand by organization, those being tried too."""
-        self._unbegun: Counter[UUID] = Counter()
+        """The total size of the payloads held for each organization, including those in flight."""
+        self._unstarted: Counter[UUID] = Counter()
 
     def __getitem__(self, endpoint_id: UUID) -> EndpointBuffer:
-        holding = self._holdings.get(endpoint_id)
-        if holding is None:
-            holding = self._holdings[endpoint_id] = EndpointBuffer()
-        return holding
+        buffer = self._endpoints.get(endpoint_id)
+        if buffer is None:
+            buffer = self._endpoints[endpoint_id] = EndpointBuffer()
+        return buffer
 
     def busy_of(self, endpoint_id: UUID) -> int:
-        holding = self._holdings.get(endpoint_id)
-        return holding.busy if holding else 0
+        buffer = self._endpoints.get(endpoint_id)
+        return buffer.busy if buffer else 0
 
     def busy_endpoints(self) -> Iterator[tuple[UUID, int]]:
-        """Every endpoint that is being tried, with the number of its tries."""
-        return ((key, holding.busy) for key, holding in self._holdings.items() if holding.busy)
+        """Every endpoint with attempts in flight, and the number of these attempts."""
+        return ((key, buffer.busy) for key, buffer in self._endpoints.items() if buffer.busy)
 
     @property
     def waiting(self) -> int:
-        return sum(len(holding.waiting) for holding in self._holdings.values())
+        return sum(len(buffer.waiting) for buffer in self._endpoints.values())
 
     def waiting_of(self, endpoint_id: UUID) -> int:
-        holding = self._holdings.get(endpoint_id)
-        return len(holding.waiting) if holding else 0
+        buffer = self._endpoints.get(endpoint_id)
+        return len(buffer.waiting) if buffer else 0
 
-    def take(self, claims: Iterable[Claim]) -> None:
+    def add(self, claims: Iterable[Claim]) -> None:
         for claim in claims:
-            holding = self[claim.endpoint_id]
-            holding.waiting.append(claim)
+            buffer = self[claim.endpoint_id]
+            buffer.waiting.append(claim)
             self.bytes_of[claim.org_id] += len(claim.payload)
-            holding.places = max(holding.places, 1)  # an operator's retry comes through an open circuit
+            buffer.slots = max(buffer.slots, 1)  # an operator's retry is made even if the circuit is open
 
-    def deal(self) -> list[Claim]:
-        """All claims that have a place now; they count as busy from here on."""
-        dealt = [claim for holding in self._holdings.values() for claim in holding.deal()]
-        self.busy += len(dealt)
-        return dealt
+    def start(self) -> list[Claim]:
+        """Take as many waiting claims as there are free slots; they count as busy from now on."""
+        started = [claim for buffer in self._endpoints.values() for claim in buffer.start()]
+        self.busy += len(started)
+        return started
 
     def finished(self, endpoint_id: UUID, count: int, now: Instant) -> None:
         self[endpoint_id].finished(count, now)
         self.busy -= count
 
-    def put_down(self, endpoint_id: UUID) -> None:
-        """A claim that was dealt is not tried after all; it says nothing about the endpoint's pace."""
-        self[endpoint_id].busy -= 1
+    def cancel(self, claim: Claim) -> None:
+        """Free the slot of a claim that is not attempted after all. It does not count towards the endpoint's pace."""
+        self[claim.endpoint_id].busy -= 1
         self.busy -= 1
+        self.free_bytes([claim])
 
-    def may_go_back(self, claim: Claim, begun: bool) -> bool:
-        """Whether a claim whose try has ended is to be handed back uncounted, because it never began."""
-        if begun:
-            if self._unbegun:
-                self._unbegun.pop(claim.delivery_id, None)
+    def should_release(self, claim: Claim, started: bool) -> bool:
+        """Whether to release the claim without counting its attempt, because the attempt never started."""
+        if started:
+            if self._unstarted:
+                self._unstarted.pop(claim.delivery_id, None)
             return False
-        if len(self._unbegun) >= _UNBEGUN_KEPT:  # others may have taken them over long ago
-            self._unbegun.clear()
-        self._unbegun[claim.delivery_id] += 1
-        if self._unbegun[claim.delivery_id] <= _UNBEGUN_MAX:
+        if len(self._unstarted) >= _UNSTARTED_KEPT:  # other workers may have claimed these deliveries long ago
+            self._unstarted.clear()
+        self._unstarted[claim.delivery_id] += 1
+        if self._unstarted[claim.delivery_id] <= _UNSTARTED_MAX:
             return True
-        del self._unbegun[claim.delivery_id]
+        del self._unstarted[claim.delivery_id]
         return False
 
-    def give_up_waiting(self, endpoint_id: UUID | None = None) -> list[Claim]:
-        """Take back what has not been started: of one endpoint, or of all."""
-        holdings = self._holdings.values() if endpoint_id is None else [self[endpoint_id]]
-        taken = [claim for holding in holdings for claim in holding.waiting]
-        for holding in holdings:
-            holding.waiting.clear()
-        self.let_go(taken)
+    def take_waiting(self, endpoint_id: UUID | None = None) -> list[Claim]:
+        """Remove and return the claims that have not been started, for one endpoint or for all."""
+        buffers = self._endpoints.values() if endpoint_id is None else [self[endpoint_id]]
+        taken = [claim for buffer in buffers for claim in buffer.waiting]
+        for buffer in buffers:
+            buffer.waiting.clear()
+        self.free_bytes(taken)
         return taken
 
-    def let_go(self, claims: Iterable[Claim]) -> None:
-        """Their payloads are no longer needed: they were tried, or will not be."""
+    def free_bytes(self, claims: Iterable[Claim]) -> None:
+        """Stop counting the payloads of these claims, which are no longer needed."""
         for claim in claims:
             self.bytes_of[claim.org_id] -= len(claim.payload)
-        self.bytes_of = +self.bytes_of  # without those of which nothing is left
+        self.bytes_of = +self.bytes_of  # drops organizations at zero
 
     def forget_idle(self, now: Instant) -> None:
-        idle = [key for key, holding in self._holdings.items() if not holding.held and not holding.ahead(now)]
+        idle = [key for key, buffer in self._endpoints.items() if not buffer.held and not buffer.ahead(now)]
         for key in idle:
-            del self._holdings[key]
+            del self._endpoints[key]

@@ -1,6 +1,6 @@
-"""Keeps the circuits: lets probes through, counts results, disables what has failed for days.
+"""Circuit breakers: count results, allow probes, and disable endpoints that have failed for days.
 
-A healthy endpoint costs nothing here: its circuit has no row, and its successes are not written anywhere.
+A healthy endpoint costs nothing: its circuit has no row, and its successes are not written.
 """
 
 from __future__ import annotations
@@ -15,20 +15,22 @@ from doorstep.clock import Clock, Instant, seconds, to_iso
 from doorstep.engine.directory import RACES_MAX, Directory, Tuning, change_endpoint, put_circuit
 from doorstep.errors import NotFound
 from doorstep.model.attempt import Outcome
-from doorstep.model.circuit import Circuit, CircuitState
 from doorstep.model.claim import Lane, Settlement
-from doorstep.model.endpoint import Endpoint, EndpointState
+from doorstep.model.endpoint import Circuit, CircuitState, Endpoint, EndpointState
 from doorstep.policy import circuit as rules
 from doorstep.stores.store import Store
 from doorstep.telemetry.facts import EndpointDisabled, Telemetry
 
 _PROBE_SLACK_SECONDS = 5
 _ACTOR = "doorstep"
-"""Who disables an endpoint, in the audit."""
+"""The actor in the audit log when a circuit disables an endpoint."""
 
 
 class Circuits:
-    """One per worker; what it writes is shared by all, so every write names the version it was computed from."""
+    """The circuit breakers as one worker sees them.
+
+    All workers share the rows, so every write names the version it was computed from.
+    """
 
     def __init__(self, store: Store, directory: Directory, clock: Clock, tuning: Tuning, telemetry: Telemetry) -> None:
         self._store = store
@@ -36,26 +38,26 @@ class Circuits:
         self._clock = clock
         self._tuning = tuning
         self._telemetry = telemetry
-        self._troubled: set[UUID] = set()
+        self._unhealthy: set[UUID] = set()
 
-    def see(self, lanes: Iterable[Lane]) -> None:
-        """Remember which endpoints are in trouble: only their successes need to be recorded.
+    def observe(self, lanes: Iterable[Lane]) -> None:
+        """Remember which endpoints are unhealthy. Successes need to be recorded only for these.
 
-        An endpoint whose last delivery is being tried has no lane, and that try may be the very probe that closes
-        its circuit; so nothing is forgotten here, only where a success has been recorded.
+        An endpoint whose last delivery is in flight has no lane, and that attempt may be the probe that closes its
+        circuit. So endpoints are not removed here, but only after a success has been recorded.
         """
-        self._troubled.update(lane.endpoint_id for lane in lanes if lane.circuit and _in_trouble(lane.circuit))
+        self._unhealthy.update(lane.endpoint_id for lane in lanes if lane.circuit and _is_unhealthy(lane.circuit))
 
-    async def let_probe(self, endpoint: Endpoint, circuit: Circuit, now: Instant) -> bool:
-        """True for exactly one worker, when the pause of an open circuit is over: that one may send a single try."""
+    async def acquire_probe(self, endpoint: Endpoint, circuit: Circuit, now: Instant) -> bool:
+        """True for exactly one worker after the pause of an open circuit: that worker may send a single attempt."""
         timeout = endpoint.timeout_seconds or self._tuning.timeout_seconds
         probing = rules.probing(circuit, now, now + seconds(timeout + _PROBE_SLACK_SECONDS))
         if probing is None:
             return False
-        return await self._write(endpoint, circuit, probing, "the pause is over: one probe goes through")
+        return await self._write(endpoint, circuit, probing, "the pause has ended: one probe is allowed")
 
     async def record(self, settlements: Sequence[Settlement], now: Instant) -> set[UUID]:
-        """Count results, in their order; returns the endpoints whose circuit opened just now."""
+        """Count results in order; returns the endpoints whose circuit has just opened."""
         opened = set()
         for endpoint_id, results in self._results(settlements).items():
             endpoint = self._directory.endpoint(endpoint_id)
@@ -63,33 +65,35 @@ class Circuits:
                 opened.add(endpoint_id)
         for settlement in settlements:
             if settlement.outcome.disable_endpoint:
-                await self.disable(settlement.claim.org_id, settlement.claim.endpoint_id, _gone(settlement), now)
+                await self.disable(
+                    settlement.claim.org_id, settlement.claim.endpoint_id, _disable_reason(settlement), now
+                )
         return opened
 
     def _results(self, settlements: Sequence[Settlement]) -> dict[UUID, list[bool | None]]:
-        """Success, failure or neither by endpoint, leaving out endpoints that are simply healthy."""
+        """The results of each endpoint: success, failure or neither. Healthy endpoints without failures are omitted."""
         results: dict[UUID, list[bool | None]] = {}
         for settlement in settlements:
             outcome, endpoint_id = settlement.outcome, settlement.claim.endpoint_id
             failed = not outcome.succeeded and outcome.blames_endpoint
-            if failed or endpoint_id in self._troubled or endpoint_id in results:
+            if failed or endpoint_id in self._unhealthy or endpoint_id in results:
                 results.setdefault(endpoint_id, []).append(_verdict(outcome))
         return results
 
     async def _record_endpoint(self, endpoint: Endpoint, results: list[bool | None], now: Instant) -> bool:
         for _ in range(RACES_MAX):
-            before = await self._store.circuit(endpoint.endpoint_id)
-            after = _fold(before, results, endpoint, now)
+            before = await self._store.get(Circuit, None, endpoint.endpoint_id)
+            after = _apply(before, results, endpoint, now)
             if after == before or await self._write(endpoint, before, after, _why(after)):
                 break
-        if _in_trouble(after):
-            self._troubled.add(endpoint.endpoint_id)
+        if _is_unhealthy(after):
+            self._unhealthy.add(endpoint.endpoint_id)
         else:
-            self._troubled.discard(endpoint.endpoint_id)
+            self._unhealthy.discard(endpoint.endpoint_id)
         if results[-1] is False and rules.is_hopeless(after, endpoint.circuit, now):
             days = endpoint.circuit.disable_after_seconds / 86_400
             await self.disable(
-                endpoint.org_id, endpoint.endpoint_id, f"It has failed for {days:g} days without one success.", now
+                endpoint.org_id, endpoint.endpoint_id, f"It failed for {days:g} days without a single success.", now
             )
         return after.state is CircuitState.OPEN and before.state is not CircuitState.OPEN
 
@@ -97,7 +101,7 @@ class Circuits:
         return await put_circuit(self._store, self._telemetry, endpoint, before, after, why, self._clock.now())
 
     async def disable(self, org_id: UUID, endpoint_id: UUID, reason: str, now: Instant) -> None:
-        """Stop an endpoint; its deliveries are held, not dropped, until someone enables it again."""
+        """Disable an endpoint. Its deliveries are held until someone enables it again."""
 
         def disabled(endpoint: Endpoint) -> Endpoint | None:
             if endpoint.state is not EndpointState.ACTIVE:
@@ -121,16 +125,16 @@ class Circuits:
                 )
 
 
-def _in_trouble(circuit: Circuit) -> bool:
+def _is_unhealthy(circuit: Circuit) -> bool:
     return circuit.state is not CircuitState.CLOSED or circuit.failures > 0
 
 
 def _verdict(outcome: Outcome) -> bool | None:
-    """True for a success, False for a failure of the endpoint, None for one that does not count."""
+    """True for a success, False for a failure of the endpoint, None for a failure that does not count."""
     return True if outcome.succeeded else False if outcome.blames_endpoint else None
 
 
-def _fold(circuit: Circuit, results: list[bool | None], endpoint: Endpoint, now: Instant) -> Circuit:
+def _apply(circuit: Circuit, results: list[bool | None], endpoint: Endpoint, now: Instant) -> Circuit:
     for succeeded in results:
         if succeeded:
             circuit = rules.after_success(circuit, now)
@@ -143,9 +147,9 @@ def _fold(circuit: Circuit, results: list[bool | None], endpoint: Endpoint, now:
 
 def _why(circuit: Circuit) -> str:
     if circuit.state is CircuitState.CLOSED:
-        return "a try succeeded"
+        return "an attempt succeeded"
     return f"{circuit.failures} failures in a row"
 
 
-def _gone(settlement: Settlement) -> str:
+def _disable_reason(settlement: Settlement) -> str:
     return f"The receiver asked not to be called again: {settlement.outcome.reason or 'webhook-delivery: disable'}"

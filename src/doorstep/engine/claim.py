@@ -1,9 +1,9 @@
-"""Step three: take due deliveries under a lease, as many as there are places, fairly over orgs and endpoints."""
+"""Step three: claim due deliveries under a lease, as slots allow, and fairly across organizations and endpoints."""
 
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Callable, Sequence
+from collections.abc import Mapping, Sequence
 from uuid import UUID
 
 from msgspec.structs import replace
@@ -14,127 +14,135 @@ from doorstep.engine.buffer import ClaimBuffer
 from doorstep.engine.circuits import Circuits
 from doorstep.engine.directory import Directory, Tuning
 from doorstep.model.attempt import Code
-from doorstep.model.circuit import Circuit
 from doorstep.model.claim import Claim, Lane, Quota
-from doorstep.model.endpoint import Endpoint, EndpointState
+from doorstep.model.endpoint import Circuit, Endpoint, EndpointState
 from doorstep.model.record import Record
 from doorstep.policy.circuit import allowance, probing
 from doorstep.policy.classification import DELETED_WHILE_WAITING
 from doorstep.policy.fairness import Demand, byte_shares, shares
 from doorstep.stores.store import Store
 from doorstep.telemetry.facts import Telemetry
+from doorstep.transports.transport import Transport
 
 _FORCED_MAX = 64
-_BURY_BATCH = 1_000
+_DEAD_LETTER_BATCH = 1_000
 _FULL_ENDPOINT_PAUSE: Instant = 100 * MILLISECOND
-"""An endpoint that is full over all workers may get a free place elsewhere, which nobody tells us: look again."""
+"""How soon to check again for an endpoint at its concurrency limit. Another worker may finish an attempt at any time,
+and no wake-up reports that."""
 _FAILING_AFTER = 5
 _FAILING_STEP = 8
 _FAILING_PAUSE: Instant = 5 * MILLISECOND
-"""An endpoint that only ever fails, and whose circuit is told to stay closed, is tried again this many at a time. 64
-tries that began together time out together too, and to write them down and begin the next kept the event loop from
-everybody else for 7.7 ms of CPU at a stretch, every two seconds; by eights 1.7 to 2.7 ms (one dead endpoint with 5,000
-waiting, longest turn in 16 s, two runs each)."""
+"""An endpoint may keep failing while its circuit is configured to stay closed. After `_FAILING_AFTER` failures in a row
+it gets `_FAILING_STEP` claims at a time, with this pause in between. If 64 attempts start together, they also time out
+together. Settling them and starting the next 64 then blocked the event loop for 7.7 ms of CPU time every two seconds.
+In steps of eight it was 1.7 to 2.7 ms. (Measured with one dead endpoint and 5,000 waiting deliveries: the longest block
+in 16 s, two runs each.)"""
 
 _Due = tuple[Lane, Endpoint]
 
 
 class Round(Record, frozen=True):
-    """What one round of claiming brought, and when another can bring more."""
+    """The result of one round of claiming, and the time at which another round may claim more."""
 
     claims: Sequence[Claim]
     next_at: Instant | None
 
 
 class Claimer:
+    """Claims due deliveries into the buffer, as many as there are slots for."""
+
     def __init__(
         self,
         store: Store,
         directory: Directory,
         circuits: Circuits,
-        hand: ClaimBuffer,
+        buffer: ClaimBuffer,
         clock: Clock,
         tuning: Tuning,
         telemetry: Telemetry,
         worker: str,
-        serves_handler: Callable[[str, UUID], bool],
-        handler_places: Callable[[str], int | None],
+        transports: Mapping[str, Transport],
     ) -> None:
         self._store = store
         self._directory = directory
         self._circuits = circuits
-        self._hand = hand
+        self._buffer = buffer
         self._clock = clock
         self._tuning = tuning
         self._telemetry = telemetry
         self._worker = worker
-        self._serves_handler = serves_handler
-        self._handler_places = handler_places
+        self._transports = transports
 
     async def claim(self) -> Round:
-        """Look at the lanes, share out the places, and claim into the hand."""
+        """Read the lanes, share out the slots, and claim."""
         now = self._clock.now()
-        lanes = await self._store.lanes(now)
-        self._circuits.see(lanes)
+        lanes = await self._store.due_lanes(now)
+        self._circuits.observe(lanes)
         served = [(lane, endpoint) for lane in lanes if (endpoint := await self._served(lane, now))]
         due = [(lane, endpoint) for lane, endpoint in served if lane.due_at <= now]
-        self._share_places(due, now)
-        await self._take_probes(due, now)
+        self._share_slots(due, now)
+        await self._acquire_probes(due, now)
         forced_max, quotas = self._within_bytes(self._quotas(due, now))
         until = self._clock.now() + seconds(self._tuning.lease_seconds)
-        claims = await self._store.claim_due(quotas, now, until, self._worker, forced_max, self._unserved(lanes))
-        self._hand.take(claims)
-        if self._telemetry.heard:
+        claims = await self._store.claim(quotas, now, until, self._worker, forced_max, self._unserved(lanes))
+        self._buffer.add(claims)
+        if self._telemetry.has_subscribers:
             self._telemetry.emit_all(facts.claimed(claims))
         return Round(claims, _next_at(served, quotas, claims, now))
 
     async def _served(self, lane: Lane, now: Instant) -> Endpoint | None:
-        """The lane's endpoint if its deliveries may go out; those of a deleted one are buried here."""
+        """The endpoint of the lane, if this worker may attempt its deliveries.
+
+        If the endpoint was deleted, its waiting deliveries become dead letters here.
+        """
         endpoint = self._directory.endpoint(lane.endpoint_id)
         if endpoint is None:
             await self._directory.refresh()
             endpoint = self._directory.endpoint(lane.endpoint_id)
             if endpoint is None:
-                await self._bury(lane.endpoint_id, now)
+                await self._dead_letter(lane.endpoint_id, now)
         if endpoint is None or endpoint.state is not EndpointState.ACTIVE or not self._serves(endpoint):
             return None
         return endpoint
 
     def _serves(self, endpoint: Endpoint) -> bool:
-        """Python handlers live in some workers only, and what they handle is left to those."""
-        return endpoint.handler is None or self._serves_handler(endpoint.handler, endpoint.org_id)
+        """Whether this worker can deliver to the endpoint. A Python handler may be registered in some workers only."""
+        transport = self._transports.get(endpoint.destination.kind)
+        return transport is not None and transport.serves(endpoint.destination.target, endpoint.org_id)
 
     def _unserved(self, lanes: Sequence[Lane]) -> list[UUID]:
         endpoints = (self._directory.endpoint(lane.endpoint_id) for lane in lanes)
         return [one.endpoint_id for one in endpoints if one and not (self._serves(one) and self._has_room(one))]
 
     def _has_room(self, endpoint: Endpoint) -> bool:
-        """Operators' retries are taken ahead of every quota, but not without end into a hand that is full of them."""
-        return self._hand.waiting_of(endpoint.endpoint_id) < _FORCED_MAX
+        """Whether the buffer can hold more forced claims, which are limited here because they bypass all quotas."""
+        return self._buffer.waiting_of(endpoint.endpoint_id) < _FORCED_MAX
 
-    async def _bury(self, endpoint_id: UUID, now: Instant) -> None:
-        buried = await self._store.bury(endpoint_id, Code.ENDPOINT_DELETED, DELETED_WHILE_WAITING, now, _BURY_BATCH)
-        self._telemetry.emit_all(facts.moved(buried, now))
+    async def _dead_letter(self, endpoint_id: UUID, now: Instant) -> None:
+        moved = await self._store.dead_letter_waiting(
+            endpoint_id, Code.ENDPOINT_DELETED, DELETED_WHILE_WAITING, now, _DEAD_LETTER_BATCH
+        )
+        self._telemetry.emit_all(facts.moved(moved, now))
 
-    def _share_places(self, due: Sequence[_Due], now: Instant) -> None:
+    def _share_slots(self, due: Sequence[_Due], now: Instant) -> None:
         demands = [
             Demand(
                 lane.endpoint_id,
                 endpoint.org_id,
                 lane.due_at,
-                self._hand.busy_of(lane.endpoint_id),
+                self._buffer.busy_of(lane.endpoint_id),
                 self._busy_max(lane, endpoint, now),
             )
             for lane, endpoint in due
         ]
-        granted = shares(demands, self._tuning.places, self._busy_of_orgs())
+        granted = shares(demands, self._tuning.slots, self._busy_of_orgs())
         for demand in demands:
-            self._hand[demand.endpoint_id].places = demand.busy + granted.get(demand.endpoint_id, 0)
+            self._buffer[demand.endpoint_id].slots = demand.busy + granted.get(demand.endpoint_id, 0)
 
     def _busy_of_orgs(self) -> Counter[UUID]:
-        """Tries under way by organization; those of a deleted endpoint stand for themselves."""
+        """Attempts in flight per organization. A deleted endpoint counts as an organization of its own."""
         busy: Counter[UUID] = Counter()
-        for endpoint_id, count in self._hand.busy_endpoints():
+        for endpoint_id, count in self._buffer.busy_endpoints():
             endpoint = self._directory.endpoint(endpoint_id)
             busy[endpoint.org_id if endpoint else endpoint_id] += count
         return busy
@@ -145,58 +153,61 @@ class Claimer:
         limits = [
             endpoint.concurrency_max or self._tuning.connections_per_endpoint,
             allowance(lane.circuit, now),
-            self._handler_places(endpoint.handler) if endpoint.handler else None,
+            self._transports[endpoint.destination.kind].slots(endpoint.destination.target),
         ]
         return min(limit for limit in limits if limit is not None)
 
     def _may_probe(self, lane: Lane, now: Instant) -> bool:
         circuit = lane.circuit
         return (
-            circuit is not None and probing(circuit, now, now) is not None and not self._hand.busy_of(lane.endpoint_id)
+            circuit is not None
+            and probing(circuit, now, now) is not None
+            and not self._buffer.busy_of(lane.endpoint_id)
         )
 
-    async def _take_probes(self, due: Sequence[_Due], now: Instant) -> None:
-        """Take the right to a probe, but only where there is a place to use it: it can be had once in a while."""
+    async def _acquire_probes(self, due: Sequence[_Due], now: Instant) -> None:
+        """Acquire the right to probe for endpoints with a free slot. Each pause of a circuit allows one probe."""
         for lane, endpoint in due:
-            holding = self._hand[lane.endpoint_id]
-            if lane.circuit and holding.places and self._may_probe(lane, now):
-                holding.places = int(await self._circuits.let_probe(endpoint, lane.circuit, now))
+            buffer = self._buffer[lane.endpoint_id]
+            if lane.circuit and buffer.slots and self._may_probe(lane, now):
+                buffer.slots = int(await self._circuits.acquire_probe(endpoint, lane.circuit, now))
 
     def _quotas(self, due: Sequence[_Due], now: Instant) -> list[tuple[UUID, Quota]]:
-        """What may be claimed as far as places go, each with the organization it is for."""
+        """The organization of each endpoint and the number of claims that its slots allow."""
         quotas = []
         for lane, endpoint in due:
-            if count := self._wanted(lane, endpoint, now):
+            if count := self._claims_needed(lane, endpoint, now):
                 rate = rate_of(endpoint, lane.due_at)
                 quotas.append((endpoint.org_id, Quota(lane.endpoint_id, count, endpoint.concurrency_max, rate)))
         return quotas
 
     def _within_bytes(self, quotas: Sequence[tuple[UUID, Quota]]) -> tuple[int, list[Quota]]:
-        """How many forced ones and which quotas fit into the memory that a worker may use for payloads."""
-        one_max, held = self._tuning.payload_bytes_max, self._hand.bytes_of
-        left = max(0, self._tuning.hand_bytes_max - held.total())
-        forced_max = min(_FORCED_MAX, left // (4 * one_max), self._places_for_forced())
-        rest = self._tuning.hand_bytes_max - forced_max * one_max
+        """The number of forced claims and the quotas that fit into the memory that a worker may use for payloads."""
+        one_max, held = self._tuning.payload_bytes_max, self._buffer.bytes_of
+        left = max(0, self._tuning.buffer_bytes_max - held.total())
+        forced_max = min(_FORCED_MAX, left // (4 * one_max), self._forced_slots())
+        rest = self._tuning.buffer_bytes_max - forced_max * one_max
         given = byte_shares([org_id for org_id, _ in quotas], held, rest, one_max)
         bounded = zip(quotas, given, strict=True)
         return forced_max, [replace(quota, bytes_max=bytes_max) for (_, quota), bytes_max in bounded if bytes_max]
 
-    def _places_for_forced(self) -> int:
-        """Retries at many endpoints that hang would take every place: the last eighth is left, as in policy/fairness."""
-        return max(0, self._tuning.places - self._hand.busy - self._tuning.places // 8)
+    def _forced_slots(self) -> int:
+        """The slots that operators' retries may use. They leave an eighth of all slots free, as in policy/fairness:
+        otherwise retries to many hanging endpoints could take every slot."""
+        return max(0, self._tuning.slots - self._buffer.busy - self._tuning.slots // 8)
 
-    def _wanted(self, lane: Lane, endpoint: Endpoint, now: Instant) -> int:
-        """How many more claims of this endpoint are worth holding; none while half of them are still in hand."""
-        holding = self._hand[lane.endpoint_id]
+    def _claims_needed(self, lane: Lane, endpoint: Endpoint, now: Instant) -> int:
+        """How many more claims to take for this endpoint. Unless it is failing, none until its buffer is low."""
+        buffer = self._buffer[lane.endpoint_id]
         limited = endpoint.concurrency_max or rate_of(endpoint, lane.due_at) or _in_doubt(lane.circuit, now)
-        holding.target = holding.places + (0 if limited or not holding.places else holding.ahead(now))
+        buffer.target = buffer.slots + (0 if limited or not buffer.slots else buffer.ahead(now))
         if _failing(lane):
-            return min(_FAILING_STEP, max(0, holding.target - holding.held))
-        return holding.target - holding.held if holding.hungry else 0
+            return min(_FAILING_STEP, max(0, buffer.target - buffer.held))
+        return buffer.target - buffer.held if buffer.low else 0
 
 
 def _in_doubt(circuit: Circuit | None, now: Instant) -> bool:
-    """It has failed lately, or is only being let back in: no more is held for it than can be tried."""
+    """Whether the endpoint failed recently or is still ramping up. If so, hold no more claims than there are slots."""
     return circuit is not None and (circuit.failures > 0 or allowance(circuit, now) is not None)
 
 
@@ -205,7 +216,7 @@ def _failing(lane: Lane) -> bool:
 
 
 def rate_of(endpoint: Endpoint, due_at: Instant) -> float | None:
-    """The endpoint's rate limit; while a backlog is drained at a rate of its own, the lower of the two."""
+    """The rate limit of the endpoint, or its drain rate if that is lower and a backlog is being drained."""
     draining = endpoint.drain_before is not None and due_at < endpoint.drain_before
     rates = (endpoint.rate_per_second, endpoint.drain_per_second if draining else None)
     return min((rate for rate in rates if rate is not None), default=None)
@@ -214,7 +225,7 @@ def rate_of(endpoint: Endpoint, due_at: Instant) -> float | None:
 def _next_at(
     served: Sequence[tuple[Lane, Endpoint]], quotas: Sequence[Quota], claims: Sequence[Claim], now: Instant
 ) -> Instant | None:
-    """When it is worth looking again, apart from wake-ups: the next due time, or the next place or ration."""
+    """When to check again without a wake-up: at the next due time, or when limits or circuits may allow more."""
     times = [lane.due_at for lane, _ in served if lane.due_at > now]
     times += [
         lane.circuit.until for lane, _ in served if lane.circuit and lane.circuit.until and lane.circuit.until > now

@@ -1,4 +1,4 @@
-"""What the engine knows about endpoints and organizations, its tuning, and versioned writes to endpoints."""
+"""The endpoints and organizations that the engine works with, its tuning, and versioned writes to endpoints."""
 
 from __future__ import annotations
 
@@ -11,13 +11,13 @@ from doorstep.clock import Instant, to_iso
 from doorstep.encryption import Sealer
 from doorstep.errors import Conflict, NotFound
 from doorstep.model.action import AuditEntry
-from doorstep.model.circuit import Circuit, CircuitState
-from doorstep.model.endpoint import Endpoint, EndpointState, RetryPolicy
+from doorstep.model.endpoint import Circuit, CircuitState, Endpoint, EndpointState, RetryPolicy, Routing
+from doorstep.model.listing import Orgs
 from doorstep.model.org import Org
 from doorstep.model.record import Record
 from doorstep.policy.retry import BUILT_IN, capped, policy_for
 from doorstep.policy.routing import RouteTable
-from doorstep.stores.store import Store
+from doorstep.stores.store import Put, Store
 from doorstep.telemetry.facts import CircuitTransition, Telemetry
 from doorstep.transports.signature import Signer
 
@@ -25,11 +25,13 @@ USER_AGENT = "Doorstep/0.1"
 
 
 class Profile:
-    """All that a try needs to know of its endpoint, worked out once per change instead of once per try."""
+    """The endpoint data that attempts need. It is computed once per change of the endpoint, not for each attempt."""
 
     def __init__(self, endpoint: Endpoint, sealer: Sealer, timeout_seconds: float, now: Instant) -> None:
         self.endpoint = endpoint
-        self.target = endpoint.url or endpoint.handler or ""
+        self.kind = endpoint.destination.kind
+        self.target = endpoint.destination.target
+        self.signed = endpoint.destination.signed
         self.timeout_seconds = endpoint.timeout_seconds or timeout_seconds
         own = unseal_headers(endpoint, sealer)
         standard = ("content-type: application/json", f"user-agent: {USER_AGENT}")
@@ -41,7 +43,7 @@ class Profile:
 
 
 class Directory:
-    """Endpoints by id, routes by event type, and the policy for each; one per process."""
+    """Endpoints by id, routes by event type, and retry policies; one for each process."""
 
     def __init__(self, store: Store, sealer: Sealer, tuning: Tuning) -> None:
         self._store = store
@@ -55,15 +57,18 @@ class Directory:
         self.routes = RouteTable(())
 
     async def refresh(self) -> None:
-        """Take in what has changed; one cheap question to the store when nothing has."""
-        if await self._store.routing_version() != self.version:
-            await self.reload()
+        """Reload if anything has changed. Otherwise this costs one cheap read."""
+        if routing := await self._store.routing(self.version):
+            await self._use(routing)
 
     async def reload(self) -> None:
-        orgs = await self._store.orgs()
-        routing = await self._store.routing()
+        await self._use(await current_routing(self._store))
+
+    async def _use(self, routing: Routing) -> None:
+        """Use this routing. Organizations are read after endpoints, so that no endpoint lacks its organization."""
+        orgs = await self._store.find(None, Orgs())
         if routing.version < self.version:
-            return  # another reload was faster and has seen more
+            return  # a concurrent reload has already loaded a newer version
         self._orgs = {org.org_id: org for org in orgs}
         self._endpoints = {endpoint.endpoint_id: endpoint for endpoint in routing.endpoints}
         self._profiles.clear()
@@ -72,7 +77,7 @@ class Directory:
         self.version = routing.version
 
     async def check_org(self, org_id: UUID) -> None:
-        """NotFound for an organization that does not exist, looked up anew if it was not known before."""
+        """Raise NotFound unless the organization exists. If it is unknown, the directory is reloaded first."""
         if org_id not in self._orgs:
             await self.reload()
             if org_id not in self._orgs:
@@ -83,7 +88,7 @@ class Directory:
 
     @property
     def endpoints(self) -> Collection[Endpoint]:
-        """All that are not deleted."""
+        """All endpoints that are not deleted."""
         return self._endpoints.values()
 
     def org(self, org_id: UUID) -> Org | None:
@@ -103,7 +108,7 @@ class Directory:
         key = (endpoint.endpoint_id, event_type)
         policy = self._policies.get(key)
         if policy is None:
-            if len(self._policies) > 100_000:  # a sender that invents event types must not fill the memory
+            if len(self._policies) > 100_000:  # a sender that keeps inventing event types must not use up the memory
                 self._policies.clear()
             chosen = policy_for(endpoint, self._orgs.get(endpoint.org_id), event_type, self._tuning.policy)
             policy = self._policies[key] = capped(chosen, self._tuning.retries_max)
@@ -130,31 +135,34 @@ def unseal_secret(endpoint: Endpoint, sealer: Sealer, sealed: bytes) -> str:
 
 
 class Tuning(Record, frozen=True, kw_only=True):
+    """The settings that the engine works with."""
+
     lease_seconds: float = 60
-    """How long a worker may hold a delivery; longer than any attempt can take."""
+    """How long a claim lasts. This is longer than any attempt can take."""
     timeout_seconds: float = 30
-    """For one whole attempt, unless the endpoint has its own."""
-    places: int = 512
-    """Tries under way at once in one worker."""
+    """The time limit for one whole attempt, unless the endpoint sets its own."""
+    slots: int = 512
+    """The most attempts that one worker has in flight at once."""
     connections_per_endpoint: int = 64
-    """Tries under way at once to one endpoint from one worker, unless the endpoint has its own limit."""
+    """The most attempts that one worker has in flight to one endpoint, unless the endpoint sets its own limit."""
     policy: RetryPolicy = BUILT_IN["standard"]
     retries_max: int = 20
-    """No policy may retry more often than this."""
+    """The most retries that any policy may make."""
     settle_linger_seconds: float = 0.002
-    """How long a busy worker gathers results before it writes them: 250 to a write instead of 20."""
+    """How long a busy worker collects results before it writes them. One write then holds 250 results instead of 20."""
     grace_seconds: float = 20
-    """How long a stopping worker waits for tries under way."""
+    """How long a stopping worker waits for attempts in flight."""
     accept_queue_max: int = 20_000
-    """Events waiting for their commit; more are refused with "try again later"."""
+    """The most events that may wait for their commit. Further events are rejected with "try again later"."""
     accept_queue_bytes_max: int = 64 * 1024 * 1024
-    """Their payloads together."""
-    hand_bytes_max: int = 128 * 1024 * 1024
-    """Payloads that one worker holds at once, waiting for a place or being tried. An organization that holds nothing
-    may always have one more."""
+    """The largest total size of the payloads and metadata of these waiting events."""
+    buffer_bytes_max: int = 128 * 1024 * 1024
+    """The largest total size of the payloads that one worker holds, waiting for a slot or in flight. An organization
+    that holds none may always have one."""
     settle_slack_seconds: float = 0.25
-    """What must be left of a lease beyond the timeout of a try that begins, to write its result down. A lease has at
-    least a second more than any timeout (config.py); the rest is for the way from the claim to the begin."""
+    """An attempt starts only if its lease will outlast its timeout by this much, which leaves time to write the result.
+    A lease is at least a second longer than any timeout (config.py). The rest of that second is for the time between
+    claim and start."""
     payload_bytes_max: int = 262_144
     retention_days: float = 7
     inbox_retention_days: float = 30
@@ -164,17 +172,25 @@ class Tuning(Record, frozen=True, kw_only=True):
     hours_retention_days: float = 400
     archive_after_days: float = 7
     revive_after_seconds: float = 5
-    """An operator's retry of a dead letter is due this much later."""
+    """When an operator retries a dead letter, it is due after this time."""
 
 
 RACES_MAX = 10
-"""Each lost race means that somebody else got on; more than this in a row would be a bug."""
+"""How many times to retry a versioned write. Each lost race means that another writer succeeded; losing more than this
+many in a row would be a bug."""
 
 
-async def create_endpoint(store: Store, endpoint: Endpoint, actor: str, living_max: int | None = None) -> Endpoint:
-    """Keep a new endpoint, and who made it; returns it as it is kept."""
-    if not await store.put_endpoint(endpoint, 0, _line(endpoint, actor, "endpoint.create"), living_max):
-        raise Conflict(f"there is an endpoint {endpoint.endpoint_id} already")
+async def current_routing(store: Store) -> Routing:
+    routing = await store.routing()
+    assert routing is not None, "without a known version there is always one"
+    return routing
+
+
+async def create_endpoint(store: Store, endpoint: Endpoint, actor: str, endpoints_max: int | None = None) -> Endpoint:
+    """Store a new endpoint with its audit entry; returns it as stored."""
+    put = Put(document=endpoint, expected_version=0, limit=endpoints_max)
+    if not await store.write([put], _audit_entry(endpoint, actor, "endpoint.create")):
+        raise Conflict(f"an endpoint {endpoint.endpoint_id} already exists")
     return msgspec.structs.replace(endpoint, version=1)
 
 
@@ -189,26 +205,27 @@ async def change_endpoint(
     now: Instant,
     reason: str = "",
 ) -> Endpoint | None:
-    """Write what `change` makes of the endpoint, with its audit line; None where it makes nothing of it.
+    """Write the endpoint that `change` returns, with its audit entry. If `change` returns None, write nothing.
 
-    `change` is asked again with the newest version whenever another change was faster; it raises to give up.
+    If another writer was faster, `change` is called again with the newest version. It may raise an error to stop.
     """
     for _ in range(RACES_MAX):
-        endpoint = await store.endpoint(org_id, endpoint_id)
+        endpoint = await store.get(Endpoint, org_id, endpoint_id)
         changed = change(endpoint)
         if changed is None:
             return None
         since = endpoint.state_since if changed.state is endpoint.state else now
         changed = msgspec.structs.replace(changed, updated_at=now, state_since=since)
-        if await store.put_endpoint(changed, endpoint.version, _line(changed, actor, action, reason)):
+        put = Put(document=changed, expected_version=endpoint.version)
+        if await store.write([put], _audit_entry(changed, actor, action, reason)):
             return msgspec.structs.replace(changed, version=endpoint.version + 1)
-    raise Conflict(f"endpoint {endpoint_id} is being changed by others all the time; try again")
+    raise Conflict(f"endpoint {endpoint_id} keeps being changed by others; try again")
 
 
 async def put_circuit(
     store: Store, telemetry: Telemetry, endpoint: Endpoint, before: Circuit, after: Circuit, why: str, now: Instant
 ) -> bool:
-    """Write a circuit and tell of its change of state; False if another was faster."""
+    """Write a circuit and emit its change of state, if any. Returns False if another writer was faster."""
     if not await store.put_circuit(after, before.version, why):
         return False
     if after.state is not before.state:
@@ -227,15 +244,15 @@ async def put_circuit(
     return True
 
 
-def living(endpoint: Endpoint) -> Endpoint:
-    """The endpoint, unless it was deleted: then nothing about it can be changed any more."""
+def existing(endpoint: Endpoint) -> Endpoint:
+    """The endpoint itself. Raises Conflict if it was deleted, because deleted endpoints cannot be changed."""
     if endpoint.state is EndpointState.DELETED:
         raise Conflict(f"endpoint {endpoint.endpoint_id} was deleted")
     return endpoint
 
 
-def _line(endpoint: Endpoint, actor: str, action: str, reason: str = "") -> AuditEntry:
-    """The audit of a change that left the endpoint like this."""
+def _audit_entry(endpoint: Endpoint, actor: str, action: str, reason: str = "") -> AuditEntry:
+    """The audit entry of a change that resulted in this endpoint."""
     return AuditEntry(
         at=endpoint.updated_at,
         org_id=endpoint.org_id,

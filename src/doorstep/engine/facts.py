@@ -1,14 +1,25 @@
-"""What each step says about itself: the facts that follow from claims, settlements and receipts."""
+"""Builds the facts and spans of each step from claims, settlements and receipts.
+
+Each acceptance has a span. Each attempt has a child span of it, linked to the span of the previous attempt. The attempt
+of a lost worker gets its span when another worker settles it. If the lost worker reports a result later, that result
+gets one more span, linked to the first. Spans are encoded in their wire format immediately, which costs less than
+storing them as objects.
+"""
 
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
+from functools import lru_cache
+from uuid import UUID
 
 from doorstep.clock import Instant, to_iso
+from doorstep.model.attempt import UNSEEN, Reply
 from doorstep.model.claim import Claim, Moved, Settled, Settlement, StatusChange
 from doorstep.model.delivery import DeliveryState
 from doorstep.model.event import EventStatus, Receipt, Submission, Verdict
 from doorstep.telemetry.facts import DeliveryFailure, DeliveryTransition, Fact, LateSettle, StatusTransition
+from doorstep.telemetry.otlp import Attributes, SpanKind, Template, encode_span, template
+from doorstep.telemetry.tracing import TraceContext, Tracing, acceptance_span, attempt_span, context_of, late_span
 
 
 def accepted(submissions: Sequence[Submission], receipts: Sequence[Receipt]) -> Iterator[Fact]:
@@ -27,7 +38,7 @@ def accepted(submissions: Sequence[Submission], receipts: Sequence[Receipt]) -> 
 
 
 def claimed(claims: Sequence[Claim]) -> Iterator[Fact]:
-    """Of claims that were taken together, and so at one moment."""
+    """The facts of claims that were made in one round, and so at the same time."""
     at = to_iso(claims[0].claimed_at) if claims else ""
     for claim in claims:
         yield _transition(claim, at, DeliveryState.PENDING, DeliveryState.IN_PROGRESS)
@@ -63,7 +74,7 @@ def released(claims: Sequence[Claim], now: Instant) -> Iterator[Fact]:
 
 
 def moved(done: Moved, now: Instant) -> Iterator[Fact]:
-    """What operators and services did to deliveries, and to their events."""
+    """The facts of deliveries that operators or services moved, and of their events."""
     at = to_iso(now)
     for move in done.moves:
         yield DeliveryTransition(
@@ -140,3 +151,122 @@ def _late(claim: Claim, at: str) -> Fact:
         correlation_id=claim.correlation_id,
         org_id=claim.org_id,
     )
+
+
+# -- spans -----------------------------------------------------------------------------------------------------
+
+
+def accepted_spans(
+    submissions: Sequence[Submission], receipts: Sequence[Receipt], now: Instant, tracing: Tracing
+) -> Iterator[bytes]:
+    for submission, receipt in zip(submissions, receipts, strict=True):
+        event = submission.event
+        if event.trace is None:
+            continue
+        context = context_of(event.trace)
+        if receipt.verdict is Verdict.ACCEPTED and not receipt.known and tracing.samples(context):
+            yield encode_span(
+                _acceptance_template(
+                    event.org_id, event.event_type, len(submission.deliveries), context.parent_id != 0
+                ),
+                context.trace_id,
+                acceptance_span(event.event_id),
+                context.parent_id,
+                event.created_at,
+                now,
+                event.event_id,
+                None,
+                event.correlation_id,
+                state=context.state,
+            )
+
+
+def settled_spans(settlements: Sequence[Settlement], result: Settled, tracing: Tracing) -> Iterator[bytes]:
+    late = {(claim.delivery_id, claim.token) for claim in result.late}
+    for settlement in settlements:
+        claim = settlement.claim
+        if claim.trace is None:
+            continue
+        context = context_of(claim.trace)
+        if tracing.samples(context):
+            is_late = bool(late) and (claim.delivery_id, claim.token) in late
+            yield _attempt_span(settlement, context, is_late)
+
+
+def _attempt_span(settlement: Settlement, context: TraceContext, is_late: bool) -> bytes:
+    claim, outcome, reply = settlement.claim, settlement.outcome, settlement.outcome.reply
+    span_id, linked_id = _span_ids(claim, is_late)
+    return encode_span(
+        _attempt_template(
+            claim.org_id.int,  # an int is faster to hash than a UUID
+            claim.endpoint_id.int,
+            claim.event_type,
+            claim.attempt,
+            "late" if is_late else settlement.state._value_,
+            reply.status,
+            outcome.code,
+            _kind(outcome.code, reply),
+            linked_id != 0,
+        ),
+        context.trace_id,
+        span_id,
+        acceptance_span(claim.event_id),
+        reply.started_at,
+        reply.finished_at,
+        claim.event_id,
+        claim.delivery_id,
+        claim.correlation_id,
+        linked_id,
+        context.state,
+        "" if outcome.code is None else outcome.reason,
+    )
+
+
+def _span_ids(claim: Claim, is_late: bool) -> tuple[int, int]:
+    """The id of the span and of the span it links to: the previous attempt or, for a late result, the attempt as it was
+    settled in the meantime. 0 means no link."""
+    own = attempt_span(claim.delivery_id, claim.attempt)
+    if is_late:
+        return late_span(claim.delivery_id, claim.token), own
+    return own, attempt_span(claim.delivery_id, claim.attempt - 1) if claim.attempt > 1 else 0
+
+
+def _kind(code: str | None, reply: Reply) -> SpanKind:
+    """CLIENT for an HTTP request, CONSUMER for a handler, INTERNAL if it is unknown whether an attempt was made."""
+    if code in UNSEEN:
+        return SpanKind.INTERNAL
+    return SpanKind.CLIENT if b"webhook-id" in reply.request_headers else SpanKind.CONSUMER
+
+
+@lru_cache(maxsize=4_096)
+def _acceptance_template(org_id: UUID, event_type: str, deliveries: int, parent: bool) -> Template:
+    attributes: Attributes = (
+        ("doorstep.org_id", str(org_id)),
+        ("doorstep.event_type", event_type),
+        ("doorstep.deliveries", deliveries),
+    )
+    return template("doorstep.accept", SpanKind.PRODUCER, attributes, parent=parent, linked=False)
+
+
+@lru_cache(maxsize=4_096)
+def _attempt_template(
+    org_id: int,
+    endpoint_id: int,
+    event_type: str,
+    attempt: int,
+    state: str,
+    status: int | None,
+    code: str | None,
+    kind: SpanKind,
+    linked: bool,
+) -> Template:
+    attributes: Attributes = (
+        ("doorstep.org_id", str(UUID(int=org_id))),
+        ("doorstep.endpoint_id", str(UUID(int=endpoint_id))),
+        ("doorstep.event_type", event_type),
+        ("doorstep.attempt", attempt),
+        ("doorstep.state", state),
+        *(() if status is None else (("http.response.status_code", status),)),
+        *(() if code is None else (("error.type", code),)),
+    )
+    return template("doorstep.attempt", kind, attributes, parent=True, linked=linked)

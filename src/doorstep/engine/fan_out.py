@@ -1,4 +1,4 @@
-"""Step two: one delivery for each endpoint that takes the event."""
+"""Step two: create one delivery for each endpoint that receives the event."""
 
 from __future__ import annotations
 
@@ -15,22 +15,25 @@ from doorstep.model.event import Event, owed_since
 def fan_out(
     event: Event,
     only: Collection[UUID] | None,
-    departed: Collection[UUID],
+    deleted: Collection[UUID],
     directory: Directory,
     new_id: Callable[[], UUID],
 ) -> tuple[NewDelivery, ...]:
-    """The deliveries an event owes: to the endpoints named in `only`, or to those whose event types match.
+    """The deliveries of an event: to the endpoints in `only`, or to all whose event types match.
 
-    Those of `only` that have `departed` are owed one too: it will be found waiting for a deleted endpoint, and buried.
+    Endpoints in `deleted` get a delivery too. When it is due, the claimer finds its endpoint deleted and turns it into
+    a dead letter.
     """
     if only is None:
         endpoints = directory.routes.route(event.org_id, event.event_type)
     else:
-        living = [endpoint_id for endpoint_id in dict.fromkeys(only) if endpoint_id not in departed]
-        endpoints = tuple(_named(endpoint_id, event.org_id, directory) for endpoint_id in living)
-    due_at = owed_since(event.created_at, event.deliver_at)  # a time long past would pass by all who wait
-    batch_endpoint = next((endpoint for endpoint in endpoints if endpoint.batch), None)  # one status: that of the first
-    owed = [
+        existing = [endpoint_id for endpoint_id in dict.fromkeys(only) if endpoint_id not in deleted]
+        endpoints = tuple(_named(endpoint_id, event.org_id, directory) for endpoint_id in existing)
+    # Not before acceptance: a `deliver_at` in the past would jump the queue.
+    due_at = owed_since(event.created_at, event.deliver_at)
+    # If several batch endpoints match, the delivery to the first one determines the status of the batch.
+    batch_endpoint = next((endpoint for endpoint in endpoints if endpoint.batch), None)
+    deliveries = [
         NewDelivery(
             new_id(),
             endpoint.endpoint_id,
@@ -40,7 +43,7 @@ def fan_out(
         )
         for endpoint in endpoints
     ]
-    return (*owed, *(NewDelivery(new_id(), endpoint_id, due_at, 0) for endpoint_id in departed))
+    return (*deliveries, *(NewDelivery(new_id(), endpoint_id, due_at, 0) for endpoint_id in deleted))
 
 
 def _named(endpoint_id: UUID, org_id: UUID, directory: Directory) -> Endpoint:

@@ -1,9 +1,8 @@
-"""What becomes of the claims of a worker that was lost: killed, frozen, or cut off from the store.
+"""Settles the attempts of lost workers, which were killed, frozen, or cut off from the store.
 
-When a lease ends unsettled, the try is settled on behalf of the lost worker: it counts as a failed attempt, is
-written to the log as such, and the delivery is due again within a moment (within a minute if it has cost several
-workers in a row), or dead if that was its last attempt. So a payload that kills every worker that touches it ends among
-the dead letters.
+If a lease ends without a settlement, this counts as a failed attempt and is logged as such. The delivery is due again
+within a second, or within a minute if several attempts in a row ended this way. If it was the last attempt, the
+delivery becomes a dead letter. So a payload that kills every worker ends up as a dead letter.
 """
 
 from __future__ import annotations
@@ -13,15 +12,15 @@ from doorstep.engine.directory import Directory
 from doorstep.engine.settle import Settler
 from doorstep.model.attempt import Code
 from doorstep.model.claim import Claim, Settlement
-from doorstep.policy.classification import lost_worker, without_try
+from doorstep.policy.classification import lost_worker, without_attempt
 from doorstep.policy.retry import Random, settlement_for
-from doorstep.stores.protocol.path import PathStore
+from doorstep.stores.store import Store
 
 _BATCH_MAX = 500
 
 
-async def reclaim(store: PathStore, directory: Directory, settler: Settler, clock: Clock, random: Random) -> int:
-    """Settle claims whose lease has ended, on behalf of their workers; returns how many there were."""
+async def reclaim(store: Store, directory: Directory, settler: Settler, clock: Clock, random: Random) -> int:
+    """Settle claims whose lease has ended, on behalf of their workers; returns the number of claims."""
     now = clock.now()
     claims = await store.expired(now, _BATCH_MAX)
     if claims:
@@ -33,10 +32,10 @@ async def reclaim(store: PathStore, directory: Directory, settler: Settler, cloc
 def _settlement(claim: Claim, directory: Directory, now: Instant, random: Random) -> Settlement:
     endpoint = directory.endpoint(claim.endpoint_id)
     if endpoint is None:
-        outcome = without_try(claim, Code.ENDPOINT_DELETED, "The endpoint was deleted while this was tried.", now)
+        outcome = without_attempt(claim, Code.ENDPOINT_DELETED, "The endpoint was deleted during the attempt.", now)
         return Settlement.dead(claim, outcome)
     outcome = lost_worker(claim, now)
     try:
         return settlement_for(claim, outcome, directory.policy(endpoint, claim.event_type), random)
-    except Exception:  # noqa: BLE001  a bug of ours with one of them must not keep the others from being reclaimed
+    except Exception:  # noqa: BLE001  a bug that affects one claim must not keep the others from being reclaimed
         return Settlement.dead(claim, outcome)

@@ -1,6 +1,6 @@
-"""Step five: write what came of the claims, in batches; each only if its claim is still the newest.
+"""Step five: write the results of claims in batches. A result counts only if its claim is still the newest.
 
-Tried claims are settled, untried ones handed back. Nothing is let go before the store has said that it is written.
+Attempted claims are settled, others are released. A result stays in memory until the store confirms the write.
 """
 
 from __future__ import annotations
@@ -12,24 +12,24 @@ from uuid import UUID
 from msgspec.structs import replace
 
 from doorstep.clock import Clock, Instant
-from doorstep.engine import facts, spans
+from doorstep.engine import facts
 from doorstep.engine.circuits import Circuits
 from doorstep.errors import StoreError
 from doorstep.model.claim import Claim, Settlement
-from doorstep.stores.protocol.path import PathStore
+from doorstep.stores.store import Store
 from doorstep.telemetry.facts import Telemetry
 
 _BATCH_MAX = 1_000
 
 
 class Settler:
-    """Gathers settlements and writes them. Run as a service; `backlog` tells others when to slow down."""
+    """A service that collects settlements and writes them. The worker claims nothing while `backlog` is too large."""
 
     name = "settler"
 
     def __init__(
         self,
-        store: PathStore,
+        store: Store,
         circuits: Circuits,
         clock: Clock,
         telemetry: Telemetry,
@@ -45,32 +45,32 @@ class Settler:
         self._wake_dispatcher = wake_dispatcher
         self._linger_seconds = linger_seconds
         self._pending: list[Settlement] = []
-        self._untried: list[Claim] = []
+        self._unattempted: list[Claim] = []
         self._writing = 0
         self._batch_max = _BATCH_MAX
         self.wake = asyncio.Event()
 
     @property
     def backlog(self) -> int:
-        return len(self._pending) + len(self._untried) + self._writing
+        return len(self._pending) + len(self._unattempted) + self._writing
 
     def put(self, settlements: Sequence[Settlement]) -> None:
         if settlements:
             self._pending.extend(settlements)
             self.wake.set()
 
-    def hand_back(self, claims: Sequence[Claim]) -> None:
-        """Claims that were not tried after all: due again at once, no attempt counted."""
+    def release(self, claims: Sequence[Claim]) -> None:
+        """Give up claims that were not attempted. Their deliveries are due again at once, and no attempt is counted."""
         if claims:
-            self._untried.extend(claims)
+            self._unattempted.extend(claims)
             self.wake.set()
 
     async def run_once(self) -> float | None:
-        """Write what has gathered; what could not be written is kept for the next round."""
+        """Write the collected results and releases. If a write fails, they are kept for the next round."""
         if self._pending:
             await self._settle_pending()
-        if self._untried:
-            await self._release_untried()
+        if self._unattempted:
+            await self._release_unattempted()
         return 0.0 if self.backlog else None
 
     async def settle(self, batch: Sequence[Settlement]) -> None:
@@ -89,14 +89,15 @@ class Settler:
         finally:
             self._writing = 0
         self._batch_max = min(2 * self._batch_max, _BATCH_MAX)
-        # Outside the `try`: results that are written must not be written again because a circuit could not be.
+        # Outside the `try`: an error in a circuit must not cause results to be written twice.
         await self._count(written)
 
     def _keep(self, batch: list[Settlement], error: BaseException) -> None:
-        """Put back what could not be written. Until the lease ends nobody else will touch it, and then it is late.
+        """Keep results that could not be written. Until their leases end, no other worker touches the deliveries.
 
-        An error that is not the store's trouble is a bug of ours with one of these results. Halving the batch finds
-        it; alone it is dropped, and settled as lost when its lease ends, instead of holding the others up for ever.
+        An error that does not come from the store is a bug in Doorstep, triggered by one of these results. Halving the
+        batch repeatedly isolates that result. It is then dropped, so that it does not block the others forever. Its
+        attempt is settled as lost when the lease ends.
         """
         ours = isinstance(error, Exception) and not isinstance(error, StoreError)
         if not ours or len(batch) > 1:
@@ -105,16 +106,16 @@ class Settler:
             self._batch_max = max(1, len(batch) // 2)
 
     async def _write(self, batch: Sequence[Settlement]) -> Sequence[Settlement]:
-        """Settle; returns those that were not too late."""
+        """Write settlements; returns those that were not late."""
         now = self._clock.now()
         batch = [_due_from(one, now) for one in batch]
         result = await self._store.settle(batch, now)
-        if self._telemetry.heard:
+        if self._telemetry.has_subscribers:
             self._telemetry.emit_all(facts.settled(batch, result, now))
         if tracing := self._telemetry.tracing:
-            tracing.record(spans.settled(batch, result, tracing))
+            tracing.record(facts.settled_spans(batch, result, tracing))
         if any(one.due_at is not None or one.claim.ordering_key is not None for one in batch):
-            self._wake_dispatcher()  # a retry, or the next with this key, may be due sooner than it would look again
+            self._wake_dispatcher()  # a retry, or the next of an ordering group, may be due before the next round
         late = {(claim.delivery_id, claim.token) for claim in result.late}
         return [s for s in batch if (s.claim.delivery_id, s.claim.token) not in late] if late else batch
 
@@ -123,19 +124,22 @@ class Settler:
         if opened:
             self._on_opened(opened)
 
-    async def _release_untried(self) -> None:
-        """Harmless when repeated: the store leaves alone what is no longer held."""
-        claims, now = self._untried[:_BATCH_MAX], self._clock.now()
+    async def _release_unattempted(self) -> None:
+        """Release the collected claims. Safe to repeat: the store ignores claims that are no longer held."""
+        claims, now = self._unattempted[:_BATCH_MAX], self._clock.now()
         released = await self._store.release(claims, now)
-        del self._untried[: len(claims)]
+        del self._unattempted[: len(claims)]
         self._telemetry.emit_all(facts.released(released, now))
         if released:
-            self._wake_dispatcher()  # they are due, and whoever looked a moment ago did not see them
+            self._wake_dispatcher()  # they are due now, and the last round may not have seen them
 
 
 def _due_from(settlement: Settlement, now: Instant) -> Settlement:
-    """Due at the earliest when it is written: a round of claiming that began before that would find it due, and its
-    line in the history would tell an earlier time than this one."""
+    """Move a due time that has passed to now, the time of writing.
+
+    Otherwise a claim that started earlier could find the delivery due, and its history entry would be older than the
+    settlement's.
+    """
     if settlement.due_at is None or settlement.due_at >= now:
         return settlement
     return replace(settlement, due_at=now)

@@ -1,5 +1,6 @@
-"""The nouns: immutable values and their rules, without any I/O.
+"""The domain model: immutable values and their rules, without any I/O.
 
-One module a noun: `event` and `delivery` carry the tables of allowed transitions, `claim`, `outcome` and
-`settlement` are the three values a delivery passes through on its way, in that order.
+There is one module per concept. `event` and `delivery` hold the tables of allowed transitions. `claim` and `attempt`
+hold the values of a delivery in progress: an attempt of a `Claim` gives a `Reply`, which is classified as an `Outcome`,
+which leads to a `Settlement`.
 """

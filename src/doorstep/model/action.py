@@ -1,4 +1,4 @@
-"""An act: what an operator does to deliveries. Every act is audited with its result."""
+"""Actions of operators on deliveries, and the audit entry that each action writes."""
 
 from __future__ import annotations
 
@@ -10,17 +10,18 @@ from doorstep.model.delivery import DEAD_STATES, DeliveryState, States
 from doorstep.model.record import Record
 
 REASON_CHARACTERS_MAX = 500
-"""Why somebody did it, for the audit."""
+"""The maximum length of the reason that an operator gives for an action."""
 
 
 class ActionKind(StrEnum):
     RETRY = "retry"
-    """Waiting: due now, ahead of the queue, through an open circuit. Dead or archived: a new round."""
+    """A waiting delivery is due now, ahead of the queue and even if the circuit is open. A dead or archived delivery
+    starts a new round of attempts."""
     SKIP = "skip"
-    """Waiting deliveries become dead letters without another try."""
+    """Waiting deliveries become dead letters without another attempt."""
     RESOLVE = "resolve"
     DELETE = "delete"
-    """A dead letter leaves every list; its attempt log stays."""
+    """The dead letter disappears from every list; its attempt log is kept."""
     CANCEL = "cancel"
 
 
@@ -31,7 +32,7 @@ ACTS_ON: dict[ActionKind, States] = {
     ActionKind.DELETE: frozenset({DeliveryState.DEAD, DeliveryState.ARCHIVED}),
     ActionKind.CANCEL: frozenset({DeliveryState.PENDING}),
 }
-"""In which states each act is possible; in every other it is refused, with the state as the reason."""
+"""The states in which each action is possible. In any other state it is rejected, and the result names the state."""
 
 
 class Action(Record, frozen=True, kw_only=True):
@@ -39,23 +40,23 @@ class Action(Record, frozen=True, kw_only=True):
     org_id: UUID
     delivery_ids: tuple[UUID, ...]
     actor: str
-    """Who: a key's prefix, a person, or the name of a service."""
+    """Who acts: the prefix of an API key, a person, or the name of a service."""
     at: Instant
     reason: str = ""
     revive_at: Instant = 0
     """RETRY: when a dead or archived delivery becomes due in its new round."""
     payload: bytes | None = None
-    """RETRY of a dead letter: goes out from now on instead of the event's payload, byte for byte."""
+    """RETRY of a dead letter: sent from now on instead of the payload of the event, byte for byte."""
     forced: bool = True
-    """RETRY: ahead of the queue and through an open circuit; without it, only due."""
+    """RETRY: go ahead of the queue, even if the circuit is open. If False, the delivery only becomes due."""
     only_in: States | None = None
-    """The states of the list that it was asked in: what has left them meanwhile is refused. None: of no list."""
+    """The states of the list that was acted on. Deliveries in other states are rejected. None allows any state."""
     audited_as: tuple[str, str] | None = None
-    """Action and subject in the audit, where they are not the kind and the deliveries."""
+    """The action and the subject of the audit entry. None means the kind and the deliveries of this action."""
 
     @property
     def possible_in(self) -> States:
-        """The states in which it is done; a payload is edited only of what the machine has given up on."""
+        """The states in which the action is possible; a payload can only be edited if the delivery is dead or archived."""
         possible = ACTS_ON[self.kind] if self.payload is None else ACTS_ON[self.kind] & DEAD_STATES
         return possible if self.only_in is None else possible & self.only_in
 
@@ -63,11 +64,11 @@ class Action(Record, frozen=True, kw_only=True):
 class ActionResult(Record, frozen=True):
     done: tuple[UUID, ...]
     refused: dict[UUID, DeliveryState | None]
-    """Why not: the state it is in, or None where there is no such delivery in this organization."""
+    """The state of each rejected delivery; None if this organization has no such delivery."""
 
 
 class AuditEntry(Record, frozen=True, kw_only=True):
-    """Who did what, when, to which ids, with what result."""
+    """Who did what and when, to which ids, and with what result."""
 
     at: Instant
     org_id: UUID
@@ -76,3 +77,18 @@ class AuditEntry(Record, frozen=True, kw_only=True):
     subjects: tuple[str, ...]
     result: str
     reason: str = ""
+
+
+def audit_entry(
+    at: Instant, org_id: UUID, actor: str, action: str, *subjects: object, result: str, reason: str = ""
+) -> AuditEntry:
+    """An audit entry about these subjects, usually ids."""
+    return AuditEntry(
+        at=at,
+        org_id=org_id,
+        actor=actor,
+        action=action,
+        subjects=tuple(map(str, subjects)),
+        result=result,
+        reason=reason,
+    )

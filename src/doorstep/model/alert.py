@@ -7,42 +7,42 @@ from uuid import UUID, uuid5
 
 from doorstep.clock import Instant
 from doorstep.model.action import AuditEntry
-from doorstep.model.circuit import CircuitState
-from doorstep.model.endpoint import EndpointState
+from doorstep.model.endpoint import CircuitState, EndpointState
+from doorstep.model.listing import BoundedQuery, PagedQuery
 from doorstep.model.outbox import OutboxMessage
 from doorstep.model.record import Record
 
 
 class Rule(StrEnum):
     DEAD_LETTER = "dead_letter"
-    """A delivery failed for good. Told once for an endpoint and a cause; more of it are counted."""
+    """A delivery became a dead letter. Announced once per endpoint and cause; further dead letters are counted."""
     FAILURE_RATE = "failure_rate"
-    """Of the deliveries that tries settled lately, more than so many percent failed for good: those of an endpoint, or of
-    all together that no such alert is open for."""
+    """The share of recently settled deliveries that became dead letters exceeds the threshold (percent). Measured for
+    each endpoint, and for all endpoints without an open alert of this kind together."""
     DEAD_LETTERS = "dead_letters"
-    """More than so many dead letters lie there now."""
+    """There are more dead letters than the threshold."""
     CIRCUIT_OPENED = "circuit_opened"
     ENDPOINT_DISABLED = "endpoint_disabled"
     OLDEST_DUE = "oldest_due"
-    """A delivery that nothing holds has been due for more than so many seconds."""
+    """A delivery that is not held has been due for longer than the threshold (seconds)."""
 
 
 OCCURRENCES = frozenset({Rule.DEAD_LETTER})
-"""What happens and is not afterwards: nothing recovers. An alert of it counts more of the same until its cooldown ends."""
+"""Rules about single occurrences, which cannot recover. An alert counts further occurrences until its cooldown ends."""
 MEASURED = frozenset({Rule.FAILURE_RATE, Rule.DEAD_LETTERS, Rule.OLDEST_DUE})
-"""What is above a threshold or not, and has to be measured again and again while it is."""
+"""Rules that compare a value with a threshold. The value is measured repeatedly while the alert is open."""
 
 
 class Ending(StrEnum):
-    """Why an alert is over."""
+    """Why an alert ended."""
 
     RECOVERED = "recovered"
     ELAPSED = "elapsed"
-    """The cooldown of something that just happened is over."""
+    """The cooldown after an occurrence ended."""
     ENDPOINT_DELETED = "endpoint_deleted"
     ENDPOINT_PAUSED = "endpoint_paused"
     RULE_CHANGED = "rule_changed"
-    """Its rule was turned off or reset."""
+    """Its rule was disabled or reset."""
 
 
 ALERT_FIRED = "alert.fired"
@@ -51,26 +51,27 @@ ALERT_RECOVERED = "alert.recovered"
 
 
 class AlertRule(Record, frozen=True, kw_only=True, tag="rule", tag_field="kind"):
-    """When a rule fires, for an organization or for one of its endpoints; a built-in one until somebody changes it."""
+    """When a rule fires, for an organization or one of its endpoints. The built-in rule applies until one is stored."""
 
     org_id: UUID
     rule: Rule
     endpoint_id: UUID | None = None
-    """None: for all endpoints that have no rule of their own."""
+    """None means all endpoints without a rule of their own."""
     enabled: bool = True
     threshold: float = 0.0
-    """It fires at more than this: percent, dead letters or seconds. The others have none."""
+    """The rule fires above this value: a percentage, a number of dead letters, or seconds. Rules that are not measured
+    have no threshold."""
     window_seconds: float = 0.0
-    """FAILURE_RATE: how far it looks back."""
+    """FAILURE_RATE: the length of the window that ends now."""
     minimum: int = 0
-    """FAILURE_RATE: with fewer deliveries than this in that time nothing can be said."""
+    """FAILURE_RATE: the rule does not fire if the window has fewer deliveries than this."""
     cooldown_seconds: float = 3_600.0
-    """For so long after it was told, the same is not told again."""
+    """After a notification, the same alert is not announced again for this long."""
     version: int = 0
 
     @property
-    def arrangement_id(self) -> UUID:
-        """One for each rule and endpoint, so that it can be replaced without being looked for."""
+    def config_id(self) -> UUID:
+        """Derived from the rule and the endpoint, so that a stored rule can be replaced without a search."""
         return rule_id(self.org_id, self.rule, self.endpoint_id)
 
     @property
@@ -83,22 +84,22 @@ def rule_id(org_id: UUID, rule: Rule, endpoint_id: UUID | None) -> UUID:
 
 
 class Silence(Record, frozen=True, kw_only=True, tag="silence", tag_field="kind"):
-    """A time in which alerts are listed and told to nobody. What is still on when it ends is told then."""
+    """A period in which alerts are listed but not announced. Alerts that are open when it ends are announced then."""
 
     silence_id: UUID
     org_id: UUID
     from_at: Instant
     until_at: Instant
     endpoint_id: UUID | None = None
-    """None: those of every endpoint."""
+    """None means every endpoint."""
     rule: Rule | None = None
-    """None: those of every rule."""
+    """None means every rule."""
     reason: str = ""
     actor: str = ""
     version: int = 0
 
     @property
-    def arrangement_id(self) -> UUID:
+    def config_id(self) -> UUID:
         return self.silence_id
 
     @property
@@ -114,22 +115,22 @@ class Silence(Record, frozen=True, kw_only=True, tag="silence", tag_field="kind"
 
 
 class Alert(Record, frozen=True, kw_only=True):
-    """One thing that is, or was, the matter. There is at most one open alert of each subject."""
+    """A current or past problem. Each subject has at most one open alert."""
 
     alert_id: UUID
     org_id: UUID
     rule: Rule
     opened_at: Instant
     seen_at: Instant
-    """When it was last seen to be so; of what is measured and goes on, to within a minute."""
+    """When the problem was last observed; accurate to a minute for measured rules."""
     endpoint_id: UUID | None = None
     endpoint_name: str = ""
     cause: int | None = None
-    """DEAD_LETTER: what these letters have in common; None for those of an endpoint that dies of ever new causes."""
+    """DEAD_LETTER: the common cause of the dead letters. None if the endpoint keeps failing for new causes."""
     count: int = 1
-    """How often it happened, or came back, while this alert was open."""
+    """How many times the problem occurred, or reopened this alert."""
     value: float | None = None
-    """What was measured when it was last written, and the threshold that it was above of."""
+    """The measured value when the alert was last written. `threshold` is the threshold that it exceeded."""
     threshold: float | None = None
     code: str = ""
     reason: str = ""
@@ -137,18 +138,18 @@ class Alert(Record, frozen=True, kw_only=True):
     event_id: UUID | None = None
     event_type: str = ""
     told: bool = False
-    """Whoever listens believes that it is on: that it is over is told only then."""
+    """Whether channels were notified that the alert is open. Only then are they notified when it ends."""
     told_at: Instant | None = None
-    """When it was last told that it is on."""
+    """When channels were last notified that the alert is open."""
     ended_at: Instant | None = None
     ended_because: Ending | None = None
     review_at: Instant | None = None
-    """When time alone may change something: it has to be measured, or is over, or may be told, or cannot come back any
-    more. None: never."""
+    """When to look at the alert again even if nothing happens: to measure its value, to end it, to announce it, or
+    because it can no longer reopen. None means never."""
     acknowledged_at: Instant | None = None
     acknowledged_by: str = ""
     version: int = 0
-    """Grows with every write; a write names the version it was computed from."""
+    """Incremented by every write; a write names the version it was computed from."""
 
     @property
     def is_open(self) -> bool:
@@ -156,7 +157,7 @@ class Alert(Record, frozen=True, kw_only=True):
 
     @property
     def subject(self) -> str:
-        """What it is about, as one text."""
+        """The rule, the endpoint and the cause as one string."""
         return subject_of(self.rule, self.endpoint_id, self.cause)
 
 
@@ -164,8 +165,8 @@ def subject_of(rule: Rule, endpoint_id: UUID | None, cause: int | None = None) -
     return f"{rule}/{endpoint_id or ''}/{'' if cause is None else cause}"
 
 
-class AlertFilter(Record, frozen=True, kw_only=True):
-    """Which alerts of an organization."""
+class AlertFilter(PagedQuery[Alert], frozen=True, kw_only=True):
+    """Alerts in order of creation, newest first."""
 
     is_open: bool | None = None
     rule: Rule | None = None
@@ -173,26 +174,26 @@ class AlertFilter(Record, frozen=True, kw_only=True):
 
 
 class AlertChange(Record, frozen=True):
-    """An alert as it is to be written, over the version that it was computed from; 0 for a new one."""
+    """An alert to write, and the version it was computed from (0 for a new alert)."""
 
     alert: Alert
     expected_version: int
 
 
 class AlertWrite(Record, frozen=True, kw_only=True):
-    """What one organization is told: written as a whole, or not at all where somebody else was faster."""
+    """Changes to the alerts of one organization. If another process was faster, none of them is written."""
 
     org_id: UUID
     incident_keys: tuple[int, ...] = ()
-    """What it was made of, to be removed."""
+    """The incidents that the changes were computed from. They are removed in the same transaction."""
     changes: tuple[AlertChange, ...] = ()
-    postings: tuple[OutboxMessage, ...] = ()
-    """Messages and operational events, for the outbox."""
-    line: AuditEntry | None = None
+    messages: tuple[OutboxMessage, ...] = ()
+    """Notifications and operational events, for the outbox."""
+    entry: AuditEntry | None = None
 
 
 class IncidentKind(StrEnum):
-    """Most are also the types of operational events; see OPERATIONAL_KINDS."""
+    """Most kinds are also types of operational events; see OPERATIONAL_KINDS."""
 
     DELIVERY_DEAD = "delivery.dead"
     CIRCUIT_OPENED = "circuit.opened"
@@ -201,38 +202,39 @@ class IncidentKind(StrEnum):
     ENDPOINT_ENABLED = "endpoint.enabled"
     ENDPOINT_DELETED = "endpoint.deleted"
     ENDPOINT_PAUSED = "endpoint.paused"
-    """Only of one that was disabled: that is over, though nothing works again."""
+    """A disabled endpoint was paused. Its alert ends, although the endpoint still does not work."""
     RULES_CHANGED = "rules.changed"
-    """Somebody changed a rule or a silence: what is the case may mean something else now."""
+    """A rule or silence changed, so open alerts must be evaluated again."""
 
 
 OPERATIONAL_KINDS = frozenset(IncidentKind) - {IncidentKind.ENDPOINT_PAUSED, IncidentKind.RULES_CHANGED}
-"""What endpoints can subscribe to. The others are somebody's own doing."""
+"""The kinds that endpoints can subscribe to. The others are results of an operator's own actions."""
 
 
 class Incident(Record, frozen=True, kw_only=True, omit_defaults=True):
-    """Kept until somebody has turned it into alerts and messages, which removes it in the same transaction."""
+    """Something that may cause an alert. It is stored until a process turns it into alerts and messages, and is removed
+    in that transaction."""
 
     kind: IncidentKind
     org_id: UUID
     at: Instant
     endpoint_id: UUID | None = None
-    """None where it is about the whole organization."""
+    """None if it concerns the whole organization."""
     code: str = ""
     reason: str = ""
-    """A sentence for people: why it died, opened or was disabled."""
+    """A sentence for operators: why the delivery failed, the circuit opened or the endpoint was disabled."""
     delivery_id: UUID | None = None
     event_id: UUID | None = None
     event_type: str = ""
     attempts: int = 0
     cause: int | None = None
-    """Of a death: what it has in common with others (model/delivery.py)."""
+    """The cause of a dead letter (model/delivery.py)."""
     key: int = 0
-    """The store's own number for it, never given twice."""
+    """The number that the store assigned to the incident; never reused."""
 
 
 def circuit_incident(old: CircuitState, new: CircuitState) -> IncidentKind | None:
-    """What a change of a circuit means to people. A probe that failed opens nothing: it has been open all the time."""
+    """The incident caused by a circuit change, if any. A failed probe causes none: the circuit was not closed."""
     if old is CircuitState.CLOSED and new is CircuitState.OPEN:
         return IncidentKind.CIRCUIT_OPENED
     if old is not CircuitState.CLOSED and new is CircuitState.CLOSED:
@@ -241,7 +243,8 @@ def circuit_incident(old: CircuitState, new: CircuitState) -> IncidentKind | Non
 
 
 def endpoint_incident(old: EndpointState | None, new: EndpointState) -> IncidentKind | None:
-    """What a change of an endpoint means to people. A pause is somebody's own doing: it only ends what was told."""
+    """The incident caused by an endpoint change, if any. Pausing is an operator's decision, so it causes one only for a
+    disabled endpoint, to end its alert."""
     if old is None or old is new:
         return None
     if new is EndpointState.DELETED:
@@ -254,33 +257,33 @@ def endpoint_incident(old: EndpointState | None, new: EndpointState) -> Incident
 
 
 OPERATIONS_ORG = UUID("00000000-0000-7000-8000-000000000002")
-"""The organization that owns the channels' endpoints and messages. No key acts for it, and no list shows it."""
+"""The reserved organization that owns the endpoints and messages of channels. It has no keys and is never listed."""
 
 
 class ChannelKind(StrEnum):
     WEBHOOK = "webhook"
-    """An HTTP request in JSON, signed by Standard Webhooks."""
+    """A JSON request, signed according to Standard Webhooks."""
     SLACK = "slack"
-    """A Slack-compatible incoming webhook (Mattermost, Rocket.Chat, Discord's `/slack` and others take the same)."""
+    """A Slack-compatible incoming webhook: Slack, Mattermost, Rocket.Chat, Discord's `/slack` and others."""
     EMAIL = "email"
-    """Over the SMTP server of the settings."""
+    """Sent by the SMTP server in the settings."""
     APPRISE = "apprise"
-    """Whatever the library Apprise can reach; in a process of its own."""
+    """Any service that the Apprise library supports; runs in a separate process."""
 
 
 class ChannelTest(Record, frozen=True):
-    """A message that somebody sent to see whether it arrives."""
+    """A test message that an operator sent to a channel."""
 
     channel_id: UUID
     message_id: UUID
     at: Instant
     addresses: int = 0
-    """How many e-mail addresses it went to."""
+    """The number of e-mail addresses it was sent to."""
 
 
 class ChannelTests(Record, frozen=True, kw_only=True, tag="tests", tag_field="kind"):
-    """The tests that an organization has made lately, and the last one of each channel. It is kept by itself: a channel
-    that is deleted takes nothing away from how many there were."""
+    """The recent tests of an organization, and the last test of each channel. They are stored separately from the
+    channels, so that deleting a channel does not reset the number of tests."""
 
     org_id: UUID
     tests: tuple[ChannelTest, ...] = ()
@@ -288,8 +291,8 @@ class ChannelTests(Record, frozen=True, kw_only=True, tag="tests", tag_field="ki
     version: int = 0
 
     @property
-    def arrangement_id(self) -> UUID:
-        """One for each organization."""
+    def config_id(self) -> UUID:
+        """The same for all channels: there is one record per organization."""
         return uuid5(self.org_id, "channel-tests")
 
     @property
@@ -307,25 +310,25 @@ class Channel(Record, frozen=True, kw_only=True, tag="channel", tag_field="kind"
     name: str
     means: ChannelKind
     shown: str
-    """Where it goes, as it may be shown: without what would let others in. The whole is with its endpoint."""
+    """The target as it may be shown, without credentials. The full target is in its endpoint."""
     rules: tuple[Rule, ...] = ()
-    """Only alerts of these rules; none named: all."""
+    """Announce only alerts of these rules. Empty means all rules."""
     endpoint_ids: tuple[UUID, ...] = ()
-    """Only alerts about these endpoints; none named: all."""
+    """Announce only alerts about these endpoints. Empty means all endpoints."""
     recoveries: bool = True
-    """Tell also when it is over."""
+    """Also announce that an alert ended."""
     created_at: Instant = 0
     version: int = 0
 
     @property
-    def arrangement_id(self) -> UUID:
+    def config_id(self) -> UUID:
         return self.channel_id
 
     @property
     def ends_at(self) -> Instant | None:
         return None
 
-    def wants(self, rule: Rule, endpoint_id: UUID | None, *, recovery: bool) -> bool:
+    def accepts(self, rule: Rule, endpoint_id: UUID | None, *, recovery: bool) -> bool:
         return (
             (not self.rules or rule in self.rules)
             and (not self.endpoint_ids or endpoint_id in self.endpoint_ids)
@@ -334,4 +337,31 @@ class Channel(Record, frozen=True, kw_only=True, tag="channel", tag_field="kind"
 
 
 AlertConfig = AlertRule | Silence | Channel | ChannelTests
-"""What an organization arranged about its alerts: few, small, and read together. What it tried out is among them."""
+"""The alert settings of an organization, including its channel tests. They are few and small, and are read together."""
+
+
+class AlertConfigs(BoundedQuery[AlertConfig], frozen=True, kw_only=True):
+    """The rules, silences, channels and channel tests of an organization, oldest first."""
+
+
+class LiveAlerts(BoundedQuery[Alert], frozen=True, kw_only=True):
+    """Alerts that may still be announced. First come alerts that are open or have a review time, then alerts that ended
+    after `ended_after` and may reopen (alerts about single occurrences cannot). Both groups are sorted oldest first."""
+
+    ended_after: Instant
+
+
+class OrgsToReview(BoundedQuery[UUID], frozen=True, kw_only=True):
+    """The organizations with an alert whose `review_at` has passed."""
+
+    now: Instant
+
+
+class OrgsWithIncidents(BoundedQuery[UUID], frozen=True, kw_only=True):
+    """The organizations with incidents. The cost depends on the number of organizations, not of incidents."""
+
+
+class Incidents(BoundedQuery[Incident], frozen=True, kw_only=True):
+    """The incidents of an organization that have not been processed yet, in order."""
+
+    limit: int

@@ -1,4 +1,4 @@
-"""An attempt, its reply, and the outcome: what the reply meant."""
+"""Attempts, their replies, and their outcomes. An outcome says what a reply means."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from doorstep.model.record import Record
 
 
 class Attempt(Record, frozen=True, kw_only=True):
-    """One row of the attempt log. The request body is the payload that was in force, byte for byte."""
+    """One row of the attempt log. The request body is not stored: it was the payload of the delivery at that time."""
 
     delivery_id: UUID
     number: int
@@ -28,11 +28,12 @@ class Attempt(Record, frozen=True, kw_only=True):
     worker: str
     next_retry_at: Instant | None
     late: bool
-    """The lease had ended and someone else held the delivery: kept for the record, it changed nothing."""
+    """The result came after the lease had expired and the delivery was settled or claimed again. It was logged but
+    changed nothing."""
 
     @property
     def was_sent(self) -> bool:
-        """Whether a request is known to have been made, or a handler called. Its row has a correlation id anyway."""
+        """Whether it is certain that a request was sent or a handler was called."""
         return b"webhook-id:" in self.request_headers or self.code not in UNSEEN
 
 
@@ -42,7 +43,7 @@ class Category(StrEnum):
 
 
 class Code:
-    """The stable error codes. Handlers and code maps may add their own; these have a built-in category."""
+    """The stable error codes, which have a built-in category. Handlers and code maps may add other codes."""
 
     TIMEOUT = "TIMEOUT"
     CONNECTION = "CONNECTION"
@@ -76,11 +77,13 @@ class Code:
 
 
 UNSEEN = frozenset({Code.WORKER_LOST, Code.EXPIRED, Code.ENDPOINT_DELETED, Code.NO_HANDLER, Code.UNSEALABLE})
-"""Of a try that came to this no request is known: none was made, or nobody is left who could tell."""
+"""For attempts that ended with one of these codes, it is not known that a request was sent: either none was sent, or
+the worker was lost."""
 
 
 class Timings(Record, frozen=True):
-    """The parts of one try in microseconds from its start, as the client measured them; 0 where there was none."""
+    """When each phase of an attempt ended, in microseconds since its start, as measured by the client; 0 if the phase
+    did not occur."""
 
     dns: int = 0
     connect: int = 0
@@ -89,38 +92,38 @@ class Timings(Record, frozen=True):
 
 
 class Failure(Record, frozen=True):
-    """Why no usable answer came, in the words of whoever tried."""
+    """Why there is no usable response, as reported by the transport or the handler."""
 
     code: str
     message: str
     category: Category | None = None
-    """Set where the handler itself said so; otherwise classification decides by the code."""
+    """Set if the handler or the transport stated it. Otherwise classification derives it from the code."""
     retry_after: float | None = None
     detail: str = ""
-    """For operators: a traceback, the client's own error text."""
+    """For operators: a traceback, or the error text of the client."""
 
 
 class Reply(Record, frozen=True, kw_only=True):
-    """The raw result of one try, before anyone judged it."""
+    """The raw result of one attempt, before classification."""
 
     started_at: Instant
     finished_at: Instant
     timings: Timings = Timings()
     request_headers: bytes = b""
-    """As sent, one a line, with the values of secret ones masked."""
+    """The headers as sent, one per line, with secret values masked."""
     status: int | None = None
     headers: bytes = b""
     body: bytes = b""
-    """At most the cap; what follows is not read."""
+    """The body up to the size limit; the rest is not read."""
     body_cut: bool = False
-    """The receiver had more to say than the cap lets through."""
+    """The body was longer than the limit."""
     failure: Failure | None = None
-    begun: bool = True
-    """False where the try was given up before the receiver heard of it: for want of a thread or a process."""
+    started: bool = True
+    """False if the attempt was abandoned before it reached the receiver, because no thread or process was available."""
 
 
 class Outcome(Record, frozen=True, kw_only=True):
-    """What a reply meant. Exactly the failed ones have a category."""
+    """What a reply means. It has a category if and only if the attempt failed."""
 
     reply: Reply
     category: Category | None = None
@@ -129,9 +132,9 @@ class Outcome(Record, frozen=True, kw_only=True):
     detail: str = ""
     retry_after_seconds: float | None = None
     disable_endpoint: bool = False
-    """The receiver asked not to be called again (410, or `webhook-delivery: disable`)."""
+    """The receiver asked for no more requests (410, or `webhook-delivery: disable`)."""
     blames_endpoint: bool = True
-    """False where the payload or our own worker is at fault: such failures do not count for the circuit."""
+    """False if the payload or our own worker is at fault. The circuit does not count such failures."""
 
     @property
     def succeeded(self) -> bool:

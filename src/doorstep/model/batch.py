@@ -1,7 +1,7 @@
-"""A batch: an event that a batch endpoint submits as a whole, seen as those who submitted it see it.
+"""Batches: events that are submitted to a batch endpoint as a whole, as their submitter sees them.
 
-It is a view. The batch is its event, and how it stands is how its one batch delivery stands, whatever other endpoints
-the event also goes to.
+A batch is a view of its event. Its status follows from its single batch delivery. Deliveries of the event to other
+endpoints do not affect it.
 """
 
 from __future__ import annotations
@@ -12,18 +12,19 @@ from uuid import UUID
 from doorstep.clock import Instant
 from doorstep.model.attempt import Attempt
 from doorstep.model.delivery import DEAD_STATES, DONE_STATES, OPEN_STATES, Delivery, DeliveryState
+from doorstep.model.listing import PagedQuery
 from doorstep.model.record import Record
 
 
 class BatchStatus(StrEnum):
-    """Where a batch stands: a view of the state of its delivery."""
+    """The status of a batch, derived from the state of its delivery."""
 
     PENDING = "PENDING"
-    """Not yet submitted, under way, or waiting for its next try."""
+    """Not yet submitted, in progress, or waiting for a retry."""
     CONFIRMED = "CONFIRMED"
-    """The other side has taken it, or an operator said that it needs no submission."""
+    """The carrier accepted it, or an operator resolved it."""
     FAILED = "FAILED"
-    """Nothing is left to try: given up, or cancelled."""
+    """It failed permanently, or was cancelled."""
 
 
 STATES: dict[BatchStatus, frozenset[DeliveryState]] = {
@@ -31,66 +32,69 @@ STATES: dict[BatchStatus, frozenset[DeliveryState]] = {
     BatchStatus.CONFIRMED: DONE_STATES,
     BatchStatus.FAILED: DEAD_STATES | {DeliveryState.CANCELLED},
 }
-"""The states of the batch delivery that each status stands for; every state has exactly one."""
+"""The delivery states of each status; every state belongs to exactly one status."""
 
 _STATUS = {state: status for status, states in STATES.items() for state in states}
 
 
 class Batch(Record, frozen=True, kw_only=True):
-    """Something that is handed over as a whole, as it stands."""
+    """An event that is submitted as a whole, with its current status."""
 
     batch_id: UUID
-    """That of its event."""
+    """The id of its event."""
     org_id: UUID
     event_type: str
     endpoint_id: UUID
     delivery_id: UUID | None = None
-    """None only in the answer to `submit`."""
+    """None only in the result of `submit`."""
     status: BatchStatus
     created_at: Instant
     attempts: int = 0
-    """Submissions in all, those before a resubmission too."""
+    """The number of all submissions, including those before a resubmission."""
     retry_attempts: int = 0
-    """Retries used since it was submitted, or last resubmitted."""
+    """Retries used since the batch was submitted or last resubmitted."""
     retries_max: int
     last_attempt_at: Instant | None = None
     next_retry_at: Instant | None = None
     settled_at: Instant | None = None
     """When it was confirmed or failed."""
     error_code: str | None = None
-    """Of the latest failure; None when it is confirmed."""
+    """The code of the latest failure; None if the batch is confirmed."""
     error_reason: str | None = None
 
 
-class BatchFilter(Record, frozen=True, kw_only=True):
+class BatchFilter(PagedQuery[Delivery], frozen=True, kw_only=True):
+    """Batch deliveries by id (the order of creation), newest first. Deleted ones are excluded."""
+
     status: BatchStatus | None = None
     event_type: str | None = None
-    """Exact, or a pattern whose final `*` stands for any rest."""
+    """Exact, or a pattern whose final `*` matches any ending."""
 
     @property
     def states(self) -> frozenset[DeliveryState]:
-        """Those of the batch deliveries that are wanted."""
+        """The delivery states to list."""
         return frozenset(DeliveryState) if self.status is None else STATES[self.status]
 
 
 class SubmissionAttempt(Record, frozen=True, kw_only=True):
-    """One submission of a batch, as the carrier log has it."""
+    """One submission of a batch in the carrier log."""
 
     number: int
     at: Instant
     """When it ended."""
     error_code: str | None
-    """None where the carrier took the batch."""
+    """None if the carrier accepted the batch."""
     error_reason: str | None
     carrier_response: str
-    """What the carrier said, word for word, as far as it is kept."""
+    """The response of the carrier, word for word, up to the size limit."""
     next_retry_at: Instant | None
     late: bool
-    """Its result came when somebody else had the batch: the carrier may have it, and nothing else was changed."""
+    """Its result came after another worker had taken over the batch, so it changed nothing. The carrier may still have
+    received this submission."""
 
 
 def batch_of(delivery: Delivery) -> Batch:
-    """The batch that a batch delivery submits."""
+    """The batch of a batch delivery."""
     return Batch(
         batch_id=delivery.event_id,
         org_id=delivery.org_id,

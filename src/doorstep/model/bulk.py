@@ -1,4 +1,4 @@
-"""A bulk operation: one act on many deliveries, or the replay of many events, done bit by bit by a service."""
+"""Bulk operations: one action on many deliveries, or the replay of many events. A service carries them out in steps."""
 
 from __future__ import annotations
 
@@ -9,14 +9,14 @@ from msgspec.structs import replace
 
 from doorstep.clock import Instant
 from doorstep.model.claim import Moved
-from doorstep.model.delivery import DEAD_STATES, WAITING_STATES, DeliveryState, States
-from doorstep.model.listing import DeadLetterFilter, EventFilter, RetryQueueFilter
+from doorstep.model.delivery import DEAD_STATES, WAITING_STATES, Delivery, DeliveryState, States
+from doorstep.model.listing import BoundedQuery, DeadLetterFilter, EventFilter, PagedQuery, RetryQueueFilter
 from doorstep.model.record import Record
 
-UNDER_WAY_MAX = 1_000
-"""How many deliveries of one operation may be taken and without result, and so how many results a step looks for."""
-IDS_MAX = UNDER_WAY_MAX
-"""How many deliveries can be named one by one: so few that all of them can be under way at once."""
+IN_FLIGHT_MAX = 1_000
+"""The most deliveries of one operation that may be in flight, and so the most results that one step checks."""
+IDS_MAX = IN_FLIGHT_MAX
+"""The most deliveries that can be selected by id. All of them may be in flight at once."""
 
 
 class BulkKind(StrEnum):
@@ -25,19 +25,19 @@ class BulkKind(StrEnum):
     RESOLVE = "resolve"
     DELETE = "delete"
     REPLAY = "replay"
-    """Send events of the past to an endpoint again."""
+    """Send past events to an endpoint again."""
 
 
 class BulkState(StrEnum):
     RUNNING = "running"
     PAUSED = "paused"
     CANCELLED = "cancelled"
-    """What was done stays done; what was not begun is not; and what comes of what was taken is not waited for."""
+    """Completed actions are kept, the others are not started, and the results of retries in flight are not awaited."""
     FINISHED = "finished"
 
 
 class Selection(Record, frozen=True, kw_only=True):
-    """What a bulk operation is about: exactly one of the first four."""
+    """The deliveries or events of a bulk operation. Exactly one of the first four fields is set."""
 
     delivery_ids: tuple[UUID, ...] | None = None
     letters: DeadLetterFilter | None = None
@@ -45,25 +45,26 @@ class Selection(Record, frozen=True, kw_only=True):
     events: EventFilter | None = None
     """REPLAY only."""
     states: States | None = None
-    """Of `delivery_ids`: the states of the list that they were chosen in."""
+    """For `delivery_ids`: the states of the list that they were selected from."""
 
     @property
     def only_in(self) -> States | None:
-        """The states of the list that it was chosen in: what has left them meanwhile is not what was meant."""
+        """The states of the list that the selection was made from. Deliveries that are no longer in these states are
+        rejected."""
         if self.letters is not None:
             return DEAD_STATES
         return WAITING_STATES if self.queue is not None else self.states
 
 
 class Canary(Record, frozen=True, kw_only=True):
-    """One letter of each cause goes first; the rest of its cause follows only if it is delivered."""
+    """The first dead letter of a cause to be retried. The others with the same cause follow only if it is delivered."""
 
     cause: int
     delivery_id: UUID
     attempt: int
-    """The delivery's latest attempt when it was sent ahead."""
+    """The number of the delivery's latest attempt before this retry."""
     succeeded: bool | None = None
-    """None while it is under way."""
+    """None while it is in flight."""
 
 
 class Bulk(Record, frozen=True, kw_only=True):
@@ -77,40 +78,41 @@ class Bulk(Record, frozen=True, kw_only=True):
     state: BulkState = BulkState.RUNNING
     rate_per_second: float | None = None
     ready_at: Instant = 0
-    """With a rate: when the next one may be taken. Kept here, because the rate is of all processes together."""
+    """With a rate limit: when the next delivery may be processed. Stored because all processes share the limit."""
     endpoint_id: UUID | None = None
-    """REPLAY: where to."""
+    """REPLAY: the endpoint to send to."""
     canary: bool = False
     canaries: tuple[Canary, ...] | None = None
-    """None until they have been chosen."""
+    """None until the canaries have been chosen."""
     total: int = 0
-    """How many it was about when it began."""
+    """The size of the selection when the operation began."""
     total_exact: bool = True
     cursor: str | None = None
-    """How far the selection has been gone through."""
+    """The position in the selection."""
     causes_done: int = 0
-    """With canaries the selection is gone through cause by cause."""
+    """With canaries, the selection is processed cause by cause. This is the number of causes that are done."""
     passed_over: bool = False
-    """RETRY: on this walk through the selection something was left for the next one, because its endpoint had enough."""
+    """RETRY: this pass over the selection skipped some deliveries because their endpoint had enough in flight. The next
+    pass will process them."""
     all_taken: bool = False
-    """The selection has been gone through; what is left is to wait for results."""
+    """The whole selection has been processed, and only results are still awaited."""
     taken: int = 0
-    """Acted upon so far."""
+    """The number of deliveries or events processed so far."""
     refused: int = 0
-    """Could not be acted upon, because their state had changed meanwhile."""
+    """The number of deliveries that were rejected because their state had changed."""
     succeeded: int = 0
-    """RETRY: delivered since. Other kinds: the same as taken."""
+    """RETRY: the number of retried deliveries that succeeded. Other kinds: the same as `taken`."""
     failed: int = 0
-    """RETRY: tried since, and failed."""
+    """RETRY: the number of retried deliveries that failed."""
     note: str = ""
-    """Why it stands as it does, for people."""
+    """Why the operation is in its current state, for operators."""
     updated_at: Instant = 0
     finished_at: Instant | None = None
     version: int = 0
-    """Grows with every write; a write names the version it was computed from."""
+    """Incremented by every write; a write names the version it was computed from."""
 
     def after(self, *, taken: int, refused: int, succeeded: int, failed: int, version: int) -> Bulk:
-        """The operation after a step that did so much more. What is not retried has ended well once it is taken."""
+        """The operation after a step with these results. Actions other than retries succeed when they are taken."""
         return replace(
             self,
             taken=self.taken + taken,
@@ -122,37 +124,38 @@ class Bulk(Record, frozen=True, kw_only=True):
 
     @property
     def in_flight(self) -> int:
-        """Taken, and not known yet how it ended."""
+        """The number of retried deliveries without a result."""
         return self.taken - self.succeeded - self.failed
 
     @property
     def ended(self) -> int:
-        """How many of those that it was about have come to their end."""
+        """How many deliveries of the selection have a result."""
         return min(self.total, self.succeeded + self.failed + self.refused)
 
     @property
-    def good_causes(self) -> tuple[int, ...] | None:
-        """The causes that are still to be gone through, because their canary was delivered; None without canaries."""
+    def remaining_causes(self) -> tuple[int, ...] | None:
+        """The causes whose canary was delivered and that are still to be processed; None without canaries."""
         if self.canaries is None:
             return None
         return tuple(one.cause for one in self.canaries if one.succeeded)[self.causes_done :]
 
     @property
     def live(self) -> bool:
-        """A service must look at it: it goes on, or results are still to come, or its end is still to be written."""
+        """Whether a service still has work to do on it: it is running, is waiting for results, or its end has not been
+        recorded."""
         return self.finished_at is None and (self.state is not BulkState.PAUSED or self.in_flight > 0)
 
     @property
     def progress(self) -> str:
-        """`3/5 succeeded, 2 failed`."""
+        """The progress as text, such as `3/5 succeeded, 2 failed`."""
         return f"{self.succeeded}/{self.total} succeeded, {self.failed} failed"
 
 
-def retried_well(state: DeliveryState | None, attempt: int, attempt_before: int) -> bool | None:
-    """How the retry of a delivery ended that had `attempt_before` attempts; None while it is under way.
+def retry_succeeded(state: DeliveryState | None, attempt: int, attempt_before: int) -> bool | None:
+    """Whether the retry of a delivery that had `attempt_before` attempts succeeded; None while it is in flight.
 
-    One that is not there any more was delivered so long ago that it has been cleaned away. One that someone
-    else ended without a try counts as failed.
+    If the delivery no longer exists, it was delivered and then removed by retention. If an operator ended it without an
+    attempt, it counts as failed.
     """
     if state is None or state is DeliveryState.DELIVERED:
         return True
@@ -161,17 +164,44 @@ def retried_well(state: DeliveryState | None, attempt: int, attempt_before: int)
     return False
 
 
-class UnderWay(Record, frozen=True):
-    """A delivery that a bulk retry has taken and whose result is not there yet."""
+class InFlightRetry(Record, frozen=True):
+    """A delivery that a bulk operation retried and that has no result yet."""
 
     delivery_id: UUID
     endpoint_id: UUID
     waiting: bool
-    """It is not being tried yet."""
+    """Whether its attempt has not started yet."""
 
 
 class BulkStep(Record, frozen=True):
-    """What one write of a bulk operation did: the operation as it stands now, and the deliveries it moved."""
+    """The result of one step: the operation as stored, and the deliveries it moved."""
 
     bulk: Bulk
     moved: Moved = Moved()
+
+
+class BulkFilter(PagedQuery[Bulk], frozen=True, kw_only=True):
+    """Bulk operations, newest first."""
+
+
+class LiveBulks(BoundedQuery[Bulk], frozen=True, kw_only=True):
+    """Bulk operations of every organization that are running or await results, oldest first."""
+
+
+class BulkInFlight(BoundedQuery[InFlightRetry], frozen=True, kw_only=True):
+    """The retries of a bulk operation without a result, up to IN_FLIGHT_MAX."""
+
+    bulk_id: UUID
+
+
+class BulkFailures(PagedQuery[Delivery], frozen=True, kw_only=True):
+    """Deliveries that a bulk operation retried without success, oldest first."""
+
+    bulk_id: UUID
+
+
+class BulkResults(PagedQuery[Delivery], frozen=True, kw_only=True):
+    """Retries that ended since the last step, which the next step will add to `succeeded` and `failed`. This list can
+    only be counted."""
+
+    bulk_id: UUID

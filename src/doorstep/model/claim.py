@@ -1,38 +1,38 @@
-"""Claims, and what is written when they end: settlements, and moves by operators and services."""
+"""Claims, their settlements, state changes made by operators and services, and the entries of workers."""
 
 from __future__ import annotations
 
 from typing import NamedTuple
 from uuid import UUID
 
-from doorstep.clock import Instant
+from doorstep.clock import DAY, SECOND, Instant
 from doorstep.model.attempt import Outcome
-from doorstep.model.circuit import Circuit, CircuitState
 from doorstep.model.delivery import DeliveryState
+from doorstep.model.endpoint import Circuit, CircuitState
 from doorstep.model.event import EventStatus, owed_since
 from doorstep.model.record import Record
 
 
 class Lane(Record, frozen=True):
-    """The waiting deliveries of one endpoint, as seen before claiming: when the first is due."""
+    """The queue of one endpoint's waiting deliveries: when the first one is due, and the endpoint's circuit."""
 
     endpoint_id: UUID
     due_at: Instant
     circuit: Circuit | None = None
-    """None while the circuit is closed and nothing has failed: the usual case, which has no row."""
+    """None if the circuit is closed without failures, which is the usual case and has no row."""
 
     @property
     def is_barred(self) -> bool:
-        """Its circuit lets nothing through but a probe: nobody is late for what waits behind that."""
+        """Whether its circuit allows at most a probe. Its waiting deliveries then do not count as late."""
         return self.circuit is not None and self.circuit.state is not CircuitState.CLOSED
 
 
 class Quota(Record, frozen=True):
     """How many deliveries of one endpoint a worker may claim now.
 
-    `concurrency_max` and `rate_per_second` are the endpoint's own limits over all workers; the store applies
-    them inside the claim, because only there two workers cannot both see the last free place. `bytes_max` bounds the
-    payloads taken by this claim: it ends with the delivery that uses them up, so that a long one is never stuck.
+    `concurrency_max` and `rate_per_second` are the limits of the endpoint across all workers. The store applies them
+    inside the claim: anywhere else, two workers could both see the last free slot. `bytes_max` limits the total size of
+    the payloads. The claim ends with the delivery that reaches this limit, so that a large payload never gets stuck.
     """
 
     endpoint_id: UUID
@@ -43,13 +43,14 @@ class Quota(Record, frozen=True):
 
 
 class Claim(NamedTuple):
-    """A named tuple, not a struct: stores make it straight from a row, and dispatch makes one per delivery."""
+    """A delivery that one worker may attempt, under a lease. It is a named tuple because stores create it directly from
+    a row."""
 
     key: object
-    """The store's own handle for the row."""
+    """The store's own reference to the row."""
     event_key: object
     token: int
-    """Grows with every claim of the delivery; only the newest can settle."""
+    """Increases with every claim of the delivery; only the newest claim can settle it."""
     delivery_id: UUID
     event_id: UUID
     endpoint_id: UUID
@@ -67,36 +68,36 @@ class Claim(NamedTuple):
     lease_until: Instant
     worker: str
     picked_up: bool
-    """This claim took the event from received to queued."""
+    """This claim changed the status of the event from received to queued."""
     ordering_key: str | None = None
-    """Others may wait for this one to end."""
+    """Later deliveries of this ordering group wait for this one."""
     metadata: bytes = b"{}"
-    """What the sender said about the event, as JSON; handlers are given it."""
+    """The metadata of the event as JSON, for handlers."""
     trace: str | None = None
-    """The trace that the event is part of; see Event."""
+    """The trace of the event; see Event."""
     deliver_at: Instant | None = None
-    """When its sender wanted it to be tried first, if not at once."""
+    """The earliest time of the first attempt, if the sender set one."""
     last_code: str | None = None
-    """How the try before this one failed; known only of claims whose lease has ended."""
+    """The code of the previous failure. It is read only for claims whose lease has expired."""
 
     @property
     def correlation_line(self) -> str:
-        """The header that ties a try to the request that sent the event: the row of every attempt has it."""
+        """The header that links an attempt to the request that sent the event. Every row of the attempt log has it."""
         return f"x-correlation-id: {self.correlation_id}"
 
     @property
     def revived(self) -> bool:
-        """A person took it up again after its end: more tries were made than those that count against its policy."""
+        """Whether an operator retried it as a dead letter: it has had more attempts than those of its current round."""
         return self.attempt - 1 > self.retry_attempts
 
     @property
     def owed_at(self) -> Instant:
-        """Since when its receiver has been waiting for it."""
+        """The time from which it should be delivered; see `owed_since`."""
         return owed_since(self.accepted_at, self.deliver_at)
 
 
 class Settlement(Record, frozen=True):
-    """Made only by the named constructors, so that no impossible combination can be written."""
+    """The result of an attempt, as it is written. Use the named constructors, which prevent invalid combinations."""
 
     claim: Claim
     outcome: Outcome
@@ -118,7 +119,7 @@ class Settlement(Record, frozen=True):
 
 
 class StatusChange(Record, frozen=True):
-    """An event whose status was changed by a write."""
+    """The change of an event's status by a write."""
 
     event_id: UUID
     org_id: UUID
@@ -129,7 +130,7 @@ class StatusChange(Record, frozen=True):
 
 
 class Settled(Record, frozen=True):
-    """What a settle call wrote: which claims came too late, and which events changed their status."""
+    """The result of a settle call: claims that were too late, and events whose status changed."""
 
     late: tuple[Claim, ...] = ()
     changes: tuple[StatusChange, ...] = ()
@@ -147,7 +148,7 @@ class Move(Record, frozen=True, kw_only=True):
 
 
 class Moved(Record, frozen=True):
-    """What one write did to deliveries, and which events changed their status with them."""
+    """The deliveries that one write moved to another state, and the events whose status changed with them."""
 
     moves: tuple[Move, ...] = ()
     changes: tuple[StatusChange, ...] = ()
@@ -155,3 +156,33 @@ class Moved(Record, frozen=True):
     @property
     def delivery_ids(self) -> tuple[UUID, ...]:
         return tuple(move.delivery_id for move in self.moves)
+
+
+HEARTBEAT_SECONDS = 10.0
+"""The interval of heartbeats."""
+LOST_AFTER: Instant = 35 * SECOND
+"""A worker that missed three heartbeats counts as lost: it was killed, or cannot reach the store."""
+LOST_KEPT: Instant = DAY
+"""How long the entry of a lost worker is kept."""
+
+
+class WorkerEntry(Record, frozen=True, kw_only=True):
+    """The entry of a running worker. It is removed when the worker stops, or a day after the worker was lost."""
+
+    name: str
+    """The name used in leases, attempts and logs. A process gets a new name each time it starts."""
+    host: str
+    pid: int
+    version: str
+    started_at: Instant
+    seen_at: Instant
+    places: int
+    """The maximum number of concurrent attempts."""
+    places_in_use: int = 0
+    handlers: tuple[str, ...] = ()
+    """The Python handlers that the worker can run. URLs are not listed: every worker can deliver to all of them."""
+    tasks: tuple[str, ...] = ()
+    """The single-process tasks (`Task` in stores/store.py) that the worker ran recently."""
+
+    def is_lost(self, now: Instant) -> bool:
+        return now - self.seen_at > LOST_AFTER

@@ -1,4 +1,4 @@
-"""A delivery: one event owed to one endpoint. It is the thing that has a state."""
+"""Deliveries: one event for one endpoint, with a state, a history and, for dead letters, a cause."""
 
 from __future__ import annotations
 
@@ -20,16 +20,16 @@ class DeliveryState(StrEnum):
     """Claimed by a worker, under a lease."""
     DELIVERED = "delivered"
     DEAD = "dead"
-    """In the dead-letter queue: the machine has given up on it."""
+    """In the dead-letter queue: it failed permanently, or was skipped."""
     RESOLVED = "resolved"
-    """An operator said that it needs no delivery."""
+    """An operator decided that it needs no delivery."""
     ARCHIVED = "archived"
-    """A dead letter that nobody touched for a week."""
+    """A dead letter that nobody has acted on for a week."""
     CANCELLED = "cancelled"
 
 
 class Transition(Record, frozen=True):
-    """One allowed change of state, who may make it, and why it happens."""
+    """An allowed change of state, who may make it, and why it happens."""
 
     source: DeliveryState
     target: DeliveryState
@@ -42,17 +42,17 @@ _S = DeliveryState
 TRANSITION_TABLE: tuple[Transition, ...] = (
     Transition(_S.PENDING, _S.IN_PROGRESS, "worker", "claimed"),
     Transition(_S.IN_PROGRESS, _S.DELIVERED, "worker", "the receiver accepted it"),
-    Transition(_S.IN_PROGRESS, _S.PENDING, "worker", "failed and will be retried, or handed back untried"),
-    Transition(_S.IN_PROGRESS, _S.DEAD, "worker", "failed for good"),
+    Transition(_S.IN_PROGRESS, _S.PENDING, "worker", "failed and will be retried, or released without an attempt"),
+    Transition(_S.IN_PROGRESS, _S.DEAD, "worker", "failed permanently"),
     Transition(_S.PENDING, _S.DEAD, "operator", "skipped, expired, or its endpoint was deleted"),
     Transition(_S.PENDING, _S.CANCELLED, "operator", "cancelled"),
     Transition(_S.DEAD, _S.PENDING, "operator", "retried"),
     Transition(_S.DEAD, _S.RESOLVED, "operator", "needs no delivery"),
-    Transition(_S.DEAD, _S.ARCHIVED, "cleaner", "untouched for a week"),
+    Transition(_S.DEAD, _S.ARCHIVED, "cleaner", "no action for a week"),
     Transition(_S.ARCHIVED, _S.PENDING, "operator", "retried"),
     Transition(_S.ARCHIVED, _S.RESOLVED, "operator", "needs no delivery"),
 )
-"""The one table of what may follow what. Every pair that is not here is refused, by code and by the database."""
+"""All allowed transitions. The code and the database reject all others."""
 
 TRANSITIONS: frozenset[tuple[DeliveryState, DeliveryState]] = frozenset(
     (row.source, row.target) for row in TRANSITION_TABLE
@@ -66,7 +66,7 @@ DONE_STATES = frozenset({_S.DELIVERED, _S.RESOLVED})
 
 
 class IllegalTransition(AssertionError):
-    """A change of state that the table does not allow: a bug of ours, never the world's fault."""
+    """A change of state that the table does not allow: always a bug in Doorstep."""
 
 
 def check_transition(source: DeliveryState, target: DeliveryState) -> None:
@@ -75,18 +75,19 @@ def check_transition(source: DeliveryState, target: DeliveryState) -> None:
 
 
 class NewDelivery(Record, frozen=True):
-    """A delivery about to be accepted with its event."""
+    """A delivery that is accepted together with its event."""
 
     delivery_id: UUID
     endpoint_id: UUID
     due_at: Instant
     retries_max: int
     batch: bool = False
-    """It submits a batch: its endpoint is a batch endpoint (model/batch.py)."""
+    """Whether its endpoint is a batch endpoint (model/batch.py)."""
 
 
 class Delivery(Record, frozen=True, kw_only=True):
-    """A delivery as it stands. `due_at` is the next try, or the end of the lease; None when settled or blocked."""
+    """A delivery. `due_at` is the time of the next attempt or, in progress, the end of the lease. It is None if the
+    delivery is settled or blocked."""
 
     delivery_id: UUID
     event_id: UUID
@@ -97,12 +98,12 @@ class Delivery(Record, frozen=True, kw_only=True):
     due_at: Instant | None
     created_at: Instant
     attempt: int = 0
-    """The number of the latest attempt, from 1; it goes on counting when an operator retries."""
+    """The number of the latest attempt, from 1. It keeps counting when an operator retries."""
     retry_attempts: int = 0
-    """Retries used in this round; an operator's retry starts a new round at 0."""
+    """Retries used in this round; a retry by an operator starts a new round at 0."""
     retries_max: int = 0
     forced: bool = False
-    """An operator asked for it now: goes ahead of the queue and through an open circuit."""
+    """An operator retried it: it goes ahead of the queue, even if the circuit is open."""
     claimed_at: Instant | None = None
     worker: str | None = None
     first_failed_at: Instant | None = None
@@ -113,39 +114,46 @@ class Delivery(Record, frozen=True, kw_only=True):
     reason: str | None = None
     response_code: int | None = None
     deleted: bool = False
-    """An operator deleted the dead letter; only its log is left to be seen."""
+    """An operator deleted the dead letter; only its log can still be read."""
     cause: int | None = None
-    """Of a dead letter: what it has in common with others (model/delivery.py); until an operator retries it."""
+    """The cause of a dead letter (see `cause_of`), until an operator retries it."""
     edited: bool = False
-    """An operator gave it a payload of its own, which goes out instead of the event's."""
+    """An operator edited its payload, which is sent instead of that of the event."""
     blocked: bool = False
-    """Waits for an earlier one of its endpoint and ordering key to end; until then it has no due time."""
+    """It is waiting for an earlier delivery of its ordering group and has no due time yet."""
     batch: bool = False
-    """It submits a batch, and is how the batch stands."""
+    """Whether it submits a batch. The status of the batch is derived from this delivery."""
 
     @property
     def next_retry_at(self) -> Instant | None:
-        """The very time that the worker will use; None until something has failed."""
+        """The time at which a worker will retry it; None before the first failure."""
         return self.due_at if self.state is DeliveryState.PENDING and self.attempt else None
 
     @property
     def remark(self) -> str | None:
-        """How it ended, in a sentence for people. Retries are counted over all rounds, as attempts are in the log."""
+        """The result as text for people. The retry number counts all rounds, like attempt numbers in the log."""
         if self.state is DeliveryState.DELIVERED and self.attempt > 1:
             return f"Succeeded on retry attempt {self.attempt - 1}"
         return self.reason
 
 
 def as_seen(delivery: Delivery, now: Instant, archive_after: Instant) -> Delivery:
-    """The delivery as people see it: an untouched dead letter is archived, even if the cleaner has not come by."""
-    untouched = delivery.settled_at is not None and now - delivery.settled_at >= archive_after
-    if delivery.state is DeliveryState.DEAD and untouched:
+    """The delivery as people see it: an old dead letter is archived, even if the cleaner has not run yet."""
+    is_old = delivery.settled_at is not None and now - delivery.settled_at >= archive_after
+    if delivery.state is DeliveryState.DEAD and is_old:
         return msgspec.structs.replace(delivery, state=DeliveryState.ARCHIVED)
     return delivery
 
 
-class HistoryLine(Record, frozen=True):
-    """One transition in a delivery's life. The first line, its acceptance, has no old state."""
+class DeliveryPayload(Record, frozen=True):
+    """The payload that is sent: that of the delivery if an operator edited it, otherwise that of the event."""
+
+    delivery_id: UUID
+    payload: bytes
+
+
+class HistoryEntry(Record, frozen=True):
+    """One transition of a delivery. The first one, its acceptance, has no old state."""
 
     at: Instant
     old_state: DeliveryState | None
@@ -153,16 +161,25 @@ class HistoryLine(Record, frozen=True):
     attempt: int
     note: str
 
+    @property
+    def edits_payload(self) -> bool:
+        """Whether an operator edited the payload in this transition."""
+        return self.note.startswith(EDITED)
+
+
+EDITED = "payload edited by "
+"""The note of a retry with an edited payload starts with this."""
 
 _REASON_CHARACTERS_READ = 4_000
 _REASON_CHARACTERS_KEPT = 300
-"""Read further than kept: an id that is cut in two would not be recognised, and make a cause of its own."""
+"""More is read than kept: if the text were cut first, an id could be cut in two and not be recognized, which would
+create a separate cause."""
 
 _PARTICULARS = re.compile(
     r"""
     [0-9a-f]{8}-[0-9a-f]{4}-[0-9a-f]{4}-[0-9a-f]{4}-[0-9a-f]{12}  # a UUID
     | \b(?=[0-9a-f]*\d)[0-9a-f]{12,}\b                            # a long hexadecimal id
-    | "[^"]*" | (?<!\w)'[^']*'(?!\w)                              # what someone quoted, but no apostrophe
+    | "[^"]*" | (?<!\w)'[^']*'(?!\w)                              # quoted text, but no apostrophe
     | \d+                                                         # any number
     """,
     re.VERBOSE | re.IGNORECASE,
@@ -170,24 +187,24 @@ _PARTICULARS = re.compile(
 
 
 def normalised(reason: str) -> str:
-    """The message without what differs from one letter to the next: ids, numbers, quoted names."""
+    """The message without ids, numbers and quoted text, which differ between dead letters with the same cause."""
     return _PARTICULARS.sub("#", reason[:_REASON_CHARACTERS_READ])[:_REASON_CHARACTERS_KEPT]
 
 
 def cause_of(endpoint_id: UUID, code: str, reason: str) -> int:
-    """A number that letters of one cause share, small enough for a database column (63 bits)."""
+    """A number that identifies the cause of a dead letter. It has 63 bits, so it fits into a database column."""
     words = f"{code}\0{normalised(reason)}".encode("utf-8", "replace")
     return int.from_bytes(blake2b(endpoint_id.bytes + words, digest_size=8).digest()) >> 1
 
 
 class DeadLetter(Record, frozen=True, kw_only=True):
-    """What a function that is told of dead letters is given."""
+    """The argument of a dead-letter callback."""
 
     delivery_id: UUID
     event_id: UUID
     event_type: str
     endpoint: str
-    """The endpoint's name; of a handler, its function's."""
+    """The name of the endpoint. For a handler this is the name of its function."""
     code: str
     reason: str
     """A sentence for people."""

@@ -1,8 +1,9 @@
-"""An endpoint: a receiver, reached by URL or as a Python handler."""
+"""Endpoints: their destinations, retry policies, targets and circuits."""
 
 from __future__ import annotations
 
 from enum import StrEnum
+from typing import ClassVar
 from uuid import UUID
 
 from doorstep.clock import Instant
@@ -12,23 +13,23 @@ from doorstep.model.record import Record
 class EndpointState(StrEnum):
     ACTIVE = "active"
     PAUSED = "paused"
-    """An operator stopped it; its deliveries are held."""
+    """An operator paused it; its deliveries are held."""
     DISABLED = "disabled"
-    """The machine stopped it (gone, or failing for days); its deliveries are held."""
+    """Doorstep disabled it (410 Gone, or days of failures); its deliveries are held."""
     DELETED = "deleted"
     """Its waiting deliveries become dead letters."""
 
 
 class SigningSecret(Record, frozen=True):
-    """One signing key, sealed: the store never sees it in the clear."""
+    """One encrypted signing key. The store never sees the plain key."""
 
     sealed: bytes
     scheme: str = "v1"
-    """`v1` is HMAC-SHA256 with a shared secret, `v1a` Ed25519 with a private key."""
+    """`v1` is HMAC-SHA256 with a shared secret; `v1a` is Ed25519 with a private key."""
     expires_at: Instant | None = None
-    """Set on rotation: until then both the old and the new secret sign."""
+    """Set on rotation. Until this time, requests are signed with both the old and the new secret."""
     public_key: str = ""
-    """`v1a`: what receivers verify with. It is no secret, and can be shown at any time."""
+    """`v1a`: the key that receivers verify with. It is not secret."""
 
 
 class CircuitRules(Record, frozen=True):
@@ -39,8 +40,54 @@ class CircuitRules(Record, frozen=True):
     disable_after_seconds: float = 5 * 86_400
 
 
+class DestinationKind(Record, frozen=True, tag_field="kind"):
+    """The base of all kinds of destination. The engine passes each kind to the transport of the same name."""
+
+    signed: ClassVar[bool] = False
+    """Whether attempts are signed and use the endpoint's headers and envelope."""
+
+    @property
+    def kind(self) -> str:
+        return str(self.__struct_config__.tag)
+
+    @property
+    def target(self) -> str:
+        """The part that distinguishes destinations of one kind: the first field, or empty if there is none."""
+        fields = self.__struct_fields__
+        return str(getattr(self, fields[0])) if fields else ""
+
+    @property
+    def description(self) -> str:
+        """The destination as text for people."""
+        return f"{self.kind} {self.target}".rstrip()
+
+
+class HttpDestination(DestinationKind, frozen=True, tag="http"):
+    """A URL that receives HTTP requests."""
+
+    signed: ClassVar[bool] = True
+    url: str
+
+    @property
+    def description(self) -> str:
+        return self.url
+
+
+class HandlerDestination(DestinationKind, frozen=True, tag="handler"):
+    """A Python function that workers have registered under a name."""
+
+    name: str
+
+
+class LogDestination(DestinationKind, frozen=True, tag="log"):
+    """The log of the worker that makes the attempt."""
+
+
+Destination = HttpDestination | HandlerDestination | LogDestination
+
+
 class Routing(Record, frozen=True):
-    """All endpoints that are not deleted, and the version that an accept must name to use this picture."""
+    """All endpoints that are not deleted. `Store.accept` is passed the version, to detect a stale snapshot."""
 
     version: int
     endpoints: tuple[Endpoint, ...]
@@ -52,67 +99,108 @@ class Endpoint(Record, frozen=True, kw_only=True):
     name: str
     created_at: Instant
     description: str = ""
-    """What it is for, in the words of those who look after it."""
-    url: str | None = None
-    handler: str | None = None
+    """What the endpoint is for."""
+    destination: Destination
     event_types: tuple[str, ...] = ("*",)
-    """Exact names, or patterns where a final `*` stands for any rest: `user.*`."""
+    """Exact names, or patterns whose final `*` matches any ending: `user.*`."""
     policy: RetryPolicy | None = None
     policy_by_event_type: dict[str, RetryPolicy] = {}
     timeout_seconds: float | None = None
     concurrency_max: int | None = None
     rate_per_second: float | None = None
     sealed_headers: bytes = b""
-    """Extra request headers (they may hold credentials), sealed like the secrets; empty when there are none."""
+    """Extra request headers, encrypted because they may contain credentials; empty if there are none."""
     retry_on: tuple[str, ...] = ()
-    """Codes or HTTP statuses to retry although they are permanent; `*` retries everything."""
+    """Codes or HTTP statuses to retry even if they are permanent by default; `*` retries everything."""
     give_up_on: tuple[str, ...] = ()
     code_map: dict[str, str] = {}
-    """Translates a carrier's own codes into ours."""
+    """Maps the carrier's own codes or HTTP statuses to Doorstep's codes."""
     circuit: CircuitRules = CircuitRules()
     slo: Slo | None = None
-    """Its own target, if it has one; else that of its organization counts."""
+    """The endpoint's own target. If None, the target of its organization applies."""
     envelope: bool = False
-    """Deliver `{"type", "timestamp", "data"}` with the payload as data, instead of the payload alone."""
+    """Deliver `{"type", "timestamp", "data"}` with the payload as `data`, instead of the payload alone."""
     batch: bool = False
-    """What goes to it are batches (model/batch.py): they can be found by status, and resubmitted."""
+    """Its events are batches (model/batch.py), which are listed by status and can be resubmitted."""
     declared: str = ""
-    """Of one that a program declares in its code: what it said, in brief, when that was last written here."""
+    """For an endpoint declared in code: a digest of the last declaration that was written."""
     secrets: tuple[SigningSecret, ...] = ()
     state: EndpointState = EndpointState.ACTIVE
     state_reason: str = ""
     state_since: Instant = 0
-    """When it last came into another state; 0 if it never did. Its deliveries were held before, if it is active now."""
+    """When the state last changed; 0 if never. If the endpoint is active, its deliveries were held before this time."""
     drain_per_second: float | None = None
-    """While a backlog is drained at a given rate: that rate, until `drain_before` is reached."""
+    """The rate limit for deliveries that were due before `drain_before`, while a backlog is drained."""
     drain_before: Instant | None = None
     updated_at: Instant = 0
     version: int = 0
-    """Grows with every write, from 1; a write names the version it was computed from."""
+    """Increases with every write, from 1; a write states the version it was computed from."""
+
+    @property
+    def url(self) -> str | None:
+        return self.destination.url if isinstance(self.destination, HttpDestination) else None
+
+    @property
+    def handler(self) -> str | None:
+        return self.destination.name if isinstance(self.destination, HandlerDestination) else None
 
     @property
     def signing_secret(self) -> SigningSecret | None:
-        """The one that stays: those that rotation has replaced have an end."""
+        """The current secret. Secrets replaced by rotation have an expiry time."""
         return next((secret for secret in self.secrets if secret.expires_at is None), None)
 
 
 class RetryPolicy(Record, frozen=True):
-    """`delays[n]` is the pause in seconds before retry n + 1: three delays mean up to four attempts."""
+    """`delays[n]` is the delay in seconds before retry n + 1. With three delays there are up to four attempts."""
 
     delays: tuple[float, ...]
     jitter: float = 0.1
-    """Each delay is varied by up to this share, so that a recovered receiver is not stampeded."""
+    """Each delay varies randomly by up to this share, so that retries do not all hit a recovered receiver at once."""
     deadline_seconds: float | None = None
-    """No retry starts later than this after the event was owed: accepted, or due by its `deliver_at`."""
+    """No retry starts later than this after the event was accepted, or after its `deliver_at`."""
     name: str = ""
 
 
 class Slo(Record, frozen=True, kw_only=True):
-    """The target of an endpoint: its own, else its organization's, else this one."""
+    """The service level objective of an endpoint. It may be set for the endpoint or its organization; these are the
+    defaults."""
 
     success: float = 0.99
-    """The share of deliveries that are to arrive, rather than to end as dead letters."""
+    """The share of deliveries that must succeed instead of becoming dead letters."""
     p95_seconds: float = 60.0
-    """How soon 95 % of those that arrive are to have done so, from when they were owed."""
+    """The time within which 95 % of the successful deliveries must arrive. It starts at acceptance, or at a later
+    `deliver_at`."""
     oldest_seconds: float = 3_600.0
-    """How long the oldest of what has not arrived yet may have been owed."""
+    """The maximum age of the oldest waiting delivery, counted from acceptance or a later `deliver_at`."""
+
+
+class CircuitState(StrEnum):
+    CLOSED = "closed"
+    OPEN = "open"
+    HALF_OPEN = "half_open"
+
+
+class Circuit(Record, frozen=True, kw_only=True):
+    """The circuit breaker of an endpoint. If none is stored, the circuit is closed and has no failures."""
+
+    endpoint_id: UUID
+    state: CircuitState = CircuitState.CLOSED
+    failures: int = 0
+    """Consecutive failures of the endpoint."""
+    failing_since: Instant | None = None
+    """The time of the first failure after the last success."""
+    changed_at: Instant = 0
+    until: Instant | None = None
+    """If open: when a probe may start. If half-open: when the probe counts as lost and another may start. If closed
+    with failures: the time of the last failure."""
+    version: int = 0
+    """Increases with every write; a write states the version it was computed from."""
+
+
+class CircuitChange(Record, frozen=True):
+    """One entry in the history of a circuit."""
+
+    at: Instant
+    old_state: CircuitState
+    new_state: CircuitState
+    reason: str

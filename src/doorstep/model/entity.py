@@ -1,4 +1,4 @@
-"""An entity: a thing that goes through the stages of a pipeline, and has a status that its people named."""
+"""Entities: items that go through the stages of a pipeline, with statuses that the pipeline defines."""
 
 from __future__ import annotations
 
@@ -7,68 +7,120 @@ from typing import Any
 from uuid import UUID
 
 from doorstep.clock import Instant
+from doorstep.model.listing import BoundedQuery, PagedQuery
 from doorstep.model.record import Record
 
 
 class Phase(StrEnum):
-    """What a status means to the engine, whatever it is called; each status of a pipeline has one."""
+    """The meaning of a status for the engine; each status of a pipeline has one phase."""
 
     RUNNING = "running"
-    """A stage is owed to it: its present event is on its way, is being tried, or is about to be tried again."""
+    """A stage is in progress: its event is waiting, being attempted, or will be retried."""
     RESTING = "resting"
-    """It waits at a gate for a person, or is complete."""
+    """The entity is waiting for approval at a gate, or is complete."""
     DEAD = "dead"
-    """The machine has given up on it, or a person rejected it."""
+    """A stage failed permanently, or a person rejected the entity."""
     ARCHIVED = "archived"
-    """Dead, and nobody touched it for a while: hidden from lists unless asked for."""
+    """Dead, and nobody has acted on it for a while. Hidden from lists unless requested."""
 
 
 ENDED = frozenset({Phase.RESTING, Phase.ARCHIVED})
-"""Nothing is owed to what is in one of these; a gate is among them, and is told from the end by its status."""
+"""Phases without a stage in progress. RESTING includes entities waiting at a gate; only the status distinguishes these
+from completed ones."""
 
 
 class Entity(Record, frozen=True, kw_only=True):
-    """One thing on its way through a pipeline, as it stands."""
+    """One item in a pipeline, with its current status."""
 
     entity_id: str
-    """The caller's own, or a new UUID as text; told apart within its organization and pipeline."""
+    """The caller's own id, or a new UUID as text; unique within its organization and pipeline."""
     org_id: UUID
     pipeline: str
     status: str
     phase: Phase
     data: dict[str, Any] = {}
-    """What it is about: the program's own, replaced by what a stage returns."""
+    """The program's own data. If a stage returns a mapping, that replaces the data."""
     error_reason: str | None = None
     """Why its last stage failed, in a sentence for people."""
     metadata: dict[str, Any] = {}
-    """The engine's own: `error` has the technical side of the last failure."""
+    """The engine's own data. `error` has the technical details of the last failure."""
     event_id: UUID | None = None
-    """The event of its present stage. What any other event's stage did comes too late, and changes nothing."""
+    """The event of its current stage. Results of any other event are stale and change nothing."""
     created_at: Instant
     changed_at: Instant
     """When its status last changed."""
     version: int = 0
-    """Grows with every write; a write names the version it was computed from."""
+    """Increases with every write; a write states the version it was computed from."""
 
 
 class EntityChange(Record, frozen=True):
-    """One line of an entity's history."""
+    """One entry in the history of an entity."""
 
     at: Instant
     old_status: str | None
     new_status: str
     reason: str
     event_id: UUID | None
-    """The event that brought it there; for a start and a retry the one that was sent."""
+    """The event that caused the change. For a start or a retry, this is the event that was sent."""
 
 
-class EntityFilter(Record, frozen=True, kw_only=True):
-    """Which entities of a pipeline."""
+class EntityFilter(PagedQuery[Entity], frozen=True, kw_only=True):
+    """Entities of a pipeline in order of creation, newest first."""
 
     pipeline: str
     status: str | None = None
-    """Exact, as it is stored; not together with the archived ones alone."""
+    """The exact stored status. It cannot be combined with `archived=True`."""
     archived: bool | None = False
-    """False: without the archived ones; True: those alone; None: all."""
+    """False excludes archived entities, True returns only those, and None returns all."""
     archived_before: Instant = 0
-    """Dead ones that died before this instant are archived, whether the keeper has come by or not."""
+    """Entities that have been dead since before this instant are archived, even if the reconciler has not run yet."""
+
+
+class OrphanedEntities(PagedQuery[Entity], frozen=True, kw_only=True):
+    """Running entities without pending work, in order of creation: their event is not in the outbox, and none of these
+    endpoints has an open delivery of it. A page examines as many running entities as its limit, so it may be
+    shorter."""
+
+    pipeline: str
+    endpoint_ids: tuple[UUID, ...]
+
+
+class AwaitingEntities(BoundedQuery[Entity], frozen=True, kw_only=True):
+    """Running entities whose current event is one of these."""
+
+    pipeline: str
+    event_ids: tuple[UUID, ...]
+
+
+class StaleEntities(BoundedQuery[Entity], frozen=True, kw_only=True):
+    """Dead entities whose status last changed before `dead_before`, oldest first."""
+
+    pipeline: str
+    dead_before: Instant
+    limit: int
+
+
+class EntityStatuses(BoundedQuery[str], frozen=True, kw_only=True):
+    """All statuses of the entities of this pipeline, sorted."""
+
+    pipeline: str
+
+
+class EntityHistory(BoundedQuery[EntityChange], frozen=True, kw_only=True):
+    """All changes of an entity's status, oldest first."""
+
+    pipeline: str
+    entity_id: str
+
+
+class PipelineDeclaration(Record, frozen=True, kw_only=True):
+    """Records that a program has declared this pipeline."""
+
+    org_id: UUID
+    pipeline: str
+    declared_at: Instant
+    """When a worker last declared it."""
+
+
+class PipelineDeclarations(BoundedQuery[PipelineDeclaration], frozen=True, kw_only=True):
+    """The latest declaration of every pipeline in all organizations."""

@@ -1,4 +1,4 @@
-"""An event: an immutable fact, accepted once; and the status that people see."""
+"""Events: immutable facts, accepted once, with a status derived from their deliveries."""
 
 from __future__ import annotations
 
@@ -12,20 +12,20 @@ from doorstep.model.record import Record
 
 class EventStatus(StrEnum):
     RECEIVED = "received"
-    """Accepted; nothing has been picked up yet."""
+    """Accepted; no delivery has been claimed yet."""
     QUEUED = "queued"
-    """At least one delivery has been picked up, and not all are settled."""
+    """At least one delivery has been claimed, and not all are settled."""
     DELIVERED = "delivered"
-    """Every delivery is delivered, or the inbox consumer acknowledged the event."""
+    """All deliveries succeeded, or an inbox consumer acknowledged the event."""
     FAILED = "failed"
-    """Nothing is left to try, and at least one delivery is dead."""
+    """No delivery is open, and either at least one is dead or all were cancelled."""
 
 
 EVENT_TRANSITIONS: frozenset[tuple[EventStatus, EventStatus]] = frozenset(
     {
         (EventStatus.RECEIVED, EventStatus.QUEUED),  # the first delivery was claimed
         (EventStatus.RECEIVED, EventStatus.DELIVERED),  # acknowledged from the inbox
-        (EventStatus.RECEIVED, EventStatus.FAILED),  # skipped, cancelled or endpoint deleted before any try
+        (EventStatus.RECEIVED, EventStatus.FAILED),  # skipped, cancelled or endpoint deleted before any attempt
         (EventStatus.QUEUED, EventStatus.DELIVERED),
         (EventStatus.QUEUED, EventStatus.FAILED),
         (EventStatus.FAILED, EventStatus.QUEUED),  # an operator retries a dead letter
@@ -35,7 +35,7 @@ EVENT_TRANSITIONS: frozenset[tuple[EventStatus, EventStatus]] = frozenset(
 
 
 class Event(Record, frozen=True, kw_only=True):
-    """What was accepted. `payload` is bytes in and bytes out: it is never re-encoded."""
+    """An accepted event. `payload` is never re-encoded: receivers get the same bytes."""
 
     event_id: UUID
     org_id: UUID
@@ -45,17 +45,17 @@ class Event(Record, frozen=True, kw_only=True):
     correlation_id: str
     deliver_at: Instant | None = None
     expires_at: Instant | None = None
-    """Not to be tried after this instant; what is still waiting then becomes a dead letter."""
+    """No attempt starts after this time. Deliveries that are still waiting then become dead letters."""
     metadata: bytes = b"{}"
-    """A small JSON object of the sender's own, kept as given."""
+    """A small JSON object from the sender, stored unchanged."""
     ordering_key: str | None = None
-    """Events of one organization that share it are delivered to each endpoint in the order of their acceptance."""
+    """Events of one organization with the same key are delivered to each endpoint in the order of acceptance."""
     trace: str | None = None
-    """The trace that it is part of, if its sender said so: a W3C `traceparent`, perhaps a blank and a `tracestate`."""
+    """The trace of the event, if it has one: a W3C `traceparent`, optionally followed by a space and a `tracestate`."""
 
 
 class EventView(Record, frozen=True, kw_only=True):
-    """An event as it stands now, with the figures that its deliveries add up to."""
+    """An event with its current status and the totals of its deliveries."""
 
     event: Event
     status: EventStatus
@@ -65,13 +65,13 @@ class EventView(Record, frozen=True, kw_only=True):
     failed_at: Instant | None = None
     next_retry_at: Instant | None = None
     in_outbox: bool = False
-    """It has not been accepted yet."""
+    """It is in the outbox and has not been accepted yet."""
     refusal: str | None = None
-    """Why it was set aside there, because it can never be."""
+    """Why the forwarder rejected the event, if it can never be accepted."""
 
 
 class EventSummary(Record, frozen=True, kw_only=True):
-    """An event as lists show it: everything but what the sender gave to be delivered."""
+    """An event in a list: without its payload and metadata."""
 
     event_id: UUID
     event_type: str
@@ -86,15 +86,16 @@ class EventSummary(Record, frozen=True, kw_only=True):
 
 
 def owed_since(created_at: Instant, deliver_at: Instant | None) -> Instant:
-    """When an event is to be delivered: as soon as it is accepted, or later, if its sender said so; never before."""
+    """The time from which an event should be delivered: its acceptance, or `deliver_at` if that is later."""
     return created_at if deliver_at is None else max(created_at, deliver_at)
 
 
 def status_of(*, open_count: int, dead_count: int, done_count: int, picked_up: bool) -> EventStatus:
-    """The status that an event's deliveries add up to. Stores repeat this rule in SQL; the contract compares.
+    """The status of an event, derived from its deliveries. Stores repeat this rule in SQL; contract tests compare the
+    two.
 
-    `done` counts delivered and resolved deliveries. An event whose deliveries were all cancelled has nothing
-    left to try and was not delivered: it is failed.
+    `done_count` includes delivered and resolved deliveries. If all deliveries were cancelled, the event was not
+    delivered, so it counts as failed.
     """
     if open_count:
         return EventStatus.QUEUED if picked_up else EventStatus.RECEIVED
@@ -104,14 +105,14 @@ def status_of(*, open_count: int, dead_count: int, done_count: int, picked_up: b
 
 
 class Submission(Record, frozen=True):
-    """What is accepted as one: an event and its deliveries."""
+    """An event and its deliveries, which are accepted together."""
 
     event: Event
     deliveries: tuple[NewDelivery, ...]
-    """One per matching endpoint; none means that the event waits in the inbox."""
+    """One delivery for each matching endpoint. Without any, the event waits in the inbox."""
     idempotency_key: str | None = None
     fingerprint: bytes = b""
-    """A digest of everything the sender gave: tells a repeated request from another one under the same key."""
+    """A digest of the whole request, which distinguishes a repeated request from a different one with the same key."""
 
 
 class Verdict(StrEnum):
@@ -119,17 +120,17 @@ class Verdict(StrEnum):
 
     ACCEPTED = "accepted"
     REPEATED = "repeated"
-    """Same organization, key and body as before: the first receipt again, nothing new."""
+    """The organization, key and body are the same as before. The first receipt is returned, and nothing is stored."""
     CONFLICT = "conflict"
-    """Same key, another body: nothing was stored."""
+    """The key is the same as before but the body differs. Nothing is stored."""
 
 
 class Receipt(Record, frozen=True):
-    """What a sender is told of an event that it sent."""
+    """The confirmation that a sender receives for an event."""
 
     verdict: Verdict
     event_id: UUID
     created_at: Instant
     deliveries: int
     known: bool = False
-    """An event with this id had been kept before, so nothing was added."""
+    """An event with this id already existed, so nothing was added."""

@@ -1,4 +1,8 @@
-"""Lists of stored things: what is asked for, and one page of the answer."""
+"""Queries of the store. Each class declares one list, with its order and its limits.
+
+The type parameter is the type of the items. `Store.page` and `Store.count` take a `PagedQuery`, whose list may have any
+length; `Store.find` takes a `BoundedQuery`, whose list is always short and is returned as a whole.
+"""
 
 from __future__ import annotations
 
@@ -6,15 +10,24 @@ from typing import Generic, TypeVar
 from uuid import UUID
 
 from doorstep.clock import Instant
-from doorstep.model.event import EventStatus
+from doorstep.model.action import AuditEntry
+from doorstep.model.attempt import Attempt
+from doorstep.model.claim import WorkerEntry
+from doorstep.model.delivery import Delivery, HistoryEntry
+from doorstep.model.endpoint import CircuitChange, Endpoint, EndpointState
+from doorstep.model.event import EventStatus, EventSummary, EventView
+from doorstep.model.org import ApiKey, Org
+from doorstep.model.outbox import OutboxMessage
 from doorstep.model.record import Record
 
 T = TypeVar("T")
 
+UNKNOWN_CURSOR = "is not a cursor of this list; omit it to start at the beginning"
+
 
 class Page(Record, Generic[T], frozen=True):
-    """Some items in the order of their list. A page may be short, even empty, and still have a next one:
-    a rare match must not cost a walk through everything in one go."""
+    """Consecutive items of a list. A page may be short or even empty although more pages follow, so that a filter with
+    few matches does not scan the whole list in one request."""
 
     items: tuple[T, ...]
     next: str | None = None
@@ -22,41 +35,72 @@ class Page(Record, Generic[T], frozen=True):
 
 
 class Count(Record, frozen=True):
-    """How many there are, counted no further than a limit."""
+    """A number of items, counted up to a limit."""
 
     value: int
     exact: bool
 
 
-class EventFilter(Record, frozen=True, kw_only=True):
+class PagedQuery(Record, Generic[T], frozen=True, kw_only=True):
+    """A list that is read page by page. Its parameters are the filter."""
+
+
+class BoundedQuery(Record, Generic[T], frozen=True, kw_only=True):
+    """A list that is returned as a whole."""
+
+
+# -- events ------------------------------------------------------------------------------------------------
+
+
+class EventFilter(PagedQuery[EventSummary], frozen=True, kw_only=True):
+    """Events by id (the order of creation), newest first unless `oldest_first` is set."""
+
     status: EventStatus | None = None
     event_type: str | None = None
-    """Exact, or a pattern whose final `*` stands for any rest."""
+    """An exact type, or a prefix followed by `*`."""
     created_from: Instant | None = None
-    """By the time in the event's id, which is that of its creation to the microsecond."""
+    """Compared with the time in the event's id, which is its creation time to the microsecond."""
     created_before: Instant | None = None
     oldest_first: bool = False
-    """Otherwise the newest come first."""
 
 
-class RetryQueueFilter(Record, frozen=True, kw_only=True):
-    """Which deliveries of the retry queue: those that failed and will be tried again, or are being tried again."""
+class InboxFilter(PagedQuery[EventView], frozen=True, kw_only=True):
+    """With RECEIVED: events without a matching endpoint that are not acknowledged yet. With FAILED: failed events.
+
+    Sorted by id, oldest first. A page ends when its payloads reach INBOX_BYTES_MAX, but has at least one event if any
+    exist.
+    """
+
+    status: EventStatus = EventStatus.RECEIVED
+
+
+class EventDeliveries(BoundedQuery[Delivery], frozen=True, kw_only=True):
+    """The deliveries of an event in order of creation; empty for an unknown event."""
+
+    event_id: UUID
+
+
+# -- deliveries --------------------------------------------------------------------------------------------
+
+
+class RetryQueueFilter(PagedQuery[Delivery], frozen=True, kw_only=True):
+    """Deliveries that failed at least once and are not settled, by `due_at`, then by id."""
 
     waiting: bool | None = None
-    """True: only those that wait; False: only those in progress."""
+    """True returns only waiting deliveries, False only those in progress."""
     event_type: str | None = None
     endpoint_id: UUID | None = None
     failed_before: Instant | None = None
-    """Only those whose first failure is older."""
+    """Only deliveries that first failed before this time."""
 
 
-class DeadLetterFilter(Record, frozen=True, kw_only=True):
-    """Which dead letters. Deleted ones are in no list."""
+class DeadLetterFilter(PagedQuery[Delivery], frozen=True, kw_only=True):
+    """Dead letters by `settled_at`, then by id, newest first. Deleted ones are excluded."""
 
     archived: bool = False
-    """Those that nobody touched for a week (`archived_before`), instead of the others."""
+    """True returns only archived dead letters (see `archived_before`), False only the others."""
     archived_before: Instant = 0
-    """Dead letters that died before this instant are archived, whether the cleaner has come by or not."""
+    """Dead letters settled before this instant are archived, even if the cleaner has not run yet."""
     event_type: str | None = None
     endpoint_id: UUID | None = None
     cause: int | None = None
@@ -65,15 +109,140 @@ class DeadLetterFilter(Record, frozen=True, kw_only=True):
 
 
 class CauseGroup(Record, frozen=True, kw_only=True):
-    """Dead letters that died of the same: same endpoint, same code, same message but for its numbers and names."""
+    """Dead letters with the same endpoint, code and message, apart from ids, numbers and quoted text."""
 
     cause: int
     endpoint_id: UUID
     code: str
     reason: str
-    """The message of the newest one, as it is."""
+    """The full message of the newest dead letter."""
     count: Count
     first_died_at: Instant
     last_died_at: Instant
     sample_id: UUID
     """The newest delivery of the group."""
+
+
+class CauseGroups(PagedQuery[CauseGroup], frozen=True, kw_only=True):
+    """Dead letters grouped by cause. Within a page, groups are sorted by their newest dead letter; the store decides
+    the order of pages.
+
+    With an event type, only the newest dead letters of each cause are examined (GROUP_DEPTH, GROUPS_TYPED_MAX).
+    """
+
+    filter: DeadLetterFilter = DeadLetterFilter()
+
+
+class WaitingDeliveries(PagedQuery[Delivery], frozen=True, kw_only=True):
+    """Waiting deliveries of an endpoint that were created before an instant. These are the deliveries that
+    `Store.dead_letter_waiting` would change. This list can only be counted."""
+
+    endpoint_id: UUID
+    created_before: Instant
+
+
+class DeliveryAttempts(BoundedQuery[Attempt], frozen=True, kw_only=True):
+    """The attempt log of a delivery, by number; it is kept when a dead letter is deleted."""
+
+    delivery_id: UUID
+
+
+class DeliveryHistory(BoundedQuery[HistoryEntry], frozen=True, kw_only=True):
+    """All transitions of a delivery, oldest first."""
+
+    delivery_id: UUID
+
+
+# -- endpoints ---------------------------------------------------------------------------------------------
+
+
+class EndpointFilter(PagedQuery[Endpoint], frozen=True, kw_only=True):
+    """Endpoints by id (the order of creation), oldest first. Deleted ones are included only if `state` is DELETED."""
+
+    state: EndpointState | None = None
+
+
+class CircuitHistory(BoundedQuery[CircuitChange], frozen=True, kw_only=True):
+    """The state changes of a circuit, oldest first."""
+
+    endpoint_id: UUID
+    newest: int | None = None
+    """Return only this many of the newest changes."""
+
+
+class UnhealthyEndpoints(BoundedQuery[UUID], frozen=True, kw_only=True):
+    """Endpoints that may need attention, excluding deleted ones. Disabled endpoints come first, then endpoints whose
+    circuit is open or half-open, then endpoints with a dead letter in one of the `hours` from `since` on, latest hour
+    first. Within each group they are sorted by id. The cost depends on the number of dead letters, not of endpoints."""
+
+    since: Instant
+    hours: int
+    limit: int
+
+
+class FailingEndpoints(BoundedQuery[tuple[UUID, UUID]], frozen=True, kw_only=True):
+    """Endpoints of all organizations, as (organization, endpoint), that had a permanently failed delivery in one of the
+    hours that begin at `since` or later. Deleted endpoints are included. The order is undefined."""
+
+    since: Instant
+
+
+class BusiestEndpoints(BoundedQuery[UUID], frozen=True, kw_only=True):
+    """The endpoints of all organizations with the most deliveries overall, busiest first. Deleted endpoints and those
+    of the reserved organization are excluded. The cost does not grow with the number of endpoints. In return, an
+    endpoint that overtook others within the last minute may be missing."""
+
+    limit: int
+
+
+# -- accounts, audit, workers, outbox ----------------------------------------------------------------------
+
+
+class Orgs(BoundedQuery[Org], frozen=True, kw_only=True):
+    """Every organization."""
+
+
+class OrgKeys(BoundedQuery[ApiKey], frozen=True, kw_only=True):
+    """The keys of an organization in order of creation."""
+
+
+class KeysByDigest(BoundedQuery[ApiKey], frozen=True, kw_only=True):
+    """The key with this digest, even if revoked or expired; at most one."""
+
+    digest: bytes
+
+
+class KeyNames(BoundedQuery[tuple[str, str]], frozen=True, kw_only=True):
+    """(prefix, name) of the organization's keys with these visible prefixes, including revoked and expired ones. A prefix
+    shared by keys of different names is omitted."""
+
+    prefixes: tuple[str, ...]
+
+
+class KeyPrefixes(BoundedQuery[str], frozen=True, kw_only=True):
+    """The visible prefixes of the keys with this name, newest first."""
+
+    name: str
+    limit: int
+
+
+class AuditFilter(PagedQuery[AuditEntry], frozen=True, kw_only=True):
+    """Audit entries, newest first."""
+
+    actor: str | None = None
+    action: str | None = None
+    about: tuple[UUID, ...] = ()
+    """Only entries with one of these subjects."""
+
+
+class Workers(BoundedQuery[WorkerEntry], frozen=True, kw_only=True):
+    """Workers whose last heartbeat is later than `seen_after`, latest first."""
+
+    seen_after: Instant
+    limit: int
+
+
+class RejectedMessages(BoundedQuery[OutboxMessage], frozen=True, kw_only=True):
+    """Outbox messages that can never be accepted, in the order of posting."""
+
+    limit: int

@@ -1,4 +1,4 @@
-"""Organizations (tenants), their API keys, and what each role may do."""
+"""Organizations (tenants), their API keys, and the permissions of each role."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ class Role(StrEnum):
 
 
 class ApiKey(Record, frozen=True, kw_only=True):
-    """A key as stored: its hash and a visible prefix, never the key itself."""
+    """An API key as stored: a hash and a visible prefix, but never the key itself."""
 
     key_id: UUID
     org_id: UUID
@@ -43,11 +43,11 @@ class ApiKey(Record, frozen=True, kw_only=True):
 
     @property
     def ends_at(self) -> float:
-        """When it expires; infinity for one that does not."""
+        """When the key expires; infinity if it does not expire."""
         return math.inf if self.expires_at is None else self.expires_at
 
     def is_valid(self, now: Instant) -> bool:
-        """Neither revoked nor expired."""
+        """Whether the key is neither revoked nor expired."""
         return self.revoked_at is None and self.ends_at > now
 
 
@@ -61,7 +61,7 @@ class Permission(StrEnum):
     ACT = "act"
     """Change deliveries, events and endpoints; take events out of the inbox."""
     ADMINISTER = "administer"
-    """Make and revoke keys; in the default organization also make organizations."""
+    """Create and revoke keys; in the default organization, also create organizations."""
 
 
 ONLY_DEFAULT_ORG = "only keys of the default organization may do that"
@@ -80,8 +80,8 @@ def roles_with(permission: Permission) -> list[str]:
     return [role.value for role, allowed in ALLOWED.items() if permission in allowed]
 
 
-def refusal_of(role: Role, permission: Permission) -> str | None:
-    """What is said to a role that may not do that; None to one that may."""
+def permission_error(role: Role, permission: Permission) -> str | None:
+    """The error message for a role without this permission; None if the role has it."""
     if permission in ALLOWED[role]:
         return None
     return f"the role {role} may not do that; use a key with the role {' or '.join(roles_with(permission))}"

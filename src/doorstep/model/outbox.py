@@ -1,4 +1,4 @@
-"""A posting: an event in the outbox, put there by a program's own transaction and not accepted yet."""
+"""Outbox messages: events that a program posted in its own transaction and that have not been accepted yet."""
 
 from __future__ import annotations
 
@@ -11,20 +11,20 @@ from doorstep.model.record import Record
 
 
 class OutboxOptions(Record, frozen=True, kw_only=True, omit_defaults=True):
-    """What the sender said about the event beside its type and payload; one column of JSON in the outbox."""
+    """The sender's options for the event, apart from its type and payload. They are one JSON column in the outbox."""
 
     correlation_id: str = ""
     endpoint_ids: tuple[UUID, ...] | None = None
     deliver_at: Instant | None = None
     expires_at: Instant | None = None
     metadata: str | None = None
-    """As text, so that it is kept to the last blank; None for an empty object."""
+    """JSON text, so that it is kept byte for byte. None means an empty object."""
     ordering_key: str | None = None
     trace: str | None = None
 
 
 class OutboxMessage(Record, frozen=True, kw_only=True):
-    """What the sender's transaction leaves behind. Nobody has looked yet whether there is such an organization."""
+    """A row of the outbox. Nothing in it has been checked yet, not even that the organization exists."""
 
     event_id: UUID
     org_id: UUID
@@ -33,34 +33,34 @@ class OutboxMessage(Record, frozen=True, kw_only=True):
     created_at: Instant
     options: OutboxOptions = OutboxOptions()
     refused_at: Instant | None = None
-    """When it was set aside, because it can never be accepted."""
+    """When it was rejected, because it can never be accepted."""
     refusal: str | None = None
-    """Why."""
+    """Why it was rejected."""
     flaw: str | None = None
-    """For a row that was not written by a `send`: why its options cannot be read. Then they are left out."""
+    """Why the options cannot be read, for a row that was not written by `send`. The options are then empty."""
 
 
 class Posted(Record, frozen=True):
-    """What the sender is told: the event exists if the transaction commits."""
+    """The result of posting. The event exists only if the transaction commits."""
 
     event_id: UUID
     created_at: Instant
-    """When it was posted. Once it is accepted, the event's own `created_at` is when that was."""
+    """When it was posted. Once accepted, the event's `created_at` is the time of acceptance."""
 
 
-def event_of(posting: OutboxMessage) -> Event:
-    """The event that a posting will be."""
-    return Event(created_at=posting.created_at, **said_in(posting))
+def event_of(message: OutboxMessage) -> Event:
+    """The event that a message becomes."""
+    return Event(created_at=message.created_at, **event_fields(message))
 
 
-def said_in(posting: OutboxMessage) -> dict[str, Any]:
-    """What its sender said of the event, by the names that events and drafts have for it."""
-    options = posting.options
+def event_fields(message: OutboxMessage) -> dict[str, Any]:
+    """The fields that the sender set, by their names in events and drafts."""
+    options = message.options
     return {
-        "event_id": posting.event_id,
-        "org_id": posting.org_id,
-        "event_type": posting.event_type,
-        "payload": posting.payload,
+        "event_id": message.event_id,
+        "org_id": message.org_id,
+        "event_type": message.event_type,
+        "payload": message.payload,
         "correlation_id": options.correlation_id,
         "deliver_at": options.deliver_at,
         "expires_at": options.expires_at,
@@ -70,29 +70,30 @@ def said_in(posting: OutboxMessage) -> dict[str, Any]:
     }
 
 
-def view_of_posting(posting: OutboxMessage) -> EventView:
-    """As readers see it until it is accepted: received, with no delivery yet; failed once it is set aside."""
+def view_of_message(message: OutboxMessage) -> EventView:
+    """The event as shown before it is accepted. Its status is received, or failed if it was rejected, and it has no
+    deliveries."""
     return EventView(
-        event=event_of(posting),
-        status=_status(posting),
+        event=event_of(message),
+        status=_status(message),
         deliveries=0,
-        failed_at=posting.refused_at,
+        failed_at=message.refused_at,
         in_outbox=True,
-        refusal=posting.refusal,
+        refusal=message.refusal,
     )
 
 
-def summary_of_posting(posting: OutboxMessage) -> EventSummary:
+def summary_of_message(message: OutboxMessage) -> EventSummary:
     return EventSummary(
-        event_id=posting.event_id,
-        event_type=posting.event_type,
-        created_at=posting.created_at,
-        correlation_id=posting.options.correlation_id,
-        status=_status(posting),
+        event_id=message.event_id,
+        event_type=message.event_type,
+        created_at=message.created_at,
+        correlation_id=message.options.correlation_id,
+        status=_status(message),
         deliveries=0,
-        failed_at=posting.refused_at,
+        failed_at=message.refused_at,
     )
 
 
-def _status(posting: OutboxMessage) -> EventStatus:
-    return EventStatus.RECEIVED if posting.refused_at is None else EventStatus.FAILED
+def _status(message: OutboxMessage) -> EventStatus:
+    return EventStatus.RECEIVED if message.refused_at is None else EventStatus.FAILED

@@ -1,7 +1,7 @@
-"""The base of every value in the model.
+"""The base class of all values in the model, and functions for their ids.
 
-msgspec structs rather than dataclasses: frozen ones are made in 0.2 µs against 1.5 µs, and each delivery
-makes about six of them. Nothing here refers back to itself, so the garbage collector need not look.
+Records are msgspec structs rather than dataclasses: creating a frozen struct takes 0.2 µs instead of 1.5 µs, and each
+delivery creates about six. They contain no reference cycles, so the garbage collector need not track them.
 """
 
 from __future__ import annotations
@@ -20,13 +20,13 @@ class Record(msgspec.Struct, frozen=True, gc=False):
 
 
 _INSTANT_MAX: Instant = (1 << 48) * MILLISECOND - 1
-"""An id has 48 bits for its milliseconds, enough until the year 10889."""
+"""The latest time that fits into an id: its 48 bits for milliseconds last until the year 10889."""
 
 
 def uuid7(now: Instant, entropy: Callable[[int], bytes] = os.urandom) -> UUID:
     """A new id for something created at `now`.
 
-    The 12 bits after the milliseconds carry the microseconds, so ids made in one process come out in order.
+    The 12 bits after the milliseconds hold the microseconds, so ids are in order of creation to the microsecond.
     """
     milliseconds, micros = divmod(now, MILLISECOND)
     tail = int.from_bytes(entropy(8)) & 0x3FFF_FFFF_FFFF_FFFF
@@ -34,6 +34,6 @@ def uuid7(now: Instant, entropy: Callable[[int], bytes] = os.urandom) -> UUID:
 
 
 def earliest_id(at: Instant) -> UUID:
-    """Smaller than every id made at `at` or later, larger than every one made before: a place in a list of ids."""
+    """The lower bound of ids created at `at` or later. Ids created earlier are smaller."""
     within = min(max(at, 0), _INSTANT_MAX)
     return UUID(int=uuid7(within, bytes).int & ~0xFFFF_FFFF_FFFF_FFFF)

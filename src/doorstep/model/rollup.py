@@ -1,8 +1,8 @@
-"""Roll-ups: what happened, counted by minute, hour and since ever, for an endpoint, an organization and the whole store.
+"""Roll-ups: counts by minute, hour, day and in total, for each endpoint, each organization and the whole store.
 
-The figures are written in the very transaction that makes the change they count, so they are exact whoever is killed
-when. Those that begin with `now_` are levels, kept as signed changes: added up since ever they say how many there are,
-and over a minute by how many there were more at its end than at its beginning.
+The figures are written in the same transaction as the change that they count, so they stay exact even if a process is
+killed. Figures whose names begin with `now_` are levels, stored as signed changes. Their total is the current level,
+and their value for a minute is the change of the level during that minute.
 """
 
 from __future__ import annotations
@@ -20,33 +20,33 @@ from doorstep.model.record import Record
 MINUTE: Instant = 60 * SECOND
 HOUR: Instant = 60 * MINUTE
 
-RETRIES_TOLD_APART = 7
-"""`retries_7` counts seven and more."""
+RETRIES_COUNTED_MAX = 7
+"""`retries_7` counts deliveries with seven or more retries."""
 TTD_SECONDS = (
     0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1, 2.5, 5, 10, 30, 60, 300, 900, 3600, 10800, 43200, 86400, 259200,
 )  # fmt: skip
-"""Upper bounds, included, of the buckets of the time to delivery; the last bucket has none."""
+"""The inclusive upper bounds of the time-to-delivery buckets. One more bucket counts longer times."""
 _TTD_BOUNDS: tuple[Instant, ...] = tuple(round(bound * SECOND) for bound in TTD_SECONDS)
 FINE_RANGE: Instant = DAY
-"""Sums over a longer range than this begin and end with whole hours, because minutes are not kept for ever."""
+"""Sums over a longer range than this start and end at whole hours, because figures by minute are not kept forever."""
 
 
 class Span(StrEnum):
-    """What one roll-up covers."""
+    """The period of one roll-up."""
 
     MINUTE = "minute"
     HOUR = "hour"
     DAY = "day"
-    """In UTC; so that sums over a month need not add up 720 hours."""
+    """A day in UTC. With roll-ups by day, a sum over a month need not read 720 hours."""
     EVER = "ever"
 
     @property
     def length(self) -> Instant:
-        """Whatever there is lies in the first of that which is since ever, which begins at 0."""
+        """The duration of the period. EVER is so long that every instant is in its first period, which begins at 0."""
         return _LENGTHS[self]
 
     def start(self, at: Instant) -> Instant:
-        """The beginning of the span that an instant lies in."""
+        """The start of the period that contains an instant."""
         return at - at % self.length
 
 
@@ -54,32 +54,33 @@ _LENGTHS: dict[str, Instant] = {Span.MINUTE: MINUTE, Span.HOUR: HOUR, Span.DAY: 
 
 
 class Figures(Record, frozen=True):
-    """What is counted. An endpoint's own have nothing of events: those belong to the organization."""
+    """The counted figures. For endpoints, figures about events are 0, because events belong to the organization."""
 
     created: int = 0
-    """Events that were accepted."""
+    """Accepted events."""
     delivered: int = 0
-    """How often an event became delivered: its last delivery arrived or was resolved, or it was acknowledged."""
+    """The number of times an event became delivered: its last delivery succeeded or was resolved, or the event was
+    acknowledged."""
     failed: int = 0
-    """How often an event came to its end with a dead letter; what an operator cancelled or deleted did not fail."""
+    """The number of times an event ended with a dead letter. Cancelled and deleted deliveries do not count."""
     now_received: int = 0
-    """Events that exist, by their status; what was deleted or cleaned away has left."""
+    """Existing events by status; events that were deleted or cleaned up are no longer counted."""
     now_queued: int = 0
     now_delivered: int = 0
     now_failed: int = 0
 
     deliveries: int = 0
-    """Deliveries that were made."""
+    """Created deliveries."""
     succeeded: int = 0
-    """Attempts by what they came to: delivered, due again, failed for good."""
+    """Attempts by result: delivered (`succeeded`), due again (`retried`), failed permanently (`died`)."""
     retried: int = 0
     died: int = 0
     blocked: int = 0
-    """Attempts among those that the address guard refused."""
+    """Attempts that the address guard blocked. They are also counted as `retried` or `died`."""
     late: int = 0
-    """Results that came after their lease, and changed nothing."""
+    """Results that came after the lease had expired and changed nothing."""
     dead: int = 0
-    """Deliveries that became dead letters, in any way."""
+    """Deliveries that became dead letters for any reason."""
     now_open: int = 0
     """Deliveries that are pending or in progress."""
     now_dead: int = 0
@@ -87,7 +88,7 @@ class Figures(Record, frozen=True):
     now_archived: int = 0
 
     retries_0: int = 0
-    """Deliveries by the retries they had used in their round, when a try delivered them or failed for good."""
+    """Deliveries by the number of retries used in their round when they were delivered or failed permanently."""
     retries_1: int = 0
     retries_2: int = 0
     retries_3: int = 0
@@ -97,7 +98,7 @@ class Figures(Record, frozen=True):
     retries_7: int = 0
 
     ttd_0: int = 0
-    """Deliveries that were delivered, by the time since they were owed (model/event.py): see TTD_SECONDS."""
+    """Successful deliveries by time to delivery (counted from `owed_since`), in the buckets of TTD_SECONDS."""
     ttd_1: int = 0
     ttd_2: int = 0
     ttd_3: int = 0
@@ -119,23 +120,23 @@ class Figures(Record, frozen=True):
     ttd_19: int = 0
     ttd_20: int = 0
     ttd_ms: int = 0
-    """The sum of those times. Not in microseconds: a million deliveries a day that each waited for a week would have
-    filled 64 bits with those in a fortnight."""
+    """The sum of the times to delivery, in milliseconds. In microseconds, a million deliveries a day that each waited
+    for a week would overflow 64 bits in a fortnight."""
 
     @property
     def attempts(self) -> int:
-        """Attempts that counted."""
+        """All attempts except late ones."""
         return self.succeeded + self.retried + self.died
 
     @property
     def retries(self) -> tuple[int, ...]:
-        """How many deliveries used 0, 1, 2, … retries; the last is that many and more."""
+        """How many deliveries used 0, 1, 2, … retries. The last number also counts deliveries with more retries."""
         found: tuple[int, ...] = _retries(self)
         return found
 
     @property
     def ttd(self) -> tuple[int, ...]:
-        """The buckets of the time to delivery, each for itself."""
+        """The counts of the time-to-delivery buckets. They are not cumulative."""
         found: tuple[int, ...] = _ttd(self)
         return found
 
@@ -143,27 +144,28 @@ class Figures(Record, frozen=True):
         return Figures(*map(add, astuple(self), astuple(other)))
 
     def __sub__(self, other: Figures) -> Figures:
-        """What is left without a part; both must be of one picture."""
+        """The difference of two sets of figures, which must come from the same snapshot."""
         return Figures(*map(sub, astuple(self), astuple(other)))
 
 
 FIGURES: tuple[str, ...] = Figures.__struct_fields__
 """The names of all figures, in order: the columns of the stores."""
-RETRIES = tuple(f"retries_{number}" for number in range(RETRIES_TOLD_APART + 1))
+RETRIES = tuple(f"retries_{number}" for number in range(RETRIES_COUNTED_MAX + 1))
 TTD = tuple(f"ttd_{number}" for number in range(len(TTD_SECONDS) + 1))
 _retries, _ttd = attrgetter(*RETRIES), attrgetter(*TTD)
 
 TREND = ("deliveries", "succeeded", "retried", "died", "dead")
-"""The figures of a trend: what became of deliveries and attempts. With all figures, the day of 50 endpoints took 58 ms on
-SQLite, against 5."""
+"""The figures of a trend. Reading all figures of a day for 50 endpoints took 58 ms on SQLite; reading only these takes
+5 ms."""
 
 
 class Point(Record, frozen=True):
-    """One of a series: the figures of the span that begins at `at`."""
+    """One point of a series: the figures of the period that begins at `at`."""
 
     at: Instant
     values: tuple[int, ...]
-    """In the order of FIGURES. A day has 1,440 of them, which are read figure by figure and need no names."""
+    """The values in the order of FIGURES. A tuple is faster than Figures: a day has 1,440 points, processed column by
+    column."""
 
     @classmethod
     def of(cls, at: Instant, figures: Figures) -> Point:
@@ -175,15 +177,15 @@ class Point(Record, frozen=True):
 
 
 def only(names: Sequence[str], figures: Figures) -> Figures:
-    """Those with these names; the others are 0."""
+    """The figures with these names; the others are 0."""
     return Figures(**{name: getattr(figures, name) for name in names})
 
 
 def retries_figure(retry_attempts: int) -> str:
-    """The figure that counts a delivery which has used so many retries."""
-    return RETRIES[min(retry_attempts, RETRIES_TOLD_APART)]
+    """The name of the figure that counts a delivery with this many retries."""
+    return RETRIES[min(retry_attempts, RETRIES_COUNTED_MAX)]
 
 
 def ttd_figure(span: Instant) -> str:
-    """The figure that counts a delivery which took so long."""
+    """The name of the figure that counts a delivery that took this long."""
     return TTD[bisect_left(_TTD_BOUNDS, span)]

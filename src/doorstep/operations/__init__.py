@@ -1,1 +1,2 @@
-"""What people and programs do around the engine: endpoints, events, dead letters, bulk operations, alerts, statistics."""
+"""The operations that people and programs perform outside the engine: on endpoints, events, dead letters, bulk
+operations, alerts and statistics."""

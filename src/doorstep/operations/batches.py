@@ -1,6 +1,6 @@
-"""Beside the path: batches, as those who submit them see them: submit, find by status, read the carrier log, resubmit.
+"""Batches: submit them, find them by status, read the carrier log, resubmit.
 
-Nothing here has a state of its own. A batch is an event that a batch endpoint takes, so it goes the way of every event.
+A batch is an event for a batch endpoint and is delivered like any other event. It has no state of its own.
 """
 
 from __future__ import annotations
@@ -16,41 +16,45 @@ from doorstep.model.action import Action, ActionKind
 from doorstep.model.batch import Batch, BatchFilter, BatchStatus, SubmissionAttempt, batch_of, submission_of
 from doorstep.model.delivery import DEAD_STATES, Delivery, DeliveryState
 from doorstep.model.endpoint import Endpoint
-from doorstep.model.event import Receipt, Verdict
-from doorstep.model.listing import Page
+from doorstep.model.event import EventSummary, Receipt, Verdict
+from doorstep.model.listing import DeliveryAttempts, EventDeliveries, Page
 from doorstep.operations.endpoints import Declaration
 from doorstep.operations.host import Host
 from doorstep.operations.reader import checked_limit
-from doorstep.stores.text import check_storable
+from doorstep.stores.limits import check_storable
 
 RESUBMIT = "batch.resubmit"
-"""What the audit calls it."""
+"""The action in the audit log."""
 
 
 class Batches:
-    """`doorstep.batches`. A batch is named by its `batch_id`, which is the id of its event."""
+    """`doorstep.batches`. The `batch_id` of a batch is the id of its event."""
 
     def __init__(self, host: Host, default_org: UUID) -> None:
         self._host = host
         self._default_org = default_org
 
     async def submit(self, event_type: str, payload: object, **options: Unpack[Options]) -> Batch:
-        """Accept a batch. When this returns it is on stable storage, and PENDING; its `delivery_id` is not known yet.
+        """Accept a batch. When this returns, the batch is PENDING and on stable storage; its `delivery_id` is not known
+        yet.
 
-        Nothing is asked of the store after that: an error then would have it submitted twice. Only one that repeats an
-        earlier submission, by its idempotency key, is read as it stands. InvalidInput if no batch handler takes this event type: nobody would ever confirm it.
+        After that, nothing is read from the store, because an error there would make the caller submit the batch twice.
+        The exception is an idempotency key that repeats an earlier submission: then the current state of that batch is
+        read. Raises InvalidInput if no batch handler takes this event type.
         """
         if options.get("endpoint_ids") is not None:
-            raise InvalidInput("endpoint_ids", "a batch goes to its batch handler; send an event to choose endpoints")
+            raise InvalidInput(
+                "endpoint_ids", "cannot be set: a batch goes to its batch handler; send an event to choose endpoints"
+            )
         org_id = options.get("org_id", self._default_org)
-        endpoint, retries_max = await self._host.binding.call(lambda: self._taker(org_id, event_type))
+        endpoint, retries_max = await self._host.binding.call(lambda: self._batch_endpoint(org_id, event_type))
         receipt: Receipt = await self._host.send(event_type, payload, **options)
         if receipt.verdict is Verdict.REPEATED:
             return await self.batch(receipt.event_id, org_id=org_id)
         return _submitted(receipt, endpoint, event_type, retries_max)
 
     async def batch(self, batch_id: UUID, *, org_id: UUID | None = None) -> Batch:
-        """How a batch stands; NotFound for an event that is none, too."""
+        """The current state of a batch; NotFound for an event that is not a batch."""
         return batch_of(await self._host.binding.call(lambda: self._delivery(self._org(org_id), batch_id)))
 
     async def list(
@@ -62,20 +66,21 @@ class Batches:
         limit: int = 50,
         org_id: UUID | None = None,
     ) -> Page[Batch]:
-        """One page, the newest first. What it costs does not depend on how many events or other batches there are."""
-        wanted = BatchFilter(status=status, event_type=event_type)
+        """One page, newest first. Its cost does not depend on the number of events or other batches."""
+        filters = BatchFilter(status=status, event_type=event_type)
         most = checked_limit(limit)
         found = await self._host.binding.call(
-            lambda: self._host.components.store.list_batches(self._org(org_id), wanted, cursor, most)
+            lambda: self._host.components.store.page(self._org(org_id), filters, cursor, most)
         )
         return Page(tuple(map(batch_of, found.items)), found.next)
 
     async def attempts(self, batch_id: UUID, *, org_id: UUID | None = None) -> Sequence[SubmissionAttempt]:
-        """The carrier log: every submission in order, those before a resubmission too."""
+        """The carrier log: every submission in order, including those before a resubmission."""
         return await self._host.binding.call(lambda: self._attempts(self._org(org_id), batch_id))
 
     async def resubmit(self, batch_id: UUID, actor: str, reason: str = "", *, org_id: UUID | None = None) -> Batch:
-        """Submit a FAILED batch again, at once and with all its retries; audited. Conflict in any other status."""
+        """Submit a FAILED batch again at once, with its retry count reset. This is audited. Conflict in any other
+        status."""
         check_storable("reason", reason)
         return await self._host.binding.call(lambda: self._resubmit(self._org(org_id), batch_id, actor, reason))
 
@@ -84,8 +89,8 @@ class Batches:
 
     # -- on the open store ---------------------------------------------------------------------------------
 
-    async def _taker(self, org_id: UUID, event_type: str) -> tuple[Endpoint, int]:
-        """The batch endpoint that takes it, and how many retries a submission has."""
+    async def _batch_endpoint(self, org_id: UUID, event_type: str) -> tuple[Endpoint, int]:
+        """The batch endpoint for an event type, and the number of retries of its policy."""
         directory = self._host.components.directory
         await directory.refresh()
         for endpoint in directory.routes.route(org_id, event_type):
@@ -94,9 +99,9 @@ class Batches:
         raise InvalidInput("event_type", f"no batch handler takes {event_type[:140]!r}; declare one for it")
 
     async def _delivery(self, org_id: UUID, batch_id: UUID) -> Delivery:
-        """The one that submits it. A deleted event has deliveries still, but is no longer anybody's batch."""
-        known = await self._host.components.store.summaries(org_id, [batch_id])
-        deliveries = await self._host.components.store.deliveries(org_id, batch_id) if known else []
+        """The delivery that submits the batch. A deleted event still has deliveries, but is no longer a batch."""
+        known = await self._host.components.store.get_many(EventSummary, org_id, [batch_id])
+        deliveries = await self._host.components.store.find(org_id, EventDeliveries(event_id=batch_id)) if known else []
         for delivery in deliveries:
             if delivery.batch:
                 return delivery
@@ -106,13 +111,15 @@ class Batches:
         delivery = await self._delivery(org_id, batch_id)
         return [
             submission_of(attempt)
-            for attempt in await self._host.components.store.attempts(org_id, delivery.delivery_id)
+            for attempt in await self._host.components.store.find(
+                org_id, DeliveryAttempts(delivery_id=delivery.delivery_id)
+            )
         ]
 
     async def _resubmit(self, org_id: UUID, batch_id: UUID, actor: str, reason: str) -> Batch:
         delivery_id = (await self._delivery(org_id, batch_id)).delivery_id
         now = self._host.clock.now()
-        act = Action(
+        action = Action(
             kind=ActionKind.RETRY,
             org_id=org_id,
             delivery_ids=(delivery_id,),
@@ -123,7 +130,7 @@ class Batches:
             only_in=DEAD_STATES,
             audited_as=(RESUBMIT, str(batch_id)),
         )
-        result, moved = await self._host.components.store.act(act)
+        result, moved = await self._host.components.store.act(action)
         if not result.done:
             raise Conflict(_refusal(batch_id, result.refused[delivery_id]))
         self._host.telemetry.emit_all(facts.moved(moved, now))
@@ -132,7 +139,7 @@ class Batches:
 
 
 def _submitted(receipt: Receipt, endpoint: Endpoint, event_type: str, retries_max: int) -> Batch:
-    """What is known of a batch that has just been accepted."""
+    """A batch that has just been accepted."""
     return Batch(
         batch_id=receipt.event_id,
         org_id=endpoint.org_id,
@@ -150,16 +157,17 @@ def _refusal(batch_id: UUID, state: DeliveryState | None) -> str:
     if state is DeliveryState.CANCELLED:
         return f"batch {batch_id} was cancelled and cannot be resubmitted; submit it as a new one"
     status = next(one for one in BatchStatus if state in BatchFilter(status=one).states)
-    return f"batch {batch_id} is {status}; only one that is {BatchStatus.FAILED} can be resubmitted"
+    return f"batch {batch_id} is {status}; only {BatchStatus.FAILED} batches can be resubmitted"
 
 
 def check_declarable(declaration: Declaration, others: Iterable[Declaration]) -> None:
-    """Refuse a second batch handler for an event type: a batch has one status, so one handler must answer for it."""
+    """Raise ConfigError for a second batch handler of an event type: a batch has one status, so it needs one
+    handler."""
     form, org_id = declaration
     for other in others:
         shared = set(form.event_types) & set(other.form.event_types)
         if form.batch and other.form.batch and org_id == other.org_id and shared:
             raise ConfigError(
                 f"the batch handlers {other.form.name!r} and {form.name!r} both take {min(shared)!r}; "
-                "a batch is submitted by exactly one"
+                "a batch needs exactly one handler"
             )

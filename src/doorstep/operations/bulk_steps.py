@@ -1,11 +1,12 @@
-"""Beside the path: how a bulk operation is carried out, step by step.
+"""How a bulk operation is carried out, step by step.
 
-A step is one transaction with the acts it makes and the place it has come to, fenced by a version. So a process
-may die at any point, several may try at once, and still each delivery is acted upon once.
+A step is one transaction that performs the action and stores the new position, fenced by a version. Each delivery is
+therefore acted on once, even if a process dies at any point or several processes try at once.
 
-What a bulk retry revives is due like everything else, and only so much of it at a time (EndpointSlots): fresh events
-to the same endpoint find a short queue, and to all endpoints a store that is soon free. One delivery goes ahead with
-force when nothing is under way, as an operator's single retry would: it is the probe that gets a circuit closed.
+Deliveries that a bulk retry revives become due like any others, but only a limited number of them runs at once
+(`EndpointSlots`). New events for the same endpoint therefore find a short queue, and new events for other endpoints do not wait long for the
+store. If nothing is in flight, one delivery is forced, as in a single retry by an operator: it is the probe that closes
+an open circuit.
 """
 
 from __future__ import annotations
@@ -21,93 +22,103 @@ from doorstep.clock import DAY, SECOND, Clock, Instant, seconds
 from doorstep.engine import facts
 from doorstep.engine.directory import Tuning
 from doorstep.errors import Conflict, InvalidInput, NotFound
-from doorstep.model.action import Action, ActionKind, AuditEntry
-from doorstep.model.bulk import UNDER_WAY_MAX, Bulk, BulkKind, BulkState, Canary, Selection, UnderWay, retried_well
+from doorstep.model.action import Action, ActionKind, AuditEntry, audit_entry
+from doorstep.model.bulk import (
+    IN_FLIGHT_MAX,
+    Bulk,
+    BulkInFlight,
+    BulkKind,
+    BulkResults,
+    BulkState,
+    Canary,
+    InFlightRetry,
+    Selection,
+    retry_succeeded,
+)
 from doorstep.model.delivery import Delivery, DeliveryState
-from doorstep.model.listing import CauseGroup, Count, DeadLetterFilter, EventFilter, Page, RetryQueueFilter
+from doorstep.model.listing import CauseGroup, CauseGroups, Count, DeadLetterFilter, EventFilter, Page, RetryQueueFilter
 from doorstep.operations.events import Replayer
-from doorstep.stores.protocol.bulk import BulkStore
-from doorstep.stores.protocol.lists import ListStore
 from doorstep.stores.store import Store
 from doorstep.telemetry.facts import Telemetry
 
 _STEP_MAX = 25
-"""How many deliveries one transaction acts upon. A fresh event waits twice for SQLite's only writer, to be kept and to
-be claimed, and each time perhaps behind such a step: for 3 ms with 25, for 10 with 100, and then for the claim and the
-results of as many."""
+"""How many deliveries one transaction acts on. SQLite has one writer, and a new event waits for it twice: to be
+accepted and to be claimed. Each time it may have to wait for such a step (3 ms with 25 deliveries, 10 ms with 100), and
+then for the claims and settlements of those deliveries."""
 _STEP_PAUSE_SECONDS = 0.02
-"""Between two steps of a retry, so that what one took is on its way before the next."""
+"""The pause between two steps of a retry, so that the deliveries of one step are claimed before the next step."""
 _CAUSES_MAX = 200
 _CAUSE_PAGES_MAX = 40
-"""Pages that causes are looked for in: 10,000 causes, most of them perhaps of other endpoints than the wanted one."""
+"""How many pages are searched for causes. They cover 10,000 causes, most of which may belong to other endpoints."""
 _RESULTS_EVERY_SECONDS = 0.05
-_ELSEWHERE_SECONDS = 1.0
-"""Another process has taken the step: it will take the next one too."""
+_IDLE_SECONDS = 1.0
+"""The longest delay. It also applies if another process has taken the step, because that one will probably take the
+next step too."""
 
 
 class BulkStepper:
     def __init__(
         self,
         store: Store,
-        chooser: Selector,
+        selector: Selector,
         replayer: Replayer,
         clock: Clock,
         telemetry: Telemetry,
         wake_worker: Callable[[], None],
     ) -> None:
         self._store = store
-        self._chooser = chooser
-        self._walker = Walker(store, chooser)
+        self._selector = selector
+        self._walker = Walker(store, selector)
         self._replayer = replayer
         self._clock = clock
         self._telemetry = telemetry
         self._wake_worker = wake_worker
-        self._looks: Counter[UUID] = Counter()
-        """How often in a row each operation had nothing new."""
+        self._idle_rounds: Counter[UUID] = Counter()
+        """For each operation, how many rounds in a row found nothing new."""
 
     async def advance(self, bulk: Bulk) -> float:
-        """Take the next step of an operation; returns the seconds until it is worth taking another.
+        """Take the next step of an operation. Returns the delay in seconds before the next one.
 
-        One that is refused would be refused again: the operation is paused, for people to look at.
+        A step that is rejected would be rejected again, so the operation is paused until an operator looks at it.
         """
         now = self._clock.now()
         if bulk.state is BulkState.RUNNING and not (bulk.in_flight or bulk.all_taken) and bulk.ready_at > now:
-            return min((bulk.ready_at - now) / SECOND, _ELSEWHERE_SECONDS)
+            return min((bulk.ready_at - now) / SECOND, _IDLE_SECONDS)
         try:
             written = await self._step(bulk, now)
         except (InvalidInput, Conflict, NotFound) as refusal:
-            written = await self._pause_itself(bulk, str(refusal))
+            written = await self._pause(bulk, str(refusal))
         if written is None:
-            return _ELSEWHERE_SECONDS
-        return self._pause_after(bulk, written, (self._clock.now() - now) / SECOND)
+            return _IDLE_SECONDS
+        return self._delay_after(bulk, written, (self._clock.now() - now) / SECOND)
 
     def keep_only(self, bulk_ids: AbstractSet[UUID]) -> None:
-        """Forget what is remembered of operations that others have ended."""
-        for bulk_id in [one for one in self._looks if one not in bulk_ids]:
-            del self._looks[bulk_id]
+        """Forget the operations that have ended."""
+        for bulk_id in [one for one in self._idle_rounds if one not in bulk_ids]:
+            del self._idle_rounds[bulk_id]
         self._walker.keep_only(bulk_ids)
 
-    async def _pause_itself(self, bulk: Bulk, why: str) -> Bulk | None:
+    async def _pause(self, bulk: Bulk, why: str) -> Bulk | None:
         paused = replace(bulk, state=BulkState.PAUSED, note=f"paused: {why}")
-        return await self._write(
-            paused, bulk, line=audit_line(bulk, self._clock.now(), "doorstep", "pause", paused.note)
-        )
+        entry = bulk_audit_entry(bulk, self._clock.now(), "doorstep", "pause", paused.note)
+        return await self._write(paused, bulk, entry=entry)
 
-    def _pause_after(self, bulk: Bulk, written: Bulk, elapsed_seconds: float) -> float:
-        """As long as the step took, so that everybody else has the store and the processor for half of the time.
+    def _delay_after(self, bulk: Bulk, written: Bulk, elapsed_seconds: float) -> float:
+        """The delay after a step is as long as the step took. This leaves half of the store's and the processor's time
+        to other work.
 
-        A retry waits until what it took is on its way; while there are no results, as from endpoints that are dead,
-        longer and longer with every walk in vain.
+        A retry waits a fixed time instead, so that its deliveries are claimed first. While there are no results, for
+        example because endpoints are down, it waits longer after every round that found nothing.
         """
         if written.finished_at is not None:
             self._walker.forget(bulk.bulk_id)
         if written.taken > bulk.taken or written.finished_at is not None:
-            del self._looks[bulk.bulk_id]
-            return _STEP_PAUSE_SECONDS if bulk.kind is BulkKind.RETRY else min(elapsed_seconds, _ELSEWHERE_SECONDS)
-        walks_on = written.cursor not in (None, bulk.cursor)
-        looks = 1 if written.in_flight < bulk.in_flight else max(1, self._looks[bulk.bulk_id] + (not walks_on))
-        self._looks[bulk.bulk_id] = looks
-        return min(_RESULTS_EVERY_SECONDS * looks, _ELSEWHERE_SECONDS)
+            del self._idle_rounds[bulk.bulk_id]
+            return _STEP_PAUSE_SECONDS if bulk.kind is BulkKind.RETRY else min(elapsed_seconds, _IDLE_SECONDS)
+        advanced = written.cursor not in (None, bulk.cursor)
+        rounds = 1 if written.in_flight < bulk.in_flight else max(1, self._idle_rounds[bulk.bulk_id] + (not advanced))
+        self._idle_rounds[bulk.bulk_id] = rounds
+        return min(_RESULTS_EVERY_SECONDS * rounds, _IDLE_SECONDS)
 
     async def _step(self, bulk: Bulk, now: Instant) -> Bulk | None:
         if bulk.state is not BulkState.RUNNING or bulk.all_taken:
@@ -116,28 +127,28 @@ class BulkStepper:
             return await self._send_canaries(bulk, now)
         if bulk.canary and any(one.succeeded is None for one in bulk.canaries or ()):
             return await self._watch_canaries(bulk)
-        room = _room(bulk, now)
-        if room <= 0:
+        count = _count_allowed(bulk, now)
+        if count <= 0:
             return await self._wait(bulk)
         if bulk.kind is BulkKind.REPLAY:
-            replayed = await self._replayer.replay(bulk, room)
+            replayed = await self._replayer.replay(bulk, count)
             return await self._write(_paced(replayed, replayed.taken - bulk.taken, now), bulk)
-        return await self._take(bulk, room, now)
+        return await self._take(bulk, count, now)
 
-    async def _take(self, bulk: Bulk, room: int, now: Instant) -> Bulk | None:
+    async def _take(self, bulk: Bulk, count: int, now: Instant) -> Bulk | None:
         probing = bulk.kind is BulkKind.RETRY and bulk.in_flight == 0
-        chosen, onward = await self._walker.next(bulk, 1 if probing else room)
-        if not chosen and onward == bulk:
+        selected, advanced = await self._walker.next(bulk, 1 if probing else count)
+        if not selected and advanced == bulk:
             return await self._wait(bulk)
-        act = self._act(bulk, chosen, now, forced=probing) if chosen else None
-        return await self._write(_paced(onward, len(chosen), now), bulk, act)
+        action = self._action(bulk, selected, now, forced=probing) if selected else None
+        return await self._write(_paced(advanced, len(selected), now), bulk, action)
 
-    def _act(self, bulk: Bulk, chosen: tuple[UUID, ...], now: Instant, *, forced: bool) -> Action:
+    def _action(self, bulk: Bulk, delivery_ids: tuple[UUID, ...], now: Instant, *, forced: bool) -> Action:
         about = f"bulk operation {bulk.bulk_id}"
         return Action(
             kind=ActionKind(bulk.kind),
             org_id=bulk.org_id,
-            delivery_ids=chosen,
+            delivery_ids=delivery_ids,
             actor=bulk.actor,
             at=now,
             reason=f"{about}: {bulk.reason}" if bulk.reason else about,
@@ -147,57 +158,58 @@ class BulkStepper:
         )
 
     async def _end(self, bulk: Bulk, now: Instant) -> Bulk | None:
-        """Nothing more is to be taken: the operation is at its end once all results are in; if it was cancelled, at once.
+        """End the operation when all results are in, or at once if it was cancelled. It takes no more deliveries.
 
-        What it took may be held for days, and nobody waits for what becomes of it.
+        A cancelled operation does not wait for the deliveries that it took, because they may be held for days.
         """
         if bulk.in_flight and bulk.state is not BulkState.CANCELLED:
             return await self._wait(bulk)
         state = BulkState.FINISHED if bulk.state is BulkState.RUNNING else bulk.state
-        line = audit_line(bulk, self._clock.now(), "doorstep", "end", f"{state}: {bulk.progress}")
-        note = f"{bulk.note}; not waited for: {bulk.in_flight} without a result" if bulk.in_flight else bulk.note
-        return await self._write(replace(bulk, state=state, note=note, finished_at=now), bulk, line=line)
+        entry = bulk_audit_entry(bulk, self._clock.now(), "doorstep", "end", f"{state}: {bulk.progress}")
+        note = f"{bulk.note}; {bulk.in_flight} still had no result" if bulk.in_flight else bulk.note
+        return await self._write(replace(bulk, state=state, note=note, finished_at=now), bulk, entry=entry)
 
     async def _wait(self, bulk: Bulk) -> Bulk | None:
-        """Count the results that are there. While there are none nothing is written: that may be so for days."""
-        if not await self._store.bulk_has_results(bulk.org_id, bulk.bulk_id):
+        """Record new results. Nothing is written while there are none, which may be the case for days."""
+        results = await self._store.count(bulk.org_id, BulkResults(bulk_id=bulk.bulk_id), limit=1)
+        if not results.value:
             return bulk
         return await self._write(bulk, bulk)
 
     async def _write(
-        self, bulk: Bulk, read: Bulk, act: Action | None = None, line: AuditEntry | None = None
+        self, bulk: Bulk, read: Bulk, action: Action | None = None, entry: AuditEntry | None = None
     ) -> Bulk | None:
         now = self._clock.now()
-        step = await self._store.step_bulk(replace(bulk, updated_at=now), read.version, act, line)
+        step = await self._store.step_bulk(replace(bulk, updated_at=now), read.version, action, entry)
         if step is None:
             return None
         self._telemetry.emit_all(facts.moved(step.moved, now))
-        if act is not None:
+        if action is not None:
             self._wake_worker()
         return step.bulk
 
     # -- canaries ------------------------------------------------------------------------------------------
 
     async def _send_canaries(self, bulk: Bulk, now: Instant) -> Bulk | None:
-        """Retry the newest letter of each cause."""
+        """Retry the newest dead letter of each cause."""
         groups, more = await self._causes(bulk)
         canaries = []
         for group in groups:
-            delivery = await self._store.delivery(bulk.org_id, group.sample_id)
+            delivery = await self._store.get(Delivery, bulk.org_id, group.sample_id)
             canaries.append(Canary(cause=group.cause, delivery_id=group.sample_id, attempt=delivery.attempt))
-        chosen = tuple(one.delivery_id for one in canaries)
-        note = f"only the first {len(canaries)} causes are tried: there are too many" if more else ""
+        selected = tuple(one.delivery_id for one in canaries)
+        note = f"only the first {len(canaries)} causes are retried: there are too many" if more else ""
         sent = replace(bulk, canaries=tuple(canaries), all_taken=not canaries, note=note)
-        act = self._act(bulk, chosen, now, forced=True) if chosen else None
-        return await self._write(_paced(sent, len(chosen), now), bulk, act)
+        action = self._action(bulk, selected, now, forced=True) if selected else None
+        return await self._write(_paced(sent, len(selected), now), bulk, action)
 
     async def _causes(self, bulk: Bulk) -> tuple[list[CauseGroup], bool]:
-        """The causes that the selected letters died of, and whether there may be more than may have canaries."""
-        letters = self._chooser.dated(before_start(bulk).letters)
+        """The causes of the selected dead letters, and whether there are more than can have canaries."""
+        filters = self._selector.dated(before_start(bulk).letters)
         groups: list[CauseGroup] = []
         cursor: str | None = None
         for _ in range(_CAUSE_PAGES_MAX):
-            page = await self._store.cause_groups(bulk.org_id, letters, cursor, _CAUSES_MAX - len(groups))
+            page = await self._store.page(bulk.org_id, CauseGroups(filter=filters), cursor, _CAUSES_MAX - len(groups))
             groups += page.items
             cursor = page.next
             if cursor is None or len(groups) == _CAUSES_MAX:
@@ -205,133 +217,135 @@ class BulkStepper:
         return groups, cursor is not None
 
     async def _watch_canaries(self, bulk: Bulk) -> Bulk | None:
-        seen = tuple([await self._seen(bulk.org_id, one) for one in bulk.canaries or ()])
-        if seen == bulk.canaries:
+        canaries = tuple([await self._updated(bulk.org_id, one) for one in bulk.canaries or ()])
+        if canaries == bulk.canaries:
             return await self._wait(bulk)
-        if any(one.succeeded is None for one in seen):
-            return await self._write(replace(bulk, canaries=seen), bulk)
-        failed = sum(not one.succeeded for one in seen)
-        note = f"{failed} of {len(seen)} causes were left as they are, because their canary failed" if failed else ""
+        if any(one.succeeded is None for one in canaries):
+            return await self._write(replace(bulk, canaries=canaries), bulk)
+        failed = sum(not one.succeeded for one in canaries)
+        note = f"{failed} of {len(canaries)} causes were not retried because their canary failed" if failed else ""
         notes = "; ".join(filter(None, (bulk.note, note)))
-        return await self._write(replace(bulk, canaries=seen, note=notes, all_taken=failed == len(seen)), bulk)
+        all_taken = failed == len(canaries)
+        return await self._write(replace(bulk, canaries=canaries, note=notes, all_taken=all_taken), bulk)
 
-    async def _seen(self, org_id: UUID, canary: Canary) -> Canary:
+    async def _updated(self, org_id: UUID, canary: Canary) -> Canary:
         if canary.succeeded is not None:
             return canary
         try:
-            delivery = await self._store.delivery(org_id, canary.delivery_id)
+            delivery = await self._store.get(Delivery, org_id, canary.delivery_id)
         except NotFound:
-            return replace(canary, succeeded=retried_well(None, 0, canary.attempt))
-        return replace(canary, succeeded=retried_well(delivery.state, delivery.attempt, canary.attempt))
+            return replace(canary, succeeded=retry_succeeded(None, 0, canary.attempt))
+        return replace(canary, succeeded=retry_succeeded(delivery.state, delivery.attempt, canary.attempt))
 
 
-def audit_line(bulk: Bulk, at: Instant, actor: str, action: str, result: str, reason: str = "") -> AuditEntry:
-    """What is audited about an operation as a whole; each of its acts has a line of its own. Its reason is the one that
-    it was begun with, unless this has one of its own."""
-    return AuditEntry(
-        at=at,
-        org_id=bulk.org_id,
-        actor=actor,
-        action=f"bulk.{bulk.kind}.{action}",
-        subjects=(str(bulk.bulk_id),),
-        result=result,
-        reason=reason or bulk.reason,
-    )
+def bulk_audit_entry(bulk: Bulk, at: Instant, actor: str, action: str, result: str, reason: str = "") -> AuditEntry:
+    """An audit entry about the operation as a whole; each of its actions has its own entry. Without a `reason`, the
+    reason given at the start is used."""
+    name, why = f"bulk.{bulk.kind}.{action}", reason or bulk.reason
+    return audit_entry(at, bulk.org_id, actor, name, bulk.bulk_id, result=result, reason=why)
 
 
-def _room(bulk: Bulk, now: Instant) -> int:
-    """How many may be taken now. Of a limited operation so few that it goes evenly, not in bursts."""
-    room = min(_STEP_MAX, UNDER_WAY_MAX - bulk.in_flight)
+def _count_allowed(bulk: Bulk, now: Instant) -> int:
+    """How many deliveries may be taken now. With a rate, only a few at a time, so that the operation runs evenly and
+    not in bursts."""
+    count = min(_STEP_MAX, IN_FLIGHT_MAX - bulk.in_flight)
     if bulk.rate_per_second is None:
-        return room
-    # Others may follow a probe at once: waiting for their turn, they would find it back, and be probes themselves.
+        return count
+    # Other deliveries may follow a probe at once. If they waited until the rate allowed them, the probe would already
+    # have ended, and they would become probes themselves.
     probe = seconds(1 / bulk.rate_per_second) if bulk.in_flight else 0
-    return min(room, max(1, int(bulk.rate_per_second / 4))) if bulk.ready_at <= now + probe else 0
+    return min(count, max(1, int(bulk.rate_per_second / 4))) if bulk.ready_at <= now + probe else 0
 
 
 def _paced(bulk: Bulk, taken: int, now: Instant) -> Bulk:
-    """The operation after it has taken so many: the next ones have to wait until these are paid for."""
+    """The operation after it took `taken` deliveries. Its next step waits as long as the rate requires."""
     if bulk.rate_per_second is None:
         return bulk
     return replace(bulk, ready_at=max(bulk.ready_at, now) + seconds(taken / bulk.rate_per_second))
 
 
 _SEARCH_PAGES = (200, 200)
-"""How far one step looks for a delivery that has a place, past those of endpoints that have enough."""
+"""The sizes of the further pages that one step searches for deliveries whose endpoint has a free slot."""
 
-Chosen = tuple[UUID, ...]
+Selected = tuple[UUID, ...]
 
 
 class Walker:
-    def __init__(self, store: BulkStore, chooser: Selector) -> None:
-        self._store = store
-        self._chooser = chooser
-        self._places: dict[UUID, EndpointSlots] = {}
-        """Of each operation, as this process last saw them."""
+    """Goes through the selection of an operation."""
 
-    async def next(self, bulk: Bulk, room: int) -> tuple[Chosen, Bulk]:
-        """The deliveries that come next, and the operation as it stands once they have been taken."""
+    def __init__(self, store: Store, selector: Selector) -> None:
+        self._store = store
+        self._selector = selector
+        self._slots: dict[UUID, EndpointSlots] = {}
+        """The slots of each operation, as this process last saw them."""
+
+    async def next(self, bulk: Bulk, count: int) -> tuple[Selected, Bulk]:
+        """The next deliveries, and the operation after they have been taken."""
         if (named := bulk.selection.delivery_ids) is not None:
             begin = int(bulk.cursor or 0)
-            end = begin + room
+            end = begin + count
             return named[begin:end], replace(bulk, cursor=str(end), all_taken=end >= len(named))
         if bulk.kind is not BulkKind.RETRY:
-            page = await self._page(bulk, room)
+            page = await self._page(bulk, count)
             return tuple(one.delivery_id for one in page.items), _past(bulk, page)
-        return await self._search(bulk, await self._look(bulk), room)
+        return await self._search(bulk, await self._current_slots(bulk), count)
 
     def forget(self, bulk_id: UUID) -> None:
-        self._places.pop(bulk_id, None)
+        self._slots.pop(bulk_id, None)
 
     def keep_only(self, bulk_ids: AbstractSet[UUID]) -> None:
-        self._places = {bulk_id: places for bulk_id, places in self._places.items() if bulk_id in bulk_ids}
+        self._slots = {bulk_id: slots for bulk_id, slots in self._slots.items() if bulk_id in bulk_ids}
 
-    async def _look(self, bulk: Bulk) -> EndpointSlots:
-        under_way = await self._store.bulk_under_way(bulk.org_id, bulk.bulk_id) if bulk.in_flight else ()
-        places = self._places[bulk.bulk_id] = EndpointSlots(under_way, self._places.get(bulk.bulk_id))
-        return places
+    async def _current_slots(self, bulk: Bulk) -> EndpointSlots:
+        query = BulkInFlight(bulk_id=bulk.bulk_id)
+        in_flight = await self._store.find(bulk.org_id, query) if bulk.in_flight else ()
+        slots = self._slots[bulk.bulk_id] = EndpointSlots(in_flight, self._slots.get(bulk.bulk_id))
+        return slots
 
-    async def _search(self, bulk: Bulk, places: EndpointSlots, room: int) -> tuple[Chosen, Bulk]:
-        """Go on page by page until there is enough, or the walk or this step is at its end.
+    async def _search(self, bulk: Bulk, slots: EndpointSlots, count: int) -> tuple[Selected, Bulk]:
+        """Search page by page until enough deliveries are found, the selection ends, or this step has read its last
+        page.
 
-        A page is looked at again while endpoints that get on have something left in it. Behind those that do not, the
-        next pages are searched: their letters may be many, and come first.
+        The next step reads a page again while it has deliveries left for endpoints that make progress. If only
+        deliveries for blocked endpoints are left, the search continues with the next pages: such deliveries may be
+        many, and may come first.
         """
-        chosen: Chosen = ()
-        for size in (room, *_SEARCH_PAGES):
+        selected: Selected = ()
+        for size in (count, *_SEARCH_PAGES):
             page = await self._page(bulk, size)
-            wanted = [one for one in page.items if _untried_since(one, bulk.created_at) and not places.has(one)]
-            found = _with_place(wanted, places, room - len(chosen))
-            left = [one for one in wanted if not places.has(one)]
-            chosen += found
-            if found and left and (len(chosen) == room or any(map(places.gets_on, left))):
+            open_ones = [one for one in page.items if _untried_since(one, bulk.created_at) and not slots.has(one)]
+            found = _with_slot(open_ones, slots, count - len(selected))
+            left = [one for one in open_ones if not slots.has(one)]
+            selected += found
+            if found and left and (len(selected) == count or any(map(slots.makes_progress, left))):
                 break
             bulk = _past(replace(bulk, passed_over=bulk.passed_over or bool(left)), page)
-            if len(chosen) == room or bulk.all_taken or (bulk.cursor is None and not bulk.causes_done):
+            if len(selected) == count or bulk.all_taken or (bulk.cursor is None and not bulk.causes_done):
                 break
-        return chosen, bulk
+        return selected, bulk
 
     async def _page(self, bulk: Bulk, size: int) -> Page[Delivery]:
-        causes = bulk.good_causes
+        causes = bulk.remaining_causes
         selection = before_start(bulk, None if causes is None else causes[0])
-        return await self._chooser.page(bulk.org_id, selection, bulk.cursor, size)
+        return await self._selector.page(bulk.org_id, selection, bulk.cursor, size)
 
 
-def _with_place(wanted: list[Delivery], places: EndpointSlots, room: int) -> Chosen:
-    chosen: list[UUID] = []
-    for delivery in wanted:
-        if len(chosen) == room:
+def _with_slot(deliveries: list[Delivery], slots: EndpointSlots, count: int) -> Selected:
+    selected: list[UUID] = []
+    for delivery in deliveries:
+        if len(selected) == count:
             break
-        if places.take(delivery):
-            chosen.append(delivery.delivery_id)
-    return tuple(chosen)
+        if slots.take(delivery):
+            selected.append(delivery.delivery_id)
+    return tuple(selected)
 
 
 def _past(bulk: Bulk, page: Page[Delivery]) -> Bulk:
-    """The operation behind a page: at the next page, else at the next cause, else at the start again or at the end."""
+    """The operation after a page. It continues with the next page, then with the next cause. After the last cause it
+    starts again if deliveries were passed over; otherwise all are taken."""
     if page.next is not None:
         return replace(bulk, cursor=page.next)
-    if bulk.good_causes is not None and len(bulk.good_causes) > 1:
+    if bulk.remaining_causes is not None and len(bulk.remaining_causes) > 1:
         return replace(bulk, cursor=None, causes_done=bulk.causes_done + 1)
     if bulk.passed_over:
         return replace(bulk, cursor=None, causes_done=0, passed_over=False)
@@ -339,50 +353,52 @@ def _past(bulk: Bulk, page: Page[Delivery]) -> Bulk:
 
 
 def _untried_since(delivery: Delivery, instant: Instant) -> bool:
-    """One that failed again meanwhile has had its retry."""
+    """Whether the delivery still needs its retry. One that is pending again after an attempt since then has had its
+    retry."""
     return delivery.state is not DeliveryState.PENDING or (delivery.last_attempt_at or 0) <= instant
 
 
 WINDOW_MAX = 25
-_SHARES = UNDER_WAY_MAX // WINDOW_MAX
+_SHARES = IN_FLIGHT_MAX // WINDOW_MAX
 
 
 class EndpointSlots:
-    """What a bulk retry has under way, and who may have more of it. `before` is the last look of this process."""
+    """The deliveries that a bulk retry has in flight, and how many more each endpoint may have. `before` is the
+    previous state in this process."""
 
-    def __init__(self, under_way: Iterable[UnderWay], before: EndpointSlots | None = None) -> None:
+    def __init__(self, in_flight: Iterable[InFlightRetry], before: EndpointSlots | None = None) -> None:
         self._endpoints: dict[UUID, UUID] = {}
         self._waiting: Counter[UUID] = Counter()
         self._held: Counter[UUID] = Counter()
-        for one in under_way:
+        for one in in_flight:
             self._add(one.delivery_id, one.endpoint_id, waiting=one.waiting)
-        self._getting_on: set[UUID] = set()
+        self._progressing: set[UUID] = set()
         self._windows: dict[UUID, int] = {}
         if before is not None:
-            self._getting_on, self._windows = self._changes(before)
+            self._progressing, self._windows = self._changes(before)
 
     @property
     def free(self) -> int:
-        return UNDER_WAY_MAX - len(self._endpoints)
+        return IN_FLIGHT_MAX - len(self._endpoints)
 
     def has(self, delivery: Delivery) -> bool:
-        """Whether it has been taken and has no result yet."""
+        """Whether the delivery is in flight: taken, but without a result."""
         return delivery.delivery_id in self._endpoints
 
     def take(self, delivery: Delivery) -> bool:
-        """Give a delivery a place, if its endpoint may have one more."""
+        """Give a delivery a slot if its endpoint may have one more."""
         endpoint_id = delivery.endpoint_id
-        if self.free <= 0 or self._waiting[endpoint_id] >= self._room(endpoint_id):
+        if self.free <= 0 or self._waiting[endpoint_id] >= self._limit(endpoint_id):
             return False
         self._add(delivery.delivery_id, endpoint_id, waiting=True)
-        self._getting_on.add(endpoint_id)
+        self._progressing.add(endpoint_id)
         return True
 
-    def gets_on(self, delivery: Delivery) -> bool:
-        """Whether its endpoint has just got a place, or had a result since the last look."""
-        return delivery.endpoint_id in self._getting_on
+    def makes_progress(self, delivery: Delivery) -> bool:
+        """Whether the delivery's endpoint has just been given a slot, or has had a result since the previous state."""
+        return delivery.endpoint_id in self._progressing
 
-    def _room(self, endpoint_id: UUID) -> int:
+    def _limit(self, endpoint_id: UUID) -> int:
         left_by_others = self.free + self._held[endpoint_id]
         return max(1, min(self._windows.get(endpoint_id, WINDOW_MAX), left_by_others // _SHARES))
 
@@ -392,49 +408,51 @@ class EndpointSlots:
         self._waiting[endpoint_id] += waiting
 
     def _changes(self, before: EndpointSlots) -> tuple[set[UUID], dict[UUID, int]]:
-        """The endpoints that had results since then, and the windows of those that had anything under way."""
+        """The endpoints with results since `before`, and the new windows of the endpoints that had deliveries in
+        flight."""
         ended = Counter(endpoint for one, endpoint in before._endpoints.items() if one not in self._endpoints)
         old = {endpoint_id: before._windows.get(endpoint_id, WINDOW_MAX) for endpoint_id in before._held}
         return set(ended), {one: self._window(one, window, ended[one]) for one, window in old.items()}
 
     def _window(self, endpoint_id: UUID, old: int, ended: int) -> int:
-        """One with nothing waiting keeps up, and may have more; while nothing ends there is nothing to tell from."""
+        """The endpoint's new window. If none of its deliveries is waiting, the endpoint keeps up, and its window may
+        grow. Without results the window stays as it is."""
         if not ended:
             return old
         return min(2 * ended if self._waiting[endpoint_id] else max(old, 2 * ended), WINDOW_MAX)
 
 
 _EVENTS_EXAMINED = 50_000
-"""Somebody waits for the count of events, among which those that are wanted may be rare."""
+"""How many events a count examines at least. More would keep a person waiting; fewer could miss rare matches."""
 
 
 class Selector:
-    """Finds what is selected, as it stands now."""
+    """Finds and counts the deliveries or events of a selection."""
 
-    def __init__(self, store: ListStore, clock: Clock, tuning: Tuning) -> None:
+    def __init__(self, store: Store, clock: Clock, tuning: Tuning) -> None:
         self._store = store
         self._clock = clock
         self._archive_after = round(tuning.archive_after_days * DAY)
 
     async def page(self, org_id: UUID, selection: Selection, cursor: str | None, limit: int) -> Page[Delivery]:
         if selection.queue is not None:
-            return await self._store.retry_queue(org_id, _waiting(selection.queue), cursor, limit)
-        return await self._store.dead_letters(org_id, self.dated(selection.letters), cursor, limit)
+            return await self._store.page(org_id, _waiting(selection.queue), cursor, limit)
+        return await self._store.page(org_id, self.dated(selection.letters), cursor, limit)
 
     async def count(self, org_id: UUID, selection: Selection, limit: int) -> Count:
         if selection.delivery_ids is not None:
             return Count(len(selection.delivery_ids), exact=True)
         if selection.queue is not None:
-            return await self._store.count_retry_queue(org_id, _waiting(selection.queue), limit)
+            return await self._store.count(org_id, _waiting(selection.queue), limit)
         if selection.letters is not None:
-            return await self._store.count_dead_letters(org_id, self.dated(selection.letters), limit)
-        return await self._store.count_events(org_id, selection.events or EventFilter(), max(limit, _EVENTS_EXAMINED))
+            return await self._store.count(org_id, self.dated(selection.letters), limit)
+        return await self._store.count(org_id, selection.events or EventFilter(), max(limit, _EVENTS_EXAMINED))
 
     async def by_endpoint(self, org_id: UUID, selection: Selection, limit: int) -> dict[UUID, int]:
-        """For which endpoints it is; of more than `limit`, of so many of them."""
+        """The number of deliveries for each endpoint, among the first `limit`."""
         if selection.queue is not None:
-            return await self._store.retry_queue_by_endpoint(org_id, _waiting(selection.queue), limit)
-        return await self._store.dead_letters_by_endpoint(org_id, self.dated(selection.letters), limit)
+            return await self._store.count_by_endpoint(org_id, _waiting(selection.queue), limit)
+        return await self._store.count_by_endpoint(org_id, self.dated(selection.letters), limit)
 
     def dated(self, letters: DeadLetterFilter | None) -> DeadLetterFilter:
         assert letters is not None, "a selection names deliveries, dead letters, the retry queue or events"
@@ -442,7 +460,7 @@ class Selector:
 
 
 def before_start(bulk: Bulk, cause: int | None = None) -> Selection:
-    """The selection as it was when the operation began: what dies again or fails again later is not its own."""
+    """The selection as it was when the operation began. Deliveries that fail again later do not belong to it."""
     letters = bulk.selection.letters
     if letters is None:
         return bulk.selection
@@ -454,5 +472,5 @@ def before_start(bulk: Bulk, cause: int | None = None) -> Selection:
 
 
 def _waiting(queue: RetryQueueFilter) -> RetryQueueFilter:
-    """What is being tried at this moment cannot be acted upon."""
+    """The filter, restricted to waiting deliveries, because those in progress cannot be acted on."""
     return replace(queue, waiting=True)

@@ -1,4 +1,7 @@
-"""Channels: their form, their endpoints in the reserved organization, and how they are doing."""
+"""Alert channels: create, test, resume and delete them, and show their health.
+
+A channel is an endpoint in a reserved organization, so its messages are delivered and retried like any other event.
+"""
 
 from __future__ import annotations
 
@@ -15,33 +18,32 @@ from doorstep.clock import DAY, SECOND, Clock, Instant
 from doorstep.engine.accept import Accepter, Draft, new_correlation_id
 from doorstep.engine.directory import RACES_MAX, Directory
 from doorstep.errors import Conflict, InvalidInput, NotFound
-from doorstep.model.action import AuditEntry
-from doorstep.model.alert import OPERATIONS_ORG, Channel, ChannelKind, ChannelTest, ChannelTests, Rule
+from doorstep.model.action import AuditEntry, audit_entry
+from doorstep.model.alert import OPERATIONS_ORG, AlertConfigs, Channel, ChannelKind, ChannelTest, ChannelTests, Rule
 from doorstep.model.attempt import Code
-from doorstep.model.circuit import Circuit
 from doorstep.model.delivery import DEAD_STATES, Delivery, DeliveryState
-from doorstep.model.endpoint import Endpoint, EndpointState, RetryPolicy
-from doorstep.model.listing import DeadLetterFilter, RetryQueueFilter
+from doorstep.model.endpoint import Circuit, Endpoint, EndpointState, RetryPolicy
+from doorstep.model.listing import DeadLetterFilter, EventDeliveries, RetryQueueFilter
 from doorstep.model.org import Org
 from doorstep.model.record import Record, uuid7
 from doorstep.model.rollup import Figures, Span
-from doorstep.operations.alert_evaluator import MESSAGE
+from doorstep.operations.alert_batch import MESSAGE
 from doorstep.operations.endpoint_rules import EndpointForm, EndpointRules, new_endpoint
-from doorstep.operations.endpoints import EndpointService, check_living
+from doorstep.operations.endpoints import EndpointService, check_endpoints_exist
 from doorstep.operations.notifiers import APPRISE_HANDLER, EMAIL_HANDLER, OWNER, TARGET, TIMEOUT_SECONDS
-from doorstep.policy.alert_messages import payload_for, words_of_test
+from doorstep.policy.alert_messages import channel_test_message, payload_for
 from doorstep.policy.alerts import check_pace, remembered
-from doorstep.stores.store import Store
-from doorstep.stores.text import check_storable
-from doorstep.transports.apprise import is_installed
-from doorstep.transports.apprise_child import LOCAL_SCHEMES
+from doorstep.stores.limits import check_storable
+from doorstep.stores.store import Delete, Put, Store
+from doorstep.transports.apprise import LOCAL_SCHEMES, is_installed
 
-ARRANGEMENTS_MAX = 1_000
-"""Of one organization: rules, channels and silences together, and what is remembered of its tests as one more."""
+CONFIG_MAX = 1_000
+"""The maximum number of rules, channels and silences of one organization together. The record of its channel tests is
+stored in addition."""
 CHANNELS_MAX = 50
-"""Of one organization; a few more where several are made at the same moment."""
+"""The maximum number in one organization. It may be exceeded a little if several are created at the same moment."""
 _STALE = DAY
-"""What waited longer for a channel to be resumed is not told any more: the alerts are still in their list."""
+"""When a channel is resumed, messages older than this are dropped; their alerts are still listed."""
 
 
 class ChannelService:
@@ -65,17 +67,17 @@ class ChannelService:
         self._endpoint_rules = endpoint_rules
         self._console = console
         self._has_mail = has_mail
-        self.reading = ChannelReader(store, clock)
+        self.reader = ChannelReader(store, clock)
 
-    # -- making and removing -------------------------------------------------------------------------------
+    # -- creating and deleting -----------------------------------------------------------------------------
 
     async def create(self, form: ChannelForm, org_id: UUID, actor: str) -> tuple[Channel, str]:
-        """A new channel, and what a webhook's receiver verifies with."""
+        """Create a channel. Returns it with the key with which a webhook's receiver verifies signatures."""
         check(form, has_mail=self._has_mail)
-        await check_living(self._store, org_id, form.endpoint_ids, "endpoint_ids")
-        await self._check_room(org_id)
+        await check_endpoints_exist(self._store, org_id, form.endpoint_ids, "endpoint_ids")
+        await self._check_count(org_id)
         await self._prepare_org()
-        endpoint, verifier = self._enrolled(form, org_id)
+        endpoint, verifier = self._new_endpoint(form, org_id)
         channel = Channel(
             channel_id=endpoint.endpoint_id,
             org_id=org_id,
@@ -87,71 +89,78 @@ class ChannelService:
             recoveries=form.recoveries,
             created_at=endpoint.created_at,
         )
-        line = self._line(channel, actor, "channel.create")
-        created = await self._store.put_channel(channel, endpoint, line, ARRANGEMENTS_MAX)
-        assert created, "nobody else has its id"
+        entry = self._audit_entry(channel, actor, "channel.create")
+        put_endpoint = Put(document=endpoint, expected_version=0)
+        put_channel = Put(document=channel, expected_version=0, limit=CONFIG_MAX)
+        created = await self._store.write([put_endpoint, put_channel], entry)
+        assert created, "its id is new"
         await self._directory.reload()
         return replace(channel, version=1), verifier
 
-    def _enrolled(self, form: ChannelForm, owner: UUID) -> tuple[Endpoint, str]:
-        """To its owner, the endpoint's URL is the channel's target."""
+    def _new_endpoint(self, form: ChannelForm, owner: UUID) -> tuple[Endpoint, str]:
+        """The endpoint of a new channel. An error in its URL or headers is reported for the channel's field
+        `target`."""
         now = self._clock.now()
-        described = endpoint_form(form, owner, min(TIMEOUT_SECONDS, self._endpoint_rules.timeout_seconds_max))
+        endpoint = endpoint_form(form, owner, min(TIMEOUT_SECONDS, self._endpoint_rules.timeout_seconds_max))
         try:
-            return new_endpoint(described, self._endpoint_rules, endpoint_id=uuid7(now), org_id=OPERATIONS_ORG, now=now)
+            return new_endpoint(endpoint, self._endpoint_rules, endpoint_id=uuid7(now), org_id=OPERATIONS_ORG, now=now)
         except InvalidInput as error:
             raise InvalidInput("target" if error.field in ("url", "headers") else error.field, error.message) from None
 
     async def delete(self, org_id: UUID, channel_id: UUID, actor: str, reason: str = "") -> None:
-        """Nothing is sent there any more; what still waits is dropped, by whoever would have sent it."""
+        """Delete a channel. Messages that are still waiting are dropped when a worker claims them."""
         check_storable("reason", reason)
         for _ in range(RACES_MAX):
-            channel = await self.reading.channel(org_id, channel_id)
-            endpoint = await self._store.endpoint(OPERATIONS_ORG, channel_id)
-            gone = replace(
+            channel = await self.reader.channel(org_id, channel_id)
+            endpoint = await self._store.get(Endpoint, OPERATIONS_ORG, channel_id)
+            deleted = replace(
                 endpoint,
                 state=EndpointState.DELETED,
                 state_reason=f"deleted by {actor}",
                 updated_at=self._clock.now(),
             )
-            if await self._store.remove_channel(channel, gone, self._line(channel, actor, "channel.delete", reason)):
+            entry = self._audit_entry(channel, actor, "channel.delete", reason)
+            put = Put(document=deleted, expected_version=endpoint.version)
+            if await self._store.write([put, Delete(document=channel)], entry):
                 await self._directory.reload()
                 return
-        raise _busy(channel_id)
+        raise _keeps_changing(channel_id)
 
-    async def _check_room(self, org_id: UUID) -> None:
-        if len(await self.reading.channels(org_id)) >= CHANNELS_MAX:
+    async def _check_count(self, org_id: UUID) -> None:
+        if len(await self.reader.channels(org_id)) >= CHANNELS_MAX:
             raise Conflict(f"an organization has at most {CHANNELS_MAX} channels; delete some first")
 
     async def _prepare_org(self) -> None:
-        """The reserved organization comes to be with the first channel."""
+        """Create the reserved organization if it does not exist yet."""
         if self._directory.org(OPERATIONS_ORG) is None:
             await self._directory.reload()
         if self._directory.org(OPERATIONS_ORG) is None:
-            await self._store.put_org(Org(org_id=OPERATIONS_ORG, name="doorstep", created_at=self._clock.now()))
+            org = Org(org_id=OPERATIONS_ORG, name="doorstep", created_at=self._clock.now())
+            await self._store.write([Put(document=org)])
             await self._directory.reload()
 
     # -- testing and resuming ------------------------------------------------------------------------------
 
     async def test(self, org_id: UUID, channel_id: UUID, actor: str) -> ChannelTest:
-        """Send a message that says it is a test; the channel shows whether it arrived. Overloaded if that is too often.
+        """Send a test message; the channel shows whether it arrived. Overloaded if tests are sent too often.
 
-        It is counted before it is sent: whoever dies in between has one test less.
+        The test is recorded before it is sent, so it counts even if the process crashes in between.
         """
         for _ in range(RACES_MAX):
-            channels, kept = await self.reading.channels_and_tests(org_id)
-            channel, now = the_one(channels, channel_id), self._clock.now()
-            test = ChannelTest(channel_id, uuid7(now), now, addresses_of(channel))
-            check_pace(kept.tests, test)
-            tested = replace(kept, tests=remembered(kept.tests, test, [one.channel_id for one in channels]))
-            line = self._line(channel, actor, "channel.test")
-            if await self._store.put_arrangement(tested, kept.version, line, ARRANGEMENTS_MAX + 1):
+            channels, record = await self.reader.channels_and_tests(org_id)
+            channel, now = channel_in(channels, channel_id), self._clock.now()
+            test = ChannelTest(channel_id, uuid7(now), now, address_count(channel))
+            check_pace(record.tests, test)
+            updated = replace(record, tests=remembered(record.tests, test, [one.channel_id for one in channels]))
+            entry = self._audit_entry(channel, actor, "channel.test")
+            put = Put(document=updated, expected_version=record.version, limit=CONFIG_MAX + 1)
+            if await self._store.write([put], entry):
                 await self._send(channel, test)
                 return test
-        raise _busy(channel_id)
+        raise _keeps_changing(channel_id)
 
     async def _send(self, channel: Channel, test: ChannelTest) -> None:
-        words = words_of_test(channel.name, test.at, self._console)
+        words = channel_test_message(channel.name, test.at, self._console)
         draft = Draft(
             org_id=OPERATIONS_ORG,
             event_type=MESSAGE,
@@ -163,49 +172,45 @@ class ChannelService:
         await self._accepter.accept([draft])
 
     async def resume(self, org_id: UUID, channel_id: UUID, actor: str) -> None:
-        """Send there again, after it was disabled: what waits, but for what is stale.
+        """Enable a disabled channel and send the waiting messages, except stale ones.
 
-        It is audited before it is done, for it takes several steps: so whoever dies in between has done nothing that is
-        not in the log.
+        The audit entry is written first, because resuming takes several steps. Even after a crash in between, the audit
+        log shows everything that was done.
         """
-        channel = await self.reading.channel(org_id, channel_id)
+        channel = await self.reader.channel(org_id, channel_id)
         stale = self._clock.now() - _STALE
-        await self._store.add_audit(self._line(channel, actor, "channel.resume"))
+        await self._store.write([], self._audit_entry(channel, actor, "channel.resume"))
         await self._endpoints.resume(OPERATIONS_ORG, channel_id, actor, skip_older_than=stale)
 
-    def _line(self, channel: Channel, actor: str, action: str, reason: str = "") -> AuditEntry:
-        return AuditEntry(
-            at=self._clock.now(),
-            org_id=channel.org_id,
-            actor=actor,
-            action=action,
-            subjects=(str(channel.channel_id),),
-            result=channel.means,
-            reason=reason,
-        )
+    def _audit_entry(self, channel: Channel, actor: str, action: str, reason: str = "") -> AuditEntry:
+        now, channel_id = self._clock.now(), channel.channel_id
+        return audit_entry(now, channel.org_id, actor, action, channel_id, result=channel.means, reason=reason)
 
 
-def _busy(channel_id: UUID) -> Conflict:
-    return Conflict(f"channel {channel_id} is being changed by others all the time; try again")
+def _keeps_changing(channel_id: UUID) -> Conflict:
+    return Conflict(f"channel {channel_id} keeps changing; try again")
 
+
+# -- forms -------------------------------------------------------------------------------------------------
 
 _ATOM = r"[A-Za-z0-9!#$%&'*+/=?^_`{|}~-]+"
 _LABEL = r"[A-Za-z0-9]([A-Za-z0-9-]{0,61}[A-Za-z0-9])?"
 _ADDRESS = re.compile(rf"(?=[^@]{{1,64}}@)(?=.{{1,254}}$){_ATOM}(\.{_ATOM})*@{_LABEL}(\.{_LABEL})*")
-"""As RFC 5321 has it, without quoted names, and without addresses instead of domains."""
+"""As in RFC 5321, without quoted local parts and without IP addresses in place of domains."""
 _SEVERAL = re.compile(r"\s|[,;][A-Za-z0-9]+://")
-"""Where Apprise would begin another URL."""
+"""Matches where Apprise would start another URL."""
 _ADDRESSES_MAX = 20
 _NAME_CHARACTERS_MAX = 100
 _URL_CHARACTERS_MAX = 2_000
 _POLICY = RetryPolicy((10.0, 60.0, 300.0, 900.0, 3_600.0, 10_800.0), name="alerts")
-_PACES = {
+_LIMITS = {
     ChannelKind.WEBHOOK: (8, 50.0),
     ChannelKind.SLACK: (1, 1.0),
     ChannelKind.EMAIL: (2, 5.0),
     ChannelKind.APPRISE: (1, 1.0),
 }
-"""How many messages at once, and how many a second: what chats and mail servers put up with, Slack says one a second."""
+"""How many messages each kind of channel sends at once and per second, so that chats and mail servers accept them.
+Slack documents one per second."""
 _NO_APPRISE = 'Apprise is not installed here; the operator adds it with pip install "doorstep[apprise]"'
 _NO_MAIL = "e-mail needs a mail server; the operator sets it with DOORSTEP_SMTP_URL"
 
@@ -214,14 +219,14 @@ class ChannelForm(Record, frozen=True, kw_only=True):
     name: str
     kind: ChannelKind
     target: str
-    """A URL; for e-mail, addresses with commas between them."""
+    """A URL; for e-mail, comma-separated addresses."""
     rules: tuple[Rule, ...] = ()
     endpoint_ids: tuple[UUID, ...] = ()
     recoveries: bool = True
 
 
 def check(form: ChannelForm, *, has_mail: bool) -> None:
-    """Refuse what cannot work, naming the field. A URL is judged when its endpoint is made."""
+    """Raise InvalidInput for the first invalid field. A URL is checked when its endpoint is created."""
     if not 1 <= len(form.name) <= _NAME_CHARACTERS_MAX:
         raise InvalidInput("name", f"must be 1 to {_NAME_CHARACTERS_MAX} characters, got {len(form.name)}")
     check_storable("name", form.name)
@@ -232,8 +237,8 @@ def check(form: ChannelForm, *, has_mail: bool) -> None:
 
 
 def endpoint_form(form: ChannelForm, owner: UUID, timeout_seconds: float) -> EndpointForm:
-    """Where a message goes that is no HTTP is sealed with the endpoint, as its headers, and whose it is."""
-    concurrency_max, rate_per_second = _PACES[form.kind]
+    """The endpoint of a channel. For e-mail and Apprise, target and owner are stored encrypted, as headers."""
+    concurrency_max, rate_per_second = _LIMITS[form.kind]
     common = EndpointForm(
         name=form.name,
         event_types=(MESSAGE,),
@@ -244,18 +249,21 @@ def endpoint_form(form: ChannelForm, owner: UUID, timeout_seconds: float) -> End
     )
     match form.kind:
         case ChannelKind.EMAIL:
-            return replace(common, handler=EMAIL_HANDLER, headers=_sealed(owner, ",".join(_addresses(form.target))))
+            return replace(
+                common, handler=EMAIL_HANDLER, headers=_secret_headers(owner, ",".join(_addresses(form.target)))
+            )
         case ChannelKind.APPRISE:
-            return replace(common, handler=APPRISE_HANDLER, headers=_sealed(owner, form.target))
+            return replace(common, handler=APPRISE_HANDLER, headers=_secret_headers(owner, form.target))
     return replace(common, url=form.target)
 
 
-def _sealed(owner: UUID, target: str) -> dict[str, str]:
+def _secret_headers(owner: UUID, target: str) -> dict[str, str]:
     return {TARGET: target, OWNER: str(owner)}
 
 
 def shown(form: ChannelForm) -> str:
-    """A Slack webhook's path and an Apprise URL are credentials: of those only the beginning is shown."""
+    """The target as it is shown. A Slack webhook's path and an Apprise URL are credentials, so only their start is
+    shown."""
     match form.kind:
         case ChannelKind.EMAIL:
             return ", ".join(_addresses(form.target))
@@ -267,8 +275,8 @@ def shown(form: ChannelForm) -> str:
     return f"{form.target.partition('://')[0]}://…"
 
 
-def addresses_of(channel: Channel) -> int:
-    """How many e-mail addresses a message to it goes to."""
+def address_count(channel: Channel) -> int:
+    """The number of e-mail addresses of a channel."""
     return len(_addresses(channel.shown)) if channel.means is ChannelKind.EMAIL else 0
 
 
@@ -288,45 +296,45 @@ def _check_apprise(target: str) -> None:
     if "://" not in target or not target.isprintable() or not target.isascii() or len(target) > _URL_CHARACTERS_MAX:
         raise InvalidInput("target", "must be a URL that Apprise knows, such as mailtos://… or tgram://…")
     if _SEVERAL.search(target):
-        raise InvalidInput("target", "must be one URL, without spaces; make a channel for each receiver")
+        raise InvalidInput("target", "must be one URL, without spaces; create a channel for each receiver")
     if (scheme := target.partition("://")[0].lower()) in LOCAL_SCHEMES:
-        raise InvalidInput(
-            "target", f"must lead somewhere over the network; {scheme}:// is for the server's own machine"
-        )
+        raise InvalidInput("target", f"must be reached over the network; {scheme}:// is for the server's own machine")
 
 
 def _addresses(target: str) -> list[str]:
-    """Each once, or it would get the mail twice."""
+    """The addresses without duplicates, so that nobody gets the mail twice."""
     return list(dict.fromkeys(one.strip() for one in target.split(",") if one.strip()))
 
+
+# -- health ------------------------------------------------------------------------------------------------
 
 T = TypeVar("T")
 U = TypeVar("U")
 
-_LOOKED_BACK = ((Span.MINUTE, 2 * DAY), (Span.HOUR, 90 * DAY))
-"""How exactly it is known when a message last arrived, and for how long."""
+_LOOK_BACK = ((Span.MINUTE, 2 * DAY), (Span.HOUR, 90 * DAY))
+"""The time of the last delivery is known to the minute for two days, and to the hour for 90 days."""
 _EXAMINED_MAX = 20
 _AT_ONCE_MAX = 4
-CameOfTest = Literal["waiting", "delivered", "failed"]
-_NO_FAULT_OF_IT = (Code.SKIPPED, Code.ENDPOINT_DELETED)
+TestResult = Literal["waiting", "delivered", "failed"]
+_NOT_ITS_FAULT = (Code.SKIPPED, Code.ENDPOINT_DELETED)
 
 
 class ChannelView(NamedTuple):
-    """A channel with how it fares."""
+    """A channel with its health."""
 
     channel: Channel
     endpoint: Endpoint
     circuit: Circuit
     last_failed: Delivery | None
-    """The message that failed last: it is given up, or is tried again."""
+    """The message that failed last: a dead letter, or one that waits for its retry."""
     last_delivered_at: Instant | None
-    """To the minute, later to the hour; of a test to the microsecond."""
+    """To the minute for two days, and to the hour after that; exact for a test."""
     last_test: Delivery | None
-    """The newest test; None too while it is being accepted, and once it has been cleaned away."""
+    """The message of the newest test. It is also None while the test is being accepted and after it was cleaned up."""
 
     @property
-    def came_of_test(self) -> CameOfTest | None:
-        """What came of it."""
+    def test_result(self) -> TestResult | None:
+        """The result of the newest test."""
         if self.last_test is None:
             return None
         if self.last_test.state is DeliveryState.DELIVERED:
@@ -340,95 +348,96 @@ class ChannelReader:
         self._clock = clock
 
     async def views(self, org_id: UUID) -> list[ChannelView]:
-        """In the order of their creation."""
+        """In the order of creation."""
         return await self._views(*await self.channels_and_tests(org_id))
 
     async def view(self, org_id: UUID, channel_id: UUID) -> ChannelView:
         channels, tests = await self.channels_and_tests(org_id)
-        return (await self._views([the_one(channels, channel_id)], tests))[0]
+        return (await self._views([channel_in(channels, channel_id)], tests))[0]
 
     async def channels(self, org_id: UUID) -> list[Channel]:
         return (await self.channels_and_tests(org_id))[0]
 
     async def channel(self, org_id: UUID, channel_id: UUID) -> Channel:
-        return the_one(await self.channels(org_id), channel_id)
+        return channel_in(await self.channels(org_id), channel_id)
 
     async def channels_and_tests(self, org_id: UUID) -> tuple[list[Channel], ChannelTests]:
-        """And what is remembered of their tests; version 0 where there have been none."""
-        arranged = await self._store.arrangements(org_id)
-        tests = next((one for one in arranged if isinstance(one, ChannelTests)), ChannelTests(org_id=org_id))
-        return [one for one in arranged if isinstance(one, Channel)], tests
+        """The channels, and the record of their tests, which has version 0 if there were none."""
+        config = await self._store.find(org_id, AlertConfigs())
+        tests = next((one for one in config if isinstance(one, ChannelTests)), ChannelTests(org_id=org_id))
+        return [one for one in config if isinstance(one, Channel)], tests
 
     async def _views(self, channels: Sequence[Channel], tests: ChannelTests) -> list[ChannelView]:
-        """What can be asked for all of them together is."""
+        """The channels with their health. Where the store can do so, all channels are read together."""
         ids = [one.channel_id for one in channels]
-        endpoints = {one.endpoint_id: one for one in await self._store.these_endpoints(OPERATIONS_ORG, ids)}
-        circuits = await self._store.circuits(OPERATIONS_ORG, ids)
-        arrived = await self._last_delivered_at(ids)
-        tested = await _of_each(ids, lambda one: self._message(tests.last_of(one)))
-        levels = await self._store.levels(OPERATIONS_ORG, ids)
-        failed = await _of_each(ids, lambda one: self._last_failed(one, levels[one]))
+        endpoints = {one.endpoint_id: one for one in await self._store.get_many(Endpoint, OPERATIONS_ORG, ids)}
+        circuits = {one.endpoint_id: one for one in await self._store.get_many(Circuit, OPERATIONS_ORG, ids)}
+        delivered_at = await self._last_delivered_at(ids)
+        last_tests = await _for_each(ids, lambda one: self._message(tests.last_of(one)))
+        levels = await self._store.figures(OPERATIONS_ORG, ids, names=("now_dead", "now_open"))
+        failed = await _for_each(ids, lambda one: self._last_failed(one, levels[one]))
         return [
             ChannelView(
                 channel=one,
                 endpoint=endpoints[key],
                 circuit=circuits.get(key) or Circuit(endpoint_id=key),
                 last_failed=failure,
-                last_delivered_at=_later(_arrived_at(test), arrived.get(key)),
+                last_delivered_at=_later(_arrived_at(test), delivered_at.get(key)),
                 last_test=test,
             )
-            for one, key, failure, test in zip(channels, ids, failed, tested, strict=True)
+            for one, key, failure, test in zip(channels, ids, failed, last_tests, strict=True)
         ]
 
     async def _last_failed(self, channel_id: UUID, now: Figures) -> Delivery | None:
-        """Most channels have nothing that failed, and are not asked about."""
+        """The message that failed last. Most channels have no failed message and need no query."""
         found: list[Delivery] = []
         if now.now_dead:
-            wanted = DeadLetterFilter(endpoint_id=channel_id)
-            letters = await self._store.dead_letters(OPERATIONS_ORG, wanted, limit=_EXAMINED_MAX)
-            found += (one for one in letters.items if one.code not in _NO_FAULT_OF_IT)
+            filters = DeadLetterFilter(endpoint_id=channel_id)
+            page = await self._store.page(OPERATIONS_ORG, filters, limit=_EXAMINED_MAX)
+            found += (one for one in page.items if one.code not in _NOT_ITS_FAULT)
         if now.now_open:
             waiting = RetryQueueFilter(endpoint_id=channel_id)
-            found += (await self._store.retry_queue(OPERATIONS_ORG, waiting, limit=_EXAMINED_MAX)).items
+            found += (await self._store.page(OPERATIONS_ORG, waiting, limit=_EXAMINED_MAX)).items
         return max(found, key=failed_at, default=None)
 
     async def _last_delivered_at(self, channel_ids: Sequence[UUID]) -> dict[UUID, Instant]:
         now, found = self._clock.now(), dict[UUID, Instant]()
-        for span, back in _LOOKED_BACK:
+        for span, back in _LOOK_BACK:
             left = [one for one in channel_ids if one not in found]
-            trends = await self._store.trends(OPERATIONS_ORG, left, span, now - back, now + SECOND)
-            arrived = {key: [point.at for point in trend if point.figures.succeeded] for key, trend in trends.items()}
-            found |= {key: at[-1] for key, at in arrived.items() if at}
+            trends = await self._store.series(OPERATIONS_ORG, left, span, now - back, now + SECOND, ("succeeded",))
+            times = {key: [point.at for point in trend if point.figures.succeeded] for key, trend in trends.items()}
+            found |= {key: at[-1] for key, at in times.items() if at}
         return found
 
     async def _message(self, test: ChannelTest | None) -> Delivery | None:
         if test is None:
             return None
-        messages = await self._store.deliveries(OPERATIONS_ORG, test.message_id)
+        messages = await self._store.find(OPERATIONS_ORG, EventDeliveries(event_id=test.message_id))
         return messages[0] if messages else None
 
 
-def the_one(channels: Sequence[Channel], channel_id: UUID) -> Channel:
-    """NotFound if it is not among them."""
+def channel_in(channels: Sequence[Channel], channel_id: UUID) -> Channel:
+    """The channel with this id; NotFound if there is none."""
     found = next((one for one in channels if one.channel_id == channel_id), None)
     if found is None:
         raise NotFound(f"no channel {channel_id}")
     return found
 
 
-async def _of_each(these: Sequence[T], ask: Callable[[T], Awaitable[U]]) -> list[U]:
-    """Together, but not all at once: an organization with many channels must not keep others from the store."""
-    places = asyncio.Semaphore(_AT_ONCE_MAX)
+async def _for_each(items: Sequence[T], read: Callable[[T], Awaitable[U]]) -> list[U]:
+    """Read the items concurrently, but only a few at once, so that an organization with many channels leaves the store
+    free for others."""
+    semaphore = asyncio.Semaphore(_AT_ONCE_MAX)
 
-    async def answer(one: T) -> U:
-        async with places:
-            return await ask(one)
+    async def read_one(item: T) -> U:
+        async with semaphore:
+            return await read(item)
 
-    return await asyncio.gather(*map(answer, these))
+    return await asyncio.gather(*map(read_one, items))
 
 
 def failed_at(delivery: Delivery) -> Instant:
-    """When it was given up, or last tried in vain."""
+    """When it became a dead letter, or last failed."""
     return delivery.settled_at or delivery.last_attempt_at or 0
 
 

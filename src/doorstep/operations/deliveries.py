@@ -1,4 +1,4 @@
-"""Beside the path: what operators do to deliveries. Every act is audited."""
+"""Actions of operators on deliveries: retry, skip, resolve, delete, cancel. Every action is audited."""
 
 from __future__ import annotations
 
@@ -12,8 +12,8 @@ from doorstep.errors import Conflict, InvalidInput, NotFound
 from doorstep.model.action import ACTS_ON, Action, ActionKind, ActionResult
 from doorstep.model.delivery import DeliveryState, States
 from doorstep.policy.payload import check_payload
+from doorstep.stores.limits import check_storable
 from doorstep.stores.store import Store
-from doorstep.stores.text import check_storable
 from doorstep.telemetry.facts import Telemetry
 
 DONE = {
@@ -23,11 +23,11 @@ DONE = {
     ActionKind.DELETE: "deleted",
     ActionKind.CANCEL: "cancelled",
 }
-"""What has become of a delivery, in a word."""
+"""The past participle of each action, for messages."""
 
 
 class DeliveryActions:
-    """Each act is one transaction with its audit line. `wake` is called when deliveries may have become due by it."""
+    """Each action and its audit entry are one transaction. `wake` is called when deliveries may have become due."""
 
     def __init__(
         self,
@@ -54,10 +54,12 @@ class DeliveryActions:
         *,
         only_in: States | None = None,
     ) -> ActionResult:
-        """Retry, skip, resolve, delete or cancel; what its state does not allow is refused, one by one.
+        """Retry, skip, resolve, delete or cancel deliveries. A delivery whose state does not allow the action is
+        refused.
 
-        A dead letter can be retried with another payload, which is delivered from then on instead of the event's.
-        `only_in` are the states of the list that it was asked in: what has left them meanwhile is refused too.
+        A dead letter can be retried with another payload, which replaces the event's payload for this delivery from
+        then on. `only_in` has the states of the list that the operator saw: deliveries that are in none of them any
+        more are refused too.
         """
         if not delivery_ids:
             raise InvalidInput("delivery_ids", "must name at least one delivery")
@@ -93,7 +95,7 @@ class DeliveryActions:
         *,
         only_in: States | None = None,
     ) -> None:
-        """Do it to one delivery, or say why not: NotFound where there is none, Conflict with the state that it is in."""
+        """Act on one delivery; NotFound if there is none, Conflict if its state does not allow the action."""
         result = await self.act(kind, org_id, [delivery_id], actor, reason, payload, only_in=only_in)
         if result.done:
             return
@@ -106,6 +108,6 @@ class DeliveryActions:
 def _refusal(kind: ActionKind, state: DeliveryState, *, edited: bool) -> str:
     if edited:
         return f"{state} and cannot be {DONE[kind]} with another payload"
-    if state in ACTS_ON[kind]:  # but not in the list that it was asked in
-        return f"{state} by now and was not {DONE[kind]}; look at it and decide again"
+    if state in ACTS_ON[kind]:  # but it has left the list that the operator saw
+        return f"{state} by now and was not {DONE[kind]}; check it and decide again"
     return f"{state} and cannot be {DONE[kind]}"

@@ -1,11 +1,11 @@
-"""Before the first step: an endpoint is described by someone, checked, and sealed into the form that is kept."""
+"""Checks the description of an endpoint and turns it into the stored endpoint, with encrypted secrets and headers."""
 
 from __future__ import annotations
 
 import inspect
 import re
 from collections.abc import Iterable, Mapping, Sequence
-from typing import Any, NamedTuple, TypedDict
+from typing import Any, NamedTuple, TypedDict, get_args
 from uuid import UUID
 
 import msgspec
@@ -14,20 +14,29 @@ from doorstep.clock import Instant
 from doorstep.encryption import Sealer
 from doorstep.engine.directory import seal_headers, seal_secret, unseal_headers
 from doorstep.errors import ConfigError, InvalidInput
-from doorstep.model.endpoint import CircuitRules, Endpoint, RetryPolicy, SigningSecret, Slo
+from doorstep.model.endpoint import (
+    CircuitRules,
+    Destination,
+    Endpoint,
+    HandlerDestination,
+    HttpDestination,
+    RetryPolicy,
+    SigningSecret,
+    Slo,
+)
 from doorstep.model.record import Record
 from doorstep.policy.retry import BUILT_IN, named
 from doorstep.schemas import endpoints as rules
-from doorstep.stores.text import check_storable
+from doorstep.stores.limits import check_storable
 from doorstep.transports.address_guard import AddressGuard
 from doorstep.transports.signature import new_private_key, new_secret, public_key_of
 
 PolicyForm = RetryPolicy | str | Sequence[float]
-"""A policy's name, its delays, or the policy itself."""
+"""The name of a policy, a list of delays, or a policy."""
 
 _HEADER_NAME = re.compile(rules.HEADER_NAME_PATTERN)
 _HEADER_VALUE = re.compile(r"[\t\x20-\x7e\x80-\xff]{0,4000}")
-_OURS = (
+_RESERVED_HEADERS = (
     "webhook-",
     "host",
     "content-length",
@@ -50,7 +59,9 @@ class EndpointForm(Record, frozen=True, kw_only=True):
 
     name: str
     description: str = ""
-    """What it is for; shown wherever the endpoint is."""
+    """The purpose of the endpoint, shown with it."""
+    destination: Destination | None = None
+    """The destination, or None if one of the two short forms below is set."""
     url: str | None = None
     handler: str | None = None
     event_types: tuple[str, ...] = ("*",)
@@ -65,30 +76,32 @@ class EndpointForm(Record, frozen=True, kw_only=True):
     code_map: Mapping[str, str] = {}
     circuit: CircuitRules = CircuitRules()
     slo: Slo | None = None
-    """Its own target (model/endpoint.py); without one that of its organization counts."""
+    """The endpoint's own target. Without one, the organization's target applies."""
     envelope: bool = False
-    """Deliver `{"type", "timestamp", "data"}` with the payload as data, instead of the payload alone."""
+    """Deliver `{"type", "timestamp", "data"}` with the payload as `data`, instead of the payload alone."""
     batch: bool = False
-    """What goes to it are batches: they can be found by status, and resubmitted."""
+    """Whether its events are batches, which are listed by status and can be resubmitted."""
     signing: str = "v1"
-    """`v1`: a secret shared with the receiver (HMAC-SHA256); `v1a`: a key pair (Ed25519), the receiver has its half."""
+    """`v1`: a secret shared with the receiver (HMAC-SHA256); `v1a`: a key pair (Ed25519), whose public key the receiver
+    has."""
 
 
 class EndpointRules(NamedTuple):
-    """What every enrolment is judged and sealed with."""
+    """The services and limits for checking an endpoint and encrypting its secrets."""
 
     sealer: Sealer
     guard: AddressGuard
     timeout_seconds_max: float
     standard: RetryPolicy = BUILT_IN["standard"]
     endpoints_max: int | None = None
-    """Of one organization, deleted ones not counted."""
+    """The maximum number of endpoints in one organization. Deleted ones do not count."""
 
 
 def new_endpoint(
     form: EndpointForm, rules: EndpointRules, *, endpoint_id: UUID, org_id: UUID, now: Instant
 ) -> tuple[Endpoint, str]:
-    """The endpoint, and what its receiver verifies with: the only time that a shared secret can be seen."""
+    """The endpoint, and the secret or public key with which its receiver verifies signatures. A shared secret is
+    returned only here."""
     check(form, rules.timeout_seconds_max)
     secret, verifier = new_signing(endpoint_id, form.signing, rules.sealer)
     endpoint = Endpoint(
@@ -97,30 +110,43 @@ def new_endpoint(
         created_at=now,
         updated_at=now,
         secrets=(secret,),
-        url=None if form.url is None else rules.guard.check_url(form.url).url,
-        **_described(form, endpoint_id, rules),
+        destination=_guarded(form, rules.guard),
+        **_fields_from(form, endpoint_id, rules),
     )
     return endpoint, verifier
 
 
 def updated_endpoint(endpoint: Endpoint, changes: Mapping[str, Any], rules: EndpointRules) -> Endpoint:
-    """The endpoint with some fields of its form changed, judged like a new one; its secrets stay.
+    """The endpoint with some fields changed, checked like a new one; its secrets are kept.
 
-    An unchanged URL is not judged again: what the operator allows may have changed since.
+    The address guard does not check an unchanged destination again, because the allowed ranges may have changed since.
     """
     before = form_of(endpoint, rules.sealer)
-    form = msgspec.structs.replace(before, **changes)
+    form = msgspec.structs.replace(before, **{**changes, **_changed_destination(before, changes)})
     check(form, rules.timeout_seconds_max)
-    judged = form.url is None or form.url == before.url
+    unchanged = _destination(form) == endpoint.destination
     return msgspec.structs.replace(
         endpoint,
-        url=form.url if judged else rules.guard.check_url(form.url or "").url,
-        **_described(form, endpoint.endpoint_id, rules),
+        destination=endpoint.destination if unchanged else _guarded(form, rules.guard),
+        **_fields_from(form, endpoint.endpoint_id, rules),
     )
 
 
+def _changed_destination(before: EndpointForm, changes: Mapping[str, Any]) -> dict[str, Any]:
+    """The three fields of the destination after the change.
+
+    A new `destination` replaces all three. A new `url` or `handler` changes only that field: to replace one by the
+    other, a change must set both. If a change sets none of the three, the destination stays as it is.
+    """
+    if changes.get("destination") is not None:
+        return {"url": changes.get("url"), "handler": changes.get("handler")}
+    short = {name: changes.get(name, getattr(before, name)) for name in ("url", "handler")}
+    unchanged = short == {"url": before.url, "handler": before.handler}
+    return {"destination": before.destination if unchanged else None, **short}
+
+
 def form_of(endpoint: Endpoint, sealer: Sealer) -> EndpointForm:
-    """How its owner would describe the endpoint as it is now."""
+    """The form that describes the current endpoint."""
     return EndpointForm(
         headers=unseal_headers(endpoint, sealer),
         **{name: getattr(endpoint, name) for name in EndpointForm.__struct_fields__ if name not in _SEALED},
@@ -128,12 +154,12 @@ def form_of(endpoint: Endpoint, sealer: Sealer) -> EndpointForm:
 
 
 _SEALED = ("headers", "signing")
-"""What an endpoint does not carry as its form had it."""
+"""Fields of the form that the endpoint stores encrypted."""
 
 
-def _described(form: EndpointForm, endpoint_id: UUID, rules: EndpointRules) -> dict[str, Any]:
-    """The fields of an endpoint that follow from its form, but for the URL."""
-    plain = {name: getattr(form, name) for name in EndpointForm.__struct_fields__ if name not in _WORKED_OUT}
+def _fields_from(form: EndpointForm, endpoint_id: UUID, rules: EndpointRules) -> dict[str, Any]:
+    """The fields of an endpoint that follow from its form, except the destination."""
+    plain = {name: getattr(form, name) for name in EndpointForm.__struct_fields__ if name not in _CONVERTED}
     return plain | {
         "policy": None if form.policy is None else policy_from(form.policy, rules.standard),
         "policy_by_event_type": {
@@ -144,19 +170,19 @@ def _described(form: EndpointForm, endpoint_id: UUID, rules: EndpointRules) -> d
     }
 
 
-_WORKED_OUT = ("url", "policy", "policy_by_event_type", "headers", "code_map", "signing")
-"""What an endpoint does not take over from its form as it is."""
+_CONVERTED = ("destination", "url", "handler", "policy", "policy_by_event_type", "headers", "code_map", "signing")
+"""Fields of the form that are not copied to the endpoint unchanged."""
 
 
 def new_signing(endpoint_id: UUID, signing: str, sealer: Sealer) -> tuple[SigningSecret, str]:
-    """A new signing secret, sealed, and what the receiver verifies with."""
+    """A new signing secret, encrypted, and the secret or public key with which the receiver verifies signatures."""
     secret, verifier = _signing_pair(signing)
     public_key = verifier if signing == _ASYMMETRIC else ""
     return SigningSecret(seal_secret(endpoint_id, sealer, secret), signing, public_key=public_key), verifier
 
 
 def _signing_pair(signing: str) -> tuple[str, str]:
-    """What we sign with and what the receiver verifies with: for `v1` it is the same."""
+    """The key that signs and the key that verifies; for `v1` they are the same."""
     if signing == _ASYMMETRIC:
         private_key = new_private_key()
         return private_key, public_key_of(private_key)
@@ -180,7 +206,7 @@ def policy_from(form: PolicyForm, standard: RetryPolicy = BUILT_IN["standard"]) 
 
 
 def _policy_for(pattern: str, form: PolicyForm, rules: EndpointRules) -> RetryPolicy:
-    """One of several: what is wrong with it is told under its own name."""
+    """Like `policy_from`, but an error names the field of this pattern."""
     try:
         return policy_from(form, rules.standard)
     except InvalidInput as error:
@@ -189,17 +215,18 @@ def _policy_for(pattern: str, form: PolicyForm, rules: EndpointRules) -> RetryPo
 
 
 def check(form: EndpointForm, timeout_seconds_max: float) -> None:
-    """Refuse what cannot work, naming the field."""
+    """Raise InvalidInput, which names the field, if the form is not valid."""
     _check_name("name", form.name)
     _check_description(form.description)
-    if form.handler is not None:
-        _check_name("handler", form.handler)
-    if (form.url is None) == (form.handler is None):
-        raise InvalidInput("url", "an endpoint has a url or a handler, exactly one of the two")
-    if form.envelope and form.handler is not None:
-        raise InvalidInput("envelope", "is for endpoints with a url; a handler is given the type and the time anyway")
+    destination = _destination(form)
+    if isinstance(destination, HandlerDestination):
+        _check_name("handler" if form.handler is not None else "destination.name", destination.name)
+    if form.envelope and not destination.signed:
+        raise InvalidInput(
+            "envelope", "is for endpoints with a url; other destinations receive the type and the time anyway"
+        )
     if not form.event_types:
-        raise InvalidInput("event_types", "must not be empty; use * to take every event")
+        raise InvalidInput("event_types", "must not be empty; use * to receive all events")
     _check_patterns("event_types", form.event_types)
     _check_batch(form)
     _check_patterns("policy_by_event_type", form.policy_by_event_type)
@@ -210,6 +237,51 @@ def check(form: EndpointForm, timeout_seconds_max: float) -> None:
     _check_codes("code_map", form.code_map.values())
     for name, value in form.headers.items():
         _check_header(name, value)
+
+
+def _destination(form: EndpointForm) -> Destination:
+    """The destination, from whichever of the three fields is set."""
+    given: dict[str, Destination] = {}
+    if form.url is not None:
+        given["url"] = HttpDestination(form.url)
+    if form.handler is not None:
+        given["handler"] = HandlerDestination(form.handler)
+    if form.destination is not None:
+        given["destination"] = form.destination
+    if not given:
+        kinds = ", ".join(DESTINATION_KINDS)
+        raise InvalidInput("url", f"an endpoint needs a url, a handler or a destination of one of the kinds {kinds}")
+    first, *others = given
+    for other in others:
+        if given[other] != given[first]:
+            raise InvalidInput(
+                first, f"contradicts {other}; an endpoint has one destination, so set only one of the two"
+            )
+    return given[first]
+
+
+def _guarded(form: EndpointForm, guard: AddressGuard) -> Destination:
+    """The destination as it is stored. A URL is normalised, and the address guard must allow it."""
+    destination = _destination(form)
+    if not isinstance(destination, HttpDestination):
+        return destination
+    try:
+        return HttpDestination(guard.check_url(destination.url).url)
+    except InvalidInput as error:
+        raise InvalidInput("url" if form.url is not None else "destination.url", error.message) from None
+
+
+DESTINATION_KINDS: tuple[str, ...] = tuple(str(one.__struct_config__.tag) for one in get_args(Destination))
+
+
+def destination_from(value: object) -> Destination:
+    """A destination from its fields, such as `{"kind": "handler", "name": "ship"}`."""
+    try:
+        destination: Destination = msgspec.convert(value, Destination)
+    except msgspec.ValidationError as error:
+        kinds = ", ".join(DESTINATION_KINDS)
+        raise InvalidInput("destination", f"must be of one of the kinds {kinds}, with its fields: {error}") from None
+    return destination
 
 
 def _check_name(field: str, name: str) -> None:
@@ -229,21 +301,24 @@ def _check_description(text: str) -> None:
 def _check_patterns(field: str, patterns: Iterable[str]) -> None:
     for pattern in patterns:
         if not _PATTERN.fullmatch(pattern):
-            raise InvalidInput(field, f"{pattern[:140]!r} is no event type; a * may only stand at the end")
+            raise InvalidInput(field, f"{pattern[:140]!r} is not a valid event type; * is only allowed at the end")
 
 
 def _check_batch(form: EndpointForm) -> None:
-    """A pattern would make batches of events that nobody meant as such."""
+    """Raise InvalidInput for a batch endpoint with a pattern, which could turn other events into batches by
+    accident."""
     pattern = next((one for one in form.event_types if one.endswith("*")), None)
     if form.batch and pattern is not None:
-        raise InvalidInput("event_types", f"a batch endpoint names its event types in full, got {pattern!r}")
+        raise InvalidInput("event_types", f"must be exact for a batch endpoint, got {pattern!r}")
 
 
 def _check_codes(field: str, codes: Iterable[str]) -> None:
-    """They are written into deliveries and log lines, which must stay small."""
+    """Codes are written to deliveries and logs, so they must be short."""
     for code in codes:
         if not _CODE.fullmatch(code):
-            raise InvalidInput(field, f"{code[:100]!r} is no code; codes are 1 to 100 printable ASCII characters")
+            raise InvalidInput(
+                field, f"{code[:100]!r} is not a valid code; codes are 1 to 100 printable ASCII characters"
+            )
 
 
 def check_signing(signing: str) -> None:
@@ -264,7 +339,7 @@ def _check_numbers(form: EndpointForm, timeout_seconds_max: float) -> None:
 
 
 def check_slo(slo: Slo, where: str = "") -> None:
-    """Refuse a target that leaves no budget at all, or that nothing could miss."""
+    """Raise InvalidInput for a target that has no error budget or can never be missed."""
     _bounded(f"{where}success", slo.success, rules.SUCCESS)
     _bounded(f"{where}p95_seconds", slo.p95_seconds, rules.P95_SECONDS)
     _bounded(f"{where}oldest_seconds", slo.oldest_seconds, rules.OLDEST_SECONDS)
@@ -278,35 +353,35 @@ def _bounded(field: str, value: float | None, bounds: rules.Bounds) -> None:
 
 def _check_header(name: str, value: str) -> None:
     if not _HEADER_NAME.fullmatch(name) or not _HEADER_VALUE.fullmatch(value) or not value.isprintable():
-        raise InvalidInput("headers", f"{name[:100]!r} is no header that can be sent; names and values are plain text")
-    if name.lower().startswith(_OURS[0]) or name.lower() in _OURS:
-        raise InvalidInput("headers", f"{name!r} is set by Doorstep and cannot be given")
+        raise InvalidInput("headers", f"{name[:100]!r} is not a valid header; names and values must be plain text")
+    if name.lower().startswith(_RESERVED_HEADERS[0]) or name.lower() in _RESERVED_HEADERS:
+        raise InvalidInput("headers", f"{name!r} is set by Doorstep and cannot be changed")
 
 
 class HandlerFields(TypedDict, total=False):
-    """What may be said about any endpoint; None is the same as nothing said."""
+    """The settings that every endpoint can have; None means the default."""
 
     description: str | None
-    """What it is for; shown wherever the endpoint is."""
+    """The purpose of the endpoint, shown with it."""
     policy: PolicyForm | None
     policy_by_event_type: Mapping[str, PolicyForm] | None
     timeout_seconds: float | None
     concurrency_max: int | None
     rate_per_second: float | None
     retry_on: Sequence[str]
-    """Codes or HTTP statuses to retry although they are permanent; `*` retries everything."""
+    """Codes or HTTP statuses to retry although they are permanent errors; `*` retries all errors."""
     give_up_on: Sequence[str]
     code_map: Mapping[str, str] | None
-    """Translates a carrier's own codes into ours."""
+    """Translates a carrier's error codes into Doorstep's."""
     circuit: CircuitRules | None
     slo: Slo | None
-    """What share of its deliveries is to arrive, and how soon."""
+    """The share of deliveries that must succeed, and how soon."""
     batch: bool
-    """What it takes are batches; see `Doorstep.batch`."""
+    """Whether its events are batches; see `Doorstep.batch`."""
 
 
 class DeclaredFields(HandlerFields, total=False):
-    """What may be said beyond that where an endpoint is declared with its handler; see `Doorstep.handler`."""
+    """The additional settings of an endpoint that is declared with its handler; see `Doorstep.handler`."""
 
     name: str | None
     org_id: UUID
@@ -315,8 +390,11 @@ class DeclaredFields(HandlerFields, total=False):
 
 
 class EndpointFields(HandlerFields, total=False):
-    """What may be said beyond that about one that is not declared with its handler."""
+    """The additional settings of an endpoint that is not declared with its handler."""
 
+    destination: Destination | Mapping[str, object] | None
+    """The destination, such as `{"kind": "http", "url": "https://…"}`; `url` and `handler` are short forms of two
+    kinds."""
     url: str | None
     handler: str | None
     event_types: Sequence[str]
@@ -329,26 +407,32 @@ def form_from(name: str, fields: Mapping[str, object]) -> EndpointForm:
     """The form of an endpoint from `EndpointFields`."""
     for field in fields:
         if field not in EndpointForm.__struct_fields__:
-            raise InvalidInput(field, f"is not known; known are {', '.join(EndpointForm.__struct_fields__[1:])}")
-    return EndpointForm(name=name, **{field: _kept(value) for field, value in fields.items() if value is not None})
+            raise InvalidInput(
+                field, f"is not a setting of an endpoint; use one of {', '.join(EndpointForm.__struct_fields__[1:])}"
+            )
+    given = {field: _copied(value) for field, value in fields.items() if value is not None}
+    if isinstance(given.get("destination"), Mapping):
+        given["destination"] = destination_from(given["destination"])
+    return EndpointForm(name=name, **given)
 
 
 def check_event_types(event_types: Sequence[object]) -> None:
-    """A decorator without its parentheses is given the function, and would say nothing."""
+    """Raise InvalidInput if a decorator was used without parentheses: it then receives the function instead of event
+    types."""
     for event_type in event_types:
         if not isinstance(event_type, str):
             raise InvalidInput("event_types", f"must be text such as 'order.*', got {event_type!r}")
 
 
 def check_function(what: str, function: Any) -> None:
-    """ConfigError for what could only fail at each call, or would seem to succeed and have done nothing."""
+    """Raise ConfigError for a function that would fail at every call, or would seem to succeed without running."""
     if not callable(function):
         raise ConfigError(f"{what} must be a function, got {function!r:.100}")
     if any(map(_is_generator, (function, getattr(type(function), "__call__", None)))):  # noqa: B004
-        raise ConfigError(f"{what} has a yield in it, so that a call would run nothing of it; return instead")
+        raise ConfigError(f"{what} contains a yield, so a call would run nothing; use return instead")
     try:
         signature = inspect.signature(function)
-    except ValueError:  # some that are written in C have none
+    except ValueError:  # some functions written in C have none
         return
     try:
         signature.bind(None)
@@ -360,6 +444,6 @@ def _is_generator(function: object) -> bool:
     return inspect.isgeneratorfunction(function) or inspect.isasyncgenfunction(function)
 
 
-def _kept(value: object) -> Any:
-    """Lists would be shared with whoever gave them."""
+def _copied(value: object) -> Any:
+    """The value. A list becomes a tuple, because the caller could still change the list."""
     return tuple(value) if isinstance(value, list) else value

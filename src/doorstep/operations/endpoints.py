@@ -1,4 +1,6 @@
-"""Beside the path: endpoints are created, updated, paused, resumed, deleted, and given new secrets; audited."""
+"""Creates, updates, pauses, resumes and deletes endpoints, rotates their secrets, and applies declarations of programs.
+
+Every change is audited."""
 
 from __future__ import annotations
 
@@ -13,11 +15,12 @@ import msgspec
 
 from doorstep.clock import Clock, Instant, seconds, to_iso
 from doorstep.engine import facts
-from doorstep.engine.directory import RACES_MAX, Directory, change_endpoint, create_endpoint, living, put_circuit
+from doorstep.engine.directory import RACES_MAX, Directory, change_endpoint, create_endpoint, existing, put_circuit
 from doorstep.errors import Conflict, InvalidInput, NotFound
 from doorstep.model.action import AuditEntry
 from doorstep.model.attempt import Code
-from doorstep.model.endpoint import Endpoint, EndpointState, RetryPolicy, SigningSecret
+from doorstep.model.endpoint import Circuit, Endpoint, EndpointState, RetryPolicy, SigningSecret
+from doorstep.model.listing import Count, WaitingDeliveries
 from doorstep.model.record import uuid7
 from doorstep.operations.endpoint_rules import (
     EndpointForm,
@@ -33,8 +36,8 @@ from doorstep.policy.circuit import after_success
 from doorstep.policy.classification import DELETED_WHILE_WAITING
 from doorstep.policy.retry import BUILT_IN
 from doorstep.policy.routing import subscribes
+from doorstep.stores.limits import check_storable
 from doorstep.stores.store import Store
-from doorstep.stores.text import check_storable
 from doorstep.telemetry.facts import Telemetry
 
 DRAIN_MIN, DRAIN_MAX = 0.001, 100_000.0
@@ -42,20 +45,20 @@ OVERLAP_SECONDS = 86_400.0
 _OVERLAP_SECONDS_MAX = 30 * 86_400.0
 _DEAD_LETTER_BATCH = 1_000
 _SECRETS_MAX = 5
-"""Each of them adds a signature to every request. One more is refused, not the oldest dropped: its receiver was told
-until when it signs."""
+"""Each secret adds a signature to every request. Beyond this number, a new one is rejected. The oldest is not
+dropped instead, because the receiver may rely on its announced expiry."""
 
 
 class Rotated(NamedTuple):
     endpoint: Endpoint
     verifier: str
-    """What the receiver verifies with from now on: the new shared secret, or the new public key."""
+    """The new shared secret or public key, with which the receiver verifies from now on."""
     old_expires_at: Instant | None
-    """Until when the old secret signs too; None where it does no longer."""
+    """When the old secret stops signing; None if it has stopped already."""
 
 
 class EndpointService:
-    """Every change is one transaction with its audit line. `wake` is called when deliveries may have become due by it."""
+    """Each change and its audit entry are one transaction. `wake` is called if deliveries may have become due."""
 
     def __init__(
         self,
@@ -74,7 +77,8 @@ class EndpointService:
         self._wake = wake
 
     async def create(self, form: EndpointForm, org_id: UUID, actor: str) -> tuple[Endpoint, str]:
-        """A new endpoint, and what its receiver verifies signatures with. Conflict where there are too many already."""
+        """Create an endpoint. Returns it with the secret or public key with which its receiver verifies signatures.
+        Conflict if the organization has too many endpoints."""
         now = self._clock.now()
         endpoint, verifier = new_endpoint(form, self._rules, endpoint_id=uuid7(now), org_id=org_id, now=now)
         created = await create_endpoint(self._store, endpoint, actor, self._rules.endpoints_max)
@@ -84,11 +88,11 @@ class EndpointService:
     async def update(
         self, org_id: UUID, endpoint_id: UUID, changes: Mapping[str, Any], actor: str, version: int | None = None
     ) -> Endpoint:
-        """Change some fields of its form. Conflict if it is no longer the version that the change was made for."""
+        """Change some fields. Conflict if `version` is given and is no longer the current one."""
         now = self._clock.now()
 
         def changed(endpoint: Endpoint) -> Endpoint:
-            _check_version(living(endpoint), version)
+            _check_version(existing(endpoint), version)
             cleaned = msgspec.structs.replace(endpoint, secrets=unexpired(endpoint.secrets, now))
             return updated_endpoint(cleaned, changes, self._rules)
 
@@ -103,9 +107,9 @@ class EndpointService:
         overlap_seconds: float = OVERLAP_SECONDS,
         signing: str | None = None,
     ) -> Rotated:
-        """A new secret signs from now on; the old one beside it until the overlap ends.
+        """Create a new secret, which signs from now on. The old one also signs until the overlap ends.
 
-        Conflict where too many would sign then; without an overlap there is always room.
+        Conflict if there would be too many secrets, which cannot happen without an overlap.
         """
         if not 0 <= overlap_seconds <= _OVERLAP_SECONDS_MAX:
             raise InvalidInput(
@@ -115,11 +119,11 @@ class EndpointService:
             check_signing(signing)
         now = self._clock.now()
         until = now + seconds(overlap_seconds) if overlap_seconds else None
-        scheme = signing or _scheme(await self._store.endpoint(org_id, endpoint_id))
+        scheme = signing or _scheme(await self._store.get(Endpoint, org_id, endpoint_id))
         secret, verifier = new_signing(endpoint_id, scheme, self._rules.sealer)
 
         def rotated(endpoint: Endpoint) -> Endpoint:
-            kept = outgoing(living(endpoint).secrets, now, until)
+            kept = outgoing(existing(endpoint).secrets, now, until)
             _check_room(kept)
             return msgspec.structs.replace(endpoint, secrets=(secret, *kept))
 
@@ -127,13 +131,17 @@ class EndpointService:
         return Rotated(endpoint, verifier, until)
 
     async def pause(self, org_id: UUID, endpoint_id: UUID, actor: str, reason: str = "") -> Endpoint:
-        """Hold an endpoint's deliveries until it is resumed."""
+        """Hold the deliveries of an endpoint until it is resumed."""
         check_storable("reason", reason)
 
         def paused(endpoint: Endpoint) -> Endpoint:
-            return msgspec.structs.replace(living(endpoint), state=EndpointState.PAUSED, state_reason=reason)
+            return msgspec.structs.replace(existing(endpoint), state=EndpointState.PAUSED, state_reason=reason)
 
         return await self._write(org_id, endpoint_id, paused, actor, "endpoint.pause", reason)
+
+    async def count_skipped(self, org_id: UUID, endpoint_id: UUID, before: Instant) -> Count:
+        """How many waiting deliveries `resume` would skip with this `skip_older_than`."""
+        return await self._store.count(org_id, WaitingDeliveries(endpoint_id=endpoint_id, created_before=before))
 
     async def resume(
         self,
@@ -145,17 +153,18 @@ class EndpointService:
         skip_older_than: Instant | None = None,
         reason: str = "",
     ) -> Endpoint:
-        """Enable a paused or disabled endpoint: drain what waits, drain it at a rate, or skip what is too old.
+        """Enable a paused or disabled endpoint. Waiting deliveries are sent at once or at a given rate; old ones can be
+        skipped.
 
-        What is skipped becomes dead letters, so that it can still be found; that may take a while. If meanwhile
-        someone else paused, deleted or resumed the endpoint this is a Conflict: who asked did not know of it.
+        Skipped deliveries become dead letters, so that they can still be found; this may take a while. Conflict if the
+        endpoint's state changes in the meantime, because the caller did not know about that change.
         """
         _check_drain(drain_per_second)
         check_storable("reason", reason)
-        seen = living(await self._store.endpoint(org_id, endpoint_id))
+        seen = existing(await self._store.get(Endpoint, org_id, endpoint_id))
 
         def resumed(endpoint: Endpoint) -> Endpoint:
-            _check_unmoved(living(endpoint), seen)
+            _check_same_state(existing(endpoint), seen)
             return msgspec.structs.replace(
                 endpoint,
                 state=EndpointState.ACTIVE,
@@ -166,18 +175,18 @@ class EndpointService:
 
         if skip_older_than is not None:
             await self._skip(seen, skip_older_than, actor, reason)
-        await self._forgive(seen)
+        await self._close_circuit(seen)
         enabled = await self._write(org_id, endpoint_id, resumed, actor, "endpoint.resume", reason)
         self._wake()
         return enabled
 
     async def delete(self, org_id: UUID, endpoint_id: UUID, actor: str, reason: str = "") -> None:
-        """Delete an endpoint; what waits for it becomes dead letters that say so. The reason is for the audit."""
+        """Delete an endpoint; its waiting deliveries become dead letters. The reason is for the audit log."""
         check_storable("reason", reason)
 
         def deleted(endpoint: Endpoint) -> Endpoint:
             why = f"deleted by {actor}"
-            return msgspec.structs.replace(living(endpoint), state=EndpointState.DELETED, state_reason=why)
+            return msgspec.structs.replace(existing(endpoint), state=EndpointState.DELETED, state_reason=why)
 
         await self._write(org_id, endpoint_id, deleted, actor, "endpoint.delete", reason)
         await self._dead_letter_all(endpoint_id, Code.ENDPOINT_DELETED, DELETED_WHILE_WAITING)
@@ -201,15 +210,17 @@ class EndpointService:
             now=self._clock.now(),
             reason=reason,
         )
-        assert written is not None, "a change always makes something of the endpoint, or raises"
+        assert written is not None, "a change always returns an endpoint or raises"
         await self._directory.reload()
         return written
 
     async def _skip(self, endpoint: Endpoint, before: Instant, actor: str, reason: str) -> None:
-        """Audited apart from the resumption that it belongs to: it has been done even if that comes to nothing."""
+        """Skip old deliveries. This has its own audit entry, because it takes effect even if the endpoint then cannot
+        be resumed."""
         why = f"Skipped on resume: accepted before {to_iso(before)}."
         count = await self._dead_letter_all(endpoint.endpoint_id, Code.SKIPPED, why, before)
-        await self._store.add_audit(
+        await self._store.write(
+            [],
             AuditEntry(
                 at=self._clock.now(),
                 org_id=endpoint.org_id,
@@ -218,14 +229,14 @@ class EndpointService:
                 subjects=(str(endpoint.endpoint_id),),
                 result=f"{count} skipped",
                 reason=f"{why} {reason}".rstrip(),
-            )
+            ),
         )
 
-    async def _forgive(self, endpoint: Endpoint) -> None:
-        """Start with a closed circuit: days of failures counted before would disable it again at the first one."""
+    async def _close_circuit(self, endpoint: Endpoint) -> None:
+        """Close the circuit. Otherwise the next failure, after days of failures, would disable the endpoint again."""
         for _ in range(RACES_MAX):
             now = self._clock.now()
-            circuit = await self._store.circuit(endpoint.endpoint_id)
+            circuit = await self._store.get(Circuit, endpoint.org_id, endpoint.endpoint_id)
             closed = after_success(circuit, now)
             if closed == circuit or await put_circuit(
                 self._store, self._telemetry, endpoint, circuit, closed, "resumed by an operator", now
@@ -237,15 +248,15 @@ class EndpointService:
         count = 0
         while True:
             now = self._clock.now()
-            buried = await self._store.bury(endpoint_id, code, reason, now, _DEAD_LETTER_BATCH, before)
-            self._telemetry.emit_all(facts.moved(buried, now))
-            count += len(buried.moves)
-            if not buried.moves:  # fewer than a batch only means that some were claimed meanwhile
+            moved = await self._store.dead_letter_waiting(endpoint_id, code, reason, now, _DEAD_LETTER_BATCH, before)
+            self._telemetry.emit_all(facts.moved(moved, now))
+            count += len(moved.moves)
+            if not moved.moves:  # a short batch may only mean that some deliveries were claimed meanwhile
                 return count
 
 
 def outgoing(secrets: tuple[SigningSecret, ...], now: Instant, until: Instant | None) -> tuple[SigningSecret, ...]:
-    """The secrets that go on signing beside a new one, newest first, none of them beyond `until`."""
+    """The old secrets that continue to sign along with a new one, newest first, none of them after `until`."""
     if until is None:
         return ()
     return tuple(
@@ -261,12 +272,12 @@ def unexpired(secrets: tuple[SigningSecret, ...], now: Instant) -> tuple[Signing
 
 
 def _check_room(kept: tuple[SigningSecret, ...]) -> None:
-    """Refuse a new secret beside so many old ones, saying when the first of those ends."""
+    """Raise Conflict if there are too many old secrets. The message says when the first of them expires."""
     if len(kept) >= _SECRETS_MAX:
         first_end = min(secret.expires_at for secret in kept if secret.expires_at is not None)
         raise Conflict(
-            f"{_SECRETS_MAX} secrets sign already, the most there may be, until {to_iso(first_end)}; rotate again then, "
-            "or with overlap_seconds 0, which ends all old ones at once"
+            f"{_SECRETS_MAX} secrets already sign, which is the maximum, until {to_iso(first_end)}; rotate again then, "
+            "or use overlap_seconds 0, which ends all old ones at once"
         )
 
 
@@ -279,7 +290,7 @@ def _check_version(endpoint: Endpoint, version: int | None) -> None:
     if version is not None and version != endpoint.version:
         raise Conflict(
             f"endpoint {endpoint.endpoint_id} is at version {endpoint.version}, got {version}; "
-            "read it again and decide anew"
+            "read it again and repeat the change if it still applies"
         )
 
 
@@ -288,25 +299,25 @@ def _check_drain(per_second: float | None) -> None:
         raise InvalidInput("drain_per_second", f"must be from {DRAIN_MIN:g} to {DRAIN_MAX:g}, got {per_second:g}")
 
 
-def _check_unmoved(endpoint: Endpoint, seen: Endpoint) -> None:
+def _check_same_state(endpoint: Endpoint, seen: Endpoint) -> None:
     if endpoint.state is not seen.state:
         raise Conflict(
             f"endpoint {endpoint.endpoint_id} was {seen.state} and became {endpoint.state} while it was being resumed; "
-            "look at it and decide again"
+            "check its state and try again"
         )
 
 
 _ACTOR = "program"
 _DIGEST_CHARS = 16
-_FROM_THE_START = frozenset(
+_DIGESTED_SINCE_0_1_0 = frozenset(
     {"name", "url", "handler", "event_types", "policy", "policy_by_event_type", "timeout_seconds", "concurrency_max"}
     | {"rate_per_second", "headers", "retry_on", "give_up_on", "code_map", "circuit", "envelope", "batch", "signing"}
 )
-"""The settings that version 0.1.0 wrote into the digest, used or not."""
+"""The settings that version 0.1.0 included in the digest, whether set or not."""
 
 
 class Declaration(NamedTuple):
-    """An endpoint as the code of a program describes it; its name tells it from others of the organization."""
+    """An endpoint as declared in the code of a program; its name is unique in the organization."""
 
     form: EndpointForm
     org_id: UUID
@@ -315,10 +326,9 @@ class Declaration(NamedTuple):
 async def declare(
     store: Store, directory: Directory, clock: Clock, rules: EndpointRules, declarations: list[Declaration]
 ) -> None:
-    """Make the store's endpoints agree with the code.
+    """Create or update the stored endpoints to match the code.
 
-    What operators did to them stays: a pause, a new secret, and any field, until the code says something else than when
-    it was last written.
+    Changes by operators are kept (a pause, a new secret, any field) until the declaration in the code changes.
     """
     for one in declarations:
         await _declare(store, clock, rules, one)
@@ -332,27 +342,27 @@ async def _declare(store: Store, clock: Clock, rules: EndpointRules, declaration
     while True:
         endpoint_id = uuid5(org_id, f"{form.name}/{generation}")
         try:
-            known = await store.endpoint(org_id, endpoint_id)
+            known = await store.get(Endpoint, org_id, endpoint_id)
         except NotFound:
             endpoint, _ = new_endpoint(form, rules, endpoint_id=endpoint_id, org_id=org_id, now=clock.now())
-            with contextlib.suppress(Conflict):  # another process was faster: look at what it made
-                await create_endpoint(store, _marked(endpoint, form, rules), _ACTOR)
+            with contextlib.suppress(Conflict):  # another process was faster: read the endpoint that it created
+                await create_endpoint(store, _with_digest(endpoint, form, rules), _ACTOR)
             continue
         if known.state is not EndpointState.DELETED:
-            await _bring_up_to_date(store, clock, rules, known, form)
+            await _update_declared(store, clock, rules, known, form)
             return
-        generation += 1  # someone deleted it, and the code wants it again: another endpoint, with its own history
+        generation += 1  # it was deleted and is declared again: a new endpoint with its own history
 
 
-async def _bring_up_to_date(
+async def _update_declared(
     store: Store, clock: Clock, rules: EndpointRules, known: Endpoint, form: EndpointForm
 ) -> None:
-    wanted = {name: getattr(form, name) for name in EndpointForm.__struct_fields__ if name != "signing"}
+    declared = {name: getattr(form, name) for name in EndpointForm.__struct_fields__ if name != "signing"}
 
     def changed(endpoint: Endpoint) -> Endpoint | None:
         if endpoint.declared == _digest(form, rules.standard):
             return None
-        return _marked(updated_endpoint(endpoint, wanted, rules), form, rules)
+        return _with_digest(updated_endpoint(endpoint, declared, rules), form, rules)
 
     await change_endpoint(
         store, known.org_id, known.endpoint_id, changed, actor=_ACTOR, action="endpoint.declare", now=clock.now()
@@ -360,23 +370,26 @@ async def _bring_up_to_date(
 
 
 def check_form(form: EndpointForm, timeout_seconds_max: float) -> None:
-    """Refuse what cannot work, naming the field, as far as it can be told before the store is open."""
+    """Raise InvalidInput, which names the field, for every error that can be found before the store is open."""
     check(form, timeout_seconds_max)
     _with_policies(form, BUILT_IN["standard"])
 
 
-def _marked(endpoint: Endpoint, form: EndpointForm, rules: EndpointRules) -> Endpoint:
+def _with_digest(endpoint: Endpoint, form: EndpointForm, rules: EndpointRules) -> Endpoint:
     return msgspec.structs.replace(endpoint, declared=_digest(form, rules.standard))
 
 
 def _digest(form: EndpointForm, standard: RetryPolicy) -> str:
-    """The same for the same declaration, in every process; another one if a policy that it names has changed.
+    """A digest of the declaration, the same in every process. It changes if a policy that the declaration names
+    changes.
 
-    A setting that a later version added counts only where it is used: it must not make every declaration look changed.
+    A setting added by a later version is included only if it is set, so that an upgrade does not change every digest.
     """
-    said, usual = (msgspec.to_builtins(one) for one in (_with_policies(form, standard), EndpointForm(name="")))
-    counted = {name: value for name, value in said.items() if name in _FROM_THE_START or value != usual[name]}
-    content = msgspec.json.encode(counted, order="sorted")
+    declared, defaults = (msgspec.to_builtins(one) for one in (_with_policies(form, standard), EndpointForm(name="")))
+    digested = {
+        name: value for name, value in declared.items() if name in _DIGESTED_SINCE_0_1_0 or value != defaults[name]
+    }
+    content = msgspec.json.encode(digested, order="sorted")
     return hashlib.sha256(content).hexdigest()[:_DIGEST_CHARS]
 
 
@@ -391,38 +404,40 @@ def _with_policies(form: EndpointForm, standard: RetryPolicy) -> EndpointForm:
 
 
 class EndpointNames:
-    """The endpoints of one organization. Deleted ones have their names only where those were looked up."""
+    """The names of the endpoints of one organization. Names of deleted endpoints must be looked up first."""
 
     def __init__(self, org_id: UUID, directory: Directory) -> None:
         self._org_id = org_id
         self._directory = directory
-        self._departed: dict[UUID, str] = {}
+        self._deleted_names: dict[UUID, str] = {}
 
     async def look_up(self, store: Store, endpoint_ids: Iterable[UUID | None]) -> None:
-        """The names of those among them that were deleted."""
-        for endpoint_id in {one for one in endpoint_ids if one is not None and not self.is_living(one)}:
+        """Look up the names of those endpoints that were deleted."""
+        for endpoint_id in {one for one in endpoint_ids if one is not None and not self.exists(one)}:
             with suppress(NotFound):
-                self._departed[endpoint_id] = (await store.endpoint(self._org_id, endpoint_id)).name
+                self._deleted_names[endpoint_id] = (await store.get(Endpoint, self._org_id, endpoint_id)).name
 
-    def is_living(self, endpoint_id: UUID) -> bool:
+    def exists(self, endpoint_id: UUID) -> bool:
+        """Whether the endpoint exists and is not deleted."""
         return self._directory.endpoint(endpoint_id) is not None
 
     def name(self, endpoint_id: UUID | None) -> str:
         if endpoint_id is None:
             return ""
         endpoint = self._directory.endpoint(endpoint_id)
-        return endpoint.name if endpoint else self._departed.get(endpoint_id, "")
+        return endpoint.name if endpoint else self._deleted_names.get(endpoint_id, "")
 
     def subscribers(self, event_type: str, about: UUID | None) -> tuple[UUID, ...]:
-        """Who asked for operational events of this type. An endpoint is not told of its own troubles: that would only be
-        one more that cannot be delivered."""
+        """The endpoints that subscribe to operational events of this type. An endpoint receives no events about itself:
+        while it has problems, they could not be delivered."""
         routed = self._directory.routes.route(self._org_id, event_type)
         return tuple(one.endpoint_id for one in routed if one.endpoint_id != about and subscribes(one, event_type))
 
 
-async def check_living(store: Store, org_id: UUID, endpoint_ids: Sequence[UUID], field: str) -> None:
-    """Refuse to arrange anything about endpoints that are not there, or not any more; `field` is what named them."""
-    states = {one.endpoint_id: one.state for one in await store.these_endpoints(org_id, endpoint_ids)}
+async def check_endpoints_exist(store: Store, org_id: UUID, endpoint_ids: Sequence[UUID], field: str) -> None:
+    """Raise InvalidInput if one of the endpoints does not exist or was deleted. `field` is the input that named
+    them."""
+    states = {one.endpoint_id: one.state for one in await store.get_many(Endpoint, org_id, endpoint_ids)}
     for endpoint_id in endpoint_ids:
         if endpoint_id not in states:
             raise InvalidInput(field, f"there is no endpoint {endpoint_id}")

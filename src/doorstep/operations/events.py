@@ -1,4 +1,4 @@
-"""Actions on whole events: retry, cancel, acknowledge, replay, delete. Each is audited."""
+"""Actions on whole events: retry, cancel, acknowledge, replay, test, delete. Each is audited."""
 
 from __future__ import annotations
 
@@ -13,16 +13,16 @@ from msgspec.structs import replace
 from doorstep.clock import Clock
 from doorstep.engine import facts
 from doorstep.engine.accept import Accepter, Draft
-from doorstep.engine.directory import living
+from doorstep.engine.directory import existing
 from doorstep.errors import Conflict, InvalidInput, NotFound
-from doorstep.model.action import ActionKind, ActionResult, AuditEntry
+from doorstep.model.action import ActionKind, ActionResult, audit_entry
 from doorstep.model.bulk import Bulk, Selection
-from doorstep.model.endpoint import EndpointState
+from doorstep.model.endpoint import Endpoint, EndpointState
 from doorstep.model.event import Event, EventView, Receipt
-from doorstep.model.listing import EventFilter
+from doorstep.model.listing import EventDeliveries, EventFilter
 from doorstep.operations.deliveries import DeliveryActions
+from doorstep.stores.limits import check_storable
 from doorstep.stores.store import Store
-from doorstep.stores.text import check_storable
 from doorstep.telemetry.facts import Telemetry
 
 T = TypeVar("T")
@@ -49,8 +49,8 @@ class EventActions:
 
     async def act(self, kind: ActionKind, org_id: UUID, event_id: UUID, actor: str, reason: str = "") -> ActionResult:
         """Retry or cancel all deliveries of the event that allow it; Conflict if none does."""
-        _check_accepted(await self._store.event(org_id, event_id))
-        deliveries = await self._store.deliveries(org_id, event_id)
+        _check_accepted(await self._store.get(EventView, org_id, event_id))
+        deliveries = await self._store.find(org_id, EventDeliveries(event_id=event_id))
         if not deliveries:
             raise Conflict(f"event {event_id} has no deliveries to {kind}: no endpoint takes it")
         ids = [delivery.delivery_id for delivery in deliveries]
@@ -60,7 +60,7 @@ class EventActions:
         return result
 
     async def acknowledge(self, org_id: UUID, event_id: UUID, actor: str) -> None:
-        """An inbox consumer has the event; Conflict if push endpoints take it."""
+        """Confirm that an inbox consumer has received the event; Conflict if push endpoints take it."""
         now = self._clock.now()
         change = await self._of_accepted(org_id, event_id, self._store.acknowledge(org_id, event_id, now))
         if change.old_status is not change.new_status:
@@ -68,8 +68,8 @@ class EventActions:
             await self._audit(org_id, actor, "event.acknowledge", (event_id,), change.new_status)
 
     async def replay(self, org_id: UUID, event_id: UUID, endpoint_id: UUID, actor: str) -> Receipt:
-        """Send what the event said to one endpoint again, as a new event."""
-        await self._store.event(org_id, event_id)
+        """Send the payload of the event to one endpoint again, as a new event."""
+        await self._store.get(EventView, org_id, event_id)
         await self._check_target(org_id, endpoint_id)
         receipt = await self._replayer.replay_one(org_id, event_id, endpoint_id)
         await self._audit(org_id, actor, "event.replay", (event_id, endpoint_id), f"event {receipt.event_id}")
@@ -84,8 +84,8 @@ class EventActions:
         event_type: str = TEST_EVENT,
         payload: bytes = TEST_PAYLOAD,
     ) -> Receipt:
-        """Send a test event to one endpoint, the way that every event goes."""
-        living(await self._store.endpoint(org_id, endpoint_id))
+        """Send a test event to one endpoint, like any other event."""
+        existing(await self._store.get(Endpoint, org_id, endpoint_id))
         draft = Draft(
             org_id=org_id,
             event_type=event_type,
@@ -98,48 +98,41 @@ class EventActions:
         return receipt
 
     async def delete(self, org_id: UUID, event_id: UUID, actor: str, reason: str = "") -> None:
-        """Erase an event: what waits is cancelled, dead letters are deleted, the payload is gone; the log stays."""
+        """Erase an event: cancel its waiting deliveries, delete its dead letters and its payload. The attempt log is
+        kept."""
         check_storable("reason", reason)
         now = self._clock.now()
-        act = self._store.delete_event(org_id, event_id, actor, now, reason)
-        moved = await self._of_accepted(org_id, event_id, act)
+        deletion = self._store.delete_event(org_id, event_id, actor, now, reason)
+        moved = await self._of_accepted(org_id, event_id, deletion)
         self._telemetry.emit_all(facts.moved(moved, now))
 
-    async def _of_accepted(self, org_id: UUID, event_id: UUID, act: Awaitable[T]) -> T:
-        """What an act gives; Conflict instead of NotFound for an event that is there, but in the outbox."""
+    async def _of_accepted(self, org_id: UUID, event_id: UUID, action: Awaitable[T]) -> T:
+        """The result of an action. For an event that is still in the outbox, raises Conflict instead of NotFound."""
         try:
-            return await act
+            return await action
         except NotFound:
-            _check_accepted(await self._store.event(org_id, event_id))
+            _check_accepted(await self._store.get(EventView, org_id, event_id))
             raise
 
     async def _check_target(self, org_id: UUID, endpoint_id: UUID) -> None:
-        """The endpoint that the body of a request named; a wrong one is a fault of the body, not of the path."""
+        """Raise InvalidInput instead of NotFound, because the request names the endpoint in its body, not in its
+        path."""
         try:
-            endpoint = await self._store.endpoint(org_id, endpoint_id)
+            endpoint = await self._store.get(Endpoint, org_id, endpoint_id)
         except NotFound:
             raise InvalidInput("endpoint_id", f"there is no endpoint {endpoint_id}") from None
         if endpoint.state is EndpointState.DELETED:
             raise InvalidInput("endpoint_id", f"endpoint {endpoint_id} was deleted")
 
     async def _audit(self, org_id: UUID, actor: str, action: str, subjects: tuple[UUID, ...], result: str) -> None:
-        await self._store.add_audit(
-            AuditEntry(
-                at=self._clock.now(),
-                org_id=org_id,
-                actor=actor,
-                action=action,
-                subjects=tuple(map(str, subjects)),
-                result=result,
-            )
-        )
+        await self._store.write([], audit_entry(self._clock.now(), org_id, actor, action, *subjects, result=result))
 
 
 def _check_accepted(view: EventView) -> None:
-    """Conflict for an event that is in the outbox: nothing can be done to it there."""
+    """Raise Conflict for an event that is still in the outbox, where no action is possible."""
     event_id = view.event.event_id
     if view.refusal is not None:
-        raise Conflict(f"event {event_id} was set aside in the outbox ({view.refusal}); see `doorstep outbox list`")
+        raise Conflict(f"event {event_id} was rejected in the outbox ({view.refusal}); see `doorstep outbox list`")
     if view.in_outbox:
         raise Conflict(f"event {event_id} is still in the outbox; try again in a moment")
 
@@ -156,22 +149,22 @@ class Replayer:
         self._accepter = accepter
 
     async def replay_one(self, org_id: UUID, event_id: UUID, endpoint_id: UUID) -> Receipt:
-        view = await self._store.event(org_id, event_id)
-        return (await self._accepter.accept([_again(view.event, endpoint_id)]))[0]
+        view = await self._store.get(EventView, org_id, event_id)
+        return (await self._accepter.accept([_copy_of(view.event, endpoint_id)]))[0]
 
     async def replay(self, bulk: Bulk, room: int) -> Bulk:
-        """Send the next events of a bulk operation, oldest first; returns it as it stands then.
+        """Send the next events of a bulk operation, oldest first; returns the operation after this step.
 
-        Each has an idempotency key of its own, so a step that is repeated after a crash sends nothing twice.
+        Each event has an idempotency key, so a step that is repeated after a crash sends nothing twice.
         """
-        assert bulk.endpoint_id is not None, "a replay has a target"
-        page = await self._store.list_events(bulk.org_id, _oldest_first(bulk.selection, bulk), bulk.cursor, room)
+        assert bulk.endpoint_id is not None, "a replay has a target endpoint"
+        page = await self._store.page(bulk.org_id, _oldest_first(bulk.selection, bulk), bulk.cursor, room)
         drafts = []
         for summary in page.items:
-            with suppress(NotFound):  # deleted or cleaned away a moment ago
-                view = await self._store.event(bulk.org_id, summary.event_id)
+            with suppress(NotFound):  # deleted or cleaned a moment ago
+                view = await self._store.get(EventView, bulk.org_id, summary.event_id)
                 key = f"replay:{bulk.bulk_id}:{summary.event_id}"
-                drafts.append(replace(_again(view.event, bulk.endpoint_id), idempotency_key=key))
+                drafts.append(replace(_copy_of(view.event, bulk.endpoint_id), idempotency_key=key))
         if drafts:
             await self._accepter.accept(drafts)
         sent = len(drafts)
@@ -190,7 +183,7 @@ def _oldest_first(selection: Selection, bulk: Bulk) -> EventFilter:
     return replace(chosen, created_before=before, oldest_first=True)
 
 
-def _again(event: Event, endpoint_id: UUID) -> Draft:
+def _copy_of(event: Event, endpoint_id: UUID) -> Draft:
     return Draft(
         org_id=event.org_id,
         event_type=event.event_type,

@@ -1,47 +1,21 @@
-"""What pipelines, batches and the outbox need of the Doorstep that they belong to."""
+"""Protocols for the part of class Doorstep that pipelines, batches and the outbox use."""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Coroutine
-from typing import Any, Protocol, TypeVar, Unpack
+from typing import Any, Protocol, Unpack
 
 from doorstep.clock import Clock
 from doorstep.config import Settings
 from doorstep.engine.accept import Options
 from doorstep.engine.directory import Directory
+from doorstep.loop_binding import LoopBinding
 from doorstep.operations.outbox import OutboxService
 from doorstep.stores.store import Store
 from doorstep.telemetry.facts import Telemetry
 
-T = TypeVar("T")
-Work = Callable[[], Coroutine[Any, Any, T]]
 
-
-class Pinned(Protocol):
-    """One opening of the store. It opens nothing: StoreUnavailable once that has been closed."""
-
-    async def call(self, work: Work[T]) -> T:
-        """Run a coroutine function in the event loop in which the store was opened."""
-
-    def call_sync(self, work: Work[T]) -> T:
-        """`call` for plain functions."""
-
-
-class Binding(Protocol):
-    """The event loop in which the store is open; see loop_binding.py."""
-
-    async def call(self, work: Work[T]) -> T:
-        """Run a coroutine function in it; opens the store first if necessary."""
-
-    def call_sync(self, work: Work[T]) -> T:
-        """`call` for programs without an event loop."""
-
-    def pin(self) -> Pinned:
-        """The present opening, for work that may outlast it."""
-
-
-class OpenParts(Protocol):
-    """Of what works on an open store; see components.py."""
+class OpenComponents(Protocol):
+    """Some of the components of an open store; see components.py."""
 
     @property
     def store(self) -> Store: ...
@@ -51,11 +25,11 @@ class OpenParts(Protocol):
     def outbox(self) -> OutboxService: ...
 
     def wake_dispatcher(self) -> None:
-        """There may be something due."""
+        """Wake the dispatcher, because deliveries may be due."""
 
 
 class Host(Protocol):
-    """A Doorstep."""
+    """The part of a Doorstep that pipelines, batches and the outbox use."""
 
     @property
     def settings(self) -> Settings: ...
@@ -64,13 +38,13 @@ class Host(Protocol):
     @property
     def telemetry(self) -> Telemetry: ...
     @property
-    def binding(self) -> Binding: ...
+    def binding(self) -> LoopBinding[Any]: ...
     @property
-    def components(self) -> OpenParts:
-        """Read inside `binding.call`: they are others each time that the store is opened."""
+    def components(self) -> OpenComponents:
+        """Access the components only inside `binding.call`: they are rebuilt each time the store is opened."""
 
     def wake(self) -> None:
-        """There may be something in the outbox."""
+        """Hint that there may be messages in the outbox."""
 
     def send(self, event_type: str, payload: object, *, connection: Any = ..., **options: Unpack[Options]) -> Any:
-        """Accept an event; with a `connection` post it in the transaction that this is in."""
+        """Accept an event; with a `connection`, post it in that connection's transaction."""

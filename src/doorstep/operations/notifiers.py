@@ -1,6 +1,8 @@
-"""The handlers of channels that are no HTTP: they run in every worker that has what they need, like any other handler.
+"""The handlers of e-mail and Apprise channels. Like other handlers, they run in every worker that has the mail server
+or Apprise that they need.
 
-Where a message goes is sealed with the channel's endpoint, as its headers; so no payload and no log line has it.
+The target of a message is stored encrypted with the channel's endpoint, as a header, so that no payload or log line
+contains it.
 """
 
 from __future__ import annotations
@@ -17,6 +19,7 @@ from doorstep.engine.directory import Directory, unseal_headers
 from doorstep.errors import Permanent, Transient
 from doorstep.model.alert import OPERATIONS_ORG
 from doorstep.model.attempt import Code
+from doorstep.model.listing import DeliveryAttempts
 from doorstep.stores.store import Store
 from doorstep.transports.address_guard import AddressGuard
 from doorstep.transports.apprise import is_installed, send_by_apprise
@@ -26,28 +29,29 @@ from doorstep.transports.mail import Mail, MailServer, Report, earlier_report, s
 EMAIL_HANDLER = "doorstep.email"
 APPRISE_HANDLER = "doorstep.apprise"
 TARGET = "target"
-"""The name under which a channel's endpoint keeps where its messages go."""
+"""The header of a channel's endpoint that contains the target of its messages."""
 OWNER = "owner"
-"""Likewise: whose channel it is."""
+"""The header that contains the organization of the channel."""
 TIMEOUT_SECONDS = 20.0
-"""For one message, where leases are long enough; a process that imports Apprise takes a second of it."""
+"""The time limit for one message; it is shorter if the leases require that. Importing Apprise takes a second of it."""
 ORGS = frozenset({OPERATIONS_ORG})
-"""The only organization whose endpoints reach these handlers."""
+"""The only organization whose endpoints may use these handlers."""
 _APPRISE_PROCESSES_MAX = 4
-"""At once, in one worker: each of them takes 80 MiB."""
+"""How many Apprise processes one worker runs at once. Each takes 80 MiB."""
 _APPRISE_PROCESSES_OF_ORG_MAX = 2
-_PLACE_SECONDS = 2.0
-"""For so long a message waits for one of them."""
-_CROWDED_SECONDS, _CROWDED_DOUBLINGS_MAX = 20.0, 8
-"""Who got none comes again when those that are there now are over, then after twice as long, and so on: or a crowd that
-lasts would use up its attempts."""
+_WAIT_SECONDS = 2.0
+"""How long a message waits for a free process."""
+_CONGESTED_SECONDS, _CONGESTED_DOUBLINGS_MAX = 20.0, 8
+"""A message that got no process is retried after 20 seconds, when the current processes have ended. Each further delay
+is twice as long; otherwise a long congestion would use up the attempts."""
 _STORE_SECONDS = 5.0
 _SPARE_SECONDS = 1.0
-"""We give up before the attempt is given up: so it is known why."""
+"""The handler stops this long before the attempt times out, so that the reason is recorded."""
 
 
 class Notifiers:
-    """What this process can send by, from the event loop that it is made in. `server` is None where none is set."""
+    """The handlers that this process can run. Create it in the event loop of the store. `server` is None if no mail
+    server is configured."""
 
     def __init__(
         self, store: Store, directory: Directory, sealer: Sealer, guard: AddressGuard, server: MailServer | None
@@ -58,7 +62,7 @@ class Notifiers:
         self._guard = guard
         self._server = server
         self._loop = asyncio.get_running_loop()
-        self._places = SharedPlaces(_APPRISE_PROCESSES_MAX, _APPRISE_PROCESSES_OF_ORG_MAX, _PLACE_SECONDS)
+        self._slots = OwnerSlots(_APPRISE_PROCESSES_MAX, _APPRISE_PROCESSES_OF_ORG_MAX, _WAIT_SECONDS)
 
     @property
     def handlers(self) -> Mapping[str, Handler]:
@@ -66,41 +70,41 @@ class Notifiers:
         return mail | ({APPRISE_HANDLER: self.apprise} if is_installed() else {})
 
     def email(self, message: Received) -> None:
-        """In a thread. Who has the mail from an attempt before does not get it again."""
-        assert self._server is not None, "without a server it is not among the handlers"
-        errand = self._errand(message)
-        to, said, report = errand.target.split(","), message.json(), self._earlier(message)
-        mail = Mail(to=to, subject=said["subject"], text=said["text"], mail_id=str(message.event_id))
+        """Runs in a thread. Recipients that got the mail in an earlier attempt do not get it again."""
+        assert self._server is not None, "it is a handler only if there is a server"
+        job = self._job(message)
+        to, content, report = job.target.split(","), message.json(), self._earlier_report(message)
+        mail = Mail(to=to, subject=content["subject"], text=content["text"], mail_id=str(message.event_id))
         if left := report.left(to):
-            report = report.then(send_mail(self._server, self._guard, mail, left, errand.seconds_left))
+            report = report.then(send_mail(self._server, self._guard, mail, left, job.seconds_left))
         report.check()
 
-    def _earlier(self, message: Received) -> Report:
-        """From the attempt log, which the event loop reads."""
+    def _earlier_report(self, message: Received) -> Report:
+        """The report of the earlier attempts, read from the attempt log in the store's event loop."""
         if message.attempt == 1:
             return Report()
-        reading = self._store.attempts(message.org_id, message.delivery_id)
+        reading = self._store.find(message.org_id, DeliveryAttempts(delivery_id=message.delivery_id))
         attempts = asyncio.run_coroutine_threadsafe(reading, self._loop).result(_STORE_SECONDS)
         return earlier_report([attempt.response_body for attempt in attempts])
 
     async def apprise(self, message: Received) -> None:
-        errand = self._errand(message)
-        async with self._places.place(errand.owner) as has_place:
-            if not has_place:
-                raise _crowded(message.attempt)
-            await send_by_apprise(errand.target, message.json(), self._guard, errand.seconds_left)
+        job = self._job(message)
+        async with self._slots.slot(job.owner) as has_slot:
+            if not has_slot:
+                raise _congested(message.attempt)
+            await send_by_apprise(job.target, message.json(), self._guard, job.seconds_left)
 
-    def _errand(self, message: Received) -> _Errand:
+    def _job(self, message: Received) -> _Job:
         endpoint = self._directory.endpoint(message.endpoint_id)
         if endpoint is None:
             raise Permanent(Code.ENDPOINT_DELETED, "The channel was deleted.")
-        kept, timeout_seconds = unseal_headers(endpoint, self._sealer), endpoint.timeout_seconds or TIMEOUT_SECONDS
+        headers, timeout_seconds = unseal_headers(endpoint, self._sealer), endpoint.timeout_seconds or TIMEOUT_SECONDS
         ends_at = time.monotonic() + timeout_seconds - min(_SPARE_SECONDS, timeout_seconds / 2)
-        return _Errand(kept[TARGET], kept.get(OWNER, str(message.endpoint_id)), ends_at)
+        return _Job(headers[TARGET], headers.get(OWNER, str(message.endpoint_id)), ends_at)
 
 
-class _Errand(NamedTuple):
-    """Where a message goes, whose it is, and until when."""
+class _Job(NamedTuple):
+    """The target of a message, the owner of its channel, and its deadline."""
 
     target: str
     owner: str
@@ -111,32 +115,35 @@ class _Errand(NamedTuple):
         return max(0.0, self.ends_at - time.monotonic())
 
 
-def _crowded(attempt: int) -> Transient:
-    again = _CROWDED_SECONDS * 2 ** min(attempt - 1, _CROWDED_DOUBLINGS_MAX)
-    words = "All places for Apprise in this worker were taken by other messages."
+def _congested(attempt: int) -> Transient:
+    again = _CONGESTED_SECONDS * 2 ** min(attempt - 1, _CONGESTED_DOUBLINGS_MAX)
+    words = "All Apprise processes of this worker were busy with other messages."
     return Transient(Code.NO_PLACE, words, retry_after=again)
 
 
-class SharedPlaces:
-    def __init__(self, most: int, of_one: int, patience_seconds: float) -> None:
-        """So many at once, so many of them of one owner; who gets none waits for so long."""
+class OwnerSlots:
+    """A limited number of slots, with a lower limit for each owner."""
+
+    def __init__(self, most: int, of_one: int, wait_seconds: float) -> None:
+        """There are `most` slots in all, and each owner may hold `of_one` of them. A caller waits up to `wait_seconds`
+        for a slot."""
         self._of_one = of_one
-        self._patience_seconds = patience_seconds
+        self._wait_seconds = wait_seconds
         self._all = asyncio.Semaphore(most)
         self._own: WeakValueDictionary[str, asyncio.Semaphore] = WeakValueDictionary()
-        """Only of those who have a place or wait for one."""
+        """Contains only owners that have a slot or wait for one."""
 
     @asynccontextmanager
-    async def place(self, owner: str) -> AsyncIterator[bool]:
-        """A place until the block ends, and True; False where none was to be had."""
+    async def slot(self, owner: str) -> AsyncIterator[bool]:
+        """Hold a slot until the block ends; yields False if none was free in time."""
         own = self._own.setdefault(owner, asyncio.Semaphore(self._of_one))
         async with AsyncExitStack() as held:
             yield await self._take(held, own)
 
     async def _take(self, held: AsyncExitStack, own: asyncio.Semaphore) -> bool:
-        """The owner's own first: who has had his share must not stand in the way of others."""
+        """Acquire the owner's semaphore first: an owner that has used its share must not block others."""
         try:
-            async with asyncio.timeout(self._patience_seconds):
+            async with asyncio.timeout(self._wait_seconds):
                 await held.enter_async_context(own)
                 await held.enter_async_context(self._all)
         except TimeoutError:

@@ -1,37 +1,65 @@
-"""Beside the path: lists of events, deliveries, endpoints and what was done to them, as people see them."""
+"""Reads for people and programs: events, deliveries, endpoints, circuits, workers and the audit log."""
 
 from __future__ import annotations
 
 import asyncio
 from collections.abc import Iterable, Mapping, Sequence
-from typing import NamedTuple
+from typing import NamedTuple, TypeVar
 from uuid import UUID
 
 import msgspec
 
 from doorstep.clock import DAY, Clock, Instant
-from doorstep.engine.coalesce import Coalescer, Shared, Weight
+from doorstep.coalesce import Coalescer, Shared, Weight
 from doorstep.engine.directory import Directory, Tuning
 from doorstep.errors import InvalidInput, NotFound
 from doorstep.model.action import AuditEntry
 from doorstep.model.alert import OPERATIONS_ORG
 from doorstep.model.attempt import Attempt
-from doorstep.model.circuit import Circuit, CircuitChange
-from doorstep.model.delivery import Delivery, DeliveryState, HistoryLine, as_seen
-from doorstep.model.endpoint import Endpoint, EndpointState
+from doorstep.model.bulk import Bulk, BulkFailures
+from doorstep.model.claim import LOST_KEPT, WorkerEntry
+from doorstep.model.delivery import Delivery, DeliveryPayload, DeliveryState, HistoryEntry, as_seen
+from doorstep.model.endpoint import Circuit, CircuitChange, Endpoint, EndpointState
+from doorstep.model.entity import PipelineDeclarations
 from doorstep.model.event import EventStatus, EventSummary, EventView
-from doorstep.model.listing import CauseGroup, Count, DeadLetterFilter, EventFilter, Page, RetryQueueFilter
-from doorstep.model.worker import KEPT, WorkerEntry
+from doorstep.model.listing import (
+    AuditFilter,
+    CauseGroup,
+    CauseGroups,
+    CircuitHistory,
+    Count,
+    DeadLetterFilter,
+    DeliveryAttempts,
+    DeliveryHistory,
+    EndpointFilter,
+    EventDeliveries,
+    EventFilter,
+    InboxFilter,
+    KeyNames,
+    KeyPrefixes,
+    Page,
+    RetryQueueFilter,
+    Workers,
+)
+from doorstep.model.rollup import HOUR
 from doorstep.policy.circuit import why_held
+from doorstep.stores import cursor as cursors
 from doorstep.stores.store import Store
 
+T = TypeVar("T")
+
 _EventOf = tuple[UUID, UUID]
-"""An organization, and an event of it."""
+"""An organization and the id of one of its events."""
 _WORKERS_MAX = 1_000
+CAUSE_HOURS = 24
+_LEVELS = ("now_dead", "now_archived", "now_failed")
+
+Place = tuple[int, ...]
+"""The position of an item in a list that is sorted in memory."""
 
 
 class Reader:
-    """Every list is bounded in time: pages by cursor, counts up to a limit."""
+    """Every read is bounded: lists have pages with cursors, counts stop at a limit."""
 
     def __init__(self, store: Store, directory: Directory, clock: Clock, tuning: Tuning) -> None:
         self._store = store
@@ -46,120 +74,170 @@ class Reader:
     # -- events --------------------------------------------------------------------------------------------
 
     async def event(self, org_id: UUID, event_id: UUID) -> EventView:
-        """An event in full, with its status; also one that is still in the outbox."""
-        return await self._store.event(org_id, event_id)
+        """An event with its payload and status, even if it is still in the outbox."""
+        return await self._store.get(EventView, org_id, event_id)
 
     async def summary(self, org_id: UUID, event_id: UUID) -> EventSummary:
-        """Where an event stands. Of all who ask at the same time, one asks the store."""
+        """The status of an event. Concurrent callers share one query."""
         return await self._summaries.submit((org_id, event_id))
 
-    async def _find_summaries(self, asked: list[_EventOf]) -> list[EventSummary | Exception]:
+    async def _find_summaries(self, keys: list[_EventOf]) -> list[EventSummary | Exception]:
         found: dict[_EventOf, EventSummary] = {}
-        for org_id in {org_id for org_id, _ in asked}:
-            summaries = await self._store.summaries(org_id, [event_id for org, event_id in asked if org == org_id])
+        for org_id in {org_id for org_id, _ in keys}:
+            summaries = await self._store.get_many(
+                EventSummary, org_id, [event_id for org, event_id in keys if org == org_id]
+            )
             found |= {(org_id, summary.event_id): summary for summary in summaries}
-        return [found.get(one) or NotFound(f"no event {one[1]}") for one in asked]
+        return [found.get(one) or NotFound(f"no event {one[1]}") for one in keys]
 
-    async def events(self, org_id: UUID, wanted: EventFilter, cursor: str | None, limit: int) -> Page[EventSummary]:
-        """The newest first."""
-        return await self._store.list_events(org_id, wanted, cursor, limit)
+    async def events(self, org_id: UUID, filters: EventFilter, cursor: str | None, limit: int) -> Page[EventSummary]:
+        """Newest first."""
+        return await self._store.page(org_id, filters, cursor, limit)
 
     async def inbox(
         self, org_id: UUID, status: EventStatus, cursor: str | None, limit: int
     ) -> tuple[Page[EventView], Count]:
-        """Events that no push endpoint takes (or failed ones), oldest first; and how many there are."""
+        """Events that no push endpoint takes or, with the status FAILED, failed events; oldest first, with their
+        number."""
         return await asyncio.gather(
-            self._store.inbox(org_id, status, cursor, limit),
-            self._counts.ask(("inbox", org_id, status), lambda: self._store.count_inbox(org_id, status)),
+            self._store.page(org_id, InboxFilter(status=status), cursor, limit),
+            self._counts.ask(("inbox", org_id, status), lambda: self._store.count(org_id, InboxFilter(status=status))),
         )
 
     # -- deliveries ----------------------------------------------------------------------------------------
 
     async def deliveries(self, org_id: UUID, event_id: UUID) -> list[Delivery]:
         """The deliveries of an event, one for each endpoint that takes it."""
-        return [self.seen(delivery) for delivery in await self._store.deliveries(org_id, event_id)]
+        return [self.seen(delivery) for delivery in await self._store.find(org_id, EventDeliveries(event_id=event_id))]
 
     async def delivery(self, org_id: UUID, delivery_id: UUID) -> Delivery:
-        """One delivery in its present state."""
-        return self.seen(await self._store.delivery(org_id, delivery_id))
+        """One delivery in its current state."""
+        return self.seen(await self._store.get(Delivery, org_id, delivery_id))
+
+    async def payload(self, org_id: UUID, delivery_id: UUID) -> bytes:
+        """The payload that a delivery sends: the event's, or its own if an operator edited it."""
+        return (await self._store.get(DeliveryPayload, org_id, delivery_id)).payload
+
+    async def payloads(self, org_id: UUID, delivery_ids: Sequence[UUID]) -> Mapping[UUID, bytes]:
+        """The payloads of many deliveries. Deliveries whose event was deleted are left out."""
+        found = await self._store.get_many(DeliveryPayload, org_id, delivery_ids)
+        return {one.delivery_id: one.payload for one in found}
 
     async def attempts(self, org_id: UUID, delivery_id: UUID) -> list[Attempt]:
         """The attempts of a delivery, oldest first."""
-        return await self._store.attempts(org_id, delivery_id)
+        return await self._store.find(org_id, DeliveryAttempts(delivery_id=delivery_id))
 
-    async def history(self, org_id: UUID, delivery_id: UUID) -> list[HistoryLine]:
+    async def history(self, org_id: UUID, delivery_id: UUID) -> list[HistoryEntry]:
         """Every change of a delivery's state, oldest first."""
-        return await self._store.history(org_id, delivery_id)
+        return await self._store.find(org_id, DeliveryHistory(delivery_id=delivery_id))
 
     async def why_held(self, delivery: Delivery) -> str | None:
         """Why a waiting delivery is held: its endpoint is paused or disabled, or its circuit is not closed."""
         return (await self.described(delivery.org_id, [delivery]))[0].held
 
     async def retry_queue(
-        self, org_id: UUID, wanted: RetryQueueFilter, cursor: str | None, limit: int
+        self, org_id: UUID, filters: RetryQueueFilter, cursor: str | None, limit: int
     ) -> tuple[Page[Delivery], Count]:
-        """What failed and will be tried again, the next retry first; and how many there are."""
+        """Failed deliveries that will be retried, the next retry first; and their number."""
         return await asyncio.gather(
-            self._store.retry_queue(org_id, wanted, cursor, limit),
-            self._counts.ask(("queue", org_id, wanted), lambda: self._store.count_retry_queue(org_id, wanted)),
+            self.retry_queue_page(org_id, filters, cursor, limit), self.count_retry_queue(org_id, filters)
         )
+
+    async def retry_queue_page(
+        self, org_id: UUID, filters: RetryQueueFilter, cursor: str | None, limit: int
+    ) -> Page[Delivery]:
+        """The page alone, without the count."""
+        return await self._store.page(org_id, filters, cursor, limit)
+
+    async def count_retry_queue(self, org_id: UUID, filters: RetryQueueFilter) -> Count:
+        """The number of deliveries in the retry queue. Concurrent callers share one query."""
+        return await self._counts.ask(("queue", org_id, filters), lambda: self._store.count(org_id, filters))
 
     async def dead_letters(
-        self, org_id: UUID, wanted: DeadLetterFilter, cursor: str | None, limit: int
+        self, org_id: UUID, filters: DeadLetterFilter, cursor: str | None, limit: int
     ) -> tuple[Page[Delivery], Count]:
-        """The newest death first; and how many there are."""
-        page, count = await asyncio.gather(
-            self._store.dead_letters(org_id, self.dated(wanted), cursor, limit),
-            self._counts.ask(("letters", org_id, wanted), lambda: self._count_letters(org_id, wanted)),
+        """The dead letters, newest first, and their number."""
+        return await asyncio.gather(
+            self.dead_letter_page(org_id, filters, cursor, limit),
+            self._counts.ask(("letters", org_id, filters), lambda: self._count_letters(org_id, filters)),
         )
-        return Page(tuple(self.seen(delivery) for delivery in page.items), page.next), count
 
-    async def _count_letters(self, org_id: UUID, wanted: DeadLetterFilter) -> Count:
-        """Dated only when it is asked: with its instant, no question would be the same as another."""
-        return await self._store.count_dead_letters(org_id, self.dated(wanted))
+    async def dead_letter_page(
+        self, org_id: UUID, filters: DeadLetterFilter, cursor: str | None, limit: int
+    ) -> Page[Delivery]:
+        """The page alone, without the count."""
+        page = await self._store.page(org_id, self.dated(filters), cursor, limit)
+        return self._all_seen(page)
+
+    async def bulk_failures(self, org_id: UUID, bulk_id: UUID, cursor: str | None, limit: int) -> Page[Described]:
+        """The deliveries that failed again after a bulk retry. NotFound if there is no such operation."""
+        await self._store.get(Bulk, org_id, bulk_id)
+        page = self._all_seen(await self._store.page(org_id, BulkFailures(bulk_id=bulk_id), cursor, limit))
+        return Page(tuple(await self.described(org_id, page.items)), page.next)
+
+    def _all_seen(self, page: Page[Delivery]) -> Page[Delivery]:
+        return Page(tuple(self.seen(delivery) for delivery in page.items), page.next)
+
+    async def _count_letters(self, org_id: UUID, filters: DeadLetterFilter) -> Count:
+        """Adds the date to the filter only here. If it were part of the shared key, no two callers would share a
+        query."""
+        return await self._store.count(org_id, self.dated(filters))
 
     async def cause_groups(
-        self, org_id: UUID, wanted: DeadLetterFilter, cursor: str | None, limit: int
+        self, org_id: UUID, filters: DeadLetterFilter, cursor: str | None, limit: int
     ) -> Page[CauseGroup]:
-        return await self._store.cause_groups(org_id, self.dated(wanted), cursor, limit)
+        return await self._store.page(org_id, CauseGroups(filter=self.dated(filters)), cursor, limit)
 
-    def dated(self, wanted: DeadLetterFilter) -> DeadLetterFilter:
-        """With the instant before which an untouched dead letter counts as archived."""
-        return msgspec.structs.replace(wanted, archived_before=self._clock.now() - self._archive_after)
+    async def described_causes(self, org_id: UUID, groups: Sequence[CauseGroup]) -> list[DescribedCause]:
+        """Each cause with its endpoint's name, its dead letters by hour and its newest dead letter."""
+        names = await self.endpoint_names(org_id, (one.endpoint_id for one in groups))
+        since = self._clock.now() // HOUR * HOUR - (CAUSE_HOURS - 1) * HOUR
+        by_hour = await self._store.dead_letters_by_hour(org_id, [one.cause for one in groups], since, CAUSE_HOURS)
+        newest = await self._store.get_many(Delivery, org_id, [one.sample_id for one in groups])
+        examples = {one.delivery_id: one for one in newest}
+        return [
+            DescribedCause(one, names[one.endpoint_id], by_hour[one.cause], examples.get(one.sample_id))
+            for one in groups
+        ]
+
+    def dated(self, filters: DeadLetterFilter) -> DeadLetterFilter:
+        """The filter with the time before which a dead letter counts as archived."""
+        return msgspec.structs.replace(filters, archived_before=self._clock.now() - self._archive_after)
 
     def seen(self, delivery: Delivery) -> Delivery:
         return as_seen(delivery, self._clock.now(), self._archive_after)
 
-    # -- how much there is ---------------------------------------------------------------------------------
+    # -- counts and backlog --------------------------------------------------------------------------------
 
     async def stats(self, org_id: UUID) -> Stats:
-        """Figures that cost the same however much is stored. Where counting stops, the levels go on: they are exact, but
-        for what the cleaner has not archived yet."""
-        letters, levels = self.dated(DeadLetterFilter()), await self._store.totals(org_id)
-        archived = msgspec.structs.replace(letters, archived=True)
+        """Counts at a bounded cost. Above the counting limit, the current levels of the roll-ups are used. They are
+        exact, except that they include dead letters that the cleaner has not archived yet."""
+        dead = self.dated(DeadLetterFilter())
+        levels = (await self._store.figures(org_id, [None], names=_LEVELS))[None]
+        archived = msgspec.structs.replace(dead, archived=True)
         return Stats(
-            retrying=await self._store.count_retry_queue(org_id, RetryQueueFilter()),
-            dead=_or_level(await self._store.count_dead_letters(org_id, letters), levels.now_dead),
-            archived=_or_level(await self._store.count_dead_letters(org_id, archived), levels.now_archived),
-            inbox=await self._store.count_inbox(org_id, EventStatus.RECEIVED),
+            retrying=await self.count_retry_queue(org_id, RetryQueueFilter()),
+            dead=_or_level(await self._store.count(org_id, dead), levels.now_dead),
+            archived=_or_level(await self._store.count(org_id, archived), levels.now_archived),
+            inbox=await self._store.count(org_id, InboxFilter(status=EventStatus.RECEIVED)),
             failed=Count(levels.now_failed, exact=True),
             oldest_due_at=(await self.backlog(org_id)).oldest_due_at,
         )
 
     async def backlog(self, org_id: UUID | None = None) -> Backlog:
-        """What waits, seen from its endpoints; of one organization, or of all but the reserved one."""
+        """The backlog of one organization. Without `org_id`, that of all organizations except the reserved one."""
         await self._directory.refresh()
         now = self._clock.now()
-        lanes = await self._counts.ask("lanes", lambda: self._store.lanes(now))
+        lanes = await self._counts.ask("lanes", lambda: self._store.due_lanes(now))
         active = [lane for lane in lanes if self._active(lane.endpoint_id, org_id)]
         due = [lane.due_at for lane in active if lane.due_at <= now and not lane.is_barred]
         return Backlog(len(active), min(due, default=None))
 
     async def waiting(self, org_id: UUID) -> list[Waiting]:
-        """Endpoint by endpoint: first what nothing holds, the oldest due first, then the rest in the same order."""
+        """The endpoints with waiting deliveries: first those that nothing holds, oldest due first, then held ones."""
         await self._directory.refresh()
         now = self._clock.now()
-        lanes = await self._counts.ask("lanes", lambda: self._store.lanes(now))
+        lanes = await self._counts.ask("lanes", lambda: self._store.due_lanes(now))
         endpoints = ((lane, self._directory.endpoint(lane.endpoint_id)) for lane in lanes)
         own = ((lane, one) for lane, one in endpoints if one is not None and one.org_id == org_id)
         found = (
@@ -178,62 +256,64 @@ class Reader:
     async def endpoints(
         self, org_id: UUID, state: EndpointState | None, cursor: str | None, limit: int
     ) -> Page[Endpoint]:
-        return await self._store.list_endpoints(org_id, state, cursor, limit)
+        return await self._store.page(org_id, EndpointFilter(state=state), cursor, limit)
 
     async def endpoint(self, org_id: UUID, endpoint_id: UUID) -> Endpoint:
-        """One endpoint in its present state."""
-        return await self._store.endpoint(org_id, endpoint_id)
+        """One endpoint in its current state."""
+        return await self._store.get(Endpoint, org_id, endpoint_id)
 
     async def circuit(self, org_id: UUID, endpoint_id: UUID) -> Circuit:
-        """Whether an endpoint is being tried, and since when."""
-        await self._store.endpoint(org_id, endpoint_id)
-        return await self._store.circuit(endpoint_id)
+        """The circuit of an endpoint."""
+        await self._store.get(Endpoint, org_id, endpoint_id)
+        return await self._store.get(Circuit, org_id, endpoint_id)
 
     async def circuit_history(self, org_id: UUID, endpoint_id: UUID, limit: int | None = None) -> list[CircuitChange]:
-        """When and why the circuit opened and closed, oldest first; all that is kept, or the newest `limit` of it."""
-        await self._store.endpoint(org_id, endpoint_id)
-        return await self._store.circuit_history(endpoint_id, limit)
+        """When and why the circuit opened and closed, oldest first; all that is stored, or the newest `limit`."""
+        await self._store.get(Endpoint, org_id, endpoint_id)
+        return await self._store.find(org_id, CircuitHistory(endpoint_id=endpoint_id, newest=limit))
 
     async def workers(self) -> list[WorkerEntry]:
-        """The processes that deliver: the live ones by name, then the lost ones, the latest first."""
+        """The workers: live ones by name, then lost ones, the latest first."""
         now = self._clock.now()
-        found = await self._store.workers(now - KEPT, _WORKERS_MAX)
+        found = await self._store.find(None, Workers(seen_after=now - LOST_KEPT, limit=_WORKERS_MAX))
         live = sorted((one for one in found if not one.is_lost(now)), key=lambda one: one.name)
         return [*live, *(one for one in found if one.is_lost(now))]
 
     async def described(self, org_id: UUID, deliveries: Sequence[Delivery]) -> list[Described]:
-        """Each with its endpoint's name and, where it is held, why; one look at all endpoints together."""
+        """Each delivery with its endpoint and, if it is held, the reason. All endpoints are read together."""
         endpoints = await self._endpoints(org_id, (one.endpoint_id for one in deliveries))
         waiting = {one.endpoint_id for one in deliveries if one.state is DeliveryState.PENDING}
-        known = await self._store.circuits(org_id, list(waiting)) if waiting else {}
-        circuits = {one: known.get(one) or Circuit(endpoint_id=one) for one in waiting}
+        circuits = {one: Circuit(endpoint_id=one) for one in waiting}
+        if waiting:
+            circuits |= {one.endpoint_id: one for one in await self._store.get_many(Circuit, org_id, list(waiting))}
         return [
-            Described(one, endpoints[one.endpoint_id].name, _held(one, endpoints[one.endpoint_id], circuits))
+            Described(one, endpoints[one.endpoint_id], _held(one, endpoints[one.endpoint_id], circuits))
             for one in deliveries
         ]
 
     async def endpoint_names(self, org_id: UUID, endpoint_ids: Iterable[UUID]) -> dict[UUID, str]:
-        """Those of these that there are, deleted ones too."""
+        """The names of these endpoints, including deleted ones. Unknown ids are left out."""
         return {key: one.name for key, one in (await self._endpoints(org_id, endpoint_ids)).items()}
 
     async def _endpoints(self, org_id: UUID, endpoint_ids: Iterable[UUID]) -> dict[UUID, Endpoint]:
-        """From the picture at hand, which has those of every organization; deleted ones are not in it, and are asked for
-        together, as are those of others: of them the store knows nothing here."""
+        """These endpoints, from the directory. Ids that it does not have, such as those of deleted endpoints, are read
+        from the store together. Endpoints of other organizations are not found."""
         await self._directory.refresh()
-        asked = {key: self._directory.endpoint(key) for key in endpoint_ids}
-        own = {key: one for key, one in asked.items() if one is not None and one.org_id == org_id}
-        missing = [key for key in asked if key not in own]
-        others = await self._store.these_endpoints(org_id, missing) if missing else []
+        known = {key: self._directory.endpoint(key) for key in endpoint_ids}
+        own = {key: one for key, one in known.items() if one is not None and one.org_id == org_id}
+        missing = [key for key in known if key not in own]
+        others = await self._store.get_many(Endpoint, org_id, missing) if missing else []
         return own | {one.endpoint_id: one for one in others}
 
     async def key_names(self, org_id: UUID, actors: Iterable[str | None]) -> dict[str, str]:
-        """What the keys among those who did something are called, by their visible beginnings. One question."""
-        asked = {actor for actor in actors if actor}
-        return await self._store.key_names(org_id, sorted(asked)) if asked else {}
+        """The names of the API keys among these actors, by their prefixes. This takes one query."""
+        prefixes = {actor for actor in actors if actor}
+        query = KeyNames(prefixes=tuple(sorted(prefixes)))
+        return dict(await self._store.find(org_id, query)) if prefixes else {}
 
     async def keys_called(self, org_id: UUID, name: str, limit: int) -> list[str]:
-        """The visible beginnings of the keys of this name, the newest first, revoked and expired ones too."""
-        return await self._store.keys_called(org_id, name, limit)
+        """The prefixes of the keys with this name, newest first, including revoked and expired ones."""
+        return await self._store.find(org_id, KeyPrefixes(name=name, limit=limit))
 
     async def audit(
         self,
@@ -244,15 +324,21 @@ class Reader:
         limit: int,
         about: Sequence[UUID] = (),
     ) -> Page[AuditEntry]:
-        """The newest first; all of them, or those that are about one of these."""
-        return await self._store.list_audit(org_id, actor, action, cursor, limit, about)
+        """The audit entries, newest first. With `about`, only the entries about one of these ids."""
+        query = AuditFilter(actor=actor, action=action, about=tuple(about))
+        return await self._store.page(org_id, query, cursor, limit)
+
+    async def pipeline_names(self, org_id: UUID) -> list[str]:
+        """The pipelines that any program of the organization has declared in this store."""
+        declared = await self._store.find(None, PipelineDeclarations())
+        return sorted(one.pipeline for one in declared if one.org_id == org_id)
 
 
 class Stats(NamedTuple):
-    """How much there is of what people look after; each counted up to a limit."""
+    """The counts that operators watch, each up to a limit."""
 
     retrying: Count
-    """Deliveries that failed and will be tried again."""
+    """Deliveries that failed and will be retried."""
     dead: Count
     archived: Count
     inbox: Count
@@ -264,32 +350,52 @@ class Stats(NamedTuple):
 
 class Backlog(NamedTuple):
     endpoints: int
-    """Active endpoints that have deliveries waiting."""
+    """Active endpoints with waiting deliveries."""
     oldest_due_at: Instant | None
-    """Since when the first of those that are due has been due."""
+    """When the oldest due delivery became due."""
 
 
 class Waiting(NamedTuple):
-    """What waits for an endpoint."""
+    """The waiting deliveries of an endpoint."""
 
     held: bool
-    """By its circuit or its state."""
+    """Whether the endpoint's circuit or state holds the deliveries."""
     due_at: Instant
-    """The first of it."""
+    """When the first of them is due."""
     endpoint: Endpoint
 
     @property
     def place(self) -> tuple[int, int, int]:
-        """Where it stands in the list of them."""
+        """Its sort key in the list."""
         return int(self.held), self.due_at, self.endpoint.endpoint_id.int
 
 
 class Described(NamedTuple):
-    """A delivery with what a list says about it besides."""
+    """A delivery with the details that lists show."""
 
     delivery: Delivery
-    endpoint_name: str
+    endpoint: Endpoint
     held: str | None
+
+    @property
+    def endpoint_name(self) -> str:
+        return self.endpoint.name
+
+
+class DescribedCause(NamedTuple):
+    """A cause of dead letters with the details that screens show."""
+
+    group: CauseGroup
+    endpoint_name: str
+    by_hour: tuple[int, ...]
+    """Dead letters by hour over the last CAUSE_HOURS; in a busy hour the store stops counting at its limit."""
+    example: Delivery | None
+    """The newest dead letter; None if it no longer exists."""
+
+    @property
+    def key(self) -> str:
+        """The id of the cause, as filters use it."""
+        return f"{self.group.cause:016x}"
 
 
 def _or_level(count: Count, level: int) -> Count:
@@ -305,7 +411,15 @@ LIMIT_MAX = 200
 
 
 def checked_limit(limit: int) -> int:
-    """The limit, if it is one."""
+    """The limit; InvalidInput if it is not valid."""
     if isinstance(limit, bool) or not isinstance(limit, int) or not 1 <= limit <= LIMIT_MAX:
         raise InvalidInput("limit", f"must be a whole number from 1 to {LIMIT_MAX}, got {limit!r}")
     return limit
+
+
+def page_of_sorted(placed: Sequence[tuple[Place, T]], keys: int, cursor: str | None, limit: int) -> Page[T]:
+    """A page of an in-memory list that is sorted by place. Each place consists of `keys` numbers and an id."""
+    after = cursors.read(cursor, *[cursors.KEY_MAX] * keys, cursors.ID_MAX)
+    ahead = [one for one in placed if after is None or one[0] > after]
+    more = cursors.write(*ahead[limit - 1][0]) if len(ahead) > limit else None
+    return Page(tuple(item for _, item in ahead[:limit]), more)

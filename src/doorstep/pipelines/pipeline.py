@@ -1,10 +1,10 @@
-"""A Pipeline: declared in Python, added to a Doorstep, and driven by it from stage to stage."""
+"""The class Pipeline. A program declares one and adds it to a Doorstep, which runs its stages one after another."""
 
 from __future__ import annotations
 
 import inspect
 import re
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Coroutine, Mapping, Sequence
 from contextlib import suppress
 from functools import partial
 from typing import Any, TypeVar
@@ -18,322 +18,45 @@ from doorstep.engine import facts
 from doorstep.errors import ConfigError, Conflict, InvalidInput, NotFound, NotRetryable, Permanent
 from doorstep.model.action import AuditEntry
 from doorstep.model.attempt import Code
-from doorstep.model.entity import Entity, EntityChange, EntityFilter
+from doorstep.model.entity import Entity, EntityChange, EntityFilter, EntityHistory, EntityStatuses
+from doorstep.model.event import EventView
 from doorstep.model.listing import Count, Page
 from doorstep.model.record import uuid7
 from doorstep.operations.endpoint_rules import EndpointForm, HandlerFields, PolicyForm, check_function, form_from
 from doorstep.operations.host import Host
 from doorstep.operations.reader import checked_limit
-from doorstep.pipelines import moves
-from doorstep.pipelines.moves import Turn
+from doorstep.pipelines import transitions
 from doorstep.pipelines.plan import NEVER_OPENS, Gate, Plan, Stage
 from doorstep.pipelines.stage_handler import (
     StageFunction,
     StageRun,
     checked_data,
     handler_for,
-    waiting_for_the_store,
-    write,
+    store_errors_as_transient,
+    write_and_wake,
 )
-from doorstep.stores.foreign import Omitted
+from doorstep.pipelines.transitions import EntityWrite
+from doorstep.stores.app_connections import Omitted
 from doorstep.stores.limits import COUNT_MAX
+from doorstep.stores.store import Store
 from doorstep.transports.handler_replies import Handler, Received
 
+T = TypeVar("T")
+F = TypeVar("F", bound=StageFunction)
+EntityId = str | UUID
+Register = Callable[[str, Handler, Stage | None], None]
+"""A function that registers a handler, given its name, the handler, and the stage it belongs to, if any."""
 
-class Attached:
-    """A part of class Pipeline."""
-
-    def __init__(self, plan: Plan) -> None:
-        self.plan = plan
-        self._host: Host | None = None
-        self._org_id = UUID(int=0)
-
-    @property
-    def name(self) -> str:
-        """What its entities are called."""
-        return self.plan.name
-
-    @property
-    def org_id(self) -> UUID:
-        """The organization that it was added for."""
-        return self._org_id
-
-    @property
-    def arrival(self) -> str:
-        """The type of the event that brings an entity begun in a program's own transaction."""
-        return self.plan.event_type(self.plan.first)
-
-    @property
-    def _opened(self) -> Host:
-        if self._host is None:
-            raise ConfigError(f"pipeline {self.name!r} belongs to no Doorstep yet; call doorstep.add(…) with it first")
-        return self._host
-
-    async def _write(self, turn: Turn) -> Entity | None:
-        return await self._opened.binding.call(lambda: write(self._opened, turn))
-
-
+ARRIVAL_POLICY = "patient"
+"""The retry policy for creating entities. Once the program's transaction commits, the entity must be created, even if
+the store is down for days."""
 _ENTITY_ID = re.compile(r"[A-Za-z0-9][A-Za-z0-9._:~@-]{0,127}")
 _ID_RULE = "must be 1 to 128 letters, digits and the signs . _ : ~ @ - and begin with a letter or digit"
-ARRIVAL_POLICY = "patient"
-"""Whoever began an entity in a transaction was told that it exists: it is brought in however long the store is away."""
-
-
-class Arrival(msgspec.Struct, frozen=True):
-    """The payload of the event that brings an entity."""
-
-    entity_id: str
-    data: dict[str, Any]
-
-
-class Starting(Attached):
-    """A part of class Pipeline."""
-
-    async def start(
-        self, data: Mapping[str, Any], entity_id: str | UUID | None = None, *, connection: object = Omitted.CONNECTION
-    ) -> Entity:
-        """A new entity. When this returns, it is on stable storage, and its first stage is on its way.
-
-        Conflict if there is one with this id already.
-
-        With a `connection` (or session) of the program's own it exists if and only if that transaction commits, and
-        can be read a moment later; its event is the one that brings it. Whether its id is free is seen only then: if it
-        is not, that event is a dead letter with the code CONFLICT. None is no connection, and refused.
-        """
-        turn = self._started(data, entity_id)
-        if connection is not Omitted.CONNECTION:
-            posted = self._post_on(connection, turn.entity)
-            return _brought_by(turn, await posted if inspect.isawaitable(posted) else posted)
-        if (entity := await self._write(turn)) is None:
-            raise Conflict(f"there is a {self.name} {turn.entity.entity_id} already")
-        return entity
-
-    def start_sync(
-        self, data: Mapping[str, Any], entity_id: str | UUID | None = None, *, connection: object = Omitted.CONNECTION
-    ) -> Entity:
-        """`start` for programs without an event loop; with a blocking connection it only inserts a row there."""
-        if connection is Omitted.CONNECTION:
-            return self._opened.binding.call_sync(lambda: self.start(data, entity_id))
-        turn = self._started(data, entity_id)
-        posted = self._post_on(connection, turn.entity)
-        if inspect.isawaitable(posted):
-            raise InvalidInput("connection", "is an asynchronous one; await start() instead")
-        return _brought_by(turn, posted)
-
-    async def arrive(self, received: Received) -> None:
-        """An entity that was begun in a program's own transaction, which has been committed."""
-        given = received.json(Arrival)
-        try:
-            turn = self._started(given.data, given.entity_id, received.event_id)
-        except InvalidInput as error:
-            raise Permanent(Code.INVALID_FORMAT, f"{error.field} cannot be used.") from error
-        with waiting_for_the_store(received):
-            if await self._write(turn) is None:
-                await self._check_repeated(given.entity_id, received.event_id)
-
-    async def _check_repeated(self, entity_id: str, arrival: UUID) -> None:
-        """The same event may come twice. Another one wanted a new entity, and must not get lost without a word."""
-        host = self._opened
-        history = await host.binding.call(
-            lambda: host.components.store.entity_history(self._org_id, self.name, entity_id)
-        )
-        if history[0].event_id != arrival:
-            raise Permanent("CONFLICT", f"There is a {self.name} {entity_id} already; it was begun by somebody else.")
-
-    def _started(self, data: Mapping[str, Any], entity_id: str | UUID | None, arrival: UUID | None = None) -> Turn:
-        now = self._opened.clock.now()
-        given = str(uuid7(now)) if entity_id is None else checked_id(entity_id)
-        kept = checked_data(data, self._opened.settings.payload_bytes_max)
-        return moves.started(self.plan, self._org_id, given, kept, now, uuid7(now), arrival)
-
-    def _post_on(self, connection: object, entity: Entity) -> Any:
-        payload = {"entity_id": entity.entity_id, "data": entity.data}
-        return self._opened.send(self.arrival, payload, org_id=self._org_id, connection=connection)
-
-
-def checked_id(entity_id: object) -> str:
-    """The id of an entity as text."""
-    given = str(entity_id) if isinstance(entity_id, UUID) else entity_id
-    if not isinstance(given, str):
-        raise InvalidInput("entity_id", f"must be text or a UUID, got a {type(entity_id).__name__}")
-    if not _ENTITY_ID.fullmatch(given):
-        raise InvalidInput("entity_id", f"{_ID_RULE}, got {given[:140]!r}")
-    return given
-
-
-def _brought_by(turn: Turn, posted: Any) -> Entity:
-    """The entity as it will be. Its first stage has no event yet, so it has that which brings it."""
-    return replace(turn.entity, event_id=posted.event_id)
-
-
-EntityId = str | UUID
 _WRITE_TRIES = 5
 
 
-class Verbs(Attached):
-    """A part of class Pipeline."""
-
-    def __init__(self, plan: Plan, archive_after: Instant) -> None:
-        super().__init__(plan)
-        self._archive_after = archive_after
-
-    async def entity(self, entity_id: EntityId) -> Entity:
-        """One entity as it stands; NotFound for an unknown one."""
-        return self._seen(await self._kept(entity_id))
-
-    async def history(self, entity_id: EntityId) -> Sequence[EntityChange]:
-        """Every change of its status, oldest first."""
-        host, name = self._opened, _text(entity_id)
-        return await host.binding.call(lambda: host.components.store.entity_history(self._org_id, self.name, name))
-
-    async def list(
-        self, status: str | None = None, *, archived: bool = False, cursor: str | None = None, limit: int = 50
-    ) -> Page[Entity]:
-        """The newest first, page by page. Archived ones are left out unless they are asked for, or their status is.
-
-        A status that the declaration does not have (any more) gives those that still have it, if there are any.
-        """
-        host, wanted, most = self._opened, self._filter(status, archived), checked_limit(limit)
-        page = await host.binding.call(lambda: host.components.store.list_entities(self._org_id, wanted, cursor, most))
-        return Page(tuple(self._seen(one) for one in page.items), page.next)
-
-    async def counts(self, limit: int = COUNT_MAX) -> dict[str, Count]:
-        """How many there are with each status, in the order of the declaration; for each counted up to `limit`.
-
-        A status that the declaration does not have (any more) is at the end, if there are entities that still have it.
-        """
-        host = self._opened
-        stored = await host.binding.call(lambda: host.components.store.entity_statuses(self._org_id, self.name))
-        statuses = [*self.plan.phases, *(one for one in stored if one not in self.plan.phases)]
-        wanted = [self._filter(status, archived=False) for status in statuses]
-        counts = await host.binding.call(lambda: host.components.store.count_entities(self._org_id, wanted, limit))
-        return dict(zip(statuses, counts, strict=True))
-
-    # -- what people do ------------------------------------------------------------------------------------
-
-    async def approve(self, entity_id: EntityId, actor: str, *, gate: str | None = None) -> Entity:
-        """Let it through its gate; audited. Conflict if it does not wait at one, or not at this.
-
-        A decision is about one gate: that which is named, else that at which the entity is when this is called.
-        """
-        gate = gate or (await self._kept(entity_id)).status
-
-        def approved(entity: Entity, now: Instant) -> Turn:
-            self._check_gate(entity, gate)
-            return moves.approved(self.plan, entity, actor, now, uuid7(now))
-
-        return await self._change(entity_id, approved)
-
-    async def reject(self, entity_id: EntityId, actor: str, reason: str = "", *, gate: str | None = None) -> Entity:
-        """Send it from its gate to the dead letters; audited. Conflict if it does not wait at one, or not at this."""
-        gate = gate or (await self._kept(entity_id)).status
-
-        def rejected(entity: Entity, now: Instant) -> Turn:
-            self._check_gate(entity, gate)
-            return moves.rejected(self.plan, entity, actor, reason, now)
-
-        return await self._change(entity_id, rejected)
-
-    async def retry(self, entity_id: EntityId, actor: str, reason: str = "") -> Entity:
-        """Back to the start, without its error and with a new event; audited.
-
-        NotRetryable unless it failed, is a dead letter or archived. Whatever an earlier try of it still does is ignored.
-        """
-
-        def retried(entity: Entity, now: Instant) -> Turn:
-            if not self.plan.can_retry(entity.status):
-                retryable = ", ".join(status for status in self.plan.phases if self.plan.can_retry(status))
-                raise NotRetryable(
-                    f"{self.name} {entity.entity_id} is {entity.status} and cannot be retried; only {retryable} can"
-                )
-            return moves.retried(self.plan, entity, actor, reason, now, uuid7(now))
-
-        return await self._change(entity_id, retried)
-
-    async def delete(self, entity_id: EntityId, actor: str, reason: str = "") -> None:
-        """Remove it and its history, in whatever status; audited. What a stage of it still does changes nothing.
-
-        Events and attempts stay as long as those of others; they name the entity and do not hold its data. Only the
-        event of one that was begun in a program's own transaction does: that is deleted with it.
-        """
-        host = self._opened
-        for _ in range(_WRITE_TRIES):
-            entity = await self._kept(entity_id)
-            first = (await self.history(entity_id))[0]
-            line = moves.deleted(entity, actor, reason, host.clock.now())
-            if await host.binding.call(partial(self._delete, entity, line, first.event_id)):
-                return
-        raise self._restless(entity_id)
-
-    # -- inside --------------------------------------------------------------------------------------------
-
-    async def _delete(self, entity: Entity, line: AuditEntry, first: UUID | None) -> bool:
-        """With the event that its history begins with, if that is the one that brought it."""
-        arrival = first if first is not None and await self._is_arrival(first) else None
-        moved = await self._opened.components.store.delete_entity(entity, line, arrival)
-        if moved is not None:
-            self._opened.telemetry.emit_all(facts.moved(moved, line.at))
-        return moved is not None
-
-    async def _is_arrival(self, event_id: UUID) -> bool:
-        with suppress(NotFound):
-            return (await self._opened.components.store.event(self._org_id, event_id)).event.event_type == self.arrival
-        return False
-
-    def dead_before(self, now: Instant) -> Instant:
-        """What died before this instant is archived."""
-        return now - self._archive_after
-
-    async def _change(self, entity_id: EntityId, decide: Callable[[Entity, Instant], Turn]) -> Entity:
-        """Decide and write, anew if someone else was faster."""
-        for _ in range(_WRITE_TRIES):
-            turn = decide(await self._kept(entity_id), self._opened.clock.now())
-            if entity := await self._write(turn):
-                return entity
-        raise self._restless(entity_id)
-
-    def _restless(self, entity_id: EntityId) -> Conflict:
-        return Conflict(f"{self.name} {entity_id} keeps changing; try again")
-
-    async def _kept(self, entity_id: EntityId) -> Entity:
-        host, name = self._opened, _text(entity_id)
-        return await host.binding.call(lambda: host.components.store.entity(self._org_id, self.name, name))
-
-    def _check_gate(self, entity: Entity, gate: str) -> None:
-        """Of two who decide at once, the second must not decide about a gate further on, which he never saw."""
-        if entity.status not in self.plan.gates:
-            gates = ", ".join(sorted(self.plan.gates)) or "a gate, and this pipeline has none"
-            raise Conflict(f"{self.name} {entity.entity_id} is {entity.status}; a decision is possible only at {gates}")
-        if entity.status != gate:
-            raise Conflict(f"{self.name} {entity.entity_id} is {entity.status}, not {gate}; look at it again")
-
-    def _filter(self, status: str | None, archived: bool) -> EntityFilter:
-        dead_before = self.dead_before(self._opened.clock.now())
-        if status == self.plan.archived:
-            return EntityFilter(pipeline=self.name, archived=True, archived_before=dead_before)
-        undeclared = status is not None and status not in self.plan.phases
-        which = None if undeclared or (archived and status is None) else False
-        return EntityFilter(pipeline=self.name, status=status, archived=which, archived_before=dead_before)
-
-    def _seen(self, entity: Entity) -> Entity:
-        return moves.as_seen(self.plan, entity, self.dead_before(self._opened.clock.now()))
-
-
-def _text(entity_id: EntityId) -> str:
-    """A UUID may name an entity, too. What cannot be an id names none, and is not found."""
-    if not isinstance(entity_id, str | UUID):
-        raise InvalidInput("entity_id", f"must be text or a UUID, got a {type(entity_id).__name__}")
-    return str(entity_id)
-
-
-F = TypeVar("F", bound=StageFunction)
-
-Register = Callable[[str, Handler, Stage | None], None]
-"""Takes a handler by its name, and the stage that it is of."""
-
-
-class Pipeline(Verbs, Starting):
-    """Staged work with a status that people can trust.
+class Pipeline:
+    """A multi-step workflow with a reliable status.
 
         protocols = Pipeline(
             "protocol",
@@ -351,8 +74,9 @@ class Pipeline(Verbs, Starting):
         def extract(entity):
             return {**entity.data, "text": read(entity.data["path"])}
 
-    A stage may run twice for the same entity (a worker may die before it could say that it was done), so what it does
-    outside must bear that. What it returns is kept once, together with the step to the next stage.
+    A stage may run twice for the same entity, because a worker may crash before it records that the stage is done. So
+    the external effects of a stage must be idempotent. Its result is stored once, together with the move to the next
+    stage.
     """
 
     def __init__(
@@ -368,21 +92,38 @@ class Pipeline(Verbs, Starting):
         policy: PolicyForm = "pipeline",
         plural: str | None = None,
     ) -> None:
-        """`policy` is for stages that have none of their own; `pipeline` tries at once, three times in all.
+        """`policy` applies to stages without their own; the default `pipeline` makes three attempts without a delay.
 
-        `plural` is what lists of entities are called in web applications: the name and an s, unless it is given.
+        `plural` names lists of entities in web applications. By default it is the name followed by an s.
         """
-        plan = Plan(name, first=first, steps=stages, last=last, dead=dead, archived=archived)
-        super().__init__(plan, round(archive_after_days * DAY))
+        self.plan = Plan(name, first=first, steps=stages, last=last, dead=dead, archived=archived)
         self.plural = plural or f"{name}s"
+        self._archive_after: Instant = round(archive_after_days * DAY)
         self._policy = policy
         self._functions: dict[str, StageFunction] = {}
+        self._host: Host | None = None
+        self._org_id = UUID(int=0)
         self._register: Register | None = None
 
-    def stage(self, name: str) -> Callable[[F], F]:
-        """Declare the function of a stage. What it returns, a mapping, is the entity's new data; None leaves it.
+    @property
+    def name(self) -> str:
+        """The name of the pipeline, which is also the singular name of its entities."""
+        return self.plan.name
 
-        A process may do without some of the functions: it leaves those stages to the workers that have them.
+    @property
+    def org_id(self) -> UUID:
+        """The organization that the pipeline was added for."""
+        return self._org_id
+
+    @property
+    def arrival(self) -> str:
+        """The type of the event that creates an entity started in a program's own transaction."""
+        return self.plan.event_type(self.plan.first)
+
+    def stage(self, name: str) -> Callable[[F], F]:
+        """Declare the function of a stage. It returns the entity's new data as a mapping, or None to keep the old data.
+
+        A process need not have the functions of all stages, as long as other workers have the missing ones.
         """
         stage = self.plan.stage(name)
 
@@ -396,23 +137,241 @@ class Pipeline(Verbs, Starting):
 
         return declare_stage
 
+    # -- starting ------------------------------------------------------------------------------------------
+
+    async def start(
+        self, data: Mapping[str, Any], entity_id: EntityId | None = None, *, connection: object = Omitted.CONNECTION
+    ) -> Entity:
+        """Create an entity. When this returns, the entity is on stable storage and its first stage is queued.
+
+        Raises Conflict if its id is already in use.
+
+        If you pass your own `connection` (or session), the entity is created if and only if that transaction commits,
+        and can be read a moment later. Its `event_id` is then that of the event that creates it. The id is checked only
+        when that event is delivered: if it is already in use, the event becomes a dead letter with the code CONFLICT.
+        None is not a valid connection.
+        """
+        write = self._started(data, entity_id)
+        if connection is not Omitted.CONNECTION:
+            posted = self._post_on(connection, write.entity)
+            return _created_by(await posted if inspect.isawaitable(posted) else posted, write)
+        if (entity := await self._write(write)) is None:
+            raise Conflict(f"{self.name} {write.entity.entity_id} already exists")
+        return entity
+
+    def start_sync(
+        self, data: Mapping[str, Any], entity_id: EntityId | None = None, *, connection: object = Omitted.CONNECTION
+    ) -> Entity:
+        """`start` for programs without an event loop. With a blocking connection, it only inserts a row there."""
+        if connection is Omitted.CONNECTION:
+            return self._opened.binding.call_sync(lambda: self.start(data, entity_id))
+        write = self._started(data, entity_id)
+        posted = self._post_on(connection, write.entity)
+        if inspect.isawaitable(posted):
+            raise InvalidInput("connection", "is an asynchronous one; await start() instead")
+        return _created_by(posted, write)
+
+    async def arrive(self, received: Received) -> None:
+        """Create an entity that was started in a program's own transaction, after that transaction has committed."""
+        arrival = received.json(Arrival)
+        try:
+            write = self._started(arrival.data, arrival.entity_id, received.event_id)
+        except InvalidInput as error:
+            raise Permanent(Code.INVALID_FORMAT, f"{error.field} cannot be used.") from error
+        with store_errors_as_transient(received):
+            if await self._write(write) is None:
+                await self._check_repeated(arrival.entity_id, received.event_id)
+
+    async def _check_repeated(self, entity_id: str, arrival: UUID) -> None:
+        """Fail unless the entity was created by this event, which may be delivered twice. Any other event was meant to
+        create a new entity, so it must fail visibly."""
+        if (await self.history(entity_id))[0].event_id != arrival:
+            raise Permanent("CONFLICT", f"{self.name} {entity_id} already exists; another event created it.")
+
+    def _started(self, data: Mapping[str, Any], entity_id: EntityId | None, arrival: UUID | None = None) -> EntityWrite:
+        now = self._opened.clock.now()
+        new_id = str(uuid7(now)) if entity_id is None else checked_id(entity_id)
+        valid = checked_data(data, self._opened.settings.payload_bytes_max)
+        return transitions.started(self.plan, self._org_id, new_id, valid, now, uuid7(now), arrival)
+
+    def _post_on(self, connection: object, entity: Entity) -> Any:
+        payload = {"entity_id": entity.entity_id, "data": entity.data}
+        return self._opened.send(self.arrival, payload, org_id=self._org_id, connection=connection)
+
+    # -- reading -------------------------------------------------------------------------------------------
+
+    async def entity(self, entity_id: EntityId) -> Entity:
+        """One entity in its current status. Raises NotFound for an unknown id."""
+        return self._seen(await self._stored(entity_id))
+
+    async def history(self, entity_id: EntityId) -> Sequence[EntityChange]:
+        """Every change of its status, oldest first."""
+        query = EntityHistory(pipeline=self.name, entity_id=_as_text(entity_id))
+        return await self._on_store(lambda store: store.find(self._org_id, query))
+
+    async def list(
+        self, status: str | None = None, *, archived: bool = False, cursor: str | None = None, limit: int = 50
+    ) -> Page[Entity]:
+        """A page of entities, newest first. Archived ones are included only if `archived` is set or `status` selects
+        them.
+
+        `status` may also be a status that is no longer declared but that entities still have.
+        """
+        entity_filter, most = self._filter(status, archived), checked_limit(limit)
+        page = await self._on_store(lambda store: store.page(self._org_id, entity_filter, cursor, most))
+        return Page(tuple(self._seen(one) for one in page.items), page.next)
+
+    async def counts(self, limit: int = COUNT_MAX) -> dict[str, Count]:
+        """The number of entities in each status, in the order of the declaration. Each number is counted up to `limit`.
+
+        Statuses that are no longer declared come last, if entities still have them.
+        """
+        return await self._on_store(lambda store: self._counts(store, limit))
+
+    async def _counts(self, store: Store, limit: int) -> dict[str, Count]:
+        stored = await store.find(self._org_id, EntityStatuses(pipeline=self.name))
+        statuses = [*self.plan.phases, *(one for one in stored if one not in self.plan.phases)]
+        return {
+            status: await store.count(self._org_id, self._filter(status, archived=False), limit) for status in statuses
+        }
+
+    def dead_before(self, now: Instant) -> Instant:
+        """Entities that have been dead since before this instant are archived."""
+        return now - self._archive_after
+
+    def _filter(self, status: str | None, archived: bool) -> EntityFilter:
+        dead_before = self.dead_before(self._opened.clock.now())
+        if status == self.plan.archived:
+            return EntityFilter(pipeline=self.name, archived=True, archived_before=dead_before)
+        undeclared = status is not None and status not in self.plan.phases
+        which = None if undeclared or (archived and status is None) else False
+        return EntityFilter(pipeline=self.name, status=status, archived=which, archived_before=dead_before)
+
+    def _seen(self, entity: Entity) -> Entity:
+        return transitions.as_seen(self.plan, entity, self.dead_before(self._opened.clock.now()))
+
+    async def _stored(self, entity_id: EntityId) -> Entity:
+        key = _as_text(entity_id)
+        return await self._on_store(lambda store: store.get(Entity, self._org_id, (self.name, key)))
+
+    # -- operating -----------------------------------------------------------------------------------------
+
+    async def approve(self, entity_id: EntityId, actor: str, *, gate: str | None = None) -> Entity:
+        """Let an entity pass its gate; audited. Raises Conflict if it is waiting at no gate or at a different one.
+
+        The decision applies to one gate: `gate`, or by default the gate at which the entity is waiting when this is
+        called.
+        """
+
+        def approved(entity: Entity, now: Instant) -> EntityWrite:
+            return transitions.approved(self.plan, entity, actor, now, uuid7(now))
+
+        return await self._decide(entity_id, gate, approved)
+
+    async def reject(self, entity_id: EntityId, actor: str, reason: str = "", *, gate: str | None = None) -> Entity:
+        """Reject an entity at its gate, which makes it a dead letter; audited. Raises Conflict if it is waiting at no
+        gate or at a different one."""
+
+        def rejected(entity: Entity, now: Instant) -> EntityWrite:
+            return transitions.rejected(self.plan, entity, actor, reason, now)
+
+        return await self._decide(entity_id, gate, rejected)
+
+    async def retry(self, entity_id: EntityId, actor: str, reason: str = "") -> Entity:
+        """Restart an entity from the first stage, with its error cleared and a new event; audited.
+
+        Raises NotRetryable unless it failed, is a dead letter or is archived. Attempts of its old event no longer have
+        an effect.
+        """
+
+        def retried(entity: Entity, now: Instant) -> EntityWrite:
+            if not self.plan.can_retry(entity.status):
+                retryable = ", ".join(status for status in self.plan.phases if self.plan.can_retry(status))
+                raise NotRetryable(
+                    f"{self.name} {entity.entity_id} is {entity.status} and cannot be retried; only {retryable} can"
+                )
+            return transitions.retried(self.plan, entity, actor, reason, now, uuid7(now))
+
+        return await self._change(entity_id, retried)
+
+    async def delete(self, entity_id: EntityId, actor: str, reason: str = "") -> None:
+        """Remove an entity and its history, in any status; audited. A stage that is still running for it has no effect.
+
+        Its events and attempts stay until their retention is over. They contain its id but not its data. If the entity
+        was started in a program's own transaction, the event that created it does contain the data, so that event is
+        deleted.
+        """
+        for _ in range(_WRITE_TRIES):
+            entity = await self._stored(entity_id)
+            first = (await self.history(entity_id))[0]
+            entry = transitions.deleted(entity, actor, reason, self._opened.clock.now())
+            if await self._opened.binding.call(partial(self._delete, entity, entry, first.event_id)):
+                return
+        raise self._keeps_changing(entity_id)
+
+    async def _delete(self, entity: Entity, entry: AuditEntry, first: UUID | None) -> bool:
+        """Delete an entity, and the first event of its history if that event created it."""
+        arrival = first if first is not None and await self._is_arrival(first) else None
+        moved = await self._opened.components.store.delete_entity(entity, entry, arrival)
+        if moved is not None:
+            self._opened.telemetry.emit_all(facts.moved(moved, entry.at))
+        return moved is not None
+
+    async def _is_arrival(self, event_id: UUID) -> bool:
+        with suppress(NotFound):
+            return (
+                await self._opened.components.store.get(EventView, self._org_id, event_id)
+            ).event.event_type == self.arrival
+        return False
+
+    async def _decide(
+        self, entity_id: EntityId, gate: str | None, decision: Callable[[Entity, Instant], EntityWrite]
+    ) -> Entity:
+        gate = gate or (await self._stored(entity_id)).status
+
+        def decided(entity: Entity, now: Instant) -> EntityWrite:
+            self._check_gate(entity, gate)
+            return decision(entity, now)
+
+        return await self._change(entity_id, decided)
+
+    def _check_gate(self, entity: Entity, gate: str) -> None:
+        """Raise Conflict unless the entity is at this gate. If two people decide at the same time, the second decision
+        must not apply to a later gate, which that person never saw."""
+        if entity.status not in self.plan.gates:
+            gates = ", ".join(sorted(self.plan.gates)) or "a gate, and this pipeline has none"
+            raise Conflict(f"{self.name} {entity.entity_id} is {entity.status}; a decision is possible only at {gates}")
+        if entity.status != gate:
+            raise Conflict(f"{self.name} {entity.entity_id} is {entity.status}, not {gate}; look at it again")
+
+    async def _change(self, entity_id: EntityId, change: Callable[[Entity, Instant], EntityWrite]) -> Entity:
+        """Read, change and write an entity. Start over if another process changed it in between."""
+        for _ in range(_WRITE_TRIES):
+            write = change(await self._stored(entity_id), self._opened.clock.now())
+            if entity := await self._write(write):
+                return entity
+        raise self._keeps_changing(entity_id)
+
+    def _keeps_changing(self, entity_id: EntityId) -> Conflict:
+        return Conflict(f"{self.name} {entity_id} keeps changing; try again")
+
     # -- for the Doorstep that it is added to --------------------------------------------------------------
 
     def join(self, host: Host, org_id: UUID, register: Register) -> None:
-        """Work for this Doorstep and organization; `register` takes the handlers of the stages."""
+        """Attach the pipeline to a Doorstep and an organization. `register` is called with each stage's handler."""
         if self._host is not None:
-            raise ConfigError(f"pipeline {self.name!r} was added twice; one Doorstep has it once")
+            raise ConfigError(f"pipeline {self.name!r} was added twice; add it to one Doorstep, once")
         self._host, self._org_id, self._register = host, org_id, register
         register(self.arrival, self.arrive, None)
         for name in self._functions:
             self._attach(self.plan.stage(name))
 
     def forms(self) -> Sequence[EndpointForm]:
-        """The endpoints of its stages, and that for entities begun in a program's own transaction."""
+        """The endpoints of its stages, and the one that creates entities started in a program's own transaction."""
         arrival: HandlerFields = {"policy": ARRIVAL_POLICY, "circuit": NEVER_OPENS}
-        described: list[tuple[str, HandlerFields]] = [(self.plan.first, arrival)]
-        described += [(stage.name, stage.fields) for stage in self.plan.stages]
-        named = [(self.plan.event_type(step), fields) for step, fields in described]
+        steps: list[tuple[str, HandlerFields]] = [(self.plan.first, arrival)]
+        steps += [(stage.name, stage.fields) for stage in self.plan.stages]
+        named = [(self.plan.event_type(step), fields) for step, fields in steps]
         return [
             form_from(name, {"policy": self._policy, **fields, "handler": name, "event_types": (name,)})
             for name, fields in named
@@ -427,3 +386,44 @@ class Pipeline(Verbs, Starting):
         if self._register is not None:
             run = StageRun(self._opened, self._org_id, self.plan, stage)
             self._register(self.plan.event_type(stage.name), handler_for(run, self._functions[stage.name]), stage)
+
+    @property
+    def _opened(self) -> Host:
+        if self._host is None:
+            raise ConfigError(f"pipeline {self.name!r} belongs to no Doorstep yet; call doorstep.add(…) with it first")
+        return self._host
+
+    async def _on_store(self, query: Callable[[Store], Coroutine[Any, Any, T]]) -> T:
+        host = self._opened
+        return await host.binding.call(lambda: query(host.components.store))
+
+    async def _write(self, write: EntityWrite) -> Entity | None:
+        return await self._opened.binding.call(lambda: write_and_wake(self._opened, write))
+
+
+class Arrival(msgspec.Struct, frozen=True):
+    """The payload of the event that creates an entity."""
+
+    entity_id: str
+    data: dict[str, Any]
+
+
+def checked_id(entity_id: object) -> str:
+    """The id of a new entity as text. Raises InvalidInput if it is not valid."""
+    text = _as_text(entity_id)
+    if not _ENTITY_ID.fullmatch(text):
+        raise InvalidInput("entity_id", f"{_ID_RULE}, got {text[:140]!r}")
+    return text
+
+
+def _as_text(entity_id: object) -> str:
+    """An id, which may be a UUID, as text. Text that cannot be an id is accepted here and will not be found."""
+    if not isinstance(entity_id, str | UUID):
+        raise InvalidInput("entity_id", f"must be text or a UUID, got a {type(entity_id).__name__}")
+    return str(entity_id)
+
+
+def _created_by(posted: Any, write: EntityWrite) -> Entity:
+    """The entity as it will be created. Its first stage has no event yet, so `event_id` is that of the event that
+    creates it."""
+    return replace(write.entity, event_id=posted.event_id)

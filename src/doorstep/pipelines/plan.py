@@ -1,4 +1,4 @@
-"""The plan of a pipeline: its statuses in order, what each means to the engine, and which may follow which."""
+"""The plan of a pipeline: its statuses in order, their meaning for the engine, and the allowed changes between them."""
 
 from __future__ import annotations
 
@@ -15,12 +15,12 @@ from doorstep.operations.endpoint_rules import HandlerFields
 
 _NAME = re.compile(r"[A-Za-z][A-Za-z0-9_]{0,63}")
 NEVER_OPENS = CircuitRules(failures_max=1_000_000, disable_after_seconds=365 * 86_400)
-"""A document that cannot be read says nothing about the next one, nor does the next week's: by default no circuit holds
-them all up, and a stage whose circuit never opens is never disabled."""
+"""The default circuit rules of a stage. One unreadable document says nothing about the next one, so failures never open
+the circuit or disable the stage."""
 
 
 class Stage:
-    """Work that a function does. `failed` is the status of an entity whose last try failed."""
+    """A step that a function performs. `failed` is the status of entities whose last attempt at this stage failed."""
 
     def __init__(
         self,
@@ -31,7 +31,7 @@ class Stage:
         memory_mb_max: int | None = None,
         **fields: Unpack[HandlerFields],
     ) -> None:
-        """The rest is that of a handler: `policy`, `timeout_seconds`, `concurrency_max`, `rate_per_second`, …"""
+        """`fields` are options of a handler, such as `policy`, `timeout_seconds` and `concurrency_max`."""
         self.name = name
         self.failed = failed
         self.isolated = isolated
@@ -40,7 +40,7 @@ class Stage:
 
 
 class Gate:
-    """Where an entity waits for a person, who approves or rejects it."""
+    """A step at which an entity waits until a person approves or rejects it."""
 
     def __init__(self, name: str) -> None:
         self.name = name
@@ -50,7 +50,7 @@ Step = Stage | Gate
 
 
 class Plan:
-    """Made of a declaration; refuses one that makes no sense with a sentence that names what is wrong."""
+    """Built from the declaration of a pipeline. An invalid declaration raises a ConfigError that names the mistake."""
 
     def __init__(self, name: str, *, first: str, steps: Sequence[Step], last: str, dead: str, archived: str) -> None:
         self.name = name
@@ -58,9 +58,9 @@ class Plan:
         self.steps = tuple(steps)
         self._check()
         self.phases: Mapping[str, Phase] = dict(self._phases())
-        """Every status with its phase, in the order of a good life; then those of failures."""
+        """Every status with its phase: first the statuses on the path to success, in order, then those for failures."""
         self.transitions: Mapping[tuple[str, str], str] = dict(self._transitions())
-        """Every change of status that is possible, with what makes it."""
+        """Every allowed change of status, with its cause."""
 
     @property
     def stages(self) -> tuple[Stage, ...]:
@@ -71,7 +71,7 @@ class Plan:
         return frozenset(step.name for step in self.steps if isinstance(step, Gate))
 
     @property
-    def begins_with(self) -> Stage:
+    def first_stage(self) -> Stage:
         return self.stages[0]
 
     def stage(self, name: str) -> Stage:
@@ -82,7 +82,7 @@ class Plan:
         raise ConfigError(f"pipeline {self.name!r} has no stage {name!r}; its stages are {known}")
 
     def after(self, name: str) -> Step | None:
-        """The step that follows a stage or a gate; None after the last."""
+        """The step that follows a stage or a gate; None after the last step."""
         position = [step.name for step in self.steps].index(name)
         return self.steps[position + 1] if position + 1 < len(self.steps) else None
 
@@ -91,26 +91,26 @@ class Plan:
         return f"{self.name}.{stage}"
 
     def can_retry(self, status: str) -> bool:
-        """Whether a person may send it through again from the start.
+        """Whether an entity in this status may be retried from the start.
 
-        That is so for a status that the declaration does not know (any more), too: nothing else could move it on.
+        This is also possible in a status that is no longer declared: nothing else could move such an entity on.
         """
         return status not in self.phases or (status, self.first) in self.transitions
 
     def check(self, old: str, new: str) -> None:
-        """Refuse a change of status that the declaration does not allow."""
+        """Raise IllegalTransition for a change of status that the declaration does not allow."""
         if old not in self.phases and new in (self.first, self.dead, self.archived):
             return
         if (old, new) not in self.transitions:
             raise IllegalTransition(f"a {self.name} cannot go from {old} to {new}")
 
     def diagram(self) -> str:
-        """All of it as a Mermaid state diagram, for documentation."""
+        """The plan as a Mermaid state diagram, for documentation."""
         lines = ["stateDiagram-v2", f"    [*] --> {self.first}: start"]
         lines += [f"    {old} --> {new}: {why}" for (old, new), why in self.transitions.items()]
         return "\n".join([*lines, f"    {self.last} --> [*]"])
 
-    # -- from the declaration ------------------------------------------------------------------------------
+    # -- derived from the declaration ----------------------------------------------------------------------
 
     def _phases(self) -> Iterator[tuple[str, Phase]]:
         yield self.first, Phase.RUNNING
@@ -123,33 +123,32 @@ class Plan:
         yield self.archived, Phase.ARCHIVED
 
     def _transitions(self) -> Iterator[tuple[tuple[str, str], str]]:
-        yield (self.first, self.begins_with.name), "begun"
+        yield (self.first, self.first_stage.name), "begun"
         for step in self.steps:
             following = self.after(step.name)
             yield (step.name, following.name if following else self.last), _DONE[type(step)]
         for stage in self.stages:
             yield (stage.name, stage.failed), "failed"
-            yield (stage.failed, stage.name), "tried again"
-        yield from (
-            ((status, self.dead), "given up") for status, phase in self.phases.items() if phase is Phase.RUNNING
-        )
+            yield (stage.failed, stage.name), "retried"
+        running = (status for status, phase in self.phases.items() if phase is Phase.RUNNING)
+        yield from (((status, self.dead), "dead letter") for status in running)
         yield from (((gate, self.dead), "rejected") for gate in sorted(self.gates))
-        yield (self.dead, self.archived), "untouched"
+        yield (self.dead, self.archived), "stale"
         for status in (*dict.fromkeys(stage.failed for stage in self.stages), self.dead, self.archived):
-            yield (status, self.first), "retried"
+            yield (status, self.first), "retried from the start"
         for status in (self.dead, self.archived):
             yield from (((status, stage.name), "delivery retried") for stage in self.stages)
 
     def _check(self) -> None:
         if not self.steps or not isinstance(self.steps[0], Stage):
             raise ConfigError(f"pipeline {self.name!r} must begin with a Stage; put one before its gates")
-        failed = {stage.failed for stage in self.stages}  # stages may share one
+        failed = {stage.failed for stage in self.stages}  # stages may share a `failed` status
         names = Counter([self.first, self.last, self.dead, self.archived, *failed, *(step.name for step in self.steps)])
         twice = [name for name, count in names.items() if count > 1]
         odd = [name for name in (self.name, *names) if not _NAME.fullmatch(name)]
         if odd:
             raise ConfigError(
-                f"{odd[0][:70]!r} is no name for a pipeline or a status; use letters, digits and _ (64 at most)"
+                f"{odd[0][:70]!r} is not a valid name for a pipeline or a status; use letters, digits and _ (64 at most)"
             )
         if twice:
             raise ConfigError(f"pipeline {self.name!r} uses {twice[0]!r} for two statuses; give one another name")

@@ -1,8 +1,9 @@
-"""What happens when a stage's event is delivered: begin, run the program's function, and go on or say what failed.
+"""The handler of a stage: it marks the stage as begun, runs the program's function, and writes its result or its error.
 
-Each of the three is one write, made only over the version that it was computed from. So a try that was given up, or an
-event of an earlier round, can run on as long as it likes and changes nothing. The engine settles the delivery after the
-entity is written: if the process dies in between, the event comes again, is no longer the entity's, and is passed over.
+Each write succeeds only if the entity still has the version that the write was computed from. So an abandoned attempt,
+or an attempt of an event from before a retry, may continue to run but changes nothing. The engine settles the delivery
+after the entity is written. If the process crashes in between, the event is delivered again. By then the entity has
+another event, so the handler skips this one.
 """
 
 from __future__ import annotations
@@ -20,72 +21,73 @@ from msgspec.structs import replace
 
 from doorstep.clock import to_iso
 from doorstep.errors import InvalidInput, NotFound, Permanent, StoreError, StoreUnavailable, Transient
+from doorstep.loop_binding import Pin
 from doorstep.model.attempt import Failure, Reply
 from doorstep.model.entity import Entity
 from doorstep.model.record import uuid7
-from doorstep.operations.host import Host, Pinned
-from doorstep.pipelines import moves
-from doorstep.pipelines.moves import Trouble, Turn
+from doorstep.operations.host import Host
+from doorstep.pipelines import transitions
 from doorstep.pipelines.plan import Plan, Stage
+from doorstep.pipelines.transitions import EntityWrite, StageFailure
 from doorstep.policy.classification import classify
 from doorstep.policy.payload import check_payload
-from doorstep.stores.protocol.entities import EntityStore
+from doorstep.stores.store import Store
 from doorstep.telemetry.facts import EntityTransition, Telemetry
 from doorstep.transports.handler_replies import Handler, Received, worded
 
 StageFunction = Callable[[Entity], Mapping[str, Any] | None] | Callable[[Entity], Awaitable[Mapping[str, Any] | None]]
-"""A plain or async function of an entity. What it returns, a mapping, is the entity's new data; None leaves it."""
+"""A plain or async function of an entity. It returns new data for the entity as a mapping, or None to keep the old."""
 
 STORE_UNAVAILABLE = "STORE_UNAVAILABLE"
 _STORE_PAUSE_SECONDS = 5.0
-"""Before the second try; four times as long before each later one."""
+"""The pause before the second attempt if the store is down. It grows fourfold with each further attempt."""
 _BEGIN_TRIES = 5
 _STALE = {"result": "stale: this event is no longer the entity's own"}
 
 
 class Begun(NamedTuple):
-    """A try that has begun: the entity in its stage, and the opening of the store that its end must be written to, if it is still open."""
+    """An attempt that has begun: the entity in its stage, and a pin to the open store that its result is written to."""
 
     entity: Entity
-    opening: Pinned
+    binding: Pin[Any]
 
 
 def handler_for(run: StageRun, function: StageFunction) -> Handler:
-    """The handler of a stage: async for an async function; for a plain one plain, to be run in a thread."""
+    """The handler of a stage: async for an async function, otherwise a plain function that runs in a thread."""
     handler = _async_handler(run, function) if _is_async(function) else _plain_handler(run, function)
-    return wraps(function)(handler)  # an isolated one is looked for in the module of the function
+    return wraps(function)(handler)  # an isolated handler is looked up in the module of its function
 
 
 def _is_async(function: StageFunction) -> bool:
-    """An object that can be called may be either, too."""
+    """Whether the function, or the `__call__` of a callable object, is async."""
     return inspect.iscoroutinefunction(function) or inspect.iscoroutinefunction(type(function).__call__)
 
 
 def _async_handler(run: StageRun, function: Callable[[Entity], Any]) -> Handler:
     async def handle(received: Received) -> object:
-        with waiting_for_the_store(received):
+        with store_errors_as_transient(received):
             begun = await run.host.binding.call(partial(run.begin, received))
         if begun is None:
             return _STALE
         given = run.copy(begun.entity)
         try:
             result = await function(given)
-        except asyncio.CancelledError:  # out of time, or the worker stops: the engine says what that means
+        except asyncio.CancelledError:  # a timeout or a shutdown; the engine settles the attempt
             raise
         except BaseException as error:
             failure = await asyncio.to_thread(worded, error, received.payload, begun.entity.data, given.data)
             with contextlib.suppress(StoreError):
-                await begun.opening.call(partial(run.fail, begun.entity, received, failure))
+                await begun.binding.call(partial(run.fail, begun.entity, received, failure))
             raise
-        with waiting_for_the_store(received):
-            return await begun.opening.call(partial(run.finish, begun.entity, result))
+        with store_errors_as_transient(received):
+            return await begun.binding.call(partial(run.finish, begun.entity, result))
 
     return handle
 
 
 def _plain_handler(run: StageRun, function: Callable[[Entity], Any]) -> Handler:
     def handle(received: Received) -> object:
-        with waiting_for_the_store(received):
+        with store_errors_as_transient(received):
             begun = run.host.binding.call_sync(partial(run.begin, received))
         if begun is None:
             return _STALE
@@ -95,17 +97,17 @@ def _plain_handler(run: StageRun, function: Callable[[Entity], Any]) -> Handler:
         except BaseException as error:
             failure = worded(error, received.payload, begun.entity.data, given.data)
             with contextlib.suppress(StoreError):
-                begun.opening.call_sync(partial(run.fail, begun.entity, received, failure))
+                begun.binding.call_sync(partial(run.fail, begun.entity, received, failure))
             raise
-        with waiting_for_the_store(received):
-            return begun.opening.call_sync(partial(run.finish, begun.entity, result))
+        with store_errors_as_transient(received):
+            return begun.binding.call_sync(partial(run.finish, begun.entity, result))
 
     return handle
 
 
 @contextlib.contextmanager
-def waiting_for_the_store(received: Received) -> Iterator[None]:
-    """A store that is away for a moment must not cost all the tries of a policy that tries at once."""
+def store_errors_as_transient(received: Received) -> Iterator[None]:
+    """If the store is down, retry later. A policy without delays would otherwise use up all its attempts at once."""
     try:
         yield
     except StoreUnavailable as error:
@@ -123,78 +125,77 @@ class StageRun:
         self._stage = stage
 
     async def begin(self, received: Received) -> Begun | None:
-        """The entity, in its stage; None if the event is not its present one (any more)."""
+        """Mark the stage as begun. Returns None if the event is not the entity's current event."""
         for _ in range(_BEGIN_TRIES):
             entity = await self._entity_of(received)
             if entity is None or entity.event_id != received.event_id:
                 return None
-            turn = moves.begun(self._plan, entity, self._stage.name, self.host.clock.now(), received.attempt)
-            if written := await write(self.host, turn):
+            write = transitions.begun(self._plan, entity, self._stage.name, self.host.clock.now(), received.attempt)
+            if written := await write_and_wake(self.host, write):
                 return Begun(written, self.host.binding.pin())
-        raise Transient("SUPERSEDED", "Others kept changing the entity while its stage was about to begin.")
+        raise Transient("SUPERSEDED", "The entity kept changing while its stage was about to begin.")
 
     async def finish(self, entity: Entity, result: object) -> object:
-        """On to the next step."""
+        """Write the result and go to the next step."""
         data = self._checked(result)
         now = self.host.clock.now()
-        turn = moves.finished(self._plan, entity, self._stage.name, data, now, uuid7(now))
-        if not await write(self.host, turn):
-            await self._make_way(entity)
+        write = transitions.finished(self._plan, entity, self._stage.name, data, now, uuid7(now))
+        if not await write_and_wake(self.host, write):
+            await self._check_superseded(entity)
             return _STALE
-        return {"result": turn.entity.status}
+        return {"result": write.entity.status}
 
     async def fail(self, entity: Entity, received: Received, failure: Failure) -> None:
-        """Say on the entity what went wrong. If that cannot be written, the try has failed all the same."""
-        trouble = self._trouble(failure, received)
-        await write(self.host, moves.failed(self._plan, entity, self._stage, trouble, self.host.clock.now()))
+        """Write the error to the entity. The attempt has failed even if this write does not succeed."""
+        stage_failure, now = self._stage_failure(failure, received), self.host.clock.now()
+        await write_and_wake(self.host, transitions.failed(self._plan, entity, self._stage, stage_failure, now))
 
-    def _trouble(self, failure: Failure, received: Received) -> Trouble:
-        """As the delivery will have it: its endpoint translates codes, and may have wishes of its own."""
+    def _stage_failure(self, failure: Failure, received: Received) -> StageFailure:
+        """The failure as the delivery will show it. The endpoint's settings may change its code and category."""
         endpoint = self.host.components.directory.endpoint(received.endpoint_id)
         if endpoint is None:
-            return Trouble(failure.message or failure.code, failure.category, failure.code, received.attempt)
+            return StageFailure(failure.message or failure.code, failure.category, failure.code, received.attempt)
         now = self.host.clock.now()
         outcome = classify(Reply(started_at=now, finished_at=now, failure=failure), endpoint)
-        return Trouble(outcome.reason, outcome.category, outcome.code, received.attempt)
+        return StageFailure(outcome.reason, outcome.category, outcome.code, received.attempt)
 
     def copy(self, entity: Entity) -> Entity:
-        """For the function to keep: what it does to the data must not get into what is written if it fails."""
+        """A copy that the function may change. If the function fails, its changes to the data must not be written."""
         return replace(entity, data=msgspec.json.decode(msgspec.json.encode(entity.data)))
 
     async def _entity_of(self, received: Received) -> Entity | None:
         named = msgspec.json.decode(received.payload)
         entity_id = named.get(f"{self._plan.name}_id") if isinstance(named, dict) else None
-        return await self._present(str(entity_id))
+        return await self._current(str(entity_id))
 
-    async def _present(self, entity_id: str) -> Entity | None:
+    async def _current(self, entity_id: str) -> Entity | None:
         try:
-            return await self.host.components.store.entity(self._org_id, self._plan.name, entity_id)
-        except NotFound:  # deleted, perhaps: then nothing is left to be tried
+            return await self.host.components.store.get(Entity, self._org_id, (self._plan.name, entity_id))
+        except NotFound:  # probably deleted, so there is nothing left to do
             return None
 
-    async def _make_way(self, entity: Entity) -> None:
-        """Someone else wrote meanwhile. If the event is still the entity's own, another try of it has begun (this one
-        was given up, and nobody listens to it); should that not be so, it must be tried again, never lost."""
-        present = await self._present(entity.entity_id)
-        if present is not None and present.event_id == entity.event_id:
-            raise Transient("SUPERSEDED", "Another try of this stage has begun meanwhile.")
+    async def _check_superseded(self, entity: Entity) -> None:
+        """Called if the entity changed during the attempt. If it has another event, the result is stale and is ignored.
+        If it still has the same event, another attempt has begun: fail, so that the stage is retried rather than
+        lost."""
+        current = await self._current(entity.entity_id)
+        if current is not None and current.event_id == entity.event_id:
+            raise Transient("SUPERSEDED", "Another attempt of this stage has begun.")
 
     def _checked(self, result: object) -> dict[str, Any] | None:
         if result is None:
             return None
         if not isinstance(result, Mapping):
-            message = (
-                f"Stage {self._stage.name} returned a {type(result).__name__}; it may return a mapping or nothing."
-            )
+            message = f"Stage {self._stage.name} returned a {type(result).__name__}; it must return a mapping or None."
             raise Permanent("INVALID_RESULT", message)
         try:
             return checked_data(result, self.host.settings.payload_bytes_max)
         except InvalidInput as error:
-            raise Permanent("INVALID_RESULT", f"Stage {self._stage.name} returned data that cannot be kept: {error}")
+            raise Permanent("INVALID_RESULT", f"Stage {self._stage.name} returned invalid data: {error}")
 
 
 def checked_data(data: Mapping[str, Any], bytes_max: int) -> dict[str, Any]:
-    """The data of an entity as it will be read back: plain JSON, within the limits of payloads."""
+    """The data of an entity as it will be read back: plain JSON, within the limits for payloads."""
     try:
         encoded = msgspec.json.encode(dict(data))
     except (TypeError, ValueError, RecursionError) as error:
@@ -203,18 +204,18 @@ def checked_data(data: Mapping[str, Any], bytes_max: int) -> dict[str, Any]:
     return msgspec.json.decode(encoded, type=dict[str, Any])
 
 
-async def write(host: Host, turn: Turn) -> Entity | None:
-    """Keep a turn, if nobody was faster, and see to it that what it sent is soon on its way."""
-    written = await keep(host.components.store, host.telemetry, turn)
-    if written and turn.posted:
+async def write_and_wake(host: Host, write: EntityWrite) -> Entity | None:
+    """Like `write_entity`, but also wakes the forwarder if messages were posted."""
+    written = await write_entity(host.components.store, host.telemetry, write)
+    if written and write.messages:
         host.wake()
     return written
 
 
-async def keep(store: EntityStore, telemetry: Telemetry, turn: Turn) -> Entity | None:
-    """The entity as it is kept now, all of its turn in one transaction; None if somebody else was faster."""
-    entity, change, posted, line = turn
-    if not await store.put_entity(entity, entity.version, change, posted, line):
+async def write_entity(store: Store, telemetry: Telemetry, write: EntityWrite) -> Entity | None:
+    """Write everything in one transaction. Returns the stored entity, or None if its version was no longer current."""
+    entity, change, messages, audit_entry = write
+    if not await store.put_entity(entity, entity.version, change, messages, audit_entry):
         return None
     if change is not None:
         telemetry.emit(

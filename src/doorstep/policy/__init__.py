@@ -1,1 +1,1 @@
-"""Pure decisions: data in, data out. No clock, no chance, no I/O; time and randomness are arguments."""
+"""Pure decisions: functions from data to data, without I/O. The time and random numbers are passed as arguments."""

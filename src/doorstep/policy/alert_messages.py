@@ -1,4 +1,4 @@
-"""The wording of alerts, for people and for programs; text from others stays plain text."""
+"""The texts of alerts, for people and for programs. Names and error messages are never interpreted as markup."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ _TYPES = {News.FIRED: ALERT_FIRED, News.RECOVERED: ALERT_RECOVERED}
 
 
 class AlertMessage(Record, frozen=True):
-    """A message, before it is put into the shape of its channel."""
+    """A message, before it is formatted for its channel."""
 
     title: str
     text: str
@@ -24,11 +24,11 @@ class AlertMessage(Record, frozen=True):
     body: dict[str, Any]
     """For programs: `type`, `timestamp` and `data`, as Standard Webhooks recommends."""
     good: bool
-    """It tells of an end, or is only a test."""
+    """Whether it is good news: the end of an alert, or a test."""
 
 
-def words_of(alert: Alert, news: News, console: str) -> AlertMessage:
-    """What is said of an alert; `console` is the address that the console is at."""
+def message_about(alert: Alert, news: News, console: str) -> AlertMessage:
+    """The message about an alert; `console` is the URL of the console."""
     good = news is News.RECOVERED
     title = _title_of_end(alert) if good else title_of(alert)
     link = link_to(alert, console)
@@ -38,15 +38,15 @@ def words_of(alert: Alert, news: News, console: str) -> AlertMessage:
     return AlertMessage(title, "\n".join([*_lines(alert, news), link]), link, body, good)
 
 
-def words_of_test(name: str, at: int, console: str) -> AlertMessage:
-    """What a channel's test says."""
+def channel_test_message(name: str, at: int, console: str) -> AlertMessage:
+    """The message of a channel test."""
     title, text = "Test message", f"This is a test of the channel {one_line(name)}. Alerts will arrive like this."
     body = {"type": "alert.test", "timestamp": to_iso(at), "data": {"title": title, "text": text, "link": console}}
     return AlertMessage(title, f"{text}\n{console}", console, body, good=True)
 
 
 def payload_for(means: ChannelKind, words: AlertMessage) -> bytes:
-    """A message in the shape that its channel wants."""
+    """A message in the format of its channel."""
     subject = f"[Doorstep] {words.title}"
     match means:
         case ChannelKind.WEBHOOK:
@@ -76,7 +76,7 @@ def operational_payload(incident: Incident) -> bytes:
 
 
 def data_of(alert: Alert) -> dict[str, Any]:
-    """What programs are told of an alert."""
+    """An alert as data for programs."""
     return {
         "alert_id": str(alert.alert_id),
         "rule": alert.rule.value,
@@ -98,7 +98,7 @@ def data_of(alert: Alert) -> dict[str, Any]:
 
 
 def link_to(alert: Alert, console: str) -> str:
-    """The page of the console where one can do something about it."""
+    """The console page for acting on the alert."""
     if alert.rule is Rule.DEAD_LETTER and alert.event_id is not None:
         return f"{console}/console/events/{alert.event_id}"
     if alert.rule is Rule.DEAD_LETTERS:
@@ -110,12 +110,12 @@ def link_to(alert: Alert, console: str) -> str:
 
 
 def title_of(alert: Alert) -> str:
-    """What it is called, in a list and in a message."""
+    """The title of the alert in lists and messages."""
     return _about(alert, _FIRED[alert.rule](alert.value or 0.0))
 
 
 def _title_of_end(alert: Alert) -> str:
-    """Only what works again has recovered."""
+    """The title of an end: "Recovered" if the problem is over, "Ended" if the alert ended for another reason."""
     if alert.ended_because in _ENDED:
         return f"Ended: {title_of(alert)}"
     return f"Recovered: {_about(alert, _RECOVERED[alert.rule])}"
@@ -134,7 +134,7 @@ def _threshold(rule: Rule, value: float) -> str:
 
 
 _FIRED: dict[Rule, Callable[[float], str]] = {
-    Rule.DEAD_LETTER: lambda value: "a delivery failed for good",
+    Rule.DEAD_LETTER: lambda value: "a delivery failed permanently",
     Rule.FAILURE_RATE: lambda value: f"{percent(value)} of deliveries fail",
     Rule.DEAD_LETTERS: lambda value: f"{value:.0f} dead letters",
     Rule.CIRCUIT_OPENED: lambda value: "circuit opened",
@@ -147,9 +147,9 @@ _ENDED = {
     Ending.RULE_CHANGED: "The rule was turned off or reset.",
 }
 _RECOVERED = {
-    Rule.DEAD_LETTER: "no more of these dead letters",
+    Rule.DEAD_LETTER: "no further dead letters of this cause",
     Rule.FAILURE_RATE: "deliveries arrive again",
-    Rule.DEAD_LETTERS: "the dead letters have been seen to",
+    Rule.DEAD_LETTERS: "the dead letters have been handled",
     Rule.CIRCUIT_OPENED: "circuit closed",
     Rule.ENDPOINT_DISABLED: "endpoint enabled",
     Rule.OLDEST_DUE: "deliveries are on time",
@@ -157,11 +157,11 @@ _RECOVERED = {
 
 
 def _lines(alert: Alert, news: News) -> list[str]:
-    """What happened, in sentences; of an end, only why it is one and how long it lasted."""
+    """The details in sentences. For the end of an alert, they only say why it ended and how long it lasted."""
     if news is News.RECOVERED:
         lasted = ((alert.ended_at or alert.seen_at) - alert.opened_at) / 1_000_000
         why = [_ENDED[alert.ended_because]] if alert.ended_because in _ENDED else []
-        return [*why, f"It had begun at {to_iso(alert.opened_at)} and lasted {lasted:.0f} s."]
+        return [*why, f"It started at {to_iso(alert.opened_at)} and lasted {lasted:.0f} s."]
     error = one_line(" ".join(part for part in (alert.code, alert.reason) if part))
     lines = [f"Error: {error}"] if error else []
     if alert.event_type:
@@ -178,12 +178,12 @@ _ENTITIES = str.maketrans({"&": "&amp;", "<": "&lt;", ">": "&gt;"})
 
 
 def one_line(text: str) -> str:
-    """Without line ends and other control characters: who is named over two lines must not write lines of ours."""
+    """The text without line breaks and other control characters, so that a name cannot add lines to the message."""
     return "".join(one if one.isprintable() else " " for one in text)
 
 
 def percent(value: float) -> str:
-    """What was measured: `5.7%`; it says 100 only of everything, and 0 only of nothing."""
+    """A measured share, such as `5.7%`. Other values are never rounded to 0% or 100%."""
     if 99.95 <= value < 100:
         return "99.9%"
     if 0 < value < 0.05:
@@ -192,15 +192,15 @@ def percent(value: float) -> str:
 
 
 def percent_as_set(value: float) -> str:
-    """What somebody has set: `0.02%`, with all of its digits."""
+    """A configured share with all its digits, such as `0.02%`."""
     return f"{value:.15g}%"
 
 
 def without_markup(text: str) -> str:
-    """For chats that read Markdown: nobody is called, no link hides where it leads, no code block swallows the rest."""
+    """The text for chats that render Markdown, without mentions, links with misleading text, and code blocks."""
     return text.translate(_MARKS).replace("](", f"]{_GAP}(").replace("][", f"]{_GAP}[")
 
 
 def for_slack(text: str) -> str:
-    """The same for what Slack, and whoever takes its messages, reads; even where the entities are decoded first."""
+    """The text without markup for Slack and compatible chats, even if they decode HTML entities first."""
     return without_markup(text).translate(_ENTITIES)

@@ -1,7 +1,7 @@
-"""When an alert begins, is told, and is over. Thresholds are exact: it fires at more than one, and not one before.
+"""When an alert opens, is announced, and ends. Thresholds are exact: an alert fires above its threshold, not at it.
 
-An alert has two sides: what is the case (open, ended) and what those who listen believe (`told`). A message goes out
-where they differ and nothing keeps it back: a silence, or the cooldown of a thing that comes and goes.
+An alert is open or ended, and `told` says whether channels were last notified that it is open. If the two differ, a
+message is sent, unless a silence is active or the alert was announced within its cooldown.
 """
 
 from __future__ import annotations
@@ -19,7 +19,8 @@ from doorstep.model.alert import MEASURED, OCCURRENCES, Alert, AlertRule, Channe
 from doorstep.model.record import Record
 
 OVER_AT = 0.8
-"""What has fired is over only at this share of its threshold, so that a value at the threshold does not flap."""
+"""An alert ends only when its value falls to this share of the threshold, so that a value near the threshold does not
+open and end it repeatedly."""
 
 _OF_THE_WHOLE = frozenset({Rule.DEAD_LETTERS, Rule.OLDEST_DUE})
 _NOBODY = UUID(int=0)
@@ -34,22 +35,22 @@ BUILT_IN: dict[Rule, AlertRule] = {
         AlertRule(org_id=_NOBODY, rule=Rule.OLDEST_DUE, threshold=300.0),
     )
 }
-"""What holds until an organization says otherwise."""
+"""The rules of every organization, until it changes them."""
 
 SEEN_EVERY: Instant = 60 * SECOND
-"""How often what goes on is written again with what it measures now: one small write a minute for each."""
+"""How often the current value of an open alert is written: one small write per alert and minute."""
 
 
 class News(StrEnum):
-    """What a message says of its alert."""
+    """What a message announces."""
 
     FIRED = "fired"
     RECOVERED = "recovered"
-    """It is over; the alert says why."""
+    """The alert ended; `ended_because` says why."""
 
 
 class Observation(Record, frozen=True, kw_only=True):
-    """What was seen of one subject at one moment."""
+    """The state of one subject at one moment."""
 
     rule: Rule
     on: bool
@@ -69,7 +70,7 @@ class Observation(Record, frozen=True, kw_only=True):
 
 
 class Step(Record, frozen=True):
-    """What is to be written of one alert, and told."""
+    """An alert to write, and the announcement to make, if any."""
 
     alert: Alert
     news: News | None = None
@@ -79,7 +80,8 @@ class Step(Record, frozen=True):
 
 
 class Rules:
-    """The rules of one organization: an endpoint's own before the organization's, that before the built-in one."""
+    """The rules of one organization. A rule of the endpoint takes precedence over one of the organization, and that
+    over the built-in one."""
 
     def __init__(self, org_id: UUID, rules: Iterable[AlertRule] = (), silences: Iterable[Silence] = ()) -> None:
         self._org_id = org_id
@@ -91,21 +93,23 @@ class Rules:
         return own or replace(BUILT_IN[rule], org_id=self._org_id)
 
     def own_of(self, rule: Rule) -> set[UUID]:
-        """The endpoints that have a rule of their own."""
+        """The endpoints that have their own rule of this kind."""
         return {endpoint_id for kind, endpoint_id in self._rules if kind is rule and endpoint_id is not None}
 
     def holds_for(self, rule: Rule, endpoint_id: UUID | None) -> bool:
-        """Whether there can be such an alert: some are about the whole organization, unless an endpoint has its own."""
+        """Whether such an alert can exist. Some rules apply to an endpoint only if it has its own rule; otherwise they
+        concern the whole organization."""
         has_own = endpoint_id is None or rule not in _OF_THE_WHOLE or (rule, endpoint_id) in self._rules
         return has_own and self.of(rule, endpoint_id).enabled
 
     def silent_until(self, rule: Rule, endpoint_id: UUID | None, now: Instant) -> Instant:
-        """When the silence ends that it is in now; long ago if there is none."""
+        """When the current silence ends, or 0 if there is none."""
         return max((one.until_at for one in self._silences if one.covers(rule, endpoint_id, now)), default=0)
 
     @property
     def memory_seconds(self) -> float:
-        """What ended longer ago decides nothing: it cannot come back, and is out of the window of the failure rate."""
+        """Alerts that ended longer ago than this no longer matter. They cannot reopen, and they are outside the window
+        of the failure rate."""
         cooldowns = (one.cooldown_seconds for one in (*BUILT_IN.values(), *self._rules.values()))
         return max(*cooldowns, self.of(Rule.FAILURE_RATE).window_seconds)
 
@@ -114,14 +118,14 @@ class Rules:
 
 
 def is_above(value: float, threshold: float, was_on: bool) -> bool:
-    """More than the threshold; once it was, more than four fifths of it."""
+    """Whether the value is above the threshold or, if the alert is already open, above four fifths of it."""
     return value > (threshold * OVER_AT if was_on else threshold)
 
 
 def failing(succeeded: int, failed: int, rule: AlertRule, was_on: bool) -> tuple[bool, float]:
-    """Whether too many deliveries failed for good, and how many percent that were.
+    """Whether too many deliveries failed permanently, and their percentage.
 
-    With too few of them to tell, it stays as it was; but where none failed, it is over.
+    With fewer deliveries than the rule's minimum, an open alert stays open, but it ends if none of them failed.
     """
     settled = succeeded + failed
     percent = 100 * failed / settled if settled else 0.0
@@ -130,11 +134,11 @@ def failing(succeeded: int, failed: int, rule: AlertRule, was_on: bool) -> tuple
     return is_above(percent, rule.threshold, was_on), percent
 
 
-# -- what becomes of an alert ------------------------------------------------------------------------------
+# -- changes of an alert ------------------------------------------------------------------------------
 
 
 def after(known: Alert | None, sight: Observation, rules: Rules, now: Instant, new_id: UUID) -> Step | None:
-    """What is to be written after a sight; None where nothing is. `known` is the newest alert of its subject."""
+    """The step after an observation; None if nothing changes. `known` is the newest alert of its subject."""
     rule = rules.of(sight.rule, sight.endpoint_id)
     if sight.on and rule.enabled:
         return _told_if_due(_open(known, sight, rule, now, new_id), known, rules, now)
@@ -144,13 +148,13 @@ def after(known: Alert | None, sight: Observation, rules: Rules, now: Instant, n
 
 
 def ended(alert: Alert, why: Ending, rules: Rules, now: Instant) -> Step:
-    """It is over. Whoever was told of it is told so, unless it is a thing that just happened."""
+    """End an alert. If its start was announced, its end is too, except for alerts about single occurrences."""
     told = alert.told and alert.rule not in OCCURRENCES
     return _end_told_if_due(replace(alert, ended_at=now, ended_because=why, told=told), rules, now)
 
 
 def reviewed(alert: Alert, rules: Rules, now: Instant) -> Step | None:
-    """What time alone, or another rule, does to an alert: it is over, or what was kept back is told."""
+    """The step that becomes due because time has passed or a rule has changed: an end, or a withheld announcement."""
     if not alert.is_open:
         return _if_new(_end_told_if_due(alert, rules, now), alert)
     if not rules.holds_for(alert.rule, alert.endpoint_id):
@@ -161,7 +165,7 @@ def reviewed(alert: Alert, rules: Rules, now: Instant) -> Step | None:
 
 
 def _counts_more(alert: Alert, rule: AlertRule, now: Instant) -> bool:
-    """Whether more of what just happens are part of it: until its cooldown ends, and until somebody was told of it."""
+    """Whether further occurrences belong to this alert: it is open, and in its cooldown or not announced yet."""
     return alert.is_open and (not alert.told or now < _cooled_at(alert.opened_at, rule))
 
 
@@ -201,14 +205,14 @@ def _new(sight: Observation, rule: AlertRule, now: Instant, new_id: UUID) -> Ale
 
 
 def _back(over: Alert, sight: Observation, rule: AlertRule, now: Instant) -> Alert:
-    """It was told to be over, and is on again within its cooldown: one line of the list, but what is told of it when the
-    cooldown ends, and whether somebody sees to it, is of this time."""
+    """Reopen an alert whose end was announced, within its cooldown. It remains one entry in the list, but its next
+    announcement and its acknowledgement refer to the new occurrence."""
     new = _new(sight, rule, now, over.alert_id)
     return replace(new, count=over.count + 1, told_at=over.told_at, version=over.version)
 
 
 def _counted(alert: Alert, sight: Observation, now: Instant) -> Alert:
-    """The words stay those of the first one, which is what was told."""
+    """Count another occurrence. The text remains that of the first occurrence, which is the announced one."""
     return replace(alert, count=alert.count + 1, seen_at=now, value=sight.value)
 
 
@@ -219,11 +223,11 @@ def _still_seen(alert: Alert, sight: Observation, rule: AlertRule, now: Instant)
 
 
 def _threshold(rule: AlertRule) -> float | None:
-    """0 is one too: a single dead letter is more than that."""
+    """The threshold of a measured rule, otherwise None. 0 is a valid threshold: a single dead letter exceeds it."""
     return rule.threshold if rule.rule in MEASURED else None
 
 
-# -- who is told, and when it is looked at again -----------------------------------------------------------
+# -- announcements and reviews -----------------------------------------------------------
 
 
 def _told_if_due(alert: Alert, before: Alert | None, rules: Rules, now: Instant) -> Step | None:
@@ -234,8 +238,8 @@ def _told_if_due(alert: Alert, before: Alert | None, rules: Rules, now: Instant)
 
 
 def _end_told_if_due(over: Alert, rules: Rules, now: Instant) -> Step:
-    """Whoever was told that it is on hears that it is over at the end of a silence at the latest; if it comes back in
-    that silence, they are told nothing at all."""
+    """Announce the end of an announced alert, at once or when the current silence ends. If the alert reopens during the
+    silence, nothing is announced."""
     if not over.told:
         return Step(replace(over, review_at=_may_return_until(over, rules, now)))
     silent_until = rules.silent_until(over.rule, over.endpoint_id, now)
@@ -245,8 +249,11 @@ def _end_told_if_due(over: Alert, rules: Rules, now: Instant) -> Step:
 
 
 def _may_return_until(over: Alert, rules: Rules, now: Instant) -> Instant | None:
-    """The end of its cooldown, in which the same is not told again: what is to be reviewed is not cleaned away, so it is
-    known until then. None where that is past, or nothing can come back."""
+    """The end of the alert's cooldown, until which it may reopen. None if that has passed, or if the alert cannot
+    reopen.
+
+    Used as the review time: an alert that has one is not cleaned up.
+    """
     if over.told_at is None or over.rule in OCCURRENCES:
         return None
     cooled_at = _cooled_at(over.told_at, rules.of(over.rule, over.endpoint_id))
@@ -254,7 +261,8 @@ def _may_return_until(over: Alert, rules: Rules, now: Instant) -> Instant | None
 
 
 def _to_be_reviewed(alert: Alert, rules: Rules, now: Instant) -> Alert:
-    """What is measured, always; what was kept back when it may be told; an occurrence that was told when it is over."""
+    """Set the time of the next review. Measured alerts are always due, withheld alerts when they may be announced, and
+    announced occurrences when they end."""
     if alert.rule in MEASURED:
         return replace(alert, review_at=alert.opened_at)
     if not alert.told:
@@ -265,7 +273,7 @@ def _to_be_reviewed(alert: Alert, rules: Rules, now: Instant) -> Alert:
 
 
 def _held_until(alert: Alert, rules: Rules, now: Instant) -> Instant:
-    """Until when nobody is told that it is on: for its silence, and for the cooldown of what comes and goes."""
+    """The time before which its start must not be announced, because of a silence or its cooldown."""
     rule = rules.of(alert.rule, alert.endpoint_id)
     cooled_at = 0 if alert.told_at is None else _cooled_at(alert.told_at, rule)
     return max(cooled_at, rules.silent_until(alert.rule, alert.endpoint_id, now))
@@ -280,21 +288,21 @@ def _if_new(step: Step, before: Alert | None) -> Step | None:
 
 
 TEST_PAUSE_SECONDS = 5
-"""Of one channel."""
+"""The minimum time between two tests of one channel."""
 TESTS_AN_HOUR_MAX = 60
-"""Of an organization: a channel for each of its teams can be set up in an hour, and tried again."""
+"""The limit for one organization. It allows setting up a channel for each team and testing it twice within an hour."""
 ADDRESSES_AN_HOUR_MAX = 100
-"""That an organization's tests send mail to: five times the most that a channel can have."""
+"""The most addresses that tests of an organization may send mail to: five times the maximum of one channel."""
 _HOUR = 3_600 * SECOND
 _TOO_MANY = (
     f"a channel is tested at most once in {TEST_PAUSE_SECONDS} seconds, and all channels of an organization together "
     f"{TESTS_AN_HOUR_MAX} times an hour, by mail to {ADDRESSES_AN_HOUR_MAX} addresses; "
-    "each channel shows what came of its last test"
+    "each channel shows the result of its last test"
 )
 
 
 def check_pace(tests: Sequence[ChannelTest], wanted: ChannelTest) -> None:
-    """Overloaded, with when it may be made, for a test that is too many after these, the oldest first."""
+    """Raise Overloaded, with the time to wait, if there were too many tests. `tests` are oldest first."""
     pauses = (one.at + TEST_PAUSE_SECONDS * SECOND for one in tests if one.channel_id == wanted.channel_id)
     may_at = max(*pauses, _room_at(_lately(tests, wanted.at), wanted), wanted.at)
     if may_at > wanted.at:
@@ -304,14 +312,14 @@ def check_pace(tests: Sequence[ChannelTest], wanted: ChannelTest) -> None:
 def remembered(
     tests: Sequence[ChannelTest], new: ChannelTest, channel_ids: Collection[object]
 ) -> tuple[ChannelTest, ...]:
-    """What is to be kept: the tests of the last hour, and the last one of each channel that is there."""
+    """The tests to keep: those of the last hour, and the last one of each existing channel."""
     last = {one.channel_id: one for one in tests if one.channel_id in channel_ids}
     kept = {*_lately(tests, new.at), *last.values(), new}
     return tuple(sorted(kept, key=lambda one: (one.at, one.message_id)))
 
 
 def _room_at(lately: list[ChannelTest], wanted: ChannelTest) -> Instant:
-    """When enough of them are an hour old; 0 where there is room."""
+    """When enough recent tests will be an hour old to allow another one; 0 if it is allowed now."""
     tests, addresses, room_at = len(lately), sum(one.addresses for one in lately), 0
     for one in lately:
         if tests < TESTS_AN_HOUR_MAX and addresses + wanted.addresses <= ADDRESSES_AN_HOUR_MAX:

@@ -1,4 +1,4 @@
-"""When an endpoint is left alone after repeated failures, and how it is let back in.
+"""Circuit breakers: when repeated failures stop attempts to an endpoint, and how attempts resume.
 
 closed ──(failures_max in a row)──▶ open ──(open_seconds)──▶ half-open ──success──▶ closed, ramping up
                                      ▲                           │
@@ -10,18 +10,19 @@ from __future__ import annotations
 import msgspec
 
 from doorstep.clock import SECOND, Instant, seconds, to_iso
-from doorstep.model.circuit import Circuit, CircuitState
 from doorstep.model.delivery import Delivery, DeliveryState
-from doorstep.model.endpoint import CircuitRules, Endpoint, EndpointState
+from doorstep.model.endpoint import Circuit, CircuitRules, CircuitState, Endpoint, EndpointState
 
 _RAMP_SECONDS = 10
-"""After a recovery an endpoint gets 1 connection, then 2, 4, … doubling each second; then it is free again."""
+"""After a recovery, an endpoint gets 1 attempt at a time, and the limit doubles each second: 2, 4, 8 and so on. After
+this time there is no limit."""
 _SILENCE_SECONDS = 2 * 86_400
-"""Longer than the longest pause of any built-in policy (a day and its jitter): who is owed anything is tried sooner."""
+"""After this long without an attempt, a series of failures starts over. This is longer than any pause of a built-in
+policy (a day plus jitter), so an endpoint with waiting deliveries always gets an attempt sooner."""
 
 
 def after_success(circuit: Circuit, now: Instant) -> Circuit:
-    """Success proves the endpoint works, whoever made the try: it closes the circuit and resets the count."""
+    """A success proves that the endpoint works, so it closes the circuit and resets the count."""
     if circuit.state is CircuitState.CLOSED:
         if not circuit.failures:
             return circuit
@@ -30,7 +31,7 @@ def after_success(circuit: Circuit, now: Instant) -> Circuit:
 
 
 def after_failure(circuit: Circuit, rules: CircuitRules, now: Instant) -> Circuit:
-    """One more failure that blames the endpoint. Stragglers that fail while it is open do not prolong it."""
+    """The circuit after one more failure. Failures that arrive while the circuit is open do not prolong the pause."""
     counted = msgspec.structs.replace(
         circuit, failures=circuit.failures + 1, failing_since=_failing_since(circuit, now)
     )
@@ -41,7 +42,7 @@ def after_failure(circuit: Circuit, rules: CircuitRules, now: Instant) -> Circui
 
 
 def after_uncounted(circuit: Circuit, now: Instant) -> Circuit:
-    """A failure that says nothing about the endpoint. If it was the probe's, nothing was learnt: another may go now."""
+    """The circuit after a failure that says nothing about the endpoint. If it was a probe, another may start now."""
     if circuit.state is CircuitState.HALF_OPEN:
         return msgspec.structs.replace(circuit, until=now)
     return circuit
@@ -54,7 +55,7 @@ def _opened(circuit: Circuit, rules: CircuitRules, now: Instant) -> Circuit:
 
 
 def probing(circuit: Circuit, now: Instant, lost_after: Instant) -> Circuit | None:
-    """The circuit with a probe under way, if one may go now: the pause is over, or the last probe got lost."""
+    """The circuit with a probe in flight, if one is allowed now: the pause has ended, or the last probe was lost."""
     if circuit.state is CircuitState.CLOSED or circuit.until is None or now < circuit.until:
         return None
     since = _failing_since(circuit, now)
@@ -64,7 +65,7 @@ def probing(circuit: Circuit, now: Instant, lost_after: Instant) -> Circuit | No
 
 
 def allowance(circuit: Circuit | None, now: Instant) -> int | None:
-    """How many tries may be under way at once as far as the circuit is concerned; None for any number."""
+    """How many attempts the circuit allows at once; None means any number."""
     if circuit is None:
         return None
     if circuit.state is not CircuitState.CLOSED:
@@ -74,9 +75,9 @@ def allowance(circuit: Circuit | None, now: Instant) -> int | None:
 
 
 def is_hopeless(circuit: Circuit, rules: CircuitRules, now: Instant) -> bool:
-    """It has failed for days without one success: time to disable the endpoint and tell someone.
+    """Whether the endpoint has failed for days without a single success and should be disabled.
 
-    A few failures are no such thing, however far apart: the circuit must have opened on them.
+    The circuit must not be closed, so a few failures that are far apart are not enough.
     """
     if circuit.state is CircuitState.CLOSED or circuit.failing_since is None:
         return False
@@ -84,19 +85,19 @@ def is_hopeless(circuit: Circuit, rules: CircuitRules, now: Instant) -> bool:
 
 
 def _failing_since(circuit: Circuit, now: Instant) -> Instant:
-    """When the present stretch of failures began. An endpoint that nobody tried for days was not failing all that
-    while: nothing is known of it, and the stretch begins anew."""
+    """When the current series of failures began. After two days without an attempt, nothing is known about the endpoint
+    any more, so the series starts over."""
     if circuit.failing_since is None or circuit.until is None:
         return now
     return now if now - circuit.until > seconds(_SILENCE_SECONDS) else circuit.failing_since
 
 
 def why_held(delivery: Delivery, endpoint: Endpoint, circuit: Circuit) -> str | None:
-    """The sentence for people, or None where nothing holds the delivery back."""
+    """Why a delivery is held, as a sentence for people; None if it is not held."""
     if delivery.state is not DeliveryState.PENDING:
         return None
     if delivery.blocked:
-        return "It waits for an earlier event with the same ordering key."
+        return "It is waiting for an earlier event with the same ordering key."
     if endpoint.state in (EndpointState.PAUSED, EndpointState.DISABLED):
         reason = f": {endpoint.state_reason}" if endpoint.state_reason else "."
         return f"The endpoint is {endpoint.state}{reason}"

@@ -1,4 +1,4 @@
-"""What a reply means: delivered, worth another try, or hopeless."""
+"""Classifies replies: delivered, to be retried, or failed permanently."""
 
 from __future__ import annotations
 
@@ -35,14 +35,14 @@ CATEGORY: dict[str, Category] = {
     Code.REDIRECT: _PERMANENT,
     Code.REJECTED: _PERMANENT,
     Code.ABORTED: _PERMANENT,
-    Code.RECIPIENT_REFUSED: _PERMANENT,  # unless whoever tried says that it is only for now
+    Code.RECIPIENT_REFUSED: _PERMANENT,  # unless the transport reports it as temporary
     Code.EXPIRED: _PERMANENT,
     Code.ENDPOINT_DELETED: _PERMANENT,
-    Code.NO_HANDLER: _TRANSIENT,  # a deployment in progress: another worker may have it
-    Code.NO_PLACE: _TRANSIENT,  # others' messages were in the way
-    Code.UNSEALABLE: _TRANSIENT,  # this worker runs with another key than the rest
+    Code.NO_HANDLER: _TRANSIENT,  # during a deployment, another worker may have the handler
+    Code.NO_PLACE: _TRANSIENT,  # other messages used up the capacity
+    Code.UNSEALABLE: _TRANSIENT,  # this worker runs with a different secret key
 }
-"""The built-in judgement of each code; a code nobody knows is worth another try."""
+"""The built-in category of each code; an unknown code is retried."""
 
 _BLAMELESS = frozenset(
     {
@@ -56,11 +56,11 @@ _BLAMELESS = frozenset(
         Code.UNSEALABLE,
     }
 )
-"""Codes that say nothing about the endpoint's health: they do not count for its circuit."""
+"""Codes that say nothing about the health of the endpoint, so its circuit does not count them."""
 
 _GONE = 410
-"""Only a receiver that answers so is gone for everybody. A handler that raises `Permanent("GONE")`, or a code map, speaks
-of one event: of an account, a document, a number."""
+"""Only this status disables the endpoint. If a handler raises `Permanent("GONE")`, or a code map yields it, only the
+subject of one event is gone, such as an account or a document."""
 _STATUS_CODES: dict[int, str] = {
     400: Code.INVALID_FORMAT,
     401: Code.AUTH_FAILED,
@@ -74,38 +74,38 @@ _STATUS_CODES: dict[int, str] = {
 }
 
 _REASONS: dict[str, str] = {
-    Code.INVALID_FORMAT: "The receiver says the payload is invalid ({status}).",
-    Code.AUTH_FAILED: "The receiver refused our credentials ({status}).",
-    Code.NOT_FOUND: "The receiver knows no such address ({status}).",
-    Code.GONE: "The receiver is gone and asks not to be called again ({status}).",
-    Code.REQUEST_TIMEOUT: "The receiver waited too long for the request ({status}).",
+    Code.INVALID_FORMAT: "The receiver rejected the payload as invalid ({status}).",
+    Code.AUTH_FAILED: "The receiver denied access ({status}).",
+    Code.NOT_FOUND: "The receiver does not know this URL ({status}).",
+    Code.GONE: "The receiver no longer exists and wants no more requests ({status}).",
+    Code.REQUEST_TIMEOUT: "The receiver timed out while waiting for the request ({status}).",
     Code.TOO_EARLY: "The receiver asks to try again later ({status}).",
     Code.RATE_LIMIT: "The receiver asks to slow down ({status}).",
-    Code.SERVICE_UNAVAILABLE: "The receiver is not able to answer now ({status}).",
-    Code.REDIRECT: "The receiver answered with a redirect ({status}), which is never followed; update the URL.",
+    Code.SERVICE_UNAVAILABLE: "The receiver could not handle the request ({status}).",
+    Code.REDIRECT: "The receiver returned a redirect ({status}), which Doorstep never follows; update the URL.",
     Code.REJECTED: "The receiver rejected the request ({status}).",
-    Code.BAD_RESPONSE: "The receiver's answer makes no sense ({status}).",
-    Code.ABORTED: "The receiver asked not to be sent this message again.",
+    Code.BAD_RESPONSE: "The receiver returned an invalid status ({status}).",
+    Code.ABORTED: "The receiver asked not to receive this message again.",
 }
 
 
-DELETED_WHILE_WAITING = "The endpoint was deleted while this waited."
-EXPIRED_WHILE_WAITING = "It expired before it could be delivered."
-_CUT = "The answer was longer than what is kept of it."
+DELETED_WHILE_WAITING = "The endpoint was deleted while the delivery was waiting."
+EXPIRED_WHILE_WAITING = "The event expired before it could be delivered."
+_CUT = "The response was longer than the part that is kept."
 
 
 def classify(reply: Reply, endpoint: Endpoint) -> Outcome:
-    """Judge one reply by the built-in rules and the endpoint's own."""
-    wish = _wish(reply.headers)
+    """Classify one reply by the built-in rules and those of the endpoint."""
+    request = _delivery_request(reply.headers)
     if reply.failure is None and (reply.status is None or 200 <= reply.status < 300):
-        return Outcome(reply=reply, detail=_detail(reply), disable_endpoint=wish == "disable")
+        return Outcome(reply=reply, detail=_detail(reply), disable_endpoint=request == "disable")
     if reply.failure is not None:
-        return _judge_failure(reply, reply.failure, endpoint)
-    return _judge_status(reply, reply.status or 0, endpoint, wish)
+        return _classify_failure(reply, reply.failure, endpoint)
+    return _classify_status(reply, reply.status or 0, endpoint, request)
 
 
 def lost_worker(claim: Claim, now: Instant) -> Outcome:
-    """The outcome of a try whose worker never reported: killed, frozen or cut off."""
+    """The outcome of an attempt whose worker never reported a result: it was killed, frozen or cut off."""
     return Outcome(
         reply=no_reply(claim, claim.claimed_at, now),
         category=_TRANSIENT,
@@ -116,8 +116,8 @@ def lost_worker(claim: Claim, now: Instant) -> Outcome:
     )
 
 
-def without_try(claim: Claim, code: str, reason: str, now: Instant) -> Outcome:
-    """The outcome of a claim that was not worth trying at all: expired, or its endpoint is gone."""
+def without_attempt(claim: Claim, code: str, reason: str, now: Instant) -> Outcome:
+    """The outcome of a claim that is not attempted: it expired, or its endpoint was deleted."""
     return Outcome(
         reply=no_reply(claim, now, now),
         category=_PERMANENT,
@@ -128,22 +128,21 @@ def without_try(claim: Claim, code: str, reason: str, now: Instant) -> Outcome:
 
 
 def no_reply(claim: Claim, started_at: Instant, now: Instant, failure: Failure | None = None) -> Reply:
-    """Of a try that nobody answered, or that was never made: all that is known of its headers is what ties it to the
-    request that sent the event."""
-    told = claim.correlation_line.encode()
-    return Reply(started_at=started_at, finished_at=now, request_headers=told, failure=failure)
+    """The reply of an attempt that got no response or was never made. Only its correlation header is known."""
+    header_line = claim.correlation_line.encode()
+    return Reply(started_at=started_at, finished_at=now, request_headers=header_line, failure=failure)
 
 
 def _detail(reply: Reply) -> str:
     return _CUT if reply.body_cut else ""
 
 
-def _judge_failure(reply: Reply, failure: Failure, endpoint: Endpoint) -> Outcome:
+def _classify_failure(reply: Reply, failure: Failure, endpoint: Endpoint) -> Outcome:
     code = endpoint.code_map.get(failure.code, failure.code)
-    natural = CATEGORY.get(code) if code != failure.code else failure.category or CATEGORY.get(code)
+    default = CATEGORY.get(code) if code != failure.code else failure.category or CATEGORY.get(code)
     return Outcome(
         reply=reply,
-        category=_with_wishes(natural or failure.category or _TRANSIENT, (code, failure.code), endpoint),
+        category=_with_endpoint_rules(default or failure.category or _TRANSIENT, (code, failure.code), endpoint),
         code=code,
         reason=failure.message or code,
         detail=failure.detail,
@@ -152,30 +151,30 @@ def _judge_failure(reply: Reply, failure: Failure, endpoint: Endpoint) -> Outcom
     )
 
 
-def _judge_status(reply: Reply, status: int, endpoint: Endpoint, wish: str | None) -> Outcome:
-    code = endpoint.code_map.get(str(status)) or (Code.ABORTED if wish == "abort-message" else _code_of(status))
+def _classify_status(reply: Reply, status: int, endpoint: Endpoint, request: str | None) -> Outcome:
+    code = endpoint.code_map.get(str(status)) or (Code.ABORTED if request == "abort-message" else _code_of(status))
     names = (code, str(status), f"{status // 100}xx")
-    natural = CATEGORY.get(code, _TRANSIENT)
+    default = CATEGORY.get(code, _TRANSIENT)
     return Outcome(
         reply=reply,
-        # A receiver that asks not to be sent a message again is obeyed whatever the endpoint's settings say.
-        category=_PERMANENT if wish == "abort-message" else _with_wishes(natural, names, endpoint),
+        # If a receiver asks not to receive a message again, that overrides the settings of the endpoint.
+        category=_PERMANENT if request == "abort-message" else _with_endpoint_rules(default, names, endpoint),
         code=code,
-        reason=_REASONS.get(code, "The receiver answered {status}.").format(status=_worded(status)),
+        reason=_REASONS.get(code, "The receiver returned {status}.").format(status=_with_phrase(status)),
         detail=_detail(reply),
         retry_after_seconds=retry_after(reply.headers, reply.finished_at),
-        disable_endpoint=(status == _GONE and code == Code.GONE) or wish == "disable",
+        disable_endpoint=(status == _GONE and code == Code.GONE) or request == "disable",
         blames_endpoint=code not in _BLAMELESS,
     )
 
 
-def _with_wishes(natural: Category, names: Sequence[str], endpoint: Endpoint) -> Category:
-    """The endpoint's `retry_on` and `give_up_on`; a name beats the `*` that retries everything."""
+def _with_endpoint_rules(default: Category, names: Sequence[str], endpoint: Endpoint) -> Category:
+    """Applies `retry_on` and `give_up_on` of the endpoint; a name takes precedence over `*`."""
     if any(name in endpoint.give_up_on for name in names):
         return _PERMANENT
     if "*" in endpoint.retry_on or any(name in endpoint.retry_on for name in names):
         return _TRANSIENT
-    return natural
+    return default
 
 
 def _code_of(status: int) -> str:
@@ -185,21 +184,21 @@ def _code_of(status: int) -> str:
     return by_hundred.get(status // 100, Code.BAD_RESPONSE)
 
 
-def _worded(status: int) -> str:
+def _with_phrase(status: int) -> str:
     try:
         return f"{status} {HTTPStatus(status).phrase}"
     except ValueError:
         return str(status)
 
 
-def _wish(headers: bytes) -> str | None:
-    """The receiver's `webhook-delivery` answer, if it gave one."""
+def _delivery_request(headers: bytes) -> str | None:
+    """The value of the response header `webhook-delivery`, if there is one."""
     value = header(headers, b"webhook-delivery")
     return value.strip().lower() if value else None
 
 
 def retry_after(headers: bytes, now: Instant) -> float | None:
-    """`Retry-After` in seconds from now, from either of its two forms; None for nonsense."""
+    """The `Retry-After` header, a number or a date, as seconds from now; None if it is missing or invalid."""
     value = header(headers, b"retry-after")
     if value is None:
         return None
@@ -212,7 +211,8 @@ def retry_after(headers: bytes, now: Instant) -> float | None:
 
 
 def header(block: bytes, name: bytes) -> str | None:
-    """One header out of a raw block; the last one wins, as the final answer's headers come last."""
+    """The value of a header in a raw block. If it occurs several times, the last one counts, because the headers of the
+    final response come last."""
     lowered = block.lower()
     at = lowered.rfind(b"\n" + name + b":")
     if at < 0:

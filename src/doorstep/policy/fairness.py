@@ -1,10 +1,10 @@
-"""How a worker's places are shared, so that no flood and nobody's hanging receivers can take them all.
+"""Shares the slots of a worker, so that neither a flood of events nor a hanging receiver can take all of them.
 
-One rule: an organization may hold as many places as stay free. One that is alone gets half of them, two get a third
-each, n get an equal share of n + 1; what stays free is the share of whoever comes next, who need not wait for
-anybody's try to end. The last eighth goes to organizations that hold nothing yet, one place each, because free
-places halve with every newcomer while the tries of the others hang. Endpoints share within their organization in
-the same way: the last quarter of what it may hold goes to those that hold nothing yet.
+The rule: an organization may hold as many slots as remain free. A single organization gets half of all slots, two get a
+third each, and n get 1/(n + 1) each. The remaining share is free for the next organization, which need not wait for an
+attempt to end. If attempts hang, every new organization halves the free slots. So the last eighth of all slots is
+reserved for organizations that hold none, one slot each. Endpoints share the slots of their organization in the same
+way: the last quarter is for endpoints that hold none.
 """
 
 from __future__ import annotations
@@ -18,38 +18,40 @@ from doorstep.clock import Instant
 from doorstep.model.record import Record
 
 _Queue = list[tuple[int, Instant, UUID, int]]
-"""The endpoints of an organization that want places: held, waiting since, id, limit. A heap: the poorest is first."""
+"""The endpoints of an organization that need slots, as (slots held, waiting since, id, limit). It is a heap: the
+endpoint with the fewest slots comes first."""
 
 
 class Demand(Record, frozen=True):
-    """One endpoint that could be given places."""
+    """One endpoint that could use more slots."""
 
     endpoint_id: UUID
     org_id: UUID
     due_at: Instant
     """When its first waiting delivery is (or was) due."""
     busy: int
-    """Places it has now."""
+    """Slots it holds now."""
     busy_max: int
     """Its own limit on this worker, from its settings and its circuit."""
 
 
-def shares(demands: Sequence[Demand], places: int, busy: Mapping[UUID, int]) -> dict[UUID, int]:
-    """How many more places each endpoint gets now; those who get none are left out.
+def shares(demands: Sequence[Demand], slots: int, busy: Mapping[UUID, int]) -> dict[UUID, int]:
+    """How many more slots each endpoint gets; endpoints that get none are omitted.
 
-    `busy` is what each organization holds at the moment, also of endpoints that want nothing more. Places are given
-    one by one to the organization that holds the fewest, there to the endpoint that holds the fewest, and among
-    equals to the one that has waited longest: nobody's first place waits behind somebody else's twentieth.
+    `busy` is the number of slots that each organization holds now, including endpoints that need no more. Slots are
+    given one by one to the organization with the fewest, and within it to the endpoint with the fewest. Among equals,
+    the one that has waited longest comes first. So no endpoint waits for its first slot while another gets its
+    twentieth.
     """
     granted: Counter[UUID] = Counter()
-    left = places - sum(busy.values())
+    left = slots - sum(busy.values())
     queues = _queues(demands)
     orgs = [(busy.get(org_id, 0), min(due_at for _, due_at, _, _ in queue), org_id) for org_id, queue in queues.items()]
     heapify(orgs)
     while orgs:
         held, waiting_since, org_id = orgs[0]
         queue = queues[org_id]
-        if not queue or not _may_grow(held, queue[0][0], left, places):
+        if not queue or not _may_grow(held, queue[0][0], left, slots):
             heappop(orgs)
             continue
         granted[_take_turn(queue)] += 1
@@ -68,17 +70,17 @@ def _queues(demands: Sequence[Demand]) -> dict[UUID, _Queue]:
     return queues
 
 
-def _may_grow(org_held: int, endpoint_held: int, left: int, places: int) -> bool:
-    """Whether an organization may have one more place, for an endpoint that has so many."""
+def _may_grow(org_held: int, endpoint_held: int, left: int, slots: int) -> bool:
+    """Whether an organization may have one more slot, for an endpoint that holds `endpoint_held`."""
     if org_held == 0:
         return left > 0
-    if left <= places // 8:
+    if left <= slots // 8:
         return False
     return org_held < left if endpoint_held == 0 else 4 * org_held < 3 * left
 
 
 def _take_turn(queue: _Queue) -> UUID:
-    """Give the first of the queue a place, and let it stand in line again if it may have more."""
+    """Give the first endpoint of the queue a slot, and queue it again if it may have more."""
     held, due_at, endpoint_id, busy_max = queue[0]
     if held + 1 < busy_max:
         heapreplace(queue, (held + 1, due_at, endpoint_id, busy_max))
@@ -88,24 +90,24 @@ def _take_turn(queue: _Queue) -> UUID:
 
 
 def byte_shares(orgs: Sequence[UUID], held: Mapping[UUID, int], bytes_max: int, one_max: int) -> list[int]:
-    """How many bytes each of these claims may take, given the organizations they are for; 0 is none at all.
+    """How many bytes of payload each claim may take; 0 means no claim. `orgs` has the organization of each claim.
 
-    `held` is what each organization has in hand of the `bytes_max` that all may have. A claim ends with the delivery
-    that uses up its bytes, which may have `one_max` more; with that counted in, no more is given than is left. The
-    rule is that of places: nobody gets more while he holds as much as is left, and who holds nothing gets one
-    delivery in any case.
+    All organizations together may hold `bytes_max`, and `held` is what each of them holds now. A claim ends with the
+    delivery that uses up its bytes, so it may exceed its share by up to `one_max`; the shares allow for that. The rule
+    is the same as for slots: an organization gets nothing while it holds at least as much as is left. An organization
+    that holds nothing always gets one delivery.
     """
     left = bytes_max - sum(held.values())
     fitting = min(len(orgs), max(left, 0) // (2 * one_max))
     each = left // (2 * fitting) if fitting else 0
     given = [0] * len(orgs)
     served: set[UUID] = set()
-    for place in sorted(range(len(orgs)), key=lambda place: held.get(orgs[place], 0)):
-        has = held.get(orgs[place], 0)
+    for index in sorted(range(len(orgs)), key=lambda index: held.get(orgs[index], 0)):
+        has = held.get(orgs[index], 0)
         if fitting and has < left:
-            given[place] = each
+            given[index] = each
             fitting -= 1
-        elif not has and orgs[place] not in served:
-            given[place] = 1
-        served.add(orgs[place])
+        elif not has and orgs[index] not in served:
+            given[index] = 1
+        served.add(orgs[index])
     return given

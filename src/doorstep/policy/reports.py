@@ -1,7 +1,7 @@
-"""What a report shows: the figures of minutes or hours on a regular axis of time, and what follows from them.
+"""Reports: figures by minute or hour, in equal steps of time, and the rates and quantiles computed from them.
 
-Figures are kept only for those minutes in which something happened. An axis has a place for each, so that whoever
-draws it need not know that.
+Figures are stored only for minutes in which something happened. An axis has an entry for every step, so that charts
+need not handle gaps.
 """
 
 from __future__ import annotations
@@ -19,19 +19,19 @@ from doorstep.model.rollup import FIGURES, HOUR, MINUTE, TTD, TTD_SECONDS, Figur
 
 
 class Window(NamedTuple):
-    """A range that can be asked for: so many steps of a kind, the last of which is still going on."""
+    """A range that can be requested: a number of equal steps, the last of which has not ended yet."""
 
     span: Span
     step: Instant
     steps: int
 
     def axis(self, now: Instant) -> Axis:
-        """The one that ends with the step in which `now` is."""
+        """The axis that ends with the step that contains `now`."""
         return Axis(now - now % self.step - (self.steps - 1) * self.step, self.step, self.steps)
 
 
 class Axis(NamedTuple):
-    """Regular steps of time."""
+    """Equal steps of time."""
 
     since: Instant
     step: Instant
@@ -39,7 +39,7 @@ class Axis(NamedTuple):
 
     @property
     def until(self) -> Instant:
-        """The end of the last step; it lies ahead."""
+        """The end of the last step, which is in the future."""
         return self.since + self.step * self.steps
 
 
@@ -52,11 +52,12 @@ WINDOWS: dict[str, Window] = {
 }
 _NOTHING = Figures()
 Columns = Mapping[str, list[int]]
-"""Figures by name, each step by step: for a day that is half the work of a Figures for each minute."""
+"""The values of each figure by its name, one value per step. For a day, this takes half as long as creating a Figures
+object for each minute."""
 
 
 def on_axis(axis: Axis, points: Iterable[Point]) -> list[Figures]:
-    """One for each step, empty where nothing happened."""
+    """The figures of each step. They are all 0 for steps in which nothing happened."""
     steps = [_NOTHING] * axis.steps
     for point in points:
         steps[(point.at - axis.since) // axis.step] = point.figures
@@ -64,7 +65,7 @@ def on_axis(axis: Axis, points: Iterable[Point]) -> list[Figures]:
 
 
 def columns(axis: Axis, points: Iterable[Point]) -> Columns:
-    """The same, figure by figure."""
+    """The figures of all steps as columns, one for each figure."""
     steps = [(0,) * len(FIGURES)] * axis.steps
     for point in points:
         steps[(point.at - axis.since) // axis.step] = point.values
@@ -72,7 +73,7 @@ def columns(axis: Axis, points: Iterable[Point]) -> Columns:
 
 
 def coarser(steps: Columns, together: int) -> Columns:
-    """So many steps added up to one."""
+    """Combine every `together` consecutive steps into one by adding up their figures."""
     if together == 1:
         return steps
     starts = range(0, len(next(iter(steps.values()))), together)
@@ -80,63 +81,65 @@ def coarser(steps: Columns, together: int) -> Columns:
 
 
 def added_up(steps: Columns) -> Figures:
-    """The sums of them all."""
+    """The total of each figure over all steps."""
     return Figures(*map(sum, steps.values()))
 
 
 def levels(level: int, changes: Sequence[int]) -> list[int]:
-    """What the level was at the end of each step, if `level` is what it is now.
+    """The level at the end of each step, given the current `level`.
 
-    Never below zero, which it would be for a moment where something happened between the two questions.
+    Never below zero. If something happens between the query for the level and the query for the changes, the difference
+    may be negative.
     """
     later = accumulate(reversed(changes[1:]), initial=0)
     return [level - change if level > change else 0 for change in later][::-1]
 
 
 def share(part: int, whole: int) -> float | None:
-    """From 0 to 1; None of nothing."""
+    """The ratio of `part` to `whole`, from 0 to 1; None if `whole` is 0."""
     return part / whole if whole else None
 
 
 def success_rate(figures: Figures) -> float | None:
-    """How many of the deliveries that came to their end did so well."""
+    """The share of deliveries that succeeded, out of those that succeeded or became dead letters."""
     return share(figures.succeeded, figures.succeeded + figures.dead)
 
 
 def failed_rate(figures: Figures) -> float | None:
-    """How many of the events that came to their end failed."""
+    """The share of events that failed, out of those that were delivered or failed."""
     return share(figures.failed, figures.delivered + figures.failed)
 
 
 def success_rates(steps: Columns) -> list[float | None]:
-    """The success rate, step by step."""
+    """The success rate of each step."""
     return [share(good, good + lost) for good, lost in zip(steps["succeeded"], steps["dead"], strict=True)]
 
 
 def failed_rates(steps: Columns) -> list[float | None]:
-    """The rate of failed events, step by step."""
+    """The share of failed events in each step."""
     return [share(lost, good + lost) for good, lost in zip(steps["delivered"], steps["failed"], strict=True)]
 
 
 def time_to_delivery(figures: Figures, rank: float) -> float | None:
-    """In seconds; see policy/reports.py for how exact."""
+    """A quantile of the time to delivery, in seconds; see `quantile` for the precision."""
     return quantile(rank, figures.ttd)
 
 
 def times_to_delivery(steps: Columns, ranks: Sequence[float]) -> list[list[float | None]]:
-    """The same for several ranks, step by step: one list for each rank."""
+    """Several quantiles of the time to delivery. For each rank there is a list with one value per step."""
     return quantiles(ranks, [steps[name] for name in TTD])
 
 
 Edges = tuple[float, float]
-"""Between which the values of a bucket lie."""
+"""The lower and upper bound of a bucket."""
 
 
 def quantile(q: float, counts: Sequence[int], bounds: tuple[float, ...] = TTD_SECONDS) -> float | None:
-    """The value below which a share `q` of what was counted lies; None where nothing was.
+    """The value below which a share `q` of the counted values lies; None without values.
 
-    `counts` has one more bucket than there are upper bounds, each counted for itself. Values are taken to lie evenly
-    within their bucket, the first of which begins at 0. Of what lies in the last bucket only the bound below is known.
+    `counts` has one bucket for each upper bound and one for larger values. The counts are not cumulative. Values are
+    assumed to be evenly distributed within their bucket; the first bucket starts at 0. The last bucket has no upper
+    bound, so its lower bound is returned for values in it.
     """
     return _value(q, list(accumulate(counts)), _edges(bounds))
 
@@ -144,9 +147,10 @@ def quantile(q: float, counts: Sequence[int], bounds: tuple[float, ...] = TTD_SE
 def quantiles(
     ranks: Sequence[float], buckets: Sequence[Sequence[int]], bounds: tuple[float, ...] = TTD_SECONDS
 ) -> list[list[float | None]]:
-    """For each rank those of many histograms, whose counts are given bucket by bucket.
+    """For each rank, the quantiles of many histograms. `buckets` has one list per bucket, with one count per histogram.
 
-    What is empty in all of them is left out. That changes nothing, and most are: a day seldom has use for all of them.
+    Buckets that are empty in all histograms are skipped. This does not change the result but saves time, because most
+    buckets are empty.
     """
     edges = _edges(bounds)
     used = [place for place, counts in enumerate(buckets) if any(counts)] or [0]
@@ -161,7 +165,7 @@ def _edges(bounds: tuple[float, ...]) -> list[Edges]:
 
 
 def _value(q: float, upto: Sequence[int], edges: Sequence[Edges]) -> float | None:
-    """The lowest of all begins the first bucket that is not empty."""
+    """The quantile `q` from cumulative counts. For `q` = 0, this is the lower bound of the first non-empty bucket."""
     if not upto[-1]:
         return None
     rank = q * upto[-1]
@@ -173,41 +177,42 @@ def _value(q: float, upto: Sequence[int], edges: Sequence[Edges]) -> float | Non
 
 BUDGET_WINDOW: Instant = 30 * DAY
 BURN_WINDOWS: dict[str, Instant] = {"1h": HOUR, "6h": 6 * HOUR, "3d": 3 * DAY}
-"""Quick, slow and creeping: what is worth waking someone, what a look, and what a plan."""
+"""The windows for burn rates. A high rate over an hour calls for a page, over six hours for a look, and over three days
+for planned work."""
 BURN_FIGURES = ("succeeded", "dead")
 BUDGET_FIGURES = (*BURN_FIGURES, *TTD)
-"""What is looked at of each; the others need not be read."""
+"""The figures that are read to compare endpoints with their targets."""
 _BUILT_IN = Slo()
 
 
 class SloReport(NamedTuple):
-    """One endpoint against its target. None: nothing has come to its end in that time, so there is nothing to judge."""
+    """One endpoint compared with its target. A rate or time is None if there are no deliveries to compute it from."""
 
     target: Slo
     success_rate: float | None
     p95_seconds: float | None
     slow: bool
-    """More than 5 % of what arrived took longer than the target."""
+    """More than 5 % of the successful deliveries took longer than the target."""
     oldest_seconds: float | None
-    """How long the oldest of what waits has done so."""
+    """How long the oldest waiting delivery has been waiting."""
     budget_left: float | None
-    """The share of the error budget that is left; below zero once more was lost than the target allows."""
+    """The remaining share of the error budget; negative if more deliveries failed than the target allows."""
     burn: dict[str, float | None]
 
     @property
     def met(self) -> bool:
-        """All three targets are; with nothing to judge they are."""
+        """Whether all three targets are met. A target without data counts as met."""
         stuck = self.oldest_seconds is not None and self.oldest_seconds > self.target.oldest_seconds
         return not self.slow and not stuck and (self.success_rate is None or self.success_rate >= self.target.success)
 
 
 def slo_of(endpoint: Endpoint, org: Org | None) -> Slo:
-    """The most specific that was said."""
+    """The target that applies: that of the endpoint, otherwise that of the organization, otherwise the built-in one."""
     return endpoint.slo or (org.slo if org is not None else None) or _BUILT_IN
 
 
 def against(target: Slo, window: Figures, recent: dict[str, Figures], oldest_seconds: float | None = None) -> SloReport:
-    """What the figures of the whole window and of each burn window come to, and what still waits."""
+    """Compare the target with the figures of the window and of each burn window, and the oldest waiting delivery."""
     used, p95 = burn(target, window), time_to_delivery(window, 0.95)
     return SloReport(
         target=target,
@@ -221,12 +226,13 @@ def against(target: Slo, window: Figures, recent: dict[str, Figures], oldest_sec
 
 
 def _is_beyond_measure(figures: Figures) -> bool:
-    """Of the times beyond the last bound only that is known, which a target may be just as well."""
+    """Whether more than 5 % of the times exceed the last bound. Their exact values are unknown, so the 95th percentile
+    is reported as that bound, which may equal the target."""
     *measured, beyond = figures.ttd
     return beyond > 0.05 * (sum(measured) + beyond)
 
 
 def burn(target: Slo, figures: Figures) -> float | None:
-    """How many times quicker than allowed deliveries were lost."""
+    """The burn rate: how many times faster the error budget is used up than the target allows. None without data."""
     lost = share(figures.dead, figures.succeeded + figures.dead)
     return None if lost is None else lost / (1.0 - target.success)

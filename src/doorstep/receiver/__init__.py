@@ -1,14 +1,13 @@
-"""Receiving webhooks: is this request really from Doorstep, and has it been handled before?
+"""For programs that receive webhooks: verify that a request is from Doorstep, and handle each event once.
 
     from doorstep.receiver import Once, SqliteLedger, Webhook
 
-Knows no web framework and loads nothing of the engine. See docs/how-to/receiving.md.
+It works with any web framework and does not load the engine. See docs/how-to/receiving.md.
 """
 
 from __future__ import annotations
 
-from doorstep.receiver.once import Ledger, MemoryLedger, Once, Standing
-from doorstep.receiver.sqlite_ledger import SqliteLedger
+from doorstep.receiver.once import Ledger, MemoryLedger, Once, SqliteLedger, Standing
 from doorstep.receiver.webhook import (
     HeaderMissing,
     HeaderUnreadable,

@@ -1,34 +1,38 @@
-"""Processing each webhook once, and the ledger that remembers which were processed."""
+"""Handles each webhook once. A ledger in memory or in an SQLite file records the ids of handled webhooks."""
 
 from __future__ import annotations
 
+import sqlite3
 import threading
 import time
 from collections import OrderedDict
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from enum import Enum
+from pathlib import Path
 from typing import NamedTuple, Protocol
 
 from doorstep.receiver.webhook import StillHandling
 
 HOLD_SECONDS = 60.0
+DAY_SECONDS = 86_400.0
 
 
 class Once:
-    """Lets the first one through.
+    """Prevents a webhook from being handled twice.
 
         once = Once(SqliteLedger("handled.db"))
         with once(received.webhook_id) as first:
             if first:
                 ...
 
-    An exception inside gives the webhook back, so that the next try is the first again. One that arrives while the
-    same is being handled raises StillHandling: to answer 200 would lose it, should the first handler fail.
+    If the block raises an exception, the webhook is released, and the next request for it counts as the first again.
+    If a request arrives while the same webhook is being handled, StillHandling is raised. Do not respond with 200 then:
+    the webhook would be lost if the first handler failed.
 
-    A handler that is killed after its work and before it is noted will see the webhook again, `hold_seconds` after
-    it began: for an effect that must not happen twice, note the id in the same transaction as the effect. A handler
-    that takes longer than `hold_seconds` can be overtaken by a second one.
+    If the process is killed after the work but before the ledger is updated, the webhook can be handled again
+    `hold_seconds` after the handler started. For an effect that must not happen twice, store the id in the same
+    transaction as the effect. If a handler takes longer than `hold_seconds`, a second one may run at the same time.
     """
 
     def __init__(
@@ -40,7 +44,7 @@ class Once:
 
     @contextmanager
     def __call__(self, webhook_id: str) -> Iterator[bool]:
-        """True inside, if nobody has handled it."""
+        """Yields True if the webhook has not been handled yet."""
         now = self._clock()
         until = now + self._hold_seconds
         standing = self._ledger.claim(webhook_id, now, until)
@@ -57,29 +61,26 @@ class Once:
         self._ledger.finish(webhook_id, self._clock())
 
 
-DAY_SECONDS = 86_400.0
-
-
 class Standing(Enum):
-    """What is known of a webhook when it arrives."""
+    """The state of a webhook when a request for it arrives."""
 
     NEW = "new"
     HANDLING = "handling"
-    """Claimed by someone who has not finished."""
+    """Claimed by a handler that has not finished."""
     HANDLED = "handled"
 
 
 class Ledger(Protocol):
-    """Remembers ids. Times are seconds since 1970; each verb is one atomic step."""
+    """Stores webhook ids. Times are in seconds since 1970. Each method is atomic."""
 
     def claim(self, webhook_id: str, now: float, until: float) -> Standing:
-        """NEW: it is the caller's until then. A claim that has run out (its holder crashed) is given anew."""
+        """Claim a webhook. NEW means that the caller holds the claim `until` then. An expired claim can be retaken."""
 
     def finish(self, webhook_id: str, now: float) -> None:
-        """It has been handled."""
+        """Record that the webhook has been handled."""
 
     def release(self, webhook_id: str, until: float) -> None:
-        """It has not been handled after all. Only the claim that runs `until` is given up, not a later one."""
+        """Give up a claim on an unhandled webhook. Only the claim that ends at `until` is released, not a later one."""
 
 
 class _Entry(NamedTuple):
@@ -88,7 +89,7 @@ class _Entry(NamedTuple):
 
 
 class MemoryLedger:
-    """For one process, and until it ends. When it is full the oldest ids are forgotten, and would be handled again."""
+    """A ledger in memory, for one process. When full, it drops the oldest ids; those webhooks can be handled again."""
 
     def __init__(self, *, keep_seconds: float = DAY_SECONDS, entries_max: int = 100_000) -> None:
         self._keep_seconds = keep_seconds
@@ -124,3 +125,75 @@ class MemoryLedger:
         self._entries[webhook_id] = entry
         while len(self._entries) > self._entries_max:
             self._entries.popitem(last=False)
+
+
+_CREATE = """
+CREATE TABLE IF NOT EXISTS webhook (
+  webhook_id TEXT PRIMARY KEY, until REAL NOT NULL, handled INTEGER NOT NULL
+) WITHOUT ROWID;
+CREATE INDEX IF NOT EXISTS webhook_until ON webhook (until);
+"""
+_FORGET = "DELETE FROM webhook WHERE webhook_id IN (SELECT webhook_id FROM webhook WHERE until <= ? LIMIT 100)"
+"""Each claim adds one id and deletes up to 100 expired ones, so the file stops growing."""
+_CLAIM = """
+INSERT INTO webhook (webhook_id, until, handled) VALUES (:webhook_id, :until, 0)
+ON CONFLICT (webhook_id) DO UPDATE SET until = :until, handled = 0 WHERE until <= :now
+"""
+_FINISH = """
+INSERT INTO webhook (webhook_id, until, handled) VALUES (:webhook_id, :until, 1)
+ON CONFLICT (webhook_id) DO UPDATE SET until = :until, handled = 1
+"""
+_RELEASE = "DELETE FROM webhook WHERE webhook_id = ? AND until = ? AND NOT handled"
+
+
+class SqliteLedger:
+    """A ledger in an SQLite file, for all threads and processes of one machine.
+
+    It survives restarts. After a power failure, the most recent webhooks may be handled again.
+    """
+
+    def __init__(self, path: str | Path, *, keep_seconds: float = 7 * DAY_SECONDS) -> None:
+        self._keep_seconds = keep_seconds
+        self._lock = threading.Lock()
+        self._connection = sqlite3.connect(path, timeout=10, isolation_level=None, check_same_thread=False)
+        self._connection.execute("PRAGMA journal_mode=WAL")
+        self._connection.execute("PRAGMA synchronous=NORMAL")
+        self._connection.executescript(_CREATE)
+
+    def claim(self, webhook_id: str, now: float, until: float) -> Standing:
+        """See `Ledger`."""
+        given = {"webhook_id": webhook_id, "now": now, "until": until}
+        with self._transaction() as connection:
+            connection.execute(_FORGET, (now,))
+            if connection.execute(_CLAIM, given).rowcount:
+                return Standing.NEW
+            (handled,) = connection.execute(
+                "SELECT handled FROM webhook WHERE webhook_id = ?", (webhook_id,)
+            ).fetchone()
+            return Standing.HANDLED if handled else Standing.HANDLING
+
+    def finish(self, webhook_id: str, now: float) -> None:
+        """See `Ledger`."""
+        with self._transaction() as connection:
+            connection.execute(_FINISH, {"webhook_id": webhook_id, "until": now + self._keep_seconds})
+
+    def release(self, webhook_id: str, until: float) -> None:
+        """See `Ledger`."""
+        with self._transaction() as connection:
+            connection.execute(_RELEASE, (webhook_id, until))
+
+    def close(self) -> None:
+        """Close the file."""
+        self._connection.close()
+
+    @contextmanager
+    def _transaction(self) -> Iterator[sqlite3.Connection]:
+        """One transaction. It takes the write lock at the start, because upgrading a read lock later can fail."""
+        with self._lock:
+            self._connection.execute("BEGIN IMMEDIATE")
+            try:
+                yield self._connection
+            except BaseException:
+                self._connection.execute("ROLLBACK")
+                raise
+            self._connection.execute("COMMIT")

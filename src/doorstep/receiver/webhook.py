@@ -1,6 +1,6 @@
 """Verifying a webhook: `v1` (HMAC-SHA256) and `v1a` (Ed25519) of Standard Webhooks 1.0.
 
-What is verified are the bytes of the body as they came. JSON that was parsed and written again does not verify.
+Pass the bytes of the body exactly as received. The signature does not match JSON that was parsed and serialized again.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ from doorstep.errors import DoorstepError, InvalidInput
 from doorstep.transports.signature import TOLERANCE_SECONDS, verifier_for
 
 Headers: TypeAlias = Mapping[str, str] | Iterable[tuple[str, str]]
-"""As any framework has them; upper and lower case are the same."""
+"""The headers as any framework provides them; names are case-insensitive."""
 
 _ID, _TIMESTAMP, _SIGNATURE = "webhook-id", "webhook-timestamp", "webhook-signature"
 _TIMESTAMP_DIGITS_MAX = 15
@@ -24,10 +24,10 @@ _TIMESTAMP_DIGITS_MAX = 15
 
 @dataclass(frozen=True, slots=True)
 class Received:
-    """A webhook that is what it says it is."""
+    """A verified webhook."""
 
     webhook_id: str
-    """The event's id: the same each time it is sent. Handle each id once."""
+    """The event's id: the same for every attempt. Handle each id once."""
     sent_at: datetime
     body: bytes
 
@@ -39,17 +39,19 @@ class Received:
 class Webhook:
     """Verifies the webhooks of one endpoint.
 
-    Give it the endpoint's secret (`whsec_…`) or public key (`whpk_…`); during a rotation the old and the new one.
+    Pass the endpoint's secret (`whsec_…`) or public key (`whpk_…`); during a rotation, both the old and the new one.
     """
 
     def __init__(self, *secrets: str, tolerance_seconds: float = TOLERANCE_SECONDS) -> None:
         if not secrets:
-            raise InvalidInput("secrets", "must hold at least one, got none; without it nothing can be verified")
+            raise InvalidInput(
+                "secrets", "must contain at least one secret, got none; nothing can be verified without one"
+            )
         self._checks = tuple(verifier_for(secret) for secret in secrets)
         self._tolerance_seconds = tolerance_seconds
 
     def verify(self, headers: Headers, body: bytes, *, now: float | None = None) -> Received:
-        """The webhook, or Unverified with the reason. `now` is in seconds since 1970, for tests."""
+        """Return the webhook, or raise Unverified with the reason. `now` is in seconds since 1970, for tests."""
         _must_be_bytes(body)
         found = _webhook_headers(headers)
         sent = _timestamp(found[_TIMESTAMP])
@@ -65,17 +67,17 @@ class Webhook:
             raise TooNew(f"{_TIMESTAMP} is {sent - now:.0f} s ahead; up to {tolerated} are tolerated")
 
     def _check_signature(self, found: Mapping[str, str], body: bytes) -> None:
-        """All comparisons are made, in constant time, whatever the first ones say."""
+        """Compare every signature with every secret in constant time, even after a match."""
         content = b"%b.%b.%b" % (found[_ID].encode(), found[_TIMESTAMP].encode(), body)
         given = found[_SIGNATURE].split(" ")
         matches = [check(content, signature) for check in self._checks for signature in given]
         if not any(matches):
-            raise SignatureWrong(f"no signature in {_SIGNATURE} was made with the secret of this endpoint")
+            raise SignatureWrong(f"no signature in {_SIGNATURE} matches the secret of this endpoint")
 
 
 def _must_be_bytes(body: object) -> None:
     if not isinstance(body, bytes | bytearray):
-        raise TypeError(f"body must be the bytes of the request as they came, got {type(body).__name__}")
+        raise TypeError(f"body must be the bytes of the request as received, got {type(body).__name__}")
 
 
 def _webhook_headers(headers: Headers) -> dict[str, str]:
@@ -96,11 +98,11 @@ def _timestamp(text: str) -> int:
 
 
 class Unverified(DoorstepError):
-    """It cannot be shown that this request comes from Doorstep, now and unchanged."""
+    """The request could not be verified: it is not from Doorstep, was changed in transit, or is too old or too new."""
 
 
 class HeaderMissing(Unverified):
-    """A header that every webhook has is not there."""
+    """A required header is missing."""
 
     def __init__(self, header: str) -> None:
         super().__init__(f"the header {header} is missing")
@@ -108,7 +110,7 @@ class HeaderMissing(Unverified):
 
 
 class HeaderUnreadable(Unverified):
-    """A header is not what it should be."""
+    """A header is malformed."""
 
     def __init__(self, header: str, rule: str) -> None:
         super().__init__(f"the header {header} must be {rule}")
@@ -116,16 +118,16 @@ class HeaderUnreadable(Unverified):
 
 
 class TooOld(Unverified):
-    """It was sent longer ago than is tolerated."""
+    """The timestamp is older than the tolerance."""
 
 
 class TooNew(Unverified):
-    """It was sent further in the future than is tolerated."""
+    """The timestamp is further in the future than the tolerance."""
 
 
 class SignatureWrong(Unverified):
-    """None of its signatures was made with one of the secrets."""
+    """None of the signatures matches any of the secrets."""
 
 
 class StillHandling(DoorstepError):
-    """The same webhook came again while it is being handled; the sender should come back later."""
+    """The same webhook is already being handled; the sender should try again later."""

@@ -1,4 +1,4 @@
-"""Every shape that crosses the wire, declared once: the API answers with it, the client returns it, the CLI prints it.
+"""The shapes of all requests and responses. The API, the client and the command line share them.
 
-It imports the standard library and msgspec alone, so that a client can be shipped without the rest of Doorstep.
+This package imports only the standard library and msgspec, so that a client can be shipped without the engine.
 """

@@ -1,4 +1,4 @@
-"""API keys, organizations, the audit log, sign-in links, and whether a server answers."""
+"""API keys, organizations, the audit log, sign-in links, and health."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ Words: TypeAlias = Annotated[str, msgspec.Meta(max_length=200)]
 
 
 class KeyIn(Request, frozen=True):
-    """A key to be made: what it is for, what it may do, and until when."""
+    """A new key: its name, role and expiry."""
 
     name: Name
     role: RoleName
@@ -23,7 +23,7 @@ class KeyIn(Request, frozen=True):
 
 
 class Key(Answer, frozen=True):
-    """A key as it is kept: its beginning, by which people tell their keys apart; never the key itself."""
+    """A key, identified by its visible prefix; the key itself is not stored."""
 
     key_id: UUID
     name: str
@@ -35,7 +35,7 @@ class Key(Answer, frozen=True):
 
 
 class NewKey(Key, frozen=True):
-    """The answer to its creation: the only one that holds the key."""
+    """The response to the creation of a key. Only this response contains the key itself."""
 
     key: str
 
@@ -48,7 +48,7 @@ class KeyPage(Listing[Key], frozen=True):
 
 
 class OrgIn(Request, frozen=True):
-    """An organization to be made."""
+    """A new organization."""
 
     name: Name
 
@@ -62,7 +62,7 @@ class Org(Answer, frozen=True):
 
 
 class NewOrg(Org, frozen=True):
-    """A new organization and its first key, shown this once."""
+    """A new organization and its first key, shown only once."""
 
     admin_key: NewKey
 
@@ -75,15 +75,15 @@ class OrgPage(Listing[Org], frozen=True):
 
 
 class AuditQuery(ListQuery, frozen=True, kw_only=True):
-    """Which entries of the audit log."""
+    """Filters of the audit log."""
 
     actor: Words | None = None
-    """Who: the visible beginning of a key, or the name of a service."""
+    """The visible prefix of a key, or the name of a service."""
     action: Words | None = None
 
 
 class AuditEntry(Answer, frozen=True):
-    """Who did what, when, to which things, with what result."""
+    """Who did what, when, to which objects, with what result."""
 
     at: Time
     actor: str
@@ -101,13 +101,13 @@ class AuditPage(Listing[AuditEntry], frozen=True):
 
 
 class SignInLink(Answer, frozen=True):
-    """A link into the console, for one use: a path of this very server."""
+    """A single-use sign-in link to the console, as a path on this server."""
 
     path: str
     expires_at: Time
 
 
 class Health(Answer, frozen=True):
-    """It answers."""
+    """The server is up."""
 
     status: Literal["ok"]

@@ -1,4 +1,4 @@
-"""Alerts, their rules, silences, and the channels that people are notified by."""
+"""Alerts, their rules, silences, and notification channels."""
 
 from __future__ import annotations
 
@@ -36,7 +36,7 @@ _EndedBecause: TypeAlias = Annotated[
 
 
 class AlertsQuery(ListQuery, frozen=True, kw_only=True):
-    """Which alerts."""
+    """Filters of the alerts."""
 
     state: AlertState | None = None
     rule: RuleName | None = None
@@ -44,7 +44,7 @@ class AlertsQuery(ListQuery, frozen=True, kw_only=True):
 
 
 class Alert(Answer, frozen=True):
-    """Something that is, or was, wrong."""
+    """A problem, current or past."""
 
     alert_id: UUID
     rule: _Rule
@@ -55,26 +55,26 @@ class Alert(Answer, frozen=True):
     error_code: str
     error_reason: str
     value: float | None
-    """What was measured when it was last seen."""
+    """The last measured value."""
     threshold: float | None
     count: int
-    """How often it happened, or came back, while it was open."""
+    """How many times the problem occurred or recurred while the alert was open."""
     delivery_id: UUID | None
     event_id: UUID | None
     event_type: str
     opened_at: Time
     last_seen_at: Time
-    """When it was last seen to be so; of what is measured and goes on, to within a minute."""
+    """When the problem was last observed. For alerts with a measured value, this is accurate to a minute."""
     ended_at: Time | None
     ended_because: _EndedBecause | None
-    """`recovered`: it works again; `elapsed`: it just happened, and its cooldown is over; `rule_changed`: its rule was
-    turned off or reset."""
+    """`recovered`: the problem is over. `elapsed`: the cooldown after a single occurrence has ended. `rule_changed`:
+    the alert's rule was turned off or reset."""
     told_at: Time | None
-    """When channels were last told that it is on; null while a silence or the cooldown keeps it back."""
+    """When channels were last notified of the alert; null while a silence or the cooldown prevents notifications."""
     acknowledged_at: Time | None
     acknowledged_by: str | None
     link: str
-    """The page of the console where one can do something about it."""
+    """The console page on which to handle the alert."""
 
 
 class AlertPage(Listing[Alert], frozen=True):
@@ -88,7 +88,8 @@ class AlertPage(Listing[Alert], frozen=True):
 
 
 class AlertRuleIn(Request, frozen=True):
-    """What is to change; what is left out stays. Without an endpoint it is for all that have no rule of their own.
+    """The fields to change; omitted fields keep their value. Without `endpoint_id`, the change applies to all endpoints
+    that have no rule of their own.
 
     `threshold` is for `failure_rate` (0 to 100 percent), `dead_letters` (how many) and `oldest_due` (10 to 2,592,000
     seconds); `window_seconds` and `minimum` are for `failure_rate`.
@@ -98,17 +99,17 @@ class AlertRuleIn(Request, frozen=True):
     endpoint_id: UUID | None = None
     enabled: bool | None = None
     threshold: Annotated[float, told(minimum=0, maximum=1_000_000_000)] | None = None
-    """It fires at more than this: percent, dead letters, or seconds."""
+    """The rule fires above this value: percent, dead letters, or seconds."""
     window_seconds: Annotated[float, told(minimum=60, maximum=86_400)] | None = None
-    """`failure_rate`: how far it looks back."""
+    """`failure_rate`: the time window."""
     minimum: Annotated[int, told(minimum=1, maximum=1_000_000)] | None = None
-    """`failure_rate`: with fewer deliveries than this in that time nothing is said."""
+    """`failure_rate`: the rule does not fire if there are fewer deliveries than this in the window."""
     cooldown_seconds: Annotated[float, told(minimum=60, maximum=2_592_000)] | None = None
-    """For so long after it was told, the same is not told again."""
+    """The minimum time between two notifications of the same alert."""
 
 
 class AlertRule(Answer, frozen=True):
-    """When a rule fires. `alert_rule_id` is null for a rule that is built in, and was not changed."""
+    """When a rule fires. `alert_rule_id` is null for an unchanged built-in rule."""
 
     alert_rule_id: UUID | None
     rule: _Rule
@@ -121,7 +122,7 @@ class AlertRule(Answer, frozen=True):
 
 
 class AlertRulePage(Listing[AlertRule], frozen=True):
-    """All of them."""
+    """The whole list."""
 
     alert_rules: tuple[AlertRule, ...]
     pagination: CountedPagination
@@ -131,19 +132,19 @@ class AlertRulePage(Listing[AlertRule], frozen=True):
 
 
 class SilenceIn(Request, frozen=True):
-    """A time in which alerts are listed and nobody is notified. It ends later than now and than `from_at`, and within 366
-    days."""
+    """A period in which alerts are listed but nobody is notified. It must end in the future, after `from_at`, and
+    within 366 days."""
 
     until_at: Time
     from_at: Time | None = None
-    """From now on, if it is left out."""
+    """The start of the silence; now, if omitted."""
     endpoint_id: UUID | None = None
     rule: RuleName | None = None
     reason: Reason = ""
 
 
 class Silence(Answer, frozen=True):
-    """A time in which nobody is notified of alerts."""
+    """A period in which nobody is notified of alerts."""
 
     silence_id: UUID
     from_at: Time
@@ -155,7 +156,7 @@ class Silence(Answer, frozen=True):
 
 
 class SilencePage(Listing[Silence], frozen=True):
-    """All of them."""
+    """The whole list."""
 
     silences: tuple[Silence, ...]
     pagination: CountedPagination
@@ -165,22 +166,22 @@ class SilencePage(Listing[Silence], frozen=True):
 
 
 class ChannelIn(Request, frozen=True):
-    """Where to send alerts. `email` needs a mail server and `apprise` an extra, which the operator sets up."""
+    """Where to send alerts. `email` needs a configured mail server; `apprise` needs the extra of that name."""
 
     name: Annotated[str, msgspec.Meta(min_length=1, max_length=100)]
     kind: ChannelKindName
     target: Annotated[str, msgspec.Meta(min_length=1, max_length=2_000)]
-    """A URL; for `email`, addresses with commas between them."""
+    """A URL; for `email`, addresses separated by commas."""
     rules: Annotated[tuple[RuleName, ...], msgspec.Meta(max_length=10)] = ()
-    """Only alerts of these rules; none named: all."""
+    """Only alerts of these rules; empty means all."""
     endpoint_ids: Annotated[tuple[UUID, ...], msgspec.Meta(max_length=100)] = ()
-    """Only alerts about these endpoints; none named: all."""
+    """Only alerts about these endpoints; empty means all."""
     recoveries: bool = True
-    """Tell also when it is over."""
+    """Also notify when an alert ends."""
 
 
 class Channel(Answer, frozen=True):
-    """Where an organization is notified. Of the target only as much is shown as lets nobody in."""
+    """A notification channel of an organization. Its target is shown without credentials."""
 
     channel_id: UUID
     name: str
@@ -190,37 +191,37 @@ class Channel(Answer, frozen=True):
     endpoint_ids: tuple[UUID, ...]
     recoveries: bool
     state: Annotated[str, choice("active", "disabled")]
-    """`disabled`: the receiver asked not to be called again, or has failed for days; messages wait until it is resumed."""
+    """`disabled`: the receiver asked for no more requests, or failed for days. Messages wait until it is resumed."""
     state_reason: str
     failures: int
-    """How many tries in a row failed; they are repeated."""
+    """The number of consecutive failed attempts."""
     last_delivered_at: Time | None
-    """The begin of the minute in which a message last arrived, for all its addresses; after two days, of the hour."""
+    """When a message last reached all its addresses, to the minute; after two days, to the hour."""
     last_error: str | None
-    """Why a message last failed, whether it is tried again or was given up; for a week."""
+    """The reason for the last failed attempt to send a message. It is kept for a week."""
     last_failed_at: Time | None
     last_test: Annotated[str, choice("waiting", "delivered", "failed")] | None
-    """What came of the newest test; null where there was none lately."""
+    """The result of the newest test; null if there was no recent test."""
     last_test_at: Time | None
     created_at: Time
 
 
 class NewChannel(Channel, frozen=True):
-    """The answer to its creation: the only one that holds a webhook's signing secret."""
+    """The response to the creation of a channel. Only this response contains the signing secret of a webhook."""
 
     secret: str | None
 
 
 class ChannelPage(Listing[Channel], frozen=True):
-    """All of them."""
+    """The whole list."""
 
     channels: tuple[Channel, ...]
     pagination: CountedPagination
 
 
 class TestSent(Answer, frozen=True):
-    """A test message on its way. Look at the channel in a moment: `last_test` says whether it arrived, and `last_error` why
-    not."""
+    """A test message was sent. Read the channel after a moment: `last_test` says whether the message arrived, and
+    `last_error` why not."""
 
     channel_id: UUID
     message_id: UUID

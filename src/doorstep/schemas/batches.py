@@ -11,14 +11,14 @@ BatchStatus: TypeAlias = Literal["PENDING", "CONFIRMED", "FAILED"]
 
 
 class BatchesQuery(ListQuery, frozen=True, kw_only=True):
-    """Which batches."""
+    """Filters of the batches."""
 
     status: BatchStatus | None = None
     event_type: EventTypePattern | None = None
 
 
 class Batch(Answer, frozen=True):
-    """A batch: PENDING, then CONFIRMED or FAILED. Its id is that of its event."""
+    """A batch. Its status is PENDING, then CONFIRMED or FAILED. Its id is the id of its event."""
 
     batch_id: UUID
     event_type: str
@@ -27,9 +27,9 @@ class Batch(Answer, frozen=True):
     status: BatchStatus
     created_at: Time
     attempts: int
-    """Submissions in all, those before a resubmission too."""
+    """All submissions, including those before a resubmission."""
     retry_attempts: int
-    """Retries used since it was submitted, or last resubmitted."""
+    """Retries used since the last (re)submission."""
     retries_max: int
     last_attempt_at: Time | None
     next_retry_at: Time | None
@@ -47,17 +47,17 @@ class BatchPage(Listing[Batch], frozen=True):
 
 
 class Submission(Answer, frozen=True):
-    """One submission of a batch. Without an error code, the carrier took it."""
+    """One submission of a batch. If there is no error code, the carrier accepted it."""
 
     number: int
     at: Time
     error_code: str | None
     error_reason: str | None
     carrier_response: str
-    """What the carrier said, word for word, as far as it is kept."""
+    """The stored part of the carrier's response."""
     next_retry_at: Time | None
     late: bool
-    """Its result came when somebody else had the batch: the carrier may have it, and nothing else was changed."""
+    """Whether the result arrived after the lease had ended. It changed nothing, but the carrier may have the batch."""
 
 
 class SubmissionPage(Listing[Submission], frozen=True):

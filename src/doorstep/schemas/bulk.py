@@ -1,4 +1,4 @@
-"""Bulk operations: which deliveries or events they are about, and how far they have come."""
+"""Bulk operations: their selection and their progress."""
 
 from __future__ import annotations
 
@@ -17,38 +17,38 @@ Rate: TypeAlias = Annotated[float, told(minimum=0.01, maximum=100_000)]
 
 
 class BulkIn(Request, frozen=True):
-    """Which deliveries: those named, those that match a filter, or explicitly all."""
+    """The selected deliveries: by id, by filter, or explicitly all."""
 
     delivery_ids: Annotated[tuple[UUID, ...], msgspec.Meta(min_length=1, max_length=1_000)] | None = None
     all: Annotated[bool, told(const=True)] | None = None
-    """Everything in the list."""
+    """Select everything in the list."""
     rate_per_second: Rate | None = None
     reason: Reason = ""
     preview: bool = False
-    """Only count what it would be about, and do nothing."""
+    """Only count what would be selected, and do nothing."""
 
 
 class BulkQueueIn(BulkIn, frozen=True):
-    """Some of the retry queue: those named, those that match, or explicitly all."""
+    """Deliveries of the retry queue: by id, by filter, or explicitly all."""
 
     filter: QueueFilter | None = None
 
 
 class BulkLettersIn(BulkIn, frozen=True):
-    """Some of the dead letters: those named, those that match, or explicitly all."""
+    """Dead letters: by id, by filter, or explicitly all."""
 
     filter: LettersFilter | None = None
 
 
 class BulkRetryIn(BulkLettersIn, frozen=True):
-    """The same, for a retry."""
+    """Dead letters to retry: by id, by filter, or explicitly all."""
 
     canary: bool = False
-    """Try one of each cause first, and go on with a cause only if its first one is delivered."""
+    """Retry one dead letter of each cause first. The others are retried only if the one of their cause is delivered."""
 
 
 class ReplayIn(Request, frozen=True):
-    """Which events of the past are to be sent again."""
+    """The past events to send again."""
 
     created_from: Time
     created_before: Time
@@ -57,14 +57,14 @@ class ReplayIn(Request, frozen=True):
     rate_per_second: Rate | None = None
     reason: Reason = ""
     preview: bool = False
-    """Only count what it would be about, and do nothing."""
+    """Only count what would be selected, and do nothing."""
 
 
 # -- answers -----------------------------------------------------------------------------------------------------
 
 
 class Canary(Answer, frozen=True):
-    """The delivery of a cause that is tried first."""
+    """The dead letter of a cause that is retried first."""
 
     cause: str
     delivery_id: UUID
@@ -72,7 +72,7 @@ class Canary(Answer, frozen=True):
 
 
 class Bulk(Answer, frozen=True):
-    """A bulk operation and how far it has come."""
+    """A bulk operation and its progress."""
 
     bulk_id: UUID
     kind: Annotated[str, choice("retry", "skip", "resolve", "delete", "replay")]
@@ -83,13 +83,13 @@ class Bulk(Answer, frozen=True):
     updated_at: Time
     finished_at: Time | None
     endpoint_id: UUID | None
-    """Of a replay: where to."""
+    """The target of a replay."""
     total: int
     total_is_floor: bool
     taken: int
-    """Acted upon so far."""
+    """The number of deliveries processed so far."""
     refused: int
-    """Could not be acted upon, because their state had changed meanwhile."""
+    """The number of deliveries that were not processed, because their state had changed in the meantime."""
     succeeded: int
     failed: int
     in_flight: int
@@ -121,9 +121,9 @@ class EndpointCount(Answer, frozen=True):
 
 
 class Preview(Answer, frozen=True):
-    """What a bulk operation would be about, were it started now; nothing was done."""
+    """The number of deliveries or events that a bulk operation would process if it started now. Nothing was changed."""
 
     count: int
     count_is_floor: bool
     endpoints: tuple[EndpointCount, ...]
-    """Of the first 10,000 alone, if it is about more."""
+    """Counts only the first 10,000 if there are more."""

@@ -1,4 +1,4 @@
-"""Deliveries and what is known of them: attempts, history, the retry queue, dead letters and their causes."""
+"""Deliveries, their attempts and history, the retry queue, dead letters and their causes."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ DeliveryStateName: TypeAlias = Annotated[
     str, choice("pending", "in_progress", "delivered", "dead", "resolved", "archived", "cancelled")
 ]
 Cause: TypeAlias = Annotated[str, msgspec.Meta(pattern=r"^[0-7][0-9a-f]{15}$")]
-"""What dead letters have in common, as the groups name it. A larger number fits no database column."""
+"""The id of a cause of dead letters, in hexadecimal. The first digit is at most 7, to fit into a database column."""
 QueueStatus: TypeAlias = Literal["pending", "in_progress"]
 DeadStatus: TypeAlias = Literal["dead", "archived"]
 Age: TypeAlias = Annotated[float, msgspec.Meta(ge=0, le=10**9)]
@@ -37,20 +37,20 @@ Age: TypeAlias = Annotated[float, msgspec.Meta(ge=0, le=10**9)]
 
 
 class QueueFilter(Request, frozen=True, kw_only=True):
-    """Which deliveries of the retry queue."""
+    """Filters of the retry queue."""
 
     status: QueueStatus | None = None
     event_type: EventTypePattern | None = None
     endpoint_id: UUID | None = None
     older_than_seconds: Age | None = None
-    """Only those that first failed longer ago."""
+    """Only deliveries that first failed longer ago than this."""
 
 
 class LettersFilter(Request, frozen=True, kw_only=True):
-    """Which dead letters."""
+    """Filters of the dead letters."""
 
     status: Annotated[DeadStatus, told(default="dead")] | UnsetType = UNSET
-    """Unset rather than `dead`, because a bulk operation wants a filter that says something."""
+    """The default is unset, not `dead`, because a bulk operation requires a non-empty filter."""
     event_type: EventTypePattern | None = None
     endpoint_id: UUID | None = None
     cause: Cause | None = None
@@ -59,21 +59,21 @@ class LettersFilter(Request, frozen=True, kw_only=True):
 
 
 class QueueQuery(QueueFilter, frozen=True, kw_only=True):
-    """One page of them."""
+    """The filters and paging parameters of the retry queue."""
 
     limit: Limit = 50
     cursor: Cursor | None = None
 
 
 class LettersQuery(LettersFilter, frozen=True, kw_only=True):
-    """One page of them."""
+    """The filters and paging parameters of the dead letters."""
 
     limit: Limit = 50
     cursor: Cursor | None = None
 
 
 class LetterFilters(TypedDict, total=False):
-    """The same as keyword arguments of the client."""
+    """The filters of dead letters, as keyword arguments of the client."""
 
     status: DeadStatus | None
     event_type: str | None
@@ -84,7 +84,7 @@ class LetterFilters(TypedDict, total=False):
 
 
 class LetterRetryIn(Request, frozen=True):
-    """With a payload, that is delivered from now on instead of the event's."""
+    """A retry of a dead letter. A payload given here is delivered from now on, instead of the event's payload."""
 
     reason: Reason = ""
     payload: msgspec.Raw = msgspec.field(default_factory=lambda: msgspec.Raw(b""))
@@ -94,7 +94,7 @@ class LetterRetryIn(Request, frozen=True):
 
 
 class Delivery(Answer, frozen=True):
-    """One event owed to one endpoint."""
+    """The delivery of one event to one endpoint."""
 
     delivery_id: UUID
     event_id: UUID
@@ -113,31 +113,31 @@ class Delivery(Answer, frozen=True):
     error_category: str | None
     error_code: str | None
     edited: bool
-    """An operator gave it a payload of its own, which is delivered instead of the event's."""
+    """Whether an operator edited the payload. The edited payload is delivered instead of the event's."""
     remark: str | None
-    """How it stands or ended, in a sentence."""
+    """A sentence about the delivery's state, or about how it ended."""
     held: str | None
-    """Why it is not tried although it may be due, in a sentence."""
+    """A sentence that says why the delivery is not attempted although it may be due; null if it is not held."""
 
 
 class QueuedDelivery(Delivery, frozen=True):
-    """A delivery in a list, with what people want to know of it at a glance."""
+    """A delivery in a list, with a summary of its last failure."""
 
     endpoint_name: str
     error: str | None
-    """Why it failed last, as a stable code."""
+    """The code of the last failure."""
     error_reason: str | None
-    """The same as a sentence."""
+    """The reason for the last failure, as a sentence."""
     retry_count: str
-    """Retries used and retries in all: `1 / 3`."""
+    """Retries used and the maximum: `1 / 3`."""
     first_failed_at: Time | None
 
 
 class DeadLetter(QueuedDelivery, frozen=True):
-    """A delivery that Doorstep has given up on."""
+    """A delivery that failed permanently or has no retries left."""
 
     cause: str | None
-    """Dead letters with the same cause have the same endpoint, code and (normalised) message."""
+    """Dead letters of one cause have the same endpoint, code and (normalised) message."""
 
 
 class RetryQueuePage(Listing[QueuedDelivery], frozen=True):
@@ -148,7 +148,7 @@ class RetryQueuePage(Listing[QueuedDelivery], frozen=True):
 
 
 class FailurePage(Listing[QueuedDelivery], frozen=True):
-    """One page of the deliveries that a bulk operation retried in vain."""
+    """One page of the deliveries that failed again after a bulk retry."""
 
     deliveries: tuple[QueuedDelivery, ...]
     pagination: Pagination
@@ -162,7 +162,7 @@ class DeadLetterPage(Listing[DeadLetter], frozen=True):
 
 
 class CauseGroup(Answer, frozen=True):
-    """Dead letters of one cause: same endpoint, same code, same message but for its numbers and names."""
+    """Dead letters of one cause: same endpoint, same code, same message except for numbers and names."""
 
     cause: str
     endpoint_id: UUID
@@ -184,7 +184,7 @@ class CauseGroupPage(Listing[CauseGroup], frozen=True):
 
 
 class Attempt(Answer, frozen=True):
-    """One attempt. The request's body is the event's payload, byte for byte."""
+    """One attempt. The request body is not stored: it was the payload, in an envelope if the endpoint uses one."""
 
     delivery_id: UUID
     number: int
@@ -216,7 +216,7 @@ class AttemptPage(Listing[Attempt], frozen=True):
 
 
 class Transition(Answer, frozen=True):
-    """One change of a delivery's state. The first one, its acceptance, has no old state."""
+    """One change of a delivery's state. The first change, its acceptance, has no old state."""
 
     at: Time
     old_state: DeliveryStateName | None

@@ -1,14 +1,14 @@
-"""Endpoints: what can be set of them, how they are shown, their policies, circuits and targets.
+"""Endpoints: their settings, destinations, policies, circuits and targets.
 
 A new setting needs a line in `EndpointIn`, `EndpointPatch`, `EndpointFields` and `Endpoint`, and a row in the table of
-inputs at the end, from which the options of the command line and the form of the console are made. The engine has it in
-`model/endpoint.py` and `operations/endpoint_rules.py`, and `operations/endpoint_rules.py` lets programs say it of what they declare.
+inputs at the end, which defines the options of the command line and the form of the console. It also needs a line in
+`model/endpoint.py` and in `operations/endpoint_rules.py`.
 """
 
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from typing import Annotated, Any, Literal, NamedTuple, Required, TypeAlias, TypedDict
+from typing import Annotated, Any, ClassVar, Literal, NamedTuple, Required, TypeAlias, TypedDict, get_args
 from uuid import UUID
 
 from msgspec import UNSET, Meta, UnsetType
@@ -29,7 +29,7 @@ CODE_PATTERN = r"^[ -~]{1,100}$"
 
 
 class Bounds(tuple[float, float]):
-    """The least and the greatest that a number may be."""
+    """The minimum and maximum of a number."""
 
     @property
     def rule(self) -> Any:
@@ -41,7 +41,7 @@ DELAY_SECONDS = Bounds((0, 30 * 86_400))
 JITTER = Bounds((0, 1))
 DEADLINE_SECONDS = Bounds((0, 366 * 86_400))
 TIMEOUT_SECONDS = Bounds((0.1, float("inf")))
-"""Its greatest is the operator's to say: the setting `timeout_seconds_max`."""
+"""The maximum is the setting `timeout_seconds_max`."""
 CONCURRENCY = Bounds((1, 10_000))
 RATE = Bounds((0.001, 100_000))
 FAILURES = Bounds((1, 1_000_000))
@@ -50,7 +50,7 @@ DISABLE_AFTER_SECONDS = Bounds((60, 365 * 86_400))
 OVERLAP_SECONDS = Bounds((0, 30 * 86_400))
 SUCCESS = Bounds((0.5, 0.99999))
 P95_SECONDS = Bounds((0.001, 259_200))
-"""A longer time could not be seen to be missed: it is in the last bucket of the time to delivery."""
+"""The maximum is the last bucket of the time to delivery. A longer target could not be checked."""
 OLDEST_SECONDS = Bounds((1, 30 * 86_400))
 
 Name: TypeAlias = Annotated[str, told(minLength=1, maxLength=NAME_CHARACTERS_MAX)]
@@ -74,7 +74,7 @@ Rate: TypeAlias = Annotated[float, RATE.rule]
 
 
 class Policy(Answer, frozen=True):
-    """When to try again: the pauses in seconds, how much they vary, and after how long to give up altogether."""
+    """When to retry: the delays in seconds, their jitter, and the deadline after which retries stop."""
 
     delays: Delays
     jitter: Annotated[float, JITTER.rule] = 0.1
@@ -83,11 +83,11 @@ class Policy(Answer, frozen=True):
 
 
 class PolicyIn(Policy, frozen=True, forbid_unknown_fields=True):
-    """The same, as it is given."""
+    """`Policy` in a request: unknown fields are rejected."""
 
 
 class CircuitRules(Answer, frozen=True):
-    """After how many failures in a row it opens, for how long, and after how long the endpoint is disabled."""
+    """How many consecutive failures open the circuit, how long it stays open, and when the endpoint is disabled."""
 
     failures_max: Annotated[int, FAILURES.rule] = 5
     open_seconds: Annotated[float, OPEN_SECONDS.rule] = 300.0
@@ -95,12 +95,12 @@ class CircuitRules(Answer, frozen=True):
 
 
 class CircuitRulesIn(CircuitRules, frozen=True, forbid_unknown_fields=True):
-    """The same, as they are given."""
+    """`CircuitRules` in a request: unknown fields are rejected."""
 
 
 class Slo(Answer, frozen=True):
-    """What share of the deliveries is to arrive, how soon 95 % of those are to have done so, and how long the oldest of what
-    still waits may have waited."""
+    """A target: the share of deliveries that must succeed, how soon 95 % of them must arrive, and how long the oldest
+    waiting delivery may wait."""
 
     success: Annotated[float, SUCCESS.rule] = 0.99
     p95_seconds: Annotated[float, P95_SECONDS.rule] = 60.0
@@ -108,14 +108,70 @@ class Slo(Answer, frozen=True):
 
 
 class SloIn(Slo, frozen=True, forbid_unknown_fields=True):
-    """The same, as it is given."""
+    """`Slo` in a request: unknown fields are rejected."""
 
+
+class DestinationKind(Answer, frozen=True, tag_field="kind"):
+    """The base of all kinds of destination."""
+
+    label: ClassVar[str]
+    """The name of the kind in the console."""
+    short: ClassVar[str] = ""
+    """The endpoint field that is the short form of this kind."""
+
+    @property
+    def target(self) -> str:
+        """The text for lists: the first field, or the kind itself if it has no fields."""
+        fields = self.__struct_fields__
+        return str(getattr(self, fields[0]) if fields else self.__struct_config__.tag)
+
+
+class HttpDestination(DestinationKind, frozen=True, tag="http"):
+    """A URL that receives HTTP requests."""
+
+    label: ClassVar[str] = "URL"
+    short: ClassVar[str] = "url"
+    url: str
+
+
+class HttpDestinationIn(HttpDestination, frozen=True, tag="http", forbid_unknown_fields=True):
+    """`HttpDestination` in a request: unknown fields are rejected."""
+
+
+class HandlerDestination(DestinationKind, frozen=True, tag="handler"):
+    """A Python handler that workers have registered under this name."""
+
+    label: ClassVar[str] = "Python handler"
+    short: ClassVar[str] = "handler"
+    name: Name
+
+
+class HandlerDestinationIn(HandlerDestination, frozen=True, tag="handler", forbid_unknown_fields=True):
+    """`HandlerDestination` in a request: unknown fields are rejected."""
+
+
+class LogDestination(DestinationKind, frozen=True, tag="log"):
+    """The log of the worker, for trying things out. Each event is logged as one line with the start of its payload."""
+
+    label: ClassVar[str] = "Log"
+
+
+class LogDestinationIn(LogDestination, frozen=True, tag="log", forbid_unknown_fields=True):
+    """`LogDestination` in a request: unknown fields are rejected."""
+
+
+Destination: TypeAlias = HttpDestination | HandlerDestination | LogDestination
+DestinationIn: TypeAlias = HttpDestinationIn | HandlerDestinationIn | LogDestinationIn
+DESTINATIONS: dict[str, type[DestinationKind]] = {
+    str(one.__struct_config__.tag): one for one in get_args(DestinationIn)
+}
+"""All kinds by name."""
 
 PolicyForm: TypeAlias = Annotated[
     Annotated[str, told(enum=list(POLICY_NAMES))] | Delays | PolicyIn,
     Meta(extra={"expected": "the name of a policy, a list of delays in seconds, or an object"}),
 ]
-"""A policy's name, its delays in seconds, or all of it."""
+"""The name of a policy, a list of delays in seconds, or a complete policy."""
 Policies: TypeAlias = Annotated[
     dict[str, PolicyForm], Meta(max_length=100, extra_json_schema={"propertyNames": {"pattern": TYPES_PATTERN}})
 ]
@@ -124,18 +180,21 @@ Policies: TypeAlias = Annotated[
 
 
 class EndpointIn(Request, frozen=True, kw_only=True):
-    """A receiver: a URL, or the name of a Python handler that workers have registered."""
+    """A new endpoint. Give its `destination`, or one of the short forms `url` and `handler`."""
 
     name: Name
     description: Description = ""
-    """What it is for, in the words of those who look after it."""
+    """What the endpoint is for."""
+    destination: DestinationIn | None = None
     url: str | None = None
+    """Short form of an `http` destination."""
     handler: Name | None = None
+    """Short form of a `handler` destination."""
     event_types: EventTypes = ("*",)
     policy: PolicyForm | None = None
-    """A policy's name, its delays in seconds, or all of it."""
+    """The name of a policy, a list of delays in seconds, or a complete policy."""
     policy_by_event_type: Policies = {}
-    """For some event types (`order.paid`, `order.*`) another one; the most specific counts."""
+    """Policies for single event types or patterns (`order.paid`, `order.*`); the most specific applies."""
     timeout_seconds: Annotated[float, TIMEOUT_SECONDS.rule] | None = None
     concurrency_max: Annotated[int, CONCURRENCY.rule] | None = None
     rate_per_second: Rate | None = None
@@ -145,21 +204,23 @@ class EndpointIn(Request, frozen=True, kw_only=True):
     code_map: CodeMap = {}
     circuit: CircuitRulesIn = CircuitRulesIn()
     slo: SloIn | None = None
-    """Its own target; without one that of the organization counts, see `PUT /v1/slo/default`."""
+    """The endpoint's own target. If it has none, the organization's default applies; see `PUT /v1/slo/default`."""
     envelope: bool = False
-    """Deliver `{"type", "timestamp", "data"}` with the payload as data, instead of the payload alone."""
+    """Deliver `{"type", "timestamp", "data"}` with the payload as `data`, instead of the payload alone."""
     batch: bool = False
-    """What goes to it are batches: `/v1/batches` finds them by status and resubmits them."""
+    """Its events are batches: `/v1/batches` lists them by status and resubmits them."""
     signing: Signing = "v1"
-    """`v1`: HMAC-SHA256 with a shared secret; `v1a`: Ed25519, of which the receiver has the public key."""
+    """`v1`: HMAC-SHA256 with a shared secret; `v1a`: Ed25519, for which the receiver has the public key."""
 
 
 class EndpointPatch(Request, frozen=True, kw_only=True):
-    """What is to change. A field that is left out stays as it is; null puts it back to its default."""
+    """The fields to change. Omitted fields keep their value; null resets a field to its default."""
 
     name: Name | UnsetType = UNSET
-    """Cannot be put back to a default: it has none."""
+    """The name cannot be reset, because it has no default."""
     description: Description | None | UnsetType = UNSET
+    destination: DestinationIn | UnsetType = UNSET
+    """Replaces the current destination, of any kind. It cannot be reset, because it has no default."""
     url: str | None | UnsetType = UNSET
     handler: Name | None | UnsetType = UNSET
     event_types: EventTypes | None | UnsetType = UNSET
@@ -177,13 +238,14 @@ class EndpointPatch(Request, frozen=True, kw_only=True):
     envelope: bool | None | UnsetType = UNSET
     batch: bool | None | UnsetType = UNSET
     version: int | None = None
-    """The version that the change was made for: if it is no longer the newest, the answer is a 409."""
+    """The version that the change is based on. If it is no longer the newest, the response is a 409."""
 
 
 class EndpointFields(TypedDict, total=False):
-    """What can be set of an endpoint, and changed, as keyword arguments of the client."""
+    """The settings of an endpoint, as keyword arguments of the client."""
 
     description: str | None
+    destination: Mapping[str, Any]
     url: str | None
     handler: str | None
     event_types: Sequence[str] | None
@@ -203,53 +265,56 @@ class EndpointFields(TypedDict, total=False):
 
 
 class NewEndpointFields(EndpointFields, total=False):
-    """What a new endpoint is given."""
+    """The settings of a new endpoint."""
 
     name: Required[str]
     signing: Signing
 
 
 class ChangedFields(EndpointFields, total=False):
-    """What is to change. None resets a field to its default; with `version` only if nobody changed it since."""
+    """The settings to change. None resets a field to its default. A `version` must be the endpoint's newest."""
 
     name: str
     version: int
 
 
 class EndpointsQuery(ListQuery, frozen=True, kw_only=True):
-    """Which endpoints."""
+    """Filters of the list of endpoints."""
 
     state: ListedState | None = None
 
 
 class ResumeIn(Request, frozen=True):
-    """How what has waited meanwhile is to go: at once, at a rate, or without what is too old."""
+    """How to deliver the backlog: all at once or at a limited rate, optionally without old events."""
 
     drain_per_second: Rate | None = None
     skip_older_than: Time | None = None
-    """What was accepted before this time becomes dead letters."""
+    """Deliveries of events accepted before this time become dead letters."""
 
 
 class RotateIn(Request, frozen=True):
-    """How the secret is changed."""
+    """How to rotate the secret."""
 
     overlap_seconds: Annotated[float, OVERLAP_SECONDS.rule] = 86_400.0
-    """For how long the old secret goes on signing beside the new one; at most 30 days."""
+    """How long requests are signed with both the old and the new secret; at most 30 days."""
     signing: Signing | None = None
-    """To change the kind of signature with it."""
+    """The kind of signature to change to; by default, it stays the same."""
 
 
 # -- answers -----------------------------------------------------------------------------------------------------
 
 
 class Endpoint(Answer, frozen=True):
-    """A receiver. Its secret and the values of its headers are never shown."""
+    """An endpoint. Responses never contain its secret or the values of its headers."""
 
     endpoint_id: UUID
     name: str
     description: str
+    destination: Destination
     url: str | None
+    """The URL of an `http` destination."""
     handler: str | None
+    """The name of a `handler` destination."""
     event_types: tuple[str, ...]
     policy: Policy | None
     policy_by_event_type: dict[str, Policy]
@@ -261,22 +326,23 @@ class Endpoint(Answer, frozen=True):
     code_map: dict[str, str]
     circuit: CircuitRules
     slo: Slo | None
-    """Its own target; without one that of its organization counts."""
+    """The endpoint's own target. If null, the organization's default applies."""
     envelope: bool
     batch: bool
     signing: Signing
     public_key: str | None
-    """`v1a`: what receivers verify with."""
+    """`v1a`: the key with which receivers verify signatures."""
     state: EndpointStateName
     state_reason: str
     created_at: Time
     updated_at: Time
     version: int
-    """Grows with every change."""
+    """Increases with every change."""
 
 
 class NewEndpoint(Endpoint, frozen=True):
-    """The answer to its creation: the only one that holds the signing secret (with `v1a`, the public key)."""
+    """The response to the creation of an endpoint. Only this response contains the signing secret (with `v1a`, the
+    public key)."""
 
     secret: str
 
@@ -289,7 +355,8 @@ class EndpointPage(Listing[Endpoint], frozen=True):
 
 
 class RotatedSecret(Answer, frozen=True):
-    """The new signing secret (with `v1a`, the public key), shown this once. The old one signs beside it until it expires."""
+    """The new signing secret (with `v1a`, the public key), shown only once. Requests are signed with the old one too,
+    until it expires."""
 
     endpoint_id: UUID
     secret: str
@@ -306,15 +373,15 @@ class CircuitChange(Answer, frozen=True):
 
 
 class Circuit(Answer, frozen=True):
-    """What is remembered of an endpoint's failures. While it is open, its deliveries wait and use up no attempts."""
+    """The circuit breaker of an endpoint. While it is open, deliveries wait without using up attempts."""
 
     endpoint_id: UUID
     state: CircuitStateName
     failures: int
-    """In a row, up to now."""
+    """Consecutive failures so far."""
     failing_since: Time | None
     until: Time | None
-    """Open: when one delivery may go as a probe. Half-open: when the probe counts as lost."""
+    """If open: when one delivery may be attempted as a probe. If half-open: when the probe counts as lost."""
     history: tuple[CircuitChange, ...]
 
 
@@ -334,27 +401,28 @@ InputKind: TypeAlias = Literal[
     "policy",
     "policies",
     "signing",
+    "destination",
 ]
-"""How a value is entered: `text` has several lines, `lines` and `pairs` are lists with one item on each line."""
+"""How a value is entered: `text` has several lines; `lines` and `pairs` are lists with one item per line."""
 
 
 class Input(NamedTuple):
-    """A setting, or one part of a setting, as people enter it."""
+    """A setting, or a part of a setting, as people enter it."""
 
     name: str
-    """The field of `EndpointIn`; `circuit.open_seconds` is a part of one."""
+    """A field of `EndpointIn`, or a part of one: `circuit.open_seconds`."""
     kind: InputKind
     section: str
-    """The part of the console's form that it stands in."""
+    """The section of the console form."""
     label: str
     hint: str = ""
     placeholder: str = ""
     option: str = ""
-    """Of `endpoints create` and `endpoints update`; a setting without one is an argument there, or only in the console."""
+    """The option of `endpoints create` and `endpoints update`. Empty for arguments and for console-only inputs."""
     metavar: str = ""
     help: str = ""
     shown: bool = False
-    """Whether the endpoint's page in the console shows the text that was entered, if there is one."""
+    """Whether the console page of the endpoint shows the value, if there is one."""
 
     @property
     def field(self) -> str:
@@ -362,7 +430,7 @@ class Input(NamedTuple):
 
 
 IDENTITY, RETRIES, BY_CODE, REQUESTS, BREAKER, TARGET = (
-    "What it is",
+    "Identity",
     "Retries",
     "By event type and code",
     "Requests",
@@ -372,69 +440,71 @@ IDENTITY, RETRIES, BY_CODE, REQUESTS, BREAKER, TARGET = (
 
 # fmt: off
 INPUTS = (
-    Input("name", "line", IDENTITY, "Name", "What lists, alerts and the audit log call it.", "shop"),
+    Input("name", "line", IDENTITY, "Name", "Its name in lists, alerts and the audit log.", "shop"),
     Input("description", "text", IDENTITY, "Description", "What it is for, and whom to ask about it.",
           option="--description", metavar="TEXT", help="What it is for, and whom to ask about it.", shown=True),
+    Input("destination", "destination", IDENTITY, "Reached by", option="--destination", metavar="KIND|JSON",
+          help="Where events go, if not to a URL or handler: a kind, or JSON with its fields."),
     Input("url", "line", IDENTITY, "URL",
-          "https; what is plain http must be allowed by the operator of this installation.",
+          "Must be https, unless the operator of this installation allows plain http.",
           "https://example.com/hooks"),
-    Input("handler", "line", IDENTITY, "Handler", "The name under which workers have registered it."),
+    Input("handler", "line", IDENTITY, "Handler", "The name that workers have registered it under."),
     Input("event_types", "lines", IDENTITY, "Event types",
-          "One on each line; a * at the end stands for any rest: order.*", "order.*", option="--type",
-          metavar="TYPE", help="An event type it takes, such as order.*; repeatable. [default: *]"),
-    Input("signing", "signing", IDENTITY, "Signature", "Standard Webhooks; most receivers know v1."),
-    Input("policy", "policy", RETRIES, "Policy", "When a failed delivery is tried again, and when it is given up.",
-          option="--policy", metavar="POLICY", help="When to retry: {policies}, or pauses such as 5s,5m,2h."),
+          "One per line; a * at the end matches any ending: order.*", "order.*", option="--type",
+          metavar="TYPE", help="An event type to deliver, such as order.*; repeatable. [default: *]"),
+    Input("signing", "signing", IDENTITY, "Signature", "Standard Webhooks; most receivers support v1."),
+    Input("policy", "policy", RETRIES, "Policy", "When failed deliveries are retried, and for how long.",
+          option="--policy", metavar="POLICY", help="When to retry: {policies}, or delays such as 5s,5m,2h."),
     Input("policy.delays", "line", RETRIES, "Delays",
-          "The pause before each retry: 30s, 5m, 2h. Nothing means no retry.", "1m, 5m, 15m"),
+          "The delay before each retry: 30s, 5m, 2h. Empty means no retry.", "1m, 5m, 15m"),
     Input("policy.jitter", "percent", RETRIES, "Jitter, in percent",
-          "By how much each pause varies, so that many do not come back at once.", "10"),
+          "How much each delay varies, so that retries do not arrive all at once.", "10"),
     Input("policy.deadline_seconds", "span", RETRIES, "Deadline",
-          "No retry later than this after the event was accepted, or was to be delivered.", "none"),
+          "No retry starts later than this after the event was accepted or scheduled.", "none"),
     Input("policy_by_event_type", "policies", BY_CODE, "Other policies for some event types",
-          "One on each line: order.* = quick, or order.paid = 5s, 1m; jitter 20%; deadline 1d", "order.paid = quick"),
-    Input("timeout_seconds", "span", REQUESTS, "One attempt takes at most",
-          "From the first packet to the last byte of the answer.", option="--timeout", metavar="SPAN",
-          help="How long one attempt may take: 10s"),
-    Input("concurrency_max", "whole", REQUESTS, "Attempts at once", "Over all workers together.", "as many as go",
-          option="--concurrency", metavar="N", help="At most so many attempts at once."),
-    Input("rate_per_second", "number", REQUESTS, "Attempts a second", "Over all workers together.", "as many as go",
-          option="--rate", metavar="N", help="At most so many attempts a second."),
+          "One per line: order.* = quick, or order.paid = 5s, 1m; jitter 20%; deadline 1d", "order.paid = quick"),
+    Input("timeout_seconds", "span", REQUESTS, "Timeout of one attempt",
+          "From the first packet to the last byte of the response.", option="--timeout", metavar="SPAN",
+          help="The timeout of one attempt: 10s"),
+    Input("concurrency_max", "whole", REQUESTS, "Concurrent attempts", "Across all workers.", "unlimited",
+          option="--concurrency", metavar="N", help="The maximum number of concurrent attempts."),
+    Input("rate_per_second", "number", REQUESTS, "Attempts per second", "Across all workers.", "unlimited",
+          option="--rate", metavar="N", help="The maximum number of attempts per second."),
     Input("headers", "headers", REQUESTS, "Headers",
-          "Name: value, one on each line. Values are kept sealed and not shown again; *** keeps the one that is there.",
+          "Name: value, one per line. Values are encrypted and not shown again; *** keeps the current value.",
           "X-Tenant: 17", option="--header", metavar="'NAME: VALUE'", help="Sent with every request; repeatable."),
-    Input("retry_on", "lines", BY_CODE, "Retried although permanent",
-          "Codes or HTTP statuses, one on each line; * retries everything.", "404", option="--retry-on",
-          metavar="CODE", help="Retry this code or status although it is permanent; * is all."),
-    Input("give_up_on", "lines", BY_CODE, "Given up at once",
-          "Codes or HTTP statuses that are not worth another try.", "RATE_LIMIT", option="--give-up-on",
+    Input("retry_on", "lines", BY_CODE, "Retry although permanent",
+          "Codes or HTTP statuses, one per line; * retries everything.", "404", option="--retry-on",
+          metavar="CODE", help="Retry this code or status although it is permanent; * means all."),
+    Input("give_up_on", "lines", BY_CODE, "Never retry",
+          "Codes or HTTP statuses that make a delivery a dead letter at once.", "RATE_LIMIT", option="--give-up-on",
           metavar="CODE", help="Do not retry this code or status although it is transient."),
-    Input("code_map", "pairs", BY_CODE, "The receiver’s own codes", "What each stands for, one on each line.",
+    Input("code_map", "pairs", BY_CODE, "The receiver’s own codes", "What each code means, one per line.",
           "E17 = RATE_LIMIT", option="--code", metavar="THEIRS=OURS",
-          help="What a code of the receiver's own stands for; repeatable."),
-    Input("circuit.failures_max", "whole", BREAKER, "Opens after so many failures in a row", placeholder="5",
-          option="--circuit-failures", metavar="N", help="Open its circuit after so many failures in a row."),
+          help="The meaning of one of the receiver's own codes; repeatable."),
+    Input("circuit.failures_max", "whole", BREAKER, "Consecutive failures until it opens", placeholder="5",
+          option="--circuit-failures", metavar="N", help="Open its circuit after this many consecutive failures."),
     Input("circuit.open_seconds", "span", BREAKER, "Stays open for",
-          "Then one probe goes; if it fails, it opens again.", "5m", option="--circuit-open", metavar="SPAN",
-          help="Keep it open so long: 5m"),
+          "Then one probe is sent; if it fails, the circuit opens again.", "5m", option="--circuit-open", metavar="SPAN",
+          help="How long the circuit stays open: 5m"),
     Input("circuit.disable_after_seconds", "span", BREAKER, "Disabled after",
-          "So long without one success. Deliveries are held then, not lost.", "5d"),
-    Input("slo.success", "percent", TARGET, "Deliveries that arrive, in percent",
-          "Nothing anywhere here means the organization’s target.", "99", option="--slo",
+          "After this time without a single success. Deliveries are then held, not lost.", "5d"),
+    Input("slo.success", "percent", TARGET, "Successful deliveries, in percent",
+          "If all three are empty, the target of the organization applies.", "99", option="--slo",
           metavar="SHARE,SPAN[,SPAN]",
-          help="Its target: what is to arrive, how soon 95 % of it, how old what waits may be: 99.9%,30s,1h"),
-    Input("slo.p95_seconds", "span", TARGET, "95% of them within", placeholder="1m"),
-    Input("slo.oldest_seconds", "span", TARGET, "The oldest that waits is at most", placeholder="1h"),
+          help="Its target: success rate, time in which 95 % arrive, maximum age of waiting deliveries: 99.9%,30s,1h"),
+    Input("slo.p95_seconds", "span", TARGET, "95% arrive within", placeholder="1m"),
+    Input("slo.oldest_seconds", "span", TARGET, "Maximum age of waiting deliveries", placeholder="1h"),
     Input("envelope", "tick", REQUESTS, "Wrap the payload in an envelope",
           "Deliver type, timestamp and data instead of the payload alone.", option="--envelope/--no-envelope",
           help="Wrap payloads as {type, timestamp, data}."),
-    Input("batch", "tick", REQUESTS, "What goes to it are batches",
-          "They can be found by status and resubmitted; event types are then named in full.",
-          option="--batch/--no-batch", help="What it takes are batches; its types are named in full."),
+    Input("batch", "tick", REQUESTS, "Its events are batches",
+          "Batches are listed by status and can be resubmitted; event types must be exact.",
+          option="--batch/--no-batch", help="Its events are batches; its event types must be exact."),
 )
 # fmt: on
 
 RESETTABLE = tuple(
-    name for name in EndpointPatch.__struct_fields__ if name not in ("name", "url", "handler", "version")
+    name for name in EndpointPatch.__struct_fields__ if name not in ("name", "destination", "url", "handler", "version")
 )
-"""Fields that can be put back to their defaults."""
+"""Fields that can be reset to their defaults."""

@@ -1,4 +1,4 @@
-"""Events: as they are sent, their receipts and statuses, in lists, and in full."""
+"""Events: requests, receipts, statuses, lists and details."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ InboxStatus: TypeAlias = Literal["received", "failed"]
 
 TYPE_PATTERN = r"^[A-Za-z0-9_][A-Za-z0-9_.:/\-]{0,127}$"
 KEY_RULES = {"minLength": 1, "maxLength": 255, "pattern": "^[ -~]+$"}
-"""Of an idempotency key, and of an ordering key."""
+"""The rules for idempotency keys and ordering keys."""
 BATCH_MAX = 1_000
 
 EventType: TypeAlias = Annotated[str, told(pattern=TYPE_PATTERN)]
@@ -35,17 +35,17 @@ class EventIn(msgspec.Struct, forbid_unknown_fields=True, gc=False):
     event_type: EventType
     payload: msgspec.Raw
     endpoint_ids: Annotated[tuple[UUID, ...], told(minItems=1)] | None = None
-    """Only these endpoints; left out, all whose event types match."""
+    """Deliver only to these endpoints; if omitted, to all whose event types match."""
     deliver_at: Time | None = None
-    """Not before this time."""
+    """Do not deliver before this time."""
     expires_at: Time | None = None
-    """Not after this time: what is still waiting then becomes a dead letter."""
+    """Do not deliver after this time. Deliveries that are still waiting then become dead letters."""
     metadata: RawObject = msgspec.field(default_factory=lambda: _NO_METADATA)
-    """A small object of your own, kept and shown as given."""
+    """A small JSON object of your own. It is stored and returned unchanged."""
     ordering_key: Key | None = None
-    """Events that share it are delivered to each endpoint in the order of their acceptance."""
+    """Events with the same key reach each endpoint in the order of their acceptance."""
     idempotency_key: Key | None = None
-    """In a single request the header Idempotency-Key means the same."""
+    """A repeated event with the same key is stored once. For a single event, use this or the header Idempotency-Key."""
 
 
 Events: TypeAlias = Annotated[list[EventIn], told(minItems=1, maxItems=BATCH_MAX)]
@@ -58,31 +58,31 @@ class BatchIn(msgspec.Struct, forbid_unknown_fields=True):
 
 
 class TestIn(Request, frozen=True):
-    """What a test sends; without it, a short greeting of the type `doorstep.test`."""
+    """The test event; by default a short greeting of the type `doorstep.test`."""
 
     event_type: EventType | None = None
     payload: msgspec.Raw = msgspec.field(default_factory=lambda: NOT_GIVEN)
 
 
 class ReplayEventIn(Request, frozen=True):
-    """Where to send an event again."""
+    """The target of a replay."""
 
     endpoint_id: UUID
 
 
 class EventsQuery(ListQuery, frozen=True, kw_only=True):
-    """Which events."""
+    """Filters of the events."""
 
     status: Status | None = None
     event_type: Annotated[str, msgspec.Meta(max_length=200)] | None = None
-    """Exact, or a pattern whose final `*` stands for any rest."""
+    """An exact event type, or a pattern whose final `*` matches any ending."""
     created_from: Time | None = None
     created_before: Time | None = None
     limit: Annotated[int, msgspec.Meta(ge=1, le=1_000)] = 50
 
 
 class InboxQuery(ListQuery, frozen=True, kw_only=True):
-    """Which events of the inbox."""
+    """Filters of the inbox."""
 
     status: InboxStatus = "received"
     limit: Annotated[int, msgspec.Meta(ge=1, le=1_000)] = 50
@@ -92,15 +92,15 @@ class InboxQuery(ListQuery, frozen=True, kw_only=True):
 
 
 class Receipt(Answer, frozen=True):
-    """The event is on stable storage. `deliveries`: to how many endpoints it goes."""
+    """Confirms that the event is stored durably. `deliveries` is the number of endpoints that will receive it."""
 
     event_id: UUID
     status: Literal["received"]
     created_at: Time
     deliveries: int
     verdict: Literal["accepted", "repeated", "conflict"]
-    """`repeated`: the idempotency key was used for the same event before, and nothing new was stored. `conflict`: it was
-    used for another one (only in a batch, where the others were stored all the same)."""
+    """`repeated`: the idempotency key was used before for the same event, so nothing new was stored. `conflict`: it was
+    used for another event, so this one was not stored (only in a batch, whose other events were stored)."""
 
 
 class Receipts(Answer, frozen=True):
@@ -110,7 +110,7 @@ class Receipts(Answer, frozen=True):
 
 
 class EventStatus(Answer, frozen=True):
-    """Where an event stands. Never the payload."""
+    """The status of an event, without the payload."""
 
     event_id: UUID
     status: Status
@@ -137,10 +137,10 @@ class EventPage(Listing[EventItem], frozen=True):
 
 
 class InboxItem(EventItem, frozen=True):
-    """An event in the inbox. The payload is given where it waits to be taken: for failed ones it is null."""
+    """An event in the inbox. The payload is null for failed events."""
 
     payload_json: msgspec.Raw = msgspec.field(name="payload")
-    """The payload's bytes, exactly as they were accepted."""
+    """The bytes of the payload, exactly as accepted."""
     metadata_json: msgspec.Raw = msgspec.field(name="metadata")
 
     @property
@@ -160,10 +160,10 @@ class InboxPage(Listing[InboxItem], frozen=True):
 
 
 class Event(EventStatus, frozen=True):
-    """An event in full: what was accepted, where it stands, and what it owes."""
+    """An event in full, with its status and deliveries."""
 
     refusal: str | None
-    """Why it was set aside in the outbox, where it can never be accepted; null for every other event."""
+    """Why the event was rejected in the outbox and cannot be accepted as it is; null for all other events."""
     event_type: str
     created_at: Time
     correlation_id: str
@@ -172,7 +172,7 @@ class Event(EventStatus, frozen=True):
     ordering_key: str | None
     metadata_json: RawObject = msgspec.field(name="metadata")
     payload_json: msgspec.Raw = msgspec.field(name="payload")
-    """The payload's bytes, exactly as they were accepted."""
+    """The bytes of the payload, exactly as accepted."""
     deliveries: tuple[Delivery, ...]
 
     @property
@@ -185,21 +185,21 @@ class Event(EventStatus, frozen=True):
 
 
 class Acknowledged(Answer, frozen=True):
-    """The consumer of the inbox has it."""
+    """The event was acknowledged by the consumer of the inbox."""
 
     event_id: UUID
     status: Literal["delivered"]
 
 
 class Refused(Answer, frozen=True):
-    """A delivery that was left alone, and the state that did not allow it; None if it is not there any more."""
+    """A delivery that was not changed, with its state, which is null if the delivery no longer exists."""
 
     delivery_id: UUID
     state: DeliveryStateName | None
 
 
 class Retried(Answer, frozen=True):
-    """Which deliveries of an event are due again, and which could not be."""
+    """The deliveries of an event that are due again, and those that could not be retried."""
 
     event_id: UUID
     retried: tuple[UUID, ...]
@@ -207,7 +207,7 @@ class Retried(Answer, frozen=True):
 
 
 class Cancelled(Answer, frozen=True):
-    """Which deliveries of an event were called off, and which could not be."""
+    """The deliveries of an event that were cancelled, and those that could not be cancelled."""
 
     event_id: UUID
     cancelled: tuple[UUID, ...]
@@ -215,5 +215,5 @@ class Cancelled(Answer, frozen=True):
 
 
 def _parsed(content: msgspec.Raw) -> Any:
-    """By the standard library, which keeps whole numbers of any length."""
+    """The payload, decoded by the standard library, which supports integers of any size."""
     return json.loads(bytes(content))

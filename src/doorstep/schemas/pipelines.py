@@ -23,23 +23,23 @@ AnyObject: TypeAlias = Annotated[dict[str, Any], told(additionalProperties=True)
 
 
 class EntitiesQuery(ListQuery, frozen=True, kw_only=True):
-    """Which entities of a pipeline."""
+    """Filters of the entities of a pipeline."""
 
     status: str | None = None
-    """Only those with this status; `archived` (or whatever the pipeline calls it) gives the archived ones."""
+    """Only entities with this status; `archived` (or its name in the pipeline) returns the archived ones."""
     archived: bool = False
-    """The archived ones too."""
+    """Include archived entities."""
 
 
 class ApprovalIn(Request, frozen=True):
-    """A decision about the gate that an entity waits at."""
+    """A decision at a gate."""
 
     gate: Annotated[str, msgspec.Meta(max_length=64)] | None = None
-    """The gate that is decided about. Without it, the decision is about that at which the entity waits by then."""
+    """The gate to decide on; by default, the one at which the entity is waiting when the request arrives."""
 
 
 class RejectionIn(ApprovalIn, frozen=True):
-    """The same, with a reason."""
+    """A rejection at a gate, with a reason."""
 
     reason: Reason = ""
 
@@ -49,33 +49,33 @@ class Pipeline(Answer, frozen=True):
 
     name: str
     statuses: tuple[str, ...]
-    """In the order of a good life, then those of failures."""
+    """The statuses of a successful entity in order, then those of failures."""
     gates: tuple[str, ...]
-    """Where an entity waits to be approved or rejected."""
+    """The statuses in which an entity waits for approval or rejection."""
     retryable: tuple[str, ...]
 
 
 class PipelinePage(Listing[Pipeline], frozen=True):
-    """All of them."""
+    """All pipelines."""
 
     pipelines: tuple[Pipeline, ...]
     pagination: CountedPagination
 
 
 class Entity(Answer, frozen=True):
-    """A thing on its way through a pipeline."""
+    """An entity of a pipeline."""
 
     entity_id: str
     pipeline: str
     status: str
     data: AnyObject
-    """What it is about: the program's own."""
+    """The entity's data, as the program stored it."""
     error_reason: str | None
-    """Why its last stage failed, in a sentence."""
+    """Why its last stage failed, as a sentence."""
     metadata: AnyObject
-    """`error` has the technical side of the last failure: category, code, attempts, and the event to look for."""
+    """`error` has the technical details of the last failure: category, code, attempts and event id."""
     event_id: UUID | None
-    """The event of its present stage."""
+    """The event of its current stage."""
     created_at: Time
     changed_at: Time
 
@@ -95,7 +95,7 @@ class EntityChange(Answer, frozen=True):
     new_status: str
     reason: str
     event_id: UUID | None
-    """The event that brought it there."""
+    """The event that caused the change."""
 
 
 class EntityHistoryPage(Listing[EntityChange], frozen=True):

@@ -1,4 +1,4 @@
-"""What all shapes share: strictness, times, choices, pages and problems."""
+"""The basis of all shapes: strictness, times, choices, pages and problems."""
 
 from __future__ import annotations
 
@@ -11,41 +11,41 @@ import msgspec
 T = TypeVar("T")
 
 Time: TypeAlias = Annotated[datetime, msgspec.Meta(extra_json_schema={"format": "date-time"})]
-"""ISO 8601 on the wire; answers have it in UTC with microseconds and a Z. As a value it is an aware datetime."""
+"""In JSON, ISO 8601; responses always use UTC with microseconds and a Z. In Python, an aware datetime."""
 Reason: TypeAlias = Annotated[str, msgspec.Meta(max_length=500)]
-"""Why someone does something, in their own words; kept in the audit log."""
+"""The reason for an action, in the words of its actor; kept in the audit log."""
 Limit: TypeAlias = Annotated[int, msgspec.Meta(ge=1, le=200)]
 Cursor: TypeAlias = Annotated[str, msgspec.Meta(max_length=500)]
 EventTypePattern: TypeAlias = Annotated[str, msgspec.Meta(max_length=200)]
-"""An event type, or a pattern whose final `*` stands for any rest."""
+"""An event type, or a pattern whose final `*` matches any ending."""
 
 
 def choice(*values: str) -> Any:
-    """Meta for a text in an answer that is one of these.
+    """Meta for a text in a response that has one of these values.
 
-    A client takes others as well, so that an old client understands a newer server.
+    Clients accept other values too, so that an old client can read the responses of a newer server.
     """
     return msgspec.Meta(extra_json_schema={"enum": list(values)})
 
 
 def told(**rules: Any) -> Any:
-    """Meta for rules that the OpenAPI document states; the engine enforces them, for every way in alike.
+    """Meta for rules that the OpenAPI document states and the engine, not msgspec, enforces for all callers.
 
-    The fuzz tests fail when what is stated and what is enforced differ, in either direction.
+    The fuzz tests fail if the stated rules are stricter or looser than the enforced ones.
     """
     return msgspec.Meta(extra_json_schema=rules)
 
 
 class Answer(msgspec.Struct, frozen=True, gc=False):
-    """What a route answers with. A client ignores fields that it does not know."""
+    """The response of a route. A client ignores unknown fields."""
 
 
 class Request(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
-    """The body of a request. An unknown field is refused rather than ignored."""
+    """The body of a request. An unknown field is an error."""
 
 
 class Query(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
-    """The parameters of a request. An unknown one is refused: ignored, it would silently widen what is asked for."""
+    """The query parameters of a request. An unknown one is an error: ignoring it would silently widen the result."""
 
 
 class ListQuery(Query, frozen=True, kw_only=True):
@@ -53,11 +53,11 @@ class ListQuery(Query, frozen=True, kw_only=True):
 
     limit: Limit = 50
     cursor: Cursor | None = None
-    """Where the last page ended, as its answer said."""
+    """The `cursor` of the previous page."""
 
 
 class Pagination(Answer, frozen=True):
-    """`cursor` asks for the next page. A page may be short, even empty, and still have a next one."""
+    """`cursor` requests the next page. A page may be short, even empty, and still have a next one."""
 
     limit: int
     cursor: str | None
@@ -65,40 +65,41 @@ class Pagination(Answer, frozen=True):
 
     @property
     def total_count(self) -> int | None:
-        """How many there are in all; None where counting would not be cheap."""
+        """The total number; None if counting would be expensive."""
         return None
 
     @property
     def total_is_floor(self) -> bool:
-        """Whether there may be more than `total_count`."""
+        """Whether `total_count` is only a lower bound."""
         return False
 
 
 class CountedPagination(Pagination, frozen=True):
-    """With the number of all there are. Counting stops at 10,000: then it is only a floor, and says so."""
+    """Pagination with the total number of items. Counting stops at 10,000. Beyond that, the number is a lower bound,
+    and `total_is_floor` is true."""
 
     total_count: int
     total_is_floor: bool
 
 
 class Listing(Answer, Generic[T], frozen=True):
-    """One page of a list, under the name of what it lists."""
+    """One page of a list, in a field named after its items."""
 
     @property
     def listed(self) -> tuple[T, ...]:
-        """The items, whatever their list is called: its first field."""
+        """The items: the first field."""
         items: tuple[T, ...] = getattr(self, self.__struct_fields__[0])
         return items
 
     @property
     def position(self) -> Pagination:
-        """Where this page stands in its list: its last field."""
+        """The pagination: the last field."""
         found: Pagination = getattr(self, self.__struct_fields__[-1])
         return found
 
 
 class Figures(Answer, frozen=True):
-    """Numbers by their names; `figures["created"]` reads the same as `figures.created`."""
+    """Numbers by name; `figures["created"]` is the same as `figures.created`."""
 
     def __getitem__(self, name: str) -> Any:
         return getattr(self, name)
@@ -111,14 +112,14 @@ class Figures(Answer, frozen=True):
 
 
 class FieldProblem(Answer, frozen=True):
-    """What is wrong with one field of the request."""
+    """An error in one field of the request."""
 
     field: str
     message: str
 
 
 class Problem(Answer, frozen=True):
-    """The body of a refusal, as `application/problem+json` has it."""
+    """The body of an error response: `application/problem+json`."""
 
     status: int
     title: str
@@ -128,10 +129,10 @@ class Problem(Answer, frozen=True):
 
 
 class ReasonIn(Request, frozen=True):
-    """Why."""
+    """The reason for an action."""
 
     reason: Reason = ""
 
 
 Id: TypeAlias = UUID | str
-"""How a caller may give an id."""
+"""An id as callers may pass it."""

@@ -1,12 +1,22 @@
-"""What happened over a range of time, how endpoints do, and how they stand against their targets."""
+"""Statistics over a time range, the health of endpoints, their targets, and the workers."""
 
 from __future__ import annotations
 
-from typing import Literal, TypeAlias
+from typing import Annotated, Literal, TypeAlias
 from uuid import UUID
 
 from doorstep.schemas.endpoints import CircuitStateName, EndpointStateName, Slo
-from doorstep.schemas.shape import Answer, Figures, Listing, ListQuery, Pagination, Query, Time
+from doorstep.schemas.shape import (
+    Answer,
+    CountedPagination,
+    Figures,
+    Listing,
+    ListQuery,
+    Pagination,
+    Query,
+    Time,
+    choice,
+)
 
 Range: TypeAlias = Literal["1h", "6h", "24h", "7d", "30d"]
 Share: TypeAlias = float
@@ -14,16 +24,16 @@ Share: TypeAlias = float
 
 
 class StatsQuery(Query, frozen=True, kw_only=True):
-    """What to tell."""
+    """The parameters of the statistics."""
 
     range: Range | None = None
-    """With it, `report` tells what happened in that time."""
+    """If given, the response has a `report` on this time range."""
     endpoint_id: UUID | None = None
-    """Only what concerns this endpoint, in `report`; of the last 24 hours, if there is no `range`."""
+    """Limits `report` to this endpoint; without a `range`, it covers the last 24 hours."""
 
 
 class HealthQuery(ListQuery, frozen=True, kw_only=True):
-    """Over which time."""
+    """The time range of the health figures."""
 
     range: Range = "24h"
 
@@ -50,7 +60,7 @@ class AttemptSum(Figures, frozen=True):
 
 
 class TimeSum(Figures, frozen=True):
-    """In seconds; null if nothing was delivered."""
+    """Times to delivery in seconds; null if nothing was delivered."""
 
     p50: float | None
     p95: float | None
@@ -59,28 +69,28 @@ class TimeSum(Figures, frozen=True):
 
 
 class RetriesUsed(Figures, frozen=True):
-    """How many deliveries had used this number of retries when an attempt ended them."""
+    """The number of deliveries that had used this many retries when their last attempt ended."""
 
     retries: int
-    """The last of the list stands for this many and more."""
+    """The number of retries. In the last entry of the list, this number or more."""
     deliveries: int
 
 
 class TimeBucket(Figures, frozen=True):
-    """How many deliveries took at most this long, and longer than the bucket before allows."""
+    """The number of deliveries that took at most this long, but longer than the previous bucket."""
 
     seconds: float | None
-    """Null is the last one, without a bound."""
+    """The upper bound; null for the last bucket, which has none."""
     deliveries: int
 
 
 class Summary(Answer, frozen=True):
-    """The whole range. Rates are from 0 to 1; null where there is nothing to tell."""
+    """Totals of the whole range. Rates are from 0 to 1; they are null if there is no data."""
 
     events: EventSum | None
     deliveries: DeliverySum
     attempts: AttemptSum
-    """By what they came to."""
+    """The number of attempts by outcome."""
     success_rate: Share | None
     failed_rate: Share | None
     retry_attempts: tuple[RetriesUsed, ...]
@@ -91,7 +101,7 @@ class Summary(Answer, frozen=True):
 
 
 class EventSeries(Figures, frozen=True):
-    """Events by what became of them in each step."""
+    """The number of events created, delivered and failed in each step."""
 
     created: tuple[int, ...]
     delivered: tuple[int, ...]
@@ -99,7 +109,7 @@ class EventSeries(Figures, frozen=True):
 
 
 class StatusSeries(Figures, frozen=True):
-    """How many stored events had each status at the end of each step."""
+    """The number of stored events with each status at the end of each step."""
 
     received: tuple[int, ...]
     queued: tuple[int, ...]
@@ -111,11 +121,11 @@ class DeliverySeries(Figures, frozen=True):
     created: tuple[int, ...]
     delivered: tuple[int, ...]
     dead: tuple[int, ...]
-    """Those that became dead letters, in any way."""
+    """Deliveries that became dead letters, for any reason."""
 
 
 class AttemptSeries(Figures, frozen=True):
-    """Attempts by what they came to."""
+    """The number of attempts by outcome in each step."""
 
     succeeded: tuple[int, ...]
     retry: tuple[int, ...]
@@ -123,7 +133,7 @@ class AttemptSeries(Figures, frozen=True):
 
 
 class TimeSeries(Figures, frozen=True):
-    """In seconds; null where nothing was delivered."""
+    """Times to delivery in seconds; null for steps in which nothing was delivered."""
 
     p50: tuple[float | None, ...]
     p95: tuple[float | None, ...]
@@ -131,25 +141,25 @@ class TimeSeries(Figures, frozen=True):
 
 
 class Series(Answer, frozen=True):
-    """One number for each step, the oldest first. With `endpoint_id`, `events` and `statuses` are null: an event may be
-    for several endpoints."""
+    """One number for each step, oldest first. With `endpoint_id`, `events` and `statuses` are null, because an event may
+    go to several endpoints."""
 
     events: EventSeries | None
     statuses: StatusSeries | None
     deliveries: DeliverySeries
     attempts: AttemptSeries
     success_rate: tuple[Share | None, ...]
-    """Of the deliveries that came to their end, those that were delivered; null where none did."""
+    """The share of ended deliveries that were delivered; null if none ended."""
     failed_rate: tuple[Share | None, ...] | None
-    """Of the events that came to their end, those that failed."""
+    """The share of ended events that failed."""
     time_to_delivery: TimeSeries
     queue_depth: tuple[int, ...]
-    """Deliveries that were waiting or in progress at the end of each step."""
+    """Deliveries waiting or in progress at the end of each step."""
     dead_letters: tuple[int, ...]
 
 
 class Report(Answer, frozen=True):
-    """A range of time, on a regular axis: the first step begins at `since`, the last one is still going on."""
+    """A time range in equal steps: the first begins at `since`, the last is still running."""
 
     range: Range
     since: Time
@@ -164,31 +174,31 @@ class Report(Answer, frozen=True):
 
 class DeliveryStats(Figures, frozen=True):
     retrying: int
-    """Those that failed and will be tried again, or are being tried."""
+    """Deliveries that failed and will be retried, or are being retried."""
     dead: int
     archived: int
 
 
 class EventStats(Figures, frozen=True):
     inbox: int
-    """Those that wait to be acknowledged."""
+    """Events that wait to be acknowledged."""
     failed: int
 
 
 class Stats(Answer, frozen=True):
-    """How much there is now. Counting stops at 10,000: what is named in `floors` is at least so much."""
+    """Current counts. Counting stops at 10,000; the counts named in `floors` are lower bounds."""
 
     deliveries: DeliveryStats
     events: EventStats
     floors: tuple[str, ...]
     oldest_due_at: Time | None
-    """Since when the first of the due deliveries has been due, but for those that are held."""
+    """When the oldest due delivery that is not held became due."""
     report: Report | None = None
-    """What happened in the range that was asked for; exact, however much is stored."""
+    """The report on the requested range. It is exact, regardless of how much is stored."""
 
 
 class EndpointHealth(Answer, frozen=True):
-    """How an endpoint did in the range that was asked for, and how it stands now."""
+    """How an endpoint performed in the requested range, and its current state."""
 
     endpoint_id: UUID
     name: str
@@ -202,12 +212,12 @@ class EndpointHealth(Answer, frozen=True):
     queue_depth: int
     dead_letters: int
     waiting_since: Time | None
-    """Since when the oldest of what waits has done so: since its acceptance, or its `deliver_at`. Exact where no more than
-    500 wait."""
+    """Since when the oldest waiting delivery has been waiting: its acceptance, or its `deliver_at`. Exact for up to 500
+    waiting deliveries."""
 
 
 class EndpointHealthPage(Listing[EndpointHealth], frozen=True):
-    """One page of the endpoints with how they did."""
+    """One page of endpoints with their health."""
 
     endpoints: tuple[EndpointHealth, ...]
     pagination: Pagination
@@ -217,8 +227,7 @@ class EndpointHealthPage(Listing[EndpointHealth], frozen=True):
 
 
 class Burn(Figures, frozen=True):
-    """How many times quicker than allowed deliveries were lost lately: at 1 the budget lasts exactly 30 days. Null where
-    none came to its end."""
+    """How fast the error budget is used up: at 1 it lasts exactly 30 days. Null if no delivery ended."""
 
     one_hour: float | None
     six_hours: float | None
@@ -226,7 +235,7 @@ class Burn(Figures, frozen=True):
 
 
 class EndpointSlo(Answer, frozen=True):
-    """An endpoint against its target, over 30 days."""
+    """An endpoint compared with its target, over 30 days."""
 
     endpoint_id: UUID
     name: str
@@ -235,17 +244,45 @@ class EndpointSlo(Answer, frozen=True):
     success_rate: Share | None
     p95_seconds: float | None
     oldest_seconds: float | None
-    """How long the oldest of what waits has done so; null if nothing does."""
+    """How long the oldest waiting delivery has been waiting; null if none is."""
     budget_left: float | None
-    """The share of the error budget that is left; below zero once more was lost than the target allows."""
+    """The remaining share of the error budget; negative if more deliveries failed than the target allows."""
     burn: Burn
     waiting_since: Time | None
-    """Since when the oldest of what waits has done so: since its acceptance, or its `deliver_at`. Exact where no more than
-    500 wait."""
+    """Since when the oldest waiting delivery has been waiting: its acceptance, or its `deliver_at`. Exact for up to 500
+    waiting deliveries."""
 
 
 class EndpointSloPage(Listing[EndpointSlo], frozen=True):
-    """One page of the endpoints against their targets."""
+    """One page of endpoints compared with their targets."""
 
     endpoints: tuple[EndpointSlo, ...]
     pagination: Pagination
+
+
+class Worker(Answer, frozen=True):
+    """A process that delivers. The values are as of its last heartbeat; it sends one every 10 seconds."""
+
+    name: str
+    """The name that also appears in the attempt log and in the logs. Each start of a process creates a new name."""
+    state: Annotated[str, choice("alive", "lost")]
+    """`lost`: no heartbeat for more than 35 seconds. The worker's deliveries are due again when their leases end."""
+    host: str
+    pid: int
+    version: str
+    started_at: Time
+    seen_at: Time
+    places: int
+    """The maximum number of attempts it runs at once."""
+    places_in_use: int
+    handlers: tuple[str, ...]
+    """The Python handlers that it can run."""
+    tasks: tuple[str, ...]
+    """The singleton tasks that it performed in the last 90 seconds."""
+
+
+class WorkerPage(Listing[Worker], frozen=True):
+    """All workers."""
+
+    workers: tuple[Worker, ...]
+    pagination: CountedPagination

@@ -1,1 +1,1 @@
-"""Things that run until told to stop. Each has `run_once`, which says when it wants to run again; one loop waits."""
+"""Services: loops that run until they are stopped. `run_once` does one round and returns the delay before the next."""

@@ -1,7 +1,7 @@
-"""The Alerter: sees to it that somebody is told. One process at a time keeps it, whichever lives.
+"""The Alerter: turns incidents into alerts and messages, in one process at a time.
 
-It looks for incidents once a second, which is one question to an index; a hint of this process wakes it at once. Only
-where there is something does it take the right to tell, so it writes nothing where nothing happens.
+It looks for incidents once a second, which is one index lookup. A fact emitted in this process wakes it at once. It
+acquires its lock only when there is something to do, so an idle installation writes nothing.
 """
 
 from __future__ import annotations
@@ -10,110 +10,104 @@ import asyncio
 from collections.abc import Sequence
 
 from doorstep.clock import DAY, SECOND, Clock, Instant, seconds
-from doorstep.model.circuit import CircuitState
 from doorstep.model.delivery import DeliveryState
+from doorstep.model.endpoint import CircuitState
 from doorstep.operations.alert_evaluator import AlertEvaluator
-from doorstep.stores.store import Store, Task
+from doorstep.services.task_lock import TaskLock
+from doorstep.stores.store import Retention, Store, Task, Topic
 from doorstep.telemetry.facts import CircuitTransition, DeliveryTransition, EndpointDisabled, Fact, StatusTransition
 
-HOLD_SECONDS = 15.0
-"""For so long the others leave it to a process that was killed while it watched; on PostgreSQL they see that it is gone."""
-LOOK_SECONDS = 1.0
+LEASE_SECONDS = 15.0
+"""How long other processes wait before they take over from one that was killed. On PostgreSQL they notice sooner."""
+POLL_SECONDS = 1.0
 REVIEW_SECONDS = 5.0
-"""How often what is suspected, late, or to be looked at again is measured."""
+"""How often open alerts, failure rates and late deliveries are measured again."""
 _CLEAN_EVERY: Instant = 3_600 * SECOND
 _CLEAN_BATCH = 500
-_SILENCES_KEPT: Instant = DAY
-"""For so long a silence that is over is still listed."""
+_SILENCE_RETENTION: Instant = DAY
+"""How long an expired silence stays listed."""
 
 
 class Alerter:
-    name = "watch"
+    name = "alerter"
 
-    def __init__(self, store: Store, alarms: AlertEvaluator, clock: Clock, holder: str, retention_days: float) -> None:
+    def __init__(
+        self, store: Store, evaluator: AlertEvaluator, clock: Clock, holder: str, retention_days: float
+    ) -> None:
         self._store = store
-        self._alarms = alarms
+        self._evaluator = evaluator
         self._clock = clock
-        self._holder = holder
         self._retention: Instant = round(retention_days * DAY)
-        self._held_until: Instant = 0
+        self.lock = TaskLock(store, Task.ALERTS, holder, clock, LEASE_SECONDS)
         self._is_new = False
-        """It has begun to watch, and not yet asked what whoever watched before may have had in mind."""
-        self.held_at: Instant = 0
-        """When it last had the right to watch."""
+        """Whether this process took over and has not yet loaded the failing endpoints."""
         self._review_at: Instant = 0
         self._clean_at: Instant = 0
         self.wake = asyncio.Event()
 
-    def hear(self, facts: Sequence[Fact]) -> None:
-        """A subscriber of the telemetry: what it hears of has left an incident, and is worth a look now."""
-        if _tell_of_incidents(facts):
+    def on_facts(self, facts: Sequence[Fact]) -> None:
+        """A telemetry subscriber. Facts that come with an incident wake the alerter."""
+        if _include_incident(facts):
             self.wake.set()
 
     async def run_once(self) -> float | None:
-        """One batch of incidents of each organization; more may wait behind it. Now and then a review, and what is old is
-        removed: also while incidents do not end or cannot be told, or one organization's would keep everybody from being
-        told of a recovery."""
-        told = await self._store.any_incident() and await self._hold()
+        """Process one batch of incidents for each organization, then review and clean if that is due.
+
+        The review and the cleanup happen even if processing fails or incidents keep coming. Otherwise one organization
+        could delay the recovery notices of all others.
+        """
+        active = await self._store.any_waiting(Topic.INCIDENTS) and await self._acquire()
         try:
-            if told:
-                await self._suspect_if_new()
-                await self._alarms.tell()
+            if active:
+                await self._load_if_new()
+                await self._evaluator.process_incidents()
         finally:
             await self._review_if_due()
             await self._clean_if_due()
-        return 0.0 if told else LOOK_SECONDS
-
-    async def leave(self) -> None:
-        """Let another process watch, if it has been this one."""
-        if self._held_until:
-            self._held_until = 0
-            await self._store.leave(Task.WATCH, self._holder)
+        return 0.0 if active else POLL_SECONDS
 
     async def _review_if_due(self) -> None:
         if self._clock.now() < self._review_at:
             return
         self._review_at = self._clock.now() + seconds(REVIEW_SECONDS)
-        found = await self._alarms.look()
+        found = await self._evaluator.find_reviewable()
         if found is None:
-            await self.leave()
-        elif await self._hold():
-            await self._suspect_if_new()
-            await self._alarms.review(found)
+            await self.lock.release()
+        elif await self._acquire():
+            await self._load_if_new()
+            await self._evaluator.review(found)
 
-    async def _suspect_if_new(self) -> None:
-        """Whoever begins to watch suspects everybody: his predecessor may have been killed with a suspicion. Before he tells
-        anything: of whom he does not know that they were deleted, the deaths would be the organization's. It is one
-        question."""
+    async def _load_if_new(self) -> None:
+        """Load every endpoint with recent dead letters after taking over, because the predecessor may have been killed.
+
+        This must happen before incidents are processed: the organization's failure rate leaves out deleted endpoints,
+        but only those that have been loaded. It takes one query.
+        """
         if self._is_new:
-            await self._alarms.suspect_all()
+            await self._evaluator.load_failing()
             self._is_new = False
 
     async def _clean_if_due(self) -> None:
         now = self._clock.now()
         if now < self._clean_at:
             return
-        before, silences_before = now - self._retention, now - _SILENCES_KEPT
-        if await self._store.clean_alerts(before, silences_before, _CLEAN_BATCH) < _CLEAN_BATCH:
+        retention = Retention(alerts_before=now - self._retention, silences_before=now - _SILENCE_RETENTION)
+        if (await self._store.clean(retention, now, _CLEAN_BATCH)).alerts < _CLEAN_BATCH:
             self._clean_at = now + _CLEAN_EVERY
 
-    async def _hold(self) -> bool:
-        now = self._clock.now()
-        if self._held_until - now < seconds(HOLD_SECONDS / 2):
-            lapsed, until = self._held_until <= now, now + seconds(HOLD_SECONDS)
-            self._held_until = until if await self._store.hold(Task.WATCH, self._holder, now, until) else 0
-            if not self._held_until:
-                self._alarms.suspect_nobody()
-            self._is_new = self._is_new or lapsed
-        if self._held_until:
-            self.held_at = now
-        return bool(self._held_until)
+    async def _acquire(self) -> bool:
+        self._is_new = self._is_new or self.lock.has_expired
+        if await self.lock.acquire():
+            return True
+        self._evaluator.forget_failing()
+        return False
 
 
-def _tell_of_incidents(facts: Sequence[Fact]) -> bool:
-    """Transitions come four to a delivery, so they are looked through in bulk: 0.05 µs each."""
+def _include_incident(facts: Sequence[Fact]) -> bool:
+    """Whether any of these facts comes with an incident. Each delivery emits four transitions, so they are checked in
+    bulk, which takes 0.05 µs each."""
     states = {fact.new_state for fact in facts if type(fact) is DeliveryTransition}
-    return DeliveryState.DEAD in states or any(_is_incident(fact) for fact in facts if type(fact) not in _EVERYDAY)
+    return DeliveryState.DEAD in states or any(_is_incident(fact) for fact in facts if type(fact) not in _FREQUENT)
 
 
 def _is_incident(fact: Fact) -> bool:
@@ -122,4 +116,4 @@ def _is_incident(fact: Fact) -> bool:
     return isinstance(fact, EndpointDisabled)
 
 
-_EVERYDAY = frozenset({DeliveryTransition, StatusTransition})
+_FREQUENT = frozenset({DeliveryTransition, StatusTransition})

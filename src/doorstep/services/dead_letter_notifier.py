@@ -1,7 +1,7 @@
-"""The DeadLetterNotifier: calls the program's own functions with the dead letters that this process made.
+"""The DeadLetterNotifier: calls the program's own functions with the dead letters that this process produced.
 
-Best effort: it hears of a death as a fact, keeps it in memory, and tells each function once. A process that ends
-before that has told nobody; the dead letter itself is in the store all the same.
+Best effort: it receives dead letters as facts, keeps them in memory, and calls each function once per dead letter. If
+the process ends first, the calls are lost, but the dead letters are in the store.
 """
 
 from __future__ import annotations
@@ -11,27 +11,28 @@ import inspect
 from collections import deque
 from collections.abc import Awaitable, Callable, Sequence
 
-from doorstep.clock import Clock, from_iso, to_iso
+from doorstep.clock import Clock, from_iso
 from doorstep.engine.directory import Directory
 from doorstep.errors import NotFound, StoreError
-from doorstep.model.delivery import DeadLetter, DeliveryState
+from doorstep.model.delivery import DeadLetter, Delivery, DeliveryState
+from doorstep.model.endpoint import Endpoint
 from doorstep.stores.store import Store
-from doorstep.telemetry.facts import DeliveryTransition, Fact, Notice, Telemetry
+from doorstep.telemetry.facts import DeliveryTransition, Fact, Telemetry
 from doorstep.transports.threads import DaemonThreads
 
 DeadLetterCallback = Callable[[DeadLetter], object] | Callable[[DeadLetter], Awaitable[object]]
-"""A plain or async function of one argument; what it returns is not looked at."""
+"""A plain or async function of one argument; its return value is ignored."""
 
-_UNTOLD_MAX = 10_000
-_PATIENCE_SECONDS = 30.0
+_QUEUE_MAX = 10_000
+_CALLBACK_SECONDS_MAX = 30.0
 _FLUSH_SECONDS = 2.0
 _THREADS_MAX = 4
 
 
 class DeadLetterNotifier:
-    """Hears facts, and tells of those that are deaths, one after the other."""
+    """Queues the dead letters found among the facts, and calls the callbacks one after another."""
 
-    name = "herald"
+    name = "dead letter notifier"
 
     def __init__(
         self,
@@ -41,105 +42,114 @@ class DeadLetterNotifier:
         clock: Clock,
         telemetry: Telemetry,
     ) -> None:
-        """`callbacks` may grow while it runs."""
+        """Callbacks may be added to `callbacks` while the notifier runs."""
         self._callbacks = callbacks
         self._store = store
         self._directory = directory
         self._clock = clock
         self._telemetry = telemetry
-        self._deaths: deque[DeliveryTransition] = deque()
-        self._passed_over = 0
-        """How many there was no room for."""
+        self._queue: deque[DeliveryTransition] = deque()
+        self._dropped = 0
+        """The number of dead letters that did not fit into the queue."""
         self._threads = DaemonThreads(_THREADS_MAX)
         self.wake = asyncio.Event()
 
-    def hear(self, facts: Sequence[Fact]) -> None:
-        """A subscriber of the telemetry."""
-        deaths = [one for one in facts if isinstance(one, DeliveryTransition) and one.new_state == DeliveryState.DEAD]
-        if deaths:
-            room = max(0, _UNTOLD_MAX - len(self._deaths))
-            self._deaths.extend(deaths[:room])
-            self._passed_over += len(deaths[room:])
+    def on_facts(self, facts: Sequence[Fact]) -> None:
+        """A telemetry subscriber."""
+        dead = [one for one in facts if isinstance(one, DeliveryTransition) and one.new_state == DeliveryState.DEAD]
+        if dead:
+            room = max(0, _QUEUE_MAX - len(self._queue))
+            self._queue.extend(dead[:room])
+            self._dropped += len(dead[room:])
             self.wake.set()
 
     async def run_once(self) -> float | None:
-        """Tell of everything that was heard of. Forgotten only when told: the store may be away for a while."""
-        self._admit_passed_over()
-        while self._deaths:
-            if letter := await self._next_letter():
+        """Call the callbacks for everything in the queue. If the store is down, dead letters stay in the queue."""
+        self._warn_of_dropped()
+        while self._queue:
+            if dead_letter := await self._next():
                 for callback in tuple(self._callbacks):
-                    await self._tell(callback, letter)
+                    await self._call(callback, dead_letter)
         return None
 
-    async def _next_letter(self) -> DeadLetter | None:
-        """Taken out before anybody waits, or what is heard of meanwhile could move it; and put back if it cannot be told."""
-        death = self._deaths.popleft()
-        try:
-            return await self._letter(death)
-        except BaseException:
-            self._deaths.appendleft(death)
-            raise
-
-    def _admit_passed_over(self) -> None:
-        count, self._passed_over = self._passed_over, 0
-        if count:
-            message = f"{count} dead letters were told to nobody: {_UNTOLD_MAX} others were waiting to be told"
-            self._telemetry.emit(Notice(at=to_iso(self._clock.now()), level="warning", message=message))
-
     async def flush(self) -> None:
-        """Tell of what died in the last moment, if that can be done quickly; an end is not delayed by it, nor broken."""
+        """Call the callbacks for the last dead letters, for at most two seconds. Errors do not delay a shutdown."""
         try:
             async with asyncio.timeout(_FLUSH_SECONDS):
                 await self.run_once()
         except (TimeoutError, StoreError) as error:
-            message = f"{len(self._deaths)} dead letters were told to nobody: {type(error).__name__} at the end"
-            self._telemetry.emit(Notice(at=to_iso(self._clock.now()), level="warning", message=message))
+            self._warn(
+                f"dead letters that no callback received: {len(self._queue)} ({type(error).__name__} at shutdown)"
+            )
         finally:
             self._threads.close()
 
-    async def _letter(self, death: DeliveryTransition) -> DeadLetter | None:
+    def _warn_of_dropped(self) -> None:
+        count, self._dropped = self._dropped, 0
+        if count:
+            self._warn(f"dead letters that no callback received: {count} ({_QUEUE_MAX} others were waiting)")
+
+    def _warn(self, message: str) -> None:
+        self._telemetry.note(self._clock.now(), "warning", message)
+
+    async def _next(self) -> DeadLetter | None:
+        """The next dead letter, or None if it was deleted. It is taken from the queue first, because the queue may
+        change while this waits for the store. If the store fails, it is put back."""
+        transition = self._queue.popleft()
         try:
-            delivery = await self._store.delivery(death.org_id, death.delivery_id)
-            endpoint = self._directory.endpoint(death.endpoint_id) or await self._store.endpoint(
-                death.org_id, death.endpoint_id
-            )
+            return await self._dead_letter(transition)
+        except BaseException:
+            self._queue.appendleft(transition)
+            raise
+
+    async def _dead_letter(self, transition: DeliveryTransition) -> DeadLetter | None:
+        org_id, endpoint_id = transition.org_id, transition.endpoint_id
+        try:
+            delivery = await self._store.get(Delivery, org_id, transition.delivery_id)
+            endpoint = self._directory.endpoint(endpoint_id)
+            if endpoint is None:
+                endpoint = await self._store.get(Endpoint, org_id, endpoint_id)
         except NotFound:
-            return None  # deleted since
+            return None  # deleted in the meantime
         return DeadLetter(
-            delivery_id=death.delivery_id,
-            event_id=death.event_id,
+            delivery_id=transition.delivery_id,
+            event_id=transition.event_id,
             event_type=delivery.event_type,
             endpoint=endpoint.name,
             code=delivery.code or "",
             reason=delivery.reason or "",
-            attempts=death.attempt,
-            org_id=death.org_id,
-            at=from_iso(death.at),
+            attempts=transition.attempt,
+            org_id=org_id,
+            at=from_iso(transition.at),
         )
 
-    async def _tell(self, callback: DeadLetterCallback, letter: DeadLetter) -> None:
-        telling = asyncio.ensure_future(self._trouble_of(callback, letter))
-        try:
-            await asyncio.wait({telling}, timeout=_PATIENCE_SECONDS)
-        finally:
-            telling.cancel()  # no effect where it has ended
-        trouble = telling.result() if telling.done() else f"it did not return within {_PATIENCE_SECONDS:g} s"
-        if trouble:
-            self._complain(callback, trouble, letter)
+    # -- calling -------------------------------------------------------------------------------------------
 
-    async def _trouble_of(self, callback: DeadLetterCallback, letter: DeadLetter) -> str | None:
-        """Whatever it raises is a line in the log and nothing more, SystemExit too."""
+    async def _call(self, callback: DeadLetterCallback, dead_letter: DeadLetter) -> None:
+        call = asyncio.ensure_future(self._error_of(callback, dead_letter))
+        try:
+            await asyncio.wait({call}, timeout=_CALLBACK_SECONDS_MAX)
+        finally:
+            call.cancel()  # no effect if it has ended
+        error = call.result() if call.done() else f"it did not return within {_CALLBACK_SECONDS_MAX:g} s"
+        if error:
+            name = getattr(callback, "__qualname__", repr(callback))
+            message = f"the dead-letter callback {name} failed: {error}"
+            self._telemetry.note(self._clock.now(), "error", message, delivery_id=str(dead_letter.delivery_id))
+
+    async def _error_of(self, callback: DeadLetterCallback, dead_letter: DeadLetter) -> str | None:
+        """The error as text, or None. No exception is propagated, not even SystemExit."""
         try:
             if inspect.iscoroutinefunction(callback):
-                await callback(letter)
+                await callback(dead_letter)
             else:
-                await self._in_thread(lambda: callback(letter))
+                await self._call_in_thread(lambda: callback(dead_letter))
         except BaseException as error:  # noqa: BLE001
-            return f"it raised {type(error).__name__}"  # its text may quote the dead letter
+            return f"it raised {type(error).__name__}"  # the exception's text may quote the dead letter
         return None
 
-    async def _in_thread(self, call: Callable[[], object]) -> None:
-        """To its end; if that never comes the thread is given up."""
+    async def _call_in_thread(self, call: Callable[[], object]) -> None:
+        """Call in a thread and wait for the result. If the wait is cancelled, the thread is abandoned."""
         loop = asyncio.get_running_loop()
         ended: asyncio.Future[object] = loop.create_future()
         job = self._threads.call(lambda: _outcome(call), lambda outcome: _resolve(ended, outcome), loop)
@@ -153,17 +163,11 @@ class DeadLetterNotifier:
         if inspect.isawaitable(result):
             await result
 
-    def _complain(self, callback: DeadLetterCallback, trouble: str, letter: DeadLetter) -> None:
-        name = getattr(callback, "__qualname__", repr(callback))
-        message = f"{name} was told of a dead letter and failed: {trouble}"
-        fields: dict[str, object] = {"delivery_id": str(letter.delivery_id)}
-        self._telemetry.emit(Notice(at=to_iso(self._clock.now()), level="error", message=message, fields=fields))
-
 
 def _outcome(call: Callable[[], object]) -> object:
     try:
         return call()
-    except BaseException as error:  # noqa: BLE001  SystemExit too: it must not end the thread unheard
+    except BaseException as error:  # noqa: BLE001  even SystemExit, which would end the thread silently
         return error
 
 

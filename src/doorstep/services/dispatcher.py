@@ -1,4 +1,4 @@
-"""The Dispatcher delivers what is due; the Reclaimer settles the attempts of lost workers."""
+"""The Dispatcher claims and starts due deliveries; the Reclaimer settles the attempts of lost workers."""
 
 from __future__ import annotations
 
@@ -9,12 +9,15 @@ from doorstep.clock import MILLISECOND, SECOND, Clock, Instant
 from doorstep.engine.deliver import Deliverer
 from doorstep.engine.directory import Directory
 
-_LOOK_AGAIN_SECONDS = 0.5
-"""Wake-ups are hints and may be lost: with nothing known to be due, the store is asked this often."""
+_POLL_SECONDS = 0.5
+"""How often the store is polled when nothing is known to be due. Wake-ups are only hints and may be lost."""
 _REFRESH_EVERY: Instant = SECOND // 4
-"""How soon this worker notices a change to an endpoint that another process made."""
+"""How often to check whether another process changed an endpoint."""
 _ROUND_PAUSE: Instant = 2 * MILLISECOND
-"""At least between two rounds while tries are under way, so that a busy worker claims by the hundred."""
+"""The minimum time between two rounds while attempts are running, so that a busy worker claims hundreds at a time."""
+_RECLAIM_SECONDS = 0.5
+"""How often to look for expired leases. Doorstep promises to retry the work of a lost worker within its lease plus one
+second."""
 
 
 class Dispatcher:
@@ -25,30 +28,28 @@ class Dispatcher:
         self._directory = directory
         self._clock = clock
         self._refreshed_at: Instant = 0
-        self._looked_at: Instant = 0
+        self._claimed_at: Instant = 0
         self.wake = asyncio.Event()
 
     async def run_once(self) -> float | None:
+        """Claim and start due deliveries; returns the delay until the next round."""
         await self._pause_while_busy()
         now = self._clock.now()
         if now - self._refreshed_at >= _REFRESH_EVERY:
             await self._directory.refresh()
             self._refreshed_at = now
         next_at = await self._deliverer.round()
-        self._looked_at = self._clock.now()
+        self._claimed_at = self._clock.now()
         if next_at is None:
-            return _LOOK_AGAIN_SECONDS
-        return min(max(0.0, (next_at - self._clock.now()) / SECOND), _LOOK_AGAIN_SECONDS)
+            return _POLL_SECONDS
+        return min(max(0.0, (next_at - self._clock.now()) / SECOND), _POLL_SECONDS)
 
     async def _pause_while_busy(self) -> None:
-        """Tries that merely hang are no reason to pause: what comes after a quiet moment is looked for at once."""
-        pause = self._looked_at + _ROUND_PAUSE - self._clock.now()
-        if self._deliverer.hand.busy and pause > 0:
+        """Wait if the last round was less than `_ROUND_PAUSE` ago and attempts are running. If it was longer ago, as
+        with slow receivers, claim at once."""
+        pause = self._claimed_at + _ROUND_PAUSE - self._clock.now()
+        if self._deliverer.buffer.busy and pause > 0:
             await asyncio.sleep(pause / SECOND)
-
-
-_EVERY_SECONDS = 0.5
-"""A dead worker's work is promised to be picked up within lease + 1 s."""
 
 
 class Reclaimer:
@@ -60,7 +61,8 @@ class Reclaimer:
         self.wake = asyncio.Event()
 
     async def run_once(self) -> float | None:
+        """Settle one batch of expired leases; run again at once until no more are found."""
         if not await self._reclaim():
-            return _EVERY_SECONDS
+            return _RECLAIM_SECONDS
         self._wake_dispatcher()
         return 0.0

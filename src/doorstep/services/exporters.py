@@ -1,6 +1,6 @@
-"""Spans and metrics to a collector, where the OTEL_* variables say so.
+"""Exports spans and metrics to an OpenTelemetry collector if the OTEL_* variables configure one.
 
-They are not ours alone: what is wrong with them is told, and stops nothing.
+The variables may be meant for other programs, so an invalid value only causes a warning and does not prevent the start.
 """
 
 from __future__ import annotations
@@ -12,20 +12,19 @@ from collections.abc import Callable
 from doorstep import __version__
 from doorstep.clock import Clock
 from doorstep.errors import ConfigError
-from doorstep.operations.otel_metrics import exporter_from
 from doorstep.operations.stats import Sampler
-from doorstep.services.metrics_exporter import MetricsExporter
-from doorstep.stores.store import Store
+from doorstep.services.task_lock import TaskLock
+from doorstep.stores.store import Store, Task
 from doorstep.telemetry.facts import Telemetry
-from doorstep.telemetry.otlp import collector_from
+from doorstep.telemetry.otlp import MetricExporter, collector_from, exporter_from
 from doorstep.telemetry.tracing import Tracing
 from doorstep.transports.span_exporter import SpanExporter
 
-Warn = Callable[[str], None]
+Warn = Callable[[str], object]
 
 
-def begin_tracing(telemetry: Telemetry, warn: Warn) -> SpanExporter | None:
-    """Have spans recorded; None if they are not wanted, or somebody records them already."""
+def begin_tracing(telemetry: Telemetry, warn: Callable[[str], None]) -> SpanExporter | None:
+    """Start recording spans. Returns None if no collector is configured, or if spans are already being recorded."""
     try:
         collector = collector_from(os.environ)
     except ConfigError as error:
@@ -39,16 +38,53 @@ def begin_tracing(telemetry: Telemetry, warn: Warn) -> SpanExporter | None:
 
 
 async def end_tracing(telemetry: Telemetry, exporter: SpanExporter) -> None:
-    """Record no more, and send what is left; the event loop is not kept waiting for the collector."""
+    """Stop recording and send the remaining spans, in a thread so that the event loop is not blocked."""
     telemetry.tracing = None
     await asyncio.to_thread(exporter.close)
 
 
-def meters(store: Store, sampler: Sampler, clock: Clock, worker: str, warn: Warn) -> list[MetricsExporter]:
-    """One, if metrics are wanted."""
+def metrics_exporters(store: Store, sampler: Sampler, clock: Clock, worker: str, warn: Warn) -> list[MetricsExporter]:
+    """A list with one exporter if the export of metrics is configured, otherwise an empty list."""
     try:
         exporter = exporter_from(os.environ)
     except ConfigError as error:
         warn(f"no metrics are exported: {error}")
         return []
     return [] if exporter is None else [MetricsExporter(store, sampler, exporter, clock, worker, warn)]
+
+
+class MetricsExporter:
+    """Sends metrics from one process at a time.
+
+    All processes see the same figures. If each process sent them, a collector that adds them up would count everything
+    several times.
+    """
+
+    name = "metrics exporter"
+
+    def __init__(
+        self, store: Store, sampler: Sampler, exporter: MetricExporter, clock: Clock, holder: str, warn: Warn
+    ) -> None:
+        self._sampler = sampler
+        self._exporter = exporter
+        self._warn = warn
+        self._accepted = True
+        self.lock = TaskLock(store, Task.METRICS, holder, clock, 2 * exporter.interval_seconds)
+        self.wake = asyncio.Event()
+
+    async def run_once(self) -> float | None:
+        """Send one snapshot, unless another process is sending them."""
+        if await self.lock.acquire() and (snapshot := await self._sampler.snapshot()) is not None:
+            self._warn_once(await asyncio.to_thread(self._exporter.export, snapshot))
+        return self._exporter.interval_seconds
+
+    async def close(self) -> None:
+        """Close the connection, and let another process take over at once."""
+        await asyncio.to_thread(self._exporter.close)
+        await self.lock.release()
+
+    def _warn_once(self, accepted: bool) -> None:
+        """Warn only when the collector starts to reject metrics, not at every interval."""
+        if self._accepted and not accepted:
+            self._warn("the collector does not accept metrics; they are sent again at every interval")
+        self._accepted = accepted

@@ -1,7 +1,7 @@
-"""The Heartbeat: tells the register every few seconds that this process is there, and how busy it is.
+"""The Heartbeat: records every few seconds that this process is alive and how busy it is.
 
-A process that ends in order leaves the register. One that was killed stays in it, unheard of: that is how people see
-that it is lost. Its deliveries do not wait for anybody to look: their leases end by themselves.
+A process that stops normally removes its entry. If it is killed, its entry stays, and the old time shows operators that
+the worker is lost. Its deliveries do not depend on this: their leases expire by themselves.
 """
 
 from __future__ import annotations
@@ -10,19 +10,19 @@ import asyncio
 import os
 import socket
 from collections.abc import Callable, Collection, Sequence
-from typing import Protocol
 
 from msgspec.structs import replace
 
 from doorstep import __version__
 from doorstep.clock import SECOND, Clock, Instant
-from doorstep.model.worker import BEAT_SECONDS, KEPT, WorkerEntry
-from doorstep.operations.stats import Load
-from doorstep.stores.protocol.tasks import Task
-from doorstep.stores.protocol.workers import WorkerStore
+from doorstep.model.claim import HEARTBEAT_SECONDS, LOST_KEPT, WorkerEntry
+from doorstep.services.task_lock import TaskLock
+from doorstep.stores.store import Delete, Put, Retention, Store
+from doorstep.telemetry.metrics import Load
 
 _RECENTLY: Instant = 90 * SECOND
-"""Most tasks are held for moments, the rarest once a minute: a worker that had one within this time is said to do it."""
+"""A task is shown with the worker that held its lock within this time. Most tasks take only moments, and the least
+frequent one runs once a minute."""
 _FORGET_EVERY: Instant = 600 * SECOND
 _FORGET_BATCH = 500
 
@@ -30,50 +30,43 @@ _FORGET_BATCH = 500
 class Heartbeat:
     name = "heartbeat"
 
-    def __init__(self, store: WorkerStore, clock: Clock, present: Callable[[], WorkerEntry]) -> None:
+    def __init__(self, store: Store, clock: Clock, current: Callable[[], WorkerEntry]) -> None:
         self._store = store
         self._clock = clock
-        self._present = present
+        self._current = current
         self._forget_at: Instant = 0
         self.wake = asyncio.Event()
 
     async def run_once(self) -> float | None:
-        """One beat; now and then those are forgotten who were lost long ago."""
-        await self._store.beat(self._present())
+        """Write one heartbeat. Every ten minutes, also remove workers that were lost more than a day ago."""
+        await self._store.write([Put(document=self._current())])
         now = self._clock.now()
         if now >= self._forget_at:
-            forgotten = await self._store.forget_workers(now - KEPT, _FORGET_BATCH)
-            self._forget_at = now + (0 if forgotten == _FORGET_BATCH else _FORGET_EVERY)
-        return BEAT_SECONDS
+            cleaned = await self._store.clean(Retention(workers_before=now - LOST_KEPT), now, _FORGET_BATCH)
+            self._forget_at = now + (0 if cleaned.workers == _FORGET_BATCH else _FORGET_EVERY)
+        return HEARTBEAT_SECONDS
 
-    async def leave(self) -> None:
-        """It ends in order: nobody is to look for it."""
-        await self._store.forget_worker(self._present().name)
-
-
-class LeaseHolder(Protocol):
-    """A service that holds a task now and then."""
-
-    held_at: Instant
-    """When it last held the task; 0 if never."""
+    async def remove(self) -> None:
+        """Remove this process's entry, because it stops normally and is not lost."""
+        await self._store.write([Delete(document=self._current())])
 
 
 class WorkerInfo:
-    """This process's entry in the register; made when it begins to deliver, and brought up to date by each call."""
+    """Creates this process's entry when it starts to deliver. Each call returns the entry with current values."""
 
     def __init__(
         self,
         name: str,
         clock: Clock,
-        places: int,
+        slots: int,
         load: Callable[[], Load],
         handlers: Collection[str],
-        holders: Sequence[tuple[Task, LeaseHolder]],
+        locks: Sequence[TaskLock],
     ) -> None:
         self._clock = clock
         self._load = load
         self._handlers = handlers
-        self._holders = holders
+        self._locks = locks
         now = clock.now()
         self._entry = WorkerEntry(
             name=name,
@@ -82,7 +75,7 @@ class WorkerInfo:
             version=__version__,
             started_at=now,
             seen_at=now,
-            places=places,
+            places=slots,
         )
 
     def __call__(self) -> WorkerEntry:
@@ -92,5 +85,5 @@ class WorkerInfo:
             seen_at=now,
             places_in_use=self._load().places_in_use,
             handlers=tuple(sorted(self._handlers)),
-            tasks=tuple(task for task, holder in self._holders if now - holder.held_at < _RECENTLY),
+            tasks=tuple(lock.task for lock in self._locks if now - lock.held_at < _RECENTLY),
         )

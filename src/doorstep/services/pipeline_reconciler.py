@@ -1,8 +1,10 @@
-"""The PipelineKeeper: ends entities whose stage nobody will try any more, says of others that their stage failed where
-that could not say so itself, and archives those that nobody touched.
+"""The PipelineReconciler: brings entities in line with the deliveries of their stages.
 
-It is told at once what fails and dies in its own process. What dies elsewhere, or while nobody listened, it finds by going
-through the running entities, a window at a time, over and over.
+It marks entities as dead if their stage will not be attempted again. It records failures that the stage could not write
+itself (a timeout, a crash, a lost worker). And it archives dead entities that nobody acted on.
+
+Facts report failures in its own process at once. It finds all other failures by scanning the running entities
+regularly, one window at a time.
 """
 
 from __future__ import annotations
@@ -10,153 +12,237 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Collection, Iterator, Sequence
 from contextlib import contextmanager
-from typing import TypeGuard
+from typing import NamedTuple, TypeGuard
 from uuid import UUID
 
-from doorstep.clock import SECOND, Clock, Instant, seconds, to_iso
+from doorstep.clock import SECOND, Clock, Instant, seconds
 from doorstep.errors import StoreError
-from doorstep.model.delivery import DeliveryState
-from doorstep.model.entity import Entity
-from doorstep.pipelines import moves
-from doorstep.pipelines.carriers import Carriers
-from doorstep.pipelines.moves import Turn
+from doorstep.model.attempt import Code
+from doorstep.model.delivery import DEAD_STATES, OPEN_STATES, Delivery, DeliveryState
+from doorstep.model.endpoint import Endpoint
+from doorstep.model.entity import AwaitingEntities, Entity, OrphanedEntities, StaleEntities
+from doorstep.model.listing import EventDeliveries
+from doorstep.pipelines import transitions
 from doorstep.pipelines.pipeline import Pipeline
 from doorstep.pipelines.plan import Plan
-from doorstep.pipelines.stage_handler import keep
+from doorstep.pipelines.stage_handler import write_entity
+from doorstep.pipelines.transitions import EntityWrite, StageFailure
 from doorstep.stores.store import Store
-from doorstep.telemetry.facts import DeliveryFailure, DeliveryTransition, Fact, Notice, Telemetry
+from doorstep.telemetry.facts import DeliveryFailure, DeliveryTransition, Fact, Telemetry
 from doorstep.telemetry.redaction import safe_message
 
-_SWEEP_EVERY_SECONDS = 10.0
-"""Between two walks through the running entities of a pipeline."""
+_SCAN_SECONDS = 10.0
+"""The pause between two scans of the running entities of a pipeline."""
 _WINDOW = 500
 _WINDOW_PAUSE_SECONDS = 0.1
-_HEARD_MAX = 10_000
-"""More deaths than this at once are left to the walk."""
+_EVENTS_MAX = 10_000
+"""The most events that are remembered per pipeline. If more deliveries end at once, the scan finds the rest."""
 _ENDED = frozenset({DeliveryState.DEAD.value, DeliveryState.CANCELLED.value})
 
 
 class PipelineReconciler:
-    name = "pipeline keeper"
+    name = "pipeline reconciler"
 
     def __init__(self, pipelines: Sequence[Pipeline], store: Store, clock: Clock, telemetry: Telemetry) -> None:
         self._store = store
         self._clock = clock
         self._telemetry = telemetry
-        self._carriers = Carriers(store)
-        self._walks = [_Walk(pipeline) for pipeline in pipelines]
-        self._begun = False
+        self._stage_endpoints = StageEndpoints(store)
+        self._scans = [_Scan(pipeline) for pipeline in pipelines]
+        self._started = False
         self.wake = asyncio.Event()
 
-    def hear(self, facts: Sequence[Fact]) -> None:
-        """A delivery ended without success, or a try of it in silence: look whether an entity waits for it."""
-        told = [one.event_id for one in facts if _is_of_interest(one, self._carriers.untold)]
-        if told:
-            for walk in self._walks:
-                walk.heard += told[: _HEARD_MAX - len(walk.heard)]
+    def on_facts(self, facts: Sequence[Fact]) -> None:
+        """A telemetry subscriber. Remembers events whose delivery ended, or whose failure may be unrecorded."""
+        event_ids = [one.event_id for one in facts if _is_relevant(one, self._stage_endpoints.silent_codes)]
+        if event_ids:
+            for scan in self._scans:
+                scan.event_ids += event_ids[: _EVENTS_MAX - len(scan.event_ids)]
             self.wake.set()
 
     async def run_once(self) -> float | None:
-        """For each pipeline what was heard of; and when its walk is due, one window of it and one batch to archive.
+        """Reconcile the remembered events of each pipeline and, when its scan is due, one window of its entities.
 
-        A pipeline that fails holds up no other, and forgets nothing that it heard.
+        An error in one pipeline does not delay the others, and its events stay remembered.
         """
-        if not self._begun:
-            self._tell_missing()
-        troubles: list[Exception] = []
-        for walk in self._walks:
+        if not self._started:
+            self._started = True
+            self._warn_of_missing()
+        errors: list[Exception] = []
+        for scan in self._scans:
             try:
-                await self._look_after(walk)
-            except Exception as error:  # noqa: BLE001  raised below, when the others have had their turn
-                troubles.append(error)
-        if troubles:
-            raise troubles[0]
-        next_at = min((walk.due_at for walk in self._walks), default=None)
+                await self._run(scan)
+            except Exception as error:  # noqa: BLE001  raised below, after the other pipelines have had their turn
+                errors.append(error)
+        if errors:
+            raise errors[0]
+        next_at = min((scan.due_at for scan in self._scans), default=None)
         return None if next_at is None else max(0.0, (next_at - self._clock.now()) / SECOND)
 
-    async def _look_after(self, walk: _Walk) -> None:
-        pipeline = walk.pipeline
-        if heard := list(walk.heard):
-            await self._look_into(pipeline, await self._store.expecting(pipeline.org_id, pipeline.name, heard))
-            del walk.heard[: len(heard)]
-        if self._clock.now() < walk.due_at:
+    async def _run(self, scan: _Scan) -> None:
+        pipeline = scan.pipeline
+        if event_ids := tuple(scan.event_ids):
+            awaiting = AwaitingEntities(pipeline=pipeline.name, event_ids=event_ids)
+            await self._reconcile(pipeline, await self._store.find(pipeline.org_id, awaiting))
+            del scan.event_ids[: len(event_ids)]
+        if self._clock.now() < scan.due_at:
             return
-        more_to_do = await self._archive(pipeline)
-        endpoint_ids = await self._carriers.endpoints_of(pipeline.org_id, pipeline.name)
-        page = await self._store.adrift(pipeline.org_id, pipeline.name, endpoint_ids, walk.cursor, _WINDOW)
-        await self._look_into(pipeline, page.items)
-        soon = more_to_do or page.next is not None
-        walk.cursor = page.next
-        walk.due_at = self._clock.now() + seconds(_WINDOW_PAUSE_SECONDS if soon else _SWEEP_EVERY_SECONDS)
+        more_to_archive = await self._archive(pipeline)
+        endpoint_ids = await self._stage_endpoints.ids(pipeline.org_id, pipeline.name)
+        orphaned = OrphanedEntities(pipeline=pipeline.name, endpoint_ids=tuple(endpoint_ids))
+        page = await self._store.page(pipeline.org_id, orphaned, scan.cursor, _WINDOW)
+        await self._reconcile(pipeline, page.items)
+        soon = more_to_archive or page.next is not None
+        scan.cursor = page.next
+        scan.due_at = self._clock.now() + seconds(_WINDOW_PAUSE_SECONDS if soon else _SCAN_SECONDS)
 
-    async def _look_into(self, pipeline: Pipeline, entities: Sequence[Entity]) -> None:
-        """If someone else was faster, the next look sees what is left to do."""
+    async def _reconcile(self, pipeline: Pipeline, entities: Sequence[Entity]) -> None:
+        """Write the failures of these entities. If another process changes one first, the next scan checks it again."""
         for entity in entities:
-            with self._telling(entity):
-                if turn := await self._turn_of(pipeline.plan, entity):
-                    await keep(self._store, self._telemetry, turn)
+            with self._logging_errors(entity):
+                if write := await self._write_for(pipeline.plan, entity):
+                    await write_entity(self._store, self._telemetry, write)
 
-    async def _turn_of(self, plan: Plan, entity: Entity) -> Turn | None:
-        """What has become of it, if its stage could not say so: given up, or failed and to be tried again.
+    async def _write_for(self, plan: Plan, entity: Entity) -> EntityWrite | None:
+        """The write of a failure that the stage could not record itself: dead, or failed and waiting for a retry.
 
-        The entity was read before its delivery: a try that begins from here on changes it, and is not written over.
+        The entity was read before its deliveries. If an attempt starts in between, it changes the entity, and this
+        write has no effect.
         """
-        trouble, setback = await self._carriers.fate_of(entity)
-        if trouble is not None:
-            return moves.given_up(plan, entity, trouble, self._clock.now())
+        final, latest = await self._stage_endpoints.failures(entity)
+        if final is not None:
+            return transitions.dead_lettered(plan, entity, final, self._clock.now())
         stage = next((one for one in plan.stages if one.name == entity.status), None)
-        if stage is not None and setback is not None:
-            return moves.failed(plan, entity, stage, setback, self._clock.now())
+        if stage is not None and latest is not None:
+            return transitions.failed(plan, entity, stage, latest, self._clock.now())
         return None
 
     async def _archive(self, pipeline: Pipeline) -> bool:
+        """Archive one batch of dead entities; returns whether there may be more."""
         now = self._clock.now()
-        found = await self._store.untouched(pipeline.org_id, pipeline.name, pipeline.dead_before(now), _WINDOW)
-        for entity in found:
-            with self._telling(entity):
-                await keep(self._store, self._telemetry, moves.archived(pipeline.plan, entity, now))
-        return len(found) == _WINDOW
+        query = StaleEntities(pipeline=pipeline.name, dead_before=pipeline.dead_before(now), limit=_WINDOW)
+        stale = await self._store.find(pipeline.org_id, query)
+        for entity in stale:
+            with self._logging_errors(entity):
+                await write_entity(self._store, self._telemetry, transitions.archived(pipeline.plan, entity, now))
+        return len(stale) == _WINDOW
 
     @contextmanager
-    def _telling(self, entity: Entity) -> Iterator[None]:
-        """What is wrong with one entity is told, and holds up no other. A store that fails does so for all."""
+    def _logging_errors(self, entity: Entity) -> Iterator[None]:
+        """Log an error that concerns one entity, and continue. A store error concerns all entities and is raised."""
         try:
             yield
         except StoreError:
             raise
-        except Exception as error:  # noqa: BLE001  whatever it is, the others must go on
-            fields: dict[str, object] = {
-                "pipeline": entity.pipeline,
-                "entity_id": entity.entity_id,
-                "status": entity.status,
-                "error": safe_message(error),
-            }
-            message = "an entity could not be moved on"
-            self._telemetry.emit(Notice(at=to_iso(self._clock.now()), level="error", message=message, fields=fields))
+        except Exception as error:  # noqa: BLE001  the other entities must still be processed
+            self._telemetry.note(
+                self._clock.now(),
+                "error",
+                "an entity could not be updated",
+                pipeline=entity.pipeline,
+                entity_id=entity.entity_id,
+                status=entity.status,
+                error=safe_message(error),
+            )
 
-    def _tell_missing(self) -> None:
-        self._begun = True
-        for walk in self._walks:
-            if missing := list(walk.pipeline.missing):
-                message = "a pipeline has stages without a function in this process; other workers must have them"
-                fields: dict[str, object] = {"pipeline": walk.pipeline.name, "stages": missing}
-                self._telemetry.emit(
-                    Notice(at=to_iso(self._clock.now()), level="warning", message=message, fields=fields)
-                )
+    def _warn_of_missing(self) -> None:
+        message = "a pipeline has stages without a function in this process; other workers must have them"
+        for pipeline in (scan.pipeline for scan in self._scans if scan.pipeline.missing):
+            self._telemetry.note(
+                self._clock.now(), "warning", message, pipeline=pipeline.name, stages=list(pipeline.missing)
+            )
 
 
-def _is_of_interest(fact: Fact, untold: Collection[str]) -> TypeGuard[DeliveryTransition | DeliveryFailure]:
-    """To look for every failure would cost each a read."""
+def _is_relevant(fact: Fact, silent_codes: Collection[str]) -> TypeGuard[DeliveryTransition | DeliveryFailure]:
+    """Whether the entity must be looked up. Most failures are left out: the lookup costs a read, and most stages write
+    their failure themselves."""
     if isinstance(fact, DeliveryTransition):
         return fact.new_state in _ENDED
-    return isinstance(fact, DeliveryFailure) and fact.next_retry_at is not None and fact.error["code"] in untold
+    return isinstance(fact, DeliveryFailure) and fact.next_retry_at is not None and fact.error["code"] in silent_codes
 
 
-class _Walk:
-    """How far the walks through a pipeline's entities have come, and the events heard of that it may wait for."""
+class _Scan:
+    """The position of the scan through a pipeline's entities, and the events whose entities must be reconciled."""
 
     def __init__(self, pipeline: Pipeline) -> None:
         self.pipeline = pipeline
-        self.heard: list[UUID] = []
+        self.event_ids: list[UUID] = []
         self.cursor: str | None = None
         self.due_at: Instant = 0
+
+
+# -- the deliveries of stages ------------------------------------------------------------------------------
+
+_REASONS = {
+    DeliveryState.CANCELLED: "An operator cancelled it.",
+    DeliveryState.RESOLVED: "An operator resolved the delivery of its stage.",
+}
+_SILENT_CODES: frozenset[str] = frozenset({Code.TIMEOUT, Code.HANDLER_CRASHED, Code.WORKER_LOST})
+_LOST = "No delivery is left for its stage: its event was deleted, or no endpoint took it."
+
+
+class StageFailures(NamedTuple):
+    """The failures of an entity's stage, according to the deliveries of its event."""
+
+    final: StageFailure | None
+    """Why the stage will not be attempted again; None if it will be."""
+    latest: StageFailure | None
+    """Why the last attempt failed, if the next one is waiting. None if no attempt failed or one is running."""
+
+
+class StageEndpoints:
+    """The endpoints of stages. Their handler has the same name as the type of their events, `<pipeline>.<stage>`.
+
+    Other endpoints may receive the same events or have similar names. Their deliveries do not affect the entity.
+    """
+
+    def __init__(self, store: Store) -> None:
+        self._store = store
+        self._version = -1
+        self._endpoints: Sequence[Endpoint] = ()
+        self.silent_codes: frozenset[str] = _SILENT_CODES
+        """Codes of failures that a stage cannot record itself, including the codes that code maps translate them to."""
+
+    async def ids(self, org_id: UUID, pipeline: str) -> list[UUID]:
+        """The stage endpoints of a pipeline. They are read again only if endpoints have changed."""
+        if routing := await self._store.routing(self._version):
+            self._version = routing.version
+            self._endpoints = [one for one in routing.endpoints if one.handler in one.event_types]
+            mapped = (one.code_map.get(code, code) for one in self._endpoints for code in _SILENT_CODES)
+            self.silent_codes = _SILENT_CODES.union(mapped)
+        own = (one for one in self._endpoints if one.org_id == org_id)
+        return [one.endpoint_id for one in own if (one.handler or "").startswith(f"{pipeline}.")]
+
+    async def failures(self, entity: Entity) -> StageFailures:
+        """The final and the latest failure, from one read of the deliveries."""
+        deliveries = await self._deliveries(entity)
+        return StageFailures(_final_failure(deliveries), _latest_failure(deliveries))
+
+    async def _deliveries(self, entity: Entity) -> list[Delivery]:
+        if entity.event_id is None:
+            return []
+        deliveries = await self._store.find(entity.org_id, EventDeliveries(event_id=entity.event_id))
+        endpoints = [await self._store.get(Endpoint, entity.org_id, one.endpoint_id) for one in deliveries]
+        return [one for one, endpoint in zip(deliveries, endpoints, strict=True) if endpoint.handler == one.event_type]
+
+
+def _final_failure(deliveries: Sequence[Delivery]) -> StageFailure | None:
+    if any(delivery.state in OPEN_STATES for delivery in deliveries):
+        return None
+    if not deliveries:
+        return StageFailure(_LOST, "permanent", "LOST", 0)
+    delivery = next((one for one in deliveries if one.state in DEAD_STATES), deliveries[-1])
+    if delivery.state in DEAD_STATES:
+        return _failure_of(delivery)
+    reason = _REASONS.get(delivery.state, _LOST)
+    return StageFailure(reason, "permanent", delivery.state.value.upper(), delivery.attempt)
+
+
+def _latest_failure(deliveries: Sequence[Delivery]) -> StageFailure | None:
+    waiting = (one for one in deliveries if one.state is DeliveryState.PENDING and one.code is not None)
+    return next(map(_failure_of, waiting), None)
+
+
+def _failure_of(delivery: Delivery) -> StageFailure:
+    """The last failure, as the delivery itself records it."""
+    return StageFailure(delivery.reason or delivery.code or _LOST, delivery.category, delivery.code, delivery.attempt)

@@ -1,4 +1,7 @@
-"""A Worker: the services that together deliver, from one process; any number of them share a store."""
+"""The Worker: the services that deliver events in one process, and the loop that runs each service.
+
+Any number of workers can share a store.
+"""
 
 from __future__ import annotations
 
@@ -6,78 +9,89 @@ import asyncio
 import os
 import secrets
 import socket
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
+from typing import Protocol
 
-from doorstep.clock import AnchoredClock, Clock
+from doorstep.clock import AnchoredClock, Clock, to_iso
 from doorstep.engine.deliver import Deliverer
 from doorstep.engine.directory import Directory, Tuning
 from doorstep.engine.reclaim import reclaim
 from doorstep.policy.retry import Random
-from doorstep.services.cleaner import Cleaner
-from doorstep.services.clock_sync import ClockSync
 from doorstep.services.dispatcher import Dispatcher, Reclaimer
-from doorstep.services.rollup_aggregator import RollupAggregator
-from doorstep.services.runner import Service, keep_running
+from doorstep.services.maintenance import Cleaner, ClockSync, RollupAggregator
 from doorstep.stores.store import Store
-from doorstep.telemetry.facts import Telemetry
+from doorstep.telemetry.facts import ServiceTrouble, Telemetry
+from doorstep.telemetry.redaction import safe_message
 from doorstep.transports.transport import Transport
+
+_BACKOFF_MIN_SECONDS = 0.05
+_BACKOFF_MAX_SECONDS = 1.0
+"""All services must resume within ten seconds after the database comes back. One try per second is a small load."""
+_LAST_ROUND_SECONDS = 2.0
+
+
+class Service(Protocol):
+    name: str
+    wake: asyncio.Event
+    """Set when there is work for the service, to end its pause early."""
+
+    async def run_once(self) -> float | None:
+        """Do one round. Returns the number of seconds until the next round, or None to sleep until woken."""
 
 
 class Worker:
-    """Assembled from its parts, so that a simulation can hand in a virtual clock and a simulated network."""
+    """Runs the services of one process. Its components are arguments, so that a simulation can pass a virtual clock and
+    a simulated network."""
 
     def __init__(
         self,
         store: Store,
         directory: Directory,
-        http: Transport,
-        handlers: Transport,
+        transports: Mapping[str, Transport],
         clock: Clock,
         random: Random,
         tuning: Tuning,
         telemetry: Telemetry,
         name: str,
-        also: Sequence[Service] = (),
+        extra_services: Sequence[Service] = (),
     ) -> None:
-        """`also` are services of the program around it, to be run and ended with its own."""
-        self._http = http
-        self._handlers = handlers
+        """`extra_services` are started and stopped together with the worker's own services."""
+        self._transports = transports
         self._clock = clock
         self._tuning = tuning
         self._telemetry = telemetry
         self._running: list[_Running] = []
-        self.deliverer = Deliverer(
-            store, directory, http, handlers, clock, random, tuning, telemetry, name, wake=self.wake
-        )
+        self.deliverer = Deliverer(store, directory, transports, clock, random, tuning, telemetry, name, wake=self.wake)
         self.dispatcher = Dispatcher(self.deliverer, directory, clock)
-        self.roller = RollupAggregator(store, clock, tuning, name)
+        self.rollup_aggregator = RollupAggregator(store, clock, tuning, name)
         settler = self.deliverer.settler
         self.services: list[Service] = [
             self.dispatcher,
             settler,
             Reclaimer(lambda: reclaim(store, directory, settler, clock, random), self.wake),
             Cleaner(store, clock, tuning, telemetry),
-            self.roller,
-            *also,
+            self.rollup_aggregator,
+            *extra_services,
         ]
         if isinstance(clock, AnchoredClock):
             self.services.append(ClockSync(store, clock, telemetry))
 
     def wake(self) -> None:
-        """There may be work: look now."""
+        """Look for due deliveries now."""
         self.dispatcher.wake.set()
 
     def open(self) -> None:
-        """Open the ways to receivers; `start` does it too. By itself it is for whoever runs the services by hand."""
-        self._http.open(self.deliverer.done)
-        self._handlers.open(self.deliverer.done)
+        """Open the transports. `start` does this too; call `open` alone to run the services by hand."""
+        for transport in self._transports.values():
+            transport.open(self.deliverer.done)
 
     def start(self) -> None:
+        """Open the transports and run all services."""
         self.open()
         self._running = [_Running(service, self._clock, self._telemetry) for service in self.services]
 
     async def stop(self) -> None:
-        """Claim nothing more, finish or hand back what is under way, and end."""
+        """Claim nothing more, finish or release running attempts, and stop. The settler stops last."""
         running, self._running = self._running, []
         settler = self.deliverer.settler
         if running:
@@ -95,7 +109,7 @@ class _Running:
         self._task = asyncio.create_task(keep_running(service, clock, telemetry, self._stopping), name=service.name)
 
     async def stop(self) -> None:
-        """After the round it is in; one that takes too long (a store that hangs) is cut short."""
+        """Wait for the current round. If it takes too long, for example because the store hangs, cancel it."""
         self._stopping.set()
         self.service.wake.set()
         await asyncio.wait([self._task], timeout=_LAST_ROUND_SECONDS)
@@ -103,9 +117,47 @@ class _Running:
         await asyncio.gather(self._task, return_exceptions=True)
 
 
-_LAST_ROUND_SECONDS = 2.0
+async def keep_running(
+    service: Service, clock: Clock, telemetry: Telemetry, stopping: asyncio.Event | None = None
+) -> None:
+    """Run a service until `stopping` is set. A round that fails is logged and retried, with growing pauses.
+
+    Setting `stopping` does not interrupt a round: cancelling it could leave claims that no worker knows of.
+    """
+    backoff = 0.0
+    while stopping is None or not stopping.is_set():
+        service.wake.clear()
+        try:
+            delay = await service.run_once()
+            backoff = 0.0
+        except Exception as error:  # noqa: BLE001  an error in one round must not stop the service
+            delay, backoff = 0.0, min(max(backoff * 2, _BACKOFF_MIN_SECONDS), _BACKOFF_MAX_SECONDS)
+            telemetry.emit(
+                ServiceTrouble(
+                    at=to_iso(clock.now()),
+                    service=service.name,
+                    error=safe_message(error),
+                    retry_in_seconds=backoff,
+                )
+            )
+            await asyncio.sleep(backoff)  # a wake-up does not end this pause: many arrive while a store is down
+        await pause(service.wake, delay)
+
+
+async def pause(wake: asyncio.Event, delay: float | None) -> None:
+    """Wait until woken, or for `delay` seconds. Other tasks get a turn even if there is no delay."""
+    if delay is not None and delay <= 0:
+        await asyncio.sleep(0)
+        return
+    timer = None if delay is None else asyncio.get_running_loop().call_later(delay, wake.set)
+    try:
+        await wake.wait()
+    finally:
+        if timer is not None:
+            timer.cancel()
 
 
 def worker_name() -> str:
-    """Tells workers apart in logs, leases and tasks: machine, process, and a random end for containers that share both."""
+    """The name of a worker in logs, leases and locks: host name, process id, and a random suffix in case containers
+    share both."""
     return f"{socket.gethostname()[:40]}:{os.getpid()}:{secrets.token_hex(3)}"

@@ -1,1 +1,2 @@
-"""Where everything that matters is kept. `store.py` is the protocol: read it first; the other modules implement it."""
+"""The stores, which keep all persistent data. Read `store.py` first: it defines the protocol that the others
+implement."""

@@ -1,4 +1,4 @@
-"""The incidents that stores write with what they change, in the same transaction: worded once for all of them."""
+"""Builds the incidents that every store writes in the same transaction as the change that caused them."""
 
 from __future__ import annotations
 
@@ -17,19 +17,17 @@ from doorstep.model.alert import (
     circuit_incident,
     endpoint_incident,
 )
-from doorstep.model.circuit import Circuit
 from doorstep.model.claim import Settlement
-from doorstep.model.delivery import DeliveryState
-from doorstep.model.endpoint import Endpoint, EndpointState
-from doorstep.stores.deaths import cause_in
-from doorstep.stores.text import storable
+from doorstep.model.delivery import DeliveryState, cause_of
+from doorstep.model.endpoint import Circuit, Endpoint, EndpointState
+from doorstep.stores.limits import storable
 
 _REASON_CHARACTERS_MAX = 1_000
-"""A message has room for a sentence, not for a page."""
+"""Longer reasons are cut off, because they do not fit in a notification."""
 
 
-class Dying(Protocol):
-    """What a death needs to know of a delivery, whatever a store has in its hands: a claim, a delivery, a row."""
+class DeadDelivery(Protocol):
+    """The fields of a dead letter that its incident needs. Claims, deliveries and Movers have these fields."""
 
     @property
     def org_id(self) -> UUID: ...
@@ -45,40 +43,49 @@ class Dying(Protocol):
     def attempt(self) -> int: ...
 
 
-def death_of(dying: Dying, code: str, reason: str, cause: int | None, at: Instant) -> Incident:
-    """What every dead letter leaves behind, in whichever way it died."""
+def dead_letter_incident(delivery: DeadDelivery, code: str, reason: str, cause: int | None, at: Instant) -> Incident:
+    """The incident of a delivery that became a dead letter, whether by a settlement or another change."""
     return Incident(
         kind=IncidentKind.DELIVERY_DEAD,
-        org_id=dying.org_id,
-        endpoint_id=dying.endpoint_id,
+        org_id=delivery.org_id,
+        endpoint_id=delivery.endpoint_id,
         at=at,
         code=code,
         reason=reason[:_REASON_CHARACTERS_MAX],
-        delivery_id=dying.delivery_id,
-        event_id=dying.event_id,
-        event_type=dying.event_type,
-        attempts=dying.attempt,
+        delivery_id=delivery.delivery_id,
+        event_id=delivery.event_id,
+        event_type=delivery.event_type,
+        attempts=delivery.attempt,
         cause=cause,
     )
 
 
-def death_in(settlement: Settlement, now: Instant) -> Incident | None:
-    """What a settlement that makes a dead letter leaves behind; None where it does not."""
+def settlement_incident(settlement: Settlement, now: Instant) -> Incident | None:
+    """The incident of a settlement that creates a dead letter; None for other settlements."""
     if settlement.state is not DeliveryState.DEAD:
         return None
     outcome = settlement.outcome
     code, reason = storable(outcome.code or ""), storable(outcome.reason)
-    return death_of(settlement.claim, code, reason, cause_in(settlement), now)
+    return dead_letter_incident(settlement.claim, code, reason, settlement_cause(settlement), now)
 
 
-def turn_of_circuit(old: Circuit, new: Circuit, org_id: UUID, reason: str) -> Incident | None:
+def settlement_cause(settlement: Settlement) -> int | None:
+    """The cause of the dead letter that a settlement creates; None for other settlements. It is computed from the code
+    and reason as they are stored."""
+    if settlement.state is not DeliveryState.DEAD:
+        return None
+    outcome = settlement.outcome
+    return cause_of(settlement.claim.endpoint_id, storable(outcome.code or ""), storable(outcome.reason))
+
+
+def circuit_change_incident(old: Circuit, new: Circuit, org_id: UUID, reason: str) -> Incident | None:
     kind = circuit_incident(old.state, new.state)
     if kind is None:
         return None
     return Incident(kind=kind, org_id=org_id, endpoint_id=new.endpoint_id, at=new.changed_at, reason=reason)
 
 
-def turn_of_endpoint(old: EndpointState | None, new: Endpoint) -> Incident | None:
+def endpoint_change_incident(old: EndpointState | None, new: Endpoint) -> Incident | None:
     kind = endpoint_incident(old, new.state)
     if kind is None:
         return None
@@ -86,12 +93,12 @@ def turn_of_endpoint(old: EndpointState | None, new: Endpoint) -> Incident | Non
     return Incident(kind=kind, org_id=new.org_id, endpoint_id=new.endpoint_id, at=new.updated_at, reason=reason)
 
 
-def arranged(arrangement: AlertConfig, at: Instant) -> Incident | None:
-    """An organization arranged something about its alerts. Who is told of them changes nothing about what is the case."""
-    if isinstance(arrangement, Channel | ChannelTests):
+def config_change_incident(config: AlertConfig, at: Instant) -> Incident | None:
+    """The incident of a changed alert rule or silence; None for channels, which do not affect which alerts are open."""
+    if isinstance(config, Channel | ChannelTests):
         return None
-    return Incident(kind=IncidentKind.RULES_CHANGED, org_id=arrangement.org_id, at=at)
+    return Incident(kind=IncidentKind.RULES_CHANGED, org_id=config.org_id, at=at)
 
 
-def document_of(incident: Incident) -> str:
+def encode_incident(incident: Incident) -> str:
     return msgspec.json.encode(incident).decode()

@@ -1,37 +1,43 @@
-"""Limits that are the same in every store: page sizes, counts, bytes and rates."""
+"""Limits and rules that are the same in every store: for page sizes, counts, bytes, rates, text and the revocation of
+keys."""
 
 from __future__ import annotations
 
 from collections.abc import Iterable
+from uuid import UUID
 
 from doorstep.clock import SECOND, Instant
+from doorstep.errors import Conflict, InvalidInput, NotFound
+from doorstep.model.org import ApiKey, Role
 
 EXAMINED_MAX = 2_000
-"""Index entries that a page is looked for in; when it has seen so many, it is given as it is, perhaps empty."""
+"""The most index entries read for one page. At this limit the page is returned as it is, even if it is empty."""
 COUNT_MAX = 10_000
-"""Index entries that a count looks at; beyond, it is only a floor."""
+"""The most index entries read for a count. If there are more, the count is a lower bound."""
 WAITING_EXAMINED_MAX = 500
-"""Waiting deliveries of an endpoint, those that are due first, among which the oldest is looked for. For 50 endpoints
-with so many each, all of them for later, that takes 24 ms on SQLite, which is what their health may cost."""
+"""How many waiting deliveries of an endpoint are searched for the oldest one, starting with those that are due first.
+For 50 endpoints with 500 deliveries each, all scheduled for later, the search takes 24 ms on SQLite, which is
+acceptable for endpoint health."""
 GROUPS_COUNTED_MAX = 30_000
-"""Index entries that the counts of all groups of a page look at together."""
-DEATHS_COUNTED_MAX = 60_000
-"""Index entries that are looked at to tell in which hours letters died, of all causes and hours together. One that has
-more than its part of them is said to have just that many: a crowded hour is seen as such, whatever its number."""
+"""The most index entries read to count the dead letters of all groups on a page together."""
+DEAD_LETTERS_COUNTED_MAX = 60_000
+"""The most index entries read to count dead letters per hour, divided evenly among all causes and hours. If an hour has
+more dead letters than its share, its count is that share, which is high enough to stand out."""
 GROUP_DEPTH = 1_000
-"""Letters of a cause that are looked at for one of the wanted event type."""
+"""How many dead letters of each cause are searched for the requested event type."""
 GROUPS_TYPED_MAX = 6_000
-"""Letters that are looked at so for all groups of a page together: each means to look at its event too, several times."""
+"""How many dead letters of all causes on a page together are searched for the requested event type. Each requires
+several reads of its event."""
 INBOX_BYTES_MAX = 8 * 2**20
-"""The payloads of one page of the inbox: it ends with the one that uses this up (stores/limits.py)."""
+"""The payload bytes at which a page of the inbox ends. The payload that reaches the limit is included."""
 OUTBOX_BYTES_MAX = 8 * 2**20
-"""The payloads that are read from the outbox at once, likewise."""
+"""The payload bytes at which one read of the outbox ends. The payload that reaches the limit is included."""
 
 
-def fitting(sizes: Iterable[int], bytes_max: int | None) -> int:
-    """How many of these may be taken, in their order: the last is the one that uses up `bytes_max`.
+def count_within(sizes: Iterable[int], bytes_max: int | None) -> int:
+    """How many of these payloads fit, in order, up to and including the one that reaches `bytes_max`.
 
-    So a payload longer than that is taken too, by itself, and nothing is ever too long to be delivered.
+    The first payload always fits, even if it is longer than `bytes_max`, so no payload is too long to be delivered.
     """
     count = total = 0
     for size in sizes:
@@ -41,11 +47,65 @@ def fitting(sizes: Iterable[int], bytes_max: int | None) -> int:
     return count
 
 
-def admit(rate_per_second: float, next_at: Instant, now: Instant, wanted: int) -> tuple[int, Instant]:
-    """How many of `wanted` claims the rate lets through at `now`, and the instant to remember for the next time."""
+def admit(rate_per_second: float, next_at: Instant, now: Instant, requested: int) -> tuple[int, Instant]:
+    """How many of the `requested` claims the rate limit allows at `now`, and the new value of `next_at`."""
     interval = max(1, round(SECOND / rate_per_second))
     burst = max(1, int(rate_per_second / 10))
     start = max(next_at, now)
     room = (now + burst * interval - start) // interval
-    admitted = max(0, min(wanted, room))
+    admitted = max(0, min(requested, room))
     return admitted, start + admitted * interval if admitted else next_at
+
+
+def key_by_id(key_id: UUID, all_keys: Iterable[ApiKey]) -> ApiKey:
+    """The key with this id among the keys of an organization; NotFound if there is none."""
+    for key in all_keys:
+        if key.key_id == key_id:
+            return key
+    raise NotFound(f"no key {key_id}")
+
+
+def check_revocable(key: ApiKey, all_keys: Iterable[ApiKey], now: Instant) -> None:
+    """Conflict if revoking this admin key would leave no valid admin key that expires at the same time or later.
+
+    A key that expires earlier does not count, because the organization would be locked out as soon as it expires. So
+    revoking a key never makes a lockout come earlier. Stores check this inside the transaction that revokes the key.
+    """
+    if key.role is not Role.ADMIN or not key.is_valid(now):
+        return
+    others = (one for one in all_keys if one.key_id != key.key_id and one.role is Role.ADMIN and one.is_valid(now))
+    if not any(one.ends_at >= key.ends_at for one in others):
+        raise Conflict(
+            "the last admin key cannot be revoked, nor one that is valid longer than all others; create another one first"
+        )
+
+
+# -- text --------------------------------------------------------------------------------------------------
+# PostgreSQL does not accept NUL, and UTF-8 cannot encode a lone surrogate. Bytes (payloads, headers, bodies, metadata)
+# are stored unchanged and are not checked.
+
+_UNSTORABLE = {0: "\ufffd"} | {code: "\ufffd" for code in range(0xD800, 0xE000)}
+
+
+def is_storable(text: str) -> bool:
+    if "\0" in text:
+        return False
+    if text.isascii():
+        return True
+    try:
+        text.encode()
+    except UnicodeEncodeError:
+        return False
+    return True
+
+
+def storable(text: str) -> str:
+    """The text with every unstorable character replaced, so that an odd error message from a receiver cannot make
+    `settle` fail."""
+    return text if is_storable(text) else text.translate(_UNSTORABLE)
+
+
+def check_storable(field: str, text: str | None) -> None:
+    """InvalidInput for text that one of the stores could not store unchanged. Every store rejects the same text."""
+    if text is not None and not is_storable(text):
+        raise InvalidInput(field, "must not contain NUL or lone surrogates; remove them")

@@ -1,4 +1,4 @@
-"""The words that stores write for people: history notes, audit results, reasons. One wording for every store."""
+"""The texts that stores write for people: history notes, audit entries, reasons. All stores use the same wording."""
 
 from __future__ import annotations
 
@@ -11,21 +11,19 @@ from msgspec.structs import replace
 from doorstep.clock import Instant
 from doorstep.model.action import Action, ActionKind, ActionResult, AuditEntry
 from doorstep.model.claim import Settlement
-from doorstep.model.delivery import DeliveryState
+from doorstep.model.delivery import EDITED, DeliveryState
 from doorstep.model.outbox import OutboxMessage
 
 ACCEPTED = "accepted"
-EDITED = "payload edited by "
-"""How the note of an act begins that gave a delivery a payload of its own."""
-ARCHIVED = "archived: untouched"
+ARCHIVED = "archived: no action taken"
 
 
 def too_many_endpoints(living_max: int) -> str:
     return f"an organization has at most {living_max} endpoints; delete some first, or raise endpoints_max"
 
 
-def too_many_arrangements(most: int) -> str:
-    return f"an organization has at most {most} alert rules, channels and silences; remove some first"
+def too_many_alert_configs(configs_max: int) -> str:
+    return f"an organization has at most {configs_max} alert rules, channels and silences; remove some first"
 
 
 def no_alert(alert_id: UUID) -> str:
@@ -37,60 +35,59 @@ def claimed(worker: str) -> str:
 
 
 def released(worker: str) -> str:
-    return f"handed back untried by {worker}"
+    return f"released untried by {worker}"
 
 
 def settled(settlement: Settlement) -> str:
-    """`delivered`, `dead: NOT_FOUND` or `failed: TIMEOUT, retry 1 of 3`."""
+    """For example `delivered`, `dead: NOT_FOUND` or `failed: TIMEOUT, retry 1 of 3`."""
     if settlement.state is DeliveryState.DELIVERED:
         return "delivered"
     code = settlement.outcome.code
     if settlement.state is DeliveryState.DEAD:
-        return buried(code)
+        return dead(code)
     return f"failed: {code}, retry {settlement.claim.retry_attempts + 1} of {settlement.retries_max}"
 
 
-def buried(code: str | None) -> str:
+def dead(code: str | None) -> str:
     return f"dead: {code}"
 
 
-def acted(act: Action) -> str:
-    """`retried by ops: reason`, the reason only where one was given."""
+def acted(action: Action) -> str:
+    """For example `retried by ops: reason`, or `retried by ops` if no reason was given."""
     verb = {ActionKind.SKIP: "skipped", ActionKind.CANCEL: "cancelled", ActionKind.RETRY: "retried"}.get(
-        act.kind, f"{act.kind}d"
+        action.kind, f"{action.kind}d"
     )
-    done = f"{verb} by {act.actor}" if act.payload is None else f"{EDITED}{act.actor}, {verb}"
-    return f"{done}: {act.reason}" if act.reason else done
+    done = f"{verb} by {action.actor}" if action.payload is None else f"{EDITED}{action.actor}, {verb}"
+    return f"{done}: {action.reason}" if action.reason else done
 
 
-def result(done: ActionResult) -> str:
-    """The result in an audit line: `3 done, 1 refused`."""
-    return f"{len(done.done)} done, {len(done.refused)} refused"
-
-
-def act_line(act: Action, done: ActionResult) -> AuditEntry:
-    """The line in the audit for an act."""
-    action, subjects = str(act.kind), tuple(map(str, dict.fromkeys(act.delivery_ids)))
-    if act.audited_as is not None:
-        action, subjects = act.audited_as[0], (act.audited_as[1],)
+def action_entry(action: Action, result: ActionResult) -> AuditEntry:
+    """The audit entry of an action, with a result such as `3 done, 1 refused`."""
+    name, subjects = str(action.kind), tuple(map(str, dict.fromkeys(action.delivery_ids)))
+    if action.audited_as is not None:
+        name, subjects = action.audited_as[0], (action.audited_as[1],)
     return AuditEntry(
-        at=act.at,
-        org_id=act.org_id,
-        actor=act.actor,
-        action=action,
+        at=action.at,
+        org_id=action.org_id,
+        actor=action.actor,
+        action=name,
         subjects=subjects,
-        result=result(done),
-        reason=act.reason,
+        result=f"{len(result.done)} done, {len(result.refused)} refused",
+        reason=action.reason,
     )
 
 
-def outbox_lines(line: AuditEntry, done: Sequence[OutboxMessage], known: Collection[UUID]) -> list[AuditEntry]:
-    """`line` for each of the `known` organizations that the postings are of; its own one stands for the unknown."""
+def outbox_entries(
+    entry: AuditEntry, messages: Sequence[OutboxMessage], known_orgs: Collection[UUID]
+) -> list[AuditEntry]:
+    """A copy of `entry` for each organization of the messages. Messages of unknown organizations are listed in the copy
+    for the entry's own organization."""
     subjects: dict[UUID, list[str]] = defaultdict(list)
-    for posting in done:
-        subjects[posting.org_id if posting.org_id in known else line.org_id].append(str(posting.event_id))
+    for message in messages:
+        subjects[message.org_id if message.org_id in known_orgs else entry.org_id].append(str(message.event_id))
     return [
-        replace(line, org_id=org_id, subjects=tuple(ids), result=f"{len(ids)} done") for org_id, ids in subjects.items()
+        replace(entry, org_id=org_id, subjects=tuple(ids), result=f"{len(ids)} done")
+        for org_id, ids in subjects.items()
     ]
 
 
@@ -98,16 +95,13 @@ def no_entity(pipeline: str, entity_id: str) -> str:
     return f"no {pipeline} {entity_id}"
 
 
-# -- deleted events ----------------------------------------------------------------------------------------
-
-
 def deleted(actor: str) -> str:
-    """Why a waiting delivery was cancelled."""
+    """The history note of a delivery that was cancelled because its event was deleted."""
     return f"event deleted by {actor}"
 
 
-def deletion(
-    org_id: UUID, event_id: UUID, actor: str, at: Instant, cancelled: int, letters: int, reason: str
+def deletion_entry(
+    org_id: UUID, event_id: UUID, actor: str, at: Instant, cancelled: int, dead_letters: int, reason: str
 ) -> AuditEntry:
     return AuditEntry(
         at=at,
@@ -115,13 +109,13 @@ def deletion(
         actor=actor,
         action="event.delete",
         subjects=(str(event_id),),
-        result=f"{cancelled} cancelled, {letters} dead letters deleted",
+        result=f"{cancelled} cancelled, {dead_letters} dead letters deleted",
         reason=reason,
     )
 
 
 def in_progress(event_id: UUID) -> str:
-    return f"event {event_id} has a delivery in progress; delete it when that has ended"
+    return f"event {event_id} has a delivery in progress; delete it when the attempt has ended"
 
 
 def no_payload(delivery_id: UUID) -> str:

@@ -1,4 +1,4 @@
-"""Which store a database URL means. Each store is imported only when it is asked for."""
+"""Creates the store for a database URL. Each kind of store is imported only when it is used."""
 
 from __future__ import annotations
 
@@ -13,10 +13,11 @@ _SCHEMA = re.compile(r"[a-z_][a-z0-9_]{0,62}")
 
 
 def store_from_url(url: str) -> Store:
-    """The store of a URL, not yet opened: `sqlite:///relative.db`, `sqlite:////absolute.db`, `postgresql://…`,
-    or `memory://`, which keeps its data in memory and loses them when it is closed.
+    """The store for a URL, not yet opened: `sqlite:///relative.db`, `sqlite:////absolute.db`, `postgresql://…` or
+    `memory://`. A `memory://` store loses its data when it is closed.
 
-    `postgresql://…?schema=name` keeps the tables in that schema of the database, and makes it if need be.
+    `postgresql://…?schema=name` keeps the tables in that schema of the database. Migrating creates the schema if it
+    does not exist.
     """
     scheme = urlsplit(url).scheme
     match scheme:
@@ -34,7 +35,7 @@ def store_from_url(url: str) -> Store:
 
 
 def sqlite_path(url: str) -> str | None:
-    """The file that a SQLite URL names; None for the URL of another store."""
+    """The file path in a SQLite URL; None for the URL of another store."""
     parts = urlsplit(url)
     if parts.scheme != "sqlite":
         return None
@@ -56,21 +57,21 @@ def _postgres(url: str) -> Store:
         raise ConfigError("PostgreSQL needs an extra package; install it with pip install 'doorstep[postgres]'")
     from doorstep.stores.sql.postgres import CONNECTIONS_READY, PostgresStore
 
-    plain, schema = _schema_apart(url)
+    plain, schema = _split_schema(url)
     return PostgresStore(plain, schema=schema, connections_ready=CONNECTIONS_READY)
 
 
-def _schema_apart(url: str) -> tuple[str, str | None]:
-    """A URL as the driver takes it, and the schema that it named."""
+def _split_schema(url: str) -> tuple[str, str | None]:
+    """The URL without its `schema` parameter, as the driver expects it, and the schema."""
     parts = urlsplit(url)
     query = parse_qsl(parts.query, keep_blank_values=True)
-    named = [value for name, value in query if name == "schema"]
-    if not named:
+    schemas = [value for name, value in query if name == "schema"]
+    if not schemas:
         return url, None
-    if len(named) > 1 or not _SCHEMA.fullmatch(named[0]):
+    if len(schemas) > 1 or not _SCHEMA.fullmatch(schemas[0]):
         raise ConfigError(
-            "database_url: schema must be one name of at most 63 small letters, digits and _, not beginning with a digit,"
-            f" got {', '.join(named)!r}; change it"
+            "database_url: schema must be one name of at most 63 lower-case letters, digits and _, not starting with a digit,"
+            f" got {', '.join(schemas)!r}; change it"
         )
     others = urlencode([(name, value) for name, value in query if name != "schema"])
-    return urlunsplit(parts._replace(query=others)), named[0]
+    return urlunsplit(parts._replace(query=others)), schemas[0]

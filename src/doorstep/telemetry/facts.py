@@ -1,18 +1,22 @@
-"""Facts: what the engine says about itself. Code emits facts; the subscribers below word or count them.
+"""Facts: the engine's reports about itself, and their format as log lines. Subscribers log or count them.
 
-Facts are emitted in lists, because the engine works in batches, and a fact has the fields of its log line in their
-order: one encoder call for a whole batch costs about 0.3 µs a line, against 20 for a logging framework.
+Facts are emitted in batches, because the engine works in batches. A fact has the fields of its log line, in the same
+order. Encoding a whole batch at once takes about 0.3 µs per line, compared with 20 µs for a logging framework.
 """
 
 from __future__ import annotations
 
 import logging
+import re
 from collections.abc import Callable, Iterable, Sequence
+from typing import Literal
 from uuid import UUID
 
 import msgspec
 from msgspec import UNSET, UnsetType
+from msgspec.structs import astuple
 
+from doorstep.clock import Instant, to_iso
 from doorstep.telemetry.tracing import Tracing
 
 PROGRAM = "doorstep"
@@ -23,10 +27,10 @@ class Fact(msgspec.Struct, frozen=True, gc=False, kw_only=True, rename={"at": "@
     """Something that happened."""
 
     at: str
-    """When it happened, in the words of the log (`to_iso`): those that happened together share the text."""
+    """When it happened, as text in the format of the log (`to_iso`). Facts of the same batch share this text."""
     program: str = PROGRAM
     level: str | UnsetType = UNSET
-    """`info` where nothing is said, as of nearly all."""
+    """The log level. Unset means `info`, as for nearly all facts."""
     event: str = ""
     """The name of this kind of fact."""
 
@@ -58,7 +62,7 @@ class DeliveryTransition(Fact, frozen=True, kw_only=True):
 
 
 class DeliveryFailure(Fact, frozen=True, kw_only=True):
-    """An attempt failed; `next_retry_at` is None when it was the last."""
+    """An attempt failed. `next_retry_at` is None if it was the last one."""
 
     event: str = "delivery_failure"
     event_id: UUID
@@ -73,7 +77,7 @@ class DeliveryFailure(Fact, frozen=True, kw_only=True):
 
 
 class LateSettle(Fact, frozen=True, kw_only=True):
-    """A result arrived after its lease had passed to someone else; it changed nothing."""
+    """A result arrived after another worker had taken over the lease; it changed nothing."""
 
     level: str = "warning"
     event: str = "late_settle"
@@ -86,7 +90,7 @@ class LateSettle(Fact, frozen=True, kw_only=True):
 
 
 class EntityTransition(Fact, frozen=True, kw_only=True):
-    """The status of a pipeline's entity changed."""
+    """The status of a pipeline entity changed."""
 
     event: str = "entity_transition"
     pipeline: str
@@ -100,6 +104,8 @@ class EntityTransition(Fact, frozen=True, kw_only=True):
 
 
 class CircuitTransition(Fact, frozen=True, kw_only=True):
+    """The state of an endpoint's circuit changed."""
+
     event: str = "circuit_transition"
     endpoint_id: UUID
     org_id: UUID
@@ -110,6 +116,8 @@ class CircuitTransition(Fact, frozen=True, kw_only=True):
 
 
 class EndpointDisabled(Fact, frozen=True, kw_only=True):
+    """An endpoint was disabled automatically."""
+
     level: str = "error"
     event: str = "endpoint_disabled"
     endpoint_id: UUID
@@ -118,7 +126,7 @@ class EndpointDisabled(Fact, frozen=True, kw_only=True):
 
 
 class ServiceTrouble(Fact, frozen=True, kw_only=True, rename={"service": "component"}):
-    """A service could not do its round and will try again."""
+    """A service failed and will try again."""
 
     level: str = "error"
     event: str = "service_trouble"
@@ -128,7 +136,7 @@ class ServiceTrouble(Fact, frozen=True, kw_only=True, rename={"service": "compon
 
 
 class Notice(Fact, frozen=True, kw_only=True):
-    """Anything else an operator may want to know: starts, stops, counts of cleaned rows."""
+    """Anything else that an operator may want to know: starts, stops, counts of removed rows."""
 
     event: str = "notice"
     level: str
@@ -140,12 +148,12 @@ Subscriber = Callable[[Sequence[Fact]], None]
 
 
 class Telemetry:
-    """Hands facts to whoever subscribed; with nobody listening it costs nothing."""
+    """Passes facts to subscribers. Without subscribers it costs almost nothing."""
 
     def __init__(self, *subscribers: Subscriber) -> None:
         self._subscribers = list(subscribers)
         self.tracing: Tracing | None = None
-        """Whoever records spans; None while nobody wants any."""
+        """Records spans; None if tracing is off."""
 
     def subscribe(self, subscriber: Subscriber) -> None:
         self._subscribers.append(subscriber)
@@ -154,11 +162,15 @@ class Telemetry:
         self._subscribers.remove(subscriber)
 
     @property
-    def heard(self) -> bool:
+    def has_subscribers(self) -> bool:
         return bool(self._subscribers)
 
     def emit(self, *facts: Fact) -> None:
         self.emit_all(facts)
+
+    def note(self, now: Instant, level: str, message: str, /, **fields: object) -> None:
+        """Emit a `Notice`, for log lines that no other kind of fact covers."""
+        self.emit(Notice(at=to_iso(now), level=level, message=message, fields=fields))
 
     def emit_all(self, facts: Iterable[Fact]) -> None:
         if not self._subscribers:
@@ -166,12 +178,96 @@ class Telemetry:
         batch = tuple(facts)
         if batch:
             for subscriber in self._subscribers:
-                _hand(batch, subscriber)
+                _notify(batch, subscriber)
 
 
-def _hand(facts: Sequence[Fact], subscriber: Subscriber) -> None:
-    """What a subscriber raises is his own: what he was told of has been written, and must not seem to have failed."""
+def _notify(facts: Sequence[Fact], subscriber: Subscriber) -> None:
+    """Call the subscriber and log its errors. The changes are already stored, so it must not seem that they failed."""
     try:
         subscriber(facts)
-    except Exception:  # noqa: BLE001  logged, with what it was
-        _log.exception("a subscriber of the telemetry failed: %s", getattr(subscriber, "__qualname__", subscriber))
+    except Exception:  # noqa: BLE001  logged with its traceback
+        _log.exception("a telemetry subscriber failed: %s", getattr(subscriber, "__qualname__", subscriber))
+
+
+# -- levels ----------------------------------------------------------------------------------------------------
+
+Level = Literal["debug", "info", "warning", "error"]
+RANKS: dict[str, int] = {"debug": 10, "info": 20, "warning": 30, "error": 40, "critical": 50}
+Format = Callable[[Sequence[Fact]], bytes]
+
+
+def level_of(fact: Fact) -> str:
+    return fact.level if isinstance(fact.level, str) and fact.level in RANKS else "info"
+
+
+def at_least(facts: Sequence[Fact], rank: int) -> list[Fact]:
+    """The facts whose level has at least this rank."""
+    return [fact for fact in facts if _RANKS.get(fact.level, _INFO) >= rank]
+
+
+_INFO = RANKS["info"]
+_RANKS: dict[str | UnsetType, int] = dict(RANKS.items())
+
+
+# -- JSON lines: 0.3 µs each -----------------------------------------------------------------------------------
+
+
+def json_lines(facts: Sequence[Fact]) -> bytes:
+    """One JSON object per line, with the fields of a fact. Only notices need another layout."""
+    return _encoder.encode_lines([_notice_line(fact) if type(fact) is Notice else fact for fact in facts])
+
+
+_encoder = msgspec.json.Encoder(enc_hook=str)
+
+
+def _notice_line(notice: Notice) -> dict[str, object]:
+    line: dict[str, object] = {"@timestamp": notice.at, "service": notice.program}
+    if (level := level_of(notice)) != "info":
+        line["level"] = level
+    line |= {"event": notice.event, "message": notice.message}
+    return line | {name: value for name, value in notice.fields.items() if name not in line}
+
+
+# -- text for people -------------------------------------------------------------------------------------------
+
+_COLOURS = {"debug": "2", "info": "0", "warning": "33", "error": "31", "critical": "31"}
+_UNPRINTABLE = re.compile(r"[\x00-\x1f\x7f-\x9f\u2028\u2029\u202a-\u202e\u2066-\u2069]")
+
+
+def text_format(*, colour: bool) -> Format:
+    """The format for a terminal: time, level, message, then the fields."""
+
+    def lines(facts: Sequence[Fact]) -> bytes:
+        return "".join(_text_line(fact, colour) for fact in facts).encode(errors="backslashreplace")
+
+    return lines
+
+
+def _text_line(fact: Fact, colour: bool) -> str:
+    level = level_of(fact)
+    message, fields = _message_and_fields(fact)
+    shown = " ".join(f"{name}={_printable(value)}" for name, value in fields.items() if value not in (None, ""))
+    head = f"{fact.at[11:23]} {level:<7} "
+    if not colour:
+        return f"{head}{_printable(message)}  {shown}".rstrip() + "\n"
+    return f"\x1b[2m{head}\x1b[0m\x1b[{_COLOURS[level]}m{_printable(message)}\x1b[0m  \x1b[2m{shown}\x1b[0m\n"
+
+
+def _message_and_fields(fact: Fact) -> tuple[str, dict[str, object]]:
+    if isinstance(fact, Notice):
+        return fact.message, fact.fields
+    fields = zip(fact.__struct_encode_fields__, astuple(fact), strict=True)
+    return fact.event.replace("_", " "), {name: value for name, value in fields if name not in _HEADING}
+
+
+_HEADING = Fact.__struct_encode_fields__
+
+
+def _printable(value: object) -> str:
+    """Escape control characters, so that a correlation id cannot send commands to the operator's terminal."""
+    text = value if isinstance(value, str) else str(value) if isinstance(value, (int, float, UUID)) else _json(value)
+    return _UNPRINTABLE.sub(lambda found: f"\\x{ord(found[0]):02x}", text)
+
+
+def _json(value: object) -> str:
+    return msgspec.json.encode(value, enc_hook=str).decode()

@@ -1,106 +1,407 @@
-"""The one place that words facts: JSON lines for machines, coloured text for a terminal."""
+"""Writes the log: a telemetry subscriber with its own thread.
+
+The thread encodes and writes the lines, so that a slow or closed reader of the output can neither block nor crash the
+engine. Lines that do not fit into the queue or cannot be written are counted, and the count is logged later. Records of
+the standard library's logging and uncaught errors are written to the same log as notices.
+"""
 
 from __future__ import annotations
 
+import logging
+import os
 import re
-from collections.abc import Callable, Sequence
-from typing import Literal
-from uuid import UUID
+import select
+import stat
+import sys
+import threading
+import time
+from collections import deque
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from contextlib import contextmanager
+from typing import Any, ClassVar, NamedTuple
+from weakref import WeakSet
 
-import msgspec
-from msgspec import UnsetType
-from msgspec.structs import astuple, replace
+from msgspec.structs import replace
 
-from doorstep.telemetry.facts import Fact, Notice
-from doorstep.telemetry.redaction import Secrets
+from doorstep.clock import SECOND, to_iso
+from doorstep.telemetry.facts import RANKS, Fact, Format, Level, Notice, at_least, json_lines, text_format
+from doorstep.telemetry.redaction import NONE, Secrets, safe_message, scrubbed, traceback_of
 
-Level = Literal["debug", "info", "warning", "error"]
-RANKS: dict[str, int] = {"debug": 10, "info": 20, "warning": 30, "error": 40, "critical": 50}
-Words = Callable[[Sequence[Fact]], bytes]
-
-
-def level_of(fact: Fact) -> str:
-    return fact.level if isinstance(fact.level, str) and fact.level in RANKS else "info"
-
-
-def loud_enough(facts: Sequence[Fact], rank: int) -> list[Fact]:
-    """Those of at least this rank."""
-    return [fact for fact in facts if _RANKS.get(fact.level, _INFO) >= rank]
+WAITING_MAX = 200_000
+"""How many facts may wait for a slow reader (about 60 MiB). Further facts are dropped."""
+_TOO_SLOW = "the reader is too slow"
 
 
-_INFO = RANKS["info"]
-_RANKS: dict[str | UnsetType, int] = dict(RANKS.items())
+class LogWriter:
+    """A telemetry subscriber that queues facts and writes them soon after.
+
+    After `close`, and in a forked process, facts are written immediately: the thread is not running, and such a process
+    may end at any moment.
+    """
+
+    dropped_ever: ClassVar[int] = 0
+    """The number of lines that were dropped or could not be written, in all logs of this process."""
+
+    def __init__(
+        self,
+        format: Format,
+        *,
+        level: Level = "info",
+        output: int = 1,
+        waiting_max: int = WAITING_MAX,
+        secrets: Secrets = NONE,
+    ) -> None:
+        self._format = format
+        self._secrets = secrets
+        self._rank = RANKS[level]
+        self._output = LogOutput(output)
+        self._waiting_max = waiting_max
+        self._reset()
+        self._thread: threading.Thread | None = threading.Thread(target=self._run, name="doorstep-logs", daemon=True)
+        self._thread.start()
+        _writers.add(self)
+
+    def _reset(self) -> None:
+        """Set the initial state. This is also called in a forked process, where the parent's locks might never be
+        released. Facts that were waiting at the fork are written by the parent."""
+        self._batches: deque[Sequence[Fact]] = deque()
+        self._lock = threading.RLock()  # re-entrant, because garbage collection may run a finalizer that logs
+        self._waiting = 0
+        self._lost = LinesLost(0, "")
+        self._stopping = threading.Event()
+        self._awake = threading.Event()
+        self._thread = None
+
+    def __call__(self, facts: Sequence[Fact]) -> None:
+        if not facts:
+            return
+        with self._lock:
+            if self._waiting + len(facts) > self._waiting_max:
+                self._count_lost(LinesLost(len(facts), _TOO_SLOW))
+                return
+            self._waiting += len(facts)
+            self._batches.append(facts)
+        self._awake.set()
+        if not self.alive:
+            self._write_waiting()
+
+    def close(self, timeout_seconds: float = 2.0) -> None:
+        """Write the waiting facts, but wait for a slow reader only until the timeout."""
+        self._stopping.set()
+        self._awake.set()
+        if self._thread is not None:
+            self._thread.join(timeout_seconds)
+
+    @property
+    def alive(self) -> bool:
+        return self._thread is not None and self._thread.is_alive()
+
+    def _run(self) -> None:
+        while not self._stopping.is_set():
+            self._awake.wait()
+            self._awake.clear()
+            self._write_waiting()
+        self._write_waiting()
+
+    def _write_waiting(self) -> None:
+        while facts := self._next():
+            logged = at_least(facts, self._rank)
+            try:
+                self._output.write(self._lines(logged))
+                self._report_lost(facts[-1].at)
+            except LinesLost as lost:  # the store still has the full history
+                with self._lock:
+                    self._count_lost(lost)
+
+    def _next(self) -> Sequence[Fact]:
+        with self._lock:
+            facts = self._batches.popleft() if self._batches else ()
+            self._waiting -= len(facts)
+        return facts
+
+    # -- lost lines ----------------------------------------------------------------------------------------
+
+    def _count_lost(self, lost: LinesLost) -> None:
+        LogWriter.dropped_ever += lost.count
+        self._lost = LinesLost(self._lost.count + lost.count, lost.why)
+
+    def _report_lost(self, at: str) -> None:
+        with self._lock:
+            lost, self._lost = self._lost, LinesLost(0, "")
+        if lost.count:
+            try:
+                self._output.write(self._format([_lost_notice(at, lost)]))
+            except LinesLost:
+                with self._lock:
+                    self._lost = LinesLost(self._lost.count + lost.count, lost.why)
+
+    # -- formatting ----------------------------------------------------------------------------------------
+
+    def _lines(self, facts: Sequence[Fact]) -> bytes:
+        try:
+            return self._formatted(facts)
+        except Exception:  # noqa: BLE001  one fact cannot be formatted; the others can
+            return b"".join(self._line(fact) for fact in facts)
+
+    def _line(self, fact: Fact) -> bytes:
+        try:
+            return self._formatted([fact])
+        except Exception:  # noqa: BLE001  a notice about this is logged instead
+            message = f"cannot format this fact: {type(fact).__name__}"
+            return self._format([Notice(at=fact.at, level="error", message=message)])
+
+    def _formatted(self, facts: Sequence[Fact]) -> bytes:
+        lines = self._format(facts)
+        if self._secrets.found_in(lines):
+            return self._format([without(fact, self._secrets) for fact in facts])
+        return lines
 
 
 _FREE_TEXT = frozenset({"message", "fields", "error", "error_reason", "reason"})
-"""Fields that may hold anything. The others have values of ours, which a secret that is a common word must not spoil."""
+"""Fields with free text, in which secrets are hidden. The other fields have values that Doorstep creates itself. If a
+secret were a common word, hiding it there would garble them."""
 
 
 def without(fact: Fact, secrets: Secrets) -> Fact:
-    """The fact with these hidden in its texts."""
+    """The fact with the secrets hidden in its free text."""
     texts = {name: secrets.hidden_in(getattr(fact, name)) for name in fact.__struct_fields__ if name in _FREE_TEXT}
     return replace(fact, **texts)
 
 
-# -- JSON lines: 0.3 µs each -----------------------------------------------------------------------------------
+def open_log(level: Level, log_format: str, output: int = 1, secrets: Secrets = NONE) -> LogWriter:
+    """Open the log of this process and route the standard library's logging into it. It hides the `secrets`."""
+    format = text_format(colour=os.isatty(output)) if _is_text(log_format, output) else json_lines
+    writer = LogWriter(format, level=level, output=output, secrets=secrets)
+    route_standard_logging(writer, level)
+    return writer
 
 
-def json_lines(facts: Sequence[Fact]) -> bytes:
-    """One object a line: the fact itself, which has the fields of its line."""
-    return _encoder.encode_lines([_notice_line(fact) if type(fact) is Notice else fact for fact in facts])
+@contextmanager
+def embedded_log(level: Level, log_format: str, secrets: Secrets = NONE) -> Iterator[LogWriter]:
+    """`open_log` for a program that embeds Doorstep. If the program has configured logging, its configuration stays in
+    effect. Everything is restored at the end.
+
+    With JSON, an error that leaves this block is logged too, because the program, or Python, would print it as text.
+    """
+    routing, log = Routing.current(), open_log(level, log_format, secrets=secrets)
+    try:
+        if routing.handlers:
+            routing.restore_logging()
+        yield log
+    except Exception as error:
+        if not _is_text(log_format, 1):
+            log((crash_notice(error),))
+        raise
+    finally:
+        log.close()
+        routing.restore()
 
 
-_encoder = msgspec.json.Encoder(enc_hook=str)
+def _is_text(log_format: str, output: int) -> bool:
+    return log_format == "text" or (log_format == "auto" and os.isatty(output))
 
 
-def _notice_line(notice: Notice) -> dict[str, object]:
-    line: dict[str, object] = {"@timestamp": notice.at, "service": notice.program}
-    if (level := level_of(notice)) != "info":
-        line["level"] = level
-    line |= {"event": notice.event, "message": notice.message}
-    return line | {name: value for name, value in notice.fields.items() if name not in line}
+def _lost_notice(at: str, lost: LinesLost) -> Notice:
+    return Notice(at=at, level="warning", message=f"log lines were lost: {lost.why}", fields={"count": lost.count})
 
 
-# -- text for people -------------------------------------------------------------------------------------------
-
-_COLOURS = {"debug": "2", "info": "0", "warning": "33", "error": "31", "critical": "31"}
-_UNPRINTABLE = re.compile(r"[\x00-\x1f\x7f-\x9f\u2028\u2029\u202a-\u202e\u2066-\u2069]")
+_writers: WeakSet[LogWriter] = WeakSet()
 
 
-def text_words(*, colour: bool) -> Words:
-    """Words for a terminal: time, level, what happened, then its fields."""
-
-    def words(facts: Sequence[Fact]) -> bytes:
-        return "".join(_text_line(fact, colour) for fact in facts).encode(errors="backslashreplace")
-
-    return words
+def _reset() -> None:
+    LogWriter.dropped_ever = 0
+    for writer in list(_writers):
+        writer._reset()
 
 
-def _text_line(fact: Fact, colour: bool) -> str:
-    level = level_of(fact)
-    message, fields = _worded(fact)
-    shown = " ".join(f"{name}={_printable(value)}" for name, value in fields.items() if value not in (None, ""))
-    head = f"{fact.at[11:23]} {level:<7} "
-    if not colour:
-        return f"{head}{_printable(message)}  {shown}".rstrip() + "\n"
-    return f"\x1b[2m{head}\x1b[0m\x1b[{_COLOURS[level]}m{_printable(message)}\x1b[0m  \x1b[2m{shown}\x1b[0m\n"
+if hasattr(os, "register_at_fork"):
+    os.register_at_fork(after_in_child=_reset)
 
 
-def _worded(fact: Fact) -> tuple[str, dict[str, object]]:
-    if isinstance(fact, Notice):
-        return fact.message, fact.fields
-    fields = zip(fact.__struct_encode_fields__, astuple(fact), strict=True)
-    return fact.event.replace("_", " "), {name: value for name, value in fields if name not in _HEADING}
+class LinesLost(Exception):
+    """Some lines could not be written; `count` is their number."""
+
+    def __init__(self, count: int, why: str) -> None:
+        super().__init__(count, why)
+        self.count = count
+        self.why = why
 
 
-_HEADING = Fact.__struct_encode_fields__
+class LogOutput:
+    """Writes lines, and starts a new line after a write that failed in the middle of one."""
+
+    def __init__(self, handle: int) -> None:
+        self._handle = handle
+        self._torn = False
+        """The last write failed in the middle of a line."""
+
+    def write(self, lines: bytes) -> None:
+        """Write these lines. Raises LinesLost with the number of lines that were not written in full."""
+        done = 0
+        try:
+            if self._torn:
+                self._torn = not any(_written(self._handle, b"\n"))
+            for chunk in _chunks(lines, self._handle):
+                for count in _written(self._handle, chunk):
+                    done += count
+                    self._torn = lines[done - 1 : done] != b"\n"
+        except OSError as error:
+            raise LinesLost(lines.count(b"\n", done), safe_message(error)) from None
 
 
-def _printable(value: object) -> str:
-    """No control characters: a correlation id must not be able to repaint the operator's terminal."""
-    text = value if isinstance(value, str) else str(value) if isinstance(value, (int, float, UUID)) else _json(value)
-    return _UNPRINTABLE.sub(lambda found: f"\\x{ord(found[0]):02x}", text)
+def _written(handle: int, data: bytes) -> Iterator[int]:
+    """Write the data; yields the number of bytes of each write.
+
+    It slices a memoryview, because a slow reader takes large data in small pieces, and the rest must not be copied each
+    time.
+    """
+    left = memoryview(data)
+    while left:
+        try:
+            count = os.write(handle, left)
+        except BlockingIOError:  # the reader is slow, and another process has made this shared handle non-blocking
+            _wait(handle)
+            continue
+        yield count
+        left = left[count:]
 
 
-def _json(value: object) -> str:
-    return msgspec.json.encode(value, enc_hook=str).decode()
+def _wait(handle: int) -> None:
+    room = select.poll()
+    room.register(handle, select.POLLOUT)
+    room.poll()
+
+
+def _chunks(data: bytes, handle: int) -> Iterable[bytes]:
+    """The data in one chunk or, for a pipe, in chunks of up to PIPE_BUF bytes. Larger writes to a pipe could be
+    interleaved with those of other workers."""
+    if len(data) <= select.PIPE_BUF or not stat.S_ISFIFO(os.fstat(handle).st_mode):
+        return (data,)
+    return _cut_at_lines(data, select.PIPE_BUF)
+
+
+def _cut_at_lines(data: bytes, size: int) -> Iterator[bytes]:
+    start = 0
+    while start < len(data):
+        end = data.rfind(b"\n", start, start + size) + 1 or data.find(b"\n", start) + 1
+        yield data[start:end]
+        start = end
+
+
+# -- the standard library's logging ----------------------------------------------------------------------------
+
+Write = Callable[[Sequence[Fact]], None]
+_OURS = "doorstep"
+_log = logging.getLogger(_OURS)
+
+
+class NoticeHandler(logging.Handler):
+    """Turns log records of other libraries (uvicorn, alembic, asyncio) into notices, so that all lines have one format."""
+
+    def __init__(self, write: Write) -> None:
+        super().__init__()
+        self._write = write
+
+    def emit(self, record: logging.LogRecord) -> None:
+        try:
+            self._write((_notice_of(record),))
+        except Exception:  # noqa: BLE001  the library that logs must never see our errors
+            self.handleError(record)
+
+
+def route_standard_logging(write: Write, level: Level) -> None:
+    root = logging.getLogger()
+    root.handlers[:] = [NoticeHandler(write)]
+    # For other libraries, only warnings and errors are logged, even at level debug. Their other messages may contain
+    # anything: SQLAlchemy's contain the parameters of every statement.
+    root.setLevel(RANKS["error" if level == "error" else "warning"])
+    _log.setLevel(RANKS[level])
+    threading.excepthook = _Hook(_log_thread_error, threading.excepthook, threading.__excepthook__)
+    sys.unraisablehook = _Hook(_log_unraisable, sys.unraisablehook, sys.__unraisablehook__)
+
+
+class Routing(NamedTuple):
+    """The logging setup of a program, saved in order to restore it later."""
+
+    handlers: list[logging.Handler]
+    level: int
+    level_of_ours: int
+    thread_hook: Callable[[threading.ExceptHookArgs], Any]
+    unraisable_hook: Callable[[Any], Any]
+
+    @classmethod
+    def current(cls) -> Routing:
+        root = logging.getLogger()
+        return cls(root.handlers[:], root.level, _log.level, threading.excepthook, sys.unraisablehook)
+
+    def restore_logging(self) -> None:
+        logging.getLogger().handlers[:] = self.handlers
+        logging.getLogger().setLevel(self.level)
+        _log.setLevel(self.level_of_ours)
+
+    def restore(self) -> None:
+        self.restore_logging()
+        threading.excepthook, sys.unraisablehook = self.thread_hook, self.unraisable_hook
+
+
+class _Hook:
+    """Logs an error that Python would print to standard error, then calls the previous hook if it is not built in."""
+
+    def __init__(
+        self, log: Callable[[Any], None], previous: Callable[[Any], Any], builtin: Callable[[Any], Any]
+    ) -> None:
+        self._log = log
+        self._previous: Callable[[Any], Any] | None = previous._previous if isinstance(previous, _Hook) else previous
+        if self._previous is builtin:
+            self._previous = None
+
+    def __call__(self, failed: Any) -> None:
+        self._log(failed)
+        if self._previous is not None:
+            self._previous(failed)
+
+
+def crash_notice(error: Exception) -> Notice:
+    """A notice about an error that stops deliveries, and perhaps the whole program."""
+    fields: dict[str, object] = {"error": safe_message(error), "traceback": traceback_of(error)}
+    message = "delivery was stopped by an error"
+    return Notice(at=to_iso(int(time.time() * SECOND)), level="critical", message=message, fields=fields)
+
+
+def _notice_of(record: logging.LogRecord) -> Notice:
+    ours = record.name.partition(".")[0] == _OURS
+    fields: dict[str, object] = {"logger": record.name} | (getattr(record, "fields", {}) if ours else {})
+    if correlation_id := getattr(record, "correlation_id", None):
+        fields["correlation_id"] = correlation_id
+    if record.exc_info and record.exc_info[1] is not None:
+        fields["traceback"] = traceback_of(record.exc_info[1])
+    level = record.levelname.lower()
+    return Notice(
+        at=to_iso(int(record.created * SECOND)),
+        level=level if level in RANKS else "info",
+        message=record.getMessage() if ours else _foreign_message(record),
+        fields=fields,
+    )
+
+
+def _foreign_message(record: logging.LogRecord) -> str:
+    """The first line of the message, with credentials removed. For asyncio, the `repr` of a call or task is removed
+    too, because it shows arguments."""
+    line = record.getMessage().partition("\n")[0]
+    if record.name == "asyncio":
+        line = re.split(r"[(<]", line, maxsplit=1)[0].rstrip()
+    return scrubbed(line)
+
+
+def _log_thread_error(failed: threading.ExceptHookArgs) -> None:
+    if failed.exc_value is not None and not isinstance(failed.exc_value, SystemExit):
+        name = failed.thread.name if failed.thread is not None else "unknown"
+        _log.error("the thread %s died", name, exc_info=failed.exc_value)
+
+
+def _log_unraisable(failed: Any) -> None:
+    """Log an error that cannot be raised, such as one in `__del__` or a callback of the garbage collector. The object's
+    `repr` is not logged."""
+    if failed.exc_value is not None:
+        name = getattr(failed.object, "__qualname__", type(failed.object).__qualname__)
+        _log.error("an error was ignored in %s", name, exc_info=failed.exc_value)

@@ -1,8 +1,8 @@
-"""What may be said of errors and of other people's log lines, without repeating what was sent or what is secret.
+"""Keeps payloads and secrets out of the log and out of error messages.
 
-Our own facts need none of this: they have no field for a payload, and secrets are types that show themselves as `***`.
-But an exception may quote the value that it stumbled over, as drivers of databases do, and a library may log anything.
-So the text of an exception is passed on only if its kind speaks of programs and machines; of all others the kind alone.
+Our own facts are safe: they have no field for a payload, and secrets have types that print as `***`. But an exception
+may quote the value that caused it, as database drivers do, and a library may log anything. So the text of an exception
+is used only if its type describes problems of programs or machines. For all other types, only the type is logged.
 """
 
 from __future__ import annotations
@@ -20,9 +20,9 @@ from doorstep.errors import DoorstepError
 HIDDEN = "***"
 _TEXT_CHARS_MAX = 500
 _SECRET_CHARS_MIN = 8
-"""A shorter one is found in any text by chance, and to hide that would tell what it is."""
+"""Shorter secrets are not hidden. They may occur in other text by chance, and hiding them there would reveal them."""
 _ERRORS_MAX = 50
-"""Of errors that led to one another, the last ones are told."""
+"""The most errors of a chain that are reported: the last ones."""
 
 _PLAIN = (
     DoorstepError,
@@ -38,10 +38,10 @@ _PLAIN = (
     RecursionError,
     TypeError,
 )
-"""Kinds of errors that speak of a program or a machine, not of the values that it was given."""
+"""Errors that describe a program or a machine, not the values that it processed."""
 
 _TRACEBACK = "Traceback (most recent call last):\n"
-"""Readers of logs look for it, people as well as programs."""
+"""People and programs search logs for this line."""
 _URL = re.compile(r"\b[a-z][a-z0-9+.-]*://[^\s'\"<>]*", re.IGNORECASE)
 _TOKENS = re.compile(r"\b(whsec_|whsk_|whpk_|dsk_)[A-Za-z0-9+/=_-]{8,}")
 _CREDENTIALS = re.compile(
@@ -50,20 +50,23 @@ _CREDENTIALS = re.compile(
     re.IGNORECASE,
 )
 _PASSWORD_BEGUN = re.compile(r"[^@\[\]:]*:(?![0-9]{0,5}[).,:;!]*$)[^@]*")
-"""A user and a password whose end was cut off; not a host and its port, at the end of a sentence or in the middle."""
+"""Matches a username and a truncated password, but not a host and a port, even if punctuation follows the port."""
 _SECRET_PARAMETERS = frozenset({"password", "passwd", "pass", "pwd", "sslpassword", "secret", "token"})
 
 
 def scrubbed(text: str) -> str:
-    """Without the user, password and query of URLs, and without what looks like a key."""
+    """The text with usernames, passwords and query strings removed from URLs, and with keys and tokens hidden."""
     text = _URL.sub(lambda found: shown_url(found[0]), text)
     text = _TOKENS.sub(rf"\1{HIDDEN}", text)
     return _CREDENTIALS.sub(lambda found: f"{found[1] or found[2] + ' '}{HIDDEN}", text)
 
 
 def shown_url(url: str) -> str:
-    """Without its user, password and query. In a password may be signs that should have been escaped there: where it may
-    end later than it seems to, nothing is shown rather than a part of it."""
+    """The URL without its username, password and query string.
+
+    A password may contain characters that should have been escaped. If it is unclear where the password ends,
+    everything after the scheme is hidden, so that no part of the password is shown.
+    """
     scheme, separator, rest = url.partition("://")
     authority = re.split("[/?#]", rest, maxsplit=1)[0]
     following = rest[len(authority) :]
@@ -74,7 +77,7 @@ def shown_url(url: str) -> str:
 
 
 def safe_message(error: BaseException) -> str:
-    """An error in one line: its kind, and its text if that cannot quote what was sent."""
+    """An error as one line: its type, and also its text if that cannot contain a payload."""
     kind = type(error).__name__
     if not isinstance(error, _PLAIN):
         state = getattr(error, "sqlstate", None)
@@ -86,9 +89,9 @@ def safe_message(error: BaseException) -> str:
 def traceback_of(
     error: BaseException, words: Callable[[BaseException], str] = safe_message, *, inner: bool = False
 ) -> str:
-    """Where it happened, and what, and what led to it: the lines of the program, never the values of its variables.
+    """A traceback with the chain of causes. It shows lines of source code, never the values of variables.
 
-    `words` are what is said of each error. `inner` leaves out the first frame, where it is ours that calls theirs.
+    `words` formats each error. `inner` leaves out the first frame, in which our code calls the user's code.
     """
     skipped = error.__traceback__.tb_next if inner and error.__traceback__ is not None else error.__traceback__
     return "\n".join(_parts(error, traceback.format_tb(skipped), words, set())) + "\n"
@@ -114,7 +117,7 @@ def _is_new(error: BaseException, seen: set[int]) -> bool:
 
 
 class Secrets:
-    """The secrets that this process was started with. The log leaves them out of its texts, wherever they come from."""
+    """The secrets that this process was started with. The log hides them in all free text."""
 
     def __init__(self, secrets: Iterable[str | None] = ()) -> None:
         spellings = {form for secret in secrets if secret for form in _spellings(secret)}
@@ -122,11 +125,11 @@ class Secrets:
         self._encoded = {form.encode() for spelling in self._spellings for form in (spelling, _escaped(spelling))}
 
     def found_in(self, lines: bytes) -> bool:
-        """Nearly always they are not there: to look for one takes 0.05 µs a line."""
+        """Whether the lines contain a secret, which is very rare. The search takes 0.05 µs per line."""
         return any(form in lines for form in self._encoded)
 
     def hidden_in(self, value: object) -> object:
-        """The same without them, in all texts that it holds; what is neither text, number nor collection, as text."""
+        """The value with secrets hidden in its strings. Except for numbers, collections and None, it becomes text."""
         if isinstance(value, dict):
             return {name: self.hidden_in(one) for name, one in value.items()}
         if isinstance(value, list | tuple):
@@ -143,10 +146,10 @@ NONE = Secrets()
 
 
 def passwords_in(url: str) -> Iterator[str]:
-    """The passwords of a URL, as they are written there: before its host, and behind the question mark.
+    """The passwords in a URL, exactly as written there: before the host, and in the query string.
 
-    In one may be signs that should have been escaped there: where it may end later than it seems to, both readings. What
-    is too long for a password is found in no text but this URL.
+    A password may contain characters that should have been escaped. If it is unclear where the password ends, both
+    possibilities are returned. The one that is too long does no harm: it occurs only in this URL.
     """
     user, _, rest = url.partition("://")[2].partition(":")
     authority = re.split("[/?#]", rest, maxsplit=1)[0]

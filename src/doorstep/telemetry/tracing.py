@@ -1,8 +1,8 @@
-"""Traces: one from the acceptance of an event to its last attempt, in the terms of W3C and OpenTelemetry.
+"""Traces: one for each event, from its acceptance to its last attempt, following the W3C and OpenTelemetry standards.
 
-`context` says which ids a span has, `program` asks the surrounding program for its trace, `recording` decides what is
-recorded, `environment` reads the OTEL_* variables, and `otlp` writes spans in the format of collectors. The OpenTelemetry
-SDK takes 38 µs to encode a span, which is more than a third of what a whole delivery costs; ours takes 3.
+This module has the ids of spans, the samplers, and the trace context of the surrounding program. `otlp` encodes spans
+and reads the OTEL_* variables. The OpenTelemetry SDK takes 38 µs to encode a span, more than a third of the cost of a
+whole delivery; our encoder takes 3 µs.
 """
 
 from __future__ import annotations
@@ -22,12 +22,13 @@ _KEPT = re.compile(r"00-[0-9a-f]{32}-[0-9a-f]{16}-0[01]( [ -~\t]{1,512})?")
 _NO_TRACE, _NO_SPAN = "0" * 32, "0" * 16
 _SAMPLED = 1
 _SPREAD = 0x9E37_79B9_7F4A_7C15
-"""An odd number with bits all over: the ids of the attempts of one delivery have nothing in common."""
+"""An odd number with scattered bits, so that the span ids of one delivery's attempts differ in many bits."""
 _64_BITS = 0xFFFF_FFFF_FFFF_FFFF
 
 
 def incoming(traceparent: str | None, tracestate: str | None = None) -> str | None:
-    """A sender's context as it is kept with the event; None for none, and for what the specification says to ignore."""
+    """A sender's trace context in the form that is stored with the event. None if there is none, or if the
+    specification says to ignore it."""
     found = _TRACEPARENT.fullmatch(traceparent.strip().lower()) if isinstance(traceparent, str) else None
     if found is None:
         return None
@@ -40,33 +41,33 @@ def incoming(traceparent: str | None, tracestate: str | None = None) -> str | No
 
 
 def kept(trace: object) -> str | None:
-    """What `incoming` once gave, if it still is that: it may have come by a table that others write to."""
+    """A stored trace context if it is valid, otherwise None. Other programs may write to the outbox."""
     return trace if isinstance(trace, str) and _KEPT.fullmatch(trace) else None
 
 
 class TraceContext(NamedTuple):
-    """Where the spans of an event belong. Ids are numbers, as they are cheapest to make."""
+    """The trace of an event. Ids are integers, because those are the cheapest to create."""
 
     trace_id: int
     parent_id: int
-    """The sender's span; 0 where the trace begins with us."""
+    """The sender's span; 0 if the trace starts here."""
     sampled: bool | None
-    """Whether it is to be recorded, as the sender decided, or we did where the trace began; None before that."""
+    """Whether the trace is recorded, as decided by the sender or by Doorstep; None before the decision."""
     state: str
 
 
 def context_of(trace: str) -> TraceContext:
-    """What is kept with an event, taken apart."""
+    """Parse the context stored with an event."""
     return TraceContext(int(trace[3:35], 16), int(trace[36:52], 16), trace[54] == "1", trace[56:])
 
 
 def beginning(event_id: UUID) -> TraceContext:
-    """The trace of an event that came without one: its id is the event's own."""
+    """The trace of an event that was sent without one. Its id is the event's id."""
     return TraceContext(event_id.int, 0, None, "")
 
 
 def begun(event_id: UUID) -> str:
-    """The same, as it is kept with the event once it is decided to record it."""
+    """The trace of an event that was sent without one, as text to store with the event if it is recorded."""
     return f"00-{event_id.int:032x}-{_NO_SPAN}-01"
 
 
@@ -79,18 +80,21 @@ def attempt_span(delivery_id: UUID, attempt: int) -> int:
 
 
 def late_span(delivery_id: UUID, token: int) -> int:
-    """Of a result that came when its attempt had been settled without it: that has the attempt's own id already."""
+    """The span id of a late result. The attempt was settled without this result, and that span already uses the
+    attempt's id."""
     return attempt_span(delivery_id, -token)
 
 
 def outgoing(context: TraceContext, span_id: int) -> str:
-    """What a receiver is told: that its part of the trace comes below this span, which is recorded."""
+    """The `traceparent` for a receiver. The receiver's spans become children of this span, which is recorded."""
     return f"00-{context.trace_id:032x}-{span_id:016x}-01"
 
 
 def passed_on(context: TraceContext, event_id: UUID) -> str:
-    """The same where the attempt has no span that anybody will see: its part comes below the sender's, as if we were not
-    there, or below the acceptance where the trace began with us."""
+    """The `traceparent` for a receiver if the attempt's own span is not recorded.
+
+    The receiver's spans become children of the sender's span, or of the acceptance span if the trace started here.
+    """
     parent = context.parent_id or acceptance_span(event_id)
     return f"00-{context.trace_id:032x}-{parent:016x}-{'01' if context.sampled else '00'}"
 
@@ -98,7 +102,7 @@ def passed_on(context: TraceContext, event_id: UUID) -> str:
 _log = logging.getLogger("doorstep.tracing")
 
 Sink = Callable[[Sequence[bytes]], None]
-"""Takes spans that are over, as `otlp` writes them."""
+"""A function that receives finished spans, as encoded by `otlp`."""
 Sampler = Callable[[TraceContext], bool]
 
 
@@ -111,17 +115,17 @@ def never(_: TraceContext) -> bool:
 
 
 def ratio(share: float) -> Sampler:
-    """This share of all traces. The id of a trace decides, so every process decides alike."""
+    """Sample this share of all traces. The decision depends on the trace id, so all processes agree."""
     bound = round(share * (1 << 56))
     return lambda context: context.trace_id & _56_BITS < bound
 
 
 _56_BITS = (1 << 56) - 1
-"""The part of a trace's id that is random, says the W3C."""
+"""The part of a trace id that is random, according to the W3C."""
 
 
 def at_most(traces_per_second: int, clock: Callable[[], float] = time.monotonic) -> Sampler:
-    """All traces, until there are so many in one second."""
+    """Sample all traces, up to this number per second."""
     second, count = 0, 0
 
     def sample(_: TraceContext) -> bool:
@@ -135,7 +139,7 @@ def at_most(traces_per_second: int, clock: Callable[[], float] = time.monotonic)
 
 
 def parent_based(root: Sampler) -> Sampler:
-    """As the sender decided; for traces that begin here, as `root` does."""
+    """Follow the sender's decision. For traces that start here, `root` decides."""
     return lambda context: root(context) if context.sampled is None else context.sampled
 
 
@@ -143,34 +147,34 @@ USUAL = parent_based(always)
 
 
 class Tracing:
-    """Takes the spans that are wanted."""
+    """Samples traces and records spans."""
 
     def __init__(self, sink: Sink, sampler: Sampler = USUAL) -> None:
         self._sink = sink
         self.samples = sampler
 
     def begin(self, event_id: UUID) -> str | None:
-        """The trace of an event that came without one; None if it is to have none.
+        """The trace of an event that was sent without one; None if the event is not sampled.
 
-        What is decided here is kept with the event. So all processes agree, and one that is not traced costs nothing.
+        The decision is stored with the event, so all processes agree, and an event that is not sampled costs nothing.
         """
         return begun(event_id) if self.samples(beginning(event_id)) else None
 
     def record(self, spans: Iterable[bytes]) -> None:
-        """It never raises: what the spans are about has been written, and must not seem to have failed."""
+        """Record spans. This never raises: the operation is already stored and must not appear to have failed."""
         try:
             batch = tuple(spans)
             if batch:
                 self._sink(batch)
-        except Exception:  # noqa: BLE001  logged, with what it was
-            _log.exception("spans could not be recorded")
+        except Exception:  # noqa: BLE001  logged with its traceback
+            _log.exception("cannot record spans")
 
 
 _TRACE = "opentelemetry.trace"
 
 
 def current() -> str | None:
-    """The context in which the program is sending right now, as it is kept with an event."""
+    """The current trace context of the program, in the form that is stored with an event."""
     if _TRACE not in sys.modules:
         return None
     from opentelemetry.trace import get_current_span
@@ -184,7 +188,7 @@ def current() -> str | None:
 
 @contextmanager
 def within(traceparent: str | None, tracestate: str | None) -> Iterator[None]:
-    """Let the spans that a handler makes be children of its attempt."""
+    """Make the spans of a handler children of its attempt."""
     if traceparent is None or _TRACE not in sys.modules:
         yield
         return

@@ -1,16 +1,15 @@
-"""For tests of programs that use Doorstep, and for Doorstep's own: see docs/how-to/testing.md.
+"""Helpers for tests of programs that use Doorstep, and of Doorstep itself. See docs/how-to/testing.md.
 
     from doorstep.testing import Receiver, sandbox, scripted
 
-Nothing here is for use outside of tests.
+Do not use this package outside of tests.
 """
 
-from doorstep.testing.drainer import Drainer
-from doorstep.testing.fake_clock import FakeClock
-from doorstep.testing.fake_transport import FakeTransport, NoNetwork
 from doorstep.testing.receiver import (
     Answer,
+    FakeTransport,
     Manner,
+    NoNetwork,
     Personality,
     Receiver,
     Request,
@@ -23,7 +22,7 @@ from doorstep.testing.receiver import (
     slow,
     status,
 )
-from doorstep.testing.sandbox import BlockingSandbox, Sandbox, sandbox
+from doorstep.testing.sandbox import BlockingSandbox, Drainer, FakeClock, Sandbox, sandbox
 
 __all__ = [
     "Answer",

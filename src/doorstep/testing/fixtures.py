@@ -1,6 +1,6 @@
 """Fixtures for pytest. In your conftest.py: `pytest_plugins = ["doorstep.testing.fixtures"]`.
 
-They are plain ones and need no plugin for asyncio. A sandbox is of your own Doorstep, so its fixture is yours:
+They need no asyncio plugin. A sandbox wraps your own Doorstep, so you write its fixture yourself:
 
     @pytest.fixture
     def box(doorstep_clock):
@@ -14,18 +14,18 @@ from collections.abc import Iterator
 
 import pytest
 
-from doorstep.testing.fake_clock import FakeClock
 from doorstep.testing.receiver import Receiver
+from doorstep.testing.sandbox import FakeClock
 
 
 @pytest.fixture
 def doorstep_clock() -> FakeClock:
-    """A clock that stands still until the test moves it; the same one for the sandbox and the receiver."""
+    """A clock that stands still until the test moves it. Share it between the sandbox and the receiver."""
     return FakeClock()
 
 
 @pytest.fixture
 def receiver(doorstep_clock: FakeClock) -> Iterator[Receiver]:
-    """A webhook receiver on a real socket of this machine, for a sandbox with `network=True`."""
+    """A webhook receiver on a real socket, for a sandbox with `network=True`."""
     with Receiver(doorstep_clock) as it:
         yield it

@@ -1,4 +1,4 @@
-"""A webhook receiver on a real socket, in a thread of its own: for tests with and without an event loop.
+"""Simulated receivers: their personalities, a receiver on a real socket, and transports without a network.
 
 with Receiver() as receiver:
     receiver.behaves(scripted([500, 500, 200]))
@@ -16,15 +16,18 @@ from collections.abc import Callable, Mapping, Sequence
 from enum import Enum
 from typing import Any, NamedTuple, Self
 from urllib.parse import urlsplit
+from uuid import UUID
 
 import msgspec
 
 from doorstep.clock import SECOND, AnchoredClock, Clock, Instant
+from doorstep.model.attempt import Code, Failure, Reply
 from doorstep.receiver import Unverified, Webhook
+from doorstep.transports.transport import Done, Transmission
 
 
 class Request(NamedTuple):
-    """One try, as the receiver saw it."""
+    """One attempt, as the receiver saw it."""
 
     url: str
     headers: Mapping[str, str]
@@ -32,7 +35,7 @@ class Request(NamedTuple):
     body: bytes
     at: Instant
     flaw: str = ""
-    """What is wrong with its signature, in a sentence; empty where it is right, or where nobody looked."""
+    """Why its signature is invalid, in a sentence; empty if it is valid or was not verified."""
 
     @property
     def path(self) -> str:
@@ -41,7 +44,7 @@ class Request(NamedTuple):
 
     @property
     def event_id(self) -> str:
-        """The same for all tries of an event."""
+        """The event's id, the same for all attempts."""
         return self.headers["webhook-id"]
 
     def json(self) -> Any:
@@ -50,17 +53,17 @@ class Request(NamedTuple):
 
 
 class Manner(Enum):
-    """What becomes of the connection."""
+    """How the receiver treats the connection."""
 
     ANSWERS = "answers"
     DRIBBLES = "dribbles"
-    """Sends its answer byte by byte, one a second."""
+    """Sends its response at one byte a second."""
     RESETS = "resets"
     SAYS_NOTHING = "says nothing"
 
 
 class Answer(NamedTuple):
-    """What a receiver does with a request."""
+    """How a receiver responds to a request."""
 
     status: int = 200
     headers: tuple[str, ...] = ()
@@ -71,24 +74,24 @@ class Answer(NamedTuple):
 
 
 Personality = Callable[[Request], Answer]
-"""How a receiver behaves: any function of a request that gives an answer."""
+"""How a receiver behaves: any function that takes a request and returns an answer."""
 
 
 # -- personalities -------------------------------------------------------------------------------------------------
 
 
 def ok(_: Request) -> Answer:
-    """Takes everything."""
+    """Accepts everything."""
     return Answer()
 
 
 def status(code: int, *headers: str, body: bytes = b"") -> Personality:
-    """Always answers the same: `status(503, "Retry-After: 30")`."""
+    """Always returns the same status: `status(503, "Retry-After: 30")`."""
     return lambda _: Answer(code, headers, body)
 
 
 def scripted(answers: Sequence[int | Answer]) -> Personality:
-    """Answers these one after the other, and the last one from then on."""
+    """Returns these answers in turn, then repeats the last one."""
     left = [answer if isinstance(answer, Answer) else Answer(answer) for answer in answers]
     if not left:
         raise ValueError("scripted needs at least one answer")
@@ -96,62 +99,62 @@ def scripted(answers: Sequence[int | Answer]) -> Personality:
 
 
 def flaky(share: float, code: int = 503, seed: int = 0) -> Personality:
-    """Fails this share of the requests; the same ones in every run, unless given another seed."""
+    """Fails this share of the requests. With the same seed, the same requests fail in every run."""
     dice = random.Random(seed)
     return lambda _: Answer(code if dice.random() < share else 200)
 
 
 def slow(span_seconds: float, then: Personality = ok) -> Personality:
-    """Thinks first. On a socket these are real seconds."""
+    """Waits before it responds. On a socket, these are real seconds."""
     return lambda request: then(request)._replace(after_seconds=span_seconds)
 
 
 def dead(_: Request) -> Answer:
-    """Takes the request and never answers: a timeout."""
+    """Reads the request and never responds, so that the attempt times out."""
     return Answer(manner=Manner.SAYS_NOTHING)
 
 
 def dribble(_: Request) -> Answer:
-    """Answers one byte a second: a timeout too, for a client that watches the whole of an attempt."""
+    """Responds at one byte a second, so that the attempt times out if its timeout covers the whole response."""
     return Answer(body=b"." * 60, manner=Manner.DRIBBLES)
 
 
 def reset(_: Request) -> Answer:
-    """Hangs up instead of answering."""
+    """Closes the connection instead of responding."""
     return Answer(manner=Manner.RESETS)
 
 
-# -- who plays them ------------------------------------------------------------------------------------------------
+# -- receivers -----------------------------------------------------------------------------------------------------
 
 
 class Player:
-    """Plays a personality, other ones where told, and keeps every request."""
+    """Responds according to its personalities, and records every request."""
 
     def __init__(self, clock: Clock) -> None:
         self.clock = clock
         self.requests: list[Request] = []
         """In the order of their arrival."""
-        self._usual: Personality = ok
-        self._elsewhere: dict[str, Personality] = {}
+        self._default: Personality = ok
+        self._by_place: dict[str, Personality] = {}
         self._webhook: Webhook | None = None
 
     def behaves(self, personality: Personality, at: str | None = None) -> None:
-        """From now on, everywhere; or only `at` a URL or path."""
+        """Use this personality from now on: for all requests, or only `at` a URL or path."""
         if at is None:
-            self._usual = personality
+            self._default = personality
         else:
-            self._elsewhere[at] = personality
+            self._by_place[at] = personality
 
     def verifies(self, *secrets: str) -> None:
-        """From now on, answers 401 to what was not signed with one of these secrets, and keeps why as its `flaw`."""
+        """From now on, respond with 401 to requests not signed with one of these secrets; `flaw` records the reason."""
         self._webhook = Webhook(*secrets)
 
     def play(self, url: str, headers: Mapping[str, str], body: bytes) -> Answer:
-        """What it answers to a request; one that is not genuine is a 401."""
+        """The answer to a request; 401 if its signature is invalid."""
         request = Request(url, headers, body, self.clock.now(), self._flaw(headers, body))
         self.requests.append(request)
-        usual = self._elsewhere.get(request.path, self._usual)
-        return Answer(401) if request.flaw else self._elsewhere.get(url, usual)(request)
+        personality = self._by_place.get(url) or self._by_place.get(request.path, self._default)
+        return Answer(401) if request.flaw else personality(request)
 
     def _flaw(self, headers: Mapping[str, str], body: bytes) -> str:
         if self._webhook is None:
@@ -168,7 +171,10 @@ _DRIBBLE_SECONDS = 1.0
 
 
 class Receiver(Player):
-    """Takes everything, until told to behave otherwise. Give it the clock of the sandbox to verify signatures by."""
+    """A receiver on a real socket. It runs in its own thread, so it works with and without an event loop.
+
+    To verify signatures, it needs the sandbox's clock.
+    """
 
     def __init__(self, clock: Clock | None = None) -> None:
         super().__init__(clock or AnchoredClock())
@@ -177,17 +183,17 @@ class Receiver(Player):
         self.port = 0
 
     def url(self, path: str = "/") -> str:
-        """Where it listens."""
+        """Its URL."""
         return f"http://127.0.0.1:{self.port}{path}"
 
     def open(self) -> None:
-        """Listen at a free port of this machine."""
+        """Listen on a free port of this machine."""
         self._thread.start()
         self._server = asyncio.run_coroutine_threadsafe(self._listen(), self._loop).result()
 
     def close(self) -> None:
-        """Hang up on everybody and stop listening."""
-        asyncio.run_coroutine_threadsafe(self._hang_up(), self._loop).result()
+        """Close all connections and stop listening."""
+        asyncio.run_coroutine_threadsafe(self._close_connections(), self._loop).result()
         self._loop.call_soon_threadsafe(self._loop.stop)
         self._thread.join()
         self._loop.close()
@@ -206,40 +212,40 @@ class Receiver(Player):
         self.port = server.sockets[0].getsockname()[1]
         return server
 
-    async def _hang_up(self) -> None:
+    async def _close_connections(self) -> None:
         self._server.close()
         connections = asyncio.all_tasks() - {asyncio.current_task()}
         for connection in connections:
             connection.cancel()
         await asyncio.gather(*connections, return_exceptions=True)
-        await asyncio.sleep(0)  # a connection that was closed is hung up in the next turn of the loop
+        await asyncio.sleep(0)  # the event loop closes the sockets in its next iteration
 
     async def _serve(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
         try:
             while await self._take(reader, writer):
                 pass
         except (ConnectionError, asyncio.IncompleteReadError, asyncio.CancelledError):
-            pass  # the sender went away, or the test has ended
+            pass  # the sender disconnected, or the test has ended
         finally:
             writer.close()
 
     async def _take(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> bool:
-        """One request; False when the connection is of no more use."""
+        """Read and answer one request; False if the connection can no longer be used."""
         first, *lines = (await reader.readuntil(b"\r\n\r\n")).decode("latin-1").split("\r\n")
         headers = {name.lower(): value.strip() for name, _, value in (line.partition(":") for line in lines if line)}
         body = await reader.readexactly(int(headers.get("content-length", "0")))
         answer = self.play(self.url(first.split(" ")[1]), headers, body)
         await asyncio.sleep(answer.after_seconds)
-        return await _give(answer, writer)
+        return await _respond(answer, writer)
 
 
-async def _give(answer: Answer, writer: asyncio.StreamWriter) -> bool:
+async def _respond(answer: Answer, writer: asyncio.StreamWriter) -> bool:
     match answer.manner:
         case Manner.ANSWERS:
-            writer.write(_written(answer))
+            writer.write(_encoded(answer))
             await writer.drain()
         case Manner.DRIBBLES:
-            for byte in _written(answer):
+            for byte in _encoded(answer):
                 writer.write(bytes([byte]))
                 await writer.drain()
                 await asyncio.sleep(_DRIBBLE_SECONDS)
@@ -253,6 +259,136 @@ async def _give(answer: Answer, writer: asyncio.StreamWriter) -> bool:
     return True
 
 
-def _written(answer: Answer) -> bytes:
+def _encoded(answer: Answer) -> bytes:
     lines = (f"HTTP/1.1 {answer.status} Said", f"content-length: {len(answer.body)}", *answer.headers)
     return "\r\n".join((*lines, "", "")).encode() + answer.body
+
+
+# -- transports ----------------------------------------------------------------------------------------------------
+
+
+class FakeTransport:
+    """Every attempt stays `unanswered` until `answer` or `fail` ends it. `started` lists all attempts."""
+
+    def __init__(self, clock: Clock) -> None:
+        self._clock = clock
+        self._done: Done | None = None
+        self.started: list[Transmission] = []
+        self.unanswered: list[Transmission] = []
+
+    def open(self, done: Done) -> None:
+        """Set the receiver of replies."""
+        self._done = done
+
+    def serves(self, target: str, org_id: UUID) -> bool:
+        """True for every target."""
+        return True
+
+    def slots(self, target: str) -> int | None:
+        """No limit."""
+        return None
+
+    def start(self, transmissions: Sequence[Transmission]) -> None:
+        """Record the attempts as unanswered."""
+        self.started.extend(transmissions)
+        self.unanswered.extend(transmissions)
+
+    async def close(self) -> None:
+        """Report nothing from now on. Unanswered attempts stay unanswered."""
+        self._done = None
+
+    def answer(self, status: int = 200, headers: bytes = b"", body: bytes = b"", count: int | None = None) -> None:
+        """Answer the oldest `count` attempts (by default all), in one batch."""
+        block = b"HTTP/1.1 %d\r\n" % status + headers
+        self._end(count, status=status, headers=block, body=body)
+
+    def fail(self, code: str, message: str = "", count: int | None = None) -> None:
+        """End the oldest `count` attempts without a response, as a refused connection or a timeout would."""
+        self._end(count, failure=Failure(code, message))
+
+    def _end(self, count: int | None, **fields: object) -> None:
+        ended = self.unanswered[:count]
+        self.unanswered = self.unanswered[len(ended) :]
+        now = self._clock.now()
+        reply = Reply(started_at=now, finished_at=now, **fields)  # type: ignore[arg-type]
+        if self._done is not None:
+            self._done([(transmission, reply) for transmission in ended])
+
+
+_FAILURES = {
+    Manner.SAYS_NOTHING: Failure(Code.TIMEOUT, "The receiver did not answer in time."),
+    Manner.DRIBBLES: Failure(Code.TIMEOUT, "The receiver did not finish its answer in time."),
+    Manner.RESETS: Failure(Code.CONNECTION, "The receiver closed the connection without an answer."),
+}
+
+
+class NoNetwork(Player):
+    """A `Transport` that simulates every URL. Delays take no real time; delays longer than the timeout cause one."""
+
+    def __init__(self, clock: Clock) -> None:
+        super().__init__(clock)
+        self._done: Done | None = None
+        self._error: Exception | None = None
+
+    def open(self, done: Done) -> None:
+        """Set the receiver of replies."""
+        self._done = done
+
+    def serves(self, target: str, org_id: UUID) -> bool:
+        """True for every target."""
+        return True
+
+    def slots(self, target: str) -> int | None:
+        """No limit."""
+        return None
+
+    def start(self, transmissions: Sequence[Transmission]) -> None:
+        """Like a real transport, reply in a later iteration of the event loop, not at once."""
+        replies = [(transmission, self._reply(transmission)) for transmission in transmissions]
+        asyncio.get_running_loop().call_soon(self._report, replies)
+
+    async def close(self) -> None:
+        """Report nothing from now on."""
+        self._done = None
+
+    def raise_error(self) -> None:
+        """If a personality has raised an exception since the last call, raise the first one."""
+        error, self._error = self._error, None
+        if error is not None:
+            raise error
+
+    def _report(self, replies: Sequence[tuple[Transmission, Reply]]) -> None:
+        if self._done is not None:
+            self._done(replies)
+
+    def _reply(self, transmission: Transmission) -> Reply:
+        pairs = (line.partition(":") for line in transmission.headers)
+        headers = {name.lower(): value.strip() for name, _, value in pairs}
+        answer = self._answer(transmission, headers)
+        now = self.clock.now()
+        if failure := _failure(answer, transmission.timeout_seconds):
+            return Reply(started_at=now, finished_at=now, request_headers=transmission.logged_headers, failure=failure)
+        return Reply(
+            started_at=now,
+            finished_at=now,
+            request_headers=transmission.logged_headers,
+            status=answer.status,
+            headers=_head(answer),
+            body=answer.body,
+        )
+
+    def _answer(self, transmission: Transmission, headers: dict[str, str]) -> Answer:
+        """If a personality raises an exception, close the connection. `drain` raises the exception when it ends."""
+        try:
+            return self.play(transmission.target, headers, transmission.claim.payload)
+        except Exception as error:  # noqa: BLE001  the engine must continue, or the next drain would wait for this attempt
+            self._error = self._error or error
+            return Answer(manner=Manner.RESETS)
+
+
+def _failure(answer: Answer, timeout_seconds: float) -> Failure | None:
+    return _FAILURES.get(Manner.SAYS_NOTHING if answer.after_seconds >= timeout_seconds else answer.manner)
+
+
+def _head(answer: Answer) -> bytes:
+    return "\r\n".join((f"HTTP/1.1 {answer.status} Said", *answer.headers, "")).encode()

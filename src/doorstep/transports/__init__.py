@@ -1,1 +1,1 @@
-"""The only code that touches other people's networks, and other people's Python."""
+"""Transports: the only code that connects to receivers or runs the application's handlers."""

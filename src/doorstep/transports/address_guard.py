@@ -1,8 +1,8 @@
-"""Which addresses may be connected to: nothing private, nothing special, unless the operator allows a range.
+"""Decides which addresses may be connected to: no private or special ones, unless the operator allows a range.
 
-The judgement that counts is made on the concrete address when a connection is opened (http.py), whatever the
-name said before. Python's `is_global` is no help: it is true for the NAT64 form of 169.254.169.254, the address
-where clouds hand out credentials. Hence a table of our own.
+The decisive check is made when a connection is opened (http.py), on the actual IP address, because a host name may
+resolve differently each time. Python's `is_global` is not sufficient. For example, it is true for the NAT64 form of
+169.254.169.254, the address where cloud providers serve credentials. So this module has its own table.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ Network = IPv4Network | IPv6Network
 
 
 class AddressGuard:
-    """Judges addresses. `allow` opens ranges; `own_addresses` (host, port) stay closed even inside those."""
+    """Checks addresses. `allow` permits ranges. `own_addresses` (host, port) stay blocked even inside these ranges."""
 
     def __init__(
         self,
@@ -35,22 +35,22 @@ class AddressGuard:
             self.refuse_own(host, port)
 
     def refuse_own(self, host: str, port: int) -> None:
-        """From now on refuse an address that this service itself listens at: it must not deliver to itself."""
+        """Block an address that this service itself listens on, so that it cannot deliver to itself."""
         for *_, address in socket.getaddrinfo(host, port, type=socket.SOCK_STREAM):
             self._own.add((ip_address(address[0]), port))
 
     @property
     def allowed(self) -> list[str]:
-        """The ranges that the operator opened, as text: for a process that judges by itself."""
+        """The ranges that the operator allowed, as text, to pass to a process that creates its own guard."""
         return [str(network) for network in self._allow]
 
     @property
     def own(self) -> list[tuple[str, int]]:
-        """The addresses that this service listens at."""
+        """The addresses that this service listens on."""
         return [(str(address), port) for address, port in self._own]
 
     def judge(self, address: str | Address, port: int, *, plain: bool = False) -> str | None:
-        """Why a connection to this address is refused, or None if it may be made. `plain`: without TLS."""
+        """The reason why a connection to this address is blocked; None if it is allowed. `plain` means without TLS."""
         ip = _unwrapped(ip_address(address))
         if self._is_own(ip, port):
             return "this service listens there itself"
@@ -61,20 +61,22 @@ class AddressGuard:
         return "plain http is not allowed" if plain and not self._allow_http else None
 
     def check_url(self, url: str) -> ParsedUrl:
-        """The URL taken apart, if it may be an endpoint's; InvalidInput otherwise.
+        """Parse the URL of an endpoint. Raises InvalidInput if the URL is not allowed.
 
-        A name is not looked up here: it may answer differently tomorrow, and is judged at every connection.
+        A host name is not resolved here, because it may resolve differently later. Its addresses are checked whenever a
+        connection is opened.
         """
         parsed = parse_url(url)
         if parsed.address is not None and (reason := self.judge(parsed.address, parsed.port)):
-            # Said before anything of plain http: to allow its range allows that too.
+            # This error comes before the one about plain http, because allowing the range also allows plain http.
             raise InvalidInput("url", f"must not point to {parsed.host}: {reason}; {_HOW_TO_ALLOW}")
         if parsed.plain and not self._may_be_plain(parsed):
             raise InvalidInput("url", f"must begin with https://; {_HOW_TO_ALLOW_HTTP}")
         return parsed
 
     def _may_be_plain(self, parsed: ParsedUrl) -> bool:
-        """A name may turn out to be in an allowed range; that is judged when it is connected to."""
+        """Whether a plain http URL may be allowed. A host name may resolve into an allowed range; that is checked when
+        the connection is opened."""
         if parsed.address is None:
             return self._allow_http or bool(self._allow)
         return self.judge(parsed.address, parsed.port, plain=True) is None
@@ -121,9 +123,9 @@ def _special(ip: Address) -> str | None:
 
 
 def _unwrapped(ip: Address) -> Address:
-    """The IPv4 address inside an IPv6 form that the network turns back into it; other addresses as they are.
+    """The IPv4 address inside an IPv4-mapped or NAT64 address. Other addresses are returned unchanged.
 
-    NAT64 is judged, not refused: on an IPv6-only machine every IPv4 receiver is reached that way.
+    NAT64 addresses are not blocked in general, because an IPv6-only machine reaches all IPv4 receivers through them.
     """
     if isinstance(ip, IPv4Address):
         return ip
@@ -133,7 +135,7 @@ def _unwrapped(ip: Address) -> Address:
 
 
 def _is_local(ip: Address) -> bool:
-    """Whether the address is one of this machine's: only those can be bound to."""
+    """Whether the address belongs to this machine. Only such addresses can be bound."""
     family = socket.AF_INET if isinstance(ip, IPv4Address) else socket.AF_INET6
     with socket.socket(family, socket.SOCK_DGRAM) as probe:
         try:
@@ -146,7 +148,7 @@ def _is_local(ip: Address) -> bool:
 def why_unreachable(
     url: str, guard: AddressGuard, timeout_seconds: float, resolve: Resolve = system_resolve
 ) -> str | None:
-    """Why no delivery to this URL could succeed now, in a few words; None if a connection could be made."""
+    """The reason why no connection to this URL can be made now; None if one was made."""
     try:
         parsed = guard.check_url(url)
     except InvalidInput as error:
@@ -169,7 +171,7 @@ def _why_none_answers(
             continue
         try:
             _connect(parsed, address, timeout_seconds)
-        except OSError as error:  # TLS errors are among them
+        except OSError as error:  # includes TLS errors
             why = f"{address} port {parsed.port}: {error.strerror or error}"
         else:
             return None

@@ -1,21 +1,24 @@
-"""Messages through Apprise, each in a process of its own that is ended when its time is over."""
+"""Sends messages through Apprise. Each message has its own process, which is killed at its timeout."""
 
 from __future__ import annotations
 
 import asyncio
 import importlib.util
+import logging
+import os
 import sys
 from contextlib import suppress
+from ipaddress import ip_network
+from typing import Any
 
 import msgspec
 
 from doorstep.errors import Permanent, Transient
 from doorstep.model.attempt import Code
 from doorstep.transports.address_guard import AddressGuard
-from doorstep.transports.apprise_child import Answer, Order
 
 PYTHON = (sys.executable, "-P")
-"""Without the working directory among its code: our database and keys are there."""
+"""`-P` keeps the working directory, which may contain our database and keys, off the import path."""
 ENVIRONMENT = {
     "PATH": "/usr/bin:/bin",
     "LANG": "C.UTF-8",
@@ -23,7 +26,7 @@ ENVIRONMENT = {
     "PYTHONDONTWRITEBYTECODE": "1",
     "NETRC": "/dev/null",
 }
-"""Nothing of ours: no secrets, no proxies, and no passwords of whoever we run as."""
+"""Replaces our own environment, so that the process gets no secrets, no proxies and none of the user's passwords."""
 FOLDER = "/"
 
 
@@ -32,7 +35,8 @@ def is_installed() -> bool:
 
 
 async def send_by_apprise(url: str, message: dict[str, str], guard: AddressGuard, timeout_seconds: float) -> None:
-    """Transient or Permanent where it was not sent; what Apprise itself says about it may hold secrets, and is not told."""
+    """Send a message. Raises Transient or Permanent if it was not sent. Apprise's own error messages are not shown,
+    because they may contain secrets."""
     order = Order(url=url, allow=guard.allowed, own=guard.own, **message)
     answer = await _ask(order, timeout_seconds)
     if answer.sent:
@@ -48,7 +52,7 @@ async def _ask(order: Order, timeout_seconds: float) -> Answer:
     process = await asyncio.create_subprocess_exec(
         *PYTHON,
         "-m",
-        "doorstep.transports.apprise_child",
+        "doorstep.transports.apprise",
         stdin=asyncio.subprocess.PIPE,
         stdout=asyncio.subprocess.PIPE,
         stderr=asyncio.subprocess.DEVNULL,
@@ -70,3 +74,156 @@ async def _ask(order: Order, timeout_seconds: float) -> Answer:
         return msgspec.json.decode(said.strip().rpartition(b"\n")[2], type=Answer)
     except msgspec.MsgspecError:
         raise Transient(Code.HANDLER_CRASHED, f"Apprise's process ended with {process.returncode}.") from None
+
+
+LOCAL_SCHEMES = frozenset(
+    {"syslog", "dbus", "kde", "qt", "glib", "gio", "gnome", "macosx", "windows", "blink1", "file"}
+)
+"""URL schemes of Apprise that notify the local machine. `rsyslog` is not included, because it uses the network."""
+_LOOK_UP = "socket.getaddrinfo"
+_CONNECTS = frozenset({"socket.connect", "socket.sendto", "socket.sendmsg"})
+_STARTS = frozenset({"subprocess.Popen", "os.exec", "os.posix_spawn", "os.system", "os.fork", "os.forkpty", "os.spawn"})
+_CHANGES = frozenset(
+    {"os.chmod", "os.chown", "os.link", "os.mkdir", "os.remove", "os.rename", "os.rmdir", "os.symlink", "os.truncate"}
+    | {"os.utime", "os.setxattr", "sqlite3.connect", "dbm.open", "syslog.openlog", "syslog.syslog", "os.kill"}
+)
+_WRITES = os.O_WRONLY | os.O_RDWR | os.O_CREAT | os.O_TRUNC | os.O_APPEND
+_NOWHERE = "/dev/null"
+_READABLE = (
+    sys.prefix,
+    sys.base_prefix,
+    *sys.path,
+    "/etc/ssl",
+    "/etc/pki",
+    "/usr/lib/ssl",
+    "/usr/share/ca-certificates",
+    "/usr/share/zoneinfo",
+    "/etc/localtime",
+    "/etc/mime.types",
+    _NOWHERE,
+)
+"""The only paths that the process may read: its code, the certificates, and files that Python itself reads. An Apprise
+URL can name a key file to read, and this machine may contain the keys of others."""
+
+
+class Order(msgspec.Struct):
+    """The request from the parent process, as JSON on standard input."""
+
+    url: str
+    title: str
+    body: str
+    type: str
+    allow: list[str] = []
+    own: list[tuple[str, int]] = []
+
+
+class Answer(msgspec.Struct):
+    """The response to the parent process, as JSON in the last line of standard output."""
+
+    sent: bool
+    blocked: str = ""
+    """The reason, if the address guard blocked all addresses of the last host that Apprise tried to reach."""
+    why: str = ""
+    """The reason, if the message can never be sent."""
+
+
+class Watcher:
+    """An audit hook that checks the actions of the process and records why a message could not be sent.
+
+    If a host name resolves to several addresses and at least one was allowed, the failure counts as temporary.
+    Libraries may look for files that are blocked, such as password files. A blocked file counts as the reason for a
+    failure only if no host name was looked up.
+    """
+
+    def __init__(self, guard: AddressGuard) -> None:
+        self._guard = guard
+        self._refused_address = ""
+        self._was_let_through = False
+        self._looked_up = False
+        self._refused_act = ""
+
+    def __call__(self, event: str, arguments: tuple[Any, ...]) -> None:
+        if event == _LOOK_UP:  # Apprise turns to another host: another receiver, or a redirect
+            self._refused_address, self._was_let_through, self._looked_up = "", False, True
+        elif event in _CONNECTS:
+            self._judge(arguments)
+        elif event == "open":
+            self._judge_file(*arguments)
+        elif event in _STARTS or event in _CHANGES:
+            self._refuse("nothing of this machine may be started or changed")
+
+    @property
+    def blocked(self) -> str:
+        return "" if self._was_let_through else self._refused_address
+
+    @property
+    def refused_act(self) -> str:
+        return "" if self._looked_up else self._refused_act
+
+    def _judge(self, arguments: tuple[Any, ...]) -> None:
+        address = arguments[1]
+        if not isinstance(address, tuple) or len(address) < 2:
+            self._refuse("only connections over IP may be made")
+        host, port = str(address[0]).partition("%")[0], int(address[1])
+        try:
+            refusal = self._guard.judge(host, port)
+        except ValueError:
+            refusal = "not an address"
+        if refusal is None:
+            self._was_let_through = True
+            return
+        self._refused_address = f"{host} is {refusal}"
+        raise PermissionError(f"the address guard refuses it: {self._refused_address}")
+
+    def _judge_file(self, file: object, _mode: object = None, flags: object = 0) -> None:
+        """Check whether a file may be opened. A file that is opened by its descriptor was checked before."""
+        if isinstance(file, int):
+            return
+        path = os.path.realpath(os.fsdecode(file)) if isinstance(file, str | bytes | os.PathLike) else ""
+        writes = not isinstance(flags, int) or bool(flags & _WRITES)
+        if (writes and path != _NOWHERE) or not any(place and _is_within(path, place) for place in _READABLE):
+            self._refuse("no other files may be opened")
+
+    def _refuse(self, why: str) -> None:
+        self._refused_act = why
+        raise PermissionError(f"Doorstep refuses it: {why}")
+
+
+def _is_within(path: str, place: str) -> bool:
+    root = os.path.realpath(place)
+    return path == root or path.startswith(root + os.sep)
+
+
+def main() -> None:
+    order = msgspec.json.decode(sys.stdin.buffer.read(), type=Order)
+    out, sys.stdout = sys.stdout, sys.stderr  # output of libraries must not be mistaken for the response
+    answer = _send(order)
+    out.write(msgspec.json.encode(answer).decode() + "\n")
+    out.flush()
+
+
+def _send(order: Order) -> Answer:
+    if order.url.strip().partition("://")[0].lower() in LOCAL_SCHEMES:
+        return Answer(False, why="It leads to nobody but this machine")
+    import apprise
+
+    logging.disable(logging.CRITICAL)  # Apprise's log records contain URLs
+    watcher = Watcher(AddressGuard([ip_network(one) for one in order.allow], own_addresses=order.own))
+    sys.addaudithook(watcher)
+    # This creates exactly one receiver. `add` with the URL would accept several, including local ones.
+    receiver = apprise.Apprise.instantiate(order.url)
+    if receiver is None:
+        return Answer(False, why="Apprise does not know this kind of URL")
+    notifier = apprise.Apprise()
+    notifier.add(receiver)
+    sent = notifier.notify(
+        title=order.title,
+        body=order.body,
+        notify_type=apprise.NotifyType(order.type),
+        body_format=apprise.NotifyFormat.TEXT,
+    )
+    return Answer(bool(sent), blocked=watcher.blocked, why=watcher.refused_act)
+
+
+if __name__ == "__main__":
+    main()

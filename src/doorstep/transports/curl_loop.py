@@ -1,8 +1,8 @@
-"""libcurl's multi handle inside the event loop: many transfers at once, served when their sockets are ready.
+"""libcurl's multi handle inside the event loop: many concurrent transfers, served when their sockets are ready.
 
-No thread of its own, on purpose. curl calls back into Python for every header line, and in a second thread each of
-these calls has to win the interpreter lock back: beside a busy event loop that took up to 5 ms a call, and tries
-with a timeout of 5 s ended after 15. In the loop the same load costs about 27 µs a request.
+It deliberately does not use a thread. curl calls Python for every header line, and in a second thread each call would
+have to acquire the interpreter lock. While the event loop was busy, that took up to 5 ms per call, and attempts with a
+timeout of 5 s ended after 15 s. Inside the event loop, the same load costs about 27 µs per request.
 """
 
 from __future__ import annotations
@@ -21,9 +21,9 @@ class Wake(Protocol):
 
 
 class CurlLoop:
-    """Passive: it calls `wake` when there is something to do, and whoever wakes up calls the other methods.
+    """A multi handle that calls `wake` when there is something to do. Its owner must then call the other methods.
 
-    Raises pycurl.error, or sets `trouble`, when the multi handle is broken; it has to be replaced then.
+    If the multi handle is broken, a method raises pycurl.error or `trouble` is set. This object must then be replaced.
     """
 
     def __init__(self, loop: asyncio.AbstractEventLoop, connections_max: int, wake: Wake) -> None:
@@ -40,7 +40,7 @@ class CurlLoop:
         self._multi.setopt(pycurl.M_MAXCONNECTS, connections_max)
 
     def add(self, curl: Any) -> None:
-        """Begin a transfer; it moves at the next `serve_due`."""
+        """Add a transfer. It starts at the next call of `serve_due`."""
         self._multi.add_handle(curl)
 
     def serve(self, ready: Sequence[tuple[int, int]]) -> None:
@@ -54,7 +54,7 @@ class CurlLoop:
             self._multi.socket_action(pycurl.SOCKET_TIMEOUT, 0)
 
     def ended(self) -> Iterator[tuple[Any, int, str]]:
-        """Transfers that have ended, with curl's error and its text; they are curl's no more."""
+        """The transfers that have ended, with curl's error code and text. They are removed from the multi handle."""
         queued = 1
         while queued:
             queued, answered, failed = self._multi.info_read()
@@ -66,7 +66,8 @@ class CurlLoop:
                 yield curl, error, text
 
     def set_timer(self) -> None:
-        """A timer that is too early is left alone: it finds nothing due and is set again."""
+        """Set the timer to the time that curl requested. A timer that is already set to an earlier time is kept: when
+        it fires, nothing is due, and it is set again."""
         if self._due is None or (self._timer is not None and self._timer_at <= self._due):
             return
         if self._timer is not None:
@@ -75,11 +76,11 @@ class CurlLoop:
         self._timer = self._loop.call_at(self._due, self._on_time)
 
     def close(self, running: Iterable[Any]) -> None:
-        """Drop all connections; `running` are the transfers that have not ended."""
+        """Close all connections. `running` contains the transfers that have not ended."""
         if self._timer is not None:
             self._timer.cancel()
         for curl in running:
-            with suppress(pycurl.error):  # in a broken multi handle it may never have arrived
+            with suppress(pycurl.error):  # adding the transfer to a broken multi handle may have failed
                 self._multi.remove_handle(curl)
         self._multi.close()
         self._readiness.close()
@@ -92,7 +93,7 @@ class CurlLoop:
             return
         try:
             self._readiness.watch(fd, wanted)
-        except OSError as error:  # pycurl would print it and go on, with a socket that nobody watches
+        except OSError as error:  # pycurl would print the error and continue without watching the socket
             self.trouble = str(error)
 
     def _on_timer(self, milliseconds: int) -> None:
@@ -107,15 +108,16 @@ class CurlLoop:
 
 
 Ready = Callable[[Sequence[tuple[int, int]]], None]
-"""Called with pairs of socket and what it is ready for, in curl's own flags."""
+"""Called with pairs of a socket and its readiness in the form of curl's `CSELECT_*` flags."""
 
 _ROUND_MAX = 128
-"""Sockets served in one round, so that the event loop gets its turn again within about 2 ms; the rest stay ready."""
+"""The maximum number of sockets served in one round. It lets the event loop continue after about 2 ms. The remaining
+sockets are served in the next round."""
 
 
 class Readiness(Protocol):
     def watch(self, fd: int, wanted: int) -> None:
-        """Watch a socket for what curl wants of it (its `POLL_*` flags); replaces what was wanted before."""
+        """Watch a socket for the events that curl requests (`POLL_*` flags). This replaces an earlier request."""
 
     def forget(self, fd: int) -> None: ...
 
@@ -127,13 +129,13 @@ def readiness(loop: asyncio.AbstractEventLoop, ready: Ready) -> Readiness:
 
 
 class EpollReadiness:
-    """A socket that rests between two requests stays in the set: to take it out and in again costs 5 µs."""
+    """Uses epoll. An idle socket stays registered between requests: removing it and adding it again costs 5 µs."""
 
     def __init__(self, loop: asyncio.AbstractEventLoop, ready: Ready) -> None:
         self._loop = loop
         self._ready = ready
         self._wanted: dict[int, int] = {}
-        """What is wanted of each socket in the set; 0 of those at rest."""
+        """The events for which each registered socket is watched; 0 for an idle socket."""
         self._open()
 
     def watch(self, fd: int, wanted: int) -> None:
@@ -145,7 +147,7 @@ class EpollReadiness:
                 self._epoll.modify(fd, events)
                 return
             except FileNotFoundError:
-                pass  # the socket at rest was closed, and a new one has got its number
+                pass  # the idle socket was closed, and a new socket has the same number
         self._epoll.register(fd, events)
 
     def forget(self, fd: int) -> None:
@@ -165,19 +167,19 @@ class EpollReadiness:
         ready = []
         for fd, events in self._epoll.poll(0, _ROUND_MAX):
             if self._wanted.get(fd):
-                ready.append((fd, _CAME.get(events, 0)))
+                ready.append((fd, _READY_FLAGS.get(events, 0)))
             else:
-                self._take_out(fd)
+                self._remove(fd)
         if ready:
             self._ready(ready)
 
-    def _take_out(self, fd: int) -> None:
-        """The receiver has closed a connection at rest."""
+    def _remove(self, fd: int) -> None:
+        """Unregister an idle socket whose connection the receiver has closed."""
         self._wanted.pop(fd, None)
         try:
             self._epoll.unregister(fd)
         except OSError:
-            # Closed by curl, but a forked process still holds it open: the kernel would report it for ever.
+            # curl has closed the socket, but a forked process still has it open, so the kernel would report it forever.
             self._wanted = {fd: events for fd, events in self._wanted.items() if events}
             self.close()
             self._open()
@@ -188,8 +190,8 @@ _EPOLL_EVENTS = {
     pycurl.POLL_OUT: getattr(select, "EPOLLOUT", 0),
     pycurl.POLL_INOUT: getattr(select, "EPOLLIN", 0) | getattr(select, "EPOLLOUT", 0),
 }
-_CAME = {_EPOLL_EVENTS[pycurl.POLL_IN]: pycurl.CSELECT_IN, _EPOLL_EVENTS[pycurl.POLL_OUT]: pycurl.CSELECT_OUT}
-"""What is neither readable nor writable alone (both, or an error) is left to curl to find out."""
+_READY_FLAGS = {_EPOLL_EVENTS[pycurl.POLL_IN]: pycurl.CSELECT_IN, _EPOLL_EVENTS[pycurl.POLL_OUT]: pycurl.CSELECT_OUT}
+"""Other combinations (both, or an error) are passed as 0, and curl checks the socket itself."""
 
 
 class LoopReadiness:

@@ -1,7 +1,7 @@
-"""Where URLs lead: each taken apart once, its host name looked up once a minute, by one thread at a time.
+"""A cache of parsed URLs and resolved host names: each name is resolved once a minute, by one thread at a time.
 
-curl could look names up by itself, but with 20 threads for everything and two a name: ten names whose servers do
-not answer kept all others from being looked up until they timed out. Here a hanging name holds up its own tries.
+curl could resolve names itself, but it uses at most 20 threads, two per name. Ten names whose name servers did not
+respond blocked all other names until they timed out. Here, such a name delays only the attempts that need it.
 """
 
 from __future__ import annotations
@@ -16,54 +16,54 @@ from doorstep.transports.threads import DaemonThreads
 from doorstep.transports.url import parse_url
 
 Resolve = Callable[[str, int], Sequence[str]]
-"""Addresses of a name, in the order in which to try them; an OSError says why there are none."""
+"""Returns the addresses of a name in the order in which to try them. Raises OSError if there are none."""
 
 _FRESH_SECONDS = 60.0
 _USABLE_SECONDS = 600.0
-"""Known addresses are used for so long while newer ones cannot be had: receivers outlast their name servers."""
+"""How long known addresses are used while lookups fail: a receiver may still work when its name servers do not."""
 _PAUSE_SECONDS = 5.0
-"""Between a lookup that failed and the next one, while there are usable addresses."""
+"""The pause before the next lookup after one has failed, while the known addresses are still usable."""
 _SITES_MAX = 50_000
 _THREADS_MAX = 256
-"""So many names may hang at the same time before others have to wait for them; a thread lives for seconds only."""
+"""The number of lookups that may hang before others have to wait. An idle thread ends after a few seconds."""
 
 
 class Name:
-    """A host name and port, and the addresses it is known to have. Addresses themselves need no looking up."""
+    """A host name and port, with its known addresses. If the host is an IP address, it is never looked up."""
 
-    __slots__ = ("_addresses", "fresh_until", "host", "port", "sought", "told", "trouble", "usable_until")
+    __slots__ = ("_addresses", "curl_knows", "fresh_until", "host", "is_resolving", "port", "trouble", "usable_until")
 
     def __init__(self, host: str, port: int, is_address: bool) -> None:
         self.host = host
         self.port = port
         self.fresh_until = self.usable_until = math.inf if is_address else -math.inf
-        self.sought = False
-        """A lookup is under way."""
+        self.is_resolving = False
+        """Whether a lookup is in progress."""
         self.trouble = ""
-        """Why the last lookup brought nothing."""
-        self.told = is_address
-        """curl knows the addresses."""
+        """Why the last lookup failed; empty if it succeeded."""
+        self.curl_knows = is_address
+        """Whether the addresses have been passed to curl."""
         self._addresses: tuple[str, ...] = ()
 
     @property
     def pinned(self) -> str:
-        """The addresses as curl's RESOLVE option wants them."""
+        """The addresses in the format of curl's RESOLVE option."""
         addresses = ",".join(f"[{one}]" if ":" in one else one for one in self._addresses)
         return f"{self.host}:{self.port}:{addresses}"
 
     def found(self, addresses: Sequence[str], trouble: str, now: float) -> None:
-        self.sought = False
+        self.is_resolving = False
         self.trouble = trouble
         if trouble:
             self.fresh_until = now + _PAUSE_SECONDS
             return
-        self.told = self.told and tuple(addresses) == self._addresses
+        self.curl_knows = self.curl_knows and tuple(addresses) == self._addresses
         self._addresses = tuple(addresses)
         self.fresh_until, self.usable_until = now + _FRESH_SECONDS, now + _USABLE_SECONDS
 
 
 class ResolvedUrl(NamedTuple):
-    """A URL taken apart."""
+    """A parsed URL with its host name."""
 
     url: str
     plain: bool
@@ -71,7 +71,7 @@ class ResolvedUrl(NamedTuple):
 
 
 class DnsCache:
-    """All sites in use. `found` is called on the event loop when a lookup has ended."""
+    """The URLs in use and their host names. `found` is called on the event loop when a lookup has ended."""
 
     def __init__(self, loop: asyncio.AbstractEventLoop, resolve: Resolve, found: Callable[[Name], None]) -> None:
         self._loop = loop
@@ -82,20 +82,20 @@ class DnsCache:
         self._threads = DaemonThreads(_THREADS_MAX)
 
     def site(self, target: str) -> ResolvedUrl:
-        """InvalidInput for a target that is no HTTP URL."""
+        """The parsed target. Raises InvalidInput if it is not an HTTP URL."""
         return self._sites.get(target) or self._new_site(target)
 
     def is_usable(self, name: Name, now: float) -> bool:
-        """Whether tries need not wait for the name. Sees to it that its addresses are renewed in time."""
-        if min(name.fresh_until, name.usable_until) <= now and not name.sought:
-            name.sought = True
+        """Whether attempts can start without waiting for a lookup. Starts a lookup if the addresses are old."""
+        if min(name.fresh_until, name.usable_until) <= now and not name.is_resolving:
+            name.is_resolving = True
             self._threads.submit(lambda: self._look_up(name))
         return name.usable_until > now
 
-    def tell_again(self) -> None:
-        """A new curl has been told nothing yet."""
+    def forget_curl(self) -> None:
+        """Record that curl no longer knows any addresses, because it has a new multi handle."""
         for name in self._names.values():
-            name.told = name.usable_until == math.inf
+            name.curl_knows = name.usable_until == math.inf
 
     def close(self) -> None:
         self._threads.close()
@@ -112,7 +112,7 @@ class DnsCache:
         return site
 
     def _look_up(self, name: Name) -> None:
-        """In a thread: it may take long."""
+        """Look up a name. Runs in a thread, because it may take a long time."""
         addresses: Sequence[str] = ()
         trouble = ""
         try:
@@ -122,7 +122,7 @@ class DnsCache:
         try:
             self._loop.call_soon_threadsafe(self._end, name, addresses, trouble)
         except RuntimeError:
-            pass  # the event loop has closed meanwhile
+            pass  # the event loop was closed in the meantime
 
     def _end(self, name: Name, addresses: Sequence[str], trouble: str) -> None:
         name.found(addresses, trouble, self._loop.time())
@@ -130,6 +130,6 @@ class DnsCache:
 
 
 def system_resolve(host: str, port: int) -> Sequence[str]:
-    """As this machine resolves names, without doubles."""
+    """Resolve a name with the system's resolver. Duplicate addresses are removed."""
     found = socket.getaddrinfo(host, port, type=socket.SOCK_STREAM)
     return list(dict.fromkeys(str(address[0]) for *_, address in found))

@@ -1,8 +1,8 @@
-"""Deliveries to Python functions: the same tries, deadlines and replies as over HTTP.
+"""Deliveries to Python functions, with the same attempts, deadlines and replies as over HTTP.
 
-Async handlers run as tasks of the event loop, plain ones in threads, isolated ones in processes. Python cannot stop a
-function that hangs in a thread: past its deadline it is reported as a timeout and left behind, and whatever it does
-later is no longer looked at. A process is ended.
+Async handlers run as tasks on the event loop, plain handlers in threads, and isolated handlers in processes. Python
+cannot stop a function that hangs in a thread. After the deadline, the attempt is reported as a timeout, the thread is
+abandoned, and a later result is ignored. A process is killed.
 """
 
 from __future__ import annotations
@@ -23,9 +23,9 @@ from doorstep.transports.threads import DaemonThreads
 from doorstep.transports.transport import Done, Transmission
 
 _STUCK_SHARE = 8
-"""One handler may leave behind an eighth of the threads; then it gets none until one of them returns."""
+"""One handler may block at most an eighth of the threads. It then gets no more threads until one of them returns."""
 _REMEDY = "give what it waits for a timeout, or declare it isolated=True"
-_FAREWELL_SECONDS = 1.0
+_CLEANUP_SECONDS = 1.0
 """How long cancelled async handlers may take to clean up when the transport closes."""
 
 
@@ -43,11 +43,11 @@ class HandlerTransport:
         warn: Callable[[str], object] = lambda _: None,
         settle_slack_seconds: float = 0.0,
     ) -> None:
-        """`handlers` are the functions by the names that endpoints refer to; it may grow while the transport runs.
+        """`handlers` maps the names that endpoints use to functions. Handlers may be added while the transport runs.
 
-        Those that `isolated` names too run in processes of their own. `orgs` says which organizations each is for;
-        without it, each is for all. `warn` is given sentences for operators. One that waited for a process is begun only
-        if it can take all its time and leave `settle_slack_seconds` of its lease to write it down.
+        Handlers in `isolated` run in separate processes. `orgs` maps each handler to the organizations that it serves;
+        without it, each handler serves all. `warn` receives messages for operators. An attempt that waited for a
+        process starts only if the rest of its lease is at least its timeout plus `settle_slack_seconds`.
         """
         self._clock = clock
         self._handlers = handlers
@@ -62,12 +62,12 @@ class HandlerTransport:
         self._replies: list[tuple[Transmission, Reply]] = []
         self._threads = DaemonThreads(threads_max, self._stuck_max)
         self._used_up: set[str] = set()
-        """The handlers that have left behind all the threads that they may."""
+        """The handlers that have reached their limit of blocked threads."""
         self._pools: dict[str, ProcessPool] = {}
 
     @property
     def stuck_threads(self) -> int:
-        """Threads left behind in handlers that have not returned; they end when their handler does."""
+        """The number of abandoned threads whose handler has not returned. They end when it returns."""
         return self._threads.stuck()
 
     # -- Transport -----------------------------------------------------------------------------------------
@@ -81,7 +81,7 @@ class HandlerTransport:
     def serves(self, target: str, org_id: UUID) -> bool:
         return target in self._handlers and (self._orgs is None or org_id in self._orgs.get(target, ()))
 
-    def places(self, target: str) -> int | None:
+    def slots(self, target: str) -> int | None:
         isolation = self._isolated.get(target)
         if isolation is not None:
             return isolation.processes_max
@@ -107,7 +107,7 @@ class HandlerTransport:
             call.give_up()
         self._threads.close()
         if tasks := [call.task for call in calls if call.task is not None]:
-            await asyncio.wait(tasks, timeout=_FAREWELL_SECONDS)
+            await asyncio.wait(tasks, timeout=_CLEANUP_SECONDS)
         await asyncio.gather(*(pool.close() for pool in pools.values()))
 
     # -- running -------------------------------------------------------------------------------------------
@@ -126,18 +126,19 @@ class HandlerTransport:
 
     def _begin_task(self, call: _Call, function: Callable[[Received], object]) -> None:
         call.task = self._loop.create_task(self._run_in_task(call, function))
-        call.give_up, call.begun = call.task.cancel, True
+        call.give_up, call.started = call.task.cancel, True
 
     async def _run_in_task(self, call: _Call, function: Callable[[Received], object]) -> None:
         given = received(call.transmission.claim, call.transmission.headers)
-        begun = ending_of(function, given, self._body_bytes_max)
-        self._end(call, begun if isinstance(begun, Ending) else await awaited(begun, given, self._body_bytes_max))
+        result = ending_of(function, given, self._body_bytes_max)
+        self._end(call, result if isinstance(result, Ending) else await awaited(result, given, self._body_bytes_max))
 
     def _begin_in_thread(self, call: _Call, function: Handler) -> None:
-        """Encoding what it returned and wording what it raised may take long: that is done in the thread too."""
+        """Run a plain handler in a thread. Encoding its result or describing its exception may take long, so that is
+        done in the same thread."""
 
         def run() -> Ending | Awaitable[object]:
-            call.begun = True  # before the question: who gives it up says so before he asks whether it has begun
+            call.started = True  # set before `ended` is read, because a timeout sets `ended` before it reads `started`
             if call.ended:
                 return Ending()
             call.started_at = self._clock.now()
@@ -145,20 +146,21 @@ class HandlerTransport:
                 function, received(call.transmission.claim, call.transmission.headers), self._body_bytes_max
             )
 
-        job = self._threads.call(run, lambda begun: self._returned(call, begun), self._loop, call.transmission.target)
+        job = self._threads.call(run, lambda result: self._returned(call, result), self._loop, call.transmission.target)
         call.give_up = lambda: self._threads.give_up(job)
 
-    def _returned(self, call: _Call, begun: Ending | Awaitable[object]) -> None:
-        """Back from a thread. A plain function that returned an awaitable has only begun."""
-        if isinstance(begun, Ending):
-            self._end(call, begun)
+    def _returned(self, call: _Call, result: Ending | Awaitable[object]) -> None:
+        """Called with the result of a thread. If it is an awaitable, the attempt continues as a task."""
+        if isinstance(result, Ending):
+            self._end(call, result)
         elif not call.ended:
-            self._begin_task(call, lambda _: begun)
+            self._begin_task(call, lambda _: result)
 
     # -- isolated ------------------------------------------------------------------------------------------
 
     def _begin_in_process(self, call: _Call) -> None:
-        """Its time runs from when a process takes it: to start one may take as long as the program takes to import."""
+        """Pass the attempt to a process. Its timeout starts when a process takes it, because starting a process
+        includes importing the program, which may take long."""
         pool = self._pool(call.transmission.target)
         content = msgspec.msgpack.encode(received(call.transmission.claim, call.transmission.headers))
         job = Job(content, lambda: self._taken(call), lambda report: self._reported(call, report))
@@ -172,71 +174,72 @@ class HandlerTransport:
         return self._pools[name]
 
     def _patience_seconds(self, call: _Call) -> float:
-        """How long it may wait and still be written down before its lease ends, if it then takes all its time."""
+        """How long the attempt may wait for a process, so that it can still use its whole timeout and be settled before
+        its lease expires."""
         left = (call.transmission.claim.lease_until - self._clock.now()) / SECOND
         return max(0.0, left - call.transmission.timeout_seconds - self._settle_slack_seconds)
 
     def _taken(self, call: _Call) -> None:
         if not call.ended:
-            call.begun = True
+            call.started = True
             call.started_at = self._clock.now()
             self._limit(call, call.transmission.timeout_seconds, self._time_out)
 
     def _reported(self, call: _Call, report: Report) -> None:
-        self._end(call, Ending(report.body, report.failure), report.begun)
+        self._end(call, Ending(report.body, report.failure), report.started)
 
     def _no_process(self, call: _Call) -> None:
         call.give_up()
         trouble = self._pool(call.transmission.target).trouble
         failure = Failure(Code.TIMEOUT, "No process for the handler was ready in time.", detail=trouble)
-        self._end(call, Ending(failure=failure), begun=False)
+        self._end(call, Ending(failure=failure), started=False)
 
     # -- ending --------------------------------------------------------------------------------------------
 
     def _time_out(self, call: _Call) -> None:
         call.leave()
-        target, begun = call.transmission.target, call.begun
+        target, started = call.transmission.target, call.started
         call.give_up()
         stuck = self._threads.stuck(target)
         message, detail = f"The handler did not return within {call.transmission.timeout_seconds:g} s.", ""
-        if not begun:
+        if not started:
             message = "No thread became free for the handler in time."
             detail = f"{stuck} threads are stuck in this handler, {self.stuck_threads} in all"
-        self._end(call, Ending(failure=Failure(Code.TIMEOUT, message, detail=detail)), begun)
+        self._end(call, Ending(failure=Failure(Code.TIMEOUT, message, detail=detail)), started)
         if stuck >= self._stuck_max and target not in self._used_up:
             self._used_up.add(target)
             self._warn(f"handler {target!r} hangs in {stuck} threads and gets no more until one returns; {_REMEDY}")
 
-    def _end(self, call: _Call, ending: Ending, begun: bool = True) -> None:
-        """Report a call once; whatever comes after its deadline, or after `close`, is dropped."""
+    def _end(self, call: _Call, ending: Ending, started: bool = True) -> None:
+        """Report the result of a call. Only its first result is reported, and none after `close`."""
         if call not in self._calls:
             return
         self._calls.discard(call)
         call.leave()
         if not self._replies:
-            self._loop.call_soon(self._hand_over)
-        self._replies.append((call.transmission, self._reply(call, ending, begun)))
+            self._loop.call_soon(self._report)
+        self._replies.append((call.transmission, self._reply(call, ending, started)))
 
-    def _reply(self, call: _Call, ending: Ending, begun: bool) -> Reply:
+    def _reply(self, call: _Call, ending: Ending, started: bool) -> Reply:
         return Reply(
             started_at=call.started_at,
             finished_at=self._clock.now(),
             request_headers=call.transmission.logged_headers,
             body=ending.body,
             failure=ending.failure,
-            begun=begun,
+            started=started,
         )
 
-    def _hand_over(self) -> None:
+    def _report(self) -> None:
         replies, self._replies = self._replies, []
         if replies:
             self._done(replies)
 
 
 class _Call:
-    """One try under way, as a task, in a thread or in a process."""
+    """One running attempt, as a task, in a thread or in a process."""
 
-    __slots__ = ("begun", "ended", "give_up", "started_at", "task", "timer", "transmission")
+    __slots__ = ("ended", "give_up", "started", "started_at", "task", "timer", "transmission")
 
     def __init__(self, transmission: Transmission, now: Instant) -> None:
         self.transmission = transmission
@@ -245,12 +248,12 @@ class _Call:
         self.timer: asyncio.TimerHandle | None = None
         self.task: asyncio.Task[None] | None = None
         self.give_up: Callable[[], object] = _nothing
-        """Stop it, as far as that can be done."""
-        self.begun = False
-        """Whether the handler may have heard of it."""
+        """Stops the attempt, as far as that is possible."""
+        self.started = False
+        """Whether the handler may have been called."""
 
     def leave(self) -> None:
-        """Nobody waits any more."""
+        """Mark the attempt as ended and cancel its timer."""
         self.ended = True
         if self.timer is not None:
             self.timer.cancel()

@@ -1,11 +1,14 @@
-"""What a Python handler returned or raised, as a Reply."""
+"""Turns the result or exception of a Python handler into a reply that does not quote the payload."""
 
 from __future__ import annotations
 
 import asyncio
 import inspect
+import json
 import re
-from collections.abc import Awaitable, Callable, Mapping, Sequence
+from bisect import bisect_left
+from collections.abc import Awaitable, Callable, Iterator, Mapping, Sequence
+from functools import cached_property
 from typing import Any, NamedTuple, TypeVar, overload
 from uuid import UUID
 
@@ -18,42 +21,42 @@ from doorstep.model.claim import Claim
 from doorstep.model.record import Record
 from doorstep.telemetry.redaction import scrubbed, traceback_of
 from doorstep.telemetry.tracing import within
-from doorstep.transports.redaction import Redaction
 
 _DETAIL_CHARS_MAX = 8_000
 _MESSAGE_CHARS_MAX = 2_000
 _CODE_CHARS_MAX = 100
 _WORDS_CHARS_MAX = 4_000
-"""They are shown in lists, so a whole page of an upstream's HTML must not become either."""
+"""The maximum lengths. Codes and messages are shown in lists, so they must not contain, for example, a page of HTML."""
 _WORDED = "__doorstep_worded__"
 
 
 class Ending(NamedTuple):
-    """How a call ended, as it is written down."""
+    """The result of a call, for the attempt log."""
 
     body: bytes = b""
     failure: Failure | None = None
 
 
 def ending_of(function: Callable[[Received], object], given: Received, bytes_max: int) -> Ending | Awaitable[object]:
-    """Call the handler and say how that ended; an awaitable that it returned has only begun, and is given back.
+    """Call the handler and return its result. If the handler returns an awaitable, return that instead.
 
-    It never raises: whoever waits for the ending of an attempt would wait for ever.
+    This function never raises, because the attempt would then never end.
     """
     try:
         with within(given.traceparent, given.tracestate):
             result = function(given)
-    except BaseException as error:  # noqa: BLE001  SystemExit too: it costs the attempt, not the process
+    except BaseException as error:  # noqa: BLE001  SystemExit too: it must end only the attempt, not the process
         return _raised(error, given, bytes_max)
     return result if inspect.isawaitable(result) else Ending(body_of(result, bytes_max))
 
 
 async def awaited(result: Awaitable[object], given: Received, bytes_max: int) -> Ending:
-    """The same of what is to be awaited. What it raised is worded in a thread: with a large payload that takes long."""
+    """Wait for an awaitable and return its result. An exception is described in a thread, because that takes long if
+    the payload is large."""
     try:
         with within(given.traceparent, given.tracestate):
             return Ending(body_of(await result, bytes_max))
-    except BaseException as error:  # noqa: BLE001  as above; a cancellation is how a timeout ends it
+    except BaseException as error:  # noqa: BLE001  as above; CancelledError too, because a timeout cancels the task
         return await asyncio.to_thread(_raised, error, given, bytes_max)
 
 
@@ -62,7 +65,8 @@ def _raised(error: BaseException, given: Received, bytes_max: int) -> Ending:
 
 
 def body_of(result: object, bytes_max: int) -> bytes:
-    """What a handler returned, for the attempt log. What cannot be written down is left out: it is no failure."""
+    """The return value of a handler as bytes, for the attempt log. A value that cannot be encoded is omitted, and the
+    attempt still succeeds."""
     try:
         if result is None:
             return b""
@@ -71,36 +75,37 @@ def body_of(result: object, bytes_max: int) -> bytes:
         if isinstance(result, bytes | bytearray):
             return bytes(result[:bytes_max])
         return msgspec.json.encode(result)[:bytes_max]
-    except Exception:  # noqa: BLE001  whatever a foreign object does when it is encoded
+    except Exception:  # noqa: BLE001  encoding the application's object may raise anything
         return b""
 
 
 def response_of(error: BaseException | None) -> object:
-    """What the other side said, where the handler passes it on."""
+    """The response of the service that the handler called, if the handler attached it to its exception."""
     try:
         return error.response if isinstance(error, HandlerFailure) else None
-    except Exception:  # noqa: BLE001  a foreign class may compute it
+    except Exception:  # noqa: BLE001  the application's class may compute the attribute, and may fail
         return None
 
 
 def failure_of(error: BaseException, payload: bytes) -> Failure:
-    """What a handler raised. Only its own words for people (`Transient`, `Permanent`) become the message."""
+    """The failure for an exception. Its message is that of the exception only for `Transient` and `Permanent`."""
     known = _own(error, _WORDED)
     return known[1] if known and known[0] is payload else _described(error, Redaction(payload))
 
 
 def worded(error: BaseException, payload: bytes, *data: object) -> Failure:
-    """The same, with what this data holds left out of it, too. It is kept on the error for whoever asks next: masking a
-    large payload takes long. By its own payload: programs raise the same error again for others."""
+    """The failure for an exception, with the values in `data` masked too. The result is cached on the exception,
+    because masking a large payload takes long. The cached result is valid for this payload only: an application may
+    raise the same exception object again for another payload."""
     failure = _described(error, Redaction(payload, *map(_as_payload, data)))
-    BaseException.__setattr__(error, _WORDED, (payload, failure))  # their class may refuse it
+    BaseException.__setattr__(error, _WORDED, (payload, failure))  # the exception's own class may forbid it
     return failure
 
 
 def _described(error: BaseException, quoted: Redaction) -> Failure:
     try:
         return _kept(_failure_of(error, quoted))
-    except Exception:  # noqa: BLE001  a foreign class whose attributes are not what ours are
+    except Exception:  # noqa: BLE001  the application's class may have attributes of other types than ours
         message = f"The handler raised {type(error).__name__}, which cannot be described."
         return Failure(Code.HANDLER_ERROR, message, Category.TRANSIENT)
 
@@ -119,7 +124,7 @@ def _failure_of(error: BaseException, quoted: Redaction) -> Failure:
 
 
 def _kept(failure: Failure) -> Failure:
-    """As much of it as is kept, in text that can be written: names of files have lone surrogates in them."""
+    """Cut texts to the maximum lengths and make them storable: file names may contain lone surrogates."""
     return msgspec.structs.replace(
         failure,
         code=_written(failure.code[:_CODE_CHARS_MAX]),
@@ -135,26 +140,27 @@ def _written(text: str) -> str:
 def _as_payload(data: object) -> bytes:
     try:
         return msgspec.json.encode(data, enc_hook=repr)
-    except Exception:  # noqa: BLE001  a failed stage may have put anything there
+    except Exception:  # noqa: BLE001  a failed pipeline stage may have put any object there
         return repr(data).encode("utf-8", "replace")
 
 
 def _words(error: BaseException, quoted: Redaction) -> str:
-    """As a traceback ends with them. Python's own for it look at all errors that led to this one, each time."""
+    """The last lines of a traceback, with the exception's type, message and notes. Python's own function is not used,
+    because it visits all chained exceptions for each of them."""
     kind = type(error)
     name = (
         kind.__qualname__ if kind.__module__ in ("builtins", "__main__") else f"{kind.__module__}.{kind.__qualname__}"
     )
     try:
         text = str(error)
-    except Exception:  # noqa: BLE001  whatever a foreign class does
+    except Exception:  # noqa: BLE001  the application's class may raise anything
         text = "its words cannot be had"
     said = "\n".join([f"{name}: {text}" if text else name, *map(str, _own(error, "__notes__"))])
     return scrubbed(quoted.masked(said, _WORDS_CHARS_MAX))
 
 
 def _own(error: BaseException, name: str) -> Sequence[Any]:
-    """What was put on an error, whatever its class says of attributes."""
+    """A list or tuple that was set as an attribute of an exception, even if its class overrides attribute access."""
     found = BaseException.__getattribute__(error, "__dict__").get(name, ())
     return found if isinstance(found, list | tuple) else ()
 
@@ -163,10 +169,10 @@ T = TypeVar("T")
 
 
 class Received(Record, frozen=True, kw_only=True):
-    """One delivery of one event, at one attempt. The same event may come again."""
+    """One attempt to deliver an event. The same event may be delivered again."""
 
     event_id: UUID
-    """The same for all attempts: what to recognise a repetition by."""
+    """The same for all attempts. Use it to recognise an event that was delivered before."""
     delivery_id: UUID
     event_type: str
     payload: bytes
@@ -179,8 +185,8 @@ class Received(Record, frozen=True, kw_only=True):
     retries_max: int = 0
     metadata_bytes: bytes = b"{}"
     traceparent: str | None = None
-    """The W3C trace context of this attempt, to be passed on with whatever the handler asks of others. Programs that use
-    OpenTelemetry need not: the handler runs within it."""
+    """The W3C trace context of this attempt, for requests that the handler makes. Applications that use OpenTelemetry
+    do not need it, because the handler already runs in this context."""
     tracestate: str | None = None
 
     @overload
@@ -188,9 +194,9 @@ class Received(Record, frozen=True, kw_only=True):
     @overload
     def json(self, type: type[T]) -> T: ...
     def json(self, type: Any = Any) -> Any:
-        """The payload, decoded; into a dataclass or msgspec type if one is given.
+        """The payload, decoded from JSON. If a dataclass or msgspec type is given, the result is an instance of it.
 
-        A payload that is no such thing is `Permanent("INVALID_FORMAT", …)`: it will be none at the next attempt either.
+        A payload that does not match the type raises `Permanent("INVALID_FORMAT", …)`, because a retry would not help.
         """
         try:
             return msgspec.json.decode(self.payload, type=type)
@@ -199,17 +205,18 @@ class Received(Record, frozen=True, kw_only=True):
 
     @property
     def metadata(self) -> Mapping[str, Any]:
-        """What the sender said about the event beside its payload."""
+        """The metadata that the sender attached to the event."""
         decoded: dict[str, Any] = msgspec.json.decode(self.metadata_bytes)
         return decoded
 
 
 Handler = Callable[[Received], object] | Callable[[Received], Awaitable[object]]
-"""A plain or async function of one argument. To return is success; see `Transient` and `Permanent` for the rest."""
+"""A plain or async function with one argument. It returns on success, and raises `Transient` or `Permanent` on
+failure."""
 
 
 def received(claim: Claim, headers: Sequence[str] = ()) -> Received:
-    """What the handler is given of a claim, and of the headers that a receiver would be sent."""
+    """The argument of a handler, created from a claim and the headers of the attempt."""
     said = dict(line.split(": ", 1) for line in headers) if len(headers) > 1 else {}
     return Received(
         event_id=claim.event_id,
@@ -230,9 +237,127 @@ def received(claim: Claim, headers: Sequence[str] = ()) -> Received:
 
 
 _QUOTED = re.compile(r"(Invalid [a-z ]*value) (?:.*(?= - at `)|.*)", re.DOTALL)
-"""Where msgspec quotes what it found: payloads do not belong into reasons."""
+"""Matches the part of a message in which msgspec quotes a value. Payloads must not appear in reasons."""
 
 
 def _mismatch(type: Any, complaint: str) -> str:
     name = getattr(type, "__name__", str(type))
     return f"The payload is no {name}: " + _QUOTED.sub(r"\1", complaint)
+
+
+MASK = "[payload]"
+_CHARS_MIN = 4
+"""Shorter values are not masked, because they occur in any text by chance."""
+
+
+class Redaction:
+    """Masks the values of payloads in texts. The search terms are computed when the first text is masked."""
+
+    def __init__(self, *payloads: bytes) -> None:
+        self._payloads = payloads
+
+    def masked(self, text: str, chars_max: int) -> str:
+        """The start of a text, with all values of four or more characters from the payloads masked."""
+        for whole in self._wholes:
+            text = text.replace(whole, MASK)
+        begun = text[:chars_max]
+        spans = list(self._spans(begun))
+        if len(begun) < len(text) and (at := self._cut_off(begun)) is not None:
+            spans.append((at, len(begun)))
+        return _without(begun, sorted(spans))
+
+    def _spans(self, text: str) -> Iterator[tuple[int, int]]:
+        """The positions of values in the text. Comparing their first and last characters rules out nearly all values of
+        a large payload without a search."""
+        parts = {text[at : at + _CHARS_MIN] for at in range(len(text) - _CHARS_MIN + 1)}
+        for spelling in self._spellings:
+            if spelling[:_CHARS_MIN] in parts and spelling[-_CHARS_MIN:] in parts:
+                at = text.find(spelling)
+                while at >= 0:
+                    yield at, at + len(spelling)
+                    at = text.find(spelling, at + 1)
+
+    def _cut_off(self, text: str) -> int | None:
+        """The position of a value that begins in the text but whose end was cut off."""
+        for at in range(len(text) - _CHARS_MIN + 1):
+            rest = text[at:]
+            nearest = bisect_left(self._in_order, rest)
+            if nearest < len(self._in_order) and self._in_order[nearest].startswith(rest):
+                return at
+        return None
+
+    @cached_property
+    def _wholes(self) -> list[str]:
+        wholes = {form for payload in self._payloads for form in _wholes(payload) if len(form) >= _CHARS_MIN}
+        return sorted(wholes, key=len, reverse=True)
+
+    @cached_property
+    def _spellings(self) -> set[str]:
+        values: set[str] = set()
+        names: set[str] = set()
+        for payload in self._payloads:
+            _gather(payload, values, names)
+        forms = {form for value in values for form in _forms(value)}
+        # Names are masked only in quotation marks, because most of them are ordinary words.
+        forms |= {f"{mark}{form}{mark}" for name in names for form in _forms(name) for mark in _QUOTATION_MARKS}
+        return {form for form in forms if len(form) >= _CHARS_MIN and form not in MASK}
+
+    @cached_property
+    def _in_order(self) -> list[str]:
+        return sorted({*self._spellings, *self._wholes})
+
+
+_QUOTATION_MARKS = ("'", '"', "\\'", '\\"')
+
+
+def _wholes(payload: bytes) -> Iterator[str]:
+    """The whole payload as received, and in the forms in which Python and JSON write its content."""
+    yield from _forms(payload.decode("utf-8", "replace"))
+    yield from _forms(repr(payload)[2:-1])
+    value = _decoded(payload)
+    if isinstance(value, dict | list):
+        compact = msgspec.json.encode(value).decode()
+        for form in (repr(value), json.dumps(value), compact):
+            yield from _forms(form)
+
+
+def _gather(payload: bytes, values: set[str], names: set[str]) -> None:
+    """Collect all strings and numbers of a payload in `values`, and the names of its members in `names`."""
+    waiting = [_decoded(payload)]
+    while waiting:
+        value = waiting.pop()
+        if isinstance(value, dict):
+            names.update(value)
+            waiting.extend(value.values())
+        elif isinstance(value, list):
+            waiting.extend(value)
+        elif isinstance(value, str | int | float) and not isinstance(value, bool):
+            values.add(str(value))
+
+
+def _decoded(payload: bytes) -> object:
+    try:
+        return msgspec.json.decode(payload)
+    except (msgspec.DecodeError, RecursionError, UnicodeDecodeError):
+        return None
+
+
+_PLAIN = re.compile(r"[ !#-&(-\[\]-~]*")
+"""Printable ASCII without quotation marks and backslashes, which looks the same in every form."""
+
+
+def _forms(value: str) -> set[str]:
+    """The forms in which Python and JSON write a value, and these forms quoted again by Python, as in exceptions."""
+    if _PLAIN.fullmatch(value):
+        return {value}
+    forms = {value, repr(value)[1:-1], msgspec.json.encode(value).decode()[1:-1], json.dumps(value)[1:-1]}
+    return forms | {repr(f"'\"{form}")[4:-1] for form in forms} | {repr(form)[1:-1] for form in forms}
+
+
+def _without(text: str, spans: list[tuple[int, int]]) -> str:
+    parts, kept_from = [], 0
+    for start, end in spans:
+        if start >= kept_from:
+            parts += [text[kept_from:start], MASK]
+        kept_from = max(kept_from, end)
+    return "".join([*parts, text[kept_from:]])

@@ -1,7 +1,8 @@
-"""Deliveries over HTTP: a try waits for its turn, for its host name if need be, and then runs in curl.
+"""Deliveries over HTTP. An attempt waits for a free connection, then for its host name if necessary, and runs in curl.
 
-The order of a round is the order of this file: what is ready is served, what waits is begun, what has ended is
-reported. Everything happens on the event loop; only names are looked up in threads (dns_cache.py).
+The transport works in rounds. Each round serves the sockets that are ready, starts waiting attempts and reports
+attempts that have ended; this file has the same order. All of this runs on the event loop. Only host names are resolved
+in threads (dns_cache.py).
 """
 
 from __future__ import annotations
@@ -27,12 +28,13 @@ from doorstep.transports.dns_cache import DnsCache, Name, Resolve, ResolvedUrl, 
 from doorstep.transports.transport import Done, Transmission
 
 _BEGIN_MAX = 64
-"""Tries begun in one round, after which the event loop gets its turn. With 512 places free at once the longest turn took
-14 to 15 ms of CPU, without this bound 24 to 26 (three runs each)."""
+"""The maximum number of attempts started in one round, before the event loop continues. When 512 slots were free at
+once, the longest round took 14 to 15 ms of CPU time. Without this limit it took 24 to 26 ms (three runs each)."""
 
 
 class HttpTransport:
-    """A `Transport` for URLs. What is started beyond `connections_max` waits its turn, its time not yet running."""
+    """A `Transport` for URLs. At most `connections_max` attempts run at once. The timeout of the others starts
+    later."""
 
     def __init__(
         self,
@@ -73,11 +75,11 @@ class HttpTransport:
     def serves(self, target: str, org_id: UUID) -> bool:
         return True
 
-    def places(self, target: str) -> int | None:
+    def slots(self, target: str) -> int | None:
         return None
 
     def start(self, transmissions: Sequence[Transmission]) -> None:
-        """Safe to call from any thread."""
+        """Start attempts. May be called from any thread."""
         self._waiting.extend(transmissions)
         if not self._scheduled:
             self._scheduled = True
@@ -106,7 +108,7 @@ class HttpTransport:
             return
         try:
             self._drive(ready)
-        except Exception as error:  # noqa: BLE001  whatever it was, each try must end in a reply
+        except Exception as error:  # noqa: BLE001  each attempt must end with a reply, even after an unexpected error
             self._curl.trouble = safe_message(error)
         if self._curl.trouble:
             self._start_over()
@@ -148,11 +150,11 @@ class HttpTransport:
             self._park(transmission, site, now)
 
     def _send(self, transmission: Transmission, site: ResolvedUrl, started_at: Instant, dns: int) -> None:
-        """Hand a try to curl. `dns` is the time in microseconds that looking its name up has taken."""
+        """Pass an attempt to curl. `dns` is the time that it took to resolve the host name, in microseconds."""
         exchange = self._resting.pop() if self._resting else Exchange(self._guard, self._limits, self._ca_file)
         try:
             exchange.begin(transmission, site, started_at, dns)
-        except Exception as error:  # noqa: BLE001  curl, pycurl or Python's encoding refuses what it is given
+        except Exception as error:  # noqa: BLE001  curl, pycurl or Python's encoding may reject the request
             exchange.curl.close()
             failure = Failure(Code.BLOCKED, "The request cannot be sent as it is.", detail=_without_values(error))
             self._report(transmission, failure, started_at, self._clock.now())
@@ -194,19 +196,19 @@ class HttpTransport:
         self._replies.append((exchange.transmission, exchange.reply(now, error, text)))
         del self._running[exchange.curl]
         if error:
-            exchange.curl.close()  # a fresh handle costs a few µs and cannot carry a fault over
+            exchange.curl.close()  # a new handle costs a few µs and cannot be affected by this error
         else:
             exchange.rest()
             self._resting.append(exchange)
 
     def _report(self, transmission: Transmission, failure: Failure, started_at: Instant, now: Instant) -> None:
-        """A try that ended outside of curl."""
+        """Report an attempt that failed before or outside its curl transfer."""
         headers = transmission.logged_headers
         reply = Reply(started_at=started_at, finished_at=now, request_headers=headers, failure=failure)
         self._replies.append((transmission, reply))
 
     def _start_over(self) -> None:
-        """curl itself is broken and would stay so: fail what is running and take a new one."""
+        """Fail the running attempts and replace the multi handle, because a broken multi handle does not recover."""
         failure = Failure(Code.CONNECTION, "The HTTP client had to be restarted.", detail=self._curl.trouble)
         now = self._clock.now()
         self._curl.close(self._running)
@@ -214,12 +216,12 @@ class HttpTransport:
             self._report(exchange.transmission, failure, exchange.started_at, now)
             exchange.curl.close()
         self._running.clear()
-        self._sites.tell_again()
+        self._sites.forget_curl()
         self._curl = CurlLoop(self._loop, self._connections_max, self._round)
 
 
 class _Parked:
-    """A try that waits for its host name; its time is running."""
+    """An attempt that is waiting for its host name. Its timeout has already started."""
 
     __slots__ = ("site", "started_at", "timer", "transmission")
 
@@ -231,7 +233,8 @@ class _Parked:
 
 
 def _ca_file(chosen: str | None) -> str | None:
-    """The certificates to trust: those given, else the system's. The wheel's curl does not know where they are."""
+    """The file of trusted certificates: the given file, otherwise the system's file. The curl in the pycurl wheel does
+    not know where that is."""
     if chosen is not None and not Path(chosen).is_file():
         raise ConfigError(f"ca_file must be a file of PEM certificates, got {chosen}, which is not there")
     candidates = (chosen, ssl.get_default_verify_paths().cafile, *_SYSTEM_CA_FILES)
@@ -247,26 +250,28 @@ _SYSTEM_CA_FILES = (
 
 
 def _without_values(error: Exception) -> str:
-    """What went wrong, without the header or URL that it went wrong with: these may hold credentials."""
+    """The text of the error, or only its type if the text may quote a header or URL, which may contain credentials."""
     return str(error) if isinstance(error, pycurl.error | InvalidInput) else type(error).__name__
 
 
 _NO_EXPECT = ("Expect:",)
-"""Else curl asks before it sends a large body, and waits a second for receivers that do not know the question."""
+"""Disables `Expect: 100-continue`. Otherwise curl asks the receiver before it sends a large body, and waits a second if
+the receiver does not respond to that."""
 _KEPT_BYTES_MAX = 65_536
-"""A resting handle holds on to its last payload if it is no larger than this."""
+"""An idle handle keeps its last payload in memory unless the payload is larger than this."""
 _CONNECTION_SECONDS_MAX = 600
-"""A connection is not used for longer, so that a receiver that moves to another address is followed."""
+"""Connections are replaced after this time, so that requests follow a receiver that moves to another address."""
 
 
 class Limits(NamedTuple):
     body_bytes_max: int
     headers_bytes_max: int
-    """For all header lines of an answer together, those of 1xx answers before it included."""
+    """The limit for all header lines of a response together, including those of preceding 1xx responses."""
 
 
 class Exchange:
-    """Makes one try at a time. The transport adds `curl` to its multi handle after `begin`."""
+    """A curl handle, which makes one attempt at a time. After `begin`, the transport adds `curl` to its multi
+    handle."""
 
     def __init__(self, guard: AddressGuard, limits: Limits, ca_file: str | None) -> None:
         self._guard = guard
@@ -275,7 +280,7 @@ class Exchange:
         self._set_constants(ca_file)
 
     def begin(self, transmission: Transmission, site: ResolvedUrl, started_at: Instant, dns: int) -> None:
-        """Make ready for a try, `dns` microseconds of which have gone by; whatever curl does not accept is raised."""
+        """Prepare an attempt that has already taken `dns` microseconds. Raises an error if curl rejects the request."""
         self.transmission = transmission
         self.started_at = started_at
         self._dns = dns
@@ -289,7 +294,7 @@ class Exchange:
         self._set_request(transmission, site)
 
     def reply(self, now: Instant, error: int = 0, text: str = "") -> Reply:
-        """What the try ended in; `error` and `text` are curl's."""
+        """The result of the attempt. `error` and `text` are curl's error code and message."""
         get = self.curl.getinfo
         return Reply(
             started_at=self.started_at,
@@ -304,7 +309,7 @@ class Exchange:
         )
 
     def rest(self) -> None:
-        """Let go of what a handle in reserve need not hold."""
+        """Release memory that an idle handle does not need."""
         if len(self.transmission.claim.payload) > _KEPT_BYTES_MAX:
             self.curl.setopt(pycurl.POSTFIELDS, b"")
         del self.transmission, self._header_lines, self._body_parts
@@ -326,14 +331,14 @@ class Exchange:
         self._set_headers(transmission.headers + _NO_EXPECT)
         setopt(pycurl.POSTFIELDS, transmission.claim.payload)
         left = transmission.timeout_seconds - self._dns / SECOND
-        setopt(pycurl.TIMEOUT_MS, max(1, int(left * 1000)))  # 0 would be no limit at all
-        if not site.name.told:
-            setopt(pycurl.RESOLVE, [site.name.pinned])  # goes into the memory that all handles share
-            site.name.told = True
+        setopt(pycurl.TIMEOUT_MS, max(1, int(left * 1000)))  # 0 would mean no limit
+        if not site.name.curl_knows:
+            setopt(pycurl.RESOLVE, [site.name.pinned])  # stored in curl's cache, which all handles share
+            site.name.curl_knows = True
 
     def _set_headers(self, lines: tuple[str, ...]) -> None:
         if not all(map(str.isprintable, lines)):
-            raise InvalidInput("headers", "must not hold control characters")  # they could smuggle in another header
+            raise InvalidInput("headers", "must not hold control characters")  # they could inject another header
         try:
             self.curl.setopt(pycurl.HTTPHEADER, lines)
         except UnicodeEncodeError:
@@ -377,7 +382,7 @@ class Exchange:
 
     def _failure(self, error: int, text: str) -> Failure | None:
         if self._body_cut:
-            return None  # we stopped reading by ourselves; the answer counts
+            return None  # we stopped reading the body ourselves, so the response is valid
         if self._headers_cut:
             limit = self._limits.headers_bytes_max
             return Failure(Code.BAD_RESPONSE, f"The receiver sent more than {limit} bytes of headers.")
@@ -389,14 +394,14 @@ class Exchange:
         dns = self._dns
         first_byte = get(pycurl.STARTTRANSFER_TIME_T)
         first_byte += dns if first_byte else 0
-        if not self._opened:  # a connection that stood already: curl's other times mean nothing
+        if not self._opened:  # on a reused connection, curl's other times are meaningless
             return Timings(dns, first_byte=first_byte)
         connect, tls = get(pycurl.CONNECT_TIME_T), get(pycurl.APPCONNECT_TIME_T)
         return Timings(dns, connect and dns + connect, tls and dns + tls, first_byte)
 
 
 _STOP = 0
-"""Returned from a callback: fewer bytes taken than given, which makes curl end the transfer."""
+"""A callback returns this to end the transfer: it reports fewer bytes than curl passed to it."""
 
 
 def _refused() -> int:
@@ -405,7 +410,7 @@ def _refused() -> int:
 
 
 def _last_block(headers: bytes) -> bytes:
-    """The status line and headers of the final answer, without those of 1xx answers before it."""
+    """The status line and headers of the final response, without those of preceding 1xx responses."""
     at = headers.rfind(b"\r\n\r\nHTTP/")
     return headers if at < 0 else headers[at + 4 :]
 
@@ -458,7 +463,7 @@ _MEANINGS: dict[int, tuple[str, str]] = {
 
 
 def failure_of(error: int, text: str, timeout_seconds: float) -> Failure:
-    """The failure behind one of curl's errors; what is not known is a broken connection, worth another try."""
+    """The failure for an error of curl. An unknown error counts as a broken connection, which is retried."""
     detail = f"curl {error}: {text}"
     if error == pycurl.E_OPERATION_TIMEDOUT:
         return timeout_failure(timeout_seconds, detail)
@@ -485,6 +490,6 @@ def _meaning(error: int, text: str) -> tuple[str, str]:
 
 
 def _looks_cut_off(text: str) -> bool:
-    """A handshake that was interrupted says nothing about certificates: a restart of the receiver looks like this."""
+    """Whether a TLS handshake was interrupted. That does not mean a bad certificate: the receiver may be restarting."""
     lowered = text.lower()
     return any(sign in lowered for sign in ("syscall", "reset", "unexpected eof", "broken pipe"))

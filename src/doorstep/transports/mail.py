@@ -24,20 +24,21 @@ from doorstep.transports.address_guard import AddressGuard
 from doorstep.transports.dns_cache import Resolve, system_resolve
 
 _WORDS_CHARACTERS_MAX = 200
-_UNALIKE = frozenset(
+_NO_COMMON_TLS = frozenset(
     {"WRONG_VERSION_NUMBER", "UNSUPPORTED_PROTOCOL", "NO_PROTOCOLS_AVAILABLE", "TLSV1_ALERT_PROTOCOL_VERSION"}
     | {"SSLV3_ALERT_HANDSHAKE_FAILURE", "TLSV1_ALERT_INSUFFICIENT_SECURITY", "DH_KEY_TOO_SMALL"}
 )
-"""OpenSSL's words for two that have no TLS in common. Every other trouble may be that of a server that restarts."""
+"""OpenSSL's reasons for an error if the two sides have no TLS version or cipher in common. Any other error may come
+from a server that is restarting."""
 
 
 class Mail(Record, frozen=True, kw_only=True):
     to: Sequence[str]
-    """Whom it names; those who have it already too."""
+    """The addresses in the `To` header, including those that have already received the mail."""
     subject: str
     text: str
     mail_id: str
-    """The same for all attempts, so that a receiver can tell a repetition."""
+    """The same for all attempts, so that a recipient can recognise a duplicate."""
 
 
 def send_mail(
@@ -49,9 +50,9 @@ def send_mail(
     resolve: Resolve = system_resolve,
     trust: ssl.SSLContext | None = None,
 ) -> Report:
-    """Hand a mail for some of its addresses to the server, and say what it answered for each. Blocks.
+    """Send a mail to these recipients and return the server's answer for each. Blocks the calling thread.
 
-    Transient or Permanent where it was not even asked, or took it for nobody.
+    Raises Transient or Permanent if the server cannot be reached or rejects the whole mail.
     """
     context = trust or ssl.create_default_context()
     try:
@@ -74,7 +75,7 @@ def send_mail(
 def _sent(session: smtplib.SMTP, server: MailServer, mail: Mail, recipients: Sequence[str]) -> Report:
     try:
         refusals = session.send_message(_message(server, mail), server.sender, list(recipients))
-    except smtplib.SMTPRecipientsRefused as error:  # of some it may not even have been asked: it hung up before
+    except smtplib.SMTPRecipientsRefused as error:  # the server may have disconnected before all addresses were sent
         return _report((), error.recipients)
     return _report([one for one in recipients if one not in refusals], refusals)
 
@@ -101,12 +102,13 @@ def _message(server: MailServer, mail: Mail) -> EmailMessage:
 
 
 def _header(text: str) -> str:
-    """In what an endpoint is called there may be line ends, also encoded ones, which a header would decode."""
+    """The text made safe for a header. The name of an endpoint may contain line breaks, or encoded line breaks that a
+    mail program would decode."""
     return one_line(text)[:_WORDS_CHARACTERS_MAX].replace("=?", "= ?")
 
 
 def _tls_failure(error: ssl.SSLError) -> HandlerFailure:
-    if isinstance(error, ssl.SSLCertVerificationError) or error.reason in _UNALIKE:
+    if isinstance(error, ssl.SSLCertVerificationError) or error.reason in _NO_COMMON_TLS:
         return Permanent(Code.TLS, f"The mail server's TLS cannot be used: {error.reason}.")
     return Transient(Code.CONNECTION, "The mail server hung up while TLS was being set up, or after it.")
 
@@ -126,26 +128,27 @@ def _said(answer: bytes | str) -> str:
 
 
 _SPARE_SECONDS = 2.0
-"""A single wait may last longer than all of them together: so the deadline always ends it, and is known to have."""
+"""The socket timeout is this much longer than the deadline. So the deadline always ends a wait first, and the error can
+be recognised as a timeout."""
 _PORTS = {"smtp": 25, "smtp+starttls": 587, "smtps": 465}
 
 
 class MailServer(Record, frozen=True, kw_only=True):
-    """An SMTP server, and who the mail is from."""
+    """An SMTP server, and the sender address of the mail sent through it."""
 
     host: str
     port: int
     sender: str
     implicit_tls: bool = False
-    """TLS from the first byte (`smtps`); otherwise STARTTLS where the server offers it."""
+    """Whether to use TLS from the first byte (`smtps`). Otherwise STARTTLS is used if the server offers it."""
     starttls_required: bool = False
-    """`smtp+starttls`, or there is a password: without TLS nothing is sent."""
+    """Whether to send nothing without TLS. True for `smtp+starttls`, and whenever the URL contains a user name."""
     user: str = ""
     password: str = ""
 
     @classmethod
     def from_url(cls, url: str, sender: str) -> MailServer:
-        """Of `smtp://user:password@host:port`, `smtp+starttls://…` or `smtps://…`."""
+        """Create it from `smtp://user:password@host:port`, `smtp+starttls://…` or `smtps://…`."""
         parts = urlsplit(url)
         try:
             port = parts.port or _PORTS[parts.scheme]
@@ -170,7 +173,10 @@ class MailServer(Record, frozen=True, kw_only=True):
 def mail_session(
     server: MailServer, guard: AddressGuard, timeout_seconds: float, resolve: Resolve, trust: ssl.SSLContext
 ) -> Iterator[smtplib.SMTP]:
-    """Connected, encrypted and logged in; Transient or Permanent where that cannot be had."""
+    """A session that is connected, encrypted if possible, and logged in if there is a user name.
+
+    Raises Transient or Permanent, or an error of smtplib, ssl or the socket.
+    """
     session = _Session(server, guard, timeout_seconds, resolve, trust)
     deadline = threading.Timer(timeout_seconds, session.cut_off)
     deadline.daemon = True
@@ -179,8 +185,8 @@ def mail_session(
         session.begin()
         yield session
         with suppress(smtplib.SMTPException, OSError):
-            session.quit()  # it has taken the mail; how it says goodbye changes nothing
-    except OSError:  # smtplib's own errors are among them
+            session.quit()  # the server has already accepted the mail, so an error here does not matter
+    except OSError:  # includes smtplib's own errors
         if session.was_cut_off:
             raise Transient(Code.TIMEOUT, "The mail server took too long.") from None
         raise
@@ -190,7 +196,7 @@ def mail_session(
 
 
 class _Session(smtplib.SMTP):
-    """Connects only to addresses that were judged, each of them by itself."""
+    """An SMTP session that connects only to addresses that the address guard allows."""
 
     def __init__(
         self, server: MailServer, guard: AddressGuard, timeout_seconds: float, resolve: Resolve, trust: ssl.SSLContext
@@ -201,7 +207,7 @@ class _Session(smtplib.SMTP):
         self._trust = trust
         self._ends_at = time.monotonic() + timeout_seconds
         self._line: socket.socket | None = None
-        """A second handle of the connection. TLS takes the first one over; this one can be shut down at any time."""
+        """A duplicate of the socket. TLS takes over the original, but the duplicate can be shut down at any time."""
         self.was_cut_off = False
         super().__init__(local_hostname=server.domain, timeout=timeout_seconds)
 
@@ -227,12 +233,12 @@ class _Session(smtplib.SMTP):
             raise
         except smtplib.SMTPAuthenticationError as error:
             raise _refused_login(error.smtp_code) from None
-        except smtplib.SMTPException:  # it offers no login, or none that smtplib knows
+        except smtplib.SMTPException:  # the server offers no login, or no login method that smtplib supports
             words = "The mail server lets nobody log in; take the user out of DOORSTEP_SMTP_URL."
             raise Permanent(Code.AUTH_FAILED, words) from None
 
     def _get_socket(self, host: str, port: int, timeout: float) -> socket.socket:
-        self._host = host  # what STARTTLS checks the certificate against
+        self._host = host  # STARTTLS checks the certificate against this name
         opened = self._open(host, port)
         return self._trust.wrap_socket(opened, server_hostname=host) if self._server.implicit_tls else opened
 
@@ -261,13 +267,13 @@ class _Session(smtplib.SMTP):
         opened = socket.create_connection((address, port), seconds_left)
         opened.settimeout(seconds_left + _SPARE_SECONDS)
         self._line = opened.dup()
-        if self.was_cut_off:  # a moment ago, when there was nothing to shut down
+        if self.was_cut_off:  # the deadline passed a moment ago, before there was a socket to shut down
             opened.close()
             raise TimeoutError
         return opened
 
     def cut_off(self) -> None:
-        """From another thread: whoever waits for the server gets an error."""
+        """Shut down the connection, so that a pending wait for the server fails. Called from another thread."""
         self.was_cut_off = True
         if self._line is not None:
             with suppress(OSError):
@@ -286,31 +292,32 @@ def _refused_login(code: int) -> HandlerFailure:
 
 
 class Report(Record, frozen=True):
-    """An address that is in none of the three has not been decided about."""
+    """The result for each address. An address in none of the three collections has no result yet."""
 
     sent: tuple[str, ...] = ()
     refused: dict[str, str] = msgspec.field(default_factory=dict)
-    """For good, with what the server said."""
+    """Addresses that the server refused permanently, each with the server's answer."""
     deferred: dict[str, str] = msgspec.field(default_factory=dict)
-    """For now."""
+    """Addresses that the server refused temporarily, each with the server's answer."""
 
     def then(self, later: Report) -> Report:
-        """Both together; what was deferred was asked about again."""
+        """Combine this report with a later one, in which the deferred addresses were tried again."""
         return Report(tuple(dict.fromkeys((*self.sent, *later.sent))), self.refused | later.refused, later.deferred)
 
     def left(self, addresses: Sequence[str]) -> list[str]:
-        """Those that are still to be served."""
+        """The addresses that have neither received the mail nor been refused permanently."""
         return [one for one in addresses if one not in self.sent and one not in self.refused]
 
     def check(self) -> None:
-        """Transient while somebody may still get it, then Permanent if somebody did not."""
+        """Raise Transient if a retry may help. Otherwise raise Permanent if an address was refused."""
         if self.deferred:
             raise Transient(self._code(Code.SERVICE_UNAVAILABLE), self._words(self.deferred), response=self)
         if self.refused:
             raise Permanent(self._code(Code.REJECTED), self._words(self.refused), response=self)
 
     def _code(self, of_all: str) -> str:
-        """Where some have it the channel works, and its circuit is left alone."""
+        """The code of the failure. If some addresses received the mail, the channel works, and the code is one that
+        does not affect its circuit."""
         return Code.RECIPIENT_REFUSED if self.sent else of_all
 
     def _words(self, answers: Mapping[str, str]) -> str:
@@ -321,9 +328,9 @@ class Report(Record, frozen=True):
 
 
 def earlier_report(logged: Sequence[bytes]) -> Report:
-    """What all attempts before came to, from their responses in the log, oldest first: each report has what was in those
-    before it."""
+    """The combined result of all earlier attempts. `logged` contains their responses from the attempt log, oldest
+    first. Each report includes the earlier ones, so the newest report is enough."""
     for response in reversed(logged):
-        with suppress(msgspec.MsgspecError):  # that attempt got nowhere, and has nothing to report
+        with suppress(msgspec.MsgspecError):  # this attempt failed without a report, so look at the one before
             return msgspec.json.decode(response, type=Report)
     return Report()

@@ -1,7 +1,7 @@
-"""Signatures as Standard Webhooks 1.0 has them: `v1` is HMAC-SHA256, `v1a` is Ed25519.
+"""Signatures of Standard Webhooks 1.0: `v1` is HMAC-SHA256, `v1a` is Ed25519.
 
-Signed is `id.timestamp.body`, so a captured request cannot be sent again later under another time. While a secret
-is being rotated there are several signatures side by side, and a receiver accepts any that it can check.
+The signed content is `id.timestamp.body`, so a captured request cannot be replayed later with another timestamp. While
+secrets are being rotated, a request has several signatures, and a receiver accepts it if it can verify one of them.
 """
 
 from __future__ import annotations
@@ -29,9 +29,9 @@ Verify = Callable[[bytes, str], bool]
 
 
 class Signer:
-    """Signs with every secret that is valid now; made once an endpoint and used for each of its deliveries.
+    """Signs with all valid secrets of an endpoint. It is created once and used for all deliveries to the endpoint.
 
-    Without secrets the id and the timestamp are sent alone.
+    If there are no secrets, only the id and the timestamp are sent.
     """
 
     def __init__(self, secrets: Sequence[str]) -> None:
@@ -47,12 +47,12 @@ class Signer:
 
 
 def new_secret() -> str:
-    """A fresh shared secret for `v1`."""
+    """A new shared secret for `v1`."""
     return SHARED_PREFIX + base64.b64encode(os.urandom(32)).decode()
 
 
 def new_private_key() -> str:
-    """A fresh private key for `v1a`; receivers are given `public_key_of` it."""
+    """A new private key for `v1a`. Receivers get the public key that `public_key_of` returns."""
     return PRIVATE_PREFIX + base64.b64encode(Ed25519PrivateKey.generate().private_bytes_raw()).decode()
 
 
@@ -67,9 +67,9 @@ def verify(
     now_seconds: float,
     tolerance_seconds: float = TOLERANCE_SECONDS,
 ) -> bool:
-    """Whether one of the signatures was made with one of the secrets (or public keys), not too long ago.
+    """Whether one of the signatures matches one of the secrets (or public keys) and the timestamp is recent.
 
-    Header names are lower case. All comparisons are made, in constant time, whatever the first ones say.
+    Header names must be lower case. Every signature is compared with every secret in constant time, even after a match.
     """
     webhook_id, timestamp = headers.get("webhook-id", ""), headers.get("webhook-timestamp", "")
     if not (webhook_id and timestamp.isascii() and timestamp.isdigit() and len(timestamp) < 16):
@@ -85,7 +85,7 @@ def _sign_with(secret: str) -> _Sign:
 
 
 def _sign_hmac(secret: str) -> _Sign:
-    # Copying a keyed HMAC saves hashing the key anew for each message; this one is copied in half the time of hmac's.
+    # Copying a keyed HMAC avoids hashing the key for each message. Copying this one takes half as long as hmac's.
     copy = HMAC(_shared_key(secret), SHA256()).copy
 
     def sign(content: bytes) -> str:
@@ -102,7 +102,7 @@ def _sign_ed25519(secret: str) -> _Sign:
 
 
 def verifier_for(secret: str) -> Verify:
-    """Tells whether a signature of some content was made with this secret, or with the key to this public key."""
+    """A function that takes content and a signature, and checks the signature against this secret or public key."""
     if secret.startswith(PUBLIC_PREFIX):
         return _verify_ed25519(secret)
     sign = _sign_with(secret)
@@ -130,7 +130,7 @@ def _shared_key(secret: str) -> bytes:
 
 
 def _private_key(secret: str) -> Ed25519PrivateKey:
-    """From the 32 bytes of the seed; some libraries write the public key behind it."""
+    """The private key, created from its seed, the first 32 bytes. Some libraries append the public key to the seed."""
     decoded = _decoded(secret, PRIVATE_PREFIX, _ED25519_BYTES, 2 * _ED25519_BYTES)
     if len(decoded) not in (_ED25519_BYTES, 2 * _ED25519_BYTES):
         raise InvalidInput("secret", f"must hold {_ED25519_BYTES} bytes, got {len(decoded)}")
@@ -138,7 +138,7 @@ def _private_key(secret: str) -> Ed25519PrivateKey:
 
 
 def _decoded(secret: str, prefix: str, bytes_min: int, bytes_max: int) -> bytes:
-    """The bytes of a secret. The messages never repeat the secret itself."""
+    """The bytes of a secret. Error messages never contain the secret."""
     if not secret.startswith(prefix):
         known = f"{SHARED_PREFIX} (v1) or {PRIVATE_PREFIX} (v1a)"
         raise InvalidInput("secret", f"must begin with {known if prefix == SHARED_PREFIX else prefix}")

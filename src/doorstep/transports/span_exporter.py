@@ -1,8 +1,8 @@
-"""Sends spans to the operator's collector: a sink of tracing with a thread of its own.
+"""Sends spans to the operator's collector, in a separate thread.
 
-It never stands in the way: spans that find no room are dropped, and so are those that the collector does not take after
-a few tries. Both are counted, and told in the log at most once a minute, and at the end. Unlike deliveries it may go to
-any address: it is the operator, not a tenant, who says where the collector is.
+The exporter never blocks the event loop. Spans are dropped if the queue is full, or if the collector does not accept
+them after a few attempts. Dropped spans are counted, and a warning is logged at most once a minute and at shutdown.
+Unlike deliveries, spans may be sent to any address, because the operator, not a tenant, configures the collector.
 """
 
 from __future__ import annotations
@@ -18,11 +18,11 @@ import pycurl
 
 from doorstep.telemetry.otlp import Collector, Requests
 
-_TRIES = 4
+_ATTEMPTS_MAX = 4
 _FIRST_PAUSE_SECONDS = 0.5
-_TELL_SECONDS = 60.0
+_WARN_SECONDS = 60.0
 _BUSY = frozenset({429, 502, 503, 504})
-"""Answers that ask for another try; every other one that is no success is final, says OTLP."""
+"""The statuses that OTLP defines as retryable. All other error statuses are final."""
 
 Warn = Callable[[str], object]
 
@@ -35,24 +35,25 @@ class SpanExporter:
         self._begin()
 
     def _begin(self) -> None:
-        """Here, and in a process that was forked: no thread comes along, and what waits is for the parent to send."""
+        """Start with an empty queue and a new thread. Also called in a forked process, which has no thread; the parent
+        sends the spans that were queued before the fork."""
         self._process = os.getpid()
         self._spans: deque[bytes] = deque()
         self._stopping = threading.Event()
         self._full = threading.Event()
-        self._without_room = self._refused = 0  # each written by one thread alone
+        self._without_room = self._refused = 0  # each is written by only one thread
         self._trouble = ""
-        self._told, self._told_at = 0, -_TELL_SECONDS
+        self._warned, self._warned_at = 0, -_WARN_SECONDS
         self._thread = threading.Thread(target=self._run, name="doorstep-spans", daemon=True)
         self._thread.start()
 
     @property
     def dropped(self) -> int:
-        """How many spans did not reach the collector."""
+        """The number of spans that did not reach the collector."""
         return self._without_room + self._refused
 
     def __call__(self, spans: Sequence[bytes]) -> None:
-        """Take these; called from the event loop, and returns at once."""
+        """Queue these spans and return at once. Called from the event loop."""
         if self._process != os.getpid():
             self._begin()
         room = max(0, self._collector.queue_max - len(self._spans))
@@ -62,7 +63,7 @@ class SpanExporter:
             self._full.set()
 
     def close(self, timeout_seconds: float = 3.0) -> None:
-        """Send what is waiting, but do not wait for a collector that does not answer. Blocking."""
+        """Send the queued spans. Blocks for at most `timeout_seconds`, in case the collector does not respond."""
         if self._process == os.getpid():
             self._stopping.set()
             self._full.set()
@@ -74,10 +75,10 @@ class SpanExporter:
             self._full.wait(self._collector.delay_seconds)
             self._full.clear()
             self._send_waiting(curl)
-            if time.monotonic() - self._told_at >= _TELL_SECONDS:
-                self._tell_dropped()
+            if time.monotonic() - self._warned_at >= _WARN_SECONDS:
+                self._warn_dropped()
         self._send_waiting(curl)
-        self._tell_dropped()
+        self._warn_dropped()
         curl.close()
 
     def _prepared(self) -> pycurl.Curl:
@@ -97,23 +98,23 @@ class SpanExporter:
             batch = [self._spans.popleft() for _ in range(min(self._collector.batch_max, len(self._spans)))]
             try:
                 trouble = self._send(curl, self._requests.request(batch))
-            except Exception as error:  # noqa: BLE001  a span that cannot be written must not end the thread
+            except Exception as error:  # noqa: BLE001  a span that cannot be encoded must not end the thread
                 trouble = type(error).__name__
             if trouble:
                 self._trouble = trouble
                 self._refused += len(batch)
-                if self._stopping.is_set():  # nobody waits for it to fail once more for each batch
+                if self._stopping.is_set():  # do not wait for every batch to fail
                     self._refused += len(self._spans)
                     self._spans.clear()
 
     def _send(self, curl: pycurl.Curl, body: bytes) -> str:
-        """Why it was not taken; empty if it was."""
+        """Send a request. Returns why the collector did not accept it; empty if it did."""
         content, pause, trouble = (
             gzip.compress(body, 1) if self._collector.compressed else body,
             _FIRST_PAUSE_SECONDS,
             "",
         )
-        for attempt in range(_TRIES):
+        for attempt in range(_ATTEMPTS_MAX):
             if attempt and (self._stopping.wait(pause) or len(self._spans) >= self._collector.queue_max):
                 break
             trouble, again = _post(curl, content)
@@ -122,16 +123,16 @@ class SpanExporter:
             pause *= 2
         return trouble
 
-    def _tell_dropped(self) -> None:
-        if (dropped := self.dropped) > self._told:
+    def _warn_dropped(self) -> None:
+        if (dropped := self.dropped) > self._warned:
             refused = f"the collector of traces did not take spans ({self._trouble})"
             why = refused if self._trouble else "spans are made faster than the collector of traces takes them"
-            self._told, self._told_at, self._trouble = dropped, time.monotonic(), ""
+            self._warned, self._warned_at, self._trouble = dropped, time.monotonic(), ""
             self._warn(f"{why}; {dropped} were dropped so far")
 
 
 def _post(curl: pycurl.Curl, content: bytes) -> tuple[str, bool]:
-    """What went wrong, in words without the URL, and whether it is worth another try."""
+    """Send a request once. Returns the problem, without the URL (empty if there is none), and whether to retry."""
     curl.setopt(pycurl.POSTFIELDS, content)
     try:
         curl.perform()

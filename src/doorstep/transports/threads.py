@@ -1,8 +1,8 @@
-"""Threads for functions that may never return: they cannot be stopped, only given up and replaced.
+"""A thread pool for functions that may never return. A hanging thread cannot be stopped, only abandoned and replaced.
 
-The standard library's executor waits for its threads when the program ends and never replaces a stuck one; here a
-hanging function costs one thread, up to a limit for each kind, and neither the others nor the end of the program wait
-for it.
+The standard library's executor waits for its threads when the program ends, and never replaces a thread that hangs.
+Here, a function that hangs costs one thread, up to a limit for each kind of job. Neither other functions nor the end of
+the program wait for it.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ _IDLE_SECONDS = 10.0
 
 
 class Job:
-    """One call to be made. `seat` is set while it runs."""
+    """One function call. `seat` is set while it runs."""
 
     __slots__ = ("kind", "run", "seat", "unwanted")
 
@@ -33,20 +33,20 @@ class Job:
 
 
 class _Seat:
-    """A thread's place among those that count; a thread that was given up has lost it."""
+    """The pool's record of a thread, which shows whether the thread was abandoned."""
 
     __slots__ = ("given_up_in",)
 
     def __init__(self) -> None:
         self.given_up_in: str | None = None
-        """The kind of job that it was given up in."""
+        """The kind of the job in which the thread was abandoned; None if it was not."""
 
 
 class DaemonThreads:
-    """At most `threads_max` threads at work, besides those that were given up and have not returned yet.
+    """At most `threads_max` threads, not counting abandoned threads whose function has not returned yet.
 
-    When `stuck_max` of one kind are given up, no more jobs of that kind are begun until one of them returns. Those that
-    are under way at that moment may get stuck as well; other kinds go on as before.
+    If `stuck_max` threads have been abandoned in jobs of one kind, no more jobs of that kind start until one of these
+    threads returns. Jobs of that kind that are already running may get stuck as well. Other kinds are not affected.
     """
 
     def __init__(self, threads_max: int, stuck_max: int | None = None) -> None:
@@ -54,21 +54,22 @@ class DaemonThreads:
         self._stuck_max = threads_max if stuck_max is None else stuck_max
         self._lock = threading.Lock()
         self._jobs: queue.SimpleQueue[Job | None] = queue.SimpleQueue()
-        """Not a Condition around a list: a call through a thread took 31 µs of CPU with one, and takes 17."""
+        """A SimpleQueue, because a call through a thread takes 17 µs of CPU time with it. With a Condition around a
+        list it took 31 µs."""
         self._parked: dict[str, deque[Job]] = {}
-        """Jobs of the kinds that have used up their threads."""
+        """Waiting jobs of kinds that have reached their limit of stuck threads."""
         self._active = 0
         self._idle = 0
         self._closed = False
         self._given_up: Counter[str] = Counter()
 
     def stuck(self, kind: str | None = None) -> int:
-        """Threads whose function has not returned although nobody waits for it any more; of one kind, or all."""
+        """The number of abandoned threads whose function has not returned, for one kind or for all kinds."""
         with self._lock:
             return self._given_up.total() if kind is None else self._given_up[kind]
 
     def submit(self, run: Callable[[], None], kind: str = "") -> Job:
-        """Run it as soon as there is a thread. `run` must not raise."""
+        """Run a function as soon as a thread is free. `run` must not raise."""
         job = Job(run, kind)
         with self._lock:
             if self._given_up[kind] >= self._stuck_max:
@@ -80,17 +81,17 @@ class DaemonThreads:
     def call(
         self, call: Callable[[], T], then: Callable[[T], object], loop: asyncio.AbstractEventLoop, kind: str = ""
     ) -> Job:
-        """Have `then` called on the event loop with what `call`, which must not raise, returned in a thread."""
+        """Run `call`, which must not raise, in a thread, and pass its result to `then` on the event loop."""
 
         def run() -> None:
             result = call()
-            with suppress(RuntimeError):  # the event loop has closed meanwhile: nobody waits for the result
+            with suppress(RuntimeError):  # the event loop was closed in the meantime, so the result is not needed
                 loop.call_soon_threadsafe(then, result)
 
         return self.submit(run, kind)
 
     def give_up(self, job: Job) -> None:
-        """Nobody waits for this job any more: it is not begun, or its thread is replaced."""
+        """Abandon a job. If it is running, its thread is replaced; otherwise it is never started."""
         with self._lock:
             if job.seat is None:
                 self._drop(job)
@@ -101,7 +102,7 @@ class DaemonThreads:
                 self._grow()
 
     def close(self) -> None:
-        """Idle threads end; those at work end when their function returns, if it does."""
+        """End the threads. Idle threads end at once, and working threads end if their function returns."""
         with self._lock:
             self._closed = True
             self._parked.clear()
@@ -116,13 +117,13 @@ class DaemonThreads:
             self._grow()
 
     def _drop(self, job: Job) -> None:
-        """A thread that meets it among the others leaves it out."""
+        """Mark a job so that the thread that gets it from the queue skips it."""
         job.unwanted, job.run = True, _nothing
         with suppress(ValueError):
             self._parked.get(job.kind, deque()).remove(job)
 
     def _returned(self, kind: str) -> None:
-        """A thread that was given up has come back, and ends."""
+        """Called when the function of an abandoned thread has returned; the thread then ends."""
         self._given_up[kind] -= 1
         if self._given_up[kind] < self._stuck_max:
             self._queue(list(self._parked.pop(kind, ())))
@@ -135,7 +136,7 @@ class DaemonThreads:
         try:
             threading.Thread(target=self._work, args=(_Seat(),), name="doorstep-handler", daemon=True).start()
         except RuntimeError:
-            return  # the machine has no more threads to give; the job waits for one that becomes free
+            return  # the system has no more threads; the job waits for a free one
         self._active += 1
 
     # -- in a thread ---------------------------------------------------------------------------------------
@@ -161,7 +162,7 @@ class DaemonThreads:
                     return None
                 if job is not None and self._takes(job, seat):
                     self._idle -= 1
-                    self._grow()  # whoever came meanwhile counted on this thread
+                    self._grow()  # no thread was started for later jobs, because this one was still idle
                     return job
 
     def _wait(self) -> Job | None:
@@ -171,7 +172,8 @@ class DaemonThreads:
             return None
 
     def _takes(self, job: Job, seat: _Seat) -> bool:
-        """Not one that was given up meanwhile, nor one of a kind that has used up its threads."""
+        """Whether to run the job. An abandoned job is skipped. If its kind has too many stuck threads, the job
+        waits."""
         if job.unwanted:
             return False
         if self._given_up[job.kind] >= self._stuck_max:

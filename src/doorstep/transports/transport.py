@@ -1,6 +1,6 @@
-"""What every way of reaching a receiver has in common: transmissions go in, replies come out, in batches.
+"""The interface of all transports: they take transmissions and report replies, in batches.
 
-A transport never raises for what a receiver does: refusals, timeouts and nonsense come back as a Reply.
+A transport never raises an error because of a receiver: rejections, timeouts and invalid responses become a Reply.
 """
 
 from __future__ import annotations
@@ -14,17 +14,17 @@ from doorstep.model.claim import Claim
 
 
 class Transmission(NamedTuple):
-    """One try, ready to go."""
+    """One attempt, ready to be sent."""
 
     claim: Claim
     target: str
     """The URL, or the name of the registered handler."""
     headers: tuple[str, ...]
-    """`Name: value` lines as they are sent, the signature included. A handler is given what they say of the trace."""
+    """`Name: value` lines as they are sent, including the signature. A handler receives the trace context from them."""
     logged_headers: bytes
-    """The same for the attempt log, one a line, with the values of secret ones masked."""
+    """The same headers for the attempt log, one per line, with secret values masked."""
     timeout_seconds: float
-    """For the whole attempt, from the first byte of DNS to the last byte of the body."""
+    """The limit for the whole attempt, from the DNS lookup to the last byte of the response body."""
 
 
 Done = Callable[[Sequence[tuple[Transmission, Reply]]], None]
@@ -32,16 +32,16 @@ Done = Callable[[Sequence[tuple[Transmission, Reply]]], None]
 
 class Transport(Protocol):
     def open(self, done: Done) -> None:
-        """Start; `done` is called on the running event loop, with as many replies as have come together."""
+        """Start the transport. `done` is called on the running event loop with batches of replies."""
 
     def start(self, transmissions: Sequence[Transmission]) -> None:
-        """Begin these tries and return at once. Each of them ends in exactly one reply given to `done`."""
+        """Start these attempts and return at once. Each attempt ends with exactly one reply, passed to `done`."""
 
     def serves(self, target: str, org_id: UUID) -> bool:
-        """Whether this worker can try this target at all for an organization; what it cannot is left to others."""
+        """Whether this worker can make attempts to this target for an organization. If not, other workers make them."""
 
-    def places(self, target: str) -> int | None:
-        """How many tries to this target it can have under way at once; None where it sets no limit of its own."""
+    def slots(self, target: str) -> int | None:
+        """The maximum number of concurrent attempts to this target; None if the transport sets no limit."""
 
     async def close(self) -> None:
-        """Stop. Tries still running are cut off and no longer reported."""
+        """Stop the transport. Running attempts are cancelled and not reported."""

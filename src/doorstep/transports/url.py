@@ -1,7 +1,7 @@
-"""The one URL parser: what is checked is what will be connected to, because curl itself reads the URL both times.
+"""The only URL parser. curl parses the URL both for the check and for the connection, so both see the same host.
 
-A URL that two parsers read differently is the classic way around an address check. So only plain ASCII gets this
-far, curl takes it apart, and the normalised form that comes out is the one that is kept and sent to.
+The classic way to bypass an address check is a URL that two parsers read differently. So a URL must be plain ASCII,
+curl parses it, and the normalised form is used both for storage and for the connection.
 """
 
 from __future__ import annotations
@@ -24,23 +24,23 @@ _LOOPBACK_NAME = re.compile(r"(.+\.)?localhost$")
 
 class ParsedUrl(NamedTuple):
     url: str
-    """Normalised: lower-case scheme and host, every spelling of an IP address in its usual form, no fragment."""
+    """The normalised URL: scheme and host in lower case, an IP address in its usual form, and no fragment."""
     scheme: str
     host: str
     port: int
     address: Address | None
-    """Set where the host is an address, or a name that always means this machine."""
+    """Set if the host is an IP address, or a name such as `localhost` that always means this machine."""
 
     @property
     def plain(self) -> bool:
-        """Sent in the clear."""
+        """Whether requests are sent without TLS."""
         return self.scheme != "https"
 
 
 def parse_url(url: str) -> ParsedUrl:
-    """Take a URL apart; InvalidInput says what is wrong with one that cannot be an endpoint's."""
+    """Parse the URL of an endpoint. Raises InvalidInput, which says what is wrong with the URL."""
     _check_characters(url)
-    parts = _taken_apart(url)
+    parts = _split(url)
     if parts.zoneid:
         raise _invalid("must not name a network zone")
     parts.host, parts.fragment = parts.host.lower().rstrip("."), None
@@ -62,11 +62,11 @@ def _check_characters(url: str) -> None:
         raise _invalid("must begin with https:// (or http://) and a host")
 
 
-def _taken_apart(url: str) -> pycurl.CurlUrl:
+def _split(url: str) -> pycurl.CurlUrl:
     try:
         return pycurl.CurlUrl(url, pycurl.U_DISALLOW_USER)
     except pycurl.error as error:
-        # curl's text names the part that is wrong and never repeats it.
+        # curl's message names the invalid part but never quotes it.
         raise _invalid(f"cannot be used: {error.args[1]}") from None
 
 

@@ -14,9 +14,10 @@ from doorstep.model.org import Org
 from doorstep.model.rollup import HOUR
 from doorstep.stores.sql.postgres import PostgresStore
 from doorstep.stores.sql.postgres.connections import Connection
-from doorstep.stores.sql.queries import alerts, incidents
+from doorstep.stores.sql.queries import alerts
 from doorstep.stores.sql.queries.transaction import Step, execute, prepare
-from doorstep.stores.sql.sqlite.migration import migrate
+from doorstep.stores.sql.sqlite.connections import migrate
+from tests.support.shortcuts import put
 from tests.unit.stores.explaining import nodes, plan_of
 
 ORG = UUID(int=1)
@@ -25,7 +26,7 @@ STEPS: dict[str, Step] = {
     "doorstep_alerts_pending": execute(alerts._PENDING, org=ORG),
     "doorstep_alerts_returning": execute(alerts._ENDED, org=ORG, after=20_000 * HOUR),
     "doorstep_alerts_review": execute(alerts._TO_REVIEW, now=HOUR),
-    "doorstep_incidents_org": execute(incidents._ORGS),
+    "doorstep_incidents_org": execute(alerts._ORGS),
 }
 """By the index that each is to use."""
 _DIALECT = PGDialect_asyncpg()  # type: ignore[no-untyped-call]
@@ -60,7 +61,7 @@ FILL = (
 
 @pytest.fixture
 async def filled(postgres_store: PostgresStore) -> AsyncIterator[Connection]:
-    await postgres_store.put_org(Org(org_id=ORG, name="only", created_at=0))
+    await put(postgres_store, Org(org_id=ORG, name="only", created_at=0))
     async with postgres_store._cold.connection() as connection:
         await connection.execute("BEGIN; SET LOCAL doorstep.org = '*'")
         for statement in FILL:

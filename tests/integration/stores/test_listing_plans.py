@@ -19,7 +19,7 @@ from sqlalchemy.dialects.postgresql.asyncpg import PGDialect_asyncpg
 
 from doorstep.stores.sql.postgres import PostgresStore
 from doorstep.stores.sql.postgres.connections import Connection
-from doorstep.stores.sql.sqlite.migration import migrate
+from doorstep.stores.sql.sqlite.connections import migrate
 from tests.support.matrix import each_case
 from tests.unit.stores.explaining import nodes
 from tests.unit.stores.list_statements import BY_ID, LISTED, Listed, text_of

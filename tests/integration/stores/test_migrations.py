@@ -17,6 +17,7 @@ from doorstep.stores.sql import migrations
 from doorstep.stores.sql.schema import metadata
 from tests.support.builders import an_org
 from tests.support.postgres_server import PostgresServer
+from tests.support.shortcuts import put
 
 REVISION = f"SELECT version_num FROM {migrations.VERSION_TABLE}"
 NEXT_REVISION = """
@@ -88,7 +89,7 @@ async def _with_an_organization(url: str) -> None:
     store = store_from_url(url)
     await store.migrate()
     await store.open()
-    await store.put_org(an_org())
+    await put(store, an_org())
     await store.close()
 
 

@@ -1,4 +1,4 @@
-"""What it costs to look into the outbox grows neither with history nor with what was set aside in it."""
+"""What it costs to look into the outbox grows neither with history nor with what was rejected in it."""
 
 from __future__ import annotations
 
@@ -12,20 +12,20 @@ from sqlalchemy.dialects import sqlite
 from sqlalchemy.sql.base import Executable
 
 from doorstep.stores.sql.postgres import PostgresStore
-from doorstep.stores.sql.postgres import outbox as on_postgres
-from doorstep.stores.sql.postgres.transactions import _DIALECT as POSTGRESQL
+from doorstep.stores.sql.postgres import store as on_postgres
+from doorstep.stores.sql.postgres.connections import _DIALECT as POSTGRESQL
 from doorstep.stores.sql.queries import outbox as scripts
 from doorstep.stores.sql.queries.transaction import Step, prepare
-from doorstep.stores.sql.sqlite import outbox as on_sqlite
-from doorstep.stores.sql.sqlite.migration import migrate
+from doorstep.stores.sql.sqlite import store as on_sqlite
+from doorstep.stores.sql.sqlite.connections import migrate
 from tests.unit.stores.explaining import buffers, nodes, plan_of
 
 ASIDE = 20_000
 SET_ASIDE = "INSERT INTO doorstep_outbox (uid, org_uid, event_type, payload, options, created_at, refused_at) "
 LOOKS: dict[str, tuple[Executable, dict[str, object]]] = {
-    "sizes": (scripts._SIZES, {"floor": 0, "most": 500}),
+    "sizes": (scripts._SIZES, {"floor": 0, "limit": 500}),
     "first": (scripts._FIRST, {"floor": 0, "last": 1_000_000}),
-    "shown": (scripts._SHOWN, {"org": uuid4(), "uids": [uuid4()]}),
+    "shown": (scripts._PENDING, {"org": uuid4(), "uids": [uuid4()]}),
 }
 
 # -- SQLite ------------------------------------------------------------------------------------------------
@@ -55,14 +55,14 @@ def test_on_sqlite_scripts_find_rows_by_the_index_of_what_waits_or_by_their_ids(
 
 
 def test_on_sqlite_the_forwarders_own_statements_do_so_too(file: sqlite3.Connection) -> None:
-    assert "doorstep_outbox_posted" in plan(file, on_sqlite.ANY)
-    assert "(uid=?)" in plan(file, on_sqlite.CLEAR)
+    assert "doorstep_outbox_posted" in plan(file, on_sqlite.ANY_POSTED)
+    assert "(uid=?)" in plan(file, on_sqlite.CLEAR_OUTBOX)
 
 
 # -- PostgreSQL --------------------------------------------------------------------------------------------
 
 
-async def test_on_postgresql_a_look_touches_a_few_pages_however_much_was_set_aside(
+async def test_on_postgresql_a_look_touches_a_few_pages_however_much_was_rejected(
     postgres_store: PostgresStore,
 ) -> None:
     async with postgres_store._hot.connection() as connection:
@@ -72,7 +72,7 @@ async def test_on_postgresql_a_look_touches_a_few_pages_however_much_was_set_asi
             ASIDE,
         )
         await connection.execute("ANALYZE doorstep_outbox")
-        looks = [(on_postgres.ANY, (0,)), (on_postgres.CLEAR, ([uuid4()],))]
+        looks = [(on_postgres.ANY_POSTED, (0,)), (on_postgres.CLEAR_OUTBOX, ([uuid4()],))]
         for statement, values in LOOKS.values():
             prepared = prepare(Step(statement, (values,)), POSTGRESQL)
             looks.append((prepared.text, prepared.arguments[0]))

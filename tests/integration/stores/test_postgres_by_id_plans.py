@@ -20,10 +20,11 @@ from doorstep.stores.sql.postgres import PostgresStore
 from doorstep.stores.sql.postgres.connections import Connection
 from doorstep.stores.sql.queries import bulk, events
 from doorstep.stores.sql.queries import rows as retrying
-from doorstep.stores.sql.queries.rows import EVENT_AS_IT_STANDS
+from doorstep.stores.sql.queries.rows import EVENT_WITH_STATUS
 from doorstep.stores.sql.queries.transaction import Step, execute, prepare
 from doorstep.stores.sql.schema import events as event_rows
 from doorstep.stores.sql.schema import orgs
+from tests.support.shortcuts import put
 from tests.unit.stores.explaining import nodes
 
 ROWS = 20_000
@@ -50,7 +51,7 @@ BY_ID: dict[str, Step] = {
 
 @pytest.fixture
 async def cold(postgres_store: PostgresStore) -> AsyncIterator[Connection]:
-    await postgres_store.put_org(Org(org_id=ORG, name="only", created_at=0))
+    await put(postgres_store, Org(org_id=ORG, name="only", created_at=0))
     async with postgres_store._cold.connection() as connection:
         await connection.execute("BEGIN; SET LOCAL doorstep.org = '*'")
         for table in ("doorstep_events", "doorstep_deliveries"):
@@ -76,7 +77,7 @@ async def test_were_organizations_said_to_be_a_thousand_a_list_of_ids_would_cost
     await cold.execute("SET LOCAL doorstep.org = '*'")
     await cold.execute("ALTER TABLE doorstep_events ALTER COLUMN org_id SET (n_distinct = 1000)")
     await cold.execute("ANALYZE doorstep_events; SET LOCAL doorstep.org = '1'")
-    joined = EVENT_AS_IT_STANDS.join(orgs, orgs.c.id == event_rows.c.org_id).where(
+    joined = EVENT_WITH_STATUS.join(orgs, orgs.c.id == event_rows.c.org_id).where(
         event_rows.c.id.in_(bindparam("keys", expanding=True))
     )
     assert await _rows_read(cold, execute(joined, keys=KEYS)) >= ROWS

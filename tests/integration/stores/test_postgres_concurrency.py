@@ -14,10 +14,12 @@ from doorstep.clock import SECOND
 from doorstep.errors import StaleRouting
 from doorstep.model.claim import Claim, Quota, Settlement
 from doorstep.model.endpoint import Endpoint
-from doorstep.model.event import EventStatus, Submission, Verdict
+from doorstep.model.event import EventStatus, EventView, Submission, Verdict
+from doorstep.model.listing import EventDeliveries
 from doorstep.stores.sql.postgres import PostgresStore
 from tests.support.builders import NOW, a_submission, an_endpoint, an_org, success
 from tests.support.patience import PATIENCE_SECONDS
+from tests.support.shortcuts import put, routing_version
 
 LEASE_END = NOW + 30 * SECOND
 WORKERS = 4
@@ -37,17 +39,17 @@ async def stores(postgres_url: str) -> AsyncIterator[list[PostgresStore]]:
 @pytest.fixture
 async def endpoints(stores: list[PostgresStore]) -> list[Endpoint]:
     org = an_org()
-    await stores[0].put_org(org)
+    await put(stores[0], org)
     made = [an_endpoint(org.org_id) for _ in range(3)]
     for endpoint in made:
-        await stores[0].put_endpoint(endpoint, 0)
+        await put(stores[0], endpoint, 0)
     return made
 
 
 async def _accept(store: PostgresStore, endpoints: Sequence[Endpoint], count: int) -> list[Submission]:
     targets = [endpoint.endpoint_id for endpoint in endpoints]
     made = [a_submission(endpoints[0].org_id, targets) for _ in range(count)]
-    await store.accept(made, await store.routing_version(), NOW)
+    await store.accept(made, await routing_version(store), NOW)
     return made
 
 
@@ -55,7 +57,7 @@ async def _claim_together(stores: Sequence[PostgresStore], quota: Quota, rounds:
     async def work(number: int, store: PostgresStore) -> list[Claim]:
         claims: list[Claim] = []
         for _ in range(rounds):
-            claims += await store.claim_due([quota], NOW, LEASE_END, f"w{number}")
+            claims += await store.claim([quota], NOW, LEASE_END, f"w{number}")
         return claims
 
     return list(chain.from_iterable(await asyncio.gather(*(work(*pair) for pair in enumerate(stores)))))
@@ -93,19 +95,19 @@ async def test_workers_that_settle_deliveries_of_the_same_events_do_not_lose_a_s
 ) -> None:
     made = await _accept(stores[0], endpoints, 100)
     quotas = [Quota(endpoint.endpoint_id, 100) for endpoint in endpoints]
-    hands = [await stores[0].claim_due([quota], NOW, LEASE_END, "w") for quota in quotas]
+    hands = [await stores[0].claim([quota], NOW, LEASE_END, "w") for quota in quotas]
     settlements = [[Settlement.delivered(claim, success(NOW)) for claim in hand] for hand in hands]
     settlements[1].reverse()  # whatever the order it is given in
     results = await asyncio.gather(*(store.settle(batch, NOW) for store, batch in zip(stores, settlements)))
     assert sum(len(settled.changes) for settled in results) == 100
-    views = [await stores[0].event(one.event.org_id, one.event.event_id) for one in made]
+    views = [await stores[0].get(EventView, one.event.org_id, one.event.event_id) for one in made]
     assert {view.status for view in views} == {EventStatus.DELIVERED}
 
 
 async def test_one_idempotency_key_in_many_concurrent_accepts_is_one_event(
     stores: list[PostgresStore], endpoints: list[Endpoint]
 ) -> None:
-    version = await stores[0].routing_version()
+    version = await routing_version(stores[0])
     made = [a_submission(endpoints[0].org_id, [endpoints[0].endpoint_id], key="k") for _ in range(40)]
     answers = await asyncio.gather(*(stores[n % WORKERS].accept([one], version, NOW) for n, one in enumerate(made)))
     verdicts = [receipt.verdict for (receipt,) in answers]
@@ -117,9 +119,9 @@ async def test_one_idempotency_key_in_many_concurrent_accepts_is_one_event(
 async def test_an_accept_waits_for_a_change_of_endpoints_under_way_and_is_then_stale(
     stores: list[PostgresStore], endpoints: list[Endpoint], postgres_url: str
 ) -> None:
-    version = await stores[0].routing_version()
+    version = await routing_version(stores[0])
     changing = await asyncpg.connect(postgres_url)
-    await changing.execute("BEGIN; UPDATE doorstep_marks SET value = value + 1 WHERE name = 'routing'")
+    await changing.execute("BEGIN; UPDATE doorstep_variables SET value = value + 1 WHERE name = 'routing'")
     submission = a_submission(endpoints[0].org_id, [endpoints[0].endpoint_id])
     accepting = asyncio.create_task(stores[0].accept([submission], version, NOW))
     await _until_someone_waits(changing)
@@ -128,7 +130,7 @@ async def test_an_accept_waits_for_a_change_of_endpoints_under_way_and_is_then_s
     await changing.close()
     with pytest.raises(StaleRouting):
         await accepting
-    assert await stores[0].deliveries(endpoints[0].org_id, submission.event.event_id) == []
+    assert await stores[0].find(endpoints[0].org_id, EventDeliveries(event_id=submission.event.event_id)) == []
 
 
 async def test_a_change_of_endpoints_is_not_starved_by_a_stream_of_accepts(
@@ -146,7 +148,7 @@ async def test_a_change_of_endpoints_is_not_starved_by_a_stream_of_accepts(
     streams = [asyncio.create_task(stream(store)) for store in stores for _ in range(3)]
     async with asyncio.timeout(PATIENCE_SECONDS):
         for _ in range(5):
-            await stores[0].put_endpoint(replace(endpoints[0], name="renamed"), 1)
+            await put(stores[0], replace(endpoints[0], name="renamed"), 1)
     changed.set()
     await asyncio.gather(*streams)
 

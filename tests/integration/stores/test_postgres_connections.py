@@ -31,5 +31,5 @@ async def test_a_store_opens_and_works_although_the_server_has_no_connections_to
     pool = store._hot._pool
     assert pool is not None
     assert pool.get_idle_size() < 4, "the server refused some, or this test shows nothing"
-    assert await store.lanes(NOW) == []
+    assert await store.due_lanes(NOW) == []
     await store.close()

@@ -11,6 +11,7 @@ from doorstep.model.rollup import Span
 from doorstep.stores.sql.postgres import PostgresStore
 from tests.support.builders import NOW, a_submission, an_endpoint, an_org
 from tests.support.postgres_server import PostgresServer
+from tests.support.shortcuts import put, routing_version
 
 OTHER_WAYS = ("hashjoin", "mergejoin", "hashagg", "material", "sort")
 """Without these it can only join row by row. The store itself forbids it the first two, so that by its own estimates it
@@ -26,19 +27,19 @@ async def store(postgres_url: str, postgres_server: PostgresServer) -> AsyncIter
     store = PostgresStore(postgres_url)
     await store.open()
     org = an_org()
-    await store.put_org(org)
+    await put(store, org)
     endpoints = [an_endpoint(org.org_id) for _ in range(_ENDPOINTS)]
     for endpoint in endpoints:
-        await store.put_endpoint(endpoint, 0)
+        await put(store, endpoint, 0)
     event = a_submission(org.org_id, [one.endpoint_id for one in endpoints])
-    await store.accept([event], await store.routing_version(), NOW)
+    await store.accept([event], await routing_version(store), NOW)
     yield store
     await store.close()
 
 
 async def test_no_more_ticks_are_folded_and_no_more_roll_ups_dropped_than_were_asked_for(store: PostgresStore) -> None:
     later = NOW + DAY
-    assert [await store.fold(later, 4) for _ in range(5)] == [4, 4, 4, 1, 0]
-    minutes = [await store.fold(later, 4, minutes_before=later) for _ in range(5)]
+    assert [await store.aggregate(later, 4) for _ in range(5)] == [4, 4, 4, 1, 0]
+    minutes = [await store.aggregate(later, 4, minutes_before=later) for _ in range(5)]
     assert minutes == [4, 4, 4, 2, 0]
-    assert await store.series(None, None, Span.MINUTE, 0, later) == []
+    assert (await store.series(None, [None], Span.MINUTE, 0, later))[None] == []

@@ -11,6 +11,7 @@ from doorstep.stores.sql.postgres import PostgresStore
 from doorstep.stores.sql.schema import TENANT_TABLES
 from tests.support.builders import NOW, a_submission, an_endpoint, an_org
 from tests.support.postgres_server import PostgresServer
+from tests.support.shortcuts import put, routing_version
 
 FORGETFUL = "SELECT org_id FROM doorstep_deliveries"
 
@@ -20,11 +21,11 @@ async def connection(postgres_store: PostgresStore, postgres_url: str) -> AsyncI
     """A plain connection of the owner; organizations 1 and 2 have one delivery each."""
     for _ in range(2):
         org = an_org()
-        await postgres_store.put_org(org)
+        await put(postgres_store, org)
         endpoint = an_endpoint(org.org_id)
-        await postgres_store.put_endpoint(endpoint, 0)
+        await put(postgres_store, endpoint, 0)
         submission = a_submission(org.org_id, [endpoint.endpoint_id], key="k")
-        await postgres_store.accept([submission], await postgres_store.routing_version(), NOW)
+        await postgres_store.accept([submission], await routing_version(postgres_store), NOW)
     opened = await asyncpg.connect(postgres_url)
     yield opened
     await opened.close()

@@ -14,11 +14,13 @@ from sqlalchemy import select
 from doorstep.clock import SECOND
 from doorstep.model.action import Action, ActionKind
 from doorstep.model.claim import Claim, Quota, Settlement
+from doorstep.model.delivery import Delivery
 from doorstep.model.endpoint import Endpoint
 from doorstep.stores.sql.postgres import PostgresStore, accept, connections, settle
 from doorstep.stores.sql.postgres.connections import Connection, Connections
 from doorstep.stores.sql.queries.transaction import execute
 from tests.support.builders import NOW, a_submission, an_endpoint, an_org, success
+from tests.support.shortcuts import put, routing_version
 
 PATIENCE_SECONDS = 0.3
 """Long enough for a verb that waits for nobody."""
@@ -33,11 +35,11 @@ class Scene:
 
     async def accept(self, store: PostgresStore, ordering_key: str | None = "a") -> UUID:
         made = a_submission(self.endpoint.org_id, [self.endpoint.endpoint_id], ordering_key=ordering_key)
-        await store.accept([made], await store.routing_version(), NOW)
+        await store.accept([made], await routing_version(store), NOW)
         return made.deliveries[0].delivery_id
 
     async def claim(self) -> list[Claim]:
-        return await self.one.claim_due([Quota(self.endpoint.endpoint_id, 9)], NOW, NOW + 30 * SECOND, "w")
+        return await self.one.claim([Quota(self.endpoint.endpoint_id, 9)], NOW, NOW + 30 * SECOND, "w")
 
     async def deliver(self, store: PostgresStore, claim: Claim) -> None:
         await store.settle([Settlement.delivered(claim, success(NOW))], NOW)
@@ -48,7 +50,7 @@ class Scene:
         await (store or self.one).act(act)
 
     async def is_blocked(self, delivery_id: UUID) -> bool:
-        return (await self.one.delivery(self.endpoint.org_id, delivery_id)).blocked
+        return (await self.one.get(Delivery, self.endpoint.org_id, delivery_id)).blocked
 
 
 @pytest.fixture
@@ -57,9 +59,9 @@ async def scene(postgres_url: str) -> AsyncIterator[Scene]:
     for store in stores:
         await store.open()
     org = an_org()
-    await stores[0].put_org(org)
+    await put(stores[0], org)
     endpoint = an_endpoint(org.org_id)
-    await stores[0].put_endpoint(endpoint, 0)
+    await put(stores[0], endpoint, 0)
     yield Scene(stores, endpoint)
     for store in stores:
         await store.close()
@@ -143,7 +145,7 @@ async def test_an_act_and_an_end_in_one_line_wait_for_each_other_but_not_in_a_ci
 
 async def test_the_repetition_of_a_call_waits_for_the_first_and_blocks_nothing(scene: Scene) -> None:
     made = a_submission(scene.endpoint.org_id, [scene.endpoint.endpoint_id], ordering_key="a")
-    version = await scene.one.routing_version()
+    version = await routing_version(scene.one)
     calls = [store.accept([made], version, NOW) for store in (scene.other, scene.one)]
     await Pause(scene.other._hot).during(*calls)
     assert not await scene.is_blocked(made.deliveries[0].delivery_id)
@@ -171,7 +173,7 @@ async def accept_during_an_end(scene: Scene) -> UUID:
 async def test_if_accepts_took_no_turns_some_would_be_left_behind(
     scene: Scene, at_once: Callable[[Scene], Awaitable[UUID]], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(accept, "WAIT_FOR_TURNS", "SELECT $1::bigint[], $2::text[]")
+    monkeypatch.setattr(accept, "LOCK_ORDERING_GROUPS", "SELECT $1::bigint[], $2::text[]")
     assert await scene.is_blocked(await at_once(scene))
 
 
@@ -179,7 +181,7 @@ async def test_if_accepts_took_no_turns_some_would_be_left_behind(
 async def test_if_ends_took_no_turns_some_would_be_left_behind(
     scene: Scene, at_once: Callable[[Scene], Awaitable[UUID]], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(settle, "turns_to_end", lambda keys: execute(select(1)))
+    monkeypatch.setattr(settle, "lock_ordering_groups", lambda keys: execute(select(1)))
     assert await scene.is_blocked(await at_once(scene))
 
 
@@ -195,7 +197,9 @@ async def test_a_burial_takes_the_turn_of_whoever_it_comes_to_bury_in_the_end(sc
     accepting_behind = Pause(scene.other._hot)
     accepted = asyncio.ensure_future(scene.accept(scene.other))
     await accepting_behind.reached.wait()
-    burying = asyncio.ensure_future(scene.one.bury(scene.endpoint.endpoint_id, "SKIPPED", "skipped", NOW, 1))
+    burying = asyncio.ensure_future(
+        scene.one.dead_letter_waiting(scene.endpoint.endpoint_id, "SKIPPED", "skipped", NOW, 1)
+    )
     await asyncio.wait([burying], timeout=PATIENCE_SECONDS)
     await holder.execute("COMMIT")
     await holder.close()

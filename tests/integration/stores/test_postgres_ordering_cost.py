@@ -7,9 +7,9 @@ from collections.abc import AsyncIterator
 import pytest
 
 from doorstep.clock import Instant
-from doorstep.stores.sql.postgres import PostgresStore, accept, transactions
+from doorstep.stores.sql.postgres import PostgresStore, accept, connections
 from doorstep.stores.sql.postgres.connections import Connection
-from doorstep.stores.sql.queries.ordering import unblock
+from doorstep.stores.sql.queries.moves import unblock
 from doorstep.stores.sql.schema import NEVER
 from tests.support.builders import NOW
 
@@ -54,9 +54,9 @@ async def line(postgres_store: PostgresStore, request: pytest.FixtureRequest) ->
 @pytest.mark.parametrize("pool", ["_hot", "_cold"])
 async def test_letting_the_next_go_reads_only_what_it_needs(line: PostgresStore, pool: str) -> None:
     async with getattr(line, pool).connection() as connection:
-        await connection.execute(transactions.begin(None, reading=False))
+        await connection.execute(connections.begin_transaction(None, reading=False))
         before = await _read(connection)
-        await transactions.run(connection, lambda: unblock([1], NOW + 1))
+        await connections.run_transaction(connection, lambda: unblock([1], NOW + 1))
         assert await _read(connection) - before <= READ_MAX
         assert await _due_at(connection, 2) == NOW + 1
         assert await _due_at(connection, 3) == NEVER

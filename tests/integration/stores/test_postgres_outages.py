@@ -13,10 +13,12 @@ import asyncpg
 import pytest
 
 from doorstep.errors import ConfigError, StoreUnavailable
-from doorstep.model.event import Verdict
+from doorstep.model.event import EventView, Verdict
+from doorstep.model.listing import EventDeliveries
 from doorstep.stores.sql.postgres import PostgresStore
 from tests.support.builders import NOW, a_submission, an_endpoint, an_org
 from tests.support.postgres_server import PostgresServer
+from tests.support.shortcuts import count_states, put, routing_version
 from tests.support.stretching import stretched
 
 T = TypeVar("T")
@@ -39,9 +41,9 @@ def server(durable_postgres_server: PostgresServer) -> PostgresServer:
 
 async def _prepare(store: PostgresStore) -> tuple[UUID, UUID]:
     org = an_org()
-    await store.put_org(org)
+    await put(store, org)
     endpoint = an_endpoint(org.org_id)
-    await store.put_endpoint(endpoint, 0)
+    await put(store, endpoint, 0)
     return org.org_id, endpoint.endpoint_id
 
 
@@ -58,15 +60,15 @@ async def test_every_path_verb_is_unavailable_while_the_server_is_down_and_works
     store: PostgresStore, server: PostgresServer
 ) -> None:
     org_id, endpoint_id = await _prepare(store)
-    version = await store.routing_version()
+    version = await routing_version(store)
     server.stop("immediate")
     try:
         for verb in (
             lambda: store.accept([a_submission(org_id, [endpoint_id])], version, NOW),
-            lambda: store.lanes(NOW),
-            lambda: store.claim_due([], NOW, NOW + 1, "w"),
+            lambda: store.due_lanes(NOW),
+            lambda: store.claim([], NOW, NOW + 1, "w"),
             lambda: store.settle([], NOW),
-            lambda: store.tally(),
+            lambda: count_states(store),
         ):
             with pytest.raises(StoreUnavailable):
                 await verb()
@@ -81,35 +83,35 @@ async def test_what_was_acknowledged_survives_a_server_killed_at_once(
 ) -> None:
     org_id, endpoint_id = await _prepare(store)
     submission = a_submission(org_id, [endpoint_id])
-    await store.accept([submission], await store.routing_version(), NOW)
+    await store.accept([submission], await routing_version(store), NOW)
     server.stop("kill")
     server.start()
-    view = await _eventually(lambda: store.event(org_id, submission.event.event_id))
+    view = await _eventually(lambda: store.get(EventView, org_id, submission.event.event_id))
     assert view.event == submission.event
 
 
 async def test_a_frozen_server_holds_a_call_no_longer_than_its_timeout(
     store: PostgresStore, server: PostgresServer
 ) -> None:
-    await store.lanes(NOW)
+    await store.due_lanes(NOW)
     server.freeze()
     try:
         async with asyncio.timeout(stretched(10)):
             with pytest.raises(StoreUnavailable):
-                await store.lanes(NOW)
+                await store.due_lanes(NOW)
             with pytest.raises(StoreUnavailable):
-                await store.tally()
+                await count_states(store)
     finally:
         server.thaw()
-    assert await _eventually(lambda: store.lanes(NOW)) == []
+    assert await _eventually(lambda: store.due_lanes(NOW)) == []
 
 
 async def test_killed_connections_are_made_again(
     store: PostgresStore, server: PostgresServer, durable_postgres_url: str
 ) -> None:
-    await store.lanes(NOW)
+    await store.due_lanes(NOW)
     assert server.kill_connections(durable_postgres_url.rsplit("/", 1)[1])
-    assert await _eventually(lambda: store.lanes(NOW)) == []
+    assert await _eventually(lambda: store.due_lanes(NOW)) == []
 
 
 async def test_too_many_connections_are_unavailability(server: PostgresServer, durable_postgres_url: str) -> None:
@@ -127,7 +129,7 @@ async def test_a_server_that_became_read_only_is_unavailable_until_it_can_write_
     store: PostgresStore, server: PostgresServer, durable_postgres_url: str
 ) -> None:
     org_id, endpoint_id = await _prepare(store)
-    version = await store.routing_version()
+    version = await routing_version(store)
     database = durable_postgres_url.rsplit("/", 1)[1]
     server.sql(f"ALTER DATABASE {database} SET default_transaction_read_only = on")
     server.kill_connections(database)
@@ -135,7 +137,7 @@ async def test_a_server_that_became_read_only_is_unavailable_until_it_can_write_
     with pytest.raises(StoreUnavailable):
         await _eventually(accept)
     with pytest.raises(StoreUnavailable):
-        await _eventually(lambda: store.put_org(an_org()))
+        await _eventually(lambda: put(store, an_org()))
     server.sql(f"ALTER DATABASE {database} RESET default_transaction_read_only")
     assert (await _eventually(accept))[0].verdict is Verdict.ACCEPTED
 
@@ -144,7 +146,7 @@ async def test_an_accept_whose_answer_was_lost_can_be_repeated_and_is_kept_once(
     store: PostgresStore, durable_postgres_url: str
 ) -> None:
     org_id, endpoint_id = await _prepare(store)
-    version = await store.routing_version()
+    version = await routing_version(store)
     submission = a_submission(org_id, [endpoint_id])
     async with _losing_commits(durable_postgres_url) as url:
         lossy = PostgresStore(url)
@@ -152,10 +154,12 @@ async def test_an_accept_whose_answer_was_lost_can_be_repeated_and_is_kept_once(
         with pytest.raises(StoreUnavailable):
             await lossy.accept([submission], version, NOW)
         await lossy.close()
-    assert len(await store.deliveries(org_id, submission.event.event_id)) == 1, "the commit itself went through"
+    assert len(await store.find(org_id, EventDeliveries(event_id=submission.event.event_id))) == 1, (
+        "the commit itself went through"
+    )
     (receipt,) = await store.accept([submission], version, NOW)
     assert (receipt.verdict, receipt.deliveries) == (Verdict.ACCEPTED, 1)
-    assert len(await store.deliveries(org_id, submission.event.event_id)) == 1
+    assert len(await store.find(org_id, EventDeliveries(event_id=submission.event.event_id))) == 1
 
 
 async def test_a_statement_given_wrong_arguments_is_a_bug_and_not_taken_for_an_outage(store: PostgresStore) -> None:
@@ -163,7 +167,7 @@ async def test_a_statement_given_wrong_arguments_is_a_bug_and_not_taken_for_an_o
         with pytest.raises((asyncpg.InterfaceError, asyncpg.DataError)):
             async with store._hot.connection() as connection:
                 await connection.fetch("SELECT $1::int", *arguments)
-    assert await store.lanes(NOW) == []
+    assert await store.due_lanes(NOW) == []
 
 
 async def test_a_database_that_was_never_migrated_is_refused_with_the_command_to_run(server: PostgresServer) -> None:
@@ -202,6 +206,7 @@ async def _losing_commits(url: str) -> AsyncIterator[str]:
         while data := await reader.read(65_536):
             if b"COMMIT\0" in data:
                 back.cancel()
+                await asyncio.wait([back])  # only one may read from the server
                 to_server.write(data)
                 await from_server.read(1)  # the first byte of the answer: it is committed
                 break

@@ -13,6 +13,7 @@ from doorstep.model.rollup import FIGURES
 from doorstep.stores.sql.postgres import PostgresStore, accept, claim, counters, settle
 from doorstep.stores.sql.postgres.connections import Connection
 from tests.support.builders import NOW, a_submission, an_endpoint, an_org
+from tests.support.shortcuts import put, routing_version
 from tests.unit.stores.explaining import buffers, nodes, plan_of
 
 FINISHED = 50_000
@@ -41,7 +42,7 @@ HOT: dict[str, tuple[str, tuple[object, ...]]] = {
     "claim": (claim.CLAIM, (*_CLAIM, *_OFFER)),
     "claim within limits": (claim.CLAIM, (*_CLAIM, *_OFFER[:4], [3], *_OFFER[5:])),
     "sweep": (claim.SWEEP, ()),
-    "look": (claim.LOOK, ([1], [0])),
+    "look": (claim.SWEEP_FROM_FLOORS, ([1], [0])),
     "expired": (claim.EXPIRED, (NOW, 100)),
     "settle": (settle.SETTLE, (NOW, *([] for _ in range(22)))),
     "settle events": (settle.SETTLE_EVENTS, (NOW, [1], [1], [0])),
@@ -102,11 +103,11 @@ async def test_claiming_and_sweeping_touch_as_many_pages_after_50000_finished_de
 
 async def _with_waiting(store: PostgresStore) -> UUID:
     org = an_org()
-    await store.put_org(org)
+    await put(store, org)
     endpoint = an_endpoint(org.org_id)
-    await store.put_endpoint(endpoint, 0)
+    await put(store, endpoint, 0)
     made = [a_submission(org.org_id, [endpoint.endpoint_id]) for _ in range(20)]
-    await store.accept(made, await store.routing_version(), NOW)
-    warm = await store.claim_due([Quota(endpoint.endpoint_id, 1)], NOW, NOW + SECOND, "w")
+    await store.accept(made, await routing_version(store), NOW)
+    warm = await store.claim([Quota(endpoint.endpoint_id, 1)], NOW, NOW + SECOND, "w")
     assert len(warm) == 1
     return endpoint.endpoint_id

@@ -18,7 +18,9 @@ from doorstep.clock import DAY, SECOND, Instant
 from doorstep.model.claim import Settlement
 from doorstep.stores.sql.postgres import PostgresStore, accept, claim, settle
 from doorstep.stores.sql.postgres.connections import Connection
+from doorstep.stores.store import Retention
 from tests.support.builders import NOW, a_claim, an_endpoint, an_org, success
+from tests.support.shortcuts import put
 
 T = TypeVar("T")
 
@@ -92,7 +94,7 @@ HOT: dict[str, tuple[str, tuple[object, ...], int]] = {
     "claim within limits": (claim.CLAIM, (*_CLAIM, [5], [0], [1_000_000], [], 0), BATCH + 5),
     "claim of nothing": (claim.CLAIM, (*_CLAIM[:4], 0, [], [], [], [], [], [], [], [], 0), 0),
     "sweep": (claim.SWEEP, (), 2),
-    "look": (claim.LOOK, ([1, 2], [0, 0]), 2),
+    "look": (claim.SWEEP_FROM_FLOORS, ([1, 2], [0, 0]), 2),
     "expired": (claim.EXPIRED, (NOW, BATCH), BATCH),
     "settle": (settle.SETTLE, (NOW, *_SETTLE), BATCH),
     "settle events": (settle.SETTLE_EVENTS, (NOW, _KEYS, _TOKENS, [0] * BATCH), BATCH),
@@ -153,9 +155,9 @@ async def test_burying_archiving_and_cleaning_read_only_what_they_need_whatever_
     connections, a_week_ago = misled._hot, NOW - 7 * DAY
     endpoint_id = (await misled.routing()).endpoints[0].endpoint_id
     monkeypatch.setattr(connections, "run", run)
-    assert len((await misled.bury(endpoint_id, "GONE", "it is gone", NOW, BATCH)).moves) == BATCH
+    assert len((await misled.dead_letter_waiting(endpoint_id, "GONE", "it is gone", NOW, BATCH)).moves) == BATCH
     assert len((await misled.archive(a_week_ago, NOW, BATCH)).moves) == BATCH
-    assert (await misled.clean(a_week_ago, NOW, BATCH)).deliveries == BATCH
+    assert (await misled.clean(Retention(settled_before=a_week_ago), NOW, BATCH)).deliveries == BATCH
     assert len(read) == 3
     assert max(read) <= READ_MAX, read
 
@@ -185,9 +187,9 @@ async def _fill(store: PostgresStore, state: str, first: int = 1, last: int = WA
 
 async def _set_scene(store: PostgresStore) -> None:
     org = an_org()
-    await store.put_org(org)
+    await put(store, org)
     for _ in range(2):
-        await store.put_endpoint(an_endpoint(org.org_id), 0)
+        await put(store, an_endpoint(org.org_id), 0)
     await _run(store, SCENE)
 
 

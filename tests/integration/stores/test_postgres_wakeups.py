@@ -11,9 +11,11 @@ import pytest
 from doorstep.clock import SECOND
 from doorstep.model.action import Action, ActionKind
 from doorstep.stores.sql.postgres import PostgresStore
+from doorstep.stores.store import Topic
 from tests.support.builders import NOW, a_submission, an_endpoint, an_org
 from tests.support.patience import PATIENCE_SECONDS
 from tests.support.postgres_server import PostgresServer
+from tests.support.shortcuts import put, routing_version
 
 
 class Sleeper:
@@ -22,7 +24,7 @@ class Sleeper:
     def __init__(self, store: PostgresStore) -> None:
         self.store = store
         self._woken = asyncio.Event()
-        store.on_wakeup(self._woken.set)
+        store.on_wakeup(Topic.DELIVERIES, self._woken.set)
 
     async def wakes(self) -> None:
         """Fails by a timeout if nobody wakes it."""
@@ -49,9 +51,9 @@ async def sleeper(postgres_url: str) -> AsyncIterator[Sleeper]:
 async def ready(postgres_store: PostgresStore) -> tuple[UUID, UUID]:
     listening = Sleeper(postgres_store)
     org = an_org()
-    await postgres_store.put_org(org)
+    await put(postgres_store, org)
     endpoint = an_endpoint(org.org_id)
-    await postgres_store.put_endpoint(endpoint, 0)
+    await put(postgres_store, endpoint, 0)
     if postgres_store._wakeups._connection is None:
         await listening.wakes()
     return org.org_id, endpoint.endpoint_id
@@ -59,7 +61,7 @@ async def ready(postgres_store: PostgresStore) -> tuple[UUID, UUID]:
 
 async def _accept(store: PostgresStore, org_id: UUID, endpoint_id: UUID) -> UUID:
     submission = a_submission(org_id, [endpoint_id])
-    await store.accept([submission], await store.routing_version(), NOW)
+    await store.accept([submission], await routing_version(store), NOW)
     return submission.deliveries[0].delivery_id
 
 
@@ -105,12 +107,12 @@ def test_a_store_that_was_opened_in_another_event_loop_before_listens_and_tells_
 
     async def listen_twice() -> list[object]:
         woken = asyncio.Event()
-        store.on_wakeup(woken.set)
+        store.on_wakeup(Topic.DELIVERIES, woken.set)
         await store.open()
         async with asyncio.timeout(PATIENCE_SECONDS):
             await woken.wait()
-        waited = asyncio.create_task(store._wakeups._stay())
-        asked = await asyncio.gather(*(store._wakeups._ask("SELECT 1") for _ in range(3)))
+        waited = asyncio.create_task(store._wakeups._until_lost())
+        asked = await asyncio.gather(*(store._wakeups._fetch("SELECT 1") for _ in range(3)))
         waited.cancel()
         await asyncio.gather(waited, return_exceptions=True)
         connection = store._wakeups._connection

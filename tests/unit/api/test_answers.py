@@ -8,7 +8,7 @@ import msgspec
 from hypothesis import example, given
 from hypothesis import strategies as st
 
-from doorstep.api.answers import encoded, shape, time
+from doorstep.api.codec import encoded, shape, time
 from doorstep.clock import LATEST, SECOND, to_datetime, to_iso
 from doorstep.schemas.shape import Answer, Time
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from doorstep.api.stats import health_shown
-from doorstep.model.circuit import Circuit
+from doorstep.model.endpoint import Circuit
 from doorstep.model.rollup import FIGURES, Figures, only
 from doorstep.operations.stats import HEALTH, LEVELS, Health
 from tests.support.builders import an_endpoint, new_id

@@ -6,9 +6,9 @@ from uuid import uuid4
 
 import pytest
 
-from doorstep.api.auth import OVER_RATE, Throttle, client_of
+from doorstep.api.middleware import OVER_RATE, Throttle, client_of
 from doorstep.errors import Overloaded
-from doorstep.testing.fake_clock import FakeClock
+from doorstep.testing.sandbox import FakeClock
 from tests.support.matrix import each_case
 
 
@@ -50,7 +50,7 @@ def test_who_is_refused_is_told_when_there_will_be_room() -> None:
     with pytest.raises(Overloaded) as refused:
         throttle.check(key_id)
     assert refused.value.retry_after_seconds == 10
-    assert str(refused.value) == "this key may make 0.1 requests a second; slow down"
+    assert str(refused.value) == "this key may send 0.1 requests per second; slow down"
     clock.advance(10)
     throttle.check(key_id)
 

@@ -8,7 +8,7 @@ from uuid import UUID
 import msgspec
 import pytest
 
-from doorstep.api.wording import FieldError, from_msgspec
+from doorstep.api.problems import FieldError, from_msgspec
 from doorstep.schemas.endpoints import POLICY_NAMES, EndpointIn
 from tests.support.matrix import each_case
 
@@ -24,7 +24,7 @@ class Shape(msgspec.Struct, forbid_unknown_fields=True):
 
 WRONG: tuple[tuple[Any, str, str], ...] = (
     ({}, "text", "is required"),
-    ({"text": "a", "other": 1}, "other", "is not known here; remove it"),
+    ({"text": "a", "other": 1}, "other", "is unknown; remove it"),
     ({"text": 1}, "text", "must be a string, got a whole number"),
     ({"text": None}, "text", "must be a string, got null"),
     ({"text": "a", "number": "1"}, "number", "must be a whole number, got a string"),
@@ -111,7 +111,7 @@ def test_what_msgspec_says_of_bounds_ids_and_times_is_put_into_our_words(sentenc
         (["a"], "policy[0]", "must be a number, got a string"),
         ({}, "policy.delays", "is required"),
         ({"delays": "a"}, "policy.delays", "must be a list, got a string"),
-        ({"delays": [], "more": 1}, "policy.more", "is not known here; remove it"),
+        ({"delays": [], "more": 1}, "policy.more", "is unknown; remove it"),
     ],
 )
 def test_a_policy_is_judged_only_by_the_form_it_was_given_in(policy: object, field: str, message: str) -> None:

@@ -5,10 +5,9 @@ from __future__ import annotations
 from collections.abc import Iterator
 from typing import Any
 
-import typer
 from typer.testing import CliRunner
 
-from doorstep.cli.main import app
+from doorstep.cli.main import COMMANDS, app, command_tree
 from tests.support.matrix import each_case
 
 WITHOUT_JSON = {"serve", "worker"}
@@ -19,7 +18,7 @@ ON_THIS_MACHINE = {"serve", "worker", "migrate", "doctor", "settings", "version"
 
 
 def commands(group: Any = None, names: tuple[str, ...] = ()) -> Iterator[tuple[str, Any]]:
-    for name, command in (group or typer.main.get_command(app)).commands.items():
+    for name, command in (group or command_tree()).commands.items():
         path = (*names, name)
         if hasattr(command, "commands"):
             yield from commands(command, path)
@@ -50,6 +49,12 @@ def test_the_commands_that_were_promised_are_there() -> None:
     assert wanted - set(ALL) == set()
 
 
+def test_the_table_of_commands_has_the_summary_that_each_command_has_itself() -> None:
+    tree = command_tree()
+    own = {name: " ".join(command.help.split("\n\n")[0].split()) for name, command in tree.commands.items()}
+    assert own == {name: entry.summary for name, entry in COMMANDS.items()}
+
+
 @every_command
 def test_it_can_answer_in_json(name: str) -> None:
     assert ("--json" in flags(name)) == (name not in WITHOUT_JSON)
@@ -76,6 +81,19 @@ def test_a_shell_is_offered_the_commands_that_begin_so() -> None:
     environment = {"_DOORSTEP_COMPLETE": "complete_bash", "COMP_WORDS": "doorstep dead", "COMP_CWORD": "1"}
     done = CliRunner().invoke(app, [], env=environment, prog_name="doorstep")
     assert done.output.split() == ["dead-letters"]
+
+
+def test_a_shell_is_offered_the_options_of_a_command() -> None:
+    words = "doorstep dead-letters retry --can"
+    environment = {"_DOORSTEP_COMPLETE": "complete_bash", "COMP_WORDS": words, "COMP_CWORD": "3"}
+    done = CliRunner().invoke(app, [], env=environment, prog_name="doorstep")
+    assert done.output.split() == ["--canary"]
+
+
+def test_a_mistyped_command_is_answered_with_the_closest_one() -> None:
+    done = CliRunner().invoke(app, ["evnts"])
+    assert done.exit_code == 2
+    assert "events" in done.stderr
 
 
 def test_a_shell_is_offered_the_policies() -> None:

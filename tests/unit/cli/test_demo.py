@@ -9,22 +9,30 @@ import pytest
 
 from doorstep.app import Doorstep
 from doorstep.bootstrap import DEFAULT_ORG
-from doorstep.cli.demo.people import People
-from doorstep.cli.demo.shop import CRM, SAMPLES, STOREFRONT, behaviour_at, furnish, staff_of
-from doorstep.cli.demo.traffic import bills, declare_carrier
+from doorstep.cli.demo.operators import Operators
+from doorstep.cli.demo.shop import (
+    CRM,
+    SAMPLES,
+    STOREFRONT,
+    behaviour_at,
+    bill_pipeline,
+    create_samples,
+    declare_carrier,
+    ensure_keys,
+)
 from doorstep.cli.listen import Behaviour, Receiver
 from doorstep.clock import SECOND
 from doorstep.config import Settings
 from doorstep.errors import DoorstepError
 from doorstep.pipelines.pipeline import Pipeline
-from doorstep.testing.fake_clock import FakeClock
+from doorstep.testing.sandbox import FakeClock
 
 RECEIVERS = "http://127.0.0.1:1"
 
 
 @pytest.fixture
 def pipeline() -> Pipeline:
-    return bills()
+    return bill_pipeline()
 
 
 @pytest.fixture
@@ -34,16 +42,16 @@ async def doorstep(pipeline: Pipeline) -> AsyncIterator[Doorstep]:
     made.add(pipeline)
     declare_carrier(made)
     await made.open()
-    await furnish(made, lambda sample: RECEIVERS + sample.path, RECEIVERS)
+    await create_samples(made, lambda sample: RECEIVERS + sample.path, RECEIVERS)
     yield made
     await made.close()
 
 
 def test_a_bad_time_comes_and_goes() -> None:
-    spell = CRM.spell
-    assert spell is not None
-    begin = 1_000 * round(spell.every_seconds) * SECOND
-    within, after = begin + SECOND, begin + round(spell.lasts_seconds) * SECOND
+    outage = CRM.outage
+    assert outage is not None
+    begin = 1_000 * round(outage.every_seconds) * SECOND
+    within, after = begin + SECOND, begin + round(outage.lasts_seconds) * SECOND
     assert behaviour_at(CRM.path, within).fail_share == 1.0
     assert behaviour_at(CRM.path, after).fail_share < 0.5
     assert behaviour_at(STOREFRONT.path, within) == behaviour_at(STOREFRONT.path, after) == STOREFRONT.behaviour
@@ -73,7 +81,7 @@ async def test_a_receiver_gives_its_reason_to_those_that_fail_alone(
 
 async def test_a_demo_is_furnished_once_however_often_it_is_begun(doorstep: Doorstep) -> None:
     async def furniture() -> tuple[list[str], list[str], list[str]]:
-        keys, channels = doorstep.components.keys, doorstep.components.channels.reading
+        keys, channels = doorstep.components.keys, doorstep.components.channels.reader
         return (
             sorted(one.name for one in await doorstep.endpoints()),
             sorted(one.name for one in await keys.keys(DEFAULT_ORG)),
@@ -82,35 +90,35 @@ async def test_a_demo_is_furnished_once_however_often_it_is_begun(doorstep: Door
 
     before = await furniture()
     assert {one.name for one in SAMPLES} < set(before[0])
-    await furnish(doorstep, lambda sample: RECEIVERS + sample.path, "http://127.0.0.1:2")
+    await create_samples(doorstep, lambda sample: RECEIVERS + sample.path, "http://127.0.0.1:2")
     assert await furniture() == before
 
 
 async def test_people_find_nothing_to_do_where_nothing_happened_and_everything_deleted(
     doorstep: Doorstep, pipeline: Pipeline
 ) -> None:
-    people = People(doorstep, pipeline, await staff_of(doorstep))
-    await each(people)
+    operators = Operators(doorstep, pipeline, await ensure_keys(doorstep))
+    await each(operators)
     for endpoint in await doorstep.endpoints():
         await doorstep.components.endpoints.delete(DEFAULT_ORG, endpoint.endpoint_id, "a visitor")
-    await each(people)
+    await each(operators)
 
 
 async def test_what_people_do_is_done_with_keys_that_there_are(doorstep: Doorstep, pipeline: Pipeline) -> None:
-    staff = await staff_of(doorstep)
-    await each(People(doorstep, pipeline, staff))
+    keys = await ensure_keys(doorstep)
+    await each(Operators(doorstep, pipeline, keys))
     actors = {line.actor for line in (await doorstep.components.reader.audit(DEFAULT_ORG, None, None, None, 100)).items}
-    assert actors == {"program", *staff}
-    assert await doorstep.components.reader.key_names(DEFAULT_ORG, staff) == {
-        staff.admin: "lena",
-        staff.operator: "marco",
+    assert actors == {"program", *keys}
+    assert await doorstep.components.reader.key_names(DEFAULT_ORG, keys) == {
+        keys.admin: "lena",
+        keys.operator: "marco",
     }
 
 
-async def each(people: People) -> None:
+async def each(operators: Operators) -> None:
     """All that they do in a day; what is impossible must be said as the demo expects it."""
-    await people.review()
-    for act in people.day():
+    await operators.review()
+    for act in operators.actions():
         try:
             await act()
         except DoorstepError:

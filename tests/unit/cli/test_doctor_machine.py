@@ -42,5 +42,5 @@ def test_a_port_is_free_or_ours_or_a_problem() -> None:
 
 
 def test_a_finding_is_one_line_and_a_problem_has_a_second_with_what_to_do(tmp_path: Path) -> None:
-    assert "\n" not in disk_space(tmp_path, free_bytes_min=1).words.plain
-    assert "→ make room" in disk_space(tmp_path, free_bytes_min=2**80).words.plain.splitlines()[1]
+    assert "\n" not in disk_space(tmp_path, free_bytes_min=1).text.plain
+    assert "→ make room" in disk_space(tmp_path, free_bytes_min=2**80).text.plain.splitlines()[1]

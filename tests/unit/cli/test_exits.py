@@ -5,9 +5,9 @@ from __future__ import annotations
 import pytest
 
 from doorstep import client, errors
-from doorstep.cli.exits import EXIT_CODES_HELP, ExitCode, exit_code_of
-from doorstep.client.errors import error_for
-from doorstep.client.steps import Answer
+from doorstep.cli.commands import ExitCode, exit_code_of
+from doorstep.cli.main import EXIT_CODES_HELP
+from doorstep.client.errors import Answer, error_for
 
 
 def failing(error: BaseException) -> int:

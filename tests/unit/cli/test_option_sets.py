@@ -5,7 +5,7 @@ from __future__ import annotations
 import inspect
 from typing import NamedTuple
 
-from doorstep.cli.options import gathered, spread
+from doorstep.cli.options import collect, expand
 
 
 class Filters(NamedTuple):
@@ -21,7 +21,7 @@ PARAMETERS = list(inspect.signature(command, eval_str=True).parameters.values())
 
 def test_a_set_is_replaced_by_its_fields_with_their_defaults() -> None:
     empty = inspect.Parameter.empty
-    assert [(one.name, one.annotation, one.default) for one in spread(PARAMETERS)] == [
+    assert [(one.name, one.annotation, one.default) for one in expand(PARAMETERS)] == [
         ("name", str, empty),
         ("status", str, empty),
         ("limit", int, 50),
@@ -31,4 +31,4 @@ def test_a_set_is_replaced_by_its_fields_with_their_defaults() -> None:
 
 def test_what_was_given_is_put_together_again() -> None:
     given = {"name": "n", "status": "dead", "limit": 7, "wait": True}
-    assert gathered(PARAMETERS, given) == {"name": "n", "filters": Filters("dead", 7), "wait": True}
+    assert collect(PARAMETERS, given) == {"name": "n", "filters": Filters("dead", 7), "wait": True}

@@ -10,8 +10,7 @@ from uuid import UUID
 import pytest
 from rich.console import Console
 
-from doorstep.cli.drawing import cell
-from doorstep.cli.output import Column, Output, visible
+from doorstep.cli.output import Column, Output, cell, visible
 from doorstep.model.record import Record
 
 

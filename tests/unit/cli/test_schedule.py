@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from doorstep.cli.policy_schedule import schedule, total_seconds
+from doorstep.cli.policies import schedule, total_seconds
 from doorstep.clock import SECOND
 from doorstep.model.attempt import Category, Outcome, Reply
 from doorstep.model.endpoint import RetryPolicy

@@ -7,7 +7,8 @@ from datetime import UTC, datetime
 import pytest
 import typer
 
-from doorstep.cli.options import future, parsed_by, past, share, shown_span, span_seconds
+from doorstep.cli.options import duration_seconds, future, option_parser, past, share
+from doorstep.cli.output import duration
 from doorstep.clock import from_datetime
 
 NOON = datetime(2026, 11, 15, 12, tzinfo=UTC)
@@ -18,13 +19,13 @@ NOON = datetime(2026, 11, 15, 12, tzinfo=UTC)
     [("5", 5), ("5s", 5), ("500ms", 0.5), ("2m", 120), ("2min", 120), ("1.5h", 5_400), ("7d", 604_800), (" 3 s ", 3)],
 )
 def test_a_span_is_a_number_with_a_unit(text: str, value: float) -> None:
-    assert span_seconds(text) == value
+    assert duration_seconds(text) == value
 
 
 @pytest.mark.parametrize("text", ["", "s", "-5s", "5 weeks", "1e3", "nan", "5s5s"])
 def test_what_is_no_span_is_refused_with_an_example(text: str) -> None:
     with pytest.raises(ValueError, match="such as 5s"):
-        span_seconds(text)
+        duration_seconds(text)
 
 
 @pytest.mark.parametrize(("text", "value"), [("30%", 0.3), ("0.3", 0.3), ("0%", 0), ("100%", 1), ("1", 1)])
@@ -70,9 +71,9 @@ def test_what_is_no_time_is_refused_with_an_example(text: str) -> None:
     [(0, "0 s"), (0.5, "0.5 s"), (45, "45 s"), (300, "5 min"), (5_400, "1 h 30 min"), (187_200, "2 d 4 h")],
 )
 def test_spans_are_shown_in_two_units_at_most(value: float, words: str) -> None:
-    assert shown_span(value) == words
+    assert duration(value) == words
 
 
 def test_an_option_that_cannot_be_read_is_wrong_usage_in_the_words_of_its_parser() -> None:
     with pytest.raises(typer.BadParameter, match="such as 5s"):
-        parsed_by(span_seconds)("soon")
+        option_parser(duration_seconds)("soon")

@@ -18,4 +18,4 @@ def test_what_is_unknown_is_blank_and_nothing_at_all_is_flat() -> None:
 def test_more_values_than_fit_are_put_together() -> None:
     assert len(sparkline([1] * 1_440)) <= 60
     assert sparkline([0, 9, 0, 0], width=2) == "█▁"
-    assert sparkline([4, 4, 2, 0], width=2, put_together=sum) == "█▃"
+    assert sparkline([4, 4, 2, 0], width=2, combine=sum) == "█▃"

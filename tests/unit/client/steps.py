@@ -8,7 +8,9 @@ from typing import Any, TypeVar
 
 import msgspec
 
-from doorstep.client.steps import Answer, Pause, Reply, Request, Silence, Step, Steps
+from doorstep.client.call import Request, Silence
+from doorstep.client.errors import Answer
+from doorstep.client.verbs import Pause, Reply, Step, Steps
 
 T = TypeVar("T")
 

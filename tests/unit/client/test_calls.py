@@ -11,9 +11,9 @@ import pytest
 from doorstep.client import NewEvent, Selection, UnexpectedAnswer
 from doorstep.client.call import Call, delete, get, json_of, one, paged
 from doorstep.client.endpoints import Endpoints
+from doorstep.client.errors import Answer
 from doorstep.client.events import Sending
 from doorstep.client.queues import DeadLetters
-from doorstep.client.steps import Answer
 from doorstep.schemas.shape import Listing, Pagination
 from tests.unit.client.steps import ok
 
@@ -38,7 +38,7 @@ def test_an_id_cannot_lead_to_another_path(given: str, path: str) -> None:
 
 @pytest.mark.parametrize("status", [301, 307])
 def test_a_redirect_is_no_answer_and_above_all_no_success(status: int) -> None:
-    with pytest.raises(UnexpectedAnswer, match="was sent elsewhere"):
+    with pytest.raises(UnexpectedAnswer, match="was redirected"):
         delete("/v1/keys/{key_id}", "a").read(Answer(status, {"location": "https://elsewhere.example"}, b""))
     assert delete("/v1/keys/{key_id}", "a").read(Answer(204, {}, b"")) is None
 
@@ -103,7 +103,7 @@ class ThingPage(Listing[int], frozen=True):
 
 @pytest.mark.parametrize("content", [b"", b"<html>", b'{"things":[]}', b'{"pagination":{}}', b"\xff", b"[]"])
 def test_an_answer_that_cannot_be_read_says_what_was_asked(content: bytes) -> None:
-    with pytest.raises(UnexpectedAnswer, match=r"^GET /v1/things answered 200 with something that cannot be read"):
+    with pytest.raises(UnexpectedAnswer, match=r"^GET /v1/things returned 200 with a body that cannot be decoded"):
         get(paged(ThingPage), "/v1/things").read(Answer(200, {}, content))
 
 

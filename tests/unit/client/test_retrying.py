@@ -5,9 +5,10 @@ from __future__ import annotations
 import pytest
 
 from doorstep.client import NotFound, Overloaded, Retrying, Unavailable, Unreachable
-from doorstep.client.call import Call, delete, get, one, patch, perform, post
+from doorstep.client.call import Call, Silence, delete, get, one, patch, post
+from doorstep.client.errors import Answer
 from doorstep.client.events import Sending
-from doorstep.client.steps import Answer, Silence
+from doorstep.client.verbs import perform
 from tests.unit.client.steps import answers, ok, refusal
 
 STEADY = Retrying(tries_max=4, first_pause_seconds=1.0, longest_pause_seconds=30.0, random=lambda: 1.0)

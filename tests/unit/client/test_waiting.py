@@ -7,8 +7,9 @@ from typing import Any
 import pytest
 
 from doorstep.client import DeliveryFailed, NotFound, Retrying, TimedOut
+from doorstep.client.call import Silence
 from doorstep.client.events import Sending
-from doorstep.client.steps import Silence, Steps
+from doorstep.client.verbs import Steps
 from tests.unit.client.steps import World, answers, ok, refusal
 
 EVENT = "01890a5d-ac96-774b-bcce-b302099a8057"
@@ -50,7 +51,7 @@ def test_an_event_that_has_failed_is_an_error_that_shows_where_it_stands() -> No
 
 def test_it_gives_up_when_the_time_is_over_and_shows_what_it_saw_last() -> None:
     world = answers(status("queued"))
-    with pytest.raises(TimedOut, match="did not get there within 10 s") as raised:
+    with pytest.raises(TimedOut, match="was not done within 10 s") as raised:
         world.run(waiting(10))
     assert raised.value.seen.status == "queued"  # type: ignore[attr-defined]
     assert world.now == pytest.approx(1_010.0)

@@ -6,7 +6,7 @@ from collections.abc import Callable
 
 import pytest
 
-from doorstep.console.alert_texts import fires, measured, threshold
+from doorstep.console.pages.alerts import fires, measured, threshold
 from doorstep.model.alert import AlertRule, Rule
 from tests.support.builders import new_id
 
@@ -22,7 +22,7 @@ def test_a_measured_rate_is_rounded_and_a_threshold_is_not(value: float, said: s
 
 def test_a_rule_tells_the_rate_that_was_set() -> None:
     rule = AlertRule(org_id=new_id(), rule=Rule.FAILURE_RATE, threshold=0.02)
-    assert fires(rule).startswith("more than 0.02% of the deliveries")
+    assert fires(rule).startswith("more than 0.02% of the finished deliveries")
 
 
 @pytest.mark.parametrize("say", [measured, threshold])

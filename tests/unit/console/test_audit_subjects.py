@@ -7,7 +7,7 @@ from uuid import UUID
 import pytest
 
 from doorstep.bootstrap import DEFAULT_ORG
-from doorstep.console.audit_subjects import Subject, endpoints_in, place_of_entity, subjects_of, told
+from doorstep.console.pages.audit import Subject, endpoints_in, linked, place_of_entity, subjects_of
 from doorstep.model.action import AuditEntry
 
 CRM = UUID("01900000-0000-7000-8000-0000000000aa")
@@ -53,9 +53,9 @@ def test_an_id_with_slashes_leads_where_the_page_of_the_entity_is() -> None:
 
 
 def test_a_text_is_told_word_for_word_but_for_the_ids_in_it() -> None:
-    assert told("3 done, 1 refused") == ["3 done, 1 refused"]
-    assert told("") == []
+    assert linked("3 done, 1 refused") == ["3 done, 1 refused"]
+    assert linked("") == []
     named = Subject("event deadbeef", OTHER, f"/console/events/{OTHER}")
-    assert told(f"event {OTHER}") == [named]
+    assert linked(f"event {OTHER}") == [named]
     short = Subject("deadbeef", OTHER, None)
-    assert told(f"see {OTHER}, event {OTHER}.") == ["see ", short, ", ", named, "."]
+    assert linked(f"see {OTHER}, event {OTHER}.") == ["see ", short, ", ", named, "."]

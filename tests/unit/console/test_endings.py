@@ -15,12 +15,12 @@ TEMPLATES = Path(rendering.__file__).with_name("templates")
 
 def ending(rows: object, next: str | None, **query: str) -> str:
     macro = rendering._environment().get_template("parts.html").module.ending
-    visit = SimpleNamespace(path="/console/audit", query=Fields(query.items()))
-    return str(macro(visit, rows, next, "Nobody has done anything yet."))
+    request = SimpleNamespace(path="/console/audit", query=Fields(query.items()))
+    return str(macro(request, rows, next, "No actions yet."))
 
 
 def test_a_list_that_was_not_gone_through_yet_does_not_say_that_nothing_matches() -> None:
-    assert "Look further" in ending([], "7", actor="lena")
+    assert "Search on" in ending([], "7", actor="lena")
     assert "Nothing matches this filter." not in ending([], "7", actor="lena")
 
 
@@ -28,8 +28,8 @@ def test_a_list_that_was_not_gone_through_yet_does_not_say_that_nothing_matches(
     ("query", "said"),
     [
         ({"actor": "lena"}, "Nothing matches this filter."),
-        ({"cursor": "7"}, "There is nothing more."),
-        ({}, "Nobody has done anything yet."),
+        ({"cursor": "7"}, "No more items."),
+        ({}, "No actions yet."),
     ],
 )
 def test_an_empty_list_says_why(query: dict[str, str], said: str) -> None:

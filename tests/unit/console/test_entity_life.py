@@ -6,7 +6,7 @@ import pytest
 
 from doorstep import Gate, Stage
 from doorstep.clock import SECOND, Instant
-from doorstep.console.entities import life_of, status_counts, tone_of
+from doorstep.console.pages.pipelines import life_of, status_counts, tone_of
 from doorstep.model.entity import EntityChange
 from doorstep.model.listing import Count
 from doorstep.pipelines.plan import Plan
@@ -42,15 +42,15 @@ def lived(*changes: tuple[float, str]) -> list[EntityChange]:
 
 def test_what_takes_half_of_the_time_takes_half_of_the_width() -> None:
     life = life_of(PLAN, lived((0, "uploaded"), (50, "extracting"), (75, "pending_review")), at(100))
-    assert [one.bar[:3] for one in life.stretches] == [(0, 50, "queued"), (50, 25, "running"), (75, 25, "held")]
-    assert [one.lasted for one in life.stretches] == [50 * SECOND, 25 * SECOND, 25 * SECOND]
+    assert [one.bar[:3] for one in life.periods] == [(0, 50, "queued"), (50, 25, "running"), (75, 25, "held")]
+    assert [one.lasted for one in life.periods] == [50 * SECOND, 25 * SECOND, 25 * SECOND]
     assert [mark.x for mark in life.marks] == [30, 60, 90]
 
 
 @pytest.mark.parametrize("end", ["complete", "dead_letter", "archived"])
 def test_what_has_ended_does_not_stretch_the_rest_away(end: str) -> None:
     life = life_of(PLAN, lived((0, "uploaded"), (100, end)), at(1_000_000))
-    first, last = life.stretches
+    first, last = life.periods
     assert first.bar.width == 100
     assert last.lasted is None
     assert (last.bar.x, last.bar.width) == (99.6, 0.4), "it is seen, and inside"
@@ -58,12 +58,12 @@ def test_what_has_ended_does_not_stretch_the_rest_away(end: str) -> None:
 
 def test_a_retry_after_death_is_part_of_the_life() -> None:
     life = life_of(PLAN, lived((0, "uploaded"), (10, "dead_letter"), (90, "uploaded")), at(100))
-    assert [one.bar.width for one in life.stretches] == [10, 80, 10]
+    assert [one.bar.width for one in life.periods] == [10, 80, 10]
 
 
 def test_one_that_has_just_begun_and_one_without_history_can_be_drawn() -> None:
-    assert life_of(PLAN, lived((0, "uploaded")), NOW).stretches[0].bar.width == 0.4
-    assert life_of(PLAN, [], NOW).stretches == ()
+    assert life_of(PLAN, lived((0, "uploaded")), NOW).periods[0].bar.width == 0.4
+    assert life_of(PLAN, [], NOW).periods == ()
 
 
 def test_each_status_has_the_colour_of_what_it_means() -> None:

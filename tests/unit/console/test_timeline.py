@@ -25,14 +25,14 @@ def test_what_takes_half_of_the_time_takes_half_of_the_width() -> None:
     wait = Wait(at(0), at(60), "planned", "Waits")
     drawn = timeline(Edge(NOW), [wait], [lasting(110, 10_000)], None, at(500))
     assert drawn.waits[0][:3] == (0, 50, "planned")
-    assert drawn.tries[0][:2] == (91.667, 8.333)
+    assert drawn.attempts[0][:2] == (91.667, 8.333)
     assert drawn.now is None, "all of it is past"
 
 
 def test_a_try_of_milliseconds_among_hours_can_be_seen_and_stays_inside() -> None:
     drawn = timeline(Edge(NOW), [Wait(at(0), at(36_000), "planned", "")], [lasting(36_000, 5)], None, at(36_001))
-    assert drawn.tries[0].width == 0.4
-    assert drawn.tries[0].x + drawn.tries[0].width <= 100
+    assert drawn.attempts[0].width == 0.4
+    assert drawn.attempts[0].x + drawn.attempts[0].width <= 100
 
 
 def test_a_planned_retry_is_beyond_the_present() -> None:
@@ -42,7 +42,7 @@ def test_a_planned_retry_is_beyond_the_present() -> None:
 
 def test_what_is_being_tried_grows_with_the_time() -> None:
     drawn = timeline(Edge(NOW), [], [], at(5), at(20))
-    assert drawn.tries[0][:3] == (25, 75, "running")
+    assert drawn.attempts[0][:3] == (25, 75, "running")
 
 
 @pytest.mark.parametrize(
@@ -72,7 +72,7 @@ def test_of_many_attempts_it_begins_at_the_first_that_is_shown_and_says_so() -> 
     waits = [Wait(at(11), at(20), "planned", "the first pause"), Wait(at(21), at(30), "planned", "the second one")]
     drawn = timeline(Edge.of(NOW, attempts, attempts[1:]), waits, attempts[1:], None, at(40))
     assert drawn.begins == "attempt 2"
-    assert drawn.tries[0].x == 0
+    assert drawn.attempts[0].x == 0
     assert [bar.title.partition(":")[0] for bar in drawn.waits] == ["the second one"]
     assert drawn.label.replace(" ", " ") == "2 attempts in 11 s since attempt 2"
     assert Edge.of(NOW, attempts, attempts) == Edge(NOW, "accepted")
@@ -81,7 +81,7 @@ def test_of_many_attempts_it_begins_at_the_first_that_is_shown_and_says_so() -> 
 def test_only_the_colours_that_occur_have_a_key() -> None:
     waits = [Wait(at(0), at(1), "held", ""), Wait(at(1), at(2), "planned", "")]
     drawn = timeline(Edge(NOW), waits, [lasting(2, 10, late=True)], at(3), at(4))
-    assert [key.label for key in drawn.keys] == ["waits for its time", "held", "being tried", "too late to count"]
+    assert [key.label for key in drawn.keys] == ["scheduled", "held", "in progress", "too late to count"]
     bars = parts(lasting(0, 10, timings=Timings(first_byte=8_000)), 10 * MILLISECOND)
     assert [key.kind for key in phase_keys(bars)] == ["first-byte", "rest"]
 
@@ -96,7 +96,7 @@ def test_nothing_is_ever_drawn_outside_of_the_frame(
     spans = [(min(pair), max(pair)) for pair in begins]
     tries = [replace(an_attempt(1, 0, None), started_at=begin, finished_at=end) for begin, end in spans]
     drawn = timeline(Edge(NOW), [Wait(begin, end, "held", "") for begin, end in spans], tries, running, now)
-    for bar in (*drawn.waits, *drawn.tries):
+    for bar in (*drawn.waits, *drawn.attempts):
         assert bar.width >= 0 and bar.x >= 0 and bar.x + bar.width <= 100.001
     assert len(drawn.marks) <= 6
     assert all(0 < mark.x < 100 for mark in drawn.marks)
@@ -124,7 +124,7 @@ def test_a_connection_that_stood_already_has_no_connect_and_no_tls() -> None:
 
 def test_without_an_answer_there_was_no_first_byte() -> None:
     one = lasting(0, 10, timings=Timings(first_byte=4_000), response_code=None)
-    assert [bar.title.partition(":")[0] for bar in parts(one, 10 * MILLISECOND)] == ["Until it ended"]
+    assert [bar.title.partition(":")[0] for bar in parts(one, 10 * MILLISECOND)] == ["Until the end"]
 
 
 def test_timings_beyond_the_end_of_an_attempt_are_cut() -> None:

@@ -11,9 +11,8 @@ from doorstep.console.formatting import moment
 from doorstep.console.waits import HELD, PLANNED, QUEUED, Life, Wait, waits_of
 from doorstep.model.action import AuditEntry
 from doorstep.model.attempt import Attempt, Timings
-from doorstep.model.circuit import CircuitChange, CircuitState
-from doorstep.model.delivery import Delivery, DeliveryState, HistoryLine
-from doorstep.model.endpoint import EndpointState
+from doorstep.model.delivery import Delivery, DeliveryState, HistoryEntry
+from doorstep.model.endpoint import CircuitChange, CircuitState, EndpointState
 from tests.support.builders import NOW, an_endpoint, new_id
 
 PENDING, BUSY, DEAD = DeliveryState.PENDING, DeliveryState.IN_PROGRESS, DeliveryState.DEAD
@@ -24,8 +23,8 @@ def at(second: float) -> Instant:
     return NOW + round(second * SECOND)
 
 
-def line(second: float, old: DeliveryState | None, new: DeliveryState, attempt: int = 0) -> HistoryLine:
-    return HistoryLine(at(second), old, new, attempt, "")
+def line(second: float, old: DeliveryState | None, new: DeliveryState, attempt: int = 0) -> HistoryEntry:
+    return HistoryEntry(at(second), old, new, attempt, "")
 
 
 def an_attempt(number: int, second: float, next_second: float | None) -> Attempt:
@@ -49,7 +48,7 @@ def an_attempt(number: int, second: float, next_second: float | None) -> Attempt
     )
 
 
-def a_life(history: list[HistoryLine], *, due: float | None = None, **changes: Any) -> Life:
+def a_life(history: list[HistoryEntry], *, due: float | None = None, **changes: Any) -> Life:
     org_id = new_id()
     endpoint = an_endpoint(org_id, **changes.pop("endpoint", {}))
     delivery = Delivery(
@@ -89,7 +88,7 @@ def test_an_event_for_later_waits_for_its_time() -> None:
     life = a_life([line(0, None, PENDING), line(30.1, PENDING, BUSY, 1)], deliver_at=at(30))
     (wait,) = waits_of(life, at(40))
     assert told([wait]) == [(0, 30, PLANNED)]
-    assert "as its sender asked" in wait.why
+    assert "Scheduled by the sender" in wait.why
 
 
 def test_what_is_due_and_not_tried_was_held_by_the_circuit_while_that_was_open() -> None:
@@ -112,7 +111,7 @@ def test_a_pause_of_the_endpoint_is_known_from_the_audit_and_the_present_one_fro
         for second, action in ((30, "endpoint.resume"), (10, "endpoint.pause"), (20, "endpoint.change"))
     ]
     stopped = {"state": EndpointState.DISABLED, "state_since": at(40), "state_reason": "gone"}
-    life = a_life([line(0, None, PENDING)], due=0, endpoint=stopped, endpoint_acts=acts)
+    life = a_life([line(0, None, PENDING)], due=0, endpoint=stopped, endpoint_actions=acts)
     waits = waits_of(life, at(60))
     assert told(waits) == [(0, 10, QUEUED), (10, 30, HELD), (30, 40, QUEUED), (40, 60, HELD)]
     assert [waits[1].why, waits[3].why] == [
@@ -124,11 +123,11 @@ def test_a_pause_of_the_endpoint_is_known_from_the_audit_and_the_present_one_fro
 @pytest.mark.parametrize(
     "changes, words",
     [
-        ({"ordering_key": "order-1"}, "; it goes after earlier events with the same ordering key"),
-        ({"endpoint": {"rate_per_second": 2.5}}, "; the endpoint takes at most 2.5 a second"),
+        ({"ordering_key": "order-1"}, "; earlier events with the same ordering key go first"),
+        ({"endpoint": {"rate_per_second": 2.5}}, "; the endpoint is limited to 2.5 per second"),
         (
             {"endpoint": {"rate_per_second": 1, "concurrency_max": 3}},
-            "; the endpoint takes at most 1 a second and 3 at once",
+            "; the endpoint is limited to 1 per second and 3 at the same time",
         ),
         ({}, ""),
     ],
@@ -137,7 +136,7 @@ def test_of_what_nothing_is_known_to_hold_only_the_limits_are_told_and_no_reason
     changes: dict[str, Any], words: str
 ) -> None:
     (wait,) = waits_of(a_life([line(0, None, PENDING)], due=0, **changes), at(9))
-    assert wait == Wait(at(0), at(9), QUEUED, f"Due, and not taken by a worker yet{words}")
+    assert wait == Wait(at(0), at(9), QUEUED, f"Due, not claimed by a worker yet{words}")
 
 
 def test_an_earlier_event_with_its_ordering_key_is_named_while_there_is_one() -> None:

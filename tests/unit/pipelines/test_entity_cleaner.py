@@ -12,13 +12,14 @@ from doorstep import Doorstep, Pipeline
 from doorstep.bootstrap import DEFAULT_ORG
 from doorstep.engine.directory import Tuning
 from doorstep.errors import NotFound
-from doorstep.model.entity import Phase
-from doorstep.pipelines import moves
-from doorstep.services.cleaner import EntityCleaner
+from doorstep.model.entity import Entity, Phase, PipelineDeclarations
+from doorstep.pipelines import transitions
+from doorstep.services.maintenance import EntityCleaner
 from doorstep.telemetry.facts import Fact, Notice, Telemetry
 from doorstep.testing import FakeClock, sandbox
 from tests.reference import ReferenceStore
 from tests.support.builders import an_org, new_id
+from tests.support.shortcuts import put
 from tests.unit.pipelines.declared import protocols
 
 DAY_SECONDS = 86_400.0
@@ -47,7 +48,7 @@ class Scene:
 
     async def put(self, status: str, phase: Phase, name: str | None = None) -> None:
         """An entity that is called like its status."""
-        turn = moves.started(protocols().plan, self.org.org_id, name or status, {}, self.clock.now(), new_id())
+        turn = transitions.started(protocols().plan, self.org.org_id, name or status, {}, self.clock.now(), new_id())
         assert await self.store.put_entity(replace(turn.entity, status=status, phase=phase), 0)
 
     async def put_all(self) -> None:
@@ -59,7 +60,7 @@ class Scene:
 
     async def _is_there(self, name: str) -> bool:
         try:
-            await self.store.entity(self.org.org_id, "protocol", name)
+            await self.store.get(Entity, self.org.org_id, ("protocol", name))
         except NotFound:
             return False
         return True
@@ -72,7 +73,7 @@ class Scene:
 async def scene() -> AsyncIterator[Scene]:
     scene = Scene()
     await scene.store.open()
-    await scene.store.put_org(scene.org)
+    await put(scene.store, scene.org)
     yield scene
     await scene.store.close()
 
@@ -160,14 +161,14 @@ async def test_a_program_that_is_off_for_a_few_weeks_finds_its_entities_however_
 async def test_what_is_declared_is_said_once_an_hour_and_no_oftener(
     scene: Scene, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    said: list[float] = []
-    declare = scene.store.declare_pipelines
+    said: list[Any] = []
+    write = scene.store.write
 
-    async def listening(names: Any, now: int) -> None:
-        said.append(now)
-        await declare(names, now)
+    async def listening(changes: Any) -> bool:
+        said.append(changes)
+        return await write(changes)
 
-    monkeypatch.setattr(scene.store, "declare_pipelines", listening)
+    monkeypatch.setattr(scene.store, "write", listening)
     workers = [scene.cleaner(protocols()) for _ in range(2)]
     for _ in range(120):
         for worker in workers:
@@ -186,7 +187,9 @@ async def test_a_worker_without_pipelines_cleans_up_after_those_who_had_some() -
         await pipeline.start({}, "p1")
         await box.drain()
         store, clock = former.components.store, box.clock
-        assert (DEFAULT_ORG, "protocol") in await store.declared_pipelines()
+        assert (DEFAULT_ORG, "protocol") in {
+            (one.org_id, one.pipeline): one.declared_at for one in await store.find(None, PipelineDeclarations())
+        }
         present_cleaner = EntityCleaner([], store, clock, Tuning(), Telemetry())
         clock.advance(366 * DAY_SECONDS)
         await present_cleaner.run_once()

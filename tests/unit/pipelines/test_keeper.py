@@ -13,16 +13,17 @@ from msgspec.structs import replace
 from doorstep import Doorstep, Entity, Pipeline, Received, Stage, Transient
 from doorstep.bootstrap import DEFAULT_ORG
 from doorstep.errors import StoreUnavailable
-from doorstep.model.entity import Phase
-from doorstep.pipelines import moves
-from doorstep.pipelines.carriers import Carriers
+from doorstep.model.entity import AwaitingEntities, Phase
+from doorstep.model.listing import EventDeliveries
+from doorstep.pipelines import transitions
 from doorstep.services import pipeline_reconciler
-from doorstep.services.pipeline_reconciler import PipelineReconciler
+from doorstep.services.pipeline_reconciler import PipelineReconciler, StageEndpoints
 from doorstep.telemetry.facts import Fact, Notice, Telemetry
 from doorstep.testing import FakeClock, sandbox
 from tests.reference import ReferenceStore
 from tests.support.builders import an_org, new_id
 from tests.support.patience import PATIENCE_SECONDS
+from tests.support.shortcuts import put
 from tests.unit.pipelines.declared import protocols
 
 
@@ -48,7 +49,7 @@ def declared(pipeline: Pipeline, function: Any = fails) -> Doorstep:
 async def test_a_try_that_ran_out_of_time_is_heard_of_under_whatever_name_a_code_map_gives_it(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    monkeypatch.setattr(pipeline_reconciler, "_SWEEP_EVERY_SECONDS", 3_600.0)  # no walk through all entities finds it
+    monkeypatch.setattr(pipeline_reconciler, "_SCAN_SECONDS", 3_600.0)  # no walk through all entities finds it
     stage = Stage("extracting", failed="unread", policy=[3600], timeout_seconds=0.1, code_map={"TIMEOUT": "SLOW"})
     pipeline = Pipeline("protocol", first="uploaded", stages=[stage], last="complete")
     doorstep = declared(pipeline, hangs)
@@ -105,15 +106,16 @@ async def test_what_became_of_an_entity_is_read_once(monkeypatch: pytest.MonkeyP
             await pipeline.entity("p1"), status="extracting"
         )  # as if the stage could not say that it failed
         store, asked = box.doorstep.components.store, list[UUID]()
-        deliveries = store.deliveries
+        find = store.find
 
-        async def counting(org_id: UUID, event_id: UUID) -> Any:
-            asked.append(event_id)
-            return await deliveries(org_id, event_id)
+        async def counting(org_id: UUID, query: Any) -> Any:
+            if isinstance(query, EventDeliveries):
+                asked.append(query.event_id)
+            return await find(org_id, query)
 
-        monkeypatch.setattr(store, "deliveries", counting)
+        monkeypatch.setattr(store, "find", counting)
         keeper = PipelineReconciler([pipeline], store, box.clock, Telemetry())
-        turn = await keeper._turn_of(pipeline.plan, silent)
+        turn = await keeper._write_for(pipeline.plan, silent)
     assert turn is not None and turn.entity.status == "unread"
     assert asked == [silent.event_id]
 
@@ -146,8 +148,8 @@ async def test_entities_on_their_way_go_on_under_a_declaration_with_other_names(
     async with sandbox(doorstep) as box:
         started = await former.start({}, "started")
         store, clock = box.doorstep.components.store, box.clock
-        failed = moves.started(former.plan, DEFAULT_ORG, "failed", {}, clock.now(), new_id())
-        await store.put_entity(replace(failed.entity, status="extraction_failed"), 0, failed.change, failed.posted)
+        failed = transitions.started(former.plan, DEFAULT_ORG, "failed", {}, clock.now(), new_id())
+        await store.put_entity(replace(failed.entity, status="extraction_failed"), 0, failed.change, failed.messages)
         later = protocols(stages=stages(("scanning", "scan_failed"), ("extracting", "extraction_broke")))
         other = Doorstep("memory://")
         other.add(later)
@@ -155,7 +157,7 @@ async def test_entities_on_their_way_go_on_under_a_declaration_with_other_names(
             later.stage(stage.name)(lambda _: None)
         async with sandbox(other) as box_after:
             for entity in (started, failed.entity):
-                kept = await store.entity(DEFAULT_ORG, "protocol", entity.entity_id)
+                kept = await store.get(Entity, DEFAULT_ORG, ("protocol", entity.entity_id))
                 (posted,) = [one for one in await store.outbox(10) if one.event_id == entity.event_id]
                 await other.components.store.put_entity(replace(kept, version=0), 0, None, [posted])
             await box_after.drain()
@@ -165,7 +167,7 @@ async def test_entities_on_their_way_go_on_under_a_declaration_with_other_names(
 async def test_a_status_that_is_no_longer_declared_can_be_listed() -> None:
     pipeline = protocols()
     async with sandbox(declared(pipeline)) as box:
-        turn = moves.started(pipeline.plan, DEFAULT_ORG, "p1", {}, box.clock.now(), new_id())
+        turn = transitions.started(pipeline.plan, DEFAULT_ORG, "p1", {}, box.clock.now(), new_id())
         for name, phase in (("p1", Phase.RUNNING), ("p2", Phase.ARCHIVED)):
             old = replace(turn.entity, entity_id=name, status="called_otherwise", phase=phase)
             await box.doorstep.components.store.put_entity(old, 0)
@@ -190,13 +192,13 @@ class Scene:
 
     async def put(self, pipeline: Pipeline, entity_id: str, status: str, phase: Phase, event: UUID | None) -> Entity:
         now = self.clock.now()
-        turn = moves.started(pipeline.plan, self.org.org_id, entity_id, {}, now, new_id())
+        turn = transitions.started(pipeline.plan, self.org.org_id, entity_id, {}, now, new_id())
         entity = replace(turn.entity, status=status, phase=phase, event_id=event)
         assert await self.store.put_entity(entity, 0)
         return entity
 
     async def status(self, pipeline: Pipeline, entity_id: str) -> str:
-        return (await self.store.entity(self.org.org_id, pipeline.name, entity_id)).status
+        return (await self.store.get(Entity, self.org.org_id, (pipeline.name, entity_id))).status
 
     def notices(self) -> Sequence[Notice]:
         return [one for one in self.heard if isinstance(one, Notice) and one.level != "warning"]
@@ -205,7 +207,7 @@ class Scene:
 async def opened(*pipelines: Pipeline) -> Scene:
     scene = Scene(*pipelines)
     await scene.store.open()
-    await scene.store.put_org(scene.org)
+    await put(scene.store, scene.org)
     return scene
 
 
@@ -227,14 +229,14 @@ async def test_an_entity_that_cannot_be_looked_at_is_told_of_and_the_others_go_o
     scene = await opened(pipeline)
     for name in ("p1", "p2", "p3"):
         await scene.put(pipeline, name, "uploaded", Phase.RUNNING, new_id())
-    fate_of = Carriers.fate_of
+    failures = StageEndpoints.failures
 
-    async def stumbling(carriers: Carriers, entity: Entity) -> Any:
+    async def stumbling(endpoints: StageEndpoints, entity: Entity) -> Any:
         if entity.entity_id == "p2":
             raise ValueError("a bug of ours")
-        return await fate_of(carriers, entity)
+        return await failures(endpoints, entity)
 
-    monkeypatch.setattr(Carriers, "fate_of", stumbling)
+    monkeypatch.setattr(StageEndpoints, "failures", stumbling)
     await scene.keeper.run_once()
     assert [await scene.status(pipeline, name) for name in ("p1", "p2", "p3")] == [
         "dead_letter",
@@ -256,17 +258,17 @@ async def test_a_pipeline_whose_store_fails_holds_up_no_other_and_what_was_heard
     await scene.keeper.run_once()  # both are given up by the walk; the next is due in ten seconds
     for pipeline, name, event in ((first, "p2", events[0]), (second, "o2", events[1])):
         await scene.put(pipeline, name, pipeline.plan.first, Phase.RUNNING, event)
-    for walk in scene.keeper._walks:
-        walk.heard += events
-    expecting = scene.store.expecting
+    for walk in scene.keeper._scans:
+        walk.event_ids += events
+    find = scene.store.find
 
-    async def away(org_id: UUID, pipeline: str, event_ids: Sequence[UUID]) -> Any:
-        if pipeline == "protocol":
+    async def away(org_id: UUID, query: Any) -> Any:
+        if isinstance(query, AwaitingEntities) and query.pipeline == "protocol":
             raise StoreUnavailable("away")
-        return await expecting(org_id, pipeline, event_ids)
+        return await find(org_id, query)
 
     with monkeypatch.context() as patched:
-        patched.setattr(scene.store, "expecting", away)
+        patched.setattr(scene.store, "find", away)
         with pytest.raises(StoreUnavailable):
             await scene.keeper.run_once()
     assert [await scene.status(first, "p2"), await scene.status(second, "o2")] == ["uploaded", "dead_letter"]

@@ -95,8 +95,8 @@ def test_stages_may_share_a_failed_status_and_gates_may_stand_anywhere_but_first
         ({"stages": [Stage("a", failed="a")]}, "'a' for two statuses"),
         ({"stages": [Stage("a", failed="b"), Stage("a", failed="c")]}, "'a' for two statuses"),
         ({"dead": "archived"}, "'archived' for two statuses"),
-        ({"first": "not yet"}, "'not yet' is no name"),
-        ({"first": ""}, "'' is no name"),
+        ({"first": "not yet"}, "'not yet' is not a valid name"),
+        ({"first": ""}, "'' is not a valid name"),
     ],
 )
 def test_a_declaration_that_makes_no_sense_is_refused(changes: dict[str, Any], message: str) -> None:

@@ -65,7 +65,7 @@ async def test_a_dead_letter_is_archived_after_a_week(program: Program, box: San
     await box.drain()
     assert await status(program) == "dead_letter"
     await box.drain(until=WEEK + 60)
-    stored = await program.doorstep.components.store.entity(DEFAULT_ORG, "protocol", "p1")
+    stored = await program.doorstep.components.store.get(Entity, DEFAULT_ORG, ("protocol", "p1"))
     assert stored.status == "archived"
 
 

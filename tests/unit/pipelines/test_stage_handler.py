@@ -14,6 +14,7 @@ from doorstep import Doorstep, Entity, Gate, Permanent, Pipeline, Received, Stag
 from doorstep.bootstrap import DEFAULT_ORG
 from doorstep.errors import Conflict, InvalidInput, NotFound, StoreUnavailable
 from doorstep.model.attempt import Attempt
+from doorstep.model.listing import AuditFilter
 from doorstep.testing import Sandbox, sandbox
 from tests.unit.pipelines.declared import protocols
 
@@ -292,7 +293,7 @@ async def test_a_deleted_entity_is_gone_whatever_its_stage_still_does(opened: tu
         await pipeline.delete("p1", "ops")
     (attempt,) = await attempts_of(box.doorstep, started)
     assert (attempt.code, b"stale" in attempt.response_body) == (None, True)
-    (line,) = (await box.doorstep.components.store.list_audit(DEFAULT_ORG, action="entity.delete")).items
+    (line,) = (await box.doorstep.components.store.page(DEFAULT_ORG, AuditFilter(action="entity.delete"))).items
     assert (line.actor, line.subjects, line.result, line.reason) == (
         "ops",
         ("protocol", "p1"),

@@ -13,6 +13,7 @@ from doorstep import Doorstep
 from doorstep.bootstrap import DEFAULT_ORG
 from doorstep.errors import InvalidInput, NotFound
 from doorstep.model.delivery import DeliveryState
+from doorstep.model.listing import EventDeliveries
 from doorstep.pipelines.pipeline import Pipeline
 from doorstep.pipelines.plan import Stage
 from tests.support.patience import PATIENCE_SECONDS
@@ -67,7 +68,7 @@ async def arrived(pipeline: Pipeline) -> bool:
         return False
     host = pipeline._opened
     assert history[0].event_id is not None
-    (delivery,) = await host.components.store.deliveries(DEFAULT_ORG, history[0].event_id)
+    (delivery,) = await host.components.store.find(DEFAULT_ORG, EventDeliveries(event_id=history[0].event_id))
     return delivery.state is DeliveryState.DELIVERED
 
 

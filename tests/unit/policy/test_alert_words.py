@@ -10,7 +10,7 @@ from msgspec.structs import replace
 
 from doorstep.clock import SECOND
 from doorstep.model.alert import Alert, ChannelKind, Ending, Rule
-from doorstep.policy.alert_messages import link_to, payload_for, title_of, words_of, words_of_test
+from doorstep.policy.alert_messages import channel_test_message, link_to, message_about, payload_for, title_of
 from doorstep.policy.alerts import News
 from tests.support.matrix import each_case
 
@@ -33,12 +33,12 @@ LETTER = Alert(
 
 
 def shaped(means: ChannelKind, alert: Alert = LETTER, news: News = News.FIRED) -> Any:
-    return msgspec.json.decode(payload_for(means, words_of(alert, news, CONSOLE)))
+    return msgspec.json.decode(payload_for(means, message_about(alert, news, CONSOLE)))
 
 
 def test_a_message_has_the_error_the_event_and_a_link() -> None:
     assert shaped(ChannelKind.EMAIL) == {
-        "subject": "[Doorstep] shop: a delivery failed for good",
+        "subject": "[Doorstep] shop: a delivery failed permanently",
         "text": f"Error: TIMEOUT It took too long.\nEvent: order.paid {EVENT}\n{CONSOLE}/console/events/{EVENT}",
     }
     assert shaped(ChannelKind.APPRISE)["type"] == "failure"
@@ -116,4 +116,4 @@ def test_each_rule_has_a_title_and_a_page_where_one_can_do_something(
 
 def test_a_test_says_that_it_is_one() -> None:
     for means in ChannelKind:
-        assert b"test" in payload_for(means, words_of_test("ops", SECOND, CONSOLE))
+        assert b"test" in payload_for(means, channel_test_message("ops", SECOND, CONSOLE))

@@ -6,8 +6,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from doorstep.clock import DAY, SECOND
-from doorstep.model.circuit import Circuit, CircuitState
-from doorstep.model.endpoint import CircuitRules
+from doorstep.model.endpoint import Circuit, CircuitRules, CircuitState
 from doorstep.policy.circuit import after_failure, after_success, after_uncounted, allowance, is_hopeless, probing
 from tests.support.builders import NOW, new_id
 

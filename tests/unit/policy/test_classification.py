@@ -8,7 +8,7 @@ from hypothesis import strategies as st
 from doorstep.clock import SECOND
 from doorstep.model.attempt import Category, Code, Failure, Outcome, Reply
 from doorstep.model.endpoint import Endpoint
-from doorstep.policy.classification import CATEGORY, classify, header, lost_worker, retry_after, without_try
+from doorstep.policy.classification import CATEGORY, classify, header, lost_worker, retry_after, without_attempt
 from tests.support.builders import NOW, a_claim, a_reply, an_endpoint, new_id
 from tests.support.matrix import each_case
 
@@ -125,8 +125,8 @@ def test_our_own_faults_do_not_blame_the_endpoint(code: str) -> None:
 
 def test_neither_a_lost_worker_nor_an_untried_claim_blames_the_endpoint() -> None:
     assert not lost_worker(a_claim(), NOW).blames_endpoint
-    assert not without_try(a_claim(), Code.EXPIRED, "too late", NOW).blames_endpoint
-    assert without_try(a_claim(), Code.EXPIRED, "too late", NOW).category is P
+    assert not without_attempt(a_claim(), Code.EXPIRED, "too late", NOW).blames_endpoint
+    assert without_attempt(a_claim(), Code.EXPIRED, "too late", NOW).category is P
 
 
 # -- what an endpoint can say otherwise --------------------------------------------------------------------
@@ -278,4 +278,4 @@ _ENDPOINT: Endpoint = an_endpoint(new_id())
 def test_the_log_says_that_an_answer_was_longer_than_what_is_kept_of_it(status: int) -> None:
     endpoint = an_endpoint(new_id())
     whole, cut = (classify(a_reply(NOW, status=status, body_cut=cut), endpoint) for cut in (False, True))
-    assert (whole.detail, cut.detail) == ("", "The answer was longer than what is kept of it.")
+    assert (whole.detail, cut.detail) == ("", "The response was longer than the part that is kept.")

@@ -3,9 +3,8 @@
 from __future__ import annotations
 
 from doorstep.clock import to_iso
-from doorstep.model.circuit import Circuit, CircuitState
 from doorstep.model.delivery import Delivery, DeliveryState
-from doorstep.model.endpoint import Endpoint, EndpointState
+from doorstep.model.endpoint import Circuit, CircuitState, Endpoint, EndpointState
 from doorstep.policy.circuit import why_held
 from tests.support.builders import NOW, an_endpoint, new_id
 
@@ -46,7 +45,7 @@ def test_an_open_circuit_is_named_with_its_end_and_a_probe_as_such() -> None:
 def test_one_behind_another_with_the_same_ordering_key_says_so() -> None:
     blocked = a_delivery(due_at=None, blocked=True)
     held = why_held(blocked, ENDPOINT, a_circuit(CircuitState.CLOSED))
-    assert held == "It waits for an earlier event with the same ordering key."
+    assert held == "It is waiting for an earlier event with the same ordering key."
 
 
 def test_an_operators_retry_is_held_by_a_stopped_endpoint_but_not_by_a_circuit() -> None:

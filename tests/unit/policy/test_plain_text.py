@@ -12,7 +12,7 @@ from msgspec.structs import replace
 
 from doorstep.clock import SECOND
 from doorstep.model.alert import Alert, ChannelKind, Rule
-from doorstep.policy.alert_messages import payload_for, words_of, words_of_test
+from doorstep.policy.alert_messages import channel_test_message, message_about, payload_for
 from doorstep.policy.alerts import News
 from tests.support.matrix import each_case
 
@@ -51,8 +51,8 @@ ACTS = [
 def texts(means: ChannelKind, **fields: Any) -> list[str]:
     """Each text of a message, as it is and as whoever decodes entities first reads it."""
     alert = replace(ALERT, **fields)
-    words = [words_of(alert, news, CONSOLE) for news in (News.FIRED, News.RECOVERED)]
-    words.append(words_of_test(str(fields.get("endpoint_name", "ops")), SECOND, CONSOLE))
+    words = [message_about(alert, news, CONSOLE) for news in (News.FIRED, News.RECOVERED)]
+    words.append(channel_test_message(str(fields.get("endpoint_name", "ops")), SECOND, CONSOLE))
     shapes = [msgspec.json.decode(payload_for(means, one)) for one in words]
     said = [text for shape in shapes for name, text in shape.items() if name != "type"]
     return [*said, *map(html.unescape, said)]
@@ -87,6 +87,6 @@ def test_our_own_link_stays_a_link(means: ChannelKind) -> None:
 
 
 def test_what_is_for_programs_says_exactly_what_was_said() -> None:
-    words = words_of(replace(ALERT, reason="@all [x](y)"), News.FIRED, CONSOLE)
+    words = message_about(replace(ALERT, reason="@all [x](y)"), News.FIRED, CONSOLE)
     told = msgspec.json.decode(payload_for(ChannelKind.WEBHOOK, words))
     assert told["data"]["error_reason"] == "@all [x](y)"

@@ -78,4 +78,4 @@ def test_a_sender_that_invents_event_types_does_not_fill_the_memory() -> None:
     table = RouteTable([endpoint])
     for number in range(25_000):
         table.route(endpoint.org_id, f"type.{number}")
-    assert len(table._remembered) <= table._REMEMBERED_MAX
+    assert len(table._cached) <= table._CACHED_MAX

@@ -123,7 +123,7 @@ def test_a_webhook_needs_a_secret_that_can_be_used() -> None:
 
 
 def test_a_body_that_was_decoded_already_is_a_mistake_of_the_caller() -> None:
-    with pytest.raises(TypeError, match="bytes of the request as they came, got str"):
+    with pytest.raises(TypeError, match="bytes of the request as received, got str"):
         Webhook(SECRET).verify(headers(SECRET), BODY.decode(), now=AT)  # type: ignore[arg-type]
 
 

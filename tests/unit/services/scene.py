@@ -8,7 +8,7 @@ from typing import Any
 
 from doorstep.model.delivery import Delivery, DeliveryState
 from doorstep.model.endpoint import Endpoint
-from doorstep.testing.fake_clock import BEGINNING
+from doorstep.testing.sandbox import BEGINNING
 from tests.reference import ReferenceStore
 from tests.simulation.faults import Fault
 from tests.simulation.machines import SkewedClock, WorkerMachine
@@ -17,6 +17,7 @@ from tests.simulation.store_server import StoreServer, finish
 from tests.simulation.trace import Trace
 from tests.simulation.virtual_loop import VirtualLoop
 from tests.support.builders import a_submission, an_endpoint, an_org
+from tests.support.shortcuts import count_states, put, routing_version
 
 
 class Away:
@@ -43,8 +44,8 @@ class OneWorker:
         self.org = an_org()
         self.endpoint: Endpoint = an_endpoint(self.org.org_id, **endpoint)
         self.network.personalities[self.endpoint.url or ""] = personality
-        finish(self.server.store.put_org(self.org))
-        finish(self.server.store.put_endpoint(self.endpoint, 0))
+        finish(put(self.server.store, self.org))
+        finish(put(self.server.store, self.endpoint, 0))
 
     def run(self, story: Callable[[WorkerMachine], Coroutine[Any, Any, None]]) -> WorkerMachine:
         """Start the worker and tell the story; returns the worker as it is in the end."""
@@ -63,10 +64,10 @@ class OneWorker:
         given = {"due_at": now, "created_at": now} | fields
         made = [a_submission(self.org.org_id, [self.endpoint.endpoint_id], **given) for _ in range(count)]
         store = self.server.store
-        finish(store.accept(made, finish(store.routing_version()), now))
+        finish(store.accept(made, finish(routing_version(store)), now))
 
     def deliveries(self) -> list[Delivery]:
         return [row.delivery for row in self.server.store._tables.deliveries.values()]
 
     def count(self, state: DeliveryState) -> int:
-        return int(finish(self.server.store.tally())[state])
+        return int(finish(count_states(self.server.store))[state])

@@ -9,7 +9,7 @@ import pytest
 from msgspec.structs import replace
 
 from doorstep.errors import StoreUnavailable
-from doorstep.model.bulk import Bulk, BulkKind, BulkState, Selection
+from doorstep.model.bulk import Bulk, BulkKind, BulkState, LiveBulks, Selection
 from doorstep.operations.bulk_steps import BulkStepper
 from doorstep.services.bulk_runner import BulkRunner
 from doorstep.stores.store import Store
@@ -23,7 +23,7 @@ class Live:
     def __init__(self, *bulks: Bulk) -> None:
         self.bulks = bulks
 
-    async def live_bulks(self) -> list[Bulk]:
+    async def find(self, org_id: None, query: LiveBulks) -> list[Bulk]:
         return list(self.bulks)
 
 

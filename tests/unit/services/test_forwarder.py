@@ -2,17 +2,25 @@
 
 from __future__ import annotations
 
+from msgspec.structs import replace
+
+from doorstep.engine.accept import Accepter
 from doorstep.services.forwarder import NOTICED_POLL_SECONDS, POLL_SECONDS, Forwarder
+from tests.unit.engine.scene import Bench
 
 
-class Outbox:
-    """How many each look finds; nothing when there is no more."""
+class Scripted(Forwarder):
+    """A forwarder whose batches are given; empty when there are no more."""
 
-    def __init__(self, *found: int) -> None:
-        self._found = list(found)
+    def __init__(self, *batches: int, noticed: bool) -> None:
+        bench = Bench()
+        bench.failing.features = replace(bench.failing.features, notices_posts=noticed)
+        accepter = Accepter(bench.store, bench.directory, bench.clock, bench.tuning, bench.telemetry, wake=bench._wake)
+        super().__init__(bench.store, accepter, bench.clock, bench.telemetry, "f1")
+        self._batches = list(batches)
 
-    async def __call__(self) -> int:
-        return self._found.pop(0) if self._found else 0
+    async def forward(self) -> int:
+        return self._batches.pop(0) if self._batches else 0
 
 
 async def rest(forwarder: Forwarder) -> list[float | None]:
@@ -24,13 +32,13 @@ async def rest(forwarder: Forwarder) -> list[float | None]:
 
 
 async def test_it_looks_again_at_once_until_there_is_nothing() -> None:
-    forwarder = Forwarder(Outbox(500, 500, 3), noticed=False)
+    forwarder = Scripted(500, 500, 3, noticed=False)
     assert [await forwarder.run_once() for _ in range(3)] == [0.0, 0.0, 0.0]
     assert await forwarder.run_once() != 0.0
 
 
 async def test_pauses_grow_to_the_poll_and_a_hint_makes_them_short_again() -> None:
-    forwarder = Forwarder(Outbox(), noticed=False)
+    forwarder = Scripted(noticed=False)
     first = await rest(forwarder)
     assert first == sorted(first)  # type: ignore[type-var]
     assert first[-1] == POLL_SECONDS
@@ -40,7 +48,7 @@ async def test_pauses_grow_to_the_poll_and_a_hint_makes_them_short_again() -> No
 
 
 async def test_where_commits_are_noticed_a_hint_is_one_look_and_a_poll_is_seldom() -> None:
-    forwarder = Forwarder(Outbox(), noticed=True)
+    forwarder = Scripted(noticed=True)
     assert (await rest(forwarder))[-1] == NOTICED_POLL_SECONDS
     forwarder.hint()
     assert forwarder.wake.is_set()

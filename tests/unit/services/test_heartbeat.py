@@ -5,38 +5,42 @@ from __future__ import annotations
 from msgspec.structs import replace
 
 from doorstep.clock import DAY
-from doorstep.operations.stats import Load
+from doorstep.model.listing import Workers
 from doorstep.services.heartbeat import Heartbeat, WorkerInfo
+from doorstep.services.task_lock import TaskLock
 from doorstep.stores.store import Task
-from tests.unit.path.scene import Bench
+from doorstep.telemetry.metrics import Load
+from tests.unit.engine.scene import Bench
 
 
-class Holding:
-    held_at = 0
+def a_lock(bench: Bench) -> TaskLock:
+    return TaskLock(bench.store, Task.ALERTS, "a", bench.clock, lease_seconds=15)
 
 
-def an_entry(bench: Bench, name: str = "a", holding: Holding | None = None, busy: int = 0) -> WorkerInfo:
-    holders = [(Task.WATCH, holding or Holding())]
-    return WorkerInfo(name, bench.clock, 512, lambda: Load(0, busy), {"ship", "bill"}, holders)
+def an_entry(bench: Bench, name: str = "a", lock: TaskLock | None = None, busy: int = 0) -> WorkerInfo:
+    locks = [lock or a_lock(bench)]
+    return WorkerInfo(name, bench.clock, 512, lambda: Load(0, busy), {"ship", "bill"}, locks)
 
 
 async def test_each_beat_tells_the_register_how_the_process_stands() -> None:
-    bench, holding = Bench(), Holding()
-    heart = Heartbeat(bench.store, bench.clock, an_entry(bench, holding=holding, busy=7))
+    bench = Bench()
+    lock = a_lock(bench)
+    heart = Heartbeat(bench.store, bench.clock, an_entry(bench, lock=lock, busy=7))
     assert await heart.run_once() == 10.0
-    (before,) = await bench.store.workers(0, 10)
+    (before,) = await bench.store.find(None, Workers(seen_after=0, limit=10))
     assert (before.places, before.places_in_use, before.handlers, before.tasks) == (512, 7, ("bill", "ship"), ())
     bench.clock.advance(10)
-    holding.held_at = bench.clock.now()
+    assert await lock.acquire()
     await heart.run_once()
-    (after,) = await bench.store.workers(0, 10)
+    (after,) = await bench.store.find(None, Workers(seen_after=0, limit=10))
     assert after == replace(before, seen_at=before.seen_at + 10_000_000, tasks=("watch",))
 
 
 async def test_a_task_that_was_let_go_is_told_for_a_while_and_no_longer() -> None:
-    bench, holding = Bench(), Holding()
-    present = an_entry(bench, holding=holding)
-    holding.held_at = bench.clock.now()
+    bench = Bench()
+    lock = a_lock(bench)
+    present = an_entry(bench, lock=lock)
+    assert await lock.acquire()
     bench.clock.advance(89)
     assert present().tasks == ("watch",)
     bench.clock.advance(2)
@@ -48,8 +52,8 @@ async def test_who_leaves_is_no_longer_in_the_register() -> None:
     one, other = (Heartbeat(bench.store, bench.clock, an_entry(bench, name)) for name in ("a", "b"))
     await one.run_once()
     await other.run_once()
-    await one.leave()
-    assert [found.name for found in await bench.store.workers(0, 10)] == ["b"]
+    await one.remove()
+    assert [found.name for found in await bench.store.find(None, Workers(seen_after=0, limit=10))] == ["b"]
 
 
 async def test_who_was_lost_is_remembered_for_a_day() -> None:
@@ -58,7 +62,7 @@ async def test_who_was_lost_is_remembered_for_a_day() -> None:
     alive = Heartbeat(bench.store, bench.clock, an_entry(bench, "alive"))
     bench.clock.advance(DAY // 1_000_000 - 1)
     await alive.run_once()
-    assert {one.name for one in await bench.store.workers(0, 10)} == {"alive", "lost"}
+    assert {one.name for one in await bench.store.find(None, Workers(seen_after=0, limit=10))} == {"alive", "lost"}
     bench.clock.advance(1_200)
     await alive.run_once()
-    assert {one.name for one in await bench.store.workers(0, 10)} == {"alive"}
+    assert {one.name for one in await bench.store.find(None, Workers(seen_after=0, limit=10))} == {"alive"}

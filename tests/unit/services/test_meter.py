@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 from doorstep.operations.reader import Reader
-from doorstep.operations.stats import Busiest, Sampler, Snapshot
-from doorstep.services.metrics_exporter import MetricsExporter
-from tests.unit.path.scene import Bench
+from doorstep.operations.stats import Busiest, Sampler
+from doorstep.services.exporters import MetricsExporter
+from doorstep.telemetry.metrics import Snapshot
+from tests.unit.engine.scene import Bench
 
 
 class FakeExporter:
@@ -38,7 +39,7 @@ async def test_of_two_only_the_one_that_holds_the_right_sends_until_it_leaves() 
         assert await one.run_once() == await other.run_once() == 60.0
         bench.clock.advance(60)
     assert (len(first.seen), len(second.seen)) == (3, 0)
-    await one.leave()
+    await one.close()
     await other.run_once()
     assert first.closed and len(second.seen) == 1
 

@@ -10,14 +10,14 @@ from doorstep.clock import DAY, SECOND, AnchoredClock, Instant
 from doorstep.model.attempt import Code
 from doorstep.model.delivery import DeliveryState
 from doorstep.model.endpoint import EndpointState
-from doorstep.services.cleaner import Cleaner
-from doorstep.services.clock_sync import ClockSync
 from doorstep.services.dispatcher import Dispatcher, Reclaimer
+from doorstep.services.maintenance import Cleaner, ClockSync
 from doorstep.stores.store import Store
 from doorstep.telemetry.facts import Notice, Telemetry
 from tests.reference import ReferenceStore
 from tests.support.builders import NOW, a_submission, an_endpoint
-from tests.unit.path.scene import Bench
+from tests.support.shortcuts import count_states, put, routing_version
+from tests.unit.engine.scene import Bench
 
 # -- cleaner -----------------------------------------------------------------------------------------------
 
@@ -36,7 +36,7 @@ async def test_what_is_past_its_retention_is_removed_dead_letters_are_archived_a
     assert await cleaner.run_once() == 0.05, "there may be more: soon again"
     assert await cleaner.run_once() == 60
     assert (await bench.delivery(dead)).state is DeliveryState.ARCHIVED
-    assert sum((await bench.store.tally()).values()) == 1
+    assert sum((await count_states(bench.store)).values()) == 1
     (told,) = bench.heard(Notice)
     assert (told.fields["archived"], told.fields["deliveries"], told.fields["attempts"]) == (1, 1, 1)
 
@@ -46,7 +46,7 @@ async def test_what_expires_while_its_endpoint_is_paused_ends_as_the_path_would_
     (endpoint,) = await bench.prepare()
     (claimed,) = await bench.accept(endpoint, expires_at=NOW)
     await bench.deliver()
-    await bench.store.put_endpoint(msgspec.structs.replace(endpoint, state=EndpointState.PAUSED), 1)
+    await put(bench.store, msgspec.structs.replace(endpoint, state=EndpointState.PAUSED), 1)
     await bench.directory.reload()
     (held,) = await bench.accept(endpoint, expires_at=NOW + SECOND)
     cleaner = Cleaner(bench.store, bench.clock, bench.tuning, bench.telemetry)
@@ -66,8 +66,8 @@ async def test_what_was_under_way_when_it_expired_is_found_by_the_next_sweep() -
     cleaner = Cleaner(bench.store, bench.clock, bench.tuning, bench.telemetry)
     bench.clock.advance(2)
     await cleaner.run_once()
-    await bench.store.put_endpoint(msgspec.structs.replace(endpoint, state=EndpointState.PAUSED), 1)
-    await bench.store.release(list(bench.deliverer.under_way.values()), bench.clock.now())
+    await put(bench.store, msgspec.structs.replace(endpoint, state=EndpointState.PAUSED), 1)
+    await bench.store.release(list(bench.deliverer.in_flight.values()), bench.clock.now())
     bench.clock.advance(3_600)
     assert await cleaner.run_once() == 0.05
     assert (await bench.delivery(delivery_id)).code == Code.EXPIRED
@@ -76,7 +76,7 @@ async def test_what_was_under_way_when_it_expired_is_found_by_the_next_sweep() -
 async def test_events_that_nobody_acknowledged_are_not_removed_in_silence() -> None:
     bench = Bench()
     await bench.prepare()
-    await bench.store.accept([a_submission(bench.org.org_id)], await bench.store.routing_version(), NOW)
+    await bench.store.accept([a_submission(bench.org.org_id)], await routing_version(bench.store), NOW)
     cleaner = Cleaner(bench.store, bench.clock, bench.tuning, bench.telemetry)
     bench.clock.advance(bench.tuning.inbox_retention_days * DAY / SECOND)
     assert await cleaner.run_once() == 60
@@ -115,7 +115,7 @@ async def test_a_change_to_an_endpoint_by_another_process_is_noticed_within_a_qu
     dispatcher = dispatcher_of(bench)
     await dispatcher.run_once()
     made = an_endpoint(bench.org.org_id)
-    await bench.store.put_endpoint(made, 0)
+    await put(bench.store, made, 0)
     bench.clock.advance(0.249)
     await dispatcher.run_once()
     assert bench.directory.endpoint(made.endpoint_id) is None
@@ -146,7 +146,7 @@ async def test_the_reclaimer_looks_twice_a_second_and_at_once_again_after_a_find
 class FarStore(ReferenceStore):
     """A store on another machine, whose clock is ahead by so much."""
 
-    capabilities = msgspec.structs.replace(ReferenceStore.capabilities, many_machines=True)
+    features = msgspec.structs.replace(ReferenceStore.features, many_machines=True)
 
     def __init__(self, clock: AnchoredClock, ahead: Instant) -> None:
         super().__init__(clock)

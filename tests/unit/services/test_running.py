@@ -8,7 +8,7 @@ from itertools import pairwise
 
 from doorstep.clock import SECOND
 from doorstep.errors import StoreUnavailable
-from doorstep.services.runner import keep_running, pause
+from doorstep.services.worker import keep_running, pause
 from doorstep.telemetry.facts import Fact, ServiceTrouble, Telemetry
 from tests.simulation.machines import SkewedClock
 from tests.simulation.virtual_loop import VirtualLoop

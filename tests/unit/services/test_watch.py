@@ -9,15 +9,17 @@ from msgspec.structs import replace
 
 from doorstep.clock import SECOND
 from doorstep.errors import StoreUnavailable
-from doorstep.model.alert import OPERATIONS_ORG, AlertRule, Incident, Rule
-from doorstep.model.endpoint import CircuitRules, EndpointState
-from doorstep.operations.alert_evaluator import CAUSES_MAX, AlertEvaluator
-from doorstep.services.alerter import HOLD_SECONDS, LOOK_SECONDS, REVIEW_SECONDS
+from doorstep.model.alert import OPERATIONS_ORG, AlertRule, Incident, Incidents, Rule
+from doorstep.model.endpoint import CircuitRules, Endpoint, EndpointState
+from doorstep.operations.alert_batch import CAUSES_MAX
+from doorstep.operations.alert_evaluator import AlertEvaluator
+from doorstep.services.alerter import LEASE_SECONDS, POLL_SECONDS, REVIEW_SECONDS
 from doorstep.stores.store import Store, Task
 from tests.support.builders import an_endpoint, an_org
+from tests.support.shortcuts import put
 from tests.unit.services.tower import Tower
 
-WRITES = {"tell", "hold", "put_arrangement", "post", "accept", "settle"}
+WRITES = {"write_alerts", "acquire_lock", "write AlertRule", "accept", "settle"}
 
 
 class Stale:
@@ -27,8 +29,8 @@ class Stale:
         self._store = store
         self._incidents = incidents
 
-    async def incidents(self, org_id: UUID, limit: int) -> list[Incident]:
-        return self._incidents
+    async def find(self, org_id: UUID | None, query: Any) -> Any:
+        return self._incidents if isinstance(query, Incidents) else await self._store.find(org_id, query)
 
     def __getattr__(self, verb: str) -> Any:
         return getattr(self._store, verb)
@@ -41,11 +43,11 @@ async def test_while_nothing_is_the_matter_it_only_looks() -> None:
     await tower.deliver()
     tower.failing.calls.clear()
     for _ in range(60):
-        assert await tower.watch.run_once() == LOOK_SECONDS
-        tower.clock.advance(LOOK_SECONDS)
+        assert await tower.watch.run_once() == POLL_SECONDS
+        tower.clock.advance(POLL_SECONDS)
     assert not WRITES & set(tower.failing.calls)
-    assert tower.failing.calls.count("any_incident") == 60
-    assert tower.failing.calls.count("lanes") <= 60 / REVIEW_SECONDS + 1
+    assert tower.failing.calls.count("any_waiting") == 60
+    assert tower.failing.calls.count("due_lanes") <= 60 / REVIEW_SECONDS + 1
 
 
 async def test_a_death_is_told_in_the_round_that_finds_it_with_one_message_for_the_channel() -> None:
@@ -56,9 +58,9 @@ async def test_a_death_is_told_in_the_round_that_finds_it_with_one_message_for_t
     await tower.run()
     (alert,) = await tower.alerts()
     assert (alert.rule, alert.told, alert.endpoint_name) == (Rule.DEAD_LETTER, True, endpoint.name)
-    (posting,) = await tower.store.outbox(10)
-    assert (posting.org_id, posting.options.endpoint_ids) == (OPERATIONS_ORG, (channel.channel_id,))
-    assert posting.options.ordering_key == str(alert.alert_id)
+    (message,) = await tower.store.outbox(10)
+    assert (message.org_id, message.options.endpoint_ids) == (OPERATIONS_ORG, (channel.channel_id,))
+    assert message.options.ordering_key == str(alert.alert_id)
     assert tower.posted == 1
 
 
@@ -68,10 +70,10 @@ async def test_two_that_tell_the_same_at_once_tell_it_once() -> None:
     (endpoint,) = await tower.prepare()
     await tower.channel()
     await tower.kill(endpoint, 3)
-    read = await tower.store.incidents(tower.org.org_id, 10)
+    read = await tower.store.find(tower.org.org_id, Incidents(limit=10))
     await tower.run()
     stale = AlertEvaluator(cast(Store, Stale(tower.store, read)), tower.directory, tower.clock, "", tower._posted)
-    await stale._tell_org(tower.org.org_id)
+    await stale._process_org(tower.org.org_id)
     assert len(await tower.alerts()) == len(await tower.messages()) == 1
 
 
@@ -80,15 +82,15 @@ async def test_while_another_process_watches_it_leaves_it_to_that_and_takes_over
     (endpoint,) = await tower.prepare()
     other = tower.another_watch("other")
     await tower.kill(endpoint)
-    assert await tower.store.hold(
-        Task.WATCH, "other", tower.clock.now(), tower.clock.now() + int(HOLD_SECONDS * SECOND)
+    assert await tower.store.acquire_lock(
+        Task.ALERTS, "other", tower.clock.now(), tower.clock.now() + int(LEASE_SECONDS * SECOND)
     )
-    assert await tower.watch.run_once() == LOOK_SECONDS
+    assert await tower.watch.run_once() == POLL_SECONDS
     assert await tower.alerts() == []
-    tower.clock.advance(HOLD_SECONDS)
+    tower.clock.advance(LEASE_SECONDS)
     await tower.run()
     assert len(await tower.alerts()) == 1
-    assert await other.run_once() == LOOK_SECONDS
+    assert await other.run_once() == POLL_SECONDS
 
 
 async def test_whoever_takes_over_looks_at_what_its_predecessor_suspected() -> None:
@@ -100,7 +102,7 @@ async def test_whoever_takes_over_looks_at_what_its_predecessor_suspected() -> N
     assert await tower.alerts(Rule.FAILURE_RATE) == []
     await tower.accept(endpoint)
     await tower.deliver(200)
-    tower.clock.advance(HOLD_SECONDS + 1)
+    tower.clock.advance(LEASE_SECONDS + 1)
     heir = tower.another_watch("heir")
     await heir.run_once()
     (alert,) = await tower.alerts(Rule.FAILURE_RATE)
@@ -112,21 +114,21 @@ async def test_whoever_takes_over_asks_once_where_deliveries_died_before_he_tell
     (endpoint,) = await tower.prepare()
     for _ in range(20):
         org = an_org()
-        await tower.store.put_org(org)
-        await tower.store.put_endpoint(an_endpoint(org.org_id), 0)
+        await put(tower.store, org)
+        await put(tower.store, an_endpoint(org.org_id), 0)
     await tower.kill(endpoint)
     tower.failing.calls.clear()
     await tower.watch.run_once()
     calls = tower.failing.calls
-    assert calls.index("dying_endpoints") < calls.index("tell")
-    assert (calls.count("dying_endpoints"), calls.count("arrangements")) == (1, 2), "told, and reviewed"
+    assert calls.index("find FailingEndpoints") < calls.index("write_alerts")
+    assert (calls.count("find FailingEndpoints"), calls.count("find AlertConfigs")) == (1, 2), "told, and reviewed"
 
 
 async def test_a_store_that_is_away_loses_nothing() -> None:
     tower = Tower()
     (endpoint,) = await tower.prepare()
     await tower.kill(endpoint)
-    tower.failing.away.add("tell")
+    tower.failing.away.add("write_alerts")
     for _ in range(2):
         try:
             await tower.watch.run_once()
@@ -142,7 +144,7 @@ async def test_an_endpoint_that_dies_of_ever_new_causes_has_a_bounded_number_of_
     tower = Tower()
     (endpoint,) = await tower.prepare()
     await tower.kill(endpoint, 3)
-    (incident, *_) = await tower.store.incidents(tower.org.org_id, 10)
+    (incident, *_) = await tower.store.find(tower.org.org_id, Incidents(limit=10))
     await tower.run()
     tables = tower.failing.kept._tables
     for cause in range(40):
@@ -161,8 +163,8 @@ async def test_a_deleted_endpoint_s_alerts_are_over() -> None:
     await tower.run()
     (alert,) = await tower.alerts(Rule.CIRCUIT_OPENED)
     assert alert.is_open
-    kept = await tower.store.endpoint(tower.org.org_id, endpoint.endpoint_id)
-    await tower.store.put_endpoint(replace(kept, state=EndpointState.DELETED), kept.version)
+    kept = await tower.store.get(Endpoint, tower.org.org_id, endpoint.endpoint_id)
+    await put(tower.store, replace(kept, state=EndpointState.DELETED), kept.version)
     await tower.run()
     (alert,) = await tower.alerts(Rule.CIRCUIT_OPENED)
     assert not alert.is_open
@@ -217,4 +219,4 @@ async def test_a_review_comes_in_time_though_incidents_do_not_end() -> None:
         await tower.kill(endpoint)
         tower.clock.advance(1.0)
         assert await tower.watch.run_once() == 0.0
-    assert tower.failing.calls.count("orgs_to_review") == 10 / REVIEW_SECONDS
+    assert tower.failing.calls.count("find OrgsToReview") == 10 / REVIEW_SECONDS

@@ -11,7 +11,7 @@ from doorstep.clock import SECOND
 from doorstep.model.attempt import Code
 from doorstep.model.delivery import DeliveryState
 from doorstep.model.endpoint import RetryPolicy
-from doorstep.testing.fake_clock import BEGINNING
+from doorstep.testing.sandbox import BEGINNING
 from tests.simulation.faults import Fault
 from tests.simulation.machines import WorkerMachine
 from tests.simulation.scenario import TUNING
@@ -193,4 +193,4 @@ def test_a_worker_can_be_stopped_before_it_was_started_and_twice() -> None:
 
 
 def machine_waiting(machine: WorkerMachine) -> int:
-    return machine.worker.deliverer.hand.waiting if hasattr(machine, "worker") else 0
+    return machine.worker.deliverer.buffer.waiting if hasattr(machine, "worker") else 0

@@ -16,7 +16,8 @@ from doorstep.model.endpoint import Endpoint
 from doorstep.operations.alert_evaluator import AlertEvaluator
 from doorstep.services.alerter import REVIEW_SECONDS, Alerter
 from tests.support.builders import an_org, new_id
-from tests.unit.path.scene import Bench
+from tests.support.shortcuts import put
+from tests.unit.engine.scene import Bench
 
 
 class Tower(Bench):
@@ -36,11 +37,11 @@ class Tower(Bench):
 
     async def kill(self, endpoint: Endpoint, count: int = 1, status: int = 400) -> None:
         await self.accept(endpoint, count)
-        while (await self.store.lanes(self.clock.now())) and await self._waits():
+        while (await self.store.due_lanes(self.clock.now())) and await self._waits():
             await self.deliver(status)
 
     async def _waits(self) -> bool:
-        return any(lane.due_at <= self.clock.now() for lane in await self.store.lanes(self.clock.now()))
+        return any(lane.due_at <= self.clock.now() for lane in await self.store.due_lanes(self.clock.now()))
 
     async def change(self, endpoint: Endpoint, **fields: Any) -> None:
         """As an operator does it."""
@@ -55,7 +56,7 @@ class Tower(Bench):
         )
 
     async def arrange(self, arrangement: AlertConfig) -> None:
-        await self.store.put_arrangement(arrangement, arrangement.version, self.line(), 10)
+        await put(self.store, arrangement, entry=self.line(), limit=10)
 
     def line(self) -> AuditEntry:
         return AuditEntry(at=self.clock.now(), org_id=self.org.org_id, actor="a", action="b", subjects=(), result="c")
@@ -76,14 +77,14 @@ class Tower(Bench):
 
     async def alerts(self, rule: Rule | None = None) -> list[Alert]:
         """The oldest first."""
-        found = (await self.store.list_alerts(self.org.org_id, AlertFilter(rule=rule))).items
+        found = (await self.store.page(self.org.org_id, AlertFilter(rule=rule))).items
         return list(reversed(found))
 
     async def messages(self) -> Sequence[UUID]:
         return [one.event_id for one in await self.store.outbox(1_000)]
 
     async def channel(self) -> Channel:
-        await self.store.put_org(an_org(org_id=OPERATIONS_ORG))
+        await put(self.store, an_org(org_id=OPERATIONS_ORG))
         channel = Channel(
             channel_id=new_id(),
             org_id=self.org.org_id,

@@ -9,11 +9,12 @@ import pytest
 
 from doorstep.model.action import AuditEntry
 from doorstep.model.alert import OPERATIONS_ORG, Channel, ChannelKind
-from doorstep.stores.sql.queries import alerts, orgs
-from doorstep.stores.sql.queries.alerts import put_channel
-from doorstep.stores.sql.queries.audit import _ADD_LINE
-from doorstep.stores.sql.queries.orgs import put_org
+from doorstep.stores.sql.queries import accounts, alerts
+from doorstep.stores.sql.queries.accounts import _ADD_ENTRY
+from doorstep.stores.sql.queries.documents import write
+from doorstep.stores.sql.queries.rows import ORG_KEY
 from doorstep.stores.sql.queries.transaction import Transaction
+from doorstep.stores.store import Put
 from tests.support.builders import an_endpoint, an_org
 
 ORG, ENDPOINT = an_org(), an_endpoint(OPERATIONS_ORG)
@@ -21,7 +22,7 @@ CHANNEL = Channel(
     channel_id=ENDPOINT.endpoint_id, org_id=ORG.org_id, name="ops", means=ChannelKind.SLACK, shown="https://…"
 )
 LINE = AuditEntry(at=1, org_id=ORG.org_id, actor="ops", action="x", subjects=(), result="ok")
-LOCKS = {orgs.BUMP_VERSION: "mark", orgs._REPLACE_ORG: "organization", alerts._LOCK_ORG: "organization"}
+LOCKS = {accounts.BUMP_VERSION: "mark", accounts._REPLACE_ORG: "organization", alerts._LOCK_ORG: "organization"}
 
 
 def locks_of(script: Transaction[Any]) -> list[str]:
@@ -34,9 +35,17 @@ def locks_of(script: Transaction[Any]) -> list[str]:
         except StopIteration:
             return taken
         taken += [LOCKS[step.statement]] if step.statement in LOCKS else []
-        rows = [(1,)] if step.statement in (orgs._ORG_KEY, _ADD_LINE) else []
+        rows = [(1,)] if step.statement in (ORG_KEY, _ADD_ENTRY) else []
 
 
-@pytest.mark.parametrize("script", [put_org(ORG, LINE), put_channel(CHANNEL, ENDPOINT, LINE, 10)])
-def test_the_mark_of_the_routing_is_locked_before_the_organization(script: Transaction[Any]) -> None:
-    assert locks_of(script) == ["mark", "organization"]
+PUT_ENDPOINT, PUT_CHANNEL = (
+    Put(document=ENDPOINT, expected_version=0),
+    Put(document=CHANNEL, expected_version=0, limit=10),
+)
+
+
+@pytest.mark.parametrize(
+    "changes", [[Put(document=ORG)], [PUT_ENDPOINT, PUT_CHANNEL], [PUT_CHANNEL, PUT_ENDPOINT]], ids=len
+)
+def test_the_mark_of_the_routing_is_locked_before_the_organization(changes: list[Put]) -> None:
+    assert locks_of(write(changes, LINE)) == ["mark", "organization"]

@@ -15,13 +15,16 @@ import pytest
 from doorstep.clock import SECOND
 from doorstep.errors import NotFound, StoreUnavailable
 from doorstep.model.claim import Quota
+from doorstep.model.event import EventView
+from doorstep.model.listing import Orgs
 from doorstep.model.outbox import OutboxMessage, OutboxOptions
 from doorstep.model.record import uuid7
 from doorstep.stores.open import store_from_url
 from doorstep.stores.sql.ddl import schema_ddl
 from doorstep.stores.sql.sqlite.memory_store import MemoryStore
-from doorstep.stores.store import Store
+from doorstep.stores.store import Store, Topic
 from tests.support.builders import NOW, a_submission, an_endpoint, an_org
+from tests.support.shortcuts import put, routing_version
 
 T = TypeVar("T")
 
@@ -48,12 +51,12 @@ def at_once(coroutine: Coroutine[Any, Any, T]) -> T:
 async def test_what_was_kept_is_gone_when_it_is_closed_and_names_are_not_taken_for_others() -> None:
     store = await an_open_store()
     first, second = an_org(), an_org()
-    await store.put_org(first)
+    await put(store, first)
     await store.accept([a_submission(first.org_id)], 0, NOW)
     await store.close()
     await store.open()
-    assert await store.orgs() == []
-    await store.put_org(second)  # under the number that the first one had
+    assert await store.find(None, Orgs()) == []
+    await put(store, second)  # under the number that the first one had
     with pytest.raises(NotFound):
         await store.accept([a_submission(first.org_id)], 0, NOW)
     await store.close()
@@ -61,10 +64,10 @@ async def test_what_was_kept_is_gone_when_it_is_closed_and_names_are_not_taken_f
 
 async def test_stores_share_nothing() -> None:
     one, other = await an_open_store(), await an_open_store()
-    await one.put_org(an_org())
-    assert await other.orgs() == []
+    await put(one, an_org())
+    assert await other.find(None, Orgs()) == []
     await one.close()
-    assert await other.orgs() == []
+    assert await other.find(None, Orgs()) == []
     await other.close()
 
 
@@ -72,12 +75,12 @@ async def test_one_that_is_not_open_is_unavailable() -> None:
     store = MemoryStore()
     for life in (store.close, store.close):  # never opened, and closed twice
         with pytest.raises(StoreUnavailable, match="memory:// is not open"):
-            await store.orgs()
+            await store.find(None, Orgs())
         await life()
     await store.open()
     await store.close()
     with pytest.raises(StoreUnavailable):
-        await store.put_org(an_org())
+        await put(store, an_org())
 
 
 def test_every_verb_ends_in_its_first_step_so_that_no_event_loop_is_needed() -> None:
@@ -86,24 +89,24 @@ def test_every_verb_ends_in_its_first_step_so_that_no_event_loop_is_needed() -> 
     endpoint = an_endpoint(org.org_id)
     at_once(store.migrate())
     at_once(store.open())
-    at_once(store.put_org(org))
-    at_once(store.put_endpoint(endpoint, 0))
+    at_once(put(store, org))
+    at_once(put(store, endpoint, 0))
     submission = a_submission(org.org_id, [endpoint.endpoint_id])
-    at_once(store.accept([submission], at_once(store.routing_version()), NOW))
-    (claim,) = at_once(store.claim_due([Quota(endpoint.endpoint_id, 1)], NOW, NOW + SECOND, "w1"))
+    at_once(store.accept([submission], at_once(routing_version(store)), NOW))
+    (claim,) = at_once(store.claim([Quota(endpoint.endpoint_id, 1)], NOW, NOW + SECOND, "w1"))
     assert claim.event_id == submission.event.event_id
-    assert at_once(store.event(org.org_id, claim.event_id)).event == submission.event
+    assert at_once(store.get(EventView, org.org_id, claim.event_id)).event == submission.event
     at_once(store.close())
 
 
 async def test_a_verb_that_is_refused_leaves_nothing_behind() -> None:
     store, org = await an_open_store(), an_org()
-    await store.put_org(org)
+    await put(store, org)
     fine, strange = a_submission(org.org_id), a_submission(an_org().org_id)
     with pytest.raises(NotFound):
         await store.accept([fine, strange], 0, NOW)
     with pytest.raises(NotFound):
-        await store.event(org.org_id, fine.event.event_id)
+        await store.get(EventView, org.org_id, fine.event.event_id)
     await store.accept([fine], 0, NOW)
     await store.close()
 
@@ -112,8 +115,8 @@ async def test_threads_take_turns() -> None:
     store = await an_open_store()
     orgs = [an_org() for _ in range(200)]
     with ThreadPoolExecutor(4) as threads:
-        list(threads.map(lambda org: at_once(store.put_org(org)), orgs))
-    assert {org.org_id for org in await store.orgs()} == {org.org_id for org in orgs}
+        list(threads.map(lambda org: at_once(put(store, org)), orgs))
+    assert {org.org_id for org in await store.find(None, Orgs())} == {org.org_id for org in orgs}
     await store.close()
 
 
@@ -127,8 +130,8 @@ async def test_a_thread_that_comes_too_late_for_a_store_that_is_being_closed_is_
 
 async def test_what_was_posted_before_it_was_opened_is_found_afterwards() -> None:
     store, woken = MemoryStore(), []
-    store.on_posted(lambda: woken.append("store"))
-    posting = OutboxMessage(
+    store.on_wakeup(Topic.OUTBOX, lambda: woken.append("store"))
+    message = OutboxMessage(
         event_id=uuid7(NOW),
         org_id=an_org().org_id,
         event_type="order.paid",
@@ -137,10 +140,10 @@ async def test_what_was_posted_before_it_was_opened_is_found_afterwards() -> Non
         options=OutboxOptions(),
     )
     connection = sqlite3.connect(":memory:")  # of the program; it has no table of ours
-    assert store.post_on(connection, posting, lambda: woken.append("sender")) is None
+    assert store.post_on(connection, message, lambda: woken.append("sender")) is None
     connection.close()
     await store.open()
-    assert await store.outbox(10) == [posting]
+    assert await store.outbox(10) == [message]
     assert woken == ["store", "sender"]
     await store.close()
 
@@ -169,18 +172,18 @@ async def test_the_database_itself_refuses_what_it_must() -> None:
 @pytest.mark.skipif(not hasattr(os, "fork"), reason="there are no forks here")
 async def test_a_forked_process_has_a_copy_that_it_can_use() -> None:
     store, org = await an_open_store(), an_org()
-    await store.put_org(org)
+    await put(store, org)
     child = os.fork()
     if child == 0:
         status = 1
         try:
-            at_once(store.put_org(an_org()))
-            status = 0 if len(at_once(store.orgs())) == 2 else 2
+            at_once(put(store, an_org()))
+            status = 0 if len(at_once(store.find(None, Orgs()))) == 2 else 2
         finally:
             os._exit(status)
     _, status = await asyncio.to_thread(os.waitpid, child, 0)
     assert os.waitstatus_to_exitcode(status) == 0
-    assert await store.orgs() == [org], "what the child writes is its own"
+    assert await store.find(None, Orgs()) == [org], "what the child writes is its own"
     await store.close()
 
 

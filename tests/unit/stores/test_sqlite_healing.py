@@ -11,9 +11,9 @@ from pathlib import Path
 import pytest
 
 from doorstep.errors import StoreUnavailable
-from doorstep.stores.sql.sqlite import checkpoints, writing_connection
+from doorstep.stores.sql.sqlite import checkpoints, writer
 from doorstep.stores.sql.sqlite.connections import connect, connect_reader, unavailable
-from doorstep.stores.sql.sqlite.writing_connection import WritingConnection
+from doorstep.stores.sql.sqlite.writer import WritingConnection
 from tests.unit.stores.notes import PAGES, log_bytes, make_notes, shorten_log, write
 
 
@@ -51,7 +51,7 @@ def failing(path: str, monkeypatch: pytest.MonkeyPatch) -> Iterator[WritingConne
         connection.execute("PRAGMA wal_autocheckpoint = 0")
         return connection
 
-    monkeypatch.setattr(writing_connection, "connect", open_failing)
+    monkeypatch.setattr(writer, "connect", open_failing)
     monkeypatch.setattr(FailingCheckpoint, "vacuums", 0)
     writing = WritingConnection(path, count(step=10).__next__)  # ten seconds pass between any two looks at the clock
     write(writing.opened())
@@ -190,7 +190,7 @@ def test_tries_to_heal_have_pauses_between_them(path: str, monkeypatch: pytest.M
         tries += 1
         raise sqlite3.OperationalError("disk I/O error")
 
-    monkeypatch.setattr(writing_connection, "rewrite_log", fail)
+    monkeypatch.setattr(writer, "rewrite_log", fail)
     writing = WritingConnection(path, lambda: now)
     error = sqlite3.OperationalError("disk I/O error")
     error.sqlite_errorname = "SQLITE_IOERR_FSYNC"
@@ -205,7 +205,7 @@ def test_tries_to_heal_have_pauses_between_them(path: str, monkeypatch: pytest.M
 def test_the_whole_file_is_not_written_again_in_memory(path: str) -> None:
     connection, statements = connect(path), list[str]()
     connection.set_trace_callback(statements.append)
-    checkpoints.write_every_page(connection)
+    checkpoints.rewrite_every_page(connection)
     assert statements[0] == "PRAGMA temp_store = FILE" and "VACUUM" in statements
     assert connection.execute("PRAGMA temp_store").fetchone() == (2,)  # back in memory for small things
     connection.close()

@@ -12,9 +12,11 @@ from sqlalchemy import create_engine
 
 from doorstep.errors import ConfigError, StoreUnavailable
 from doorstep.stores.sql import migrations
+from doorstep.stores.sql.ddl import outbox_trigger_ddl, trigger_ddl
 from doorstep.stores.sql.migrations import VERSION_TABLE, head
-from doorstep.stores.sql.schema import MARKS, metadata, outbox_ddl, trigger_ddl
+from doorstep.stores.sql.schema import VARIABLES, metadata
 from doorstep.stores.sql.sqlite.store import SqliteStore
+from tests.support.shortcuts import routing_version
 
 
 @pytest.fixture
@@ -43,7 +45,7 @@ async def test_the_migrated_schema_is_exactly_the_one_that_the_code_describes(pa
     engine = create_engine(f"sqlite:///{described}")
     with engine.begin() as connection:
         metadata.create_all(connection)
-        for statement in [*trigger_ddl("sqlite"), *outbox_ddl("sqlite")]:
+        for statement in [*trigger_ddl("sqlite"), *outbox_trigger_ddl()]:
             connection.exec_driver_sql(statement)
     engine.dispose()
     assert definitions(path) == definitions(described)
@@ -52,7 +54,7 @@ async def test_the_migrated_schema_is_exactly_the_one_that_the_code_describes(pa
 async def test_the_marks_are_there_after_a_migration(path: str) -> None:
     await SqliteStore(path).migrate()
     connection = sqlite3.connect(path)
-    assert dict(connection.execute("SELECT name, value FROM doorstep_marks")) == dict.fromkeys(MARKS, 0)
+    assert dict(connection.execute("SELECT name, value FROM doorstep_variables")) == dict.fromkeys(VARIABLES, 0)
     connection.close()
 
 
@@ -68,7 +70,7 @@ async def test_stores_that_migrate_at_once_wait_for_each_other(path: str) -> Non
     await asyncio.gather(*(SqliteStore(path).migrate() for _ in range(4)))
     store = SqliteStore(path)
     await store.open()
-    assert await store.routing_version() == 0
+    assert await routing_version(store) == 0
     await store.close()
 
 

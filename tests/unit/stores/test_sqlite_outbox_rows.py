@@ -57,7 +57,7 @@ async def test_a_row_that_nobody_could_read_is_refused_where_it_is_written(
         with pytest.raises(sqlite3.IntegrityError):
             connection.execute(f"UPDATE doorstep_outbox SET {column} = ?", [value])
         connection.execute(INSERT, row(last))
-    assert [posting.event_id for posting in await store.outbox(10)] == [first, last]
+    assert [message.event_id for message in await store.outbox(10)] == [first, last]
 
 
 @pytest.mark.parametrize(
@@ -69,12 +69,12 @@ async def test_what_can_be_read_may_be_written_by_hand(
     event_id = new_id()
     with closing(sqlite3.connect(tmp_path / "shop.db", isolation_level=None)) as connection:
         connection.execute(INSERT, row(event_id, **changes))
-    (posting,) = await store.outbox(10)
-    assert (posting.event_id, posting.flaw) == (event_id, None)
+    (message,) = await store.outbox(10)
+    assert (message.event_id, message.flaw) == (event_id, None)
 
 
 @pytest.mark.parametrize("column", ["event_type", "payload", "options"])
-async def test_text_that_is_none_is_set_aside_and_holds_nobody_up(tmp_path: Path, column: str) -> None:
+async def test_text_that_is_none_is_rejected_and_holds_nobody_up(tmp_path: Path, column: str) -> None:
     doorstep = Doorstep(f"sqlite:///{tmp_path / 'shop.db'}")
     taken: list[object] = []
     doorstep.handler("order.*", name="taking")(lambda event: taken.append(event.json()))

@@ -13,12 +13,14 @@ from doorstep.clock import SECOND
 from doorstep.errors import ConfigError, NotFound, StoreUnavailable
 from doorstep.model.claim import Claim, Quota, Settlement
 from doorstep.model.endpoint import Endpoint
-from doorstep.model.event import Submission, Verdict
+from doorstep.model.event import EventView, Submission, Verdict
 from doorstep.model.org import Org
 from doorstep.stores.sql.sqlite.accept import INLINE_BYTES_MAX
 from doorstep.stores.sql.sqlite.store import SqliteStore
+from doorstep.stores.store import Retention, Topic
 from tests.support.builders import NOW, a_submission, an_endpoint, an_org, success
 from tests.support.patience import PATIENCE_SECONDS
+from tests.support.shortcuts import put
 
 LEASE = 30 * SECOND
 
@@ -35,8 +37,8 @@ class Shop:
     async def prepare(self) -> Shop:
         await self.store.migrate()
         await self.store.open()
-        await self.store.put_org(self.org)
-        await self.store.put_endpoint(self.endpoint, 0)
+        await put(self.store, self.org)
+        await put(self.store, self.endpoint, 0)
         return self
 
     def order(self, **changes: object) -> Submission:
@@ -44,7 +46,7 @@ class Shop:
 
     async def claim(self, now: int = NOW) -> list[Claim]:
         quota = Quota(self.endpoint.endpoint_id, 100)
-        return await self.store.claim_due([quota], now, now + LEASE, "w1")
+        return await self.store.claim([quota], now, now + LEASE, "w1")
 
     async def deliver_all(self) -> None:
         claims = await self.claim()
@@ -68,8 +70,8 @@ async def test_work_accepted_by_another_process_wakes_this_one(shop: Shop) -> No
     other = SqliteStore(shop.path)
     await other.open()
     woken = asyncio.Event()
-    shop.store.on_wakeup(woken.set)
-    await shop.store.lanes(NOW)
+    shop.store.on_wakeup(Topic.DELIVERIES, woken.set)
+    await shop.store.due_lanes(NOW)
     await asyncio.wait_for(woken.wait(), PATIENCE_SECONDS)  # the first look, which only learns where the file stands
     woken.clear()
     await other.accept([shop.order()], 1, NOW)
@@ -80,7 +82,7 @@ async def test_work_accepted_by_another_process_wakes_this_one(shop: Shop) -> No
 async def test_everyone_who_registered_is_woken(shop: Shop) -> None:
     woken = [asyncio.Event(), asyncio.Event()]
     for event in woken:
-        shop.store.on_wakeup(event.set)
+        shop.store.on_wakeup(Topic.DELIVERIES, event.set)
     other = SqliteStore(shop.path)
     await other.open()
     await other.accept([shop.order()], 1, NOW)
@@ -92,7 +94,7 @@ async def test_a_key_is_not_used_again_after_its_row_was_cleaned_away(shop: Shop
     await shop.store.accept([shop.order()], 1, NOW)
     (old,) = await shop.claim()
     await shop.store.settle([Settlement.delivered(old, success(NOW))], NOW)
-    assert (await shop.store.clean(NOW + 1, NOW, 10)).deliveries == 1
+    assert (await shop.store.clean(Retention(settled_before=NOW + 1), NOW, 10)).deliveries == 1
     await shop.store.accept([shop.order()], 1, NOW)
     (new,) = await shop.claim()
     settled = await shop.store.settle([Settlement.delivered(old, success(NOW))], NOW)
@@ -104,7 +106,7 @@ async def test_a_key_is_not_used_again_after_its_row_was_cleaned_away(shop: Shop
 async def test_a_payload_comes_back_byte_for_byte_wherever_it_is_kept(shop: Shop, size: int) -> None:
     order = shop.order(payload=bytes(n % 256 for n in range(size)))
     await shop.store.accept([order], 1, NOW)
-    view = await shop.store.event(shop.org.org_id, order.event.event_id)
+    view = await shop.store.get(EventView, shop.org.org_id, order.event.event_id)
     (claim,) = await shop.claim()
     assert view.event == order.event
     assert claim.payload == order.event.payload
@@ -115,7 +117,7 @@ async def test_a_long_payload_has_a_row_of_its_own_which_goes_with_its_event(sho
     await shop.store.accept([long, short], 1, NOW)
     assert shop.rows("SELECT length(payload) FROM doorstep_payloads") == [(INLINE_BYTES_MAX + 1,)]
     await shop.deliver_all()
-    assert (await shop.store.clean(NOW + 1, NOW, 10)).events == 2
+    assert (await shop.store.clean(Retention(settled_before=NOW + 1), NOW, 10)).events == 2
     assert shop.rows("SELECT count(*) FROM doorstep_payloads") == [(0,)]
 
 
@@ -175,7 +177,7 @@ async def test_a_relative_path_is_the_same_file_wherever_the_program_goes(
     monkeypatch.chdir(elsewhere)
     elsewhere.rmdir()  # the folder that the program is in may even be gone
     receipts = [(await shop.store.accept([shop.order()], 1, NOW))[0] for _ in range(3)]
-    assert len(await asyncio.gather(*(shop.store.lanes(NOW) for _ in range(20)))) == 20
+    assert len(await asyncio.gather(*(shop.store.due_lanes(NOW) for _ in range(20)))) == 20
     await shop.store.close()
     await shop.store.open()
     assert [receipt.verdict for receipt in receipts] == [Verdict.ACCEPTED] * 3

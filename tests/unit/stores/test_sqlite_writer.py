@@ -11,7 +11,7 @@ from pathlib import Path
 import pytest
 
 from doorstep.errors import NotFound, StoreUnavailable
-from doorstep.stores.sql.sqlite import checkpoints, connections, writing_connection
+from doorstep.stores.sql.sqlite import checkpoints, connections, writer
 from doorstep.stores.sql.sqlite.connections import connect
 from doorstep.stores.sql.sqlite.writer import Writer
 from tests.support.patience import PATIENCE_SECONDS
@@ -165,7 +165,7 @@ async def test_a_commit_that_the_disk_refuses_is_never_acknowledged_and_the_next
         opened.append(sqlite3.connect(path, isolation_level=None, check_same_thread=False, factory=FailingCommit))
         return opened[-1]
 
-    monkeypatch.setattr(writing_connection, "connect", failing)
+    monkeypatch.setattr(writer, "connect", failing)
     monkeypatch.setattr(FailingCommit, "failures", 1)
     thread = Writer(path)
     thread.start()
@@ -241,8 +241,8 @@ async def test_whatever_goes_wrong_between_groups_does_not_end_the_thread(
     def surprise(_: object) -> None:
         raise FileNotFoundError("the folder is gone")
 
-    monkeypatch.setattr(writing_connection.WritingConnection, "checkpoint", surprise)
-    monkeypatch.setattr(Writer, "_look", surprise)
+    monkeypatch.setattr(writer.WritingConnection, "checkpoint", surprise)
+    monkeypatch.setattr(Writer, "_check_for_changes", surprise)
     thread.watch(lambda: None)
     assert [await asyncio.wait_for(thread.run(note(text)), PATIENCE_SECONDS) for text in "abc"] == [1, 1, 1]
     assert notes(path) == {"a", "b", "c"}
@@ -257,19 +257,19 @@ async def test_while_the_whole_file_is_written_again_everybody_is_refused_at_onc
         vacuuming.set()
         assert over.wait(PATIENCE_SECONDS)
 
-    monkeypatch.setattr(checkpoints, "write_every_page", slowly)
+    monkeypatch.setattr(checkpoints, "rewrite_every_page", slowly)
     gate = Gate()
     held = await gate.close(thread)
     queued = [asyncio.create_task(thread.run(note(str(n)))) for n in range(3)]
     await asyncio.sleep(0)
-    thread._connection._file_doubtful = thread._connection._checkpointer.every_page = True
+    thread._connection._file_doubtful = thread._connection._checkpointer.rewrite_needed = True
     gate.open()
     await held
     for refused in (*queued, thread.run(note("late"))):
-        with pytest.raises(StoreUnavailable, match="the whole file is being written again; try again later"):
+        with pytest.raises(StoreUnavailable, match="the whole file is being rewritten; try again later"):
             await refused
     assert await asyncio.to_thread(vacuuming.wait, 10)  # nobody has to ask for it
-    with pytest.raises(StoreUnavailable, match="being written again"):
+    with pytest.raises(StoreUnavailable, match="being rewritten"):
         await thread.run(note("later"))
     over.set()
     while thread._connection.rewriting:

@@ -7,7 +7,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from doorstep.errors import InvalidInput
-from doorstep.stores.text import check_storable, is_storable, storable
+from doorstep.stores.limits import check_storable, is_storable, storable
 
 ANY = st.text(st.characters(codec=None, exclude_categories=()))
 

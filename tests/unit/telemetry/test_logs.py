@@ -20,9 +20,10 @@ from doorstep.telemetry.facts import (
     Notice,
     ServiceTrouble,
     StatusTransition,
+    json_lines,
+    text_format,
 )
-from doorstep.telemetry.logs import json_lines, text_words
-from doorstep.telemetry.standard_logging import NoticeHandler
+from doorstep.telemetry.logs import NoticeHandler
 
 AT = "2023-11-14T22:13:20.000042Z"
 LATER = "2023-11-14T22:14:20.000042Z"
@@ -111,14 +112,14 @@ EVERY_KIND: list[Fact] = [
 def test_every_kind_of_fact_has_words_in_both_forms() -> None:
     assert {type(fact) for fact in EVERY_KIND} == set(Fact.__subclasses__())
     assert [line["@timestamp"] for line in lines(*EVERY_KIND)] == [AT] * len(EVERY_KIND)
-    text = text_words(colour=False)(EVERY_KIND).decode().splitlines()
+    text = text_format(colour=False)(EVERY_KIND).decode().splitlines()
     assert len(text) == len(EVERY_KIND)
     assert text[0].startswith("22:13:20.000 info    status transition  event_id=")
 
 
 @pytest.mark.parametrize("hostile", ["a\nb", "a\x1b[2Jb", "a\rb", "a\u2028b", "a\x9bb"])
 def test_a_hostile_text_cannot_forge_a_line_or_paint_the_terminal(hostile: str) -> None:
-    written = text_words(colour=False)([transition(correlation_id=hostile)]).decode()
+    written = text_format(colour=False)([transition(correlation_id=hostile)]).decode()
     assert hostile not in written
     assert len(written.splitlines()) == 1
     assert lines(transition(correlation_id=hostile))[0]["correlation_id"] == hostile

@@ -7,11 +7,10 @@ import math
 from prometheus_client.parser import text_string_to_metric_families
 
 from doorstep.clock import SECOND
-from doorstep.model.circuit import CircuitState
+from doorstep.model.endpoint import CircuitState
 from doorstep.model.rollup import Figures
-from doorstep.operations import prometheus
-from doorstep.operations.measures import MEASURES
-from doorstep.operations.stats import EndpointFigures, Load, Snapshot
+from doorstep.telemetry import prometheus
+from doorstep.telemetry.metrics import MEASURES, EndpointFigures, Load, Snapshot
 from tests.support.builders import NOW, an_endpoint, new_id
 
 LOAD = Load(accepts_waiting=3, places_in_use=2)

@@ -8,8 +8,8 @@ import pytest
 
 from doorstep.errors import StoreUnavailable
 from doorstep.telemetry.facts import Fact, Notice
+from doorstep.telemetry.logs import NoticeHandler
 from doorstep.telemetry.redaction import Secrets, passwords_in, safe_message, scrubbed, traceback_of
-from doorstep.telemetry.standard_logging import NoticeHandler
 from tests.support.matrix import each_case
 
 

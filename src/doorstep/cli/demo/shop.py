@@ -1,24 +1,36 @@
-"""The systems around the shop of the demo: one of each kind that people meet, with policies short enough to watch."""
+"""The shop of the demo: the systems that it delivers to, their behaviour, and its traffic.
+
+There is one receiver for each typical kind of behaviour. Retry delays are short enough to watch.
+"""
 
 from __future__ import annotations
 
+import asyncio
+import random
 from collections.abc import Callable
+from itertools import count
 from typing import Any, NamedTuple
 
 from doorstep.app import Doorstep
 from doorstep.bootstrap import DEFAULT_ORG
 from doorstep.cli.listen import Behaviour
-from doorstep.clock import Instant, seconds
+from doorstep.clock import SECOND, Instant, seconds
+from doorstep.errors import DoorstepError, Permanent, Transient
 from doorstep.model.alert import ChannelKind
+from doorstep.model.attempt import Code
 from doorstep.model.endpoint import CircuitRules, RetryPolicy
+from doorstep.model.entity import Entity
 from doorstep.model.org import Role
 from doorstep.operations.channels import ChannelForm
+from doorstep.pipelines.pipeline import Pipeline
+from doorstep.pipelines.plan import Gate, Stage
+from doorstep.transports.handler_replies import Received
 
-_HARDLY_EVER = CircuitRules(failures_max=1_000)
+_NEVER_OPENS = CircuitRules(failures_max=1_000)
 
 
-class Spell(NamedTuple):
-    """A bad time that comes again and again."""
+class Outage(NamedTuple):
+    """A recurring period in which a receiver behaves differently."""
 
     every_seconds: float
     lasts_seconds: float
@@ -33,20 +45,20 @@ class Sample(NamedTuple):
 
     name: str
     about: str
-    """How it fares, in a word or two."""
+    """The receiver's condition, in a word or two."""
     event_types: tuple[str, ...]
     behaviour: Behaviour | None
-    """None: nothing listens there."""
+    """None if nothing listens at the URL."""
     policy: RetryPolicy
-    circuit: CircuitRules = _HARDLY_EVER
-    spell: Spell | None = None
+    circuit: CircuitRules = _NEVER_OPENS
+    outage: Outage | None = None
 
     @property
     def path(self) -> str:
         return f"/{self.name}"
 
     def fields(self, url: str) -> dict[str, Any]:
-        """What an endpoint is created or changed with."""
+        """The fields with which to create or update the endpoint."""
         return {
             "name": self.name,
             "url": url,
@@ -64,23 +76,23 @@ CRM = Sample(
     Behaviour(503, fail_share=0.1, body=b'{"error": "try again later"}'),
     RetryPolicy((3, 6, 12, 24)),
     CircuitRules(failures_max=5, open_seconds=10),
-    # Its circuit opens, what comes meanwhile is held, and all of it arrives when the spell is over.
-    Spell(240, 45, Behaviour(503, fail_share=1.0, body=b'{"error": "down for maintenance"}')),
+    # During the outage, the circuit opens and deliveries are held. All of them arrive when the outage is over.
+    Outage(240, 45, Behaviour(503, fail_share=1.0, body=b'{"error": "down for maintenance"}')),
 )
 WAREHOUSE = Sample("warehouse", "slow", ("order.shipped",), Behaviour(slow_seconds=1.8), RetryPolicy((5, 15)))
-# While its circuit is open, one delivery goes through as a probe every few seconds: with a single retry each, that
-# makes a dead letter of it.
+# While the circuit is open, one delivery is sent as a probe every few seconds. Each delivery has a single retry, so
+# failed probes become dead letters.
 ERP = Sample("erp", "down", ("stock.*",), None, RetryPolicy((2,)), CircuitRules(failures_max=5, open_seconds=8))
 ACCOUNTING = Sample(
     "accounting",
-    "refuses some",
+    "rejects some",
     ("invoice.*",),
     Behaviour(422, fail_share=0.3, body=b'{"error": "vat_number is missing"}'),
     RetryPolicy((5, 30)),
 )
 MARKETPLACE = Sample(
     "marketplace",
-    "does not know our key",
+    "rejects our key",
     ("listing.*",),
     Behaviour(401, fail_share=1.0, body=b'{"error": "the token has expired"}'),
     RetryPolicy((5, 30)),
@@ -92,49 +104,44 @@ _NOT_FOUND = Behaviour(404, fail_share=1.0)
 
 
 def behaviour_at(path: str, now: Instant) -> Behaviour:
-    """How whatever has this path behaves at this moment; a path that nobody has is not found."""
+    """The current behaviour of the receiver with this path. An unknown path gets a 404."""
     if path.startswith(ALERTS_PATH):
         return Behaviour()
     sample = next((one for one in SAMPLES if one.path == path), None)
     if sample is None or sample.behaviour is None:
         return _NOT_FOUND
-    return sample.spell.behaviour if sample.spell and sample.spell.is_on(now) else sample.behaviour
+    return sample.outage.behaviour if sample.outage and sample.outage.is_on(now) else sample.behaviour
 
 
 _ADMIN, _OPERATOR = "lena", "marco"
-_KEYS = {
-    _ADMIN: Role.ADMIN,
-    _OPERATOR: Role.OPERATOR,
-    "checkout": Role.PUBLISHER,
-    "bookkeeping": Role.VIEWER,
-}
+_KEYS = {_ADMIN: Role.ADMIN, _OPERATOR: Role.OPERATOR, "checkout": Role.PUBLISHER, "bookkeeping": Role.VIEWER}
 _CHANNELS = {"on-call": ChannelKind.WEBHOOK, "#shop": ChannelKind.SLACK}
 
 
-class Staff(NamedTuple):
-    """Those who do something, as the audit log knows them: by the visible beginnings of their keys."""
+class Actors(NamedTuple):
+    """The names of the simulated operators in the audit log: the prefixes of their keys."""
 
     admin: str
     operator: str
 
 
-async def furnish(doorstep: Doorstep, url_of: Callable[[Sample], str], receivers: str) -> None:
-    """What an earlier demo left is led to where the receivers are now."""
-    admin = (await staff_of(doorstep)).admin
+async def create_samples(doorstep: Doorstep, url_of: Callable[[Sample], str], receivers: str) -> None:
+    """Create keys, endpoints and channels. Those of an earlier demo are updated to the receivers' new addresses."""
+    admin = (await ensure_keys(doorstep)).admin
     for sample in SAMPLES:
         await _endpoint(doorstep, sample, url_of(sample), admin)
     await _channels(doorstep, receivers, admin)
 
 
-async def staff_of(doorstep: Doorstep) -> Staff:
-    """Whoever has no key that is good gets one."""
+async def ensure_keys(doorstep: Doorstep) -> Actors:
+    """Create the keys that do not exist or are no longer valid."""
     now, known = doorstep.clock.now(), await doorstep.components.keys.keys(DEFAULT_ORG)
     prefixes = {key.name: key.prefix for key in known if key.is_valid(now)}
     for name, role in _KEYS.items():
         if name not in prefixes:
             record, _ = await doorstep.components.keys.create(DEFAULT_ORG, name, role, prefixes.get(_ADMIN, "program"))
             prefixes[name] = record.prefix
-    return Staff(prefixes[_ADMIN], prefixes[_OPERATOR])
+    return Actors(prefixes[_ADMIN], prefixes[_OPERATOR])
 
 
 async def _endpoint(doorstep: Doorstep, sample: Sample, url: str, admin: str) -> None:
@@ -147,11 +154,171 @@ async def _endpoint(doorstep: Doorstep, sample: Sample, url: str, admin: str) ->
 
 
 async def _channels(doorstep: Doorstep, receivers: str, admin: str) -> None:
-    """Where a channel leads cannot be changed: an old one makes room for a new one."""
-    desk = doorstep.components.channels
-    for channel in await desk.reading.channels(DEFAULT_ORG):
+    """Replace the channels, because the target of a channel cannot be changed."""
+    service = doorstep.components.channels
+    for channel in await service.reader.channels(DEFAULT_ORG):
         if channel.name in _CHANNELS:
-            await desk.delete(DEFAULT_ORG, channel.channel_id, admin)
+            await service.delete(DEFAULT_ORG, channel.channel_id, admin)
     for name, kind in _CHANNELS.items():
         target = f"{receivers}{ALERTS_PATH}/{kind}"
-        await desk.create(ChannelForm(name=name, kind=kind, target=target), DEFAULT_ORG, admin)
+        await service.create(ChannelForm(name=name, kind=kind, target=target), DEFAULT_ORG, admin)
+
+
+# -- traffic -----------------------------------------------------------------------------------------------
+
+_FIRST_OF_EACH_TYPE = 6
+_WEIGHTS = {
+    "order.paid": 4,
+    "order.shipped": 2,
+    "customer.created": 4,
+    "customer.changed": 2,
+    "invoice.sent": 0.6,
+    "stock.changed": 0.2,
+    "listing.changed": 0.08,
+    "cart.abandoned": 0.1,  # no endpoint subscribes, so these events stay in the inbox
+}
+_ITEMS = ("Copper kettle", "Stoneware teapot", "Tea strainer", "Bamboo whisk", "Oolong, 100 g", "Genmaicha, 250 g")
+_CUSTOMERS = ("Amara Osei", "Bela Novak", "Chiara Riva", "Daniel Okafor", "Emi Sato", "Finn Larsen", "Grace Liu")
+
+
+async def send_events(doorstep: Doorstep, per_second: float) -> None:
+    """Send some events of each type at once, then a steady stream until cancelled. Rejected events are dropped."""
+    numbers = count(40_000)
+    for event_type in list(_WEIGHTS) * _FIRST_OF_EACH_TYPE:
+        await _send(doorstep, event_type, next(numbers))
+    for number in numbers:
+        (event_type,) = random.choices(list(_WEIGHTS), list(_WEIGHTS.values()))
+        await _send(doorstep, event_type, number)
+        await asyncio.sleep(random.expovariate(per_second))
+
+
+async def _send(doorstep: Doorstep, event_type: str, number: int) -> None:
+    try:
+        await doorstep.send(event_type, _payload(event_type.partition(".")[0], number))
+    except DoorstepError:
+        pass
+
+
+def _payload(kind: str, number: int) -> dict[str, Any]:
+    match kind:
+        case "customer":
+            return {"customer": number, "name": random.choice(_CUSTOMERS), "newsletter": random.random() < 0.4}
+        case "stock" | "listing":
+            return {"item": random.choice(_ITEMS), "left": random.randrange(0, 90)}
+    items = [{"item": item, "quantity": random.randint(1, 3)} for item in random.sample(_ITEMS, random.randint(1, 3))]
+    return {kind: number, "customer": random.choice(_CUSTOMERS), "items": items, "total": _price(), "currency": "EUR"}
+
+
+def _price() -> float:
+    return round(random.uniform(8, 240), 2)
+
+
+CARRIER = "sms-carrier"
+BATCH = "sms.batch"
+
+_BUSY_SHARE, _REJECTED_SHARE = 0.3, 0.01
+_INVALID_EVERY = 30
+_BATCH_PAUSE_SECONDS = 9.0
+_FIRST_BATCHES = 6
+_TEXTS = ("Your order is on its way.", "Your order is ready for pickup.", "Your parcel arrives tomorrow.")
+
+
+def declare_carrier(doorstep: Doorstep) -> None:
+    policy = RetryPolicy((15, 30, 60))
+    doorstep.batch(BATCH, name=CARRIER, policy=policy, circuit=_NEVER_OPENS, concurrency_max=2)(_submit)
+
+
+async def submit_batches(doorstep: Doorstep) -> None:
+    """Submit batches of text messages until cancelled."""
+    number = 0
+    while True:
+        number += 1
+        try:
+            await doorstep.batches.submit(BATCH, _batch(invalid=number % _INVALID_EVERY == 2))
+        except DoorstepError:
+            pass
+        await asyncio.sleep(0 if number < _FIRST_BATCHES else random.expovariate(1 / _BATCH_PAUSE_SECONDS))
+
+
+def _batch(*, invalid: bool) -> dict[str, Any]:
+    numbers = [f"+4915{random.randrange(10**8, 10**9)}" for _ in range(random.randint(2, 5))]
+    if invalid:
+        numbers[0] = "0151/OOPS"
+    return {"messages": [{"to": number, "text": random.choice(_TEXTS)} for number in numbers]}
+
+
+async def _submit(batch: Received) -> dict[str, object]:
+    messages = batch.json()["messages"]
+    await asyncio.sleep(random.uniform(0.2, 1.2))
+    if any(not message["to"].startswith("+") for message in messages):
+        raise Permanent(Code.INVALID_FORMAT, "A recipient is not a phone number.", response={"code": "NUM-04"})
+    chance = random.random()
+    if chance < _REJECTED_SHARE:
+        raise Permanent(Code.BATCH_REJECTED, "The carrier's daily quota is used up.", response={"code": "QUOTA-05"})
+    if chance < _REJECTED_SHARE + _BUSY_SHARE:
+        raise Transient(Code.SERVICE_UNAVAILABLE, "All lines of the carrier are busy.", response={"code": "BUSY-03"})
+    return {"reference": f"C-{random.randrange(10**6)}", "accepted": len(messages)}
+
+
+GATE = "to_approve"
+SMUDGED, BLANK = "smudged", "blank"
+_STACK = 5
+"""The number of bills that are scanned at a time."""
+_SCAN_PAUSE_SECONDS = 70.0
+_SMUDGED_EVERY, _BLANK_EVERY = 5, 30
+_SMUDGED_SHARE, _UNKNOWN_SHARE = 0.5, 0.25
+"""The share of smudged bills that cannot be read, and the share of readable bills that match no order."""
+_SUPPLIERS = ("Kyoto Leaf", "Harbour Ceramics", "Mill & Sons", "North Cartons", "Tin Works")
+
+
+def bill_pipeline() -> Pipeline:
+    """A pipeline that reads and matches one bill at a time, so that a stack of bills takes a while."""
+    pipeline = Pipeline(
+        "bill",
+        first="scanned",
+        stages=[
+            Stage("reading", failed="unreadable", policy=RetryPolicy((8, 20)), concurrency_max=1),
+            Stage("matching", failed="unmatched", policy=RetryPolicy((10, 30)), concurrency_max=1),
+            Gate(GATE),
+        ],
+        last="booked",
+        dead="set_aside",
+    )
+    pipeline.stage("reading")(_read_bill)
+    pipeline.stage("matching")(_match_bill)
+    return pipeline
+
+
+async def scan_bills(doorstep: Doorstep, pipeline: Pipeline) -> None:
+    """Scan a stack of bills, pause, and repeat until cancelled."""
+    first = doorstep.clock.now() // SECOND % 1_000_000  # after a restart with --keep, numbers continue higher
+    for number in count():
+        data = {"scan": _quality(number), "pages": random.randint(1, 4)}
+        try:
+            await pipeline.start(data, f"BILL-{first + number}")
+        except DoorstepError:
+            pass
+        await asyncio.sleep(0 if (number + 1) % _STACK else _SCAN_PAUSE_SECONDS)
+
+
+def _quality(number: int) -> str:
+    if number % _BLANK_EVERY == 1:
+        return BLANK
+    return SMUDGED if number % _SMUDGED_EVERY == 2 else "clean"
+
+
+async def _read_bill(bill: Entity) -> dict[str, Any]:
+    await asyncio.sleep(random.uniform(0.8, 1.8))
+    if bill.data["scan"] == BLANK:
+        raise Permanent(Code.INVALID_FORMAT, "The pages are blank.")
+    if bill.data["scan"] == SMUDGED and random.random() < _SMUDGED_SHARE:
+        raise Transient("UNREADABLE", "The total cannot be read.")
+    total = round(random.uniform(40, 1_900), 2)
+    return {**bill.data, "supplier": random.choice(_SUPPLIERS), "total": total, "currency": "EUR"}
+
+
+async def _match_bill(bill: Entity) -> dict[str, Any]:
+    await asyncio.sleep(random.uniform(0.5, 1.8))
+    if random.random() < _UNKNOWN_SHARE:
+        raise Transient("NO_ORDER", "The supplier has no open order yet.")
+    return {**bill.data, "order": f"PO-{random.randrange(100, 1_000)}"}

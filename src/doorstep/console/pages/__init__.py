@@ -1,1 +1,1 @@
-"""One module for each screen: what it shows, and what can be done there."""
+"""One module for each screen: its pages and the actions on them."""

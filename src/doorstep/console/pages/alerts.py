@@ -1,26 +1,26 @@
-"""Alerts: what is the matter, what was, who was told, and who sees to it."""
+"""Alerts: open and ended ones, the channels they notify, who acknowledged them, and their texts."""
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from typing import NamedTuple
 
 from msgspec.structs import replace
 from starlette.responses import Response
 
-from doorstep.console.alert_texts import ENDINGS, RULES, measured, repair, threshold
+from doorstep.clock import seconds
+from doorstep.console.confirm import endpoints_of
 from doorstep.console.fields import one_of
-from doorstep.console.page import Pages
-from doorstep.console.request import PageRequest
-from doorstep.console.selection import endpoints_of
-from doorstep.model.alert import Alert, AlertConfig, AlertFilter, Channel, Rule, Silence
+from doorstep.console.formatting import amount, lasting
+from doorstep.console.request import PageRequest, Pages
+from doorstep.model.alert import MEASURED, Alert, AlertConfig, AlertFilter, AlertRule, Channel, Ending, Rule, Silence
 from doorstep.model.listing import Page
-from doorstep.policy.alert_messages import title_of
+from doorstep.policy.alert_messages import link_to, percent, percent_as_set, title_of
 
 PAGES = Pages("/alerts")
 _LIMIT = 50
-_STRETCHES_MAX = 5
-"""How far one page looks for what matches; the store examines a bounded part of the list at a time."""
+_READS_MAX = 5
+"""How many reads may be needed to fill one page. Each read examines only a bounded part of the list."""
 _STATES = {"open": "open", "ended": "ended"}
 
 
@@ -32,39 +32,39 @@ class Row(NamedTuple):
     value: str
     threshold: str
     silenced: bool
-    """Nobody is told of it now, because somebody said so."""
+    """Whether a silence currently suppresses its notifications."""
     channels: tuple[str, ...]
-    """Those that take it, by name."""
+    """The names of the channels that are notified of it."""
 
 
 @PAGES.get()
-async def show(visit: PageRequest) -> Response:
-    """What is open first, what has ended below it; only the last list of a page has further pages."""
-    query, cursor = visit.query, visit.query.text("cursor")
+async def show(request: PageRequest) -> Response:
+    """Open alerts first, ended ones below. Only the last list on the page has further pages."""
+    query, cursor = request.query, request.query.text("cursor")
     state = query.text("state")
     kinds = tuple(_STATES) if state is None else (one_of("state", state, _STATES),)
     shown = kinds[-1:] if cursor else kinds
-    wanted = AlertFilter(rule=query.choice("rule", Rule), endpoint_id=query.id("endpoint_id"))
-    pages = {kind: await _found(visit, wanted, kind, cursor if kind == shown[-1] else None) for kind in shown}
-    arranged = await visit.doorstep.components.store.arrangements(visit.org_id)
-    return visit.page(
+    filter = AlertFilter(rule=query.choice("rule", Rule), endpoint_id=query.id("endpoint_id"))
+    pages = {kind: await _page(request, filter, kind, cursor if kind == shown[-1] else None) for kind in shown}
+    config = await request.components.alerts.config(request.org_id)
+    return request.page(
         "alerts.html",
-        lists={kind: _rows(visit, page.items, arranged) for kind, page in pages.items()},
+        lists={kind: _rows(request, page.items, config) for kind, page in pages.items()},
         next=pages[shown[-1]].next,
         more_open=len(shown) > 1 and pages["open"].next is not None,
         rules=RULES,
         endings=ENDINGS,
-        has_channel=any(isinstance(one, Channel) for one in arranged),
-        endpoints=await endpoints_of(visit),
-        people=await _people(visit, [one for page in pages.values() for one in page.items]),
+        has_channel=any(isinstance(one, Channel) for one in config),
+        endpoints=await endpoints_of(request),
+        people=await _people(request, [one for page in pages.values() for one in page.items]),
     )
 
 
-async def _found(visit: PageRequest, wanted: AlertFilter, kind: str, cursor: str | None) -> Page[Alert]:
-    """A page of them; what the store gives may be short although there is more."""
-    chosen, found = replace(wanted, is_open=kind == "open"), list[Alert]()
-    for _ in range(_STRETCHES_MAX):
-        page = await visit.doorstep.components.alerts.alerts(visit.org_id, chosen, cursor, _LIMIT - len(found))
+async def _page(request: PageRequest, filter: AlertFilter, kind: str, cursor: str | None) -> Page[Alert]:
+    """A full page, if there are enough alerts. A page from the store may be short although more alerts follow."""
+    filter, found = replace(filter, is_open=kind == "open"), list[Alert]()
+    for _ in range(_READS_MAX):
+        page = await request.components.alerts.alerts(request.org_id, filter, cursor, _LIMIT - len(found))
         found += page.items
         cursor = page.next
         if cursor is None or len(found) >= _LIMIT:
@@ -73,46 +73,112 @@ async def _found(visit: PageRequest, wanted: AlertFilter, kind: str, cursor: str
 
 
 @PAGES.get("/{alert_id}")
-async def show_one(visit: PageRequest) -> Response:
-    alert = await visit.doorstep.components.alerts.alert(visit.org_id, visit.id("alert_id"))
-    (row,) = _rows(visit, [alert], await visit.doorstep.components.store.arrangements(visit.org_id))
-    place, label = repair(alert)
-    return visit.page(
+async def show_one(request: PageRequest) -> Response:
+    alert = await request.components.alerts.alert(request.org_id, request.id("alert_id"))
+    (row,) = _rows(request, [alert], await request.components.alerts.config(request.org_id))
+    place, label = related_page(alert)
+    return request.page(
         "alert.html",
         row=row,
         rule=RULES[alert.rule],
         place=place,
         label=label,
         endings=ENDINGS,
-        people=await _people(visit, [alert]),
+        people=await _people(request, [alert]),
     )
 
 
 @PAGES.post("/{alert_id}/acknowledge")
-async def acknowledge(visit: PageRequest) -> Response:
-    alert = await visit.doorstep.components.alerts.acknowledge(visit.org_id, visit.id("alert_id"), visit.actor)
-    if alert.acknowledged_by != visit.actor:
+async def acknowledge(request: PageRequest) -> Response:
+    alert = await request.components.alerts.acknowledge(request.org_id, request.id("alert_id"), request.actor)
+    if alert.acknowledged_by != request.actor:
         who = alert.acknowledged_by or ""
-        return visit.refused(f"{(await _people(visit, [alert])).get(who, who)} acknowledged it before you.")
-    return visit.done("Acknowledged: others see that you see to it.")
+        return request.refused(f"{(await _people(request, [alert])).get(who, who)} acknowledged it before you.")
+    return request.done("Acknowledged: others see that you are working on it.")
 
 
-async def _people(visit: PageRequest, alerts: Sequence[Alert]) -> dict[str, str]:
-    """Who sees to them, by name."""
-    return await visit.doorstep.components.reader.key_names(visit.org_id, (one.acknowledged_by for one in alerts))
+async def _people(request: PageRequest, alerts: Sequence[Alert]) -> dict[str, str]:
+    """The names of the API keys that acknowledged these alerts."""
+    return await request.reader.key_names(request.org_id, (one.acknowledged_by for one in alerts))
 
 
-def _rows(visit: PageRequest, alerts: Sequence[Alert], arranged: Sequence[AlertConfig]) -> list[Row]:
-    silences = [one for one in arranged if isinstance(one, Silence)]
-    channels = [one for one in arranged if isinstance(one, Channel)]
+def _rows(request: PageRequest, alerts: Sequence[Alert], config: Sequence[AlertConfig]) -> list[Row]:
+    silences = [one for one in config if isinstance(one, Silence)]
+    channels = [one for one in config if isinstance(one, Channel)]
     return [
         Row(
             alert=one,
             title=title_of(one),
             value=measured(one.rule, one.value),
             threshold=threshold(one.rule, one.threshold),
-            silenced=any(silence.covers(one.rule, one.endpoint_id, visit.now) for silence in silences),
-            channels=tuple(to.name for to in channels if to.wants(one.rule, one.endpoint_id, recovery=False)),
+            silenced=any(silence.covers(one.rule, one.endpoint_id, request.now) for silence in silences),
+            channels=tuple(to.name for to in channels if to.accepts(one.rule, one.endpoint_id, recovery=False)),
         )
         for one in alerts
     ]
+
+
+# -- texts: pure -------------------------------------------------------------------------------------------
+
+
+class RuleTexts(NamedTuple):
+    name: str
+    fires: str
+    """When it fires, as the end of a sentence; `{}` stands for its threshold."""
+    threshold: str = ""
+    """The label of the input for its threshold."""
+
+
+RULES: dict[Rule, RuleTexts] = {
+    Rule.DEAD_LETTER: RuleTexts("Dead letter", "a delivery fails permanently; one alert per endpoint and cause"),
+    Rule.FAILURE_RATE: RuleTexts(
+        "Failure rate", "more than {} of the finished deliveries failed permanently", "More than this percentage"
+    ),
+    Rule.DEAD_LETTERS: RuleTexts("Dead letters", "there are more than {} dead letters", "More than"),
+    Rule.CIRCUIT_OPENED: RuleTexts(
+        "Circuit opened", "an endpoint failed too often in a row, and its deliveries are held"
+    ),
+    Rule.ENDPOINT_DISABLED: RuleTexts("Endpoint disabled", "an endpoint asked to be disabled, or failed for days"),
+    Rule.OLDEST_DUE: RuleTexts("Oldest due", "a delivery that is not held is overdue by more than {}", "Overdue by"),
+}
+ENDINGS: dict[Ending, str] = {
+    Ending.RECOVERED: "it recovered",
+    Ending.ELAPSED: "it did not recur within its cooldown",
+    Ending.ENDPOINT_DELETED: "the endpoint was deleted",
+    Ending.ENDPOINT_PAUSED: "the endpoint was paused",
+    Ending.RULE_CHANGED: "its rule was turned off or reset",
+}
+_RELATED_PAGES = {
+    "events": "Open the event",
+    "dead-letters": "Open the dead letters",
+    "endpoints": "Open the endpoint",
+    "retry-queue": "Open the retry queue",
+}
+
+
+def measured(rule: Rule, value: float | None, in_percent: Callable[[float], str] = percent) -> str:
+    """The measured value in its unit; a dash for rules that measure nothing."""
+    if value is None or rule not in MEASURED:
+        return "–"
+    if rule is Rule.FAILURE_RATE:
+        return in_percent(value)
+    return lasting(seconds(value)) if rule is Rule.OLDEST_DUE else amount(value)
+
+
+def threshold(rule: Rule, value: float | None) -> str:
+    """The threshold in its unit; a dash for rules that measure nothing."""
+    return measured(rule, value, percent_as_set)
+
+
+def fires(rule: AlertRule) -> str:
+    """When a rule fires: `more than 5% of the finished deliveries … within 15 min, and at least 20 finished`."""
+    text = RULES[rule.rule].fires.format(threshold(rule.rule, rule.threshold))
+    if rule.rule is not Rule.FAILURE_RATE:
+        return text
+    return f"{text} within {lasting(seconds(rule.window_seconds))}, and at least {amount(rule.minimum)} finished"
+
+
+def related_page(alert: Alert) -> tuple[str, str]:
+    """The path of the page where an operator can act on the alert, and the label of the link to it."""
+    path = link_to(alert, "")
+    return path, _RELATED_PAGES[path.split("/")[2].partition("?")[0]]

@@ -1,53 +1,136 @@
-"""The audit log: who did what, when, to which ids, with what result."""
+"""The audit log: who did what, when, to which items and with what result. Ids are shown as names and links."""
 
 from __future__ import annotations
 
+import re
+from collections.abc import Iterable, Iterator, Mapping
 from typing import NamedTuple
+from urllib.parse import quote
+from uuid import UUID
 
 from starlette.responses import Response
 
-from doorstep.console.audit_subjects import Subject, endpoints_in, subjects_of, told
-from doorstep.console.page import Pages
-from doorstep.console.request import PageRequest
-from doorstep.model.action import AuditEntry
+from doorstep.console.request import PageRequest, Pages
+from doorstep.model.action import ActionKind, AuditEntry
 
 PAGES = Pages("/audit")
 _LIMIT = 100
-_CALLED_MAX = 20
+_PREFIXES_MAX = 20
 
 
 class Row(NamedTuple):
-    """A line, and what it names, with the ways there."""
+    """An entry with links to the items that it names."""
 
-    line: AuditEntry
+    entry: AuditEntry
     subjects: list[Subject]
     result: list[str | Subject]
     reason: list[str | Subject]
 
 
 @PAGES.get()
-async def show(visit: PageRequest) -> Response:
-    query, reading = visit.query, visit.doorstep.components.reader
-    about, called = query.id("about"), await _called(visit, query.text("actor"))
-    page = await reading.audit(
-        visit.org_id,
-        called[0] if called else query.text("actor"),
+async def show(request: PageRequest) -> Response:
+    query, reader = request.query, request.reader
+    about, prefixes = query.id("about"), await _prefixes_of(request, query.text("actor"))
+    page = await reader.audit(
+        request.org_id,
+        prefixes[0] if prefixes else query.text("actor"),
         query.text("action"),
         query.text("cursor"),
         _LIMIT,
         () if about is None else (about,),
     )
-    names = await reading.endpoint_names(visit.org_id, endpoints_in(page.items))
-    rows = [Row(line, subjects_of(line, names), told(line.result), told(line.reason)) for line in page.items]
-    people = await reading.key_names(visit.org_id, (line.actor for line in page.items))
-    return visit.page("audit.html", rows=rows, next=page.next, people=people, called=called)
+    names = await reader.endpoint_names(request.org_id, endpoints_in(page.items))
+    rows = [Row(one, subjects_of(one, names), linked(one.result), linked(one.reason)) for one in page.items]
+    people = await reader.key_names(request.org_id, (one.actor for one in page.items))
+    return request.page("audit.html", rows=rows, next=page.next, people=people, prefixes=prefixes)
 
 
-async def _called(visit: PageRequest, name: str | None) -> list[str]:
-    """The keys of this name by their beginnings, the newest first: the log has those, and people know the names.
+async def _prefixes_of(request: PageRequest, name: str | None) -> list[str]:
+    """The prefixes of the keys with this name, newest first. Users know names, but the log stores prefixes.
 
-    What a link took from a line says so, and is nobody's name: a key may be called like an actor that has none.
+    A link from an entry marks its actor as `literal`. It is then not looked up as a key's name, because a key may have
+    the same name as an actor that is not a key.
     """
-    if name is None or name == visit.query.text("literal"):
+    if name is None or name == request.query.text("literal"):
         return []
-    return await visit.doorstep.components.reader.keys_called(visit.org_id, name, _CALLED_MAX)
+    return await request.reader.keys_called(request.org_id, name, _PREFIXES_MAX)
+
+
+_ID_CHARACTERS = 8
+_NAMED = re.compile("(?:(event|delivery|bulk operation) )?([0-9a-f]{8}(?:-[0-9a-f]{4}){3}-[0-9a-f]{12})")
+"""Matches an item in the results and reasons that Doorstep writes."""
+_REPLAY = "event.replay"
+"""The subjects of this action are the event and the endpoint to which it was replayed."""
+_GONE = frozenset({"event.delete", "entity.delete"})
+
+
+class Subject(NamedTuple):
+    label: str
+    full_id: str
+    path: str | None = None
+
+
+def endpoints_in(entries: Iterable[AuditEntry]) -> set[UUID]:
+    return {UUID(subject) for entry in entries for kind, subject in _kinds(entry) if kind == "endpoint"}
+
+
+def subjects_of(entry: AuditEntry, names: Mapping[UUID, str]) -> list[Subject]:
+    if entry.action.startswith("entity."):
+        return [_entity(entry)]
+    return [_subject(kind, subject, names, exists=entry.action not in _GONE) for kind, subject in _kinds(entry)]
+
+
+def linked(text: str) -> list[str | Subject]:
+    """A result or a reason, split into plain text and links for its ids."""
+    parts: list[str | Subject] = []
+    end = 0
+    for found in _NAMED.finditer(text):
+        kind, full_id = found[1] or "", found[2]
+        parts += [text[end : found.start()], Subject(_short(kind, full_id), full_id, place_of_kind(kind, full_id))]
+        end = found.end()
+    return [part for part in (*parts, text[end:]) if part]
+
+
+def _kinds(entry: AuditEntry) -> Iterator[tuple[str, str]]:
+    """Each subject with its kind. An action's name starts with the kind, except for actions on deliveries."""
+    kind = "delivery" if entry.action in set(ActionKind) else entry.action.partition(".")[0]
+    for position, subject in enumerate(entry.subjects):
+        yield "endpoint" if entry.action == _REPLAY and position else kind, subject
+
+
+def _subject(kind: str, subject: str, names: Mapping[UUID, str], *, exists: bool) -> Subject:
+    path = place_of_kind(kind, subject) if exists else None
+    if kind == "endpoint" and (name := names.get(UUID(subject))):
+        return Subject(name, subject, path)
+    return Subject(_short(kind.replace("_", " "), subject), subject, path)
+
+
+def _entity(entry: AuditEntry) -> Subject:
+    pipeline, entity_id = entry.subjects
+    path = place_of_entity(pipeline, entity_id) if entry.action not in _GONE else None
+    return Subject(f"{pipeline} {entity_id}", f"{pipeline} {entity_id}", path)
+
+
+def _short(kind: str, full_id: str) -> str:
+    return f"{kind} {full_id[-_ID_CHARACTERS:]}".lstrip()
+
+
+_SCREENS = {
+    "endpoint": "endpoints",
+    "bulk": "bulk",
+    "bulk operation": "bulk",
+    "alert": "alerts",
+    "batch": "batches",
+    "event": "events",
+    "delivery": "deliveries",
+}
+"""The screen of each kind of item that has one."""
+
+
+def place_of_kind(kind: str, name: str) -> str | None:
+    return f"/console/{_SCREENS[kind]}/{quote(name, safe='')}" if kind in _SCREENS else None
+
+
+def place_of_entity(pipeline: str, entity_id: str) -> str:
+    """The path of an entity's page. Programs choose the ids of entities, so an id may contain slashes."""
+    return f"/console/pipelines/{quote(pipeline, safe='')}/{quote(entity_id, safe='')}"

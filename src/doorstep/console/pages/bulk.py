@@ -1,4 +1,4 @@
-"""Bulk operations: who began what and why, how far it is, and how it is steered."""
+"""Bulk operations: who started them and why, their progress, and how to pause, resume or cancel them."""
 
 from __future__ import annotations
 
@@ -9,17 +9,16 @@ from starlette.responses import Response
 
 from doorstep.clock import to_iso
 from doorstep.console.confirm import Confirmation, confirmed
-from doorstep.console.page import Pages
-from doorstep.console.request import PageRequest
+from doorstep.console.request import PageRequest, Pages
 from doorstep.model.bulk import Bulk, Selection
 from doorstep.model.listing import DeadLetterFilter, EventFilter, RetryQueueFilter
 
 PAGES = Pages("/bulk")
 _LIMIT = 50
-_CANCEL = Confirmation("Cancel it", "No more are taken, and it cannot be resumed. What it has done stays done.")
+_CANCEL = Confirmation("Cancel it", "It stops and cannot be resumed. What is done stays done.")
 _FAILURES = 25
-_UNSAID = frozenset({"archived_before", "waiting"})
-"""Fields of a filter that an operation has anyway: only what waits can be acted upon."""
+_IMPLIED = frozenset({"archived_before", "waiting"})
+"""Filter fields that every operation sets itself and that are therefore not shown."""
 _FIELDS = {"endpoint_id": "endpoint"}
 _WHAT: dict[str, type[RetryQueueFilter | DeadLetterFilter | EventFilter]] = {
     "queue": RetryQueueFilter,
@@ -29,87 +28,85 @@ _WHAT: dict[str, type[RetryQueueFilter | DeadLetterFilter | EventFilter]] = {
 
 
 @PAGES.get()
-async def show_all(visit: PageRequest) -> Response:
-    page = await visit.doorstep.components.store.list_bulk(visit.org_id, visit.query.text("cursor"), _LIMIT)
-    names = await _names(visit, page.items)
+async def show_all(request: PageRequest) -> Response:
+    page = await request.components.bulk.list(request.org_id, request.query.text("cursor"), _LIMIT)
+    names = await _names(request, page.items)
     rows = [(one, about(one, names)) for one in page.items]
-    people = await visit.doorstep.components.reader.key_names(visit.org_id, (one.actor for one in page.items))
-    return visit.page("bulks.html", rows=rows, next=page.next, people=people)
+    people = await request.reader.key_names(request.org_id, (one.actor for one in page.items))
+    return request.page("bulks.html", rows=rows, next=page.next, people=people)
 
 
 @PAGES.get("/{bulk_id}")
-async def show(visit: PageRequest) -> Response:
-    bulk_id = visit.id("bulk_id")
-    bulk = await visit.doorstep.components.store.bulk(visit.org_id, bulk_id)
-    failures = await visit.doorstep.components.store.bulk_failures(
-        visit.org_id, bulk_id, visit.query.text("cursor"), _FAILURES
-    )
-    reading, names = visit.doorstep.components.reader, await _names(visit, [bulk])
-    return visit.page(
+async def show(request: PageRequest) -> Response:
+    reader, bulk_id = request.reader, request.id("bulk_id")
+    bulk = await request.components.bulk.get(request.org_id, bulk_id)
+    failures = await reader.bulk_failures(request.org_id, bulk_id, request.query.text("cursor"), _FAILURES)
+    names = await _names(request, [bulk])
+    return request.page(
         "bulk.html",
         bulk=bulk,
         about=about(bulk, names),
         names=names,
-        people=await reading.key_names(visit.org_id, [bulk.actor]),
+        people=await reader.key_names(request.org_id, [bulk.actor]),
         next=failures.next,
-        failures=await reading.described(visit.org_id, [reading.seen(one) for one in failures.items]),
+        failures=failures.items,
     )
 
 
 @PAGES.post("/{bulk_id}/pause")
-async def pause(visit: PageRequest) -> Response:
-    await visit.doorstep.components.bulk.pause(visit.org_id, visit.id("bulk_id"), visit.actor)
-    return visit.done("Paused. What is under way goes on.")
+async def pause(request: PageRequest) -> Response:
+    await request.components.bulk.pause(request.org_id, request.id("bulk_id"), request.actor)
+    return request.done("Paused. Deliveries in progress continue.")
 
 
 @PAGES.post("/{bulk_id}/resume")
-async def resume(visit: PageRequest) -> Response:
-    await visit.doorstep.components.bulk.resume(visit.org_id, visit.id("bulk_id"), visit.actor)
-    return visit.done("It goes on.")
+async def resume(request: PageRequest) -> Response:
+    await request.components.bulk.resume(request.org_id, request.id("bulk_id"), request.actor)
+    return request.done("Resumed.")
 
 
-async def _asking_to_cancel(visit: PageRequest) -> tuple[str, Confirmation]:
-    bulk = await visit.doorstep.components.store.bulk(visit.org_id, visit.id("bulk_id"))
+async def _ask_cancel(request: PageRequest) -> tuple[str, Confirmation]:
+    bulk = await request.components.bulk.get(request.org_id, request.id("bulk_id"))
     return f"Cancel the bulk {bulk.kind}: {bulk.progress}?", _CANCEL
 
 
-@confirmed(PAGES, "/{bulk_id}/cancel", _asking_to_cancel)
-async def cancel(visit: PageRequest, reason: str) -> Response:
-    await visit.doorstep.components.bulk.cancel(visit.org_id, visit.id("bulk_id"), visit.actor, reason)
-    return visit.done("Cancelled. What it has done stays done.")
+@confirmed(PAGES, "/{bulk_id}/cancel", _ask_cancel)
+async def cancel(request: PageRequest, reason: str) -> Response:
+    await request.components.bulk.cancel(request.org_id, request.id("bulk_id"), request.actor, reason)
+    return request.done("Cancelled. What is done stays done.")
 
 
-async def _names(visit: PageRequest, bulks: Sequence[Bulk]) -> dict[UUID, str]:
-    """The endpoints that these name, as far as there are any: a filter may have the id of none."""
+async def _names(request: PageRequest, bulks: Sequence[Bulk]) -> dict[UUID, str]:
+    """The names of the endpoints that the operations refer to. An unknown id in a filter has no name."""
     naming = (one for bulk in bulks for one in (bulk.selection.letters, bulk.selection.queue, bulk))
     named = {one.endpoint_id for one in naming if one and one.endpoint_id}
-    return await visit.doorstep.components.reader.endpoint_names(visit.org_id, named)
+    return await request.reader.endpoint_names(request.org_id, named)
 
 
 def about(bulk: Bulk, names: Mapping[UUID, str]) -> str:
-    """What was selected, in words: `all dead letters with event type order.*, endpoint crm`."""
+    """The selection in words: `all dead letters with event type order.*, endpoint crm`."""
     selection = bulk.selection
     if selection.delivery_ids is not None:
-        return f"{len(selection.delivery_ids)} deliveries chosen one by one"
-    what, wanted = _wanted(selection)
-    said = [
-        f"{_FIELDS.get(field, field.replace('_', ' '))} {_said(field, value, names)}" for field, value in wanted.items()
+        return f"{len(selection.delivery_ids)} selected deliveries"
+    what, fields = _filter_fields(selection)
+    texts = [
+        f"{_FIELDS.get(field, field.replace('_', ' '))} {_text(field, value, names)}" for field, value in fields.items()
     ]
     target = "" if bulk.endpoint_id is None else f", to {names.get(bulk.endpoint_id, bulk.endpoint_id)}"
-    return f"all {what}" + (f" with {', '.join(said)}" if said else "") + target
+    return f"all {what}" + (f" with {', '.join(texts)}" if texts else "") + target
 
 
-def _wanted(selection: Selection) -> tuple[str, dict[str, object]]:
-    """What kind of list, and those of its filters that say something."""
+def _filter_fields(selection: Selection) -> tuple[str, dict[str, object]]:
+    """The list that the operation selects from, and the filter fields that differ from their defaults."""
     for name, words in (("letters", "dead letters"), ("queue", "waiting deliveries"), ("events", "events")):
         if (chosen := getattr(selection, name)) is not None:
             plain = _WHAT[name]()
-            fields = {field: getattr(chosen, field) for field in chosen.__struct_fields__ if field not in _UNSAID}
+            fields = {field: getattr(chosen, field) for field in chosen.__struct_fields__ if field not in _IMPLIED}
             return words, {field: value for field, value in fields.items() if value != getattr(plain, field)}
     return "deliveries", {}
 
 
-def _said(field: str, value: object, names: Mapping[UUID, str]) -> str:
+def _text(field: str, value: object, names: Mapping[UUID, str]) -> str:
     if isinstance(value, int) and not isinstance(value, bool):
         return f"{value:016x}" if field == "cause" else to_iso(value)
     return names.get(value, str(value)) if isinstance(value, UUID) else str(value)

@@ -1,116 +1,365 @@
-"""The dead letters: what the machine has given up on, by cause first; then one by one."""
+"""Dead letters: lists by cause and one by one, retries with an edited payload, and exports."""
 
 from __future__ import annotations
 
-from starlette.responses import Response
+import asyncio
+import csv
+import hashlib
+import io
+from collections.abc import AsyncIterator, Callable, Sequence
+from difflib import unified_diff
+from typing import Any, NamedTuple
 
-from doorstep.console.bulk_confirm import BulkConfirmation, declare
-from doorstep.console.dead_letter_causes import Cause, cause_choices, described_causes
-from doorstep.console.fields import LETTER_FILTER, letters_of
-from doorstep.console.page import Pages
-from doorstep.console.request import PageRequest
-from doorstep.console.selection import endpoints_of, of_letters
+import msgspec
+from starlette.responses import Response, StreamingResponse
+
+from doorstep.clock import Instant, to_iso
+from doorstep.console.confirm import BulkConfirmation, bulk_confirmed, endpoints_of, of_letters, reason_of
+from doorstep.console.fields import LETTER_FILTER, letters_of, one_of
+from doorstep.console.formatting import pretty
+from doorstep.console.request import ACT, FormError, PageRequest, Pages
+from doorstep.errors import Conflict, InvalidInput
 from doorstep.model.action import ActionKind
 from doorstep.model.bulk import Bulk, BulkKind
-from doorstep.model.delivery import DEAD_STATES
-from doorstep.model.listing import DeadLetterFilter
+from doorstep.model.delivery import DEAD_STATES, Delivery
+from doorstep.model.listing import DeadLetterFilter, Page
 from doorstep.model.rollup import MINUTE
+from doorstep.operations.reader import Described, DescribedCause
+from doorstep.policy.payload import check_payload
 
 PAGES = Pages("/dead-letters")
 _LIMIT = 50
 _CAUSES = 25
+_CHOICES_MAX = 25
 _OPERATIONS = 20
-_SEEN_AFTER_END = MINUTE
-"""How long an operation that ended stays in sight: who waited for it looks away now and then."""
-_RETRY = BulkConfirmation(BulkKind.RETRY, "Retry", "Retries are counted anew.", rate=True, canary=True)
-_RESOLVE = BulkConfirmation(
-    BulkKind.RESOLVE, "Resolve", "What is resolved needs no delivery any more, and leaves this list."
-)
-_DELETE = BulkConfirmation(
-    BulkKind.DELETE,
-    "Delete",
-    "What is deleted leaves every list and cannot be brought back. Its attempt log stays.",
-    danger=True,
-)
+_SHOWN_AFTER_END = MINUTE
+"""How long a finished operation stays on the page, for users who look away while it runs."""
 
 
 @PAGES.get()
-async def show(visit: PageRequest) -> Response:
-    """The causes; or what died of one of them."""
-    wanted = letters_of(visit.query)
-    if wanted.cause is not None:
-        return await _letters(visit, wanted)
-    reading = visit.doorstep.components.reader
-    page = await reading.cause_groups(visit.org_id, wanted, visit.query.text("cursor"), _CAUSES)
-    _, count = await reading.dead_letters(visit.org_id, wanted, None, 1)
-    return visit.page(
+async def show(request: PageRequest) -> Response:
+    """The list of causes. If the filter names a cause, the dead letters of that cause."""
+    filter = letters_of(request.query)
+    if filter.cause is not None:
+        return await _show_letters(request, filter)
+    reader = request.reader
+    page = await reader.cause_groups(request.org_id, filter, request.query.text("cursor"), _CAUSES)
+    _, count = await reader.dead_letters(request.org_id, filter, None, 1)
+    return await _list_page(
+        request,
         "dead_letters.html",
-        wanted=wanted,
-        filter=visit.query.only(*LETTER_FILTER),
-        causes=await described_causes(visit, page.items),
+        filter,
+        causes=await reader.described_causes(request.org_id, page.items),
         next=page.next,
         count=count,
-        endpoints=await endpoints_of(visit),
-        operations=await _operations(visit),
     )
 
 
 @PAGES.get("/letters")
-async def show_letters(visit: PageRequest) -> Response:
-    """One by one."""
-    return await _letters(visit, letters_of(visit.query))
+async def show_letters(request: PageRequest) -> Response:
+    """The dead letters one by one, not grouped by cause."""
+    return await _show_letters(request, letters_of(request.query))
 
 
-async def _letters(visit: PageRequest, wanted: DeadLetterFilter) -> Response:
-    reading = visit.doorstep.components.reader
-    page, count = await reading.dead_letters(visit.org_id, wanted, visit.query.text("cursor"), _LIMIT)
-    return visit.page(
+async def _show_letters(request: PageRequest, filter: DeadLetterFilter) -> Response:
+    reader = request.reader
+    page, count = await reader.dead_letters(request.org_id, filter, request.query.text("cursor"), _LIMIT)
+    return await _list_page(
+        request,
         "dead_letters_rows.html",
-        wanted=wanted,
-        filter=visit.query.only(*LETTER_FILTER),
-        rows=await reading.described(visit.org_id, page.items),
+        filter,
+        rows=await reader.described(request.org_id, page.items),
         next=page.next,
         count=count,
-        cause=await _cause(visit, wanted),
-        choices=await cause_choices(visit, wanted),
-        endpoints=await endpoints_of(visit),
-        operations=await _operations(visit),
+        cause=await _cause(request, filter),
+        choices=await _cause_choices(request, filter),
     )
 
 
-async def _cause(visit: PageRequest, wanted: DeadLetterFilter) -> Cause | None:
-    """What the wanted letters have in common, if that was asked for and there are any."""
-    if wanted.cause is None:
+async def _list_page(request: PageRequest, template: str, filter: DeadLetterFilter, **context: object) -> Response:
+    return request.page(
+        template,
+        200,
+        filter=filter,
+        fields=request.query.only(*LETTER_FILTER),
+        endpoints=await endpoints_of(request),
+        operations=await _operations(request),
+        **context,
+    )
+
+
+async def _cause(request: PageRequest, filter: DeadLetterFilter) -> DescribedCause | None:
+    """The cause in the filter, if it has dead letters."""
+    if filter.cause is None:
         return None
-    page = await visit.doorstep.components.reader.cause_groups(visit.org_id, wanted, None, 1)
-    return next(iter(await described_causes(visit, page.items)), None)
+    page = await request.reader.cause_groups(request.org_id, filter, None, 1)
+    return next(iter(await request.reader.described_causes(request.org_id, page.items)), None)
 
 
-async def _operations(visit: PageRequest) -> list[Bulk]:
-    """Bulk operations on dead letters that go on, or have just ended."""
-    newest = await visit.doorstep.components.store.list_bulk(visit.org_id, None, _OPERATIONS)
-    since = visit.now - _SEEN_AFTER_END
+async def _cause_choices(request: PageRequest, filter: DeadLetterFilter) -> list[tuple[str, str]]:
+    """The causes that the filter offers, regardless of its other fields: the first _CHOICES_MAX, and the chosen one."""
+    everything = DeadLetterFilter(archived=filter.archived)
+    page = await request.reader.cause_groups(request.org_id, everything, None, _CHOICES_MAX)
+    names = await request.reader.endpoint_names(request.org_id, (one.endpoint_id for one in page.items))
+    found = {f"{one.cause:016x}": f"{names[one.endpoint_id]}: {one.code or one.reason}" for one in page.items}
+    if filter.cause is not None:
+        key = f"{filter.cause:016x}"
+        found.setdefault(key, f"cause {key}")
+    return sorted(found.items(), key=lambda one: one[1].casefold())
+
+
+async def _operations(request: PageRequest) -> list[Bulk]:
+    """Bulk operations on dead letters that have not finished or have just finished."""
+    newest = await request.components.bulk.list(request.org_id, None, _OPERATIONS)
+    since = request.now - _SHOWN_AFTER_END
     return [one for one in newest.items if _is_on_letters(one) and (one.finished_at is None or one.finished_at > since)]
 
 
 def _is_on_letters(bulk: Bulk) -> bool:
-    """What was ticked one by one may be of the retry queue as well; there is little harm in showing it."""
-    named = bulk.selection.delivery_ids is not None and bulk.kind is not BulkKind.SKIP
-    return named or bulk.selection.letters is not None
+    """Whether an operation acts on dead letters. Ticked rows may also come from the retry queue; showing their
+    operation here does no harm."""
+    ticked = bulk.selection.delivery_ids is not None and bulk.kind is not BulkKind.SKIP
+    return ticked or bulk.selection.letters is not None
 
 
-# -- acts --------------------------------------------------------------------------------------------------
+# -- actions -----------------------------------------------------------------------------------------------
 
 
 @PAGES.post("/{delivery_id}/retry")
-async def retry_one(visit: PageRequest) -> Response:
-    delivery_id = visit.id("delivery_id")
-    await visit.doorstep.components.deliveries.act_on(
-        ActionKind.RETRY, visit.org_id, delivery_id, visit.actor, only_in=DEAD_STATES
+async def retry_one(request: PageRequest) -> Response:
+    delivery_id = request.id("delivery_id")
+    await request.components.deliveries.act_on(
+        ActionKind.RETRY, request.org_id, delivery_id, request.actor, only_in=DEAD_STATES
     )
-    return visit.done(f"It is tried again in {visit.doorstep.components.tuning.revive_after_seconds:g} seconds.")
+    return request.done(f"{_retried_in(request)}.")
 
 
-declare(PAGES, "/retry", _RETRY, of_letters)
-declare(PAGES, "/resolve", _RESOLVE, of_letters)
-declare(PAGES, "/delete", _DELETE, of_letters)
+def _retried_in(request: PageRequest) -> str:
+    return f"It will be retried in {request.components.tuning.revive_after_seconds:g} seconds"
+
+
+_RETRY = BulkConfirmation(BulkKind.RETRY, "Retry", "Their retry counts are reset.", rate=True, canary=True)
+_RESOLVE = BulkConfirmation(
+    BulkKind.RESOLVE, "Resolve", "Resolved dead letters need no delivery any more, and leave this list."
+)
+_DELETE = BulkConfirmation(
+    BulkKind.DELETE,
+    "Delete",
+    "Deleted dead letters leave every list and cannot be restored. Their attempt logs are kept.",
+    danger=True,
+)
+bulk_confirmed(PAGES, "/retry", _RETRY, of_letters)
+bulk_confirmed(PAGES, "/resolve", _RESOLVE, of_letters)
+bulk_confirmed(PAGES, "/delete", _DELETE, of_letters)
+
+
+# -- editing the payload -----------------------------------------------------------------------------------
+
+_COMPARED_LINES_MAX = 2_000
+"""The time for a comparison grows with the square of the number of lines. 2,000 lines take up to a second."""
+_CHANGED = Conflict(
+    "the payload was changed since you opened this page; the difference to yours is below. Retry again to send yours"
+)
+_KINDS = {"+": "added", "-": "removed", "@": "place"}
+
+
+class Line(NamedTuple):
+    """A line of a comparison."""
+
+    kind: str
+    """`added`, `removed`, `place` or `same`."""
+    text: str
+
+
+class Difference(NamedTuple):
+    """The lines that differ, with some context."""
+
+    lines: Sequence[Line] = ()
+    too_long: bool = False
+    """Whether the texts are too long to compare while the user waits."""
+
+
+@PAGES.get("/{delivery_id}/edit", ACT)
+async def ask_edit(request: PageRequest) -> Response:
+    letter, payload = await _letter_and_payload(request)
+    return _edit_form(request, letter, payload, pretty(payload))
+
+
+@PAGES.post("/{delivery_id}/edit")
+async def edit(request: PageRequest) -> Response:
+    letter, current = await _letter_and_payload(request)
+    before, typed = pretty(current), (request.form.raw("payload") or "").replace("\r\n", "\n")
+    changed = None if request.form.text("made_of") == digest(current) else _CHANGED
+    if changed or request.form.flag("compare"):
+        difference = await asyncio.to_thread(compared, before, typed)
+        return _edit_form(request, letter, current, typed, difference, changed)
+    try:
+        payload, reason = None if typed == before else checked(typed), reason_of(request.form)
+        await request.components.deliveries.act_on(
+            ActionKind.RETRY, request.org_id, letter.delivery_id, request.actor, reason, payload, only_in=DEAD_STATES
+        )
+    except InvalidInput as error:
+        return _edit_form(request, letter, current, typed, error=error)
+    return request.done(f"{_retried_in(request)}, with the {'same' if payload is None else 'edited'} payload.")
+
+
+def _edit_form(
+    request: PageRequest,
+    letter: Delivery,
+    current: bytes,
+    text: str,
+    difference: Difference | None = None,
+    error: FormError | None = None,
+) -> Response:
+    """The form contains a digest of the payload that it shows, so that a user does not overwrite another user's
+    edit."""
+    return request.form_page(
+        "dead_letters_edit.html", error, letter=letter, made_of=digest(current), text=text, difference=difference
+    )
+
+
+async def _letter_and_payload(request: PageRequest) -> tuple[Delivery, bytes]:
+    delivery_id = request.id("delivery_id")
+    letter = await request.reader.delivery(request.org_id, delivery_id)
+    if letter.deleted or letter.state not in DEAD_STATES:
+        state = "deleted" if letter.deleted else letter.state
+        raise Conflict(f"delivery {delivery_id} is {state} and cannot be retried with another payload")
+    return letter, await request.reader.payload(request.org_id, delivery_id)
+
+
+def digest(payload: bytes) -> str:
+    return hashlib.sha256(payload).hexdigest()
+
+
+def checked(text: str) -> bytes:
+    """The payload to send. Invalid JSON is reported before its size is checked: it cannot be compacted, so its size
+    means little."""
+    payload = compact(text)
+    check_payload(payload, len(payload))
+    return payload
+
+
+def compact(text: str) -> bytes:
+    """The JSON without the whitespace of its layout. Invalid JSON is returned as it is; the next check rejects it."""
+    try:
+        return msgspec.json.format(text.encode(), indent=-1)
+    except (msgspec.DecodeError, RecursionError):
+        return text.encode()
+
+
+def compared(before: str, after: str) -> Difference:
+    old, new = before.splitlines(), after.splitlines()
+    if max(len(old), len(new)) > _COMPARED_LINES_MAX:
+        return Difference(too_long=True)
+    changes = list(unified_diff(old, new, n=2, lineterm=""))[2:]
+    return Difference([Line(_KINDS.get(one[:1], "same"), one) for one in changes])
+
+
+# -- export ------------------------------------------------------------------------------------------------
+
+_EXPORT_PAGE = 200
+_EXPORT_PAGE_WITH_PAYLOADS = 20
+"""Smaller pages, because a payload may have a quarter of a megabyte."""
+_FORMULA_STARTS = ("=", "+", "-", "@", "\t", "\r", "\n")
+"""A spreadsheet treats text that starts with one of these characters as a formula."""
+
+ExportRow = dict[str, Any]
+"""One dead letter: its value in each column."""
+ExportRows = list[ExportRow]
+
+
+@PAGES.get("/export")
+async def export(request: PageRequest) -> Response:
+    filter = letters_of(request.query)
+    format = request.query.text("format") or "jsonl"
+    encode, media_type = one_of("format", format, _FORMATS)
+    with_payloads = request.query.flag("payload") and format == "jsonl"
+    first = await _export_page(request, filter, None, with_payloads)  # an error here becomes an error page
+    name = f"dead-letters-{to_iso(request.now)[:19].replace(':', '')}.{format}"
+    headers = {"Content-Disposition": f'attachment; filename="{name}"'}
+
+    async def content() -> AsyncIterator[bytes]:
+        is_first = True
+        async for rows in _all_rows(request, filter, first, with_payloads):
+            yield encode(rows, is_first)
+            is_first = False
+
+    return StreamingResponse(content(), media_type=media_type, headers=headers)
+
+
+async def _all_rows(
+    request: PageRequest, filter: DeadLetterFilter, page: Page[Described], with_payloads: bool
+) -> AsyncIterator[ExportRows]:
+    while True:
+        yield await _export_rows(request, page.items, with_payloads)
+        if page.next is None:
+            return
+        page = await _export_page(request, filter, page.next, with_payloads)
+
+
+async def _export_page(
+    request: PageRequest, filter: DeadLetterFilter, cursor: str | None, with_payloads: bool
+) -> Page[Described]:
+    limit = _EXPORT_PAGE_WITH_PAYLOADS if with_payloads else _EXPORT_PAGE
+    found = await request.reader.dead_letter_page(request.org_id, filter, cursor, limit)
+    return Page(tuple(await request.reader.described(request.org_id, found.items)), found.next)
+
+
+async def _export_rows(request: PageRequest, letters: Sequence[Described], with_payloads: bool) -> ExportRows:
+    """The rows of some dead letters. Each payload is put on one line but not changed otherwise; None if it no longer
+    exists."""
+    rows = [{name: read(one) for name, read in COLUMNS.items()} for one in letters]
+    if not with_payloads:
+        return rows
+    ids = [one.delivery.delivery_id for one in letters]
+    found = await request.reader.payloads(request.org_id, ids)
+    return [row | {"payload": _raw(found.get(one))} for row, one in zip(rows, ids, strict=True)]
+
+
+def _raw(payload: bytes | None) -> msgspec.Raw | None:
+    return None if payload is None else msgspec.Raw(msgspec.json.format(payload, indent=-1))
+
+
+def _moment(at: Instant | None) -> str | None:
+    return None if at is None else to_iso(at)
+
+
+COLUMNS: dict[str, Callable[[Described], object]] = {
+    "delivery_id": lambda one: str(one.delivery.delivery_id),
+    "event_id": lambda one: str(one.delivery.event_id),
+    "event_type": lambda one: one.delivery.event_type,
+    "endpoint_id": lambda one: str(one.delivery.endpoint_id),
+    "endpoint_name": lambda one: one.endpoint_name,
+    "state": lambda one: one.delivery.state.value,
+    "error": lambda one: one.delivery.code,
+    "error_reason": lambda one: one.delivery.reason,
+    "response_code": lambda one: one.delivery.response_code,
+    "attempts": lambda one: one.delivery.attempt,
+    "retry_attempts": lambda one: one.delivery.retry_attempts,
+    "first_failed_at": lambda one: _moment(one.delivery.first_failed_at),
+    "died_at": lambda one: _moment(one.delivery.settled_at),
+    "cause": lambda one: None if one.delivery.cause is None else f"{one.delivery.cause:016x}",
+}
+"""The columns of an export, in their order."""
+
+
+def json_lines(rows: ExportRows, _first: bool) -> bytes:
+    return b"".join(msgspec.json.encode(one) + b"\n" for one in rows)
+
+
+def csv_lines(rows: ExportRows, first: bool) -> bytes:
+    """The rows as CSV, with the header before the first row of the export."""
+    text = io.StringIO()
+    writer = csv.writer(text)
+    if first:
+        writer.writerow(COLUMNS)
+    writer.writerows([inert(one[name]) for name in COLUMNS] for one in rows)
+    return text.getvalue().encode("utf-8", "replace")
+
+
+def inert(value: object) -> object:
+    """The value of a cell, changed if necessary so that a spreadsheet does not treat it as a formula."""
+    return f"'{value}" if isinstance(value, str) and value.startswith(_FORMULA_STARTS) else value
+
+
+_FORMATS = {"jsonl": (json_lines, "application/x-ndjson"), "csv": (csv_lines, "text/csv; charset=utf-8")}

@@ -1,107 +1,216 @@
-"""One delivery, also of an event that was deleted: its log, each attempt in full, and what can be done about it."""
+"""One delivery, even if its event was deleted: its attempts, waits and history, and the actions on it."""
 
 from __future__ import annotations
 
+import asyncio
+from collections.abc import Sequence
+from typing import NamedTuple
+
 from starlette.responses import Response
 
-from doorstep.console.attempts import ShownAttempt
+from doorstep.console.attempts import ShownAttempt, sending_of
 from doorstep.console.confirm import Confirmation, confirmed
-from doorstep.console.delivery_details import delivery_details, tries_numbered
-from doorstep.console.page import Pages
-from doorstep.console.pages.event import as_file
-from doorstep.console.request import PageRequest
+from doorstep.console.request import PageRequest, Pages
+from doorstep.console.timeline import Edge, Key, Timeline, phase_keys, timeline
+from doorstep.console.waits import PLANNED, Life, waits_of
 from doorstep.errors import NotFound
-from doorstep.model.action import ActionKind
-from doorstep.model.delivery import OPEN_STATES, Delivery
+from doorstep.model.action import ACTS_ON, ActionKind, AuditEntry
+from doorstep.model.attempt import Attempt
+from doorstep.model.delivery import OPEN_STATES, Delivery, DeliveryState, HistoryEntry
+from doorstep.model.endpoint import Endpoint
 from doorstep.model.event import Event
 from doorstep.operations.deliveries import DONE
+from doorstep.operations.reader import Described
 
 PAGES = Pages("/deliveries/{delivery_id}")
-
-
+ATTEMPTS_SHOWN = 30
+_HISTORY_SHOWN = 100
+_CIRCUIT_CHANGES_MAX = 500
+_ENDPOINT_ACTIONS_MAX = 100
+_DOWNLOAD = {"Content-Security-Policy": "sandbox; default-src 'none'"}
 _QUESTIONS = {
-    ActionKind.SKIP: Confirmation(
-        "Skip", "It becomes a dead letter, and is not tried again unless you retry it there."
-    ),
-    ActionKind.CANCEL: Confirmation("Cancel", "It is called off, and is never delivered."),
+    ActionKind.SKIP: Confirmation("Skip", "It becomes a dead letter, and is not retried unless you retry it there."),
+    ActionKind.CANCEL: Confirmation("Cancel", "It is cancelled and never sent."),
     ActionKind.RESOLVE: Confirmation(
         "Mark as resolved", "It needs no delivery any more, and leaves the dead letters.", final=False
     ),
-    ActionKind.DELETE: Confirmation("Delete", "The dead letter leaves every list. Its attempt log stays."),
+    ActionKind.DELETE: Confirmation("Delete", "The dead letter leaves every list. Its attempt log is kept."),
 }
 
 
 @PAGES.get()
-async def show(visit: PageRequest) -> Response:
-    delivery, event = await _found(visit)
-    one = await delivery_details(visit, delivery, event)
+async def show(request: PageRequest) -> Response:
+    delivery, event = await _delivery_and_event(request)
+    (one,) = await details_of_all(request, [delivery], event)
     seconds = 2 if delivery.state in OPEN_STATES else 15
-    return visit.page("event_delivery.html", one=one, event=event, seconds=seconds)
+    return request.page("event_delivery.html", one=one, event=event, seconds=seconds)
 
 
 @PAGES.get("/attempts/{number}")
-async def attempt(visit: PageRequest) -> Response:
-    """In full."""
-    delivery, event = await _found(visit)
-    tries = await _tries(visit, delivery, event)
-    return visit.page("event_attempt.html", delivery=delivery, event=event, tries=tries)
+async def attempt(request: PageRequest) -> Response:
+    """One attempt in full."""
+    delivery, event = await _delivery_and_event(request)
+    attempts = await _attempts_numbered(request, delivery, event)
+    return request.page("event_attempt.html", delivery=delivery, event=event, attempts=attempts)
 
 
 @PAGES.get("/attempts/{number}/body")
-async def body(visit: PageRequest) -> Response:
-    """As it went out, in its envelope; the command that sends it again reads it from a file of this name."""
-    delivery, event = await _found(visit)
-    for one in await _tries(visit, delivery, event):
+async def body(request: PageRequest) -> Response:
+    """The body as it was sent, in its envelope. The curl command reads it from a file with the name of this
+    download."""
+    delivery, event = await _delivery_and_event(request)
+    for one in await _attempts_numbered(request, delivery, event):
         if one.body is not None and one.attempt.was_sent:
             return as_file(one.body, one.file_name)
-    raise NotFound(f"the body of attempt {visit.text('number')} of delivery {delivery.delivery_id} is not kept")
+    raise NotFound(f"the body of attempt {request.text('number')} of delivery {delivery.delivery_id} is not kept")
 
 
 @PAGES.get("/payload")
-async def download(visit: PageRequest) -> Response:
-    """What goes out for it: the event's payload, or its own."""
-    delivery_id = visit.id("delivery_id")
-    return as_file(await visit.doorstep.components.store.payload(visit.org_id, delivery_id), f"{delivery_id}.json")
+async def download(request: PageRequest) -> Response:
+    delivery_id = request.id("delivery_id")
+    return as_file(await request.reader.payload(request.org_id, delivery_id), f"{delivery_id}.json")
+
+
+def as_file(content: bytes, name: str) -> Response:
+    """A download. Its headers prevent browsers from showing it as a page."""
+    headers = _DOWNLOAD | {"Content-Disposition": f'attachment; filename="{name}"'}
+    return Response(content, headers=headers, media_type="application/json")
 
 
 @PAGES.post("/retry")
-async def retry(visit: PageRequest) -> Response:
-    await visit.doorstep.components.deliveries.act_on(
-        ActionKind.RETRY, visit.org_id, visit.id("delivery_id"), visit.actor
-    )
-    return visit.done("The delivery is tried again.")
+async def retry(request: PageRequest) -> Response:
+    await _act(request, ActionKind.RETRY)
+    return request.done("The delivery will be retried.")
 
 
-async def _asking(visit: PageRequest) -> tuple[str, Confirmation]:
-    delivery, _ = await _found(visit)
-    question = _QUESTIONS[_kind(visit)]
-    return f"{question.act}: the delivery of {delivery.event_type}?", question
+async def _ask(request: PageRequest) -> tuple[str, Confirmation]:
+    delivery, _ = await _delivery_and_event(request)
+    question = _QUESTIONS[_kind(request)]
+    return f"{question.action}: the delivery of {delivery.event_type}?", question
 
 
-@confirmed(PAGES, "/{act}", _asking)
-async def answer(visit: PageRequest, reason: str) -> Response:
-    kind = _kind(visit)
-    await visit.doorstep.components.deliveries.act_on(kind, visit.org_id, visit.id("delivery_id"), visit.actor, reason)
-    return visit.done(f"The delivery was {DONE[kind]}.")
+@confirmed(PAGES, "/{act}", _ask)
+async def answer(request: PageRequest, reason: str) -> Response:
+    kind = _kind(request)
+    await _act(request, kind, reason)
+    return request.done(f"The delivery was {DONE[kind]}.")
 
 
-async def _tries(visit: PageRequest, delivery: Delivery, event: Event | None) -> list[ShownAttempt]:
-    tries = await tries_numbered(visit, delivery, event, visit.text("number"))
-    if not tries:
-        raise NotFound(f"delivery {delivery.delivery_id} has no attempt {visit.text('number')}")
-    return tries
+async def _act(request: PageRequest, kind: ActionKind, reason: str = "") -> None:
+    delivery_id = request.id("delivery_id")
+    await request.components.deliveries.act_on(kind, request.org_id, delivery_id, request.actor, reason)
 
 
-def _kind(visit: PageRequest) -> ActionKind:
-    wanted = visit.text("act")
-    if wanted not in _QUESTIONS:
+def _kind(request: PageRequest) -> ActionKind:
+    name = request.text("act")
+    if name not in _QUESTIONS:
         raise NotFound("no such page")
-    return ActionKind(wanted)
+    return ActionKind(name)
 
 
-async def _found(visit: PageRequest) -> tuple[Delivery, Event | None]:
-    delivery = await visit.doorstep.components.reader.delivery(visit.org_id, visit.id("delivery_id"))
+async def _delivery_and_event(request: PageRequest) -> tuple[Delivery, Event | None]:
+    """The event is None if it was deleted."""
+    delivery = await request.reader.delivery(request.org_id, request.id("delivery_id"))
     try:
-        return delivery, (await visit.doorstep.components.reader.event(visit.org_id, delivery.event_id)).event
+        return delivery, (await request.reader.event(request.org_id, delivery.event_id)).event
     except NotFound:
         return delivery, None
+
+
+# -- the details of a delivery -----------------------------------------------------------------------------
+
+
+class DeliveryDetails(NamedTuple):
+    delivery: Delivery
+    endpoint: Endpoint
+    held: str | None
+    attempts: list[ShownAttempt]
+    """The newest ATTEMPTS_SHOWN, newest first."""
+    older_attempts: int
+    """How many older attempts are not shown."""
+    history: list[HistoryEntry]
+    timeline: Timeline
+    actions: frozenset[ActionKind]
+    """The actions that its state allows."""
+
+    @property
+    def phase_keys(self) -> list[Key]:
+        return phase_keys(bar for one in self.attempts for bar in one.parts)
+
+
+async def details_of_all(
+    request: PageRequest, deliveries: Sequence[Delivery], event: Event | None
+) -> list[DeliveryDetails]:
+    """`event` is None if it was deleted; its deliveries can still be shown."""
+    described = await request.reader.described(request.org_id, deliveries)
+    return await asyncio.gather(*(_details(request, one, event) for one in described))
+
+
+async def _details(request: PageRequest, one: Described, event: Event | None) -> DeliveryDetails:
+    delivery, endpoint = one.delivery, one.endpoint
+    log = await _log_of(request, delivery, endpoint)
+    sending = await sending_of(request, delivery, endpoint, event, log.history, log.endpoint_actions)
+    shown = log.attempts[-ATTEMPTS_SHOWN:]
+    life = Life(
+        delivery=delivery,
+        endpoint=endpoint,
+        deliver_at=event.deliver_at if event else None,
+        ordering_key=event.ordering_key if event else None,
+        history=log.history,
+        retries_at={one.number: one.next_retry_at for one in log.attempts if one.next_retry_at},
+        revive_after_seconds=request.components.tuning.revive_after_seconds,
+        endpoint_actions=log.endpoint_actions,
+    )
+    return DeliveryDetails(
+        delivery=delivery,
+        endpoint=endpoint,
+        held=one.held,
+        attempts=sending.shown(shown)[::-1],
+        older_attempts=len(log.attempts) - len(shown),
+        history=log.history[-_HISTORY_SHOWN:],
+        timeline=await _timeline(request, life, Edge.of(delivery.created_at, log.attempts, shown), shown),
+        actions=frozenset() if delivery.deleted else actions_in(delivery.state),
+    )
+
+
+async def _attempts_numbered(request: PageRequest, delivery: Delivery, event: Event | None) -> list[ShownAttempt]:
+    """The attempts with the number in the path. There may be two, because a late attempt has the same number as its
+    successor."""
+    endpoint = await request.reader.endpoint(request.org_id, delivery.endpoint_id)
+    log = await _log_of(request, delivery, endpoint)
+    sending = await sending_of(request, delivery, endpoint, event, log.history, log.endpoint_actions)
+    found = sending.shown([one for one in log.attempts if str(one.number) == request.text("number")])
+    if not found:
+        raise NotFound(f"delivery {delivery.delivery_id} has no attempt {request.text('number')}")
+    return found
+
+
+def actions_in(state: DeliveryState) -> frozenset[ActionKind]:
+    return frozenset(kind for kind, states in ACTS_ON.items() if state in states)
+
+
+class _Log(NamedTuple):
+    attempts: list[Attempt]
+    history: list[HistoryEntry]
+    endpoint_actions: Sequence[AuditEntry]
+    """The newest actions on its endpoint, newest first."""
+
+
+async def _log_of(request: PageRequest, delivery: Delivery, endpoint: Endpoint) -> _Log:
+    reader, org_id = request.reader, request.org_id
+    attempts = await reader.attempts(org_id, delivery.delivery_id)
+    history = await reader.history(org_id, delivery.delivery_id)
+    if endpoint.updated_at <= delivery.created_at:  # actions from before the delivery do not matter
+        return _Log(attempts, history, ())
+    actions = await reader.audit(org_id, None, None, None, _ENDPOINT_ACTIONS_MAX, [endpoint.endpoint_id])
+    return _Log(attempts, history, actions.items)
+
+
+async def _timeline(request: PageRequest, life: Life, edge: Edge, shown: Sequence[Attempt]) -> Timeline:
+    delivery, now = life.delivery, request.now
+    waits = waits_of(life, now)
+    if any(wait.kind != PLANNED for wait in waits):  # only then can the circuit have held it
+        changes = await request.reader.circuit_history(request.org_id, delivery.endpoint_id, _CIRCUIT_CHANGES_MAX)
+        waits = waits_of(life._replace(circuit_changes=changes), now)
+    running = delivery.claimed_at if delivery.state is DeliveryState.IN_PROGRESS else None
+    return timeline(edge, waits, shown, running, now)

@@ -1,4 +1,5 @@
-"""One endpoint: how it fares over time and against its target, its circuit, its settings, what waits and what died."""
+"""One endpoint: its figures, circuit and settings. Also the forms to create, edit, pause, resume, test and delete
+endpoints, to rotate their secrets and to replay events to them."""
 
 from __future__ import annotations
 
@@ -6,41 +7,69 @@ from collections.abc import Iterator
 
 from starlette.responses import Response
 
-from doorstep.clock import seconds
+from doorstep.clock import Instant, seconds
 from doorstep.console.charts import RANGES, Charts
-from doorstep.console.fields import one_of
-from doorstep.console.formatting import lasting
-from doorstep.console.page import Pages
-from doorstep.console.policy_text import InForce, in_force, in_words
-from doorstep.console.request import PageRequest
+from doorstep.console.confirm import (
+    bulk_started,
+    endpoint_of,
+    of_events,
+    one_time_id,
+    place_of,
+    reason_of,
+    secret_shown,
+)
+from doorstep.console.endpoint_form import (
+    OWN,
+    changes_of,
+    flawed_input,
+    in_force,
+    in_words,
+    inputs_by_section,
+    new_form,
+    texts_of,
+)
+from doorstep.console.fields import EVENT_FILTER, Fields, one_of
+from doorstep.console.formatting import lasting, moment, plural, span_text
+from doorstep.console.request import ACT, FormError, PageRequest, Pages
 from doorstep.engine.directory import unseal_headers
+from doorstep.errors import Conflict, InvalidInput
+from doorstep.model.bulk import BulkKind
 from doorstep.model.endpoint import Endpoint, EndpointState
+from doorstep.model.event import EventStatus
 from doorstep.model.listing import DeadLetterFilter, RetryQueueFilter
-from doorstep.operations.endpoints import unexpired
+from doorstep.operations.bulk import RATE_MAX, RATE_MIN
+from doorstep.operations.endpoint_rules import EndpointForm, form_of
+from doorstep.operations.endpoints import DRAIN_MAX, DRAIN_MIN, unexpired
+from doorstep.operations.events import TEST_EVENT, TEST_PAYLOAD
 from doorstep.policy.reports import WINDOWS, success_rate, time_to_delivery
-from doorstep.schemas.endpoints import INPUTS
+from doorstep.policy.retry import BUILT_IN
+from doorstep.schemas.endpoints import DESTINATIONS, INPUTS
 
-PAGES = Pages("/endpoints")
+PAGES = Pages("/endpoints/{endpoint_id}")
+FORM_PAGES = Pages("/endpoints")
 _RANGE = "24h"
 _SOME = 5
-"""Of the retry queue and the dead letters; the rest is a click away."""
+"""How many rows of the retry queue and of the dead letters are shown. The page links to the full lists."""
 _CHANGES = 12
+_OVERLAPS = {"0": "at once", "3600": "after 1 hour", "86400": "after 1 day", "604800": "after 7 days",
+             "2592000": "after 30 days"}  # fmt: skip
+"""The options for how many seconds the old secret keeps signing."""
 
 
-@PAGES.get("/{endpoint_id}")
-async def show(visit: PageRequest) -> Response:
-    doorstep, org_id, endpoint_id = visit.doorstep, visit.org_id, visit.id("endpoint_id")
-    endpoint = await doorstep.components.reader.endpoint(org_id, endpoint_id)
-    range_name = visit.query.text("range") or _RANGE
-    report = await doorstep.components.reporter.report(org_id, one_of("range", range_name, WINDOWS), endpoint_id)
-    (standing,) = await doorstep.components.reporter.standings(org_id, [endpoint])
-    charts = Charts(report)
-    waiting = await doorstep.components.store.retry_queue(
-        org_id, RetryQueueFilter(endpoint_id=endpoint_id), None, _SOME
-    )
-    dead = doorstep.components.reader.dated(DeadLetterFilter(endpoint_id=endpoint_id))
-    letters = await doorstep.components.store.dead_letters(org_id, dead, None, _SOME)
-    return visit.page(
+@PAGES.get()
+async def show(request: PageRequest) -> Response:
+    reader, reporter = request.reader, request.components.reporter
+    org_id, endpoint_id = request.org_id, request.id("endpoint_id")
+    endpoint = await reader.endpoint(org_id, endpoint_id)
+    range_name = request.query.text("range") or _RANGE
+    report = await reporter.report(org_id, one_of("range", range_name, WINDOWS), endpoint_id)
+    (standing,) = await reporter.service_levels(org_id, [endpoint])
+    charts, tuning = Charts(report), request.components.tuning
+    org = request.components.directory.org(org_id)
+    policies = in_force(endpoint, org, tuning.policy, tuning.retries_max)
+    waiting = await reader.retry_queue_page(org_id, RetryQueueFilter(endpoint_id=endpoint_id), None, _SOME)
+    letters = await reader.dead_letter_page(org_id, DeadLetterFilter(endpoint_id=endpoint_id), None, _SOME)
+    return request.page(
         "endpoint.html",
         endpoint=endpoint,
         living=endpoint.state is not EndpointState.DELETED,
@@ -53,53 +82,292 @@ async def show(visit: PageRequest) -> Response:
         charts=[charts.deliveries(), charts.times(), charts.success()],
         slo=standing.report,
         waiting_since=standing.waiting_since,
-        circuit=await doorstep.components.reader.circuit(org_id, endpoint_id),
-        changes=(await doorstep.components.reader.circuit_history(org_id, endpoint_id))[: -_CHANGES - 1 : -1],
-        policies=[(one, in_words(one.policy)) for one in _policies(visit, endpoint)],
-        settings=list(_settings(visit, endpoint)),
-        secrets=unexpired(endpoint.secrets, visit.now),
-        waiting=await doorstep.components.reader.described(org_id, waiting.items),
+        circuit=await reader.circuit(org_id, endpoint_id),
+        changes=(await reader.circuit_history(org_id, endpoint_id))[: -_CHANGES - 1 : -1],
+        policies=[(one, in_words(one.policy)) for one in policies],
+        settings=list(_settings(request, endpoint)),
+        secrets=unexpired(endpoint.secrets, request.now),
+        waiting=await reader.described(org_id, waiting.items),
         letters=letters.items,
     )
 
 
-def _policies(visit: PageRequest, endpoint: Endpoint) -> list[InForce]:
-    tuning = visit.doorstep.components.tuning
-    return in_force(endpoint, visit.doorstep.components.directory.org(visit.org_id), tuning.policy, tuning.retries_max)
-
-
-def _settings(visit: PageRequest, endpoint: Endpoint) -> Iterator[tuple[str, str]]:
-    """What else was said about it, and what counts where nothing was."""
+def _settings(request: PageRequest, endpoint: Endpoint) -> Iterator[tuple[str, str]]:
+    """The endpoint's other settings. Where none was set, the default that applies is shown."""
     for one in INPUTS:
         if one.shown and (text := getattr(endpoint, one.name)):
             yield one.label, text
-    usual = visit.doorstep.settings
-    timeout = endpoint.timeout_seconds or usual.timeout_seconds
-    yield "One attempt takes at most", lasting(seconds(timeout)) + _usual(endpoint.timeout_seconds)
-    yield "Attempts at once", "as many as go" if endpoint.concurrency_max is None else f"{endpoint.concurrency_max}"
-    yield "Attempts a second", "as many as go" if endpoint.rate_per_second is None else f"{endpoint.rate_per_second:g}"
+    timeout = endpoint.timeout_seconds or request.doorstep.settings.timeout_seconds
+    default = " (installation default)" if endpoint.timeout_seconds is None else ""
+    yield "Attempt timeout", lasting(seconds(timeout)) + default
+    yield "Concurrent attempts", "Unlimited" if endpoint.concurrency_max is None else f"{endpoint.concurrency_max}"
+    yield "Attempts per second", "Unlimited" if endpoint.rate_per_second is None else f"{endpoint.rate_per_second:g}"
     yield "Circuit", _circuit_rules(endpoint)
-    yield "Headers", ", ".join(unseal_headers(endpoint, visit.doorstep.components.sealer)) or "none of its own"
+    yield "Headers", ", ".join(unseal_headers(endpoint, request.components.sealer)) or "none"
     if endpoint.retry_on:
-        yield "Retried although permanent", "everything" if "*" in endpoint.retry_on else ", ".join(endpoint.retry_on)
+        errors = "all permanent errors" if "*" in endpoint.retry_on else ", ".join(endpoint.retry_on)
+        yield "Retries anyway on", errors
     if endpoint.give_up_on:
-        yield "Given up at once", ", ".join(endpoint.give_up_on)
+        yield "Never retries on", ", ".join(endpoint.give_up_on)
     if endpoint.code_map:
-        yield "Codes", ", ".join(f"{theirs} means {ours}" for theirs, ours in endpoint.code_map.items())
+        yield "Error codes", ", ".join(f"{theirs} means {ours}" for theirs, ours in endpoint.code_map.items())
     yield "Body", "in an envelope: type, timestamp, data" if endpoint.envelope else "the payload as it was accepted"
     if endpoint.batch:
-        yield "Batches", "what goes to it are batches"
+        yield "Batches", "receives batches"
     if endpoint.declared:
-        yield "Declared", "by a program, which sets it again when its code says something else"
-
-
-def _usual(value: object) -> str:
-    return " (the installation’s)" if value is None else ""
+        yield "Declared", "by a program, which updates it when its code changes"
 
 
 def _circuit_rules(endpoint: Endpoint) -> str:
     rules = endpoint.circuit
     return (
         f"opens for {lasting(seconds(rules.open_seconds))} after {rules.failures_max} failures in a row; "
-        f"disabled after {lasting(seconds(rules.disable_after_seconds))} without one success"
+        f"disabled after {lasting(seconds(rules.disable_after_seconds))} without a success"
     )
+
+
+# -- creating and editing --------------------------------------------------------------------------------------
+
+
+async def _new_form(request: PageRequest, error: FormError | None) -> Response:
+    return _settings_form(request, error, Fields(texts_of(EndpointForm(name="")).items()))
+
+
+@FORM_PAGES.form("/new", _new_form, shows=(InvalidInput, Conflict))
+async def create(request: PageRequest) -> Response:
+    form = new_form(request.form)
+    endpoint, verifier = await request.components.endpoints.create(form, request.org_id, request.actor)
+    return secret_shown(request, endpoint, verifier)
+
+
+async def _edit_form(request: PageRequest, error: FormError | None) -> Response:
+    endpoint = await endpoint_of(request)
+    texts = texts_of(form_of(endpoint, request.components.sealer)) | {"version": str(endpoint.version)}
+    return _settings_form(request, error, Fields(texts.items()), endpoint)
+
+
+@FORM_PAGES.form("/{endpoint_id}/edit", _edit_form, shows=(InvalidInput, Conflict))
+async def edit(request: PageRequest) -> Response:
+    endpoint = await endpoint_of(request)
+    version = request.form.whole("version", 0, 2**62) or 0
+    changes = changes_of(request.form, form_of(endpoint, request.components.sealer))
+    if not changes:
+        return request.done("Nothing was changed.", place_of(endpoint))
+    endpoint_id = endpoint.endpoint_id
+    await request.components.endpoints.update(request.org_id, endpoint_id, changes, request.actor, version)
+    names = ", ".join(name.replace("_", " ") for name in sorted(changes))
+    return request.done(f"Changed: {names}.", place_of(endpoint))
+
+
+def _settings_form(
+    request: PageRequest, error: FormError | None, entered: Fields, endpoint: Endpoint | None = None
+) -> Response:
+    policies = BUILT_IN | {"standard": request.components.tuning.policy}
+    return request.form_page(
+        "endpoint_form.html",
+        error,
+        entered,
+        endpoint=endpoint,
+        sections=inputs_by_section(),
+        destinations=DESTINATIONS,
+        flawed=flawed_input(error) if isinstance(error, InvalidInput) else "",
+        policies=[*((name, f"{name}: {in_words(policy)}") for name, policy in policies.items()), (OWN, "own delays")],
+        timeout=span_text(request.doorstep.settings.timeout_seconds),
+    )
+
+
+# -- pausing and resuming --------------------------------------------------------------------------------------
+
+
+async def _form(
+    request: PageRequest, template: str, error: FormError | None, entered: Fields | None = None, **context: object
+) -> Response:
+    endpoint = await endpoint_of(request)
+    return request.form_page(template, error, entered, endpoint=endpoint, place=place_of(endpoint), **context)
+
+
+@PAGES.form("/pause", lambda request, error: _form(request, "endpoint_pause.html", error))
+async def pause(request: PageRequest) -> Response:
+    reason = reason_of(request.form)
+    endpoint = await request.components.endpoints.pause(
+        request.org_id, request.id("endpoint_id"), request.actor, reason
+    )
+    return request.done(f"{endpoint.name} is paused.", place_of(endpoint))
+
+
+async def _resume_form(request: PageRequest, error: FormError | None, before: Instant | None = None) -> Response:
+    """With `before`, the form also shows how many older deliveries would be skipped, and asks for confirmation."""
+    components, org_id, endpoint_id = request.components, request.org_id, request.id("endpoint_id")
+    await endpoint_of(request)
+    backlog = await components.reporter.backlog_of(org_id, endpoint_id)
+    skipped = None if before is None else await components.endpoints.count_skipped(org_id, endpoint_id, before)
+    return await _form(
+        request,
+        "endpoint_resume.html",
+        error,
+        open=backlog.open,
+        waiting_since=backlog.waiting_since,
+        skipped=skipped,
+    )
+
+
+@PAGES.form("/resume", _resume_form)
+async def resume(request: PageRequest) -> Response:
+    rate, before = _backlog_choice(request.form)
+    reason = reason_of(request.form, required=before is not None)
+    if before is not None and request.form.text("counted") != request.form.text("skip_older_than"):
+        return await _resume_form(request, None, before)
+    endpoint = await request.components.endpoints.resume(
+        request.org_id,
+        request.id("endpoint_id"),
+        request.actor,
+        drain_per_second=rate,
+        skip_older_than=before,
+        reason=reason,
+    )
+    return request.done(f"{endpoint.name} is active again.", place_of(endpoint))
+
+
+def _backlog_choice(form: Fields) -> tuple[float | None, Instant | None]:
+    """How to deliver the backlog: the rate, or the time before which deliveries are skipped; both are None to deliver
+    all at once. A value for an option that is not chosen is an error, because the user probably meant to choose it."""
+    way = form.text("way") or "all"
+    if way not in ("all", "rate", "skip"):
+        raise InvalidInput("way", "must be one of all, rate, skip")
+    rate, before = form.number("drain_per_second", DRAIN_MIN, DRAIN_MAX), form.moment("skip_older_than")
+    for field, value, its_way in (("drain_per_second", rate, "rate"), ("skip_older_than", before, "skip")):
+        if way == its_way and value is None:
+            raise InvalidInput(field, "must be given for the chosen option")
+        if way != its_way and value is not None:
+            raise InvalidInput(field, "belongs to an option that is not chosen; choose it, or leave this empty")
+    return rate, before
+
+
+# -- test, secret, delete --------------------------------------------------------------------------------------
+
+
+async def _test_form(request: PageRequest, error: FormError | None) -> Response:
+    example = Fields([("event_type", TEST_EVENT), ("payload", TEST_PAYLOAD.decode())])
+    return await _form(request, "endpoint_test.html", error, example)
+
+
+@PAGES.form("/test", _test_form)
+async def test(request: PageRequest) -> Response:
+    payload = (request.form.raw("payload") or "").replace("\r\n", "\n").encode()
+    receipt = await request.components.events.test(
+        request.org_id,
+        request.id("endpoint_id"),
+        request.actor,
+        request.correlation_id,
+        request.form.text("event_type") or TEST_EVENT,
+        payload or TEST_PAYLOAD,
+    )
+    return request.done("The test event was sent.", f"/console/events/{receipt.event_id}")
+
+
+@PAGES.get("/rotate", ACT)
+async def ask_rotate(request: PageRequest) -> Response:
+    signing = (await endpoint_of(request)).signing_secret
+    scheme = "v1" if signing is None else signing.scheme
+    return await _form(request, "endpoint_rotate.html", None, overlaps=_OVERLAPS, scheme=scheme)
+
+
+@PAGES.post("/rotate")
+async def rotate(request: PageRequest) -> Response:
+    overlap = request.form.number("overlap_seconds", 0, max(map(float, _OVERLAPS)))
+    rotated = await request.components.endpoints.rotate(
+        request.org_id,
+        request.id("endpoint_id"),
+        request.actor,
+        86_400 if overlap is None else overlap,
+        request.form.text("signing"),
+    )
+    return secret_shown(request, rotated.endpoint, rotated.verifier, rotated.old_expires_at)
+
+
+async def _delete_form(request: PageRequest, error: FormError | None) -> Response:
+    endpoint = await endpoint_of(request)
+    backlog = await request.components.reporter.backlog_of(request.org_id, endpoint.endpoint_id)
+    return await _form(request, "endpoint_delete.html", error, open=backlog.open)
+
+
+@PAGES.form("/delete", _delete_form)
+async def delete(request: PageRequest) -> Response:
+    endpoint, reason = await endpoint_of(request), reason_of(request.form, required=True)
+    await request.components.endpoints.delete(request.org_id, endpoint.endpoint_id, request.actor, reason)
+    return request.done(f"{endpoint.name} was deleted.", "/console/endpoints")
+
+
+# -- replaying a time range ------------------------------------------------------------------------------------
+
+
+@PAGES.get("/replay", ACT)
+async def ask_replay(request: PageRequest) -> Response:
+    """Ask for a time range if there is none or the user wants to change it. Otherwise count the events in the range."""
+    if request.query.flag("change") or not request.query.flag("created_from"):
+        return await _range_form(request, request.query)
+    return await _replay_form(request, request.query)
+
+
+@PAGES.post("/replay")
+async def replay(request: PageRequest) -> Response:
+    now = request.now
+    try:
+        bulk = await request.components.bulk.start(
+            BulkKind.REPLAY,
+            request.org_id,
+            of_events(request.form, now).selection,
+            request.actor,
+            reason=reason_of(request.form),
+            rate_per_second=request.form.number("rate", RATE_MIN, RATE_MAX),
+            endpoint_id=request.id("endpoint_id"),
+            bulk_id=one_time_id(request),
+        )
+    except InvalidInput as error:
+        return await _replay_form(request, request.form, error)
+    return bulk_started(request, bulk, now, f"Started to replay {plural(bulk.total, 'event')}.")
+
+
+async def _replay_form(request: PageRequest, entered: Fields, error: InvalidInput | None = None) -> Response:
+    """The form that starts the replay. Its range is fixed, so that exactly the counted events are replayed."""
+    try:
+        chosen = of_events(entered, request.now)
+    except InvalidInput as wrong_range:
+        return await _range_form(request, entered, wrong_range)
+    preview = await request.components.bulk.preview(request.org_id, chosen.selection, request.id("endpoint_id"))
+    return await _form(
+        request,
+        "endpoint_replay.html",
+        error,
+        entered,
+        filter=chosen.selection.events,
+        chosen=chosen.fields,
+        count=preview.count,
+        once=one_time_id(request),
+    )
+
+
+async def _range_form(request: PageRequest, entered: Fields, error: InvalidInput | None = None) -> Response:
+    span = {
+        "created_from": _for_input(entered, "created_from"),
+        "created_before": _for_input(entered, "created_before") or moment(request.now)[:16].replace(" ", "T"),
+    }
+    endpoint = await endpoint_of(request)
+    return request.page(
+        "endpoint_replay_range.html",
+        422 if error else 200,
+        entered=entered.only(*EVENT_FILTER).having(**span),
+        error=error,
+        endpoint=endpoint,
+        place=place_of(endpoint),
+        statuses=[(status, status) for status in EventStatus],
+    )
+
+
+def _for_input(entered: Fields, name: str) -> str:
+    """The value for a date and time input, in UTC without an offset; empty if it cannot be parsed."""
+    try:
+        at = entered.moment(name)
+    except InvalidInput:
+        return ""
+    return "" if at is None else moment(at).replace(" ", "T")

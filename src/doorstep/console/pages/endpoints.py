@@ -1,4 +1,4 @@
-"""The endpoints: how each of them fares; all of them, or those in trouble, or those that something waits for."""
+"""The endpoints with their health: all of them, those with problems, or those with a backlog."""
 
 from __future__ import annotations
 
@@ -8,25 +8,22 @@ from urllib.parse import urlsplit
 
 from starlette.responses import Response
 
-from doorstep.console.endpoint_health import LATELY, Trouble, by_trouble, is_losing, trouble_of, troubled
-from doorstep.console.page import Pages
-from doorstep.console.request import PageRequest
+from doorstep.console.formatting import plural, share
+from doorstep.console.request import PageRequest, Pages
 from doorstep.errors import InvalidInput
-from doorstep.model.endpoint import Endpoint, EndpointState
+from doorstep.model.endpoint import CircuitState, Endpoint, EndpointState
 from doorstep.model.listing import Page
 from doorstep.model.rollup import Figures
+from doorstep.operations.reader import Place, page_of_sorted
 from doorstep.operations.stats import Health
-from doorstep.policy.reports import time_to_delivery
-from doorstep.stores import cursor as cursors
+from doorstep.policy.reports import WINDOWS, success_rate, time_to_delivery
 
 PAGES = Pages("/endpoints")
 _LIMIT = 50
 _LOOKED_AT_MAX = 500
-"""Endpoints among which one page of a filter is looked for; those beyond are on the next page, which may be short."""
+"""How many endpoints are examined for one page of a filtered list. A page may therefore be short although more
+follow."""
 _HOURS = 24
-
-Place = tuple[int, ...]
-"""Where an endpoint stands in a list that is sorted here."""
 
 
 class Row(NamedTuple):
@@ -34,7 +31,7 @@ class Row(NamedTuple):
 
     health: Health
     trend: list[Figures]
-    """Hour by hour."""
+    """The figures of each hour."""
     trouble: Trouble
 
     @property
@@ -55,55 +52,55 @@ class Row(NamedTuple):
 
     @property
     def failed(self) -> list[int]:
-        """Attempts that failed, whether they are tried again or not."""
+        """Failed attempts, retried or not."""
         return [hour.retried + hour.died for hour in self.trend]
 
 
 @PAGES.get()
-async def show(visit: PageRequest) -> Response:
-    page, complete = await _found(visit)
-    rows = await _rows(visit, page.items)
-    complete = complete or page.next is not None
-    states = list(EndpointState)[:3]
-    return visit.page("endpoints.html", rows=rows, next=page.next, complete=complete, states=states)
+async def show(request: PageRequest) -> Response:
+    page, complete = await _found(request)
+    return request.page(
+        "endpoints.html",
+        rows=await _rows(request, page.items),
+        next=page.next,
+        complete=complete or page.next is not None,
+        states=list(EndpointState)[:3],
+    )
 
 
-async def _rows(visit: PageRequest, endpoints: Sequence[Endpoint]) -> list[Row]:
-    reporting, ids = visit.doorstep.components.reporter, [one.endpoint_id for one in endpoints]
-    healths = await reporting.health_of(visit.org_id, LATELY, endpoints)
-    trends = await reporting.trends(visit.org_id, ids, _HOURS)
+async def _rows(request: PageRequest, endpoints: Sequence[Endpoint]) -> list[Row]:
+    reporter, ids = request.components.reporter, [one.endpoint_id for one in endpoints]
+    healths = await reporter.health_of(request.org_id, LATELY, endpoints)
+    trends = await reporter.trends(request.org_id, ids, _HOURS)
     return [Row(one, trends[key], trouble_of(one)) for one, key in zip(healths, ids)]
 
 
-async def _found(visit: PageRequest) -> tuple[Page[Endpoint], bool]:
-    """A page of those that match, and whether the list has all of them."""
-    in_trouble, waited_for = visit.query.flag("trouble"), visit.query.flag("waiting")
-    if in_trouble:
-        healths, complete = await troubled(visit)
-        chosen = [one for one in healths if one.now.now_open or not waited_for]
-        return _page(visit, [(by_trouble(one), one.endpoint) for one in chosen], 1), complete
-    if waited_for:
-        waiting = await visit.doorstep.components.reader.waiting(visit.org_id)
-        return _page(visit, [(one.place, one.endpoint) for one in waiting], 2), True
-    return await _walked(visit), True
+async def _found(request: PageRequest) -> tuple[Page[Endpoint], bool]:
+    """A page of the matching endpoints, and whether all candidates were examined."""
+    with_backlog = request.query.flag("waiting")
+    if request.query.flag("trouble"):
+        healths, complete = await unhealthy(request)
+        chosen = [one for one in healths if one.now.now_open or not with_backlog]
+        return _page(request, [(by_trouble(one), one.endpoint) for one in chosen], 1), complete
+    if with_backlog:
+        waiting = await request.reader.waiting(request.org_id)
+        return _page(request, [(one.place, one.endpoint) for one in waiting], 2), True
+    return await _walked(request), True
 
 
-def _page(visit: PageRequest, placed: Sequence[tuple[Place, Endpoint]], keys: int) -> Page[Endpoint]:
-    """Of a list that was made at once, in the order of its places, which are so many numbers and an id: what matches and
-    comes after the cursor."""
-    wanted = _wanted(visit)
-    after = cursors.read(visit.query.text("cursor"), *[cursors.KEY_MAX] * keys, cursors.ID_MAX)
-    ahead = [one for one in placed if wanted(one[1]) and (after is None or one[0] > after)]
-    more = cursors.write(*ahead[_LIMIT - 1][0]) if len(ahead) > _LIMIT else None
-    return Page(tuple(endpoint for _, endpoint in ahead[:_LIMIT]), more)
+def _page(request: PageRequest, placed: Sequence[tuple[Place, Endpoint]], keys: int) -> Page[Endpoint]:
+    """The matching endpoints after the cursor, from a list that is sorted in memory."""
+    matches = _matcher(request)
+    return page_of_sorted([one for one in placed if matches(one[1])], keys, request.query.text("cursor"), _LIMIT)
 
 
-async def _walked(visit: PageRequest) -> Page[Endpoint]:
-    """The store knows of states only; for a name as many are looked at as can be."""
-    wanted, cursor, found, looked_at = _wanted(visit), visit.query.text("cursor"), list[Endpoint](), 0
+async def _walked(request: PageRequest) -> Page[Endpoint]:
+    """A page from the store, which filters only by state. This function filters by name, among at most _LOOKED_AT_MAX
+    endpoints."""
+    matches, cursor, found, looked_at = _matcher(request), request.query.text("cursor"), list[Endpoint](), 0
     while looked_at < _LOOKED_AT_MAX and len(found) < _LIMIT:
-        page = await visit.doorstep.components.reader.endpoints(visit.org_id, _state(visit), cursor, _LIMIT)
-        found += filter(wanted, page.items)
+        page = await request.reader.endpoints(request.org_id, _state(request), cursor, _LIMIT)
+        found += filter(matches, page.items)
         looked_at += _LIMIT
         cursor = page.next
         if cursor is None:
@@ -111,26 +108,89 @@ async def _walked(visit: PageRequest) -> Page[Endpoint]:
     return Page(tuple(found), cursor)
 
 
-def _wanted(visit: PageRequest) -> Callable[[Endpoint], bool]:
-    """What is asked for of an endpoint itself."""
-    state, name = _state(visit), (visit.query.text("name") or "").casefold()
+def _matcher(request: PageRequest) -> Callable[[Endpoint], bool]:
+    """The filter by the endpoint's state, and by its name or target."""
+    state, name = _state(request), (request.query.text("name") or "").casefold()
     return lambda one: (
-        state in (None, one.state) and (name in one.name.casefold() or name in (one.url or "").casefold())
+        state in (None, one.state) and (name in one.name.casefold() or name in one.destination.target.casefold())
     )
 
 
-def _state(visit: PageRequest) -> EndpointState | None:
-    state = visit.query.choice("state", EndpointState)
+def _state(request: PageRequest) -> EndpointState | None:
+    state = request.query.choice("state", EndpointState)
     if state is EndpointState.DELETED:
-        raise InvalidInput("state", "deleted endpoints are in no list")
+        raise InvalidInput("state", "deleted endpoints are not listed")
     return state
 
 
 def host_of(endpoint: Endpoint) -> str:
-    """Where it is, in brief."""
+    """The endpoint's host. Without a URL, a description of its destination."""
     if endpoint.url is None:
-        return f"handler {endpoint.handler}"
+        return endpoint.destination.description
     try:
         return urlsplit(endpoint.url).netloc or endpoint.url
     except ValueError:
         return endpoint.url
+
+
+# -- which endpoints need attention ------------------------------------------------------------------------
+
+LATELY = WINDOWS["24h"]
+"""The time range that health is measured over."""
+JUDGED_MAX = 200
+"""How many endpoints are examined: first those that are disabled or have an open circuit, then those with the latest
+dead letters."""
+_FAILING_BELOW = 0.95
+"""The success rate below which an endpoint counts as failing. The built-in alert rule has the same limit: more than 5 %
+failed permanently."""
+_RANK = {"disabled": 0, "open": 1, "half_open": 2, "failing": 3, "": 4}
+
+
+class Trouble(NamedTuple):
+    """The worst problem of an endpoint; `kind` is empty if it needs no attention."""
+
+    kind: str = ""
+    text: str = ""
+
+    @property
+    def rank(self) -> int:
+        return _RANK[self.kind]
+
+
+class Unhealthy(NamedTuple):
+    """The endpoints that need attention, the worst first."""
+
+    healths: list[Health]
+    complete: bool
+    """Whether all candidates were examined."""
+
+
+async def unhealthy(request: PageRequest) -> Unhealthy:
+    """The store selects the candidates, so that not every endpoint needs to be read."""
+    judged = await request.components.reporter.unhealthy(request.org_id, LATELY, JUDGED_MAX)
+    found = [one for one in judged if trouble_of(one).kind]
+    return Unhealthy(sorted(found, key=by_trouble), complete=len(judged) < JUDGED_MAX)
+
+
+def by_trouble(health: Health) -> tuple[int, int]:
+    """The sort key of an endpoint: the rank of its trouble, then its creation."""
+    return trouble_of(health).rank, health.endpoint.endpoint_id.int
+
+
+def is_losing(recent: Figures) -> bool:
+    """Whether too many of the finished deliveries failed permanently."""
+    return recent.dead > 0 and (success_rate(recent) or 0) < _FAILING_BELOW
+
+
+def trouble_of(health: Health) -> Trouble:
+    """An endpoint is in trouble if it is disabled, its circuit is not closed, or it is failing. A pause does not count,
+    because it is deliberate. Nor do a few failures, because they are retried."""
+    endpoint, circuit, recent = health.endpoint, health.circuit, health.recent
+    in_a_row = f"{plural(circuit.failures, 'failure')} in a row"
+    if endpoint.state is EndpointState.DISABLED:
+        return Trouble("disabled", endpoint.state_reason or "disabled")
+    if circuit.state is not CircuitState.CLOSED:
+        return Trouble(circuit.state.value, in_a_row)
+    if is_losing(recent):
+        return Trouble("failing", f"{share(recent.dead, recent.succeeded + recent.dead)} failed permanently")
+    return Trouble("", in_a_row if circuit.failures else "")

@@ -1,86 +1,274 @@
-"""The events, the newest first; finding one by its id; sending one by hand."""
+"""Events: the list, the search by id, the form that sends an event, and the page of one event."""
 
 from __future__ import annotations
 
+from collections import Counter
+from contextlib import suppress
+from typing import NamedTuple
 from uuid import UUID, uuid5
 
 from starlette.responses import RedirectResponse, Response
 
-from doorstep.console.confirm import one_time_id
+from doorstep.console.confirm import Confirmation, confirmed, endpoints_of, one_time_id
 from doorstep.console.fields import events_of
-from doorstep.console.page import Pages
-from doorstep.console.request import PageRequest
-from doorstep.console.selection import endpoints_of
+from doorstep.console.formatting import plural, pretty
+from doorstep.console.pages.delivery import actions_in, as_file, details_of_all
+from doorstep.console.request import FormError, PageRequest, Pages
 from doorstep.errors import InvalidInput, NotFound
-from doorstep.model.event import EventStatus, Receipt
+from doorstep.model.action import ActionKind, AuditEntry
+from doorstep.model.delivery import DONE_STATES, OPEN_STATES, Delivery
+from doorstep.model.endpoint import Endpoint
+from doorstep.model.event import Event, EventStatus, EventView
+from doorstep.model.listing import Page
 from doorstep.model.org import Permission
+from doorstep.policy.routing import matches
 
-PAGES = Pages("/events")
+LIST_PAGES = Pages("/events")
 _LIMIT = 50
-_LIST, _FORM = "/console/events", "events_send.html"
+_LIST = "/console/events"
 
 
-@PAGES.get()
-async def show(visit: PageRequest) -> Response:
-    wanted = events_of(visit.query)
-    page = await visit.doorstep.components.reader.events(visit.org_id, wanted, visit.query.text("cursor"), _LIMIT)
-    return visit.page("events.html", rows=page.items, next=page.next, wanted=wanted, statuses=EventStatus)
+@LIST_PAGES.get()
+async def show_list(request: PageRequest) -> Response:
+    filter = events_of(request.query)
+    page = await request.reader.events(request.org_id, filter, request.query.text("cursor"), _LIMIT)
+    return request.page("events.html", rows=page.items, next=page.next, filter=filter, statuses=EventStatus)
 
 
-@PAGES.get("/find")
-async def find(visit: PageRequest) -> Response:
-    """To the event or the delivery that has this id."""
+@LIST_PAGES.get("/find")
+async def find(request: PageRequest) -> Response:
+    """Redirect to the event or the delivery with this id."""
     try:
-        wanted = visit.query.id("id")
+        item_id = request.query.id("id")
     except InvalidInput as error:
-        return visit.refused(str(error), _LIST)
-    place = None if wanted is None else await _place(visit, wanted)
+        return request.refused(str(error), _LIST)
+    place = None if item_id is None else await _find(request, item_id)
     if place is None:
-        return visit.refused("There is no event and no delivery with this id.", _LIST)
+        return request.refused("There is no event or delivery with this id.", _LIST)
     return RedirectResponse(place, 303)
 
 
-async def _place(visit: PageRequest, wanted: UUID) -> str | None:
-    if await visit.doorstep.components.store.summaries(visit.org_id, [wanted]):
-        return f"{_LIST}/{wanted}"
-    try:
-        found = await visit.doorstep.components.reader.delivery(visit.org_id, wanted)
-    except NotFound:
-        known = await visit.doorstep.components.reader.deliveries(visit.org_id, wanted)  # of an event that was deleted
-        return f"{_LIST}/{wanted}" if known else None
-    return f"{_LIST}/{found.event_id}#delivery-{wanted}"
+async def _find(request: PageRequest, item_id: UUID) -> str | None:
+    with suppress(NotFound):
+        return f"{_LIST}/{(await request.reader.summary(request.org_id, item_id)).event_id}"
+    with suppress(NotFound):
+        return f"{_LIST}/{(await request.reader.delivery(request.org_id, item_id)).event_id}#delivery-{item_id}"
+    of_deleted_event = await request.reader.deliveries(request.org_id, item_id)
+    return f"{_LIST}/{item_id}" if of_deleted_event else None
 
 
-@PAGES.get("/send", Permission.SEND)
-async def ask_send(visit: PageRequest) -> Response:
-    known = await endpoints_of(visit)
-    return visit.page(_FORM, error=None, entered=visit.query, endpoints=known, once=one_time_id(visit))
+async def _send_form(request: PageRequest, error: FormError | None) -> Response:
+    endpoints, once = await endpoints_of(request), one_time_id(request)
+    return request.form_page("events_send.html", error, request.query, endpoints=endpoints, once=once)
 
 
-@PAGES.post("/send", Permission.SEND)
-async def send(visit: PageRequest) -> Response:
-    try:
-        receipt = await _sent(visit)
-    except InvalidInput as error:
-        return visit.again(_FORM, error, endpoints=await endpoints_of(visit), once=one_time_id(visit))
-    return visit.done("The event was accepted.", f"{_LIST}/{receipt.event_id}")
-
-
-async def _sent(visit: PageRequest) -> Receipt:
-    form = visit.form
+@LIST_PAGES.form("/send", _send_form, Permission.SEND)
+async def send(request: PageRequest) -> Response:
+    form = request.form
     endpoint_id = form.id("endpoint_id")
-    return await visit.doorstep.send(
+    receipt = await request.doorstep.send(
         form.text("event_type") or "",
         (form.raw("payload") or "").replace("\r\n", "\n").encode(),
-        org_id=visit.org_id,
+        org_id=request.org_id,
         endpoint_ids=None if endpoint_id is None else [endpoint_id],
         ordering_key=form.text("ordering_key"),
-        idempotency_key=_key(visit),
-        correlation_id=visit.correlation_id,
+        idempotency_key=_idempotency_key(request),
+        correlation_id=request.correlation_id,
+    )
+    return request.done("The event was accepted.", f"{_LIST}/{receipt.event_id}")
+
+
+def _idempotency_key(request: PageRequest) -> str:
+    """A form that is submitted twice with the same content creates one event. With different content it creates another
+    event."""
+    content = request.form.without("csrf", "back")
+    return str(uuid5(one_time_id(request), content.where()))
+
+
+# -- one event ---------------------------------------------------------------------------------------------
+
+PAGES = Pages("/events/{event_id}")
+DETAILED_MAX = 10
+"""How many deliveries are shown in full. If there are more, undelivered ones come first."""
+_OTHERS_MAX = 500
+_NOT_SENT_MAX = 100
+_AUDIT_MAX = 50
+_TEXT_CHARACTERS_MAX = 64 * 1024
+"""A longer payload is truncated on the page; the download is complete."""
+_RETRY = Confirmation("Retry", "Waiting deliveries are due at once, dead letters in a few seconds.", final=False)
+_CANCEL = Confirmation("Cancel", "Waiting deliveries are cancelled and never sent.")
+
+
+@PAGES.get()
+async def show(request: PageRequest) -> Response:
+    event_id, reader = request.id("event_id"), request.reader
+    view = await _view(request, event_id)
+    deliveries = await reader.deliveries(request.org_id, event_id)
+    if view is None and not deliveries:
+        raise NotFound(f"no event {event_id}")
+    event = view.event if view else None
+    shown, others = _divided(deliveries)
+    audit = await _audit(request, event_id, shown)
+    return request.page(
+        "event.html",
+        event_id=event_id,
+        event_type=event.event_type if event else deliveries[0].event_type,
+        view=view,
+        payload=Text.of(event.payload, raw=request.query.text("payload") == "raw") if event else None,
+        details=await details_of_all(request, shown, event),
+        others=await reader.described(request.org_id, others[:_OTHERS_MAX]),
+        others_hidden=max(0, len(others) - _OTHERS_MAX),
+        not_sent=_not_sent(request, event, deliveries) if event and view and not view.in_outbox else [],
+        audit=audit,
+        people=await reader.key_names(request.org_id, (entry.actor for entry in audit.items)),
+        actions=_actions(view, deliveries),
+        seconds=2 if any(one.state in OPEN_STATES for one in deliveries) else 15,
     )
 
 
-def _key(visit: PageRequest) -> str:
-    """Of what was sent with this form: the same again is the same event, and something else another."""
-    said = visit.form.without("csrf", "back")
-    return str(uuid5(one_time_id(visit), said.where()))
+@PAGES.get("/payload")
+async def download(request: PageRequest) -> Response:
+    event = await _event(request)
+    return as_file(event.payload, f"{event.event_id}.json")
+
+
+@confirmed(PAGES, "/retry", lambda request: _counted_question(request, ActionKind.RETRY, _RETRY))
+async def retry(request: PageRequest, reason: str) -> Response:
+    count = await _act(request, ActionKind.RETRY, reason)
+    return request.done(f"{plural(count, 'delivery', 'deliveries')} will be retried.")
+
+
+@PAGES.post("/acknowledge")
+async def acknowledge(request: PageRequest) -> Response:
+    await request.components.events.acknowledge(request.org_id, request.id("event_id"), request.actor)
+    return request.done("The event was acknowledged.")
+
+
+@confirmed(PAGES, "/cancel", lambda request: _counted_question(request, ActionKind.CANCEL, _CANCEL))
+async def cancel(request: PageRequest, reason: str) -> Response:
+    count = await _act(request, ActionKind.CANCEL, reason)
+    return request.done(f"{plural(count, 'delivery was', 'deliveries were')} cancelled.")
+
+
+async def _act(request: PageRequest, kind: ActionKind, reason: str) -> int:
+    events, event_id = request.components.events, request.id("event_id")
+    return len((await events.act(kind, request.org_id, event_id, request.actor, reason)).done)
+
+
+async def _ask_delete(request: PageRequest) -> tuple[str, Confirmation]:
+    event, possible = await _event(request), await _possible(request)
+    effects = ["The payload is erased"]
+    if waiting := possible[ActionKind.CANCEL]:
+        effects.append(f"{plural(waiting, 'waiting delivery is', 'waiting deliveries are')} cancelled")
+    if letters := possible[ActionKind.DELETE]:
+        effects.append(f"{plural(letters, 'dead letter is', 'dead letters are')} deleted")
+    question = Confirmation("Delete", f"{', '.join(effects)}. The attempt log is kept.")
+    return f"Delete the event {event.event_type}?", question
+
+
+@confirmed(PAGES, "/delete", _ask_delete)
+async def delete(request: PageRequest, reason: str) -> Response:
+    org_id, event_id = request.org_id, request.id("event_id")
+    await request.components.events.delete(org_id, event_id, request.actor, reason)
+    still_shown = await request.reader.deliveries(org_id, event_id)
+    return request.done("The event was deleted.", None if still_shown else _LIST)
+
+
+async def _replay_form(request: PageRequest, error: FormError | None) -> Response:
+    event, endpoints = await _event(request), await endpoints_of(request)
+    return request.form_page("event_replay.html", error, event=event, endpoints=endpoints)
+
+
+@PAGES.form("/replay", _replay_form)
+async def replay(request: PageRequest) -> Response:
+    endpoint_id = request.form.id("endpoint_id")
+    if endpoint_id is None:
+        raise InvalidInput("endpoint_id", "must be given; choose the endpoint to send the event to")
+    receipt = await request.components.events.replay(request.org_id, request.id("event_id"), endpoint_id, request.actor)
+    return request.done("The event was sent again, as this new event.", f"{_LIST}/{receipt.event_id}")
+
+
+async def _counted_question(request: PageRequest, kind: ActionKind, question: Confirmation) -> tuple[str, Confirmation]:
+    """The title says how many deliveries are in a state that allows the action."""
+    event = await _event(request)
+    count = plural((await _possible(request))[kind], "delivery", "deliveries")
+    return f"{question.action} {count} of {event.event_type}?", question
+
+
+async def _possible(request: PageRequest) -> Counter[ActionKind]:
+    return _counted(await request.reader.deliveries(request.org_id, request.id("event_id")))
+
+
+async def _event(request: PageRequest) -> Event:
+    return (await request.reader.event(request.org_id, request.id("event_id"))).event
+
+
+class Text(NamedTuple):
+    """A payload as the page shows it."""
+
+    text: str
+    size: int
+    raw: bool
+    cut: bool
+
+    @classmethod
+    def of(cls, content: bytes, *, raw: bool) -> Text:
+        text = content.decode("utf-8", "replace") if raw else pretty(content)
+        return cls(text[:_TEXT_CHARACTERS_MAX], len(content), raw, len(text) > _TEXT_CHARACTERS_MAX)
+
+
+async def _view(request: PageRequest, event_id: UUID) -> EventView | None:
+    """None for an event that was deleted, or never existed."""
+    try:
+        return await request.reader.event(request.org_id, event_id)
+    except NotFound:
+        return None
+
+
+def _divided(deliveries: list[Delivery]) -> tuple[list[Delivery], list[Delivery]]:
+    """The deliveries that are shown in full, and the rest."""
+    if len(deliveries) > DETAILED_MAX:
+        deliveries = sorted(deliveries, key=lambda one: one.state in DONE_STATES)
+    return deliveries[:DETAILED_MAX], deliveries[DETAILED_MAX:]
+
+
+def _actions(view: EventView | None, deliveries: list[Delivery]) -> frozenset[str]:
+    """The possible actions on the event as a whole."""
+    if view is None or view.in_outbox:
+        return frozenset()
+    possible = _counted(deliveries)
+    actions = {"replay", "delete"} | {kind.value for kind in (ActionKind.RETRY, ActionKind.CANCEL) if possible[kind]}
+    if not deliveries and view.status is EventStatus.RECEIVED:
+        actions.add("acknowledge")
+    return frozenset(actions)
+
+
+def _counted(deliveries: list[Delivery]) -> Counter[ActionKind]:
+    """For each action, the number of deliveries that allow it."""
+    return Counter(kind for one in deliveries if not one.deleted for kind in actions_in(one.state))
+
+
+class NotSent(NamedTuple):
+    endpoint: Endpoint
+    why: str
+
+
+def _not_sent(request: PageRequest, event: Event, deliveries: list[Delivery]) -> list[NotSent]:
+    """The first _NOT_SENT_MAX endpoints, by name, that did not get the event, each with the reason."""
+    got = {one.endpoint_id for one in deliveries}
+    endpoints = (one for one in request.components.directory.endpoints if one.org_id == event.org_id)
+    found = [NotSent(one, why_not_sent(one, event)) for one in endpoints if one.endpoint_id not in got]
+    return sorted(found, key=lambda one: one.endpoint.name.casefold())[:_NOT_SENT_MAX]
+
+
+def why_not_sent(endpoint: Endpoint, event: Event) -> str:
+    if endpoint.created_at > event.created_at:
+        return "It was created after the event."
+    if not any(matches(pattern, event.event_type) for pattern in endpoint.event_types):
+        return f"It is subscribed to other event types: {', '.join(endpoint.event_types)}."
+    return "The sender chose other endpoints, or its event types have changed since."
+
+
+async def _audit(request: PageRequest, event_id: UUID, deliveries: list[Delivery]) -> Page[AuditEntry]:
+    about = [event_id, *(one.delivery_id for one in deliveries)]
+    return await request.reader.audit(request.org_id, None, None, None, _AUDIT_MAX, about)

@@ -1,4 +1,4 @@
-"""The overview: how everything stands, what happened, and what needs somebody."""
+"""The overview: current figures, items that need attention, and charts."""
 
 from __future__ import annotations
 
@@ -10,10 +10,9 @@ from starlette.responses import Response
 
 from doorstep.clock import Instant
 from doorstep.console.charts import RANGES, Charts
-from doorstep.console.endpoint_health import LATELY, Trouble, Troubled, by_trouble, trouble_of, troubled
 from doorstep.console.fields import one_of
-from doorstep.console.page import Pages
-from doorstep.console.request import PageRequest
+from doorstep.console.pages.endpoints import LATELY, Trouble, Unhealthy, by_trouble, trouble_of, unhealthy
+from doorstep.console.request import PageRequest, Pages
 from doorstep.model.alert import Alert, AlertFilter
 from doorstep.model.bulk import Bulk
 from doorstep.model.listing import Count, RetryQueueFilter
@@ -23,14 +22,14 @@ from doorstep.policy.reports import WINDOWS, success_rate
 
 PAGES = Pages()
 _RATE_MINUTES = 5
-"""What the present rate is the mean of; the minute that is going on is not among them."""
+"""The current rate is the mean of this many complete minutes."""
 _SHOWN_MAX = 8
 _ALERTS_MAX = 50
-"""Open alerts that are looked through for those that nobody has acknowledged."""
+"""How many open alerts are searched for unacknowledged ones."""
 
 
 class Strip(NamedTuple):
-    """The strip of numbers."""
+    """The row of figures at the top."""
 
     per_minute: float
     success: float | None
@@ -42,19 +41,19 @@ class Strip(NamedTuple):
     failing: Count
 
 
-class Needs(NamedTuple):
-    """What needs somebody: the first of each kind, and how many there are besides."""
+class Attention(NamedTuple):
+    """The items that need attention: the first of each kind, and how many more there are."""
 
     endpoints: Sequence[tuple[Health, Trouble]]
     more_endpoints: Count
     alerts: Sequence[tuple[Alert, str]]
     more_alerts: Count
     acknowledged: bool
-    """There are alerts that somebody sees to already; they are not among these."""
+    """Whether there are also acknowledged alerts, which `alerts` does not include."""
     bulks: Sequence[Bulk]
     more_bulks: Count
     people: Mapping[str, str]
-    """Who began them, by name."""
+    """The names of the API keys that started the bulk operations."""
 
     def __bool__(self) -> bool:
         known = self.endpoints or self.alerts or self.bulks
@@ -62,18 +61,18 @@ class Needs(NamedTuple):
 
 
 @PAGES.get()
-async def show(visit: PageRequest) -> Response:
-    chosen = visit.query.text("range") or RANGES[0]
-    reporting, org_id = visit.doorstep.components.reporter, visit.org_id
+async def show(request: PageRequest) -> Response:
+    chosen = request.query.text("range") or RANGES[0]
+    reporter, org_id = request.components.reporter, request.org_id
     window = one_of("range", chosen, WINDOWS)
     hour, report, found = await asyncio.gather(
-        reporting.report(org_id, WINDOWS["1h"]), reporting.report(org_id, window), troubled(visit)
+        reporter.report(org_id, WINDOWS["1h"]), reporter.report(org_id, window), unhealthy(request)
     )
-    health, more = await _worst_first(visit, found.healths)
-    return visit.page(
+    health, more = await _worst_first(request, found.healths)
+    return request.page(
         "overview.html",
-        strip=await _strip(visit, hour, Count(len(found.healths), exact=found.complete)),
-        needs=await _needs(visit, found),
+        strip=await _strip(request, hour, Count(len(found.healths), exact=found.complete)),
+        attention=await _attention(request, found),
         charts=_charts(report),
         health=health,
         more=more,
@@ -82,45 +81,45 @@ async def show(visit: PageRequest) -> Response:
     )
 
 
-async def _strip(visit: PageRequest, hour: Report, failing: Count) -> Strip:
-    reading, org_id = visit.doorstep.components.reader, visit.org_id
+async def _strip(request: PageRequest, hour: Report, failing: Count) -> Strip:
+    reader, org_id = request.reader, request.org_id
     lately = hour.steps["succeeded"][-1 - _RATE_MINUTES : -1]
     return Strip(
         per_minute=sum(lately) / _RATE_MINUTES,
         success=success_rate(hour.sum),
         open=hour.now.now_open,
-        oldest_due_at=(await reading.backlog(org_id)).oldest_due_at,
-        retrying=await visit.doorstep.components.store.count_retry_queue(org_id, RetryQueueFilter()),
+        oldest_due_at=(await reader.backlog(org_id)).oldest_due_at,
+        retrying=await reader.count_retry_queue(org_id, RetryQueueFilter()),
         dead=hour.now.now_dead,
         failing=failing,
     )
 
 
-async def _needs(visit: PageRequest, found: Troubled) -> Needs:
-    opened = await visit.doorstep.components.alerts.alerts(visit.org_id, AlertFilter(is_open=True), None, _ALERTS_MAX)
-    unseen = [one for one in opened.items if one.acknowledged_at is None]
-    live = [one for one in await visit.doorstep.components.store.live_bulks() if one.org_id == visit.org_id]
-    return Needs(
+async def _attention(request: PageRequest, found: Unhealthy) -> Attention:
+    open_alerts = await request.components.alerts.alerts(request.org_id, AlertFilter(is_open=True), None, _ALERTS_MAX)
+    unacknowledged = [one for one in open_alerts.items if one.acknowledged_at is None]
+    live = await request.components.bulk.live(request.org_id)
+    return Attention(
         endpoints=[(one, trouble_of(one)) for one in found.healths[:_SHOWN_MAX]],
-        more_endpoints=_besides(found.healths, found.complete),
-        alerts=[(one, title_of(one)) for one in unseen[:_SHOWN_MAX]],
-        more_alerts=_besides(unseen, opened.next is None),
-        acknowledged=len(unseen) < len(opened.items),
+        more_endpoints=_more(found.healths, found.complete),
+        alerts=[(one, title_of(one)) for one in unacknowledged[:_SHOWN_MAX]],
+        more_alerts=_more(unacknowledged, open_alerts.next is None),
+        acknowledged=len(unacknowledged) < len(open_alerts.items),
         bulks=live[:_SHOWN_MAX],
-        more_bulks=_besides(live, True),
-        people=await visit.doorstep.components.reader.key_names(visit.org_id, (one.actor for one in live[:_SHOWN_MAX])),
+        more_bulks=_more(live, True),
+        people=await request.reader.key_names(request.org_id, (one.actor for one in live[:_SHOWN_MAX])),
     )
 
 
-def _besides(found: Sequence[object], complete: bool) -> Count:
-    """How many there are besides those that are shown."""
+def _more(found: Sequence[object], complete: bool) -> Count:
+    """How many items are not shown."""
     return Count(max(0, len(found) - _SHOWN_MAX), exact=complete)
 
 
-async def _worst_first(visit: PageRequest, needy: Sequence[Health]) -> tuple[list[Health], bool]:
-    """Those in trouble, then the oldest others as long as there is room; and whether there are more."""
-    oldest = await visit.doorstep.components.reporter.health(visit.org_id, LATELY, None, _SHOWN_MAX)
-    found = {one.endpoint.endpoint_id: one for one in (*oldest.items, *needy)}
+async def _worst_first(request: PageRequest, unhealthy_ones: Sequence[Health]) -> tuple[list[Health], bool]:
+    """The unhealthy endpoints, followed by the oldest of the others, up to _SHOWN_MAX; and whether there are more."""
+    oldest = await request.components.reporter.health(request.org_id, LATELY, None, _SHOWN_MAX)
+    found = {one.endpoint.endpoint_id: one for one in (*oldest.items, *unhealthy_ones)}
     worst_first = sorted(found.values(), key=by_trouble)
     return worst_first[:_SHOWN_MAX], len(found) > _SHOWN_MAX or oldest.next is not None
 

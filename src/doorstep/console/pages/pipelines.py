@@ -1,32 +1,34 @@
-"""Pipelines with their entities, and the page of one entity."""
+"""Pipelines and their entities, and the page of one entity with a timeline drawn to scale."""
 
 from __future__ import annotations
 
+from collections.abc import Mapping, Sequence
 from typing import NamedTuple
 
 import msgspec
 from starlette.responses import Response
 
-from doorstep.console.audit_subjects import place_of_entity
+from doorstep.clock import Instant
 from doorstep.console.confirm import Confirmation, confirmed
-from doorstep.console.entities import StatusCounts, life_of, status_counts, tone_of
-from doorstep.console.formatting import pretty
-from doorstep.console.page import Pages
-from doorstep.console.request import HOME, PageRequest
+from doorstep.console.formatting import exactly, lasting, pretty
+from doorstep.console.pages.audit import place_of_entity
+from doorstep.console.request import HOME, PageRequest, Pages
+from doorstep.console.timeline import Bar, Mark, Scale, wide
 from doorstep.errors import NotFound
-from doorstep.model.entity import Entity, Phase
+from doorstep.model.entity import Entity, EntityChange, Phase
 from doorstep.model.event import EventView
+from doorstep.model.listing import Count
 from doorstep.pipelines.pipeline import Pipeline
-from doorstep.stores.limits import COUNT_MAX
+from doorstep.pipelines.plan import Gate, Plan
 
 PAGES = Pages("/pipelines")
 _LIMIT = 50
 _COUNTED_MAX = 30_000
-"""Entities of one status that are counted, of all pipelines of a page together: so many take some 100 ms."""
+"""How many entities of one status are counted, for all pipelines of a page together. This takes about 100 ms."""
 
 
-class Line(NamedTuple):
-    """One entity of a list."""
+class Row(NamedTuple):
+    """One entity in a list."""
 
     entity: Entity
     tone: str
@@ -35,71 +37,66 @@ class Line(NamedTuple):
 
 
 @PAGES.get()
-async def show_all(visit: PageRequest) -> Response:
-    own = [one for one in visit.doorstep.pipelines.values() if one.org_id == visit.org_id]
-    limit = min(COUNT_MAX, _COUNTED_MAX // max(1, len(own)))
-    return visit.page(
+async def show_all(request: PageRequest) -> Response:
+    own = [one for one in request.doorstep.pipelines.values() if one.org_id == request.org_id]
+    limit = _COUNTED_MAX // max(3, len(own))  # at most 10,000 for each, as on the pipeline's own page
+    return request.page(
         "pipelines.html",
-        rows=[(one, await _counts(one, limit)) for one in own],
-        elsewhere=await _elsewhere(visit, {one.name for one in own}),
+        rows=[(one, status_counts(one.plan, await one.counts(limit))) for one in own],
+        elsewhere=await _elsewhere(request, {one.name for one in own}),
     )
 
 
 @PAGES.get("/{pipeline}")
-async def show(visit: PageRequest) -> Response:
-    pipeline, query = named(visit), visit.query
+async def show(request: PageRequest) -> Response:
+    pipeline, query = named(request), request.query
     page = await pipeline.list(
         query.text("status"), archived=query.flag("archived"), cursor=query.text("cursor"), limit=_LIMIT
     )
-    return visit.page(
+    return request.page(
         "pipeline.html",
         pipeline=pipeline,
-        counts=await _counts(pipeline, COUNT_MAX),
-        lines=[_line(pipeline, one) for one in page.items],
+        counts=status_counts(pipeline.plan, await pipeline.counts()),
+        rows=[_row(pipeline, one) for one in page.items],
         next=page.next,
     )
 
 
-def named(visit: PageRequest) -> Pipeline:
-    """The pipeline in the path. That of another organization is unknown here."""
-    name = visit.text("pipeline")
-    found = visit.doorstep.pipelines.get(name)
-    if found is None or found.org_id != visit.org_id:
+def named(request: PageRequest) -> Pipeline:
+    """The pipeline in the path; NotFound if it does not belong to this organization."""
+    name = request.text("pipeline")
+    found = request.doorstep.pipelines.get(name)
+    if found is None or found.org_id != request.org_id:
         raise NotFound(f"no pipeline {name}")
     return found
 
 
-async def _counts(pipeline: Pipeline, limit: int) -> StatusCounts:
-    return status_counts(pipeline.plan, await pipeline.counts(limit))
-
-
-def _line(pipeline: Pipeline, entity: Entity) -> Line:
+def _row(pipeline: Pipeline, entity: Entity) -> Row:
     plan = pipeline.plan
     place = place_of_entity(pipeline.name, entity.entity_id)
-    return Line(entity, tone_of(plan, entity.status), plan.can_retry(entity.status), place)
+    return Row(entity, tone_of(plan, entity.status), plan.can_retry(entity.status), place)
 
 
-async def _elsewhere(visit: PageRequest, own: set[str]) -> list[str]:
-    """Pipelines that some worker has, and the program of this server does not."""
-    declared = await visit.doorstep.components.store.declared_pipelines()
-    return sorted(name for org_id, name in declared if org_id == visit.org_id and name not in own)
+async def _elsewhere(request: PageRequest, own: set[str]) -> list[str]:
+    """Pipelines that other programs have declared, but this server has not."""
+    return [name for name in await request.reader.pipeline_names(request.org_id) if name not in own]
 
 
 ENTITY_PAGES = Pages("/pipelines/{pipeline}/{entity_id}")
 _CHANGES_SHOWN = 200
 _DELETE = Confirmation(
     "Delete",
-    "Its data and its history are erased, whatever its status. What a stage of it still does changes nothing.",
+    "Its data and its history are erased, whatever its status. A stage that is still running has no effect any more.",
 )
 _DATA_CHARACTERS_MAX = 64 * 1024
 
 
 @ENTITY_PAGES.get()
-async def show_entity(visit: PageRequest) -> Response:
-    pipeline, entity_id = _named(visit)
+async def show_entity(request: PageRequest) -> Response:
+    pipeline, entity_id = _named(request)
     plan = pipeline.plan
     entity, history = await pipeline.entity(entity_id), await pipeline.history(entity_id)
-    return visit.page(
+    return request.page(
         "entity.html",
         pipeline=pipeline,
         entity=entity,
@@ -107,8 +104,8 @@ async def show_entity(visit: PageRequest) -> Response:
         declared=entity.status in plan.phases,
         data=pretty(msgspec.json.encode(entity.data)),
         data_characters_max=_DATA_CHARACTERS_MAX,
-        event=await _event(visit, entity),
-        life=life_of(plan, history[-_CHANGES_SHOWN:], visit.now),
+        event=await _event(request, entity),
+        life=life_of(plan, history[-_CHANGES_SHOWN:], request.now),
         changes_before=max(0, len(history) - _CHANGES_SHOWN),
         place=place_of_entity(pipeline.name, entity_id),
         at_gate=entity.status in plan.gates,
@@ -118,60 +115,148 @@ async def show_entity(visit: PageRequest) -> Response:
 
 
 @ENTITY_PAGES.post("/retry")
-async def retry(visit: PageRequest) -> Response:
-    pipeline, entity_id = _named(visit)
-    await pipeline.retry(entity_id, visit.actor)
-    return visit.done(f"{pipeline.name} {entity_id} goes through again from the start.")
+async def retry(request: PageRequest) -> Response:
+    pipeline, entity_id = _named(request)
+    await pipeline.retry(entity_id, request.actor)
+    return request.done(f"{pipeline.name} {entity_id} starts again from its first stage.")
 
 
 @ENTITY_PAGES.post("/gates/{gate}/approve")
-async def approve(visit: PageRequest) -> Response:
-    """The gate is in the path: what is decided about is what was seen, not a gate further on."""
-    pipeline, entity_id = _named(visit)
-    await pipeline.approve(entity_id, visit.actor, gate=visit.text("gate"))
-    return visit.done(f"{pipeline.name} {entity_id} was approved.")
+async def approve(request: PageRequest) -> Response:
+    """The path names the gate, so that the decision applies to the gate that the user saw and not to a later one."""
+    pipeline, entity_id = _named(request)
+    await pipeline.approve(entity_id, request.actor, gate=request.text("gate"))
+    return request.done(f"{pipeline.name} {entity_id} was approved.")
 
 
-async def _asking_to_reject(visit: PageRequest) -> tuple[str, Confirmation]:
-    dead = named(visit).plan.dead.replace("_", " ")
-    return await _about(visit, Confirmation("Reject", f"Its status becomes {dead}. It can still be retried."))
+async def _ask_reject(request: PageRequest) -> tuple[str, Confirmation]:
+    dead = named(request).plan.dead.replace("_", " ")
+    return await _question(request, Confirmation("Reject", f"Its status becomes {dead}. It can still be retried."))
 
 
-@confirmed(ENTITY_PAGES, "/gates/{gate}/reject", _asking_to_reject)
-async def reject(visit: PageRequest, reason: str) -> Response:
-    pipeline, entity_id = _named(visit)
-    await pipeline.reject(entity_id, visit.actor, reason, gate=visit.text("gate"))
-    return visit.done(f"{pipeline.name} {entity_id} was rejected.")
+@confirmed(ENTITY_PAGES, "/gates/{gate}/reject", _ask_reject)
+async def reject(request: PageRequest, reason: str) -> Response:
+    pipeline, entity_id = _named(request)
+    await pipeline.reject(entity_id, request.actor, reason, gate=request.text("gate"))
+    return request.done(f"{pipeline.name} {entity_id} was rejected.")
 
 
-async def _asking_to_delete(visit: PageRequest) -> tuple[str, Confirmation]:
-    return await _about(visit, _DELETE)
+@confirmed(ENTITY_PAGES, "/delete", lambda request: _question(request, _DELETE))
+async def delete(request: PageRequest, reason: str) -> Response:
+    pipeline, entity_id = _named(request)
+    await pipeline.delete(entity_id, request.actor, reason)
+    return request.done(f"{pipeline.name} {entity_id} was deleted.", f"{HOME}/pipelines/{pipeline.name}")
 
 
-@confirmed(ENTITY_PAGES, "/delete", _asking_to_delete)
-async def delete(visit: PageRequest, reason: str) -> Response:
-    pipeline, entity_id = _named(visit)
-    await pipeline.delete(entity_id, visit.actor, reason)
-    return visit.done(f"{pipeline.name} {entity_id} was deleted.", f"{HOME}/pipelines/{pipeline.name}")
+async def _question(request: PageRequest, question: Confirmation) -> tuple[str, Confirmation]:
+    pipeline, entity_id = _named(request)
+    await pipeline.entity(entity_id)  # NotFound if there is none
+    return f"{question.action} {pipeline.name} {entity_id}?", question
 
 
-async def _about(visit: PageRequest, question: Confirmation) -> tuple[str, Confirmation]:
-    pipeline, entity_id = _named(visit)
-    entity = await pipeline.entity(entity_id)
-    return f"{question.act} {pipeline.name} {entity.entity_id}?", question
+def _named(request: PageRequest) -> tuple[Pipeline, str]:
+    return named(request), request.text("entity_id")
 
 
-def _named(visit: PageRequest) -> tuple[Pipeline, str]:
-    return named(visit), visit.text("entity_id")
-
-
-async def _event(visit: PageRequest, entity: Entity) -> EventView | None:
-    """The event of its present stage; None where there is none, or it was deleted."""
+async def _event(request: PageRequest, entity: Entity) -> EventView | None:
+    """The event of the entity's current stage; None if there is none or it was deleted."""
     try:
-        return (
-            None
-            if entity.event_id is None
-            else await visit.doorstep.components.reader.event(visit.org_id, entity.event_id)
-        )
+        return None if entity.event_id is None else await request.reader.event(request.org_id, entity.event_id)
     except NotFound:
         return None
+
+
+# -- the timeline of an entity, to scale -------------------------------------------------------------------
+
+
+class Period(NamedTuple):
+    """The time that an entity spent in one status."""
+
+    change: EntityChange
+    tone: str
+    bar: Bar
+    lasted: Instant | None
+    """None for the final status."""
+
+
+class Life(NamedTuple):
+    periods: tuple[Period, ...]
+    marks: tuple[Mark, ...]
+
+
+def life_of(plan: Plan, history: Sequence[EntityChange], now: Instant) -> Life:
+    """The timeline ends now, or at the final status: the time since then would compress the rest."""
+    if not history:
+        return Life((), ())
+    last = history[-1]
+    over = last.new_status in (plan.last, plan.dead, plan.archived)
+    end = last.at if over else max(now, last.at)
+    scale = Scale(history[0].at, max(end, history[0].at + 1_000))
+    ends: list[Instant | None] = [*(line.at for line in history[1:]), None if over else end]
+    lines = zip(history, ends, strict=True)
+    return Life(tuple(_period(plan, scale, line, until) for line, until in lines), scale.marks())
+
+
+def _period(plan: Plan, scale: Scale, change: EntityChange, until: Instant | None) -> Period:
+    lasted = None if until is None else until - change.at
+    tone, status = tone_of(plan, change.new_status), change.new_status.replace("_", " ")
+    duration = "" if lasted is None else f": {lasting(lasted)}"
+    title = f"{status}{duration}\nfrom {exactly(change.at)}"
+    bar = wide(scale.bar(change.at, change.at if until is None else until, tone, title))
+    return Period(change, tone, bar, lasted)
+
+
+_UNKNOWN = "no longer declared"
+_TONES = {
+    "start": "queued",
+    "stage": "running",
+    "waits for approval": "held",
+    "end": "delivered",
+    "to be retried": "failed",
+    "failed permanently": "failed",
+    "failed permanently, archived": "quiet",
+    _UNKNOWN: "quiet",
+}
+"""The CSS class of each meaning."""
+
+
+class StatusCount(NamedTuple):
+    """One status of a pipeline, and how many entities are in it."""
+
+    status: str
+    meaning: str
+    number: Count
+
+    @property
+    def tone(self) -> str:
+        return _TONES[self.meaning]
+
+
+class StatusCounts(NamedTuple):
+    path: list[StatusCount]
+    """The statuses of a successful run, in order."""
+    others: list[StatusCount]
+    """Failures, and statuses that are no longer declared."""
+
+
+def status_counts(plan: Plan, counts: Mapping[str, Count]) -> StatusCounts:
+    known = _meanings(plan)
+    every = [StatusCount(status, known.get(status, _UNKNOWN), count) for status, count in counts.items()]
+    path = {plan.first, plan.last, *(step.name for step in plan.steps)}
+    return StatusCounts([one for one in every if one.status in path], [one for one in every if one.status not in path])
+
+
+def tone_of(plan: Plan, status: str) -> str:
+    return _TONES[_meanings(plan).get(status, _UNKNOWN)]
+
+
+def _meanings(plan: Plan) -> dict[str, str]:
+    """The meaning of each declared status."""
+    return {
+        plan.first: "start",
+        **{step.name: "waits for approval" if isinstance(step, Gate) else "stage" for step in plan.steps},
+        plan.last: "end",
+        **{stage.failed: "to be retried" for stage in plan.stages},
+        plan.dead: "failed permanently",
+        plan.archived: "failed permanently, archived",
+    }

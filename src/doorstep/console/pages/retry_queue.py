@@ -1,14 +1,12 @@
-"""The retry queue: what failed at least once and will be tried again."""
+"""The retry queue: deliveries that failed at least once and will be retried."""
 
 from __future__ import annotations
 
 from starlette.responses import Response
 
-from doorstep.console.bulk_confirm import BulkConfirmation, declare
+from doorstep.console.confirm import BulkConfirmation, bulk_confirmed, endpoints_of, of_queue
 from doorstep.console.fields import AGES, QUEUE_FILTER, queue_of
-from doorstep.console.page import Pages
-from doorstep.console.request import PageRequest
-from doorstep.console.selection import endpoints_of, of_queue
+from doorstep.console.request import PageRequest, Pages
 from doorstep.model.action import ActionKind
 from doorstep.model.bulk import BulkKind
 from doorstep.model.delivery import WAITING_STATES
@@ -17,35 +15,35 @@ PAGES = Pages("/retry-queue")
 _LIMIT = 50
 _RETRY = BulkConfirmation(BulkKind.RETRY, "Retry now", rate=True)
 _SKIP = BulkConfirmation(
-    BulkKind.SKIP, "Skip", "They become dead letters, and are not tried again unless you retry them there.", danger=True
+    BulkKind.SKIP, "Skip", "They become dead letters, and are not retried unless you retry them there.", danger=True
 )
 
 
 @PAGES.get()
-async def show(visit: PageRequest) -> Response:
-    wanted = queue_of(visit.query, visit.now)
-    reading = visit.doorstep.components.reader
-    page, count = await reading.retry_queue(visit.org_id, wanted, visit.query.text("cursor"), _LIMIT)
-    return visit.page(
+async def show(request: PageRequest) -> Response:
+    filter = queue_of(request.query, request.now)
+    reader = request.reader
+    page, count = await reader.retry_queue(request.org_id, filter, request.query.text("cursor"), _LIMIT)
+    return request.page(
         "retry_queue.html",
-        rows=await reading.described(visit.org_id, page.items),
-        filter=visit.query.only(*QUEUE_FILTER),
-        actable=visit.may("act") and wanted.waiting is not False,
+        rows=await reader.described(request.org_id, page.items),
+        fields=request.query.only(*QUEUE_FILTER),
+        actable=request.may("act") and filter.waiting is not False,
         next=page.next,
         count=count,
         ages=AGES,
-        endpoints=await endpoints_of(visit),
+        endpoints=await endpoints_of(request),
     )
 
 
 @PAGES.post("/{delivery_id}/retry")
-async def retry_one(visit: PageRequest) -> Response:
-    delivery_id = visit.id("delivery_id")
-    await visit.doorstep.components.deliveries.act_on(
-        ActionKind.RETRY, visit.org_id, delivery_id, visit.actor, only_in=WAITING_STATES
+async def retry_one(request: PageRequest) -> Response:
+    delivery_id = request.id("delivery_id")
+    await request.components.deliveries.act_on(
+        ActionKind.RETRY, request.org_id, delivery_id, request.actor, only_in=WAITING_STATES
     )
-    return visit.done("It is being tried now.")
+    return request.done("The delivery is retried now.")
 
 
-declare(PAGES, "/retry", _RETRY, of_queue)
-declare(PAGES, "/skip", _SKIP, of_queue)
+bulk_confirmed(PAGES, "/retry", _RETRY, of_queue)
+bulk_confirmed(PAGES, "/skip", _SKIP, of_queue)

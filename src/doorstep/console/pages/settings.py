@@ -1,4 +1,4 @@
-"""Settings: the installation, API keys, organizations and the default target."""
+"""Settings: the installation and its workers, API keys, organizations and the default target."""
 
 from __future__ import annotations
 
@@ -14,52 +14,50 @@ from doorstep.clock import Instant, seconds
 from doorstep.config import SettingRow, Settings, setting_rows
 from doorstep.console.confirm import key_shown, reason_of
 from doorstep.console.fields import Fields, one_of
-from doorstep.console.page import ADMINISTER, Pages
-from doorstep.console.policy_text import span_from_text, span_text
-from doorstep.console.request import PageRequest
+from doorstep.console.formatting import span_text
+from doorstep.console.request import ADMINISTER, FormError, PageRequest, Pages
 from doorstep.errors import Conflict, InvalidInput
 from doorstep.model.endpoint import Slo
 from doorstep.model.org import Org, Role
-from doorstep.stores.revoking import named_key
 from doorstep.telemetry.redaction import shown_url
 
 SETTINGS_PAGES = Pages("/settings")
 SETTINGS_PATH = "/console/settings"
-_STORES = {"sqlite": "SQLite, a file of this machine", "memory": "memory, which forgets everything at the end"}
+_STORES = {"sqlite": "SQLite, a file on this machine", "memory": "in memory; everything is lost when the process ends"}
 
 
 class Value(NamedTuple):
-    """A setting as it counts now."""
+    """A setting and its effective value."""
 
     row: SettingRow
     shown: str
     changed: bool
-    """It is not the default."""
+    """Whether it differs from the default."""
 
 
 @SETTINGS_PAGES.get()
-async def show_settings_home(visit: PageRequest) -> Response:
-    """The first tab that the visitor may see."""
-    return RedirectResponse(f"{SETTINGS_PATH}/{'keys' if visit.may('administer') else 'target'}", 303)
+async def show_settings_home(request: PageRequest) -> Response:
+    """The first tab that the user may see."""
+    return RedirectResponse(f"{SETTINGS_PATH}/{'keys' if request.may('administer') else 'target'}", 303)
 
 
 @SETTINGS_PAGES.get("/installation", ADMINISTER, default_org=True)
-async def show_settings(visit: PageRequest) -> Response:
-    return visit.page("settings_installation.html", values=list(values_of(visit.doorstep.settings)))
+async def show_settings(request: PageRequest) -> Response:
+    return request.page("settings_installation.html", values=list(values_of(request.doorstep.settings)))
 
 
 @SETTINGS_PAGES.get("/about")
-async def show_about(visit: PageRequest) -> Response:
-    directory = visit.doorstep.components.directory
-    await directory.check_org(visit.org_id)
-    return visit.page("settings_about.html", facts=list(_facts(visit, directory.org(visit.org_id))))
+async def show_about(request: PageRequest) -> Response:
+    directory = request.components.directory
+    await directory.check_org(request.org_id)
+    return request.page("settings_about.html", facts=list(_facts(request, directory.org(request.org_id))))
 
 
 def values_of(settings: Settings) -> Iterator[Value]:
-    """Every setting, in the order of the table; what must not be read is hidden, also inside of URLs."""
+    """Every setting, in the order of the settings table. Secrets are hidden, including those inside URLs."""
     for row in setting_rows():
         value = getattr(settings, row.name)
-        shown = "set, and hidden" if hasattr(value, "get_secret_value") else _shown(value)
+        shown = "set, hidden" if hasattr(value, "get_secret_value") else _shown(value)
         yield Value(row, shown, shown != (row.default or _shown(None)))
 
 
@@ -77,19 +75,51 @@ def _shown(value: object) -> str:
     return shown_url(text) if "://" in text else text
 
 
-def _facts(visit: PageRequest, org: Org | None) -> Iterator[tuple[str, str]]:
-    """Where it runs is told only to those who look after the whole installation."""
-    settings = visit.doorstep.settings
+def _facts(request: PageRequest, org: Org | None) -> Iterator[tuple[str, str]]:
+    """Only users who administer the whole installation see where it runs."""
+    settings, key = request.doorstep.settings, request.session.key
     kind = urlsplit(settings.database_url).scheme
     yield "Version", __version__
     yield "Store", _STORES.get(kind, "PostgreSQL, shared by any number of machines")
-    if visit.in_default_org:
+    if request.in_default_org:
         yield "Database", shown_url(settings.database_url)
-        yield "This process", visit.doorstep.components.worker_name
+        yield "This process", request.components.worker_name
         yield "Python", f"{platform.python_version()} on {platform.system()}"
-    yield "Organization", f"{org.name} ({org.org_id})" if org else str(visit.org_id)
-    yield "Signed in with", f"{visit.visitor.key.name} ({visit.visitor.key.prefix}…), {visit.visitor.key.role}"
+    yield "Organization", f"{org.name} ({org.org_id})" if org else str(request.org_id)
+    yield "Signed in with", f"{key.name} ({key.prefix}…), {key.role}"
 
+
+# -- workers -----------------------------------------------------------------------------------------------
+
+WORKER_PAGES = Pages("/workers")
+TASKS = {
+    "outbox": "forwards the outbox",
+    "roller": "aggregates statistics",
+    "watch": "evaluates alerts",
+    "meter": "exports metrics",
+}
+"""Tasks that only one process performs at a time. A newer worker may have others."""
+
+
+@WORKER_PAGES.get(default_org=True)
+async def show_workers(request: PageRequest) -> Response:
+    """The live workers and the lost ones."""
+    workers, now = await request.reader.workers(), request.now
+    living = [one for one in workers if not one.is_lost(now)]
+    return request.page(
+        "workers.html",
+        living=living,
+        lost=[one for one in workers if one.is_lost(now)],
+        places=sum(one.places for one in living),
+        in_use=sum(one.places_in_use for one in living),
+        versions=sorted({one.version for one in living}),
+        tasks=TASKS,
+        own_name=request.components.worker_name,
+        lease_seconds=request.components.tuning.lease_seconds,
+    )
+
+
+# -- API keys ----------------------------------------------------------------------------------------------
 
 KEY_PAGES = Pages("/settings/keys")
 KEYS_PATH = "/console/settings/keys"
@@ -97,74 +127,60 @@ ROLES = {
     Role.OPERATOR: "operator: sees everything, retries and repairs",
     Role.VIEWER: "viewer: sees everything",
     Role.PUBLISHER: "publisher: sends events and reads their status",
-    Role.ADMIN: "admin: also makes and revokes keys",
+    Role.ADMIN: "admin: also creates and revokes keys",
 }
 EXPIRIES = {"never": None, "30d": 30 * 86_400, "90d": 90 * 86_400, "365d": 365 * 86_400}
 _EXPIRY_NAMES = {"never": "never", "30d": "in 30 days", "90d": "in 90 days", "365d": "in a year"}
+_NEW_KEY = Fields([("role", Role.OPERATOR), ("expiry", "never")])
 _ENDED_MAX = 50
-"""Of those that open nothing any more, the newest; the audit log has them all."""
+"""How many revoked and expired keys are listed, newest first. The audit log has all of them."""
 
 
 @KEY_PAGES.get(permission=ADMINISTER)
-async def show_keys(visit: PageRequest) -> Response:
-    """Those that are good first, the newest of each first."""
-    keys = (await visit.doorstep.components.keys.keys(visit.org_id))[::-1]
-    good = [key for key in keys if key.is_valid(visit.now)]
-    ended = [key for key in keys if not key.is_valid(visit.now)]
-    return visit.page("settings_keys.html", good=good, ended=ended[:_ENDED_MAX], more=len(ended) - _ENDED_MAX)
+async def show_keys(request: PageRequest) -> Response:
+    """Valid keys, and revoked or expired ones. Both lists are newest first."""
+    keys = (await request.components.keys.keys(request.org_id))[::-1]
+    valid = [key for key in keys if key.is_valid(request.now)]
+    ended = [key for key in keys if not key.is_valid(request.now)]
+    return request.page("settings_keys.html", valid=valid, ended=ended[:_ENDED_MAX], more=len(ended) - _ENDED_MAX)
 
 
-@KEY_PAGES.get("/new", ADMINISTER)
-async def ask_new_key(visit: PageRequest) -> Response:
-    return _key_form(visit, Fields([("role", Role.OPERATOR), ("expiry", "never")]))
+async def _key_form(request: PageRequest, error: FormError | None) -> Response:
+    return request.form_page(
+        "settings_key_new.html", error, _NEW_KEY, roles=ROLES, expiries=_EXPIRY_NAMES, place=KEYS_PATH
+    )
 
 
-@KEY_PAGES.post("/new", ADMINISTER)
-async def create_key(visit: PageRequest) -> Response:
-    form = visit.form
-    try:
-        role, expires_at = form.choice("role", Role), _expires_at(visit)
-        if role is None:
-            raise InvalidInput("role", f"must be one of {', '.join(Role)}")
-        name = form.text("name") or ""
-        record, key = await visit.doorstep.components.keys.create(visit.org_id, name, role, visit.actor, expires_at)
-    except (InvalidInput, Conflict) as error:
-        return _key_form(visit, form, error)
-    return key_shown(visit, record, key, KEYS_PATH)
+@KEY_PAGES.form("/new", _key_form, ADMINISTER, shows=(InvalidInput, Conflict))
+async def create_key(request: PageRequest) -> Response:
+    expires_at, role = _expires_at(request), request.form.required_choice("role", Role)
+    name = request.form.text("name") or ""
+    record, key = await request.components.keys.create(request.org_id, name, role, request.actor, expires_at)
+    return key_shown(request, record, key, KEYS_PATH)
 
 
-@KEY_PAGES.get("/{key_id}/revoke", ADMINISTER)
-async def ask_revoke_key(visit: PageRequest) -> Response:
-    return await _revoking(visit)
+async def _revoke_form(request: PageRequest, error: FormError | None) -> Response:
+    key = await request.components.keys.key(request.org_id, request.id("key_id"))
+    return request.form_page("settings_key_revoke.html", error, key=key, place=KEYS_PATH)
 
 
-@KEY_PAGES.post("/{key_id}/revoke", ADMINISTER)
-async def revoke_key(visit: PageRequest) -> Response:
-    try:
-        reason = reason_of(visit.form, required=True)
-        key = await visit.doorstep.components.keys.revoke(visit.org_id, visit.id("key_id"), visit.actor, reason)
-    except InvalidInput as error:
-        return await _revoking(visit, error)
-    return visit.done(f"{key.name} ({key.prefix}…) opens nothing any more.", KEYS_PATH)
+@KEY_PAGES.form("/{key_id}/revoke", _revoke_form, ADMINISTER)
+async def revoke_key(request: PageRequest) -> Response:
+    reason = reason_of(request.form, required=True)
+    key = await request.components.keys.revoke(request.org_id, request.id("key_id"), request.actor, reason)
+    return request.done(f"{key.name} ({key.prefix}…) was revoked.", KEYS_PATH)
 
 
-async def _revoking(visit: PageRequest, error: InvalidInput | None = None) -> Response:
-    key = named_key(visit.id("key_id"), await visit.doorstep.components.keys.keys(visit.org_id))
-    return visit.filled("settings_key_revoke.html", visit.form, error, key=key, place=KEYS_PATH)
+def _expires_at(request: PageRequest) -> Instant | None:
+    """The entered time; without one, the chosen period from now; None for a key that never expires."""
+    end = request.form.moment("expires_at")
+    if end is not None:
+        return end
+    span = one_of("expiry", request.form.text("expiry") or "never", EXPIRIES)
+    return None if span is None else request.now + seconds(span)
 
 
-def _expires_at(visit: PageRequest) -> Instant | None:
-    """The end that was named, else so long from now, else none."""
-    named = visit.form.moment("expires_at")
-    if named is not None:
-        return named
-    span = one_of("expiry", visit.form.text("expiry") or "never", EXPIRIES)
-    return None if span is None else visit.now + seconds(span)
-
-
-def _key_form(visit: PageRequest, entered: Fields, error: InvalidInput | Conflict | None = None) -> Response:
-    return visit.filled("settings_key_new.html", entered, error, roles=ROLES, expiries=_EXPIRY_NAMES, place=KEYS_PATH)
-
+# -- organizations -----------------------------------------------------------------------------------------
 
 ORG_PAGES = Pages("/settings/organizations")
 ORGS_PATH = "/console/settings/organizations"
@@ -172,48 +188,44 @@ _SHOWN_MAX = 500
 
 
 @ORG_PAGES.get(permission=ADMINISTER, default_org=True)
-async def show_orgs(visit: PageRequest) -> Response:
-    """By name, those that have it in theirs if one is looked for."""
-    wanted = (visit.query.text("name") or "").casefold()
-    found = [org for org in await visit.doorstep.components.keys.orgs() if wanted in org.name.casefold()]
+async def show_orgs(request: PageRequest) -> Response:
+    """The organizations by name. With a search text, only those whose name contains it."""
+    text = (request.query.text("name") or "").casefold()
+    found = [org for org in await request.components.keys.orgs() if text in org.name.casefold()]
     rows = sorted(found, key=lambda org: (org.name.casefold(), org.org_id))
-    return visit.page("settings_orgs.html", rows=rows[:_SHOWN_MAX], more=len(rows) - _SHOWN_MAX)
+    return request.page("settings_orgs.html", rows=rows[:_SHOWN_MAX], more=len(rows) - _SHOWN_MAX)
 
 
-@ORG_PAGES.get("/new", ADMINISTER, default_org=True)
-async def ask_new_org(visit: PageRequest) -> Response:
-    return visit.page("settings_org_new.html", entered=Fields(()), error=None, place=ORGS_PATH)
+async def _org_form(request: PageRequest, error: FormError | None) -> Response:
+    return request.form_page("settings_org_new.html", error, place=ORGS_PATH)
 
 
-@ORG_PAGES.post("/new", ADMINISTER, default_org=True)
-async def create_org(visit: PageRequest) -> Response:
-    try:
-        org, record, key = await visit.doorstep.components.keys.create_org(
-            visit.form.text("name") or "", visit.visitor.key
-        )
-    except InvalidInput as error:
-        return visit.again("settings_org_new.html", error, place=ORGS_PATH)
-    return key_shown(visit, record, key, ORGS_PATH, org.name)
+@ORG_PAGES.form("/new", _org_form, ADMINISTER, default_org=True)
+async def create_org(request: PageRequest) -> Response:
+    name = request.form.text("name") or ""
+    org, record, key = await request.components.keys.create_org(name, request.session.key)
+    return key_shown(request, record, key, ORGS_PATH, org.name)
 
+
+# -- the default target ------------------------------------------------------------------------------------
 
 TARGET_PAGES = Pages("/settings/target")
 TARGET_PATH = "/console/settings/target"
 
 
 @TARGET_PAGES.get()
-async def show_target(visit: PageRequest) -> Response:
-    slo = await visit.doorstep.components.reporter.default_slo(visit.org_id)
-    return visit.page("settings_target.html", entered=Fields(_texts(slo).items()), error=None)
+async def show_target(request: PageRequest) -> Response:
+    slo = await request.components.reporter.default_slo(request.org_id)
+    return request.form_page("settings_target.html", None, Fields(_texts(slo).items()))
 
 
 @TARGET_PAGES.post()
-async def change_target(visit: PageRequest) -> Response:
+async def change_target(request: PageRequest) -> Response:
     try:
-        slo = _read(visit.form)
-        await visit.doorstep.components.reporter.set_default_slo(visit.org_id, slo, visit.actor)
+        await request.components.reporter.set_default_slo(request.org_id, _slo(request.form), request.actor)
     except InvalidInput as error:
-        return visit.again("settings_target.html", error, flawed=error.field.removeprefix("slo."))
-    return visit.done("The target counts from now on.", TARGET_PATH)
+        return request.form_page("settings_target.html", error, flawed=error.field.removeprefix("slo."))
+    return request.done("The target was saved.", TARGET_PATH)
 
 
 def _texts(slo: Slo) -> dict[str, str]:
@@ -224,12 +236,9 @@ def _texts(slo: Slo) -> dict[str, str]:
     }
 
 
-def _read(form: Fields) -> Slo:
-    """What is left empty is the built-in one."""
-    built_in = Slo()
-    success, p95, oldest = form.number("success", 0, 100), form.text("p95_seconds"), form.text("oldest_seconds")
-    return Slo(
-        success=built_in.success if success is None else round(success / 100, 12),
-        p95_seconds=built_in.p95_seconds if p95 is None else span_from_text("p95_seconds", p95),
-        oldest_seconds=built_in.oldest_seconds if oldest is None else span_from_text("oldest_seconds", oldest),
-    )
+def _slo(form: Fields) -> Slo:
+    """The entered target. An empty field means its built-in value."""
+    success, p95, oldest = form.number("success", 0, 100), form.span("p95_seconds"), form.span("oldest_seconds")
+    given = {"success": None if success is None else round(success / 100, 12)}
+    given |= {"p95_seconds": p95, "oldest_seconds": oldest}
+    return Slo(**{name: value for name, value in given.items() if value is not None})

@@ -1,14 +1,14 @@
-// A form that does something is sent once, however often its button is clicked. What is done to a row, and what a
-// question over the list is answered with, is sent without leaving the list: what came of it is told, the list is
-// refreshed, and the place, the ticks and the focus stay. Where that leads to another page, it is gone to.
+// A form is sent once, however often its button is clicked. Actions on a row, and forms in a dialog over the list, are
+// sent without leaving the list: the result is shown, the list is refreshed, and position, selection and focus stay. If
+// the response leads to another page, the browser goes there.
 import { question, show } from "./dialogs.js";
 import { unreachable } from "./live.js";
 import { letGo } from "./rows.js";
 import { keepForNextPage, tell } from "./telling.js";
 
-const NO_ANSWER = "There was no answer. Look whether it was done before you try again.";
-const AGAIN_MS = 10_000; // nobody tells us of a form that leads away and was stopped on its way
-const sent = new Set(); // forms that lead away, and buttons of forms that do not, until the answer is there
+const NO_ANSWER = "No response. Check whether it was done before you try again.";
+const AGAIN_MS = 10_000; // a navigation that the user stops sends no event
+const sent = new Set(); // forms that navigate, and buttons of forms that do not, until the response arrives
 
 export function sendOnce() {
   document.addEventListener("submit", (event) => {
@@ -38,7 +38,7 @@ async function send(form, button) {
   if (!isHere(answer.url)) return leave(answer.url, told);
   document.getElementById("dialog").close();
   if (answer.ok) await refreshWith(answer.text);
-  else unreachable(); // it was done, but the list cannot be had: what is there stays
+  else unreachable(); // it was done, but the list cannot be loaded: keep the old one
   if (told?.textContent) tell(told.textContent, told.classList.contains("good"));
 }
 
@@ -55,7 +55,7 @@ async function answered(action, data) {
   }
 }
 
-// The question once more, with what is wrong with the answer; or a page that tells of a problem.
+// The question again with its error, or an error page.
 function explain(page) {
   const again = question(page);
   if (again) return show(again);

@@ -46,7 +46,7 @@ function draw(figure) {
   sayLatest(figure, told);
 }
 
-// For whoever does not see the picture.
+// For screen readers.
 function sayLatest(figure, told) {
   const at = latest([told.at, ...told.series.map((one) => one.values)]);
   const values = told.series.map((one) => (told.unit === "retries" ? spread(one) : `${one.name} ${worded(one.values[at], told.unit)}`));
@@ -58,7 +58,7 @@ function spread(one) {
   return one.values.flatMap((count, retries) => (count ? [`${worded(count, "")} with ${retries} ${retries === 1 ? "retry" : "retries"}`] : [])).join(", ") || "none";
 }
 
-// Where the last values are that are not missing.
+// The index of the last values that are not missing.
 function latest([at, ...values]) {
   for (let place = at.length - 1; place >= 0; place -= 1) if (values.some((one) => one[place] !== null)) return place;
   return null;
@@ -96,14 +96,14 @@ function options(figure, told) {
   };
 }
 
-// Where no mouse points to another.
+// Unless the mouse points to another.
 function restLegend(plot) {
   if (plot.cursor.left >= 0) return;
   const idx = plot.series[0].label === "retries" ? 0 : latest(plot.data);
   if (idx !== null) plot.setLegend({ idx }, false);
 }
 
-// In UTC, like every time of the console.
+// In UTC, like all times in the console.
 function moment(seconds, step) {
   const text = new Date(seconds * 1000).toISOString();
   return step >= 86400 ? text.slice(5, 10) : text.slice(11, 16);
@@ -124,7 +124,7 @@ function series(one, told) {
   };
 }
 
-// A line needs two points next to each other; what stands alone between gaps is a dot.
+// A line needs two adjacent points; a single point between gaps is a dot.
 function lonely(plot, place) {
   const values = plot.data[place];
   const missing = (at) => values[at] === null || values[at] === undefined;

@@ -1,4 +1,4 @@
-// The console works without scripts; these make it quick. One module for each thing they add.
+// The console works without scripts; these make it faster. One module for each feature.
 import { sendOnce } from "./acting.js";
 import { drawCharts } from "./charts.js";
 import { openDialogs } from "./dialogs.js";

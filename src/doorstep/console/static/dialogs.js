@@ -1,5 +1,5 @@
-// A link or button marked data-dialog leads to a page with a question; here the question opens over the list instead.
-// The page's #question is fetched and shown; its form is sent as any other.
+// A link or button marked data-dialog leads to a page with a question; with scripts the question opens over the list
+// instead: the page's #question is fetched and shown, and its form is sent like any other.
 import { unreachable } from "./live.js";
 
 export function openDialogs() {
@@ -18,7 +18,7 @@ export function openDialogs() {
     open(url.href);
   });
   document.addEventListener("click", (event) => {
-    const dialog = event.target.closest("[data-close]")?.closest("dialog"); // none where the question is a page of its own
+    const dialog = event.target.closest("[data-close]")?.closest("dialog"); // none if the question is a page of its own
     if (!dialog) return;
     event.preventDefault();
     dialog.close();
@@ -32,7 +32,7 @@ async function open(url) {
   else if (found === null) location.assign(url);
 }
 
-// In the place of the one that is open, if there is one.
+// Replaces an open dialog.
 export function show(form) {
   const dialog = document.getElementById("dialog");
   document.getElementById("dialog-body").replaceChildren(document.adoptNode(form));
@@ -41,12 +41,12 @@ export function show(form) {
   form.querySelector("[autofocus]")?.focus();
 }
 
-// The question of a page that is one.
+// The question in a page.
 export function question(page) {
   return page.getElementById("question");
 }
 
-// Null where it should be looked at as a page of its own, which can say what is wrong.
+// Null if it should open as a page of its own, which can show the error.
 async function fetched(url) {
   document.documentElement.dataset.loading = "";
   try {

@@ -1,4 +1,4 @@
-// The keyboard. Nothing is taken from somebody who types into a field.
+// Keyboard shortcuts; none while the user types into a field.
 import { refresh } from "./live.js";
 import { isGone, present, step, tick, ticked, untick } from "./rows.js";
 
@@ -16,7 +16,7 @@ export function readKeys() {
   });
 }
 
-const HELD = new Set(["j", "k"]); // what goes on while the key is held down; nothing else is meant twice
+const HELD = new Set(["j", "k"]); // these repeat while the key is held down, others do not
 const KEYS = {
   "/": () => document.querySelector("[data-filter] input, [data-filter] select")?.focus(),
   "?": () => document.getElementById("help")?.showModal(),
@@ -39,8 +39,8 @@ function go(event) {
   }
 }
 
-// What is ticked comes first, then the row that the keyboard is at, then the page; but no row that nobody went to, and
-// nothing at all where the row has just left the list.
+// Selected rows come first, then the focused row, then the page; never a row that was not focused, and nothing at all if
+// the focused row has just left the list.
 function press(key) {
   if (!ticked().length && isGone()) return;
   const place = ticked().length ? "[data-selection]" : present() ? "tr[data-open]:focus-within" : "main";

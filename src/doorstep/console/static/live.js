@@ -1,11 +1,11 @@
-// A part of the page that refreshes itself, except while somebody is about to act on what is there. It says which.
+// The live part of a page refreshes itself, except while the user is about to act on it, and shows its status.
 import { ticked } from "./rows.js";
 
 const SLOW_MS = 800;
 let failed = false;
 let seen = Date.now();
-let asked = null; // since when an answer is waited for
-let unasked = false; // nobody asked for it: the page refreshes itself
+let asked = null; // when the pending request was sent
+let unasked = false; // the request is an automatic refresh
 
 export function keepLive() {
   if (!part()) return;
@@ -32,14 +32,14 @@ function refreshItself() {
   refresh();
 }
 
-// Somebody asked for something and there was no answer; says so, and whether there was a place to say it.
+// A user action got no response: show that, and return whether there was a place to show it.
 export function unreachable() {
   if (part()) ended(true);
   return part() !== null;
 }
 
-// A page that tells of a problem has no part to put here, and its title is not this page's. And since it was asked for,
-// somebody may have ticked a row or opened a question: what they are about to act on stays.
+// Keeps the current content if the response is an error page, or if the user has selected rows or opened a dialog since
+// an automatic refresh was requested: rows that the user is about to act on must not change.
 function keepWhatIsThere(event) {
   const { response } = event.detail.ctx;
   if (response?.status >= 400 || (response && unasked && waits())) event.preventDefault();
@@ -67,7 +67,7 @@ function waits() {
   return ticked().length > 0 || document.querySelector("dialog[open]") !== null;
 }
 
-// Only what is new is written: readers of screens tell every change.
+// Only changes are written: screen readers announce every write.
 function say() {
   const [kind, words] = state();
   const status = document.getElementById("live-status");
@@ -83,5 +83,5 @@ function say() {
 function state() {
   if (asked !== null && Date.now() - asked > SLOW_MS) return ["slow", "Loading…"];
   if (failed) return ["bad", "Could not refresh. "];
-  return waits() ? ["paused", ticked().length ? "Paused while rows are ticked" : "Paused"] : ["live", "Live"];
+  return waits() ? ["paused", ticked().length ? "Paused while rows are selected" : "Paused"] : ["live", "Live"];
 }

@@ -1,12 +1,12 @@
-// What the charts measure: how a value is worded, how high an axis is, and at which steps it is marked. Pure.
+// Values and axes of charts: texts, ranges and ticks. Pure.
 const PERCENTS = [10, 25, 50, 100];
 
-// Steps that people count time in; the largest are for a queue that has stood for days.
+// Round steps of time; the largest are for queues that are days old.
 export const SPANS = [
   0.001, 0.002, 0.005, 0.01, 0.02, 0.05, 0.1, 0.2, 0.5, 1, 2, 5, 10, 30, 60, 120, 300, 600, 1800, 3600, 7200, 21600, 43200, 86400,
 ];
 
-// Rates are drawn where they are: near the top, near the bottom, or over the whole.
+// The axis of a rate covers the top, the bottom, or all of 0 to 100.
 export function scale(unit, low, high) {
   if (unit === "%") return low !== null && low >= 90 ? [90, 100] : [0, PERCENTS.find((top) => (high ?? 0) <= top) ?? 100];
   return [0, Math.max(high ?? 0, unit === "s" ? 0.01 : 1) * 1.1];
@@ -20,7 +20,7 @@ export function worded(value, unit) {
   return Math.abs(value) >= 1e4 ? `${+(value / 1e3).toPrecision(3)}k` : `${+value.toPrecision(4)}`;
 }
 
-// As the server says it: 100 only of everything, 0 only of nothing.
+// As on the server: 100 only for all, 0 only for none.
 function percent(value) {
   if (value >= 99.95 && value < 100) return "99.9%";
   return value > 0 && value < 0.05 ? "0.1%" : `${+value.toFixed(1)}%`;

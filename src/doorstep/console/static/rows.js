@@ -1,7 +1,7 @@
-// Boxes of a list: shift ticks a range, the bar above tells how many, and rows can be walked with the keyboard.
+// Selecting rows of a list: shift selects a range, the bar above shows the count, and the keyboard moves between rows.
 let last = null;
-let place = null; // the row that the keyboard was at last, in what order the rows were then, and what became of it
-const NOT_THE_ROW = "a, button, input, label, select, details, code, td.box"; // a click on these means them, not their row
+let place = null; // the row that last had the focus, the order of the rows at that time, and whether the row is gone
+const NOT_THE_ROW = "a, button, input, label, select, details, code, td.box"; // a click on these does not open the row
 
 export function tickRows() {
   document.addEventListener("click", (event) => {
@@ -32,18 +32,18 @@ export function ticked() {
   return boxes().filter((one) => one.checked);
 }
 
-// The row that the keyboard is at.
+// The focused row.
 export function present() {
   return document.activeElement?.closest("tr[data-open]");
 }
 
-// Whether that row has left its place: one that was retried and delivered leaves the list, one that failed again waits
-// further down. Whoever went to it stays where it was.
+// Whether the focused row has left its place: a delivery that was retried leaves the list, or moves down if it fails
+// again. The focus stays at the old place.
 export function isGone() {
   return Boolean(place?.gone) && document.activeElement === document.body;
 }
 
-// Something was done to what the keyboard is at: where that takes the row, nobody wants to follow.
+// An action was sent for the focused row: if the row moves, the focus does not follow it.
 export function letGo() {
   if (place) place.free = true;
 }
@@ -82,14 +82,14 @@ function lookForIt() {
   else if (place.row === present()) document.activeElement.blur();
 }
 
-// The next row, or the one before, that is still there of those among which that row was.
+// The nearest row after that row, or before it, that is still in the list.
 function neighbour(by) {
   const at = place.order.indexOf(place.row);
   const there = by < 0 ? place.order.slice(0, at).reverse() : place.order.slice(at + 1);
   return there.find((one) => one.isConnected);
 }
 
-// Unless a text in it was marked, or something in it was meant.
+// Unless text was selected, or an element in the row was clicked.
 function openRow(event) {
   const row = event.target.closest("tr[data-open]");
   if (!row || event.target.closest(NOT_THE_ROW) || !getSelection().isCollapsed) return;
@@ -112,7 +112,7 @@ function tell() {
   const count = ticked().length;
   if (bar) {
     bar.toggleAttribute("data-some", count > 0);
-    bar.querySelector("[data-selected]").textContent = `${count} ticked`;
+    bar.querySelector("[data-selected]").textContent = `${count} selected`;
     if (count === 0) bar.querySelector("[data-all]").checked = false;
   }
   const head = document.querySelector("[data-all-rows]");

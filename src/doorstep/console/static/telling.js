@@ -1,5 +1,5 @@
-// The sentence about what was done. Where the page did not come with one it lies over the page, so that no row moves
-// away under the mouse, and a good one goes after a while.
+// The flash message. If the page was loaded without one, it floats over the page, so that no row moves under the mouse;
+// a success disappears after a while.
 const LASTS_MS = 8000;
 const KEPT = "doorstep-told";
 let timer = null;
@@ -26,7 +26,7 @@ export function tell(words, good) {
   if (good && over) timer = setTimeout(() => { told.hidden = true; }, LASTS_MS);
 }
 
-// What lies behind a dialog is neither seen nor read out; only what went wrong is told while one is open.
+// Content behind a dialog is neither seen nor announced; only errors are shown while one is open.
 function tellWithin(dialog, words) {
   const told = dialog.querySelector("[data-told]") ?? document.createElement("p");
   told.className = "said bad";

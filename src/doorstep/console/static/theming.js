@@ -1,4 +1,4 @@
-// System, light, dark: the button goes round.
+// The button cycles through system, light and dark.
 const THEMES = ["system", "light", "dark"];
 
 export function chooseTheme() {

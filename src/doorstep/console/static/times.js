@@ -1,9 +1,8 @@
-// "3 min ago" goes on counting where a page does not refresh itself: by the server's clock, whatever this machine's says.
-// Words as in words.py.
+// "3 min ago" keeps counting on pages that do not refresh, by the server's clock. Texts as in formatting.py.
 const UNITS = [[86400, "d"], [3600, "h"], [60, "min"], [1, "s"]];
 const THIN = "\u2009";
 
-let ahead = 0; // of this machine's clock, by how many milliseconds the server's is
+let ahead = 0; // milliseconds by which the server's clock is ahead of this one
 
 export function keepTimes() {
   compare();
@@ -11,7 +10,7 @@ export function keepTimes() {
   setInterval(() => document.querySelectorAll("time[datetime]").forEach(reword), 5000);
 }
 
-// The live part was written last, where there is one.
+// The live part, if there is one, is the newest.
 function compare() {
   const told = document.querySelector("[data-live]") ?? document.body;
   ahead = Date.parse(told.dataset.now) - Date.now() || 0;

@@ -1,4 +1,4 @@
-// Where one of several ways is chosen, each with a field of its own: whoever fills in a field has chosen its way.
+// Radio buttons with a field each: filling in a field selects its button.
 export function chooseWays() {
   document.addEventListener("input", (event) => {
     const way = event.target.closest(".ways .row")?.querySelector("input[type=radio]");

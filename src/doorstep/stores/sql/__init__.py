@@ -1,1 +1,2 @@
-"""The SQL stores: `schema` has the tables, `cold` the verbs they share, `sqlite` and `postgres` the hot ones."""
+"""The SQL stores. `schema` declares the tables, `queries` has the methods that both databases share, and `sqlite` and
+`postgres` each have their own accept, claim and settle."""

@@ -1,31 +1,47 @@
-"""The whole schema of a database as statements, made from the tables in `schema/`."""
+"""The statements that create the schema in an empty database, generated from schema.py and the transition tables."""
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from functools import cache
+from itertools import product
 
+from sqlalchemy import Table
 from sqlalchemy.dialects import postgresql, sqlite
 from sqlalchemy.schema import CreateIndex, CreateTable
 
-from doorstep.stores.sql.schema import MARKS, marks, metadata, outbox_ddl, trigger_ddl
+from doorstep.model.delivery import TRANSITION_TABLE, DeliveryState
+from doorstep.model.event import EVENT_TRANSITIONS, EventStatus
+from doorstep.stores.sql.schema import (
+    TENANT_TABLES,
+    VARIABLES,
+    attempts,
+    counters,
+    deliveries,
+    events,
+    history,
+    metadata,
+    orgs,
+    outbox,
+    variables,
+    workers,
+)
+from doorstep.stores.store import Task
 
 _DIALECTS = {"sqlite": sqlite.dialect, "postgresql": postgresql.dialect}
 
 
 @cache
 def schema_ddl(dialect: str) -> tuple[str, ...]:
-    """What creates the schema in an empty database, in order, for `sqlite` or `postgresql`.
-
-    Compiling it takes 20 ms of CPU, so a process does it once.
-    """
-    return (
+    """All statements in order, for `sqlite` or `postgresql`. Cached, because compiling them takes 20 ms of CPU."""
+    common = (
         *_table_ddl(dialect),
-        *(f"INSERT INTO {marks.name} (name, value) VALUES ('{mark}', 0)" for mark in MARKS),
+        *(f"INSERT INTO {variables.name} (name, value) VALUES ('{name}', 0)" for name in VARIABLES),
         *trigger_ddl(dialect),
-        *outbox_ddl(dialect),
-        *_only_on_postgres(dialect),
     )
+    if dialect == "sqlite":
+        return (*common, *outbox_trigger_ddl())
+    return (*common, *postgres_ddl())
 
 
 def _table_ddl(dialect: str) -> Iterator[str]:
@@ -36,9 +52,197 @@ def _table_ddl(dialect: str) -> Iterator[str]:
             yield str(CreateIndex(index).compile(dialect=compiler))
 
 
-def _only_on_postgres(dialect: str) -> list[str]:
-    if dialect != "postgresql":
-        return []
-    from doorstep.stores.sql.postgres_ddl import postgres_ddl
+def trigger_ddl(dialect: str) -> list[str]:
+    """Triggers that reject every state change that is not in the model's transition tables.
 
-    return postgres_ddl()
+    They fire only on updates of the state column. The WHEN clause decides, so an allowed update costs a few
+    comparisons. An update that leaves a delivery's state unchanged is allowed only for `pending` (an operator's retry).
+    """
+    of_deliveries = [(row.source, row.target) for row in TRANSITION_TABLE]
+    of_events = [
+        (old, new) for old, new in product(EventStatus, repeat=2) if old is new or (old, new) in EVENT_TRANSITIONS
+    ]
+    return [
+        *_trigger(
+            dialect, "doorstep_deliveries", "state", [*of_deliveries, (DeliveryState.PENDING, DeliveryState.PENDING)]
+        ),
+        *_trigger(dialect, "doorstep_events", "status", of_events),
+    ]
+
+
+def _trigger(dialect: str, table: str, column: str, pairs: Iterable[tuple[str, str]]) -> list[str]:
+    # A chain of ORs, the most frequent pair first, adds 0.3 µs to a state change. With `NEW.state IN (…)`, SQLite
+    # rebuilds the list for every row, which added 2 µs.
+    allowed = " OR ".join(f"(OLD.{column} = '{old}' AND NEW.{column} = '{new}')" for old, new in pairs)
+    error = f"this change of {table}.{column} is not in the transition table"
+    head = f"CREATE TRIGGER {table}_{column}_change BEFORE UPDATE OF {column} ON {table} FOR EACH ROW"
+    if dialect == "sqlite":
+        return [f"{head} WHEN NOT ({allowed}) BEGIN SELECT RAISE(ABORT, '{error}'); END"]
+    function = (
+        f"CREATE FUNCTION {table}_{column}_refuse() RETURNS trigger LANGUAGE plpgsql AS"
+        f" $$ BEGIN RAISE EXCEPTION '{error}' USING ERRCODE = 'check_violation'; END $$"
+    )
+    return [function, f"{head} WHEN (NOT ({allowed})) EXECUTE FUNCTION {table}_{column}_refuse()"]
+
+
+def outbox_trigger_ddl() -> list[str]:
+    """SQLite triggers that reject unreadable outbox rows, in the transaction that writes them.
+
+    SQLite accepts any value in any column. The forwarder can reject a message only by its id, so a row with an invalid
+    id would block all rows after it. These are triggers, not CHECK constraints, because the error of a trigger can say
+    what is expected. They account for 1.7 of the 27 µs that an insert takes.
+    """
+    error = (
+        "a row of doorstep_outbox has a uid and an org_uid of 16 bytes, an event_type that is text, a payload and options"
+        " in bytes or text, and created_at in microseconds; send(connection=…) writes it so"
+    )
+    ending = f"ON {outbox.name} WHEN NOT ({_READABLE}) BEGIN SELECT RAISE(ABORT, '{error}'); END"
+    columns = "uid, org_uid, event_type, payload, options, created_at"
+    return [
+        f"CREATE TRIGGER {outbox.name}_insert BEFORE INSERT {ending}",
+        f"CREATE TRIGGER {outbox.name}_update BEFORE UPDATE OF {columns} {ending}",
+    ]
+
+
+_READABLE = (
+    "typeof(NEW.uid) = 'blob' AND length(NEW.uid) = 16 AND typeof(NEW.org_uid) = 'blob' AND length(NEW.org_uid) = 16"
+    " AND typeof(NEW.event_type) = 'text' AND typeof(NEW.created_at) = 'integer'"
+    " AND (typeof(NEW.payload) = 'blob' OR typeof(NEW.payload) = 'text')"
+    " AND (typeof(NEW.options) = 'text' OR typeof(NEW.options) = 'blob')"
+)
+
+
+# -- PostgreSQL --------------------------------------------------------------------------------------------
+#
+# Row-level security separates organizations even if a query lacks its WHERE clause. The connection setting
+# `doorstep.org` contains the key of an organization, or `*` for the engine. If it is not set, no row is visible.
+
+SCOPE = "doorstep.org"
+"""The setting that names the organization a transaction works for."""
+ALL_ORGS = "*"
+
+ROUTING_LOCK = 0x646F_6F72_0001
+"""An advisory lock. Accept calls hold it in shared mode, and a change of endpoints holds it exclusively."""
+MIGRATION_LOCK = 0x646F_6F72_0002
+ORDERING_LOCK = 0x646F_6F72_1000
+ORDERING_LOCKS = 1024
+"""The number of locks that all ordering groups share. One lock per group could fill the server's lock table, which has
+room for about 6,000. Two groups that happen to share a lock occasionally wait for each other's commit."""
+
+
+def task_lock(task: Task) -> str:
+    """An SQL expression for the key of a task's advisory lock. It includes the schema name, so that several Doorstep
+    installations in one database do not share locks."""
+    return f"hashtextextended(current_schema(), {list(Task).index(task)})"
+
+
+def ordering_lock(delivery: str) -> str:
+    """An SQL expression for the lock key of a delivery's ordering group. `delivery` is the alias of its row."""
+    group = f"hashtextextended({delivery}.ordering_key, {delivery}.endpoint_id)"
+    return f"({ORDERING_LOCK} + ({group} & {ORDERING_LOCKS - 1}))"
+
+
+_SETTING = f"current_setting('{SCOPE}', true)"
+_EVERYONE = f"(SELECT {_SETTING} = '{ALL_ORGS}')"
+_ONE_ORG = f"(SELECT CASE WHEN {_SETTING} ~ '^[0-9]+$' THEN {_SETTING}::bigint END)"
+
+
+def postgres_ddl() -> list[str]:
+    """The PostgreSQL statements that run once, in this order, after the tables have been created."""
+    return [
+        *(statement for table in TENANT_TABLES for statement in _isolated(table, "org_id")),
+        *_isolated(orgs, "id"),
+        *_engine_only(workers),
+        *_outbox_policies(),
+        *_routing_lock(),
+        *map(_vacuum_often, (events, deliveries)),
+        _vacuum_constantly(counters),
+        *_vacuum_logs(),
+    ]
+
+
+def _isolated(table: Table, column: str) -> list[str]:
+    """Restrict a table's rows to one organization. FORCE applies the policy to the table's owner too.
+
+    The subqueries in the policy make PostgreSQL read the setting once per statement, not once per row.
+
+    n_distinct tells the planner to assume fifty organizations. If the statistics contain only one, PostgreSQL assumes
+    that the organization's condition is always true. To list the few rows of another organization, it then scans all
+    rows of the first. If it assumed a thousand, it would estimate that reading all rows of one organization is cheaper
+    than reading fifty single rows.
+    """
+    return [
+        *_enable_row_security(table),
+        f"CREATE POLICY {table.name}_of_one_org ON {table.name} USING ({_EVERYONE} OR {column} = {_ONE_ORG})",
+        f"ALTER TABLE {table.name} ALTER COLUMN {column} SET (n_distinct = 50)",
+    ]
+
+
+def _engine_only(table: Table) -> list[str]:
+    """Hide an installation-wide table from connections that are restricted to one organization."""
+    return [
+        *_enable_row_security(table),
+        f"CREATE POLICY {table.name}_of_the_engine ON {table.name} USING ({_EVERYONE})",
+    ]
+
+
+def _enable_row_security(table: Table) -> list[str]:
+    return [f"ALTER TABLE {table.name} {word} ROW LEVEL SECURITY" for word in ("ENABLE", "FORCE")]
+
+
+def _outbox_policies() -> list[str]:
+    """Let every role with the INSERT privilege insert any row into the outbox, without seeing any row in it.
+
+    Each command has its own policy. If reading and inserting shared one, a sender would need the right to read the
+    table of organizations.
+    """
+    name = outbox.name
+    own = f"org_uid = (SELECT uid FROM {orgs.name} WHERE id = {_ONE_ORG})"
+    return [
+        *_enable_row_security(outbox),
+        f"CREATE POLICY {name}_post ON {name} FOR INSERT WITH CHECK (true)",
+        f"CREATE POLICY {name}_read ON {name} FOR SELECT USING ({_EVERYONE} OR {own})",
+        f"CREATE POLICY {name}_reject ON {name} FOR UPDATE USING ({_EVERYONE})",
+        f"CREATE POLICY {name}_clear ON {name} FOR DELETE USING ({_EVERYONE})",
+    ]
+
+
+def _routing_lock() -> list[str]:
+    """Make every change of the endpoints take the routing lock exclusively.
+
+    An accept call that used the old endpoints therefore either commits before the change or fails. This is an advisory
+    lock because its queue is fair: with row locks, a steady stream of accept calls could block a change forever.
+    """
+    function = f"{variables.name}_lock"
+    body = f"$$ BEGIN PERFORM pg_advisory_xact_lock({ROUTING_LOCK}); RETURN NULL; END $$"
+    return [
+        f"CREATE FUNCTION {function}() RETURNS trigger LANGUAGE plpgsql AS {body}",
+        f"CREATE TRIGGER {function} BEFORE UPDATE ON {variables.name} FOR EACH STATEMENT EXECUTE FUNCTION {function}()",
+    ]
+
+
+def _vacuum_often(table: Table) -> str:
+    """Vacuum much earlier than PostgreSQL's default, which waits until a fifth of the rows are dead. Leave free space
+    on each page, because each row is updated at least twice."""
+    return (
+        f"ALTER TABLE {table.name} SET (fillfactor = 70, autovacuum_vacuum_threshold = 5000,"
+        " autovacuum_vacuum_scale_factor = 0.02,"
+        " autovacuum_analyze_scale_factor = 0.05, autovacuum_vacuum_cost_delay = 0)"
+    )
+
+
+def _vacuum_constantly(table: Table) -> str:
+    """For a table of few rows that every batch updates: leave most of each page free, and vacuum without delay."""
+    return (
+        f"ALTER TABLE {table.name} SET (fillfactor = 20, autovacuum_vacuum_threshold = 500,"
+        " autovacuum_vacuum_scale_factor = 0, autovacuum_vacuum_cost_delay = 0)"
+    )
+
+
+def _vacuum_logs() -> list[str]:
+    """For tables whose rows are never updated, only inserted and deleted in bulk: vacuum less often, mainly to keep the
+    visibility map up to date."""
+    return [
+        f"ALTER TABLE {table.name} SET (autovacuum_vacuum_scale_factor = 0.05, autovacuum_vacuum_cost_delay = 0)"
+        for table in (attempts, history)
+    ]

@@ -1,5 +1,5 @@
-"""Handlers in separate processes: one that crashes fails its own attempt and nothing else.
+"""Handlers in separate processes: if a process crashes, only its current attempt fails.
 
-`pool.py` keeps the processes of one handler, `child.py` runs inside each of them, `frames.py` is what they exchange and
-how a process finds its function, `options.py` is what a program asks for.
+`pool.py` manages the processes of one handler, and `child.py` runs inside each of them. `frames.py` defines the
+messages between them, and finds the function that a process must import.
 """

@@ -1,6 +1,7 @@
-"""What runs inside a handler's process: one attempt after the other, until the worker is gone.
+"""The program inside a handler process: it makes one attempt after another until the worker closes the connection.
 
-Plain functions run in the main thread, async ones in an event loop beside it that lives as long as the process.
+Plain functions run in the main thread. Async functions run on an event loop in another thread, which exists as long as
+the process.
 """
 
 from __future__ import annotations
@@ -25,26 +26,26 @@ from doorstep.transports.isolation.frames import Orders, Report, decoded, find, 
 
 _MIB = 1024 * 1024
 _DIES_WITH_PARENT = 1
-"""PR_SET_PDEATHSIG of Linux."""
-_LAST_RITES_SECONDS = 5
-"""What the program's own clean-up may take at the end of an idle process."""
+"""The value of PR_SET_PDEATHSIG on Linux."""
+_EXIT_SECONDS = 5
+"""How long the application's clean-up may take when an idle process ends."""
 
 
 def main() -> None:
-    """Take the orders, load the function, and work."""
+    """Read the orders, load the function, and make attempts."""
     link = socket.socket(fileno=int(sys.argv[1]))
     link.set_inheritable(False)
     _outlive_signals()
     orders = decoded(read_frame(link), Orders)
     sys.path[:] = orders.search_path
     if orders.folder is not None:
-        with contextlib.suppress(OSError):  # it is gone: then nothing in it is needed
+        with contextlib.suppress(OSError):  # the directory was removed, so no file in it can be needed
             os.chdir(orders.folder)
     bench = _Bench(orders)
     _end_with_worker(link, bench)
     link.sendall(framed(bench.prepare()))
     _work(link, bench)
-    signal.alarm(_LAST_RITES_SECONDS)
+    signal.alarm(_EXIT_SECONDS)
 
 
 def _work(link: socket.socket, bench: _Bench) -> None:
@@ -52,25 +53,25 @@ def _work(link: socket.socket, bench: _Bench) -> None:
     while content := read_frame(link):
         report = bench.attempt(decoded(content, Received))
         if os.getpid() != own:
-            os._exit(0)  # the handler forked and let the copy return: the attempt is not the copy's to report
+            os._exit(0)  # the handler forked, and this is the child, which must not report the attempt
         link.sendall(framed(report))
 
 
 class _Bench:
-    """The function and what it may use."""
+    """Loads the function and makes attempts with it, within its memory limit."""
 
     def __init__(self, orders: Orders) -> None:
         self._orders = orders
         self._thread = LoopThread()
         self.busy = True
-        """In the program's own code: loading it, or in an attempt."""
+        """Whether application code is running: while it is being loaded, and during an attempt."""
 
     def prepare(self) -> Report:
-        """Load the function; the limit holds from then on."""
+        """Load the function, then set the memory limit."""
         try:
             self._function: Callable[[Received], Any] = find(self._orders.place)
             _limit_memory(self._orders.memory_mb_max)
-        except BaseException as error:  # noqa: BLE001  whatever their module does, SystemExit too
+        except BaseException as error:  # noqa: BLE001  the application's module may raise anything, SystemExit too
             return Report(failure=_unloadable(error), worn=True)
         finally:
             self.busy = False
@@ -82,9 +83,9 @@ class _Bench:
             with within(received.traceparent, received.tracestate):
                 body = body_of(self._call(received), self._orders.body_bytes_max)
         except MemoryError as error:
-            _limit_memory(None)  # to be able to say so
+            _limit_memory(None)  # so that the failure can be reported
             return Report(failure=self._too_much(failure_of(error, received.payload)), worn=True)
-        except BaseException as error:  # noqa: BLE001  SystemExit too: it costs the attempt, not the process
+        except BaseException as error:  # noqa: BLE001  SystemExit too: it must end only the attempt, not the process
             response = body_of(response_of(error), self._orders.body_bytes_max)
             return Report(response, failure_of(error, received.payload))
         finally:
@@ -107,12 +108,14 @@ class _Bench:
 
 
 def _unloadable(error: BaseException) -> Failure:
-    """Its own words, which may quote anything that it found in its environment, are for operators."""
+    """The failure for a function that cannot be loaded. The text of the exception may quote anything in the
+    environment, so it is only in the detail, which only operators see."""
     return Failure(Code.HANDLER_CRASHED, f"it raised {type(error).__name__}.", detail=failure_of(error, b"").detail)
 
 
 async def _outcome(result: Awaitable[object]) -> tuple[object, BaseException | None]:
-    """As a value: SystemExit would end the event loop instead of reaching whoever waits."""
+    """Wait for the result. An exception is returned, not raised: SystemExit would end the event loop instead of
+    reaching the caller."""
     try:
         return await result, None
     except BaseException as error:  # noqa: BLE001
@@ -120,7 +123,8 @@ async def _outcome(result: Awaitable[object]) -> tuple[object, BaseException | N
 
 
 def _limit_memory(mb_max: int | None) -> None:
-    """On Linux what is written to counts, not what is merely reserved: four threads reserve 290 MB and use 30."""
+    """Limit the memory of this process. On Linux, only data memory is limited, not the whole address space: four
+    threads reserve 290 MB but use 30 MB."""
     kind = resource.RLIMIT_DATA if sys.platform == "linux" else resource.RLIMIT_AS
     _, most = resource.getrlimit(kind)
     wanted = most if mb_max is None else mb_max * _MIB
@@ -128,16 +132,17 @@ def _limit_memory(mb_max: int | None) -> None:
 
 
 def _outlive_signals() -> None:
-    """Ctrl-C and a service manager reach the whole family; it is the worker who ends us, when our attempt is over.
+    """Do nothing on SIGINT and SIGTERM. Ctrl-C and service managers may signal all processes of a service, but the
+    worker ends this process after its attempt.
 
-    Functions, not SIG_IGN, which every program that the handler starts would inherit.
+    The signal handlers are functions, because programs that the handler starts would inherit SIG_IGN.
     """
     for number in (signal.SIGINT, signal.SIGTERM):
         signal.signal(number, lambda *_: None)
 
 
 def _end_with_worker(link: socket.socket, bench: _Bench) -> None:
-    """Never outlive a worker that was killed, even in an attempt that hangs and lets no other thread run."""
+    """Make this process end when the worker is killed, even during an attempt that hangs and blocks all threads."""
     if sys.platform == "linux":
         import ctypes
 
@@ -146,7 +151,8 @@ def _end_with_worker(link: socket.socket, bench: _Bench) -> None:
 
 
 def _watch(link: socket.socket, bench: _Bench) -> None:
-    """Idle, we see for ourselves that the worker has hung up; in the middle of something, all is ended at once."""
+    """Wait until the worker closes the connection. If the process is busy then, kill its process group. An idle process
+    ends by itself."""
     hung_up = select.poll()
     hung_up.register(link, 0)
     hung_up.poll()

@@ -1,9 +1,9 @@
-"""What a worker and a handler's process say to each other: a length, then msgpack.
+"""The messages between a worker and a handler process. Each is a length followed by msgpack.
 
-worker  → process   Orders, once                    what to load, and what it may use
-process → worker    Report, once                    it is ready, or why it cannot be
-worker  → process   Received, one at a time
-process → worker    Report                          how it went
+worker  → process   Orders, once                    the function to load, and its limits
+process → worker    Report, once                    the process is ready, or why it could not start
+worker  → process   Received, one at a time         an attempt
+process → worker    Report                          the result of the attempt
 """
 
 from __future__ import annotations
@@ -26,13 +26,13 @@ from doorstep.model.record import Record
 
 HEAD_BYTES = 4
 FRAME_BYTES_MAX = 1024 * 1024
-"""Of a report: its body is cut at 16 KiB and its traceback at 8,000 characters, so more than this is no report."""
+"""The maximum size of a report. Its body is cut at 16 KiB by default, and its traceback at 8,000 characters."""
 
 T = TypeVar("T")
 
 
 class Orders(Record, frozen=True, kw_only=True):
-    """The first thing that a process is told."""
+    """The first message to a process: where to find its function, and its limits."""
 
     place: Place
     search_path: list[str]
@@ -42,14 +42,14 @@ class Orders(Record, frozen=True, kw_only=True):
 
 
 class Report(Record, frozen=True):
-    """How an attempt went, or the start of the process."""
+    """The result of an attempt, or of starting the process."""
 
     body: bytes = b""
     failure: Failure | None = None
     worn: bool = False
-    """The process has come to the end of its memory, and should be replaced."""
-    begun: bool = True
-    """False where the process died before it had heard of the attempt."""
+    """Whether the process must be replaced: it ran out of memory, could not load its function, or has crashed."""
+    started: bool = True
+    """False if the process ended before it read the attempt."""
 
 
 def framed(message: object) -> bytes:
@@ -62,7 +62,7 @@ def decoded(content: bytes, type: type[T]) -> T:
 
 
 def read_frame(link: socket.socket) -> bytes:
-    """The next frame, waited for; empty when the other side is gone."""
+    """Wait for the next frame and return its content; empty if the other side has closed the connection."""
     size = int.from_bytes(_read(link, HEAD_BYTES), "big")
     return _read(link, size) if size else b""
 
@@ -78,23 +78,25 @@ def _read(link: socket.socket, size: int) -> bytes:
 
 
 _SCRIPT = "__doorstep_main__"
-"""The name under which a script is loaded again; not `__main__`, so that it does not start itself."""
+"""The module name under which a handler process loads the main script. It is not `__main__`, so that the code under
+`if __name__ == "__main__"` does not run."""
 
 
 class Place(Record, frozen=True, kw_only=True):
-    """A function, or the Doorstep that has it as a handler."""
+    """Where a handler process finds its function: in a module, or through the Doorstep object that registered it."""
 
     module: str
     script: str | None = None
-    """The file, where the module is the program itself."""
+    """The file of the main script, if the module is a script that cannot be imported by name."""
     attribute: str
-    """Of the module, with dots where it is of a class."""
+    """The name of the attribute in the module, with dots if it belongs to a class."""
     handler: str | None = None
-    """The name among the handlers, where the attribute is a Doorstep (or makes one)."""
+    """The name of the handler, if the attribute is a Doorstep object or a function that creates one."""
 
 
 def place_of(name: str, function: object, owner: object, app: str | None) -> Place:
-    """Where the function is to be found: in the application that was named, else in the module that defines it."""
+    """Where to import the function: through `app` if it is given, otherwise from the module that defines the function.
+    Raises ConfigError if another process could not import it."""
     if app is not None:
         module, _, attribute = app.partition(":")
         return Place(module=module, attribute=attribute, handler=name)
@@ -110,7 +112,7 @@ def place_of(name: str, function: object, owner: object, app: str | None) -> Pla
 
 
 def find(place: Place) -> Callable[..., Any]:
-    """Import what the place says and take the function from it; whatever their module raises comes out."""
+    """Import the function. Exceptions of its module are not caught."""
     module = importlib.import_module(place.module) if place.script is None else _load_script(place.script)
     found = attrgetter(place.attribute)(module)
     if place.handler is None:
@@ -127,7 +129,8 @@ def _reaches(home: ModuleType, path: str, function: object) -> bool:
 
 
 def _in(home: ModuleType, name: str, **rest: Any) -> Place:
-    """A program that was started as `python -m package.module` can be imported; one that is a script is loaded."""
+    """A place in this module. A main program started with `python -m package.module` is imported by its name; a script
+    is loaded from its file."""
     if home.__name__ != "__main__":
         return Place(module=home.__name__, **rest)
     if home.__spec__ is not None:

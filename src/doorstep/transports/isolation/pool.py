@@ -1,4 +1,4 @@
-"""The processes of one handler: started when there is work for them, replaced when they die, let go when idle."""
+"""The processes of one handler: started on demand, replaced after a crash, and ended when they have been idle."""
 
 from __future__ import annotations
 
@@ -11,52 +11,63 @@ import sys
 import traceback
 from asyncio.subprocess import DEVNULL, Process
 from collections import deque
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 
 import msgspec
 
+from doorstep.errors import ConfigError
 from doorstep.model.attempt import Code, Failure
 from doorstep.model.record import Record
-from doorstep.transports.isolation.frames import FRAME_BYTES_MAX, HEAD_BYTES, Orders, Place, Report, decoded, framed
+from doorstep.transports.isolation.frames import (
+    FRAME_BYTES_MAX,
+    HEAD_BYTES,
+    Orders,
+    Place,
+    Report,
+    decoded,
+    framed,
+    place_of,
+)
 
 _IDLE_SECONDS = 60.0
 _PAUSE_SECONDS = 0.1
 _PAUSE_SECONDS_MAX = 5.0
-"""Before another process is started after one that could not be, doubled each time."""
+"""The limit of the pause after a process has failed to start. The pause doubles each time."""
 _CLOSE_SECONDS_MAX = 10.0
-"""Longer than the end of any process takes, by far if it is killed."""
+"""How long `close` waits. An idle process ends sooner than this, and a killed one much sooner."""
 
 
 def cores() -> int:
-    """How many this process may use."""
+    """The number of CPU cores that this process may use."""
     return len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
 
 
 class Isolation(Record, frozen=True, kw_only=True):
-    """How a handler is isolated."""
+    """The settings for the processes of an isolated handler."""
 
     place: Place
     processes_max: int
     folder: str | None = None
-    """Where its processes start, if not where the worker happens to be by then: a program has relative paths."""
+    """The working directory of the processes, for relative paths of the application. None means the worker's."""
     memory_mb_max: int | None = None
 
 
 class Job:
-    """One attempt to be made. `begun` is called when a process takes it, `ended` at most once after that or instead."""
+    """One attempt. `started` is called when a process takes it. `ended` is called at most once, with its result; if no
+    process takes the attempt, it may be called without `started`."""
 
-    __slots__ = ("begun", "ended", "given_up", "process", "received")
+    __slots__ = ("ended", "given_up", "process", "received", "started")
 
-    def __init__(self, received: bytes, begun: Callable[[], None], ended: Callable[[Report], None]) -> None:
+    def __init__(self, received: bytes, started: Callable[[], None], ended: Callable[[Report], None]) -> None:
         self.received = received
-        self.begun = begun
+        self.started = started
         self.ended = ended
         self.process: HandlerProcess | None = None
         self.given_up = False
 
 
 class ProcessPool:
-    """At most `processes_max` of them, each with one job at a time; further jobs wait."""
+    """At most `processes_max` processes. Each runs one job at a time, and further jobs wait."""
 
     def __init__(self, isolation: Isolation, body_bytes_max: int) -> None:
         self._orders = Orders(
@@ -69,19 +80,19 @@ class ProcessPool:
         self._processes_max = isolation.processes_max
         self._jobs: deque[Job] = deque()
         self._idle: list[asyncio.Future[Job | None]] = []
-        """One for each process that waits for a job; the one that was used last is used next."""
+        """One future for each process that is waiting for a job. The most recently used process gets the next job."""
         self._starting = 0
         self._pause_seconds = 0.0
         self._pausing = False
         self._busy: set[HandlerProcess] = set()
-        """Also those that are only starting."""
+        """Includes processes that are starting."""
         self._serving: set[asyncio.Task[None]] = set()
         self._closed = False
         self.trouble = ""
-        """Why the last process could not start; empty if it could."""
+        """Why the last process could not start; empty if it started."""
 
     def submit(self, job: Job) -> None:
-        """Have it done as soon as there is a process for it."""
+        """Run a job as soon as a process is free."""
         if self._idle:
             self._idle.pop().set_result(job)
         else:
@@ -89,7 +100,7 @@ class ProcessPool:
             self._grow()
 
     def give_up(self, job: Job) -> None:
-        """Nobody waits for this job any more: it is not begun, or its process is ended with it."""
+        """Abandon a job. If a process is running it, that process is killed; otherwise the job is never started."""
         job.given_up = True
         if job.process is not None:
             job.process.kill()
@@ -97,7 +108,7 @@ class ProcessPool:
             self._jobs.remove(job)
 
     async def close(self) -> None:
-        """Idle processes may end in order; what is under way is cut off."""
+        """End all processes. Idle processes end normally, and busy ones are killed."""
         self._closed = True
         self._jobs.clear()
         for process in self._busy:
@@ -126,7 +137,8 @@ class ProcessPool:
         self._grow()
 
     async def _serve(self) -> None:
-        """The life of one process, which is ended whatever happens; what nobody foresaw costs a job, not the pool."""
+        """Run one process until it is no longer needed, and always end it. An unexpected error fails at most one job
+        and does not affect the pool."""
         process = HandlerProcess()
         self._busy.add(process)
         try:
@@ -137,7 +149,7 @@ class ProcessPool:
             await process.end()
 
     async def _start(self, process: HandlerProcess) -> bool:
-        """A process that could not even start fails the job that it was started for."""
+        """Start a process. If that fails, the oldest waiting job fails with it."""
         try:
             await process.start(self._orders)
         except Exception as error:  # noqa: BLE001
@@ -165,11 +177,11 @@ class ProcessPool:
     # -- jobs ----------------------------------------------------------------------------------------------
 
     async def _work(self, process: HandlerProcess) -> None:
-        """Job after job, until it dies, is ended, or has nothing to do for long."""
+        """Run jobs until the process crashes, must be replaced, or has been idle for `_IDLE_SECONDS`."""
         while job := await self._next(process):
             if job.given_up or self._closed:
                 continue
-            if process.dead:  # of something else than this job, which another process will do
+            if process.dead:  # this job did not cause that, so another process will run it
                 self._jobs.appendleft(job)
                 return
             report = await self._attempt(job, process)
@@ -179,11 +191,11 @@ class ProcessPool:
 
     async def _attempt(self, job: Job, process: HandlerProcess) -> Report:
         job.process = process
-        job.begun()
+        job.started()
         try:
             return await process.attempt(job.received)
         except Exception as error:  # noqa: BLE001
-            return Report(failure=_failure(error), worn=True, begun=not isinstance(error, Crashed) or error.heard)
+            return Report(failure=_failure(error), worn=True, started=not isinstance(error, Crashed) or error.heard)
 
     async def _next(self, process: HandlerProcess) -> Job | None:
         if self._jobs:
@@ -217,25 +229,25 @@ def _failure(error: Exception) -> Failure:
 
 _CHILD = "doorstep.transports.isolation.child"
 _START_SECONDS_MAX = 60.0
-"""How long a program may take to be imported."""
+"""How long starting a process may take, including the import of the application."""
 _END_SECONDS_MAX = 6.0
-"""How long a process that was let go may take to end: a second more than it allows itself."""
+"""How long an idle process may take to end. The process itself sets a limit that is one second shorter."""
 _KILLED_SECONDS_MAX = 2.0
-"""And one that was killed: longer only if it hangs in the system itself, where nobody can end it."""
+"""How long a killed process may take to end. Only a process that hangs in the kernel takes longer."""
 
 
 class Crashed(Exception):
-    """The process is of no use any more; `failure` says why, in words for an operator."""
+    """The process can no longer be used. `failure` tells operators why."""
 
     def __init__(self, message: str, detail: str = "", heard: bool = True) -> None:
-        """`heard` is False if it died without having read what it was told."""
+        """`heard` is False if the process ended before it read the message."""
         super().__init__(message)
         self.heard = heard
         self.failure = Failure(Code.HANDLER_CRASHED, message, detail=detail)
 
 
 class HandlerProcess:
-    """A Python of its own with one function loaded, which makes one attempt at a time."""
+    """A separate Python process with one function loaded, which makes one attempt at a time."""
 
     def __init__(self) -> None:
         self._process: Process | None = None
@@ -244,7 +256,7 @@ class HandlerProcess:
         self._tell_death: Callable[[], None] = lambda: None
 
     async def start(self, orders: Orders) -> None:
-        """Start it and wait until it is ready; its output goes where ours goes."""
+        """Start the process and wait until it is ready. It inherits our standard output and standard error."""
         try:
             async with asyncio.timeout(_START_SECONDS_MAX):
                 await self._launch()
@@ -256,12 +268,12 @@ class HandlerProcess:
             raise Crashed(f"The handler's process could not be started: {error}.") from None
 
     def on_death(self, tell: Callable[[], None]) -> None:
-        """Call this, and no longer what was to be called before, when the process has ended for whatever reason."""
+        """Call this function when the process ends, for any reason. It replaces the function passed before."""
         self._tell_death = tell
 
     @property
     def dead(self) -> bool:
-        """Whether it has ended by now; the system knows before the event loop does."""
+        """Whether the process has ended. Asks the operating system, because the event loop notices it later."""
         if self._process is None or self._process.returncode is not None or self._reader.at_eof():
             return True
         if not hasattr(os, "waitid"):  # macOS before Python 3.13
@@ -272,20 +284,20 @@ class HandlerProcess:
             return True
 
     async def attempt(self, received: bytes) -> Report:
-        """One attempt; Crashed if it was the end of the process."""
+        """Make one attempt. Raises Crashed if the process ends before it reports a result."""
         return await self._ask(msgspec.Raw(received), "The handler's process")
 
     def kill(self) -> None:
-        """End it at once, with whatever the handler has started in it."""
+        """Kill the process and all processes that the handler has started in its process group."""
         self._killed = True
         if self._process is not None:
             try:
                 os.killpg(self._process.pid, signal.SIGKILL)
             except OSError:
-                pass  # nobody is left
+                pass  # all processes of the group have ended
 
     async def end(self) -> None:
-        """Hang up, which ends it in order if it is idle, and see that it is gone, with whatever it left behind."""
+        """Close the connection, which ends an idle process normally. Then kill all remaining processes of its group."""
         if self._writer is not None:
             self._writer.close()
         if self._process is None:
@@ -311,7 +323,7 @@ class HandlerProcess:
             )
         self._watched = asyncio.get_running_loop().create_task(self._process.wait())
         self._watched.add_done_callback(lambda _: self._tell_death())
-        if self._killed:  # while it was being started
+        if self._killed:  # `kill` was called while the process was being started
             self.kill()
 
     async def _prepare(self, orders: Orders) -> None:
@@ -330,7 +342,7 @@ class HandlerProcess:
             return decoded(await self._reader.readexactly(size), Report)
         except asyncio.IncompleteReadError:
             raise Crashed(f"{who} {await self._how_it_ended()}.") from None
-        except OSError:  # a connection that ends with something unread in it is reset, not closed
+        except OSError:  # the connection is reset, not closed, if the process ends before it has read the message
             raise Crashed(f"{who} {await self._how_it_ended()}.", heard=False) from None
         except msgspec.MsgspecError:
             raise _nonsense() from None
@@ -361,3 +373,48 @@ def _signal_name(number: int) -> str:
     described = (signal.strsignal(number) or "").lower()
     hint = ", as the system does when memory runs out" if number == signal.SIGKILL else f" ({described})"
     return name + hint
+
+
+_MEMORY_MB_MIN = 32
+"""The smallest limit allowed. A Python process with no application loaded needs 10 MB."""
+
+
+class IsolationOptions(Record, frozen=True):
+    """The options that the application sets for the processes of one handler."""
+
+    processes_max: int | None = None
+    memory_mb_max: int | None = None
+
+
+def isolation_options(
+    name: str, isolated: bool, processes_max: int | None, memory_mb_max: int | None
+) -> IsolationOptions | None:
+    """Check the options of a handler and return them; None if it is not isolated and runs in the worker itself."""
+    if memory_mb_max is not None and not isolated:
+        raise ConfigError(f"memory_mb_max of handler {name!r} needs a process to limit; say isolated=True too")
+    if memory_mb_max is not None and memory_mb_max < _MEMORY_MB_MIN:
+        raise ConfigError(f"memory_mb_max of handler {name!r} must be {_MEMORY_MB_MIN} or more, got {memory_mb_max}")
+    return IsolationOptions(processes_max, memory_mb_max) if isolated else None
+
+
+def isolations(
+    handlers: Mapping[str, object], options: Mapping[str, IsolationOptions], owner: object, app: str | None
+) -> dict[str, Isolation]:
+    """The isolation of each handler in `options`. Raises ConfigError if another process could not import a handler."""
+    return {
+        name: Isolation(
+            place=place_of(name, handlers[name], owner, app),
+            processes_max=chosen.processes_max or cores(),
+            folder=_folder(),
+            memory_mb_max=chosen.memory_mb_max,
+        )
+        for name, chosen in options.items()
+    }
+
+
+def _folder() -> str | None:
+    """The working directory of the worker; None if it no longer exists."""
+    try:
+        return os.getcwd()
+    except OSError:
+        return None

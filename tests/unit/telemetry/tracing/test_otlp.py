@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 from opentelemetry.proto.collector.trace.v1.trace_service_pb2 import ExportTraceServiceRequest
 from opentelemetry.proto.trace.v1.trace_pb2 import Span
 
-from doorstep.telemetry.otlp import Attributes, Kind, Requests, template, written
+from doorstep.telemetry.otlp import Attributes, Requests, SpanKind, encode_span, template
 
 TRACE, SPAN, PARENT, PREVIOUS = 0x0AF7651916CD43DD8448EB211C80319C, 0xB7AD6B7169203331, 0x00F067AA0BA902B7, 5
 EVENT, DELIVERY = UUID(int=0x0198A4F26C1E7B528A0D5F1B7B6C9D10), UUID(int=7)
@@ -21,9 +21,9 @@ attribute_lists = st.lists(st.tuples(texts, texts | st.integers(0, 2**63 - 1)), 
 def message(attributes: Attributes = (), correlation_id: str = "order-17", **more: Any) -> bytes:
     """An attempt, linked to the one before if `linked` is given."""
     parent, linked = more.pop("parent", True), more.pop("linked", False)
-    form = template("doorstep.attempt", Kind.CLIENT, attributes, parent=parent, linked=linked)
+    form = template("doorstep.attempt", SpanKind.CLIENT, attributes, parent=parent, linked=linked)
     ids = TRACE, SPAN, PARENT if parent else 0
-    return written(
+    return encode_span(
         form, *ids, 1_000, 1_250, EVENT, DELIVERY, correlation_id, linked_id=PREVIOUS if linked else 0, **more
     )
 
@@ -69,8 +69,8 @@ def test_a_retry_is_linked_and_a_failure_has_its_status() -> None:
 
 
 def test_a_clock_that_went_back_makes_no_span_of_negative_length() -> None:
-    form = template("doorstep.accept", Kind.PRODUCER, (), parent=False, linked=False)
-    read = only(written(form, TRACE, SPAN, 0, 2_000, 1_000, EVENT, None, ""))
+    form = template("doorstep.accept", SpanKind.PRODUCER, (), parent=False, linked=False)
+    read = only(encode_span(form, TRACE, SPAN, 0, 2_000, 1_000, EVENT, None, ""))
     assert read.start_time_unix_nano == read.end_time_unix_nano
     assert dict(attributes_of(read)) == {"doorstep.event_id": str(EVENT), "doorstep.correlation_id": ""}
 

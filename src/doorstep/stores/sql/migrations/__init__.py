@@ -1,13 +1,14 @@
-"""The schema's upgrades. Alembic runs them, and is loaded only where there is something to run.
+"""Schema upgrades. Alembic runs them, and is loaded only if there is something to run.
 
-`upgrade` brings a database to the newest revision; `require_current` refuses to work on any other. A revision is a
-module in `versions/` whose `upgrade(op)` is handed its operations, so that two stores can migrate in one process.
-Revisions are numbered: the name of their file begins with the number.
+A revision is a module in `versions/` whose file name begins with the revision's number. Its `upgrade(op)` receives
+Alembic's operations as an argument. There is no alembic.ini, no env.py and no global state, so two stores can migrate
+in one process.
 """
 
 from __future__ import annotations
 
 from pathlib import Path
+from typing import Any
 
 from sqlalchemy import column, inspect, select, table
 from sqlalchemy.engine import Connection
@@ -15,36 +16,46 @@ from sqlalchemy.engine import Connection
 from doorstep.errors import ConfigError
 
 VERSION_TABLE = "doorstep_version"
-"""Our own, because the program that embeds us may keep an `alembic_version` in the same database."""
+"""Not Alembic's default name, because the program that embeds Doorstep may have its own `alembic_version` table."""
 FOLDER = Path(__file__).parent
 """Where Alembic finds `versions/`."""
 
 
 def upgrade(connection: Connection) -> None:
-    """Bring the schema to the newest revision, in the transaction that `connection` is in.
+    """Upgrade the schema to the newest revision, inside the current transaction of `connection`.
 
-    Processes that upgrade at once must be kept apart by a lock that the caller holds until it commits.
+    The caller must hold a lock until it commits, so that processes that start at the same time upgrade one after
+    another.
     """
     if revision_of(connection) == head():
         return
-    from doorstep.stores.sql.migrations.upgrading import run_to_head  # loading Alembic takes a tenth of a second
+    from alembic.operations import Operations  # loading Alembic takes a tenth of a second
+    from alembic.runtime.migration import MigrationContext
+    from alembic.script import ScriptDirectory
 
-    run_to_head(connection, FOLDER, VERSION_TABLE)
+    scripts = ScriptDirectory(str(FOLDER))
+
+    def steps(revision: Any, context: MigrationContext) -> Any:
+        return scripts._upgrade_revs("head", revision)  # Alembic's own recipes call it too
+
+    options = {"version_table": VERSION_TABLE, "transactional_ddl": True, "fn": steps}
+    context = MigrationContext.configure(connection, opts=options)
+    context.run_migrations(op=Operations(context))
 
 
 def head() -> str:
-    """The revision that this version of Doorstep works with."""
+    """The revision that this version of Doorstep needs."""
     return revisions()[-1]
 
 
 def revisions() -> tuple[str, ...]:
-    """Every revision that this version of Doorstep knows, the oldest first."""
+    """All revisions that this version of Doorstep knows, oldest first."""
     files = (FOLDER / "versions").glob("[0-9]*.py")
     return tuple(sorted(file.name.partition("_")[0] for file in files))
 
 
 def revision_of(connection: Connection) -> str | None:
-    """The revision that a database is at; None if it has never been migrated."""
+    """The revision of a database; None if it has never been migrated."""
     if not inspect(connection).has_table(VERSION_TABLE):
         return None
     found: str | None = connection.scalar(select(column("version_num")).select_from(table(VERSION_TABLE)))
@@ -52,7 +63,7 @@ def revision_of(connection: Connection) -> str | None:
 
 
 def require_current(found: str | None, database: str) -> None:
-    """Refuse a database that is behind or ahead of this version of Doorstep, saying what to do."""
+    """Raise a ConfigError that says what to do, unless the database has exactly the schema that this version needs."""
     if found == head():
         return
     if found is None:

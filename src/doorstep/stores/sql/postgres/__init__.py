@@ -1,4 +1,4 @@
-"""The store for many machines. `store` has its verbs in order, `connections` what errors and restarts mean."""
+"""The store on PostgreSQL, for many machines. `store` has its methods. `connections` handles errors and reconnects."""
 
 from doorstep.stores.sql.postgres.store import CONNECTIONS_READY, PostgresStore
 

@@ -1,4 +1,4 @@
-"""lanes, claim_due and expired: who has waiting work, and taking what is due under a lease."""
+"""Lanes and claims: find the endpoints that have due deliveries, and claim these deliveries under a lease."""
 
 from __future__ import annotations
 
@@ -10,13 +10,13 @@ from uuid import UUID
 from asyncpg import Record
 
 from doorstep.clock import Instant
-from doorstep.model.circuit import Circuit, CircuitState
 from doorstep.model.claim import Claim, Lane
 from doorstep.stores import notes
 from doorstep.stores.limits import admit
 from doorstep.stores.sql.postgres import counters
 from doorstep.stores.sql.postgres.connections import Connection
-from doorstep.stores.sql.postgres.directory import Address
+from doorstep.stores.sql.postgres.keys import Address
+from doorstep.stores.sql.queries.rows import circuit_from
 from doorstep.stores.sql.schema import NEVER
 
 CLAIM = f"""
@@ -37,7 +37,7 @@ WITH forced AS MATERIALIZED (
     UNION ALL
     SELECT due.id, q.endpoint_uid, q.org_uid, due.due_at
     FROM unnest($6::bigint[], $7::uuid[], $8::uuid[], $9::int[], $10::int[], $11::bigint[], $12::bigint[])
-      AS q(endpoint_id, endpoint_uid, org_uid, count, concurrency_max, low_water, bytes_max)
+      AS q(endpoint_id, endpoint_uid, org_uid, count, concurrency_max, floor, bytes_max)
     CROSS JOIN LATERAL (
         SELECT waiting.id, waiting.due_at, sum(waiting.size) OVER (
             ORDER BY waiting.due_at, waiting.id ROWS BETWEEN UNBOUNDED PRECEDING AND 1 PRECEDING) AS size_before
@@ -45,7 +45,7 @@ WITH forced AS MATERIALIZED (
             SELECT d.id, d.due_at, CASE WHEN q.bytes_max IS NOT NULL THEN coalesce(octet_length(d.payload),
                 (SELECT octet_length(e.payload) FROM doorstep_events e WHERE e.id = ANY (ARRAY[d.event_id]))) END AS size
             FROM doorstep_deliveries d
-            WHERE d.endpoint_id = q.endpoint_id AND d.state = 'pending' AND d.due_at >= q.low_water AND d.due_at <= $1
+            WHERE d.endpoint_id = q.endpoint_id AND d.state = 'pending' AND d.due_at >= q.floor AND d.due_at <= $1
               AND d.id <> ALL (ARRAY(SELECT id FROM forced))
             ORDER BY d.due_at, d.id
             LIMIT CASE WHEN q.concurrency_max IS NULL THEN q.count ELSE greatest(0, least(q.count, q.concurrency_max
@@ -71,7 +71,7 @@ WITH forced AS MATERIALIZED (
     FROM (SELECT DISTINCT event_id FROM claimed ORDER BY event_id) AS c
     WHERE e.id = ANY (ARRAY[c.event_id]) AND e.status = 'received'
     RETURNING e.id, e.org_id
-), ticked AS (
+), counted AS (
     {counters.picked_up("$1", "$14", "queued")}
 )
 SELECT c.id, c.event_id, c.token, c.uid, e.uid, c.endpoint_uid, c.org_uid, e.event_type,
@@ -80,21 +80,23 @@ SELECT c.id, c.event_id, c.token, c.uid, e.uid, c.endpoint_uid, c.org_uid, e.eve
        e.ordering_key, e.metadata, e.trace, e.deliver_at, NULL::text, c.endpoint_id, c.was_due_at
 FROM claimed c JOIN doorstep_events e ON e.id = ANY (ARRAY[c.event_id])
 """
-"""One statement: pick and lock, count the attempt, write history, move events on, and read what a worker needs.
+"""One statement that selects and locks deliveries, counts the attempt, writes the history, updates the events, and
+returns everything a worker needs.
 
-The first twenty-five columns are the fields of Claim in order; the last two move the low-water marks.
+The first twenty-five columns are the fields of Claim in order; the last two update the floors (floors.py).
 
-Operators' retries are looked for by IS NOT DISTINCT FROM, which leaves PostgreSQL only their own index. Believing
-that little waits, it once took the index of all that waits instead: 15 ms a claim beside 100,000 deliveries, not 1."""
+Operators' retries are found with IS NOT DISTINCT FROM, so that PostgreSQL can use only the index `forced`. It once
+assumed that few deliveries were pending, and used the index of all pending deliveries. With 100,000 of them, a claim
+took 15 ms instead of 1 ms."""
 
 LOCK_ENDPOINTS = """
 SELECT id, rate_next_at FROM doorstep_endpoints WHERE id = ANY($1::bigint[])
 ORDER BY id FOR NO KEY UPDATE SKIP LOCKED
 """
-"""Only endpoints with a limit over all workers. One that another worker is just claiming from is left to it. The
-claim that follows is a statement of its own, so that it sees and counts what the last holder of the lock took."""
+"""Locks the endpoints that have a concurrency or rate limit, except those that another worker is claiming from. The
+claim is a separate, later statement, so that it sees and counts the claims of the previous lock holder."""
 
-MOVE_RATES = """
+UPDATE_RATES = """
 UPDATE doorstep_endpoints p SET rate_next_at = r.next_at
 FROM unnest($1::bigint[], $2::bigint[]) AS r(id, next_at) WHERE p.id = r.id
 """
@@ -117,20 +119,20 @@ FROM lane LEFT JOIN doorstep_circuits c ON c.endpoint_id = ANY (ARRAY[lane.endpo
 WHERE lane.due_at < {NEVER}
 ORDER BY lane.due_at
 """
-"""Hops from endpoint to endpoint: one index seek each, however many deliveries wait behind it."""
+"""Skips from endpoint to endpoint in the index: one seek per endpoint, regardless of how many deliveries it has."""
 
-LOOK = f"""
+SWEEP_FROM_FLOORS = f"""
 SELECT lane.endpoint_id, first.due_at, {_CIRCUIT}
-FROM unnest($1::bigint[], $2::bigint[]) AS lane(endpoint_id, low_water)
+FROM unnest($1::bigint[], $2::bigint[]) AS lane(endpoint_id, floor)
 CROSS JOIN LATERAL (
     SELECT d.due_at FROM doorstep_deliveries d
-    WHERE d.endpoint_id = lane.endpoint_id AND d.state = 'pending' AND d.due_at >= lane.low_water AND d.due_at < {NEVER}
+    WHERE d.endpoint_id = lane.endpoint_id AND d.state = 'pending' AND d.due_at >= lane.floor AND d.due_at < {NEVER}
     ORDER BY d.due_at, d.id LIMIT 1
 ) AS first
 LEFT JOIN doorstep_circuits c ON c.endpoint_id = ANY (ARRAY[lane.endpoint_id])
 ORDER BY first.due_at
 """
-"""The same for endpoints that are known, each from its low-water mark on."""
+"""The same for known endpoints only. The search for each one starts at its floor."""
 
 EXPIRED = """
 WITH RECURSIVE busy AS (
@@ -156,26 +158,26 @@ ORDER BY d.due_at, d.id LIMIT $2
 """
 
 
-class Offer(NamedTuple):
-    """A quota as the database needs it: up to `most` deliveries that are due at `low_water` or later."""
+class EndpointQuota(NamedTuple):
+    """A quota in the form that CLAIM needs: at most `count_max` deliveries with a due time of `floor` or later."""
 
     address: Address
-    most: int
+    count_max: int
     concurrency_max: int | None
     rate_per_second: float | None
-    low_water: Instant
+    floor: Instant
     bytes_max: int | None
 
     @property
     def limited(self) -> bool:
-        """The limit is over all workers, so only one of them at a time may claim from this endpoint."""
+        """Whether the endpoint has a limit that all workers share, so that only one at a time may claim from it."""
         return self.concurrency_max is not None or self.rate_per_second is not None
 
 
-class Demand(NamedTuple):
+class ClaimCall(NamedTuple):
     """One claim call."""
 
-    offers: Sequence[Offer]
+    quotas: Sequence[EndpointQuota]
     now: Instant
     lease_until: Instant
     worker: str
@@ -184,78 +186,67 @@ class Demand(NamedTuple):
 
     @property
     def limited(self) -> bool:
-        return any(offer.limited for offer in self.offers)
+        return any(quota.limited for quota in self.quotas)
 
     async def take(self, connection: Connection) -> list[Record]:
-        """Claim, in one statement."""
+        """Claim in one statement, without checking the limits of endpoints."""
         note = notes.claimed(self.worker)
         heading = (self.now, self.lease_until, self.worker, note, self.forced_max)
         return await connection.fetch(
-            CLAIM, *heading, *_offer_arrays(self.offers), self.unserved, counters.generation()
+            CLAIM, *heading, *_quota_arrays(self.quotas), self.unserved, counters.generation()
         )
 
     async def take_within_limits(self, connection: Connection) -> list[Record]:
-        """The same with the endpoints' own limits held, in a transaction around it."""
-        keys = [offer.address.key for offer in self.offers if offer.limited]
+        """Claim within the limits of endpoints, in the current transaction."""
+        keys = [quota.address.key for quota in self.quotas if quota.limited]
         rates = {row["id"]: row["rate_next_at"] for row in await connection.fetch(LOCK_ENDPOINTS, keys)}
-        offers = [offer for offer in self.offers if not offer.limited or offer.address.key in rates]
-        rows = await self._replace(offers=[self._admitted(offer, rates) for offer in offers]).take(connection)
-        await self._move_rates(connection, offers, rates, rows)
+        quotas = [quota for quota in self.quotas if not quota.limited or quota.address.key in rates]
+        rows = await self._replace(quotas=[self._admitted(quota, rates) for quota in quotas]).take(connection)
+        await self._update_rates(connection, quotas, rates, rows)
         return rows
 
-    def _admitted(self, offer: Offer, rates: dict[int, Instant]) -> Offer:
-        if offer.rate_per_second is None:
-            return offer
-        most, _ = admit(offer.rate_per_second, rates[offer.address.key], self.now, offer.most)
-        return offer._replace(most=most)
+    def _admitted(self, quota: EndpointQuota, rates: dict[int, Instant]) -> EndpointQuota:
+        if quota.rate_per_second is None:
+            return quota
+        count_max, _ = admit(quota.rate_per_second, rates[quota.address.key], self.now, quota.count_max)
+        return quota._replace(count_max=count_max)
 
-    async def _move_rates(
-        self, connection: Connection, offers: Sequence[Offer], rates: dict[int, Instant], rows: Sequence[Record]
+    async def _update_rates(
+        self, connection: Connection, quotas: Sequence[EndpointQuota], rates: dict[int, Instant], rows: Sequence[Record]
     ) -> None:
-        """Remember what was really taken, which may be less than the rate would have let through."""
+        """Record how many deliveries were claimed. These may be fewer than the rate limit allowed."""
         taken = Counter(row["endpoint_id"] for row in rows if row["was_due_at"] is not None)
         moved = {
-            offer.address.key: admit(offer.rate_per_second, rates[key], self.now, taken[key])[1]
-            for offer in offers
-            if offer.rate_per_second is not None and taken[key := offer.address.key]
+            quota.address.key: admit(quota.rate_per_second, rates[key], self.now, taken[key])[1]
+            for quota in quotas
+            if quota.rate_per_second is not None and taken[key := quota.address.key]
         }
         if moved:
-            await connection.execute(MOVE_RATES, list(moved), list(moved.values()))
+            await connection.execute(UPDATE_RATES, list(moved), list(moved.values()))
 
 
 def claims_of(rows: Sequence[Record]) -> list[Claim]:
-    """The claims in the order they were taken; of an event's deliveries only the first has picked it up."""
+    """The claims in order. If an event has several claims, only the first one counts as having picked it up."""
     claims = [Claim._make(row[:25]) for row in rows]
     picked_up = [claim.event_key for claim in claims if claim.picked_up]
     return claims if len(set(picked_up)) == len(picked_up) else _picked_up_once(claims)
 
 
 def lane_of(address: Address, row: Record) -> Lane:
-    _, due_at, state, failures, failing_since, changed_at, until, version = row
-    if state is None:
-        return Lane(address.endpoint_id, due_at)
-    circuit = Circuit(
-        endpoint_id=address.endpoint_id,
-        state=CircuitState(state),
-        failures=failures,
-        failing_since=failing_since,
-        changed_at=changed_at,
-        until=until,
-        version=version,
-    )
-    return Lane(address.endpoint_id, due_at, circuit)
+    due_at, circuit = row[1], row[2:]
+    return Lane(address.endpoint_id, due_at, circuit_from(address.endpoint_id, circuit) if circuit[0] else None)
 
 
-def _offer_arrays(offers: Sequence[Offer]) -> list[list[object]]:
-    addresses = [offer.address for offer in offers]
+def _quota_arrays(quotas: Sequence[EndpointQuota]) -> list[list[object]]:
+    addresses = [quota.address for quota in quotas]
     return [
         [address.key for address in addresses],
         [address.endpoint_id for address in addresses],
         [address.org_id for address in addresses],
-        [offer.most for offer in offers],
-        [offer.concurrency_max for offer in offers],
-        [offer.low_water for offer in offers],
-        [offer.bytes_max for offer in offers],
+        [quota.count_max for quota in quotas],
+        [quota.concurrency_max for quota in quotas],
+        [quota.floor for quota in quotas],
+        [quota.bytes_max for quota in quotas],
     ]
 
 

@@ -1,8 +1,8 @@
-"""Connections to PostgreSQL: pools that reconnect by themselves, transactions, and what errors mean.
+"""Connections to PostgreSQL: pools that reconnect by themselves, transactions, errors, and migration.
 
-Work is given as a function and done in one transaction, so that it can be done again when PostgreSQL chose it to
-break a deadlock. A connection on which anything else happened is thrown away, never reset: a frozen server would
-not answer the reset either.
+Work is passed as a function that runs in one transaction, so that it can be repeated if PostgreSQL cancels it to break
+a deadlock. After an unexpected error the connection is closed, not reset: a frozen server would not respond to the
+reset either.
 """
 
 from __future__ import annotations
@@ -11,7 +11,8 @@ import asyncio
 import re
 from collections.abc import AsyncIterator, Awaitable, Callable, Iterator, Mapping, Sequence
 from contextlib import asynccontextmanager, contextmanager, suppress
-from typing import TYPE_CHECKING, TypeAlias, TypeVar
+from functools import partial
+from typing import TYPE_CHECKING, TypeAlias, TypeVar, cast
 
 import asyncpg
 from asyncpg.exceptions import (
@@ -25,8 +26,15 @@ from asyncpg.exceptions import (
     SerializationError,
     UniqueViolationError,
 )
+from sqlalchemy import text
+from sqlalchemy.dialects.postgresql.asyncpg import PGDialect_asyncpg
+from sqlalchemy.ext.asyncio import AsyncConnection, create_async_engine
+from sqlalchemy.pool import NullPool
 
 from doorstep.errors import DoorstepError, StoreUnavailable
+from doorstep.stores.sql import migrations
+from doorstep.stores.sql.ddl import ALL_ORGS, MIGRATION_LOCK, SCOPE
+from doorstep.stores.sql.queries.transaction import Rows, Step, Transaction, prepare
 
 if TYPE_CHECKING:
     from asyncpg.pool import PoolConnectionProxy
@@ -35,27 +43,26 @@ Connection: TypeAlias = "PoolConnectionProxy[asyncpg.Record]"
 T = TypeVar("T")
 
 CONFLICTS = (DeadlockDetectedError, SerializationError, UniqueViolationError)
-"""Two transactions got into each other's way; the same work can simply be done again."""
+"""Conflicts between two transactions. The work can simply be repeated."""
 
 _UNAVAILABLE = (
-    OSError,  # refused, reset, and every timeout of ours
+    OSError,  # connection refused or reset, and all our own timeouts
     PostgresConnectionError,
     OperatorInterventionError,  # shutting down, starting up, cancelled, terminated
     InsufficientResourcesError,  # too many connections, disk full
     LockNotAvailableError,
-    ReadOnlySQLTransactionError,  # this is no longer the primary
+    ReadOnlySQLTransactionError,  # the server is no longer the primary
     PostgresSystemError,
 )
 
 _LOST = re.compile(r"clos(ed|ing)|released back|PoolConnectionHolder")
-"""How asyncpg words that a connection is gone, or its pool is being closed under it; its other InterfaceErrors are about
-how it is called."""
+"""Matches asyncpg's messages for a lost connection or a closing pool. Its other InterfaceErrors mean a wrong call."""
 
 _CONFLICT_TRIES = 5
 
 
 class Connections:
-    """A pool, and the transactions run on it."""
+    """A connection pool that runs transactions."""
 
     def __init__(self, url: str, settings: Mapping[str, str], connections_max: int, command_seconds: float) -> None:
         self._url = url
@@ -65,7 +72,7 @@ class Connections:
         self._pool: asyncpg.Pool[asyncpg.Record] | None = None
 
     async def open(self) -> None:
-        """Get ready; the first connection is made by the first work."""
+        """Create the pool. The first connection is opened when it is needed."""
         self._pool = await asyncpg.create_pool(
             self._url,
             min_size=0,
@@ -73,14 +80,15 @@ class Connections:
             timeout=self._seconds,
             command_timeout=self._seconds,
             server_settings=dict(self._settings),
-            reset=_leave,
+            reset=_no_reset,
         )
 
     async def warm_up(self, count: int, statements: Sequence[str]) -> None:
-        """Make so many connections ready before they are needed, planned statements included.
+        """Open connections and plan these statements before they are needed.
 
-        A new one takes 25 ms to its first result: 4 to connect, 14 for asyncpg to learn the array types, the rest to
-        plan. A delivery would wait for that. If the server has none to spare, they are made when they are needed.
+        A new connection takes 25 ms to return its first result: 4 ms to connect, 14 ms for asyncpg to load the array
+        types, and the rest to plan. Without warming up, a delivery would have to wait for that. If the server has no
+        connections available, they are opened later, when they are needed.
         """
         await asyncio.gather(*(self._warm_up_one(statements) for _ in range(count)))
 
@@ -88,18 +96,18 @@ class Connections:
         with suppress(StoreUnavailable):
             async with self.connection() as connection:
                 for statement in statements:
-                    await _run_on_nothing(connection, statement)
+                    await _run_on_empty_batch(connection, statement)
 
     def close(self) -> None:
-        """Let go at once: what is still running is cut off, and the server undoes it."""
+        """Close all connections at once. The server rolls back transactions that are still running."""
         if self._pool is not None:
             self._pool.terminate()
             self._pool = None
 
     async def run(self, work: Callable[[Connection], Awaitable[T]], begin: str = "BEGIN") -> T:
-        """Do `work` in one transaction; again from its start when it lost a conflict with another one.
+        """Run `work` in one transaction. After a conflict with another transaction, run it again from the start.
 
-        With an empty `begin` the work is a single statement, which is a transaction by itself.
+        If `begin` is empty, the work must be a single statement, which is a transaction by itself.
         """
         for _ in range(_CONFLICT_TRIES - 1):
             try:
@@ -123,7 +131,7 @@ class Connections:
 
     @asynccontextmanager
     async def connection(self) -> AsyncIterator[Connection]:
-        """A connection outside any transaction. What the server or the network does is raised as StoreUnavailable."""
+        """A connection with no open transaction. Errors of the server or network are raised as StoreUnavailable."""
         pool = self._pool
         if pool is None:
             raise StoreUnavailable("the PostgreSQL store is closed; open it first")
@@ -134,48 +142,127 @@ class Connections:
                 yield connection
         except BaseException as error:
             if isinstance(error, StoreUnavailable) or not isinstance(error, (DoorstepError, *CONFLICTS)):
-                _throw_away(connection)
+                _discard(connection)
             if isinstance(error, AttributeError) and self._pool is not pool:
-                # cut off by `close` between two messages, asyncpg stumbles over its own missing parts
+                # If `close` ends the connection between two messages, asyncpg fails with an AttributeError.
                 raise StoreUnavailable("the PostgreSQL store was closed meanwhile") from error
             raise
         finally:
             with unavailability():
-                await pool.release(connection)  # not of `self`: the store may have been closed meanwhile
+                await pool.release(connection)  # not `self._pool`: the store may have been closed in the meantime
 
 
 @contextmanager
 def unavailability() -> Iterator[None]:
-    """Raise as StoreUnavailable what only means that the server is not there now."""
+    """If an error means that the server is unavailable, raise StoreUnavailable instead."""
     try:
         yield
     except _UNAVAILABLE as error:
-        raise StoreUnavailable(f"PostgreSQL: {_worded(error)}") from error
+        raise StoreUnavailable(f"PostgreSQL: {_message_of(error)}") from error
     except (asyncpg.InterfaceError, asyncpg.InternalClientError) as error:
         if not _LOST.search(str(error)):
-            raise  # a statement given wrong arguments is a bug of ours
+            raise  # a statement with wrong arguments is a bug in Doorstep
         raise StoreUnavailable(f"PostgreSQL: {error}") from error
 
 
-async def _run_on_nothing(connection: Connection, statement: str) -> None:
-    """Run a statement that works on batches with an empty one: it is planned, and changes nothing."""
+async def _run_on_empty_batch(connection: Connection, statement: str) -> None:
+    """Run a batch statement with an empty batch. PostgreSQL plans it, and no row changes."""
     prepared = await connection.prepare(statement)
-    nothing = [_NOTHING.get(parameter.name, []) for parameter in prepared.get_parameters()]
-    await connection.fetch(statement, *nothing)
+    empty = [_EMPTY.get(parameter.name, []) for parameter in prepared.get_parameters()]
+    await connection.fetch(statement, *empty)
 
 
-_NOTHING: dict[str, object] = {"int4": 0, "int8": 0, "text": ""}
-"""By the names of types; every other parameter is an array."""
+_EMPTY: dict[str, object] = {"int4": 0, "int8": 0, "text": ""}
+"""Empty values by type name. Parameters of all other types are arrays."""
 
 
-def _worded(error: BaseException) -> str:
-    return str(error) or ("no answer in time" if isinstance(error, TimeoutError) else type(error).__name__)
+def _message_of(error: BaseException) -> str:
+    return str(error) or ("no response in time" if isinstance(error, TimeoutError) else type(error).__name__)
 
 
-def _throw_away(connection: Connection) -> None:
-    with suppress(asyncpg.InterfaceError):  # one that the server has closed is no longer ours
+def _discard(connection: Connection) -> None:
+    with suppress(asyncpg.InterfaceError):  # the server may have closed it already
         connection.terminate()
 
 
-async def _leave(_: object) -> None:
-    """Nothing outlives its transaction here, so a connection needs no reset (one more round trip each)."""
+async def _no_reset(_: object) -> None:
+    """Do nothing. A reset would be another round trip, and a connection has no state that outlasts a transaction."""
+
+
+# -- scripts of queries/ -----------------------------------------------------------------------------------
+
+_DIALECT = PGDialect_asyncpg()  # type: ignore[no-untyped-call]
+
+
+def begin_transaction(org_key: int | None, *, reading: bool) -> str:
+    """The statements that begin a transaction. It sees the rows of one organization, or of all if `org_key` is None.
+
+    All statements of a reading transaction see the same snapshot. In a writing transaction each statement is planned
+    again: writes are rare, and a plan that was cached while the tables were small would stay in use after they have
+    grown.
+    """
+    scope = ALL_ORGS if org_key is None else int(org_key)
+    if reading:
+        return f"BEGIN ISOLATION LEVEL REPEATABLE READ READ ONLY; SET LOCAL {SCOPE} = '{scope}'"
+    return f"BEGIN; SET LOCAL {SCOPE} = '{scope}'; SET LOCAL plan_cache_mode = force_custom_plan"
+
+
+async def run_transaction(connection: Connection, make_script: Callable[[], Transaction[T]]) -> T:
+    """Run a script to its end, in the current transaction."""
+    script = make_script()
+    try:
+        step = next(script)
+        while True:
+            step = script.send(await run_step(connection, step))
+    except StopIteration as end:
+        return cast(T, end.value)
+    finally:
+        script.close()
+
+
+async def run_step(connection: Connection, step: Step) -> Rows:
+    """Run one step, either of a script or on its own."""
+    # asyncpg already returns UUIDs and booleans, so no values have to be converted.
+    statement, arguments, _, _ = prepare(step, _DIALECT)
+    if not arguments:
+        return []
+    if len(arguments) > 1:
+        await connection.executemany(statement, arguments)
+        return []
+    return cast(Rows, await connection.fetch(statement, *arguments[0]))
+
+
+# -- migration ---------------------------------------------------------------------------------------------
+
+
+async def migrate(url: str, schema: str | None) -> None:
+    """Run the missing migrations in one transaction. Processes that do so at the same time wait for each other."""
+    connect = partial(_connect, url, schema)
+    engine = create_async_engine("postgresql+asyncpg://", async_creator=connect, poolclass=NullPool)
+    with unavailability():
+        async with engine.begin() as connection:
+            await connection.execute(text(f"SELECT pg_advisory_xact_lock({MIGRATION_LOCK})"))
+            if schema is not None:
+                await _make_schema(connection, schema)
+            await connection.run_sync(migrations.upgrade)
+
+
+async def check_schema(connection: Connection) -> None:
+    """Raise ConfigError unless the database has exactly the schema that this version needs."""
+    present = await connection.fetchval("SELECT to_regclass($1)", migrations.VERSION_TABLE)
+    found = await connection.fetchval(f"SELECT version_num FROM {migrations.VERSION_TABLE}") if present else None
+    migrations.require_current(found, "the PostgreSQL database")
+
+
+async def _make_schema(connection: AsyncConnection, schema: str) -> None:
+    """Create the schema if it is missing. CREATE SCHEMA IF NOT EXISTS would need the privilege to create schemas even
+    if the schema exists."""
+    if await connection.scalar(text("SELECT to_regnamespace(:schema) IS NULL"), {"schema": schema}):
+        await connection.execute(text(f"CREATE SCHEMA {schema}"))
+
+
+async def _connect(url: str, schema: str | None) -> asyncpg.Connection[asyncpg.Record]:
+    place = {} if schema is None else {"search_path": schema}
+    return await asyncpg.connect(
+        url, server_settings={SCOPE: ALL_ORGS, "application_name": "doorstep migrate", **place}
+    )

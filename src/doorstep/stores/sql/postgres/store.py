@@ -1,12 +1,14 @@
-"""PostgresStore: the verbs of stores/store.py, on one PostgreSQL database shared by any number of machines.
+"""PostgresStore: the methods of stores/store.py, on one PostgreSQL database shared by any number of machines.
 
-The hot verbs work as the engine, which sees every organization, on connections whose plans are made once and only
-walk indexes: a plan made while a table was small must not scan it when it has grown. The others (cold verbs) work
-for the organization they are about, and walk indexes too: which one, PostgreSQL decides.
+There are two groups of methods, each with its own connection pool. Both may use only indexes, never table scans.
 
-Hot statements must not depend on statistics either, which are old exactly when the load changes. So they reach a row
-by `id = ANY (ARRAY[key])`, where a plain `id = key` would let PostgreSQL walk the whole primary key in its order and
-look each row up in the batch, which it does where it believes the table small or the condition rare.
+- The hot methods (accept, claim, settle and the like) see all organizations. Each connection plans a hot statement
+  once. A plan that was made while a table was small must not scan the table after it has grown.
+- The cold methods see only the organization that they are called for. PostgreSQL chooses which index they use.
+
+Hot statements must not depend on statistics either, because statistics are outdated just when the load changes. So they
+find a row with `id = ANY (ARRAY[key])`. With a plain `id = key`, PostgreSQL may scan the whole primary key and look up
+each row in the batch, if it assumes that the table is small or that few rows match.
 """
 
 from __future__ import annotations
@@ -27,28 +29,37 @@ from doorstep.model.bulk import Bulk, BulkStep
 from doorstep.model.claim import Claim, Lane, Moved, Quota, Settled, Settlement
 from doorstep.model.event import Receipt, Submission
 from doorstep.model.outbox import OutboxMessage
-from doorstep.stores.sql.postgres import accept, claim, counters, migration, outbox, settle, transactions
-from doorstep.stores.sql.postgres.connections import Connection, Connections
-from doorstep.stores.sql.postgres.directory import Directory
-from doorstep.stores.sql.postgres.low_water import LowWater
-from doorstep.stores.sql.postgres.wakeups import POSTED, Wakeups
-from doorstep.stores.sql.postgres_ddl import ALL_ORGS, SCOPE, task_lock
-from doorstep.stores.sql.posting import inserting
-from doorstep.stores.sql.posting.row import POSTGRESQL, Slot
+from doorstep.stores.sql.ddl import ALL_ORGS, SCOPE, task_lock
+from doorstep.stores.sql.outbox_insert import POSTGRESQL, OutboxTable, insert_on
+from doorstep.stores.sql.postgres import accept, claim, counters, settle
+from doorstep.stores.sql.postgres.claim import EndpointQuota
+from doorstep.stores.sql.postgres.connections import (
+    Connection,
+    Connections,
+    begin_transaction,
+    check_schema,
+    migrate,
+    run_transaction,
+)
+from doorstep.stores.sql.postgres.floors import DueFloors, OutboxFloor
+from doorstep.stores.sql.postgres.keys import KeyMap
+from doorstep.stores.sql.postgres.wakeups import POSTED, WORK, Wakeups
 from doorstep.stores.sql.queries.outbox import outbox_above
 from doorstep.stores.sql.queries.transaction import Transaction
-from doorstep.stores.sql.queries.verbs import ColdVerbs
-from doorstep.stores.store import Capabilities, Task
+from doorstep.stores.sql.schema import FORWARDABLE
+from doorstep.stores.sql.verbs import SqlVerbs
+from doorstep.stores.store import Features, Task, Topic
 
 P = ParamSpec("P")
 T = TypeVar("T")
 
 CONNECTIONS_MAX = 8
-"""For each of the two pools of a process; one more connection listens for wake-ups."""
+"""The maximum for each of the two pools of a process. One more connection listens for wake-ups."""
 CONNECTIONS_READY = 4
-"""Made while a process starts: accept, claim, settle and reclaim go on side by side."""
+"""The number of connections opened when a process starts: accept, claim, settle and reclaim run concurrently."""
 COMMAND_SECONDS = 15.0
-"""No statement takes nearly as long; one that does met a frozen server, and the loop must not wait for ever."""
+"""The timeout of a statement, so that callers do not wait forever for a frozen server. Normally none takes nearly as
+long."""
 
 _INDEXES_ONLY = {
     "enable_seqscan": "off",
@@ -58,15 +69,21 @@ _INDEXES_ONLY = {
 }
 _HOT = {SCOPE: ALL_ORGS, "plan_cache_mode": "force_generic_plan", **_INDEXES_ONLY}
 _OFTEN = (accept.ACCEPT, claim.SWEEP, claim.CLAIM, settle.SETTLE, settle.SETTLE_EVENTS, counters.ADD)
-"""What a connection that is ready has planned."""
+"""The frequent statements, which are planned in advance on the connections opened at the start."""
+ANY_POSTED = f"SELECT true FROM doorstep_outbox WHERE {FORWARDABLE} AND id > $1 ORDER BY id LIMIT 1"
+CLEAR_OUTBOX = "DELETE FROM doorstep_outbox WHERE uid = ANY ($1::uuid[])"
+
+_CHANNELS = {Topic.DELIVERIES: WORK, Topic.OUTBOX: POSTED}
+"""The notification channel of each topic. Incidents have none: one process polls for them once a second."""
 
 
-class PostgresStore(ColdVerbs):
-    """A Store on PostgreSQL 15 or newer. Needs session-level pooling if a pooler stands in between."""
+class PostgresStore(SqlVerbs):
+    """A Store on PostgreSQL 15 or newer. A connection pooler in front of the server must use session pooling."""
 
-    capabilities = Capabilities(many_machines=True, notices_postings=False)
-    fold_max = 5_000
-    """0.1 s where connections share the endpoints, 0.4 where each tick is of another: 10,000 to 50,000 ticks a second."""
+    features = Features(many_machines=True, notices_posts=False)
+    aggregate_max = 5_000
+    """Aggregating 5,000 counters takes 0.1 s if many belong to the same endpoint, and 0.4 s if each belongs to a
+    different one. That is 10,000 to 50,000 counters a second."""
 
     def __init__(
         self,
@@ -78,20 +95,22 @@ class PostgresStore(ColdVerbs):
         command_seconds: float = COMMAND_SECONDS,
     ) -> None:
         self._url = url
-        self._slot = Slot(POSTGRESQL, schema)
-        self._place = {} if schema is None else {"search_path": schema}
+        self._outbox_table = OutboxTable(POSTGRESQL, schema)
+        self._search_path = {} if schema is None else {"search_path": schema}
         self._connections_ready = min(connections_ready, connections_max)
         self._command_seconds = command_seconds
-        self._hot = Connections(url, _session(command_seconds, _HOT | self._place), connections_max, command_seconds)
-        self._cold = Connections(
-            url, _session(command_seconds, _INDEXES_ONLY | self._place), connections_max, command_seconds
+        self._hot = Connections(
+            url, _session(command_seconds, _HOT | self._search_path), connections_max, command_seconds
         )
-        self._directory = Directory(self._hot)
-        self._low_water = LowWater()
-        self._floor = outbox.Floor()
+        self._cold = Connections(
+            url, _session(command_seconds, _INDEXES_ONLY | self._search_path), connections_max, command_seconds
+        )
+        self._keys = KeyMap(self._hot)
+        self._due_floors = DueFloors()
+        self._outbox_floor = OutboxFloor()
         self._wakeups = Wakeups(self._connect_listener)
 
-    # -- life ----------------------------------------------------------------------------------------------
+    # -- life cycle ----------------------------------------------------------------------------------------
 
     async def open(self) -> None:
         await self._hot.open()
@@ -110,36 +129,39 @@ class PostgresStore(ColdVerbs):
         self._disconnect()
 
     async def migrate(self) -> None:
-        await migration.migrate(self._url, self._slot.schema)
+        await migrate(self._url, self._outbox_table.schema)
 
     async def time(self) -> Instant:
         async with self._hot.connection() as connection:
             return int(await connection.fetchval("SELECT extract(epoch FROM clock_timestamp()) * 1000000"))
 
-    def on_wakeup(self, wake: Callable[[], None]) -> None:
-        self._wakeups.add(wake)
+    def on_wakeup(self, topic: Topic, wake: Callable[[], None]) -> None:
+        if topic in _CHANNELS:
+            self._wakeups.add(wake, _CHANNELS[topic])
 
-    # -- the path ------------------------------------------------------------------------------------------
+    def wake_others(self, topic: Topic) -> None:
+        if topic in _CHANNELS:
+            self._wakeups.notify(_CHANNELS[topic])
+
+    # -- the path of an event ------------------------------------------------------------------------------
 
     async def accept(self, submissions: Sequence[Submission], routing_version: int, now: Instant) -> list[Receipt]:
-        intake = await self._directory.resolve(lambda: accept.Intake(submissions, self._directory))
-        intake.check()
+        call = await self._keys.resolve(lambda: accept.AcceptCall(submissions, self._keys))
+        call.check()
 
-        async def keep(connection: Connection) -> list[Receipt]:
-            return await intake.keep(connection, routing_version, now)
+        async def work(connection: Connection) -> list[Receipt]:
+            return await call.write(connection, routing_version, now)
 
-        receipts = await self._hot.run(keep, accept.BEGIN_ACCEPT)
+        receipts = await self._hot.run(work, accept.BEGIN_ACCEPT)
         self._wakeups.notify()
         return receipts
 
-    async def lanes(self, now: Instant) -> list[Lane]:
+    async def due_lanes(self, now: Instant) -> list[Lane]:
         async with self._hot.connection() as connection:
-            rows = await (self._sweep(connection) if self._low_water.sweep_due else self._look(connection))
-        return await self._directory.resolve(
-            lambda: [claim.lane_of(self._directory.by_key[row[0]], row) for row in rows]
-        )
+            rows = await self._sweep(connection)
+        return await self._keys.resolve(lambda: [claim.lane_of(self._keys.by_key[row[0]], row) for row in rows])
 
-    async def claim_due(
+    async def claim(
         self,
         quotas: Sequence[Quota],
         now: Instant,
@@ -148,18 +170,18 @@ class PostgresStore(ColdVerbs):
         forced_max: int = 0,
         unserved: Sequence[UUID] = (),
     ) -> list[Claim]:
-        demand = claim.Demand(await self._offers(quotas), now, lease_until, worker, forced_max, unserved)
-        if demand.limited:
-            rows = await self._hot.run(demand.take_within_limits)
+        call = claim.ClaimCall(await self._endpoint_quotas(quotas), now, lease_until, worker, forced_max, unserved)
+        if call.limited:
+            rows = await self._hot.run(call.take_within_limits)
         else:
-            rows = await self._hot.run(demand.take, begin="")
-        if self._low_water.needed:
-            self._low_water.claimed([(row["endpoint_id"], row["was_due_at"]) for row in rows], now)
+            rows = await self._hot.run(call.take, begin="")
+        if self._due_floors.needed:
+            self._due_floors.claimed([(row["endpoint_id"], row["was_due_at"]) for row in rows], now)
         return claim.claims_of(rows)
 
     async def settle(self, settlements: Sequence[Settlement], now: Instant) -> Settled:
         endpoint_ids = list({settlement.claim.endpoint_id for settlement in settlements})
-        found = await self._directory.addresses(endpoint_ids)
+        found = await self._keys.addresses(endpoint_ids)
         addresses = {address.endpoint_id: address for address in found if address is not None}
         return await self._hot.run(
             lambda connection: settle.settle(connection, settlements, addresses, now), settle.BEGIN_RELAXED
@@ -174,64 +196,57 @@ class PostgresStore(ColdVerbs):
         async with self._hot.connection() as connection:
             return claim.claims_of(await connection.fetch(claim.EXPIRED, now, limit))
 
-    async def act(self, act: Action) -> tuple[ActionResult, Moved]:
-        result = await super().act(act)
-        if act.kind is ActionKind.RETRY:
+    async def act(self, action: Action) -> tuple[ActionResult, Moved]:
+        result = await super().act(action)
+        if action.kind is ActionKind.RETRY:
             self._wakeups.notify()
         return result
 
     async def step_bulk(
-        self, bulk: Bulk, expected_version: int, act: Action | None = None, line: AuditEntry | None = None
+        self, bulk: Bulk, expected_version: int, action: Action | None = None, entry: AuditEntry | None = None
     ) -> BulkStep | None:
-        step = await super().step_bulk(bulk, expected_version, act, line)
-        if step is not None and act is not None and act.kind is ActionKind.RETRY:
+        step = await super().step_bulk(bulk, expected_version, action, entry)
+        if step is not None and action is not None and action.kind is ActionKind.RETRY:
             self._wakeups.notify()
         return step
 
     # -- the outbox ----------------------------------------------------------------------------------------
 
-    def post_on(self, connection: object, posting: OutboxMessage, wake: Callable[[], None]) -> Awaitable[None] | None:
-        return inserting.post_on(connection, posting, self._slot, wake)
+    def post_on(self, connection: object, message: OutboxMessage, wake: Callable[[], None]) -> Awaitable[None] | None:
+        return insert_on(connection, message, self._outbox_table, wake)
 
-    async def post(self, postings: Sequence[OutboxMessage]) -> None:
-        await super().post(postings)
-        self._wakeups.notify(POSTED)
+    async def any_waiting(self, topic: Topic) -> bool:
+        """Checks without a transaction, because it is called very often."""
+        return await (self._any_incident() if topic is Topic.INCIDENTS else self._any_posted())
 
-    async def any_posted(self) -> bool:
-        floor, started = self._floor.now(), time.monotonic()
+    async def _any_posted(self) -> bool:
+        floor, started = self._outbox_floor.now(), time.monotonic()
         async with self._hot.connection() as connection:
-            posted = bool(await connection.fetchval(outbox.ANY, floor))
+            posted = bool(await connection.fetchval(ANY_POSTED, floor))
         if not posted:
-            self._floor.found_nothing(floor, time.monotonic() - started)
+            self._outbox_floor.found_nothing(floor, time.monotonic() - started)
         return posted
 
-    async def any_incident(self) -> bool:
-        """Without a transaction: it is asked all the time."""
+    async def _any_incident(self) -> bool:
         async with self._hot.connection() as connection:
             return bool(await connection.fetchval("SELECT EXISTS (SELECT FROM doorstep_incidents)"))
 
     async def outbox(self, limit: int) -> list[OutboxMessage]:
-        floor, started = self._floor.now(), time.monotonic()
-        postings, last = await self._read(None, outbox_above, floor, limit)
-        self._floor.found(floor, last, time.monotonic() - started)
-        return postings
+        floor, started = self._outbox_floor.now(), time.monotonic()
+        messages, last = await self._read(None, outbox_above, floor, limit)
+        self._outbox_floor.found(floor, last, time.monotonic() - started)
+        return messages
 
     async def clear_outbox(self, event_ids: Sequence[UUID]) -> None:
-        await self._hot.run(lambda connection: connection.execute(outbox.CLEAR, list(event_ids)), settle.BEGIN_RELAXED)
+        await self._hot.run(lambda connection: connection.execute(CLEAR_OUTBOX, list(event_ids)), settle.BEGIN_RELAXED)
 
-    async def hold(self, task: Task, holder: str, now: Instant, until: Instant) -> bool:
-        return await self._wakeups.hold(task_lock(task), (until - now) / SECOND)
+    async def acquire_lock(self, task: Task, holder: str, now: Instant, until: Instant) -> bool:
+        return await self._wakeups.acquire(task_lock(task), (until - now) / SECOND)
 
-    async def leave(self, task: Task, holder: str) -> None:
-        await self._wakeups.leave(task_lock(task))
+    async def release_lock(self, task: Task, holder: str) -> None:
+        await self._wakeups.release(task_lock(task))
 
-    def on_posted(self, wake: Callable[[], None]) -> None:
-        self._wakeups.add(wake, POSTED)
-
-    def tell_posted(self) -> None:
-        self._wakeups.notify(POSTED)
-
-    # -- cold verbs ----------------------------------------------------------------------------------------
+    # -- queries -------------------------------------------------------------------------------------------
 
     async def _read(
         self, scope: UUID | None, script: Callable[P, Transaction[T]], /, *args: P.args, **kwargs: P.kwargs
@@ -241,29 +256,35 @@ class PostgresStore(ColdVerbs):
     async def _write(
         self, scope: UUID | None, script: Callable[P, Transaction[T]], /, *args: P.args, **kwargs: P.kwargs
     ) -> T:
-        """What the engine itself writes walks indexes only: a bury that sorts all that waits would hold up a claim."""
+        """Run a script that writes. Writes of the engine itself use the hot pool, whose plans use only indexes. A write
+        that sorted all waiting deliveries would delay claims."""
         connections = self._hot if scope is None else self._cold
         return await self._run(connections, scope, lambda: script(*args, **kwargs), reading=False)
+
+    async def _write_relaxed(self, script: Callable[P, Transaction[T]], /, *args: P.args, **kwargs: P.kwargs) -> T:
+        return await self._hot.run(
+            lambda connection: run_transaction(connection, lambda: script(*args, **kwargs)), settle.BEGIN_RELAXED
+        )
 
     async def _run(
         self, connections: Connections, scope: UUID | None, make_script: Callable[[], Transaction[T]], *, reading: bool
     ) -> T:
-        org_key = None if scope is None else await self._directory.org_key(scope)
+        org_key = None if scope is None else await self._keys.org_key(scope)
         return await connections.run(
-            lambda connection: transactions.run(connection, make_script), transactions.begin(org_key, reading=reading)
+            lambda connection: run_transaction(connection, make_script), begin_transaction(org_key, reading=reading)
         )
 
-    # -- inside --------------------------------------------------------------------------------------------
+    # -- internals -----------------------------------------------------------------------------------------
 
-    async def _offers(self, quotas: Sequence[Quota]) -> list[claim.Offer]:
-        addresses = await self._directory.addresses([quota.endpoint_id for quota in quotas])
+    async def _endpoint_quotas(self, quotas: Sequence[Quota]) -> list[EndpointQuota]:
+        addresses = await self._keys.addresses([quota.endpoint_id for quota in quotas])
         return [
-            claim.Offer(
+            EndpointQuota(
                 address,
                 quota.count,
                 quota.concurrency_max,
                 quota.rate_per_second,
-                self._low_water.of(address.key),
+                self._due_floors.of(address.key),
                 quota.bytes_max,
             )
             for quota, address in zip(quotas, addresses)
@@ -271,19 +292,18 @@ class PostgresStore(ColdVerbs):
         ]
 
     async def _sweep(self, connection: Connection) -> list[asyncpg.Record]:
+        if not self._due_floors.full_read_due:
+            floors = self._due_floors.floors
+            return await connection.fetch(claim.SWEEP_FROM_FLOORS, list(floors), list(floors.values()))
         started = time.monotonic()
         rows = await connection.fetch(claim.SWEEP)
-        self._low_water.swept([(row[0], row[1]) for row in rows], time.monotonic() - started)
+        self._due_floors.swept([(row[0], row[1]) for row in rows], time.monotonic() - started)
         return rows
-
-    async def _look(self, connection: Connection) -> list[asyncpg.Record]:
-        marks = self._low_water.marks
-        return await connection.fetch(claim.LOOK, list(marks), list(marks.values()))
 
     async def _check_database(self) -> None:
         try:
             async with self._cold.connection() as connection:
-                await migration.check_schema(connection)
+                await check_schema(connection)
                 await _warn_of_superuser(connection)
         except (InvalidAuthorizationSpecificationError, InvalidCatalogNameError) as error:
             raise ConfigError(
@@ -295,7 +315,7 @@ class PostgresStore(ColdVerbs):
             self._url,
             timeout=self._command_seconds,
             command_timeout=self._command_seconds,
-            server_settings=_session(self._command_seconds, {"synchronous_commit": "off"} | self._place),
+            server_settings=_session(self._command_seconds, {"synchronous_commit": "off"} | self._search_path),
         )
 
     def _disconnect(self) -> None:
@@ -304,7 +324,7 @@ class PostgresStore(ColdVerbs):
 
 
 def _session(command_seconds: float, more: dict[str, str]) -> dict[str, str]:
-    """The settings of a connection. The server gives up on a statement when we have, and frees its locks."""
+    """The settings of a connection. The server cancels a statement that exceeds our timeout, and releases its locks."""
     return {
         "application_name": "doorstep",
         "jit": "off",

@@ -1,7 +1,7 @@
-"""Wake-ups between processes: NOTIFY when work was accepted or posted, LISTEN on a connection of its own.
+"""Wake-ups between processes: NOTIFY after events or outbox messages were written, LISTEN on a separate connection.
 
-A hint and no more. It is sent after the commit, not inside it: PostgreSQL lets transactions that notify commit only
-one after the other, flush included (32 writers fell from 9,300 to 2,500 commits a second).
+Wake-ups are only hints. They are sent after the commit, not inside the transaction. PostgreSQL serializes the commits
+of transactions that notify, including the flush: 32 writers would reach 2,500 instead of 9,300 commits a second.
 """
 
 from __future__ import annotations
@@ -18,12 +18,12 @@ from doorstep.errors import StoreUnavailable
 from doorstep.stores.sql.postgres.connections import unavailability
 
 WORK, POSTED = "doorstep_work", "doorstep_posted"
-"""The channels: what is due, and what is in the outbox."""
+"""The channels for due deliveries and for messages in the outbox."""
 CHECK_SECONDS = 10.0
-"""How often the connection is asked whether it still lives: a machine that vanished closes nothing."""
+"""How often the connection is checked. A machine that fails or leaves the network does not close its connections."""
 RECONNECT_SECONDS = (0.1, 0.2, 0.5, 1.0, 2.0)
 
-END_SILENT_HOLDER = """
+END_UNRESPONSIVE_HOLDER = """
 SELECT bool_or(pg_terminate_backend(pid)) FROM pg_locks JOIN pg_stat_activity USING (pid)
 WHERE locktype = 'advisory' AND objsubid = 1 AND granted AND datname = current_database() AND database = datid
   AND (classid::bigint << 32) | objid::bigint = {lock}
@@ -34,7 +34,7 @@ Listener: TypeAlias = "asyncpg.Connection[asyncpg.Record]"
 
 
 class Wakeups:
-    """One connection that listens and notifies, made again whenever it is lost."""
+    """One connection that listens, notifies and holds the locks of tasks. It is replaced whenever it is lost."""
 
     def __init__(self, connect: Callable[[], Awaitable[Listener]], elapsed: Callable[[], float] = monotonic) -> None:
         self._connect = connect
@@ -44,16 +44,17 @@ class Wakeups:
         self._lost = asyncio.Event()
         self._listening: asyncio.Task[None] | None = None
         self._notifying: asyncio.Task[None] | None = None
-        self._untold: set[str] = set()
+        self._pending: set[str] = set()
         self._held: set[str] = set()
         self._elapsed = elapsed
-        self._look_at: dict[str, float] = {}
+        self._check_at: dict[str, float] = {}
 
     def add(self, wake: Callable[[], None], channel: str = WORK) -> None:
         self._wakes[channel].append(wake)
 
     def start(self) -> None:
-        """In this event loop, which need not be the one of the last time: what was waited on there cannot be here."""
+        """Start in the current event loop. Creates new asyncio locks and events, because those of a previous event loop
+        cannot be used in this one."""
         self._busy, self._lost = asyncio.Lock(), asyncio.Event()
         self._listening = asyncio.create_task(self._listen(), name="doorstep-postgres-wakeups")
 
@@ -66,43 +67,45 @@ class Wakeups:
         self._drop()
 
     def notify(self, channel: str = WORK) -> None:
-        """Tell the other processes, soon; calls that come while one is under way are told together."""
-        self._untold.add(channel)
+        """Notify the other processes soon. Calls that arrive while a notification is being sent are combined."""
+        self._pending.add(channel)
         if self._connection is not None and (self._notifying is None or self._notifying.done()):
             self._notifying = asyncio.create_task(self._notify())
 
     async def _notify(self) -> None:
-        while self._untold:
-            await self._ask(f"NOTIFY {self._untold.pop()}")
+        while self._pending:
+            await self._fetch(f"NOTIFY {self._pending.pop()}")
 
-    async def hold(self, lock: str, span_seconds: float) -> bool:
-        """Take an advisory lock that lives as long as the connection; True also without one, for it guards nothing.
+    async def acquire(self, lock: str, span_seconds: float) -> bool:
+        """Acquire an advisory lock, which lasts as long as the connection. Returns whether the caller may do the task.
 
-        `lock` is the lock's key, as an expression. Whoever has it must ask again within the span: a process that is
-        frozen, or a machine that vanished, keeps its connection for hours.
+        Also returns True if there is no connection, because the lock only avoids duplicate work. `lock` is an SQL
+        expression for the lock's key. The holder must call this again within `span_seconds`: the connection of a frozen
+        process or a failed machine can stay open for hours, so another process may terminate it after that time.
         """
         if lock in self._held:
-            await self._ask("SELECT 1")  # a sign of life
+            await self._fetch("SELECT 1")  # shows other processes that the holder is alive
             return True
-        taken = await self._ask(f"SELECT pg_try_advisory_lock({lock})")
+        taken = await self._fetch(f"SELECT pg_try_advisory_lock({lock})")
         if taken:
             self._held.add(lock)
         return taken is not False or await self._freed(lock, span_seconds)
 
     async def _freed(self, lock: str, span_seconds: float) -> bool:
-        """Whether its holder gave no sign of life for so long; its connection is ended. Looked at once a span."""
-        if self._elapsed() < self._look_at.get(lock, 0.0):
+        """Terminate the holder's connection if it was inactive for the span. Returns whether the caller may do the
+        task. Checks at most once per span."""
+        if self._elapsed() < self._check_at.get(lock, 0.0):
             return False
-        self._look_at[lock] = self._elapsed() + span_seconds
+        self._check_at[lock] = self._elapsed() + span_seconds
         try:
-            return bool(await self._ask(END_SILENT_HOLDER.format(lock=lock, seconds=span_seconds)))
+            return bool(await self._fetch(END_UNRESPONSIVE_HOLDER.format(lock=lock, seconds=span_seconds)))
         except asyncpg.InsufficientPrivilegeError:
-            return True  # it is silent, but not ours to end; two may do its work
+            return True  # the holder is inactive, but we may not terminate it; two processes may do the task
 
-    async def leave(self, lock: str) -> None:
+    async def release(self, lock: str) -> None:
         if lock in self._held:
             self._held.discard(lock)
-            await self._ask(f"SELECT pg_advisory_unlock({lock})")
+            await self._fetch(f"SELECT pg_advisory_unlock({lock})")
 
     async def _listen(self) -> None:
         failures = 0
@@ -111,9 +114,9 @@ class Wakeups:
                 await self._attach()
                 failures = 0
                 for channel in self._wakes:
-                    self._wake(channel)  # whatever was told meanwhile went unheard
-                await self._stay()
-            except Exception:  # noqa: BLE001  away, or no longer let in: wake-ups are hints, and worth asking for again
+                    self._wake(channel)  # notifications may have been missed in the meantime
+                await self._until_lost()
+            except Exception:  # noqa: BLE001  the server is unavailable or rejects us: keep trying
                 pause = RECONNECT_SECONDS[min(failures, len(RECONNECT_SECONDS) - 1)]
                 failures += 1
                 await asyncio.sleep(pause)
@@ -126,20 +129,21 @@ class Wakeups:
             self._lost.clear()
             connection.add_termination_listener(lambda _: self._lost.set())
             self._connection = connection
-            async with self._busy:  # a notice that is due already waits: a connection does one thing at a time
+            async with self._busy:  # a connection runs one statement at a time, and a notification may be in progress
                 for channel in self._wakes:
-                    await connection.add_listener(channel, self._hear)
+                    await connection.add_listener(channel, self._on_notification)
 
-    async def _stay(self) -> None:
-        """Return when the connection is lost, or does not answer any more."""
+    async def _until_lost(self) -> None:
+        """Wait until the connection is lost or no longer responds."""
         while not self._lost.is_set():
             with suppress(TimeoutError):
                 await asyncio.wait_for(self._lost.wait(), CHECK_SECONDS)
                 return
-            await self._ask("SELECT 1")
+            await self._fetch("SELECT 1")
 
-    async def _ask(self, statement: str) -> object:
-        """The one value of its answer; None if there is no connection. Failures drop it, which wakes `_stay`."""
+    async def _fetch(self, statement: str) -> object:
+        """Run a statement and return its single value, or None if there is no connection. If the server is unavailable,
+        the connection is dropped, which ends `_until_lost`."""
         try:
             async with self._busy:
                 if self._connection is not None:
@@ -156,7 +160,7 @@ class Wakeups:
             self._connection.terminate()
             self._connection = None
 
-    def _hear(self, connection: object, sender: int, channel: str, payload: object) -> None:
+    def _on_notification(self, connection: object, sender: int, channel: str, payload: object) -> None:
         if self._connection is not None and sender != self._connection.get_server_pid():
             self._wake(channel)
 

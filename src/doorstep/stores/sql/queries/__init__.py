@@ -1,3 +1,4 @@
-"""Every verb outside the hot path, written once for both SQL stores: `script` says how, `verbs` lists them."""
+"""The transaction scripts of all verbs outside the hot path, written once for both SQL stores, with one module per
+concept. transaction.py explains how a script runs; stores/sql/verbs.py calls the scripts."""
 
 from __future__ import annotations

@@ -1,4 +1,5 @@
-"""What operators and consumers do: acts on deliveries and acknowledgements."""
+"""Operators' actions on deliveries, dead-lettering of deliveries without an attempt, and acknowledgement of inbox
+events."""
 
 from __future__ import annotations
 
@@ -15,26 +16,35 @@ from doorstep.model.claim import Moved, StatusChange
 from doorstep.model.delivery import DeliveryState, cause_of
 from doorstep.model.event import EventStatus
 from doorstep.stores import notes
-from doorstep.stores.incidents import death_of
-from doorstep.stores.sql.queries.aggregation import tick
-from doorstep.stores.sql.queries.audit import write_line
-from doorstep.stores.sql.queries.incidents import incident_steps
-from doorstep.stores.sql.queries.moves import CHANGED, MOVED, MOVER, Effect, Mover, move, parts, update_statuses
-from doorstep.stores.sql.queries.ordering import turns_of, turns_to_end, unblock_after
-from doorstep.stores.sql.queries.orgs import org_key
-from doorstep.stores.sql.queries.rows import IN_ORG
-from doorstep.stores.sql.queries.transaction import Transaction, execute, execute_on_postgres
+from doorstep.stores.incidents import dead_letter_incident
+from doorstep.stores.sql.queries.accounts import write_entry
+from doorstep.stores.sql.queries.alerts import incident_steps
+from doorstep.stores.sql.queries.figures import add_counters
+from doorstep.stores.sql.queries.moves import (
+    CHANGED,
+    MOVED,
+    MOVER,
+    Effect,
+    Mover,
+    lock_ordering_groups,
+    move,
+    ordering_locks,
+    unblock_after,
+    update_statuses,
+)
+from doorstep.stores.sql.queries.rows import IN_ORG, org_key
+from doorstep.stores.sql.queries.transaction import Transaction, execute, execute_on_postgres, parts
 from doorstep.stores.sql.schema import NEVER, deliveries, endpoints, events, orgs
 from doorstep.stores.tally import Tally
 
-# -- acts --------------------------------------------------------------------------------------------------
+# -- actions -----------------------------------------------------------------------------------------------
 
 _AT: BindParameter[int] = bindparam("at")
 _CLOSED = MOVED.values(due_at=null(), forced=False, settled_at=_AT)
 _FORCED = bindparam("new_forced", type_=deliveries.c.forced.type)
 _AT_ONCE = case(
-    (deliveries.c.due_at == NEVER, NEVER),  # who is blocked keeps its place in the line
-    (deliveries.c.due_at < _AT, deliveries.c.due_at),  # and who is overdue that among the others
+    (deliveries.c.due_at == NEVER, NEVER),  # a blocked delivery keeps its place in its ordering group
+    (deliveries.c.due_at < _AT, deliveries.c.due_at),  # an overdue delivery keeps its due time, and so its place
     else_=_AT,
 )
 _FORCE = Effect(CHANGED.values(due_at=_AT_ONCE, forced=_FORCED), None)
@@ -70,57 +80,57 @@ _CHOSEN = MOVER.where(
     deliveries.c.uid.in_(bindparam("uids", expanding=True)),
     deliveries.c.deleted_at.is_(None),
 )
-_TURNS_OF_CHOSEN = turns_of(_CHOSEN)
+_LOCK_GROUPS_OF_CHOSEN = ordering_locks(_CHOSEN)
 _LOCK_CHOSEN = _CHOSEN.order_by(deliveries.c.id).with_for_update(of=deliveries)
 
 
-def act(act: Action) -> Transaction[tuple[ActionResult, Moved]]:
-    org = yield from org_key(act.org_id)
-    chosen = tuple(dict.fromkeys(act.delivery_ids))
+def act(action: Action) -> Transaction[tuple[ActionResult, Moved]]:
+    org = yield from org_key(action.org_id)
+    chosen = tuple(dict.fromkeys(action.delivery_ids))
     found = yield from _find(org, chosen)
-    allowed = {uid: found[uid] for uid in chosen if uid in found and found[uid].state in act.possible_in}
+    allowed = {uid: found[uid] for uid in chosen if uid in found and found[uid].state in action.possible_in}
     refused = {uid: found[uid].state if uid in found else None for uid in chosen if uid not in allowed}
     result = ActionResult(tuple(allowed), refused)
-    yield from write_line(org, notes.act_line(act, result))
-    moved = yield from _do(act, allowed.values())
-    changes = yield from update_statuses(moved, act.at)
-    yield from unblock_after(allowed.values(), act.at)
+    yield from write_entry(org, notes.action_entry(action, result))
+    moved = yield from _apply(action, allowed.values())
+    changes = yield from update_statuses(moved, action.at)
+    yield from unblock_after(allowed.values(), action.at)
     moves = (mover.to(state) for mover, state in moved if state is not mover.state)
     return result, Moved(tuple(moves), tuple(changes))
 
 
 def _find(org: int, chosen: Sequence[UUID]) -> Transaction[dict[UUID, Mover]]:
-    """The deliveries of this organization among the chosen; a deleted dead letter counts as unknown."""
+    """Lock and read the chosen deliveries of this organization. A deleted dead letter counts as unknown."""
     found: dict[UUID, Mover] = {}
-    yield execute_on_postgres(_TURNS_OF_CHOSEN, org=org, uids=chosen)
+    yield execute_on_postgres(_LOCK_GROUPS_OF_CHOSEN, org=org, uids=chosen)
     for part in parts(chosen):
         rows = yield execute(_LOCK_CHOSEN, org=org, uids=part)
         found |= {mover.delivery_id: mover for mover in map(Mover.of, rows)}
     return found
 
 
-def _do(act: Action, movers: Iterable[Mover]) -> Transaction[list[tuple[Mover, DeliveryState]]]:
-    """Write what the act does to each; returns them with the states they are in now, in the order given."""
+def _apply(action: Action, movers: Iterable[Mover]) -> Transaction[list[tuple[Mover, DeliveryState]]]:
+    """Apply the action to each delivery. Returns the deliveries with their new states, in the given order."""
     moved: list[tuple[Mover, DeliveryState]] = []
     groups: dict[Effect, list[Mover]] = {}
     for mover in movers:
-        effect = _effect(act, mover.state)
+        effect = _effect(action, mover.state)
         groups.setdefault(effect, []).append(mover)
         moved.append((mover, effect.state or mover.state))
     for effect, group in groups.items():
         if effect is _DEAD_LETTER:
-            yield from _dead_letter(group, Code.SKIPPED, notes.acted(act), act.at, notes.acted(act))
+            yield from _dead_letter(group, Code.SKIPPED, notes.acted(action), action.at, notes.acted(action))
         else:
-            yield from move(group, effect, act.at, notes.acted(act), **_values(act, effect))
+            yield from move(group, effect, action.at, notes.acted(action), **_values(action, effect))
     return moved
 
 
-def _effect(act: Action, state: DeliveryState) -> Effect:
-    match act.kind:
+def _effect(action: Action, state: DeliveryState) -> Effect:
+    match action.kind:
         case ActionKind.RETRY if state is DeliveryState.PENDING:
             return _FORCE
         case ActionKind.RETRY:
-            return _REVIVE if act.payload is None else _EDIT_AND_REVIVE
+            return _REVIVE if action.payload is None else _EDIT_AND_REVIVE
         case ActionKind.SKIP:
             return _DEAD_LETTER
         case ActionKind.RESOLVE:
@@ -131,48 +141,49 @@ def _effect(act: Action, state: DeliveryState) -> Effect:
             return CANCEL
 
 
-def _values(act: Action, effect: Effect) -> dict[str, object]:
+def _values(action: Action, effect: Effect) -> dict[str, object]:
     if effect is _FORCE:
-        return {"at": act.at, "new_forced": act.forced}
+        return {"at": action.at, "new_forced": action.forced}
     if effect is _REVIVE:
-        return {"revive_at": act.revive_at, "new_forced": act.forced}
+        return {"revive_at": action.revive_at, "new_forced": action.forced}
     if effect is _EDIT_AND_REVIVE:
-        return {"revive_at": act.revive_at, "new_forced": act.forced, "new_payload": act.payload}
-    return {"at": act.at}
+        return {"revive_at": action.revive_at, "new_forced": action.forced, "new_payload": action.payload}
+    return {"at": action.at}
 
 
-# -- deliveries given up without a try ---------------------------------------------------------------------
+# -- deliveries dead-lettered without an attempt -----------------------------------------------------------
 
 _WAITING = (
     select(deliveries.c.id)
     .where(
-        # A subquery, so that the order of the endpoint's index is known beforehand: else all that wait are sorted.
+        # A subquery lets the planner use the order of the endpoint's index. A join would sort all waiting deliveries.
         deliveries.c.endpoint_id
         == select(endpoints.c.id).where(endpoints.c.uid == bindparam("endpoint")).scalar_subquery(),
-        deliveries.c.state == literal_column("'pending'"),  # a parameter would keep its partial index from being used
+        deliveries.c.state == literal_column("'pending'"),  # with a parameter, the partial index would not be used
         deliveries.c.created_at < bindparam("created_before"),
     )
     .order_by(deliveries.c.due_at, deliveries.c.id)
-    .limit(bindparam("most"))
+    .limit(bindparam("limit"))
 )
 _LOCK = (
     MOVER.where(deliveries.c.id.in_(bindparam("keys", expanding=True)))
     .order_by(deliveries.c.id)
     .with_for_update(of=deliveries)
 )
-"""By key alone: with their state among the words, PostgreSQL may read all that wait to find these."""
-_FOR_EVER: Instant = 2**63 - 1
+"""Selects by key alone. With a condition on the state, PostgreSQL may read every waiting delivery to find these."""
+_NO_END: Instant = 2**63 - 1
 
 
 def dead_letter_waiting(
     endpoint_id: UUID, code: str, reason: str, now: Instant, limit: int, created_before: Instant | None
 ) -> Transaction[Moved]:
-    """Chosen first, and locked after the turns of their lines: what is claimed meanwhile is left out, and nothing
-    takes its place, because that would be one whose turn has not been waited for."""
-    before = _FOR_EVER if created_before is None else created_before
-    rows = yield execute(_WAITING, endpoint=endpoint_id, created_before=before, most=limit)
+    """Choose the deliveries, then lock their ordering groups, then the deliveries. A delivery that is claimed in
+    between is left out. It is not replaced by another, because the ordering group of that delivery would not be
+    locked."""
+    before = _NO_END if created_before is None else created_before
+    rows = yield execute(_WAITING, endpoint=endpoint_id, created_before=before, limit=limit)
     keys = [row[0] for row in rows]
-    yield turns_to_end(keys)
+    yield lock_ordering_groups(keys)
     locked: dict[int, Mover] = {}
     for part in parts(keys):
         locked |= {mover.key: mover for mover in map(Mover.of, (yield execute(_LOCK, keys=part)))}
@@ -181,22 +192,23 @@ def dead_letter_waiting(
 
 
 def dead_letter_all(movers: Sequence[Mover], code: str, reason: str, now: Instant) -> Transaction[Moved]:
-    """Waiting deliveries, which the caller has locked after their turns, become dead letters without another try."""
-    yield from _dead_letter(movers, code, reason, now, notes.buried(code))
+    """Turn waiting deliveries into dead letters. The caller must have locked their ordering groups, then the
+    deliveries."""
+    yield from _dead_letter(movers, code, reason, now, notes.dead(code))
     changes = yield from update_statuses([(mover, DeliveryState.DEAD) for mover in movers], now)
     yield from unblock_after(movers, now)
     return Moved(tuple(mover.to(DeliveryState.DEAD) for mover in movers), tuple(changes))
 
 
 def _dead_letter(movers: Iterable[Mover], code: str, reason: str, at: Instant, note: str) -> Transaction[None]:
-    """Endpoint by endpoint, because each has causes of its own."""
+    """Turn deliveries into dead letters, one endpoint at a time, because a cause belongs to one endpoint."""
     by_endpoint: dict[UUID, list[Mover]] = {}
     for mover in movers:
         by_endpoint.setdefault(mover.endpoint_id, []).append(mover)
     for endpoint_id, group in by_endpoint.items():
         cause = cause_of(endpoint_id, code, reason)
         yield from move(group, _DEAD_LETTER, at, note, at=at, new_code=code, new_reason=reason, new_cause=cause)
-        yield incident_steps((mover.org_key, death_of(mover, code, reason, cause, at)) for mover in group)
+        yield incident_steps((mover.org_key, dead_letter_incident(mover, code, reason, cause, at)) for mover in group)
 
 
 # -- the inbox ---------------------------------------------------------------------------------------------
@@ -220,11 +232,11 @@ def acknowledge(org_id: UUID, event_id: UUID, now: Instant) -> Transaction[Statu
         raise NotFound(f"no event {event_id}")
     key, org, correlation_id, status, delivery_count = rows[0]
     if delivery_count:
-        raise Conflict(f"event {event_id} is delivered to endpoints; only events of the inbox are acknowledged")
+        raise Conflict(f"event {event_id} is delivered to endpoints; only inbox events can be acknowledged")
     change = StatusChange(event_id, org_id, correlation_id, EventStatus(status), EventStatus.DELIVERED)
     if status == EventStatus.RECEIVED:
         tally = Tally()
         tally.statuses([(org, change)])
         yield execute(_ACKNOWLEDGE, key=key, at=now)
-        yield from tick(tally, now)
+        yield from add_counters(tally, now)
     return change

@@ -1,4 +1,5 @@
-"""Bulk operations: each step acts, remembers what it acted upon, and writes how far it has come, all at once."""
+"""Bulk operations. In one transaction, each step applies an action, records the retried deliveries and writes the
+operation's progress."""
 
 from __future__ import annotations
 
@@ -9,17 +10,28 @@ from sqlalchemy import and_, bindparam, exists, false, insert, null, or_, select
 
 from doorstep.errors import NotFound
 from doorstep.model.action import Action, AuditEntry
-from doorstep.model.bulk import UNDER_WAY_MAX, Bulk, BulkKind, BulkStep, UnderWay, retried_well
+from doorstep.model.bulk import (
+    IN_FLIGHT_MAX,
+    Bulk,
+    BulkFailures,
+    BulkFilter,
+    BulkInFlight,
+    BulkKind,
+    BulkResults,
+    BulkStep,
+    InFlightRetry,
+    LiveBulks,
+    retry_succeeded,
+)
 from doorstep.model.claim import Moved
 from doorstep.model.delivery import Delivery, DeliveryState
-from doorstep.model.listing import Page
+from doorstep.model.listing import Count, Page
 from doorstep.stores import cursor as cursors
-from doorstep.stores.sql.queries.actions import act as act_on
-from doorstep.stores.sql.queries.audit import write_line
-from doorstep.stores.sql.queries.moves import parts
-from doorstep.stores.sql.queries.orgs import org_key
-from doorstep.stores.sql.queries.rows import DELIVERY, IN_ORG, delivery_from
-from doorstep.stores.sql.queries.transaction import Transaction, execute
+from doorstep.stores.sql.queries.accounts import write_entry
+from doorstep.stores.sql.queries.actions import act
+from doorstep.stores.sql.queries.paging import count_up_to
+from doorstep.stores.sql.queries.rows import DELIVERY, IN_ORG, delivery_from, org_key
+from doorstep.stores.sql.queries.transaction import Transaction, execute, parts
 from doorstep.stores.sql.schema import bulk_items, bulks, deliveries, endpoints, orgs
 
 _decode = msgspec.json.Decoder(Bulk).decode
@@ -33,10 +45,10 @@ _PAGE = (
     .join(orgs, orgs.c.id == bulks.c.org_id)
     .where(IN_ORG, bulks.c.id < bindparam("before"))
     .order_by(bulks.c.id.desc())
-    .limit(bindparam("most"))
+    .limit(bindparam("limit"))
 )
-_LIVE = select(bulks.c.document).where(text("live")).order_by(bulks.c.id)  # the very words of its partial index
-_TAKE_TURN = (
+_LIVE = select(bulks.c.document).where(text("live")).order_by(bulks.c.id)  # exactly the condition of the partial index
+_NEXT_VERSION = (
     update(bulks)
     .where(bulks.c.uid == bindparam("bulk"), bulks.c.version == bindparam("expected"))
     .values(version=bulks.c.version + 1)
@@ -49,8 +61,9 @@ _WRITE = (
 )
 
 
-def add_bulk(bulk: Bulk, line: AuditEntry | None) -> Transaction[bool]:
-    """Two at once with the same id: one is refused by the database, tried again, and finds the other."""
+def add_bulk(bulk: Bulk) -> Transaction[bool]:
+    """False if the id exists. If two processes add the same id at the same time, the database rejects the second. Its
+    transaction is retried and then finds the first."""
     org = yield from org_key(bulk.org_id)
     if (yield execute(_KEY, bulk=bulk.bulk_id)):
         return False
@@ -63,8 +76,6 @@ def add_bulk(bulk: Bulk, line: AuditEntry | None) -> Transaction[bool]:
         finished_at=bulk.finished_at,
         document=_document(bulk),
     )
-    if line is not None:
-        yield from write_line(org, line)
     return True
 
 
@@ -75,31 +86,31 @@ def bulk(org_id: UUID, bulk_id: UUID) -> Transaction[Bulk]:
     return _decode(rows[0][0])
 
 
-def list_bulk(org_id: UUID, cursor: str | None, limit: int) -> Transaction[Page[Bulk]]:
+def list_bulks(org_id: UUID, _: BulkFilter, cursor: str | None, limit: int) -> Transaction[Page[Bulk]]:
     (before,) = cursors.read(cursor, cursors.KEY_MAX) or (cursors.KEY_MAX,)
-    rows = yield execute(_PAGE, org=org_id, before=before, most=limit + 1)
+    rows = yield execute(_PAGE, org=org_id, before=before, limit=limit + 1)
     more = cursors.write(rows[limit - 1][0]) if len(rows) > limit else None
     return Page(tuple(_decode(row[1]) for row in rows[:limit]), more)
 
 
-def live_bulks() -> Transaction[list[Bulk]]:
+def live_bulks(_: UUID | None, __: LiveBulks) -> Transaction[list[Bulk]]:
     return [_decode(row[0]) for row in (yield execute(_LIVE))]
 
 
 def step_bulk(
-    bulk: Bulk, expected_version: int, act: Action | None, line: AuditEntry | None
+    bulk: Bulk, expected_version: int, action: Action | None, entry: AuditEntry | None
 ) -> Transaction[BulkStep | None]:
-    rows = yield execute(_TAKE_TURN, bulk=bulk.bulk_id, expected=expected_version)
+    rows = yield execute(_NEXT_VERSION, bulk=bulk.bulk_id, expected=expected_version)
     if not rows:
         return None
     key, org = rows[0]
     succeeded, failed = yield from _collect(key)
     taken, refused, moved = 0, 0, Moved()
-    if act is not None:
-        result, moved = yield from act_on(act)
+    if action is not None:
+        result, moved = yield from act(action)
         taken, refused = len(result.done), len(result.refused)
         if bulk.kind is BulkKind.RETRY:
-            taken = yield from _remember(key, org, result.done)
+            taken = yield from _record(key, org, result.done)
     written = bulk.after(taken=taken, refused=refused, succeeded=succeeded, failed=failed, version=expected_version + 1)
     yield execute(
         _WRITE,
@@ -108,8 +119,8 @@ def step_bulk(
         new_document=_document(written),
         new_finished_at=written.finished_at,
     )
-    if line is not None:
-        yield from write_line(org, line)
+    if entry is not None:
+        yield from write_entry(org, entry)
     return BulkStep(written, moved)
 
 
@@ -117,13 +128,14 @@ def _document(bulk: Bulk) -> str:
     return msgspec.json.encode(bulk).decode()
 
 
-# -- what became of what was retried -----------------------------------------------------------------------
+# -- results of retries ------------------------------------------------------------------------------------
 
 _STILL_TRYING = or_(
     deliveries.c.state == DeliveryState.IN_PROGRESS.value,
     and_(deliveries.c.state == DeliveryState.PENDING.value, deliveries.c.attempt == bulk_items.c.attempt),
 )
-"""The words of `retried_well` for "not known yet": a thousand that are held need not be read to see that."""
+"""The condition under which `retry_succeeded` returns None, in SQL, so that retries still in flight (up to a thousand)
+need not be read."""
 _ENDED = (
     select(bulk_items.c.delivery_id, deliveries.c.state, deliveries.c.attempt, bulk_items.c.attempt)
     .outerjoin(deliveries, deliveries.c.id == bulk_items.c.delivery_id)
@@ -133,9 +145,9 @@ _ENDED = (
         or_(deliveries.c.id.is_(null()), ~_STILL_TRYING),
     )
     .order_by(bulk_items.c.delivery_id)
-    .limit(bindparam("most"))
+    .limit(bindparam("limit"))
 )
-_UNDER_WAY = (
+_IN_FLIGHT = (
     select(deliveries.c.uid, endpoints.c.uid, deliveries.c.state)
     .select_from(bulk_items)
     .join(bulks, bulks.c.id == bulk_items.c.bulk_id)
@@ -143,57 +155,57 @@ _UNDER_WAY = (
     .join(deliveries, deliveries.c.id == bulk_items.c.delivery_id)
     .join(endpoints, endpoints.c.id == deliveries.c.endpoint_id)
     .where(IN_ORG, bulks.c.uid == bindparam("bulk"), bulk_items.c.succeeded.is_(null()), _STILL_TRYING)
-    .limit(bindparam("most"))
+    .limit(bindparam("limit"))
 )
-_KNOW = (
+_MARK_ENDED = (
     update(bulk_items)
     .where(bulk_items.c.bulk_id == bindparam("key"), bulk_items.c.delivery_id.in_(bindparam("keys", expanding=True)))
     .values(succeeded=bindparam("new_succeeded"))
 )
 _BULK = bindparam("bulk", type_=bulk_items.c.bulk_id.type)
-_UNREMEMBERED = select(_BULK, deliveries.c.id, deliveries.c.org_id, deliveries.c.attempt).where(
+_UNRECORDED = select(_BULK, deliveries.c.id, deliveries.c.org_id, deliveries.c.attempt).where(
     deliveries.c.org_id == bindparam("org"),
     deliveries.c.uid.in_(bindparam("uids", expanding=True)),
     ~exists().where(bulk_items.c.bulk_id == _BULK, bulk_items.c.delivery_id == deliveries.c.id),
 )
-_REMEMBER = (
+_RECORD = (
     insert(bulk_items)
-    .from_select(["bulk_id", "delivery_id", "org_id", "attempt"], _UNREMEMBERED)
+    .from_select(["bulk_id", "delivery_id", "org_id", "attempt"], _UNRECORDED)
     .returning(bulk_items.c.delivery_id)
 )
 
 
 def _collect(key: int) -> Transaction[tuple[int, int]]:
-    """Mark the items whose retry has ended; returns how many succeeded and how many failed."""
-    rows = yield execute(_ENDED, key=key, most=UNDER_WAY_MAX)
+    """Mark the items whose retry has ended. Returns how many succeeded and how many failed."""
+    rows = yield execute(_ENDED, key=key, limit=IN_FLIGHT_MAX)
     ended: dict[bool, list[int]] = {True: [], False: []}
     for delivery, state, attempt, attempt_before in rows:
-        well = retried_well(None if state is None else DeliveryState(state), attempt, attempt_before)
-        assert well is not None, "the query and the model do not mean the same by the end of a retry"
-        ended[well].append(delivery)
-    for well, items in ended.items():
+        succeeded = retry_succeeded(None if state is None else DeliveryState(state), attempt, attempt_before)
+        assert succeeded is not None, "the query and retry_succeeded disagree about which retries have ended"
+        ended[succeeded].append(delivery)
+    for succeeded, items in ended.items():
         for part in parts(items):
-            yield execute(_KNOW, key=key, keys=part, new_succeeded=well)
+            yield execute(_MARK_ENDED, key=key, keys=part, new_succeeded=succeeded)
     return len(ended[True]), len(ended[False])
 
 
-def bulk_has_results(org_id: UUID, bulk_id: UUID) -> Transaction[bool]:
-    yield from bulk(org_id, bulk_id)
-    ((key,),) = yield execute(_KEY, bulk=bulk_id)
-    return bool((yield execute(_ENDED, key=key, most=1)))
+def count_results(org_id: UUID, query: BulkResults, limit: int) -> Transaction[Count]:
+    yield from bulk(org_id, query.bulk_id)
+    ((key,),) = yield execute(_KEY, bulk=query.bulk_id)
+    return count_up_to(limit, len((yield execute(_ENDED, key=key, limit=limit + 1))))
 
 
-def bulk_under_way(org_id: UUID, bulk_id: UUID) -> Transaction[list[UnderWay]]:
-    yield from bulk(org_id, bulk_id)
-    rows = yield execute(_UNDER_WAY, org=org_id, bulk=bulk_id, most=UNDER_WAY_MAX)
-    return [UnderWay(delivery, endpoint, state == DeliveryState.PENDING) for delivery, endpoint, state in rows]
+def in_flight_of(org_id: UUID, query: BulkInFlight) -> Transaction[list[InFlightRetry]]:
+    yield from bulk(org_id, query.bulk_id)
+    rows = yield execute(_IN_FLIGHT, org=org_id, bulk=query.bulk_id, limit=IN_FLIGHT_MAX)
+    return [InFlightRetry(delivery, endpoint, state == DeliveryState.PENDING) for delivery, endpoint, state in rows]
 
 
-def _remember(key: int, org: int, done: tuple[UUID, ...]) -> Transaction[int]:
-    """Keep what was retried; returns how many had not been before."""
+def _record(key: int, org: int, done: tuple[UUID, ...]) -> Transaction[int]:
+    """Record the retried deliveries. Returns how many of them this operation had not retried before."""
     new = 0
     for part in parts(done):
-        new += len((yield execute(_REMEMBER, bulk=key, org=org, uids=part)))
+        new += len((yield execute(_RECORD, bulk=key, org=org, uids=part)))
     return new
 
 
@@ -208,15 +220,16 @@ _FAILED = (
         bulk_items.c.delivery_id > bindparam("after"),
     )
     .order_by(bulk_items.c.delivery_id)
-    .limit(bindparam("most"))
+    .limit(bindparam("limit"))
 )
 _DELIVERIES = DELIVERY.where(deliveries.c.id.in_(bindparam("keys", expanding=True))).order_by(deliveries.c.id)
 
 
-def bulk_failures(org_id: UUID, bulk_id: UUID, cursor: str | None, limit: int) -> Transaction[Page[Delivery]]:
+def failures_of(org_id: UUID, query: BulkFailures, cursor: str | None, limit: int) -> Transaction[Page[Delivery]]:
     (after,) = cursors.read(cursor, cursors.KEY_MAX) or (0,)
-    yield from bulk(org_id, bulk_id)
-    keys = [row[0] for row in (yield execute(_FAILED, org=org_id, bulk=bulk_id, after=after, most=limit + 1))]
+    yield from bulk(org_id, query.bulk_id)
+    rows = yield execute(_FAILED, org=org_id, bulk=query.bulk_id, after=after, limit=limit + 1)
+    keys = [row[0] for row in rows]
     if not keys:
         return Page(())
     rows = yield execute(_DELIVERIES, keys=keys[:limit])

@@ -1,7 +1,8 @@
-"""Dead letters, the newest death first.
+"""Dead letters, newest first.
 
-What is archived is in two parts of the index: letters that the cleaner has archived, and old ones that it has not
-come by yet. Both are walked, and put together in the order of their deaths.
+Archived dead letters are in two ranges of the index: those that the cleaner has archived, and old ones that it has not
+archived yet. Both ranges are scanned, and the results are merged in the order of `settled_at`, the time at which a
+delivery became a dead letter.
 """
 
 from __future__ import annotations
@@ -29,75 +30,80 @@ from sqlalchemy import (
 
 from doorstep.clock import Instant
 from doorstep.model.delivery import Delivery, DeliveryState
-from doorstep.model.listing import CauseGroup, Count, DeadLetterFilter, Page
+from doorstep.model.listing import CauseGroup, CauseGroups, Count, DeadLetterFilter, Page
 from doorstep.model.rollup import HOUR
 from doorstep.stores import cursor as cursors
-from doorstep.stores.limits import COUNT_MAX, DEATHS_COUNTED_MAX, GROUP_DEPTH, GROUPS_COUNTED_MAX, GROUPS_TYPED_MAX
-from doorstep.stores.sql.queries.moves import parts
+from doorstep.stores.limits import (
+    COUNT_MAX,
+    DEAD_LETTERS_COUNTED_MAX,
+    GROUP_DEPTH,
+    GROUPS_COUNTED_MAX,
+    GROUPS_TYPED_MAX,
+)
 from doorstep.stores.sql.queries.paging import (
     ENDPOINT_KEY,
     ORG,
     Column,
     Columns,
     Condition,
+    IndexScan,
+    Slice,
     Statement,
-    Stretch,
-    Walk,
+    count_per_endpoint,
     count_up_to,
-    counted_by_endpoint,
-    counted_matches,
-    counted_over,
-    of_endpoint,
-    of_type,
+    entry_count,
+    has_endpoint,
+    has_type,
+    index_scan,
+    match_count,
     page_of,
-    stretch,
+    read_slice,
     values_of,
-    walk_over,
 )
 from doorstep.stores.sql.queries.rows import DELIVERY, delivery_from
-from doorstep.stores.sql.queries.transaction import Row, Transaction, execute
+from doorstep.stores.sql.queries.transaction import Row, Transaction, execute, parts
 from doorstep.stores.sql.schema import INSTANT, deliveries, endpoints, events
 
 _D = deliveries.c
-_NOBODY = UUID(int=0)
+_NO_ID = UUID(int=0)
 
 
-# -- what an index holds of them ---------------------------------------------------------------------------
+# -- ranges of the index -----------------------------------------------------------------------------------
 
 
 class Range(NamedTuple):
-    """Letters in one state that died from `low` on, before `high`."""
+    """Dead letters in one state with a `settled_at` from `low` (inclusive) to `high` (exclusive)."""
 
     state: DeliveryState
     low: Instant
     high: Instant
 
 
-def ranges_of(wanted: DeadLetterFilter) -> list[Range]:
-    """Where the wanted letters are to be found."""
-    low = max(wanted.died_from or 0, 0)
-    high = cursors.KEY_MAX if wanted.died_before is None else max(wanted.died_before, 0)
-    if not wanted.archived:
-        return [Range(DeliveryState.DEAD, max(low, wanted.archived_before), high)]
-    old = Range(DeliveryState.DEAD, low, min(high, wanted.archived_before))
+def ranges_of(query: DeadLetterFilter) -> list[Range]:
+    """The ranges of the index that contain the matching dead letters."""
+    low = max(query.died_from or 0, 0)
+    high = cursors.KEY_MAX if query.died_before is None else max(query.died_before, 0)
+    if not query.archived:
+        return [Range(DeliveryState.DEAD, max(low, query.archived_before), high)]
+    old = Range(DeliveryState.DEAD, low, min(high, query.archived_before))
     return [Range(DeliveryState.ARCHIVED, low, high), old]
 
 
-def cause_of(wanted: DeadLetterFilter) -> int | None:
-    """The wanted cause, if there is one; -1, which is nobody's, for a number that no column holds."""
-    return wanted.cause if wanted.cause is None or 0 <= wanted.cause <= cursors.KEY_MAX else -1
+def cause_of(query: DeadLetterFilter) -> int | None:
+    """The cause to filter by; -1, which matches nothing, for a number that does not fit in the column."""
+    return query.cause if query.cause is None or 0 <= query.cause <= cursors.KEY_MAX else -1
 
 
 def dead_in(state: DeliveryState, letter: Columns = _D) -> tuple[Condition, ...]:
-    """An organization's letters in one state, in the words of DEAD: a database uses a partial index only where it sees
-    that its condition holds. With these the index by cause; the others need the words of DEAD_BY_TIME, of
-    DEAD_BY_ENDPOINT."""
+    """The conditions for an organization's dead letters in one state. They contain the condition DEAD literally,
+    because a database uses a partial index only if it recognizes the index's condition. These conditions suffice for
+    the index by cause; the other two indexes also need the extra terms of DEAD_BY_TIME and DEAD_BY_ENDPOINT."""
     dead, archived = (letter.state == literal_column(f"'{one}'") for one in ("dead", "archived"))
-    this = dead if state is DeliveryState.DEAD else archived
-    return letter.org_id == ORG, or_(dead, archived), letter.deleted_at.is_(None), this
+    in_state = dead if state is DeliveryState.DEAD else archived
+    return letter.org_id == ORG, or_(dead, archived), letter.deleted_at.is_(None), in_state
 
 
-# -- the list, and how long it is --------------------------------------------------------------------------
+# -- list and counts ---------------------------------------------------------------------------------------
 
 _STATES = (DeliveryState.DEAD, DeliveryState.ARCHIVED)
 _OF_CAUSE = _D.cause == bindparam("cause")
@@ -106,24 +112,24 @@ _DIED = (_D.settled_at >= bindparam("low", type_=INSTANT), _D.settled_at < bindp
 
 
 class _Statements(NamedTuple):
-    """About the letters in one state."""
+    """The statements about dead letters in one state."""
 
-    walk: Walk
+    scan: IndexScan
     count_all: Statement
-    count_wanted: Statement
+    count_matching: Statement
     by_endpoint: Statement
-    wanted_by_endpoint: Statement
+    matching_by_endpoint: Statement
 
 
 def _statements(state: DeliveryState, *more: Condition) -> _Statements:
     within = (*dead_in(state), *more)
-    wanted = (of_endpoint(_D), of_type(events.c.event_type))
+    matching = (has_endpoint(_D), has_type(events.c.event_type))
     return _Statements(
-        walk_over(within, (_D.settled_at, _D.uid), DELIVERY, wanted, newest_first=True),
-        counted_over((*within, *_DIED), _D.uid),
-        counted_matches((*within, *_DIED), of_endpoint),
-        counted_by_endpoint((*within, *_DIED)),
-        counted_by_endpoint((*within, *_DIED), of_endpoint),
+        index_scan(within, (_D.settled_at, _D.uid), DELIVERY, matching, newest_first=True),
+        entry_count((*within, *_DIED), _D.uid),
+        match_count((*within, *_DIED), has_endpoint),
+        count_per_endpoint((*within, *_DIED)),
+        count_per_endpoint((*within, *_DIED), has_endpoint),
     )
 
 
@@ -132,86 +138,90 @@ _OF_ONE_ENDPOINT = {state: _statements(state, *_OF_ENDPOINT) for state in _STATE
 _OF_ONE_CAUSE = {state: _statements(state, _OF_CAUSE) for state in _STATES}
 
 
-def dead_letters(org_id: UUID, wanted: DeadLetterFilter, cursor: str | None, limit: int) -> Transaction[Page[Delivery]]:
+def dead_letters(org_id: UUID, query: DeadLetterFilter, cursor: str | None, limit: int) -> Transaction[Page[Delivery]]:
     reached = cursors.read_instant(cursor)
-    values, filtered, statements = _values(org_id, wanted), _is_filtered(wanted), _statements_for(wanted)
-    found: list[Stretch] = []
-    for state, low, high in ranges_of(wanted):
-        begin, end = (high, _NOBODY), (low, _NOBODY)
-        walk, after = statements[state].walk, min(begin, reached or begin)
-        found.append((yield from stretch(walk, after, end, limit, values, filtered=filtered)))
-    return page_of(statements[DeliveryState.DEAD].walk, found, limit, delivery_from)
+    values, filtered, statements = _values(org_id, query), _is_filtered(query), _statements_for(query)
+    found: list[Slice] = []
+    for state, low, high in ranges_of(query):
+        begin, end = (high, _NO_ID), (low, _NO_ID)
+        scan, after = statements[state].scan, min(begin, reached or begin)
+        found.append((yield from read_slice(scan, after, end, limit, values, filtered=filtered)))
+    return page_of(statements[DeliveryState.DEAD].scan, found, limit, delivery_from)
 
 
-def count_dead_letters(org_id: UUID, wanted: DeadLetterFilter, limit: int) -> Transaction[Count]:
+def count_dead_letters(org_id: UUID, query: DeadLetterFilter, limit: int) -> Transaction[Count]:
     examined = matched = 0
-    for state, low, high in ranges_of(wanted):
-        about = _statements_for(wanted)[state]
-        statement, most = about.count_wanted if _is_filtered(wanted) else about.count_all, limit + 1 - examined
-        rows = yield execute(statement, low=low, high=high, most=most, **_values(org_id, wanted))
+    for state, low, high in ranges_of(query):
+        statements = _statements_for(query)[state]
+        statement = statements.count_matching if _is_filtered(query) else statements.count_all
+        rows = yield execute(statement, low=low, high=high, limit=limit + 1 - examined, **_values(org_id, query))
         examined += rows[0][0]
         matched += rows[0][-1]
     return count_up_to(limit, examined, matched)
 
 
-def dead_letters_by_endpoint(org_id: UUID, wanted: DeadLetterFilter, limit: int) -> Transaction[dict[UUID, int]]:
+def dead_letters_by_endpoint(org_id: UUID, query: DeadLetterFilter, limit: int) -> Transaction[dict[UUID, int]]:
     found: Counter[UUID] = Counter()
-    for state, low, high in ranges_of(wanted):
-        about = _statements_for(wanted)[state]
-        statement = about.wanted_by_endpoint if _is_filtered(wanted) else about.by_endpoint
-        found += Counter(dict((yield execute(statement, low=low, high=high, most=limit, **_values(org_id, wanted)))))
+    for state, low, high in ranges_of(query):
+        statements = _statements_for(query)[state]
+        statement = statements.matching_by_endpoint if _is_filtered(query) else statements.by_endpoint
+        found += Counter(dict((yield execute(statement, low=low, high=high, limit=limit, **_values(org_id, query)))))
     return dict(found)
 
 
-def _statements_for(wanted: DeadLetterFilter) -> dict[DeliveryState, _Statements]:
-    if wanted.cause is not None:
+def _statements_for(query: DeadLetterFilter) -> dict[DeliveryState, _Statements]:
+    if query.cause is not None:
         return _OF_ONE_CAUSE
-    return _ALL if wanted.endpoint_id is None else _OF_ONE_ENDPOINT
+    return _ALL if query.endpoint_id is None else _OF_ONE_ENDPOINT
 
 
-def _is_filtered(wanted: DeadLetterFilter) -> bool:
-    """Whether more is asked than the index knows. (A cause is one endpoint's; another one's letters are filtered out.)"""
-    return wanted.event_type is not None or (wanted.endpoint_id is not None and wanted.cause is not None)
+def _is_filtered(query: DeadLetterFilter) -> bool:
+    """Whether rows must be filtered after the index lookup. (With a cause and an endpoint, nothing matches unless the
+    cause belongs to that endpoint.)"""
+    return query.event_type is not None or (query.endpoint_id is not None and query.cause is not None)
 
 
-def _values(org_id: UUID, wanted: DeadLetterFilter) -> dict[str, object]:
-    return {"org": org_id, "cause": cause_of(wanted), **values_of(wanted.event_type, wanted.endpoint_id)}
+def _values(org_id: UUID, query: DeadLetterFilter) -> dict[str, object]:
+    return {"org": org_id, "cause": cause_of(query), **values_of(query.event_type, query.endpoint_id)}
 
 
 _HOPS_MIN = 250
-"""Causes that a page is looked for in, at least: an endpoint's own may be few among many."""
+"""The minimum number of causes examined for one page. It is large because few of an organization's causes may belong to
+the endpoint in the filter."""
 
 
-def cause_groups(
-    org_id: UUID, wanted: DeadLetterFilter, cursor: str | None, limit: int
-) -> Transaction[Page[CauseGroup]]:
-    values, hops = _cause_values(org_id, wanted, cursor), max(limit + 1, _HOPS_MIN)
-    causes, end = yield from _causes(wanted, hops, values)
+def cause_groups(org_id: UUID, grouped: CauseGroups, cursor: str | None, limit: int) -> Transaction[Page[CauseGroup]]:
+    query = grouped.filter
+    values, hops = _cause_values(org_id, query, cursor), max(limit + 1, _HOPS_MIN)
+    causes, end = yield from _causes(query, hops, values)
     chosen = sorted(causes)[:limit]
-    onward = chosen[-1] if len(causes) > limit else end
-    groups = yield from _groups_of(chosen, wanted, values | {"hops": hops})
+    next_cause = chosen[-1] if len(causes) > limit else end
+    groups = yield from _groups_of(chosen, query, values | {"hops": hops})
     newest_first = sorted(groups.values(), key=lambda group: (group.last_died_at, group.cause), reverse=True)
-    return Page(tuple(newest_first), None if onward is None else cursors.write(onward))
+    return Page(tuple(newest_first), None if next_cause is None else cursors.write(next_cause))
 
 
-def _cause_values(org_id: UUID, wanted: DeadLetterFilter, cursor: str | None) -> dict[str, object]:
+def _cause_values(org_id: UUID, query: DeadLetterFilter, cursor: str | None) -> dict[str, object]:
     (after,) = cursors.read(cursor, cursors.KEY_MAX) or (-1,)
-    filters = values_of(wanted.event_type, wanted.endpoint_id)
-    cause = cause_of(wanted)
+    filters = values_of(query.event_type, query.endpoint_id)
+    cause = cause_of(query)
     if cause is None:
         return {"org": org_id, "after": after, "last": cursors.KEY_MAX, **filters}
     return {"org": org_id, "after": max(after, cause - 1), "last": cause, **filters}
 
 
-def _causes(wanted: DeadLetterFilter, hops: int, values: dict[str, object]) -> Transaction[tuple[set[int], int | None]]:
-    """The next causes that letters died of in the wanted time, and the last one looked at if there may be more."""
+def _causes(query: DeadLetterFilter, hops: int, values: dict[str, object]) -> Transaction[tuple[set[int], int | None]]:
+    """The next causes with dead letters in the filtered time range, and the last examined cause, or None if there are
+    no more causes."""
     causes: set[int] = set()
     ends: list[int] = []
-    for where in ranges_of(wanted):
+    for where in ranges_of(query):
         rows = yield execute(_CAUSES[where.state], hops=hops, low=where.low, high=where.high, **values)
-        everyones = wanted.endpoint_id is None
+        any_endpoint = query.endpoint_id is None
         causes |= {
-            cause for cause, endpoint, asked in rows if endpoint is not None and (everyones or endpoint == asked)
+            cause
+            for cause, endpoint, filtered in rows
+            if endpoint is not None and (any_endpoint or endpoint == filtered)
         }
         if len(rows) == hops:
             ends.append(max(row[0] for row in rows))
@@ -220,27 +230,27 @@ def _causes(wanted: DeadLetterFilter, hops: int, values: dict[str, object]) -> T
 
 
 def _groups_of(
-    chosen: Sequence[int], wanted: DeadLetterFilter, values: dict[str, object]
+    chosen: Sequence[int], query: DeadLetterFilter, values: dict[str, object]
 ) -> Transaction[dict[int, CauseGroup]]:
-    """What died of each cause; of one that is in two ranges the letters are taken together."""
+    """The group of each cause. If a cause has dead letters in both ranges, they form one group."""
     groups: dict[int, CauseGroup] = {}
     if not chosen:
         return groups
-    typed = wanted.event_type is not None
+    typed = query.event_type is not None
     statements = _GROUPS_OF_TYPE if typed else _GROUPS
-    most, together = (GROUP_DEPTH, GROUPS_TYPED_MAX) if typed else (COUNT_MAX, GROUPS_COUNTED_MAX)
-    depth = min(most, together // len(chosen))
-    for where in ranges_of(wanted):
-        asked = values | {"low": where.low, "high": where.high, "depth": depth, "beyond": depth + 1, "causes": chosen}
-        rows = [row for row in (yield execute(statements[where.state], **asked)) if row[1] is not None]
+    depth_max, total_max = (GROUP_DEPTH, GROUPS_TYPED_MAX) if typed else (COUNT_MAX, GROUPS_COUNTED_MAX)
+    depth = min(depth_max, total_max // len(chosen))
+    for where in ranges_of(query):
+        bounds = {"low": where.low, "high": where.high, "depth": depth, "beyond": depth + 1, "causes": chosen}
+        rows = [row for row in (yield execute(statements[where.state], **values, **bounds)) if row[1] is not None]
         newest = yield from _newest([row[1] for row in rows])
         for group in (_group(row, newest[row[1]], depth) for row in rows):
-            groups[group.cause] = _together(groups.get(group.cause), group)
+            groups[group.cause] = _merged(groups.get(group.cause), group)
     return groups
 
 
-def _together(one: CauseGroup | None, other: CauseGroup) -> CauseGroup:
-    """The letters of one cause that the cleaner has archived, and those that it has not."""
+def _merged(one: CauseGroup | None, other: CauseGroup) -> CauseGroup:
+    """Merge the groups that one cause has in the two ranges: archived by the cleaner, and not archived yet."""
     if one is None:
         return other
     total = one.count.value + other.count.value
@@ -251,11 +261,11 @@ def _together(one: CauseGroup | None, other: CauseGroup) -> CauseGroup:
     )
 
 
-# -- from cause to cause -----------------------------------------------------------------------------------
+# -- causes ------------------------------------------------------------------------------------------------
 
 
 def _hops(state: DeliveryState) -> CTE:
-    """The next causes after `after` up to `last`, at most `hops` of them."""
+    """The next causes, up to `hops` of them, that are greater than `after` and at most `last`."""
     first = _next_cause(state, bindparam("after", type_=BigInteger()))
     hop = select(first.label("cause"), literal(1).label("n")).cte("hop", recursive=True)
     more = (hop.c.cause.is_not(None), hop.c.n < bindparam("hops"))
@@ -274,20 +284,22 @@ def _died_of(cause: Column, state: DeliveryState, letter: Columns) -> tuple[Cond
 
 
 def _causes_in(state: DeliveryState) -> Statement:
-    """Each cause with its endpoint, NULL if nothing died of it in the wanted time, beside the wanted endpoint."""
+    """One row per cause: the cause, its endpoint (NULL if it has no dead letters in the filtered time range), and the
+    endpoint to filter by."""
     hop = _hops(state)
     letter = deliveries.alias("letter").c
     within = _died_of(hop.c.cause, state, letter)
     endpoint = select(letter.endpoint_id).where(*within).order_by(letter.settled_at.desc()).limit(1)
-    asked = select(endpoints.c.id).where(endpoints.c.uid == bindparam("endpoint")).scalar_subquery()
-    return select(hop.c.cause, endpoint.scalar_subquery(), asked).where(hop.c.cause.is_not(None))
+    filtered = select(endpoints.c.id).where(endpoints.c.uid == bindparam("endpoint")).scalar_subquery()
+    return select(hop.c.cause, endpoint.scalar_subquery(), filtered).where(hop.c.cause.is_not(None))
 
 
-# -- what died of them -------------------------------------------------------------------------------------
+# -- groups ------------------------------------------------------------------------------------------------
 
 
 def _groups(state: DeliveryState) -> Statement:
-    """A line for each cause: its newest letter, when the oldest died, NULL, and how many there are up to `beyond`."""
+    """One row per cause: the cause, the key of its newest dead letter, the `settled_at` of its oldest, NULL, and the
+    number of its dead letters, up to `beyond`."""
     hop = _hops(state)
     letter = deliveries.alias("letter").c
     within = _died_of(hop.c.cause, state, letter)
@@ -298,7 +310,8 @@ def _groups(state: DeliveryState) -> Statement:
 
 
 def _groups_of_type(state: DeliveryState) -> Statement:
-    """The same for letters of one event type, among the newest `depth` of each cause; the third is how many."""
+    """Like `_groups`, for the dead letters of one event type among the newest `depth` of each cause. The fourth column
+    is the number of these."""
     hop = _hops(state)
     letter = deliveries.alias("letter").c
     within = _died_of(hop.c.cause, state, letter)
@@ -308,7 +321,7 @@ def _groups_of_type(state: DeliveryState) -> Statement:
 
     def among(column: ColumnElement[Any]) -> Select[Any]:
         joined = select(column).join(events, events.c.id == newest_ones.event_id)
-        return joined.where(of_type(events.c.event_type))
+        return joined.where(has_type(events.c.event_type))
 
     newest = among(newest_ones.id).order_by(newest_ones.settled_at.desc(), newest_ones.uid.desc()).limit(1)
     oldest, count = among(func.min(newest_ones.settled_at)), among(func.count(newest_ones.id))
@@ -334,7 +347,7 @@ _NEWEST = (
 
 
 def _newest(keys: Sequence[int]) -> Transaction[dict[int, Row]]:
-    """The letters that their groups are described by."""
+    """The rows of the newest dead letters, by key. The newest dead letter of a group supplies its code and reason."""
     rows: dict[int, Row] = {}
     for part in parts(keys):
         rows |= {row[0]: tuple(row) for row in (yield execute(_NEWEST, keys=part))}
@@ -356,19 +369,19 @@ def _group(row: Row, newest: Row, depth: int) -> CauseGroup:
     )
 
 
-def deaths_by_hour(
+def dead_letters_by_hour(
     org_id: UUID, causes: Sequence[int], since: Instant, hours: int
 ) -> Transaction[dict[int, tuple[int, ...]]]:
-    most = DEATHS_COUNTED_MAX // max(1, len(causes) * hours)
+    limit = DEAD_LETTERS_COUNTED_MAX // max(1, len(causes) * hours)
     found: dict[int, tuple[int, ...]] = {}
     for cause in causes:
-        rows = yield execute(_HOURLY, org=org_id, cause=cause, since=since, hours=hours, most=most)
+        rows = yield execute(_HOURLY, org=org_id, cause=cause, since=since, hours=hours, limit=limit)
         found[cause] = tuple(row[1] for row in rows)
     return found
 
 
 def _hourly() -> Statement:
-    """A line for each hour: its number, and how many died in it, up to `most`."""
+    """One row per hour: its number, and how many deliveries became dead letters in it, up to `limit`."""
     first = select(literal(0, BigInteger()).label("number")).cte("hour", recursive=True)
     hour = first.union_all(
         select(first.c.number + 1).where(first.c.number + 1 < bindparam("hours", type_=BigInteger()))
@@ -377,7 +390,7 @@ def _hourly() -> Statement:
     letter = deliveries.alias("letter").c
     died = (letter.settled_at >= begin, letter.settled_at < begin + literal(HOUR, BigInteger()))
     within = (*dead_in(DeliveryState.DEAD, letter), letter.cause == bindparam("cause", type_=BigInteger()), *died)
-    entries = select(letter.uid).where(*within).limit(bindparam("most")).correlate(hour).subquery()
+    entries = select(letter.uid).where(*within).limit(bindparam("limit")).correlate(hour).subquery()
     counted = select(func.count()).select_from(entries).scalar_subquery()
     return select(hour.c.number, counted).order_by(hour.c.number)
 

@@ -1,27 +1,77 @@
-"""Entities of pipelines: each write is a step of one, with the events it sends, its history and its audit line."""
+"""Entities of pipelines. Each write is one step of an entity, with its outbox messages, history entry and audit
+entry."""
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Collection, Sequence
+from itertools import product
 from uuid import UUID
 
 import msgspec
-from sqlalchemy import BindParameter, String, bindparam, delete, insert, select, update
+from sqlalchemy import (
+    BindParameter,
+    String,
+    and_,
+    bindparam,
+    case,
+    delete,
+    func,
+    insert,
+    literal_column,
+    or_,
+    select,
+    text,
+    true,
+    update,
+)
 
+from doorstep.clock import Instant
 from doorstep.errors import NotFound
 from doorstep.model.action import AuditEntry
 from doorstep.model.claim import Moved
-from doorstep.model.entity import Entity, EntityChange, Phase
+from doorstep.model.entity import (
+    AwaitingEntities,
+    Entity,
+    EntityChange,
+    EntityFilter,
+    EntityHistory,
+    EntityStatuses,
+    OrphanedEntities,
+    Phase,
+    StaleEntities,
+)
+from doorstep.model.listing import Count, Page
 from doorstep.model.outbox import OutboxMessage
+from doorstep.stores import cursor as cursors
 from doorstep.stores import notes
-from doorstep.stores.sql.queries.audit import write_line
-from doorstep.stores.sql.queries.event_deletion import delete_event
-from doorstep.stores.sql.queries.orgs import org_key
+from doorstep.stores.limits import check_storable, storable
+from doorstep.stores.sql.queries.accounts import write_entry
+from doorstep.stores.sql.queries.events import delete_event
 from doorstep.stores.sql.queries.outbox import post
-from doorstep.stores.sql.queries.paging import ORG
-from doorstep.stores.sql.queries.transaction import Row, Transaction, execute
-from doorstep.stores.sql.schema import entities, entity_history
-from doorstep.stores.text import check_storable, storable
+from doorstep.stores.sql.queries.paging import (
+    ORG,
+    Condition,
+    IndexScan,
+    Statement,
+    count_up_to,
+    index_scan,
+    page_of,
+    read_slice,
+)
+from doorstep.stores.sql.queries.rows import org_key
+from doorstep.stores.sql.queries.transaction import Row, Transaction, execute, parts
+from doorstep.stores.sql.schema import (
+    AWAITING,
+    FAILED_ENTITY,
+    HIDDEN,
+    RUNNING,
+    deliveries,
+    endpoints,
+    entities,
+    entity_history,
+    events,
+    outbox,
+)
 
 _E, _H = entities.c, entity_history.c
 _PIPELINE: BindParameter[str] = bindparam("pipeline", type_=String())
@@ -31,7 +81,8 @@ _NAMED = (*OF_PIPELINE, _E.entity_id == bindparam("entity"))
 # -- writing -----------------------------------------------------------------------------------------------
 
 _SAME = (*_NAMED, _E.created_at == bindparam("made_at"))
-"""Not a later one with its name: that of an entity that was deleted may be given again, and its versions begin anew."""
+"""Selects the same entity, not a later one with the same name. The name of a deleted entity can be reused; the versions
+of the new entity start again at 1."""
 _ADD = insert(entities).returning(_E.id)
 _KNOWN = select(_E.id).where(*_NAMED)
 _WRITTEN = ("status", "phase", "data", "error_reason", "metadata", "event_uid", "changed_at")
@@ -48,8 +99,8 @@ def put_entity(
     entity: Entity,
     expected_version: int,
     change: EntityChange | None,
-    posted: Sequence[OutboxMessage],
-    line: AuditEntry | None,
+    messages: Sequence[OutboxMessage],
+    entry: AuditEntry | None,
 ) -> Transaction[bool]:
     check_storable("entity_id", entity.entity_id)
     org = yield from org_key(entity.org_id)
@@ -59,14 +110,15 @@ def put_entity(
         return False
     if change is not None:
         yield execute(_ADD_CHANGE, entity_key=key, version=expected_version + 1, org_id=org, **_change_columns(change))
-    yield from post(posted)
-    if line is not None:
-        yield from write_line(org, line)
+    yield from post(messages)
+    if entry is not None:
+        yield from write_entry(org, entry)
     return True
 
 
 def _add(org: int, entity: Entity, written: dict[str, object]) -> Transaction[int | None]:
-    """Two that begin the same one at once collide on its name; the second is run again, and finds it."""
+    """None if the entity exists. If two processes create the same entity at the same time, the unique index on its name
+    rejects the second. Its transaction is retried and then finds the entity."""
     if (yield execute(_KNOWN, **_name(entity.org_id, entity.pipeline, entity.entity_id))):
         return None
     rows = yield execute(
@@ -89,27 +141,27 @@ def _write(entity: Entity, expected_version: int, written: dict[str, object]) ->
 
 
 _DELETE = delete(entities).where(*_SAME, _E.version == bindparam("expected")).returning(_E.id)
-FORGET = delete(entity_history).where(_H.entity_key.in_(bindparam("keys", expanding=True)))
+DELETE_HISTORY = delete(entity_history).where(_H.entity_key.in_(bindparam("keys", expanding=True)))
 
 
-def delete_entity(entity: Entity, line: AuditEntry, arrival: UUID | None) -> Transaction[Moved | None]:
+def delete_entity(entity: Entity, entry: AuditEntry, arrival: UUID | None) -> Transaction[Moved | None]:
     org = yield from org_key(entity.org_id)
     name = _name(entity.org_id, entity.pipeline, entity.entity_id)
     rows = yield execute(_DELETE, expected=entity.version, made_at=entity.created_at, **name)
     if not rows:
         return None
-    yield execute(FORGET, keys=[rows[0][0]])
-    moved = yield from _erase_arrival(entity.org_id, arrival, line)
-    yield from write_line(org, line)
+    yield execute(DELETE_HISTORY, keys=[rows[0][0]])
+    moved = yield from _erase_arrival(entity.org_id, arrival, entry)
+    yield from write_entry(org, entry)
     return moved
 
 
-def _erase_arrival(org_id: UUID, event_id: UUID | None, line: AuditEntry) -> Transaction[Moved]:
+def _erase_arrival(org_id: UUID, event_id: UUID | None, entry: AuditEntry) -> Transaction[Moved]:
     if event_id is None:
         return Moved()
     try:
-        return (yield from delete_event(org_id, event_id, line.actor, line.at))
-    except NotFound:  # deleted before, or cleaned away
+        return (yield from delete_event(org_id, event_id, entry.actor, entry.at))
+    except NotFound:  # already deleted, or removed by retention
         return Moved()
 
 
@@ -158,17 +210,18 @@ _HISTORY = (
 )
 
 
-def entity(org_id: UUID, pipeline: str, entity_id: str) -> Transaction[Entity]:
+def entity(org_id: UUID, key: tuple[str, str]) -> Transaction[Entity]:
+    pipeline, entity_id = key
     rows = yield execute(_ONE, **_name(org_id, pipeline, entity_id))
     if not rows:
         raise NotFound(notes.no_entity(pipeline, entity_id))
     return entity_from(org_id, rows[0])
 
 
-def history(org_id: UUID, pipeline: str, entity_id: str) -> Transaction[list[EntityChange]]:
-    found = yield execute(_KNOWN, **_name(org_id, pipeline, entity_id))
+def history_of(org_id: UUID, query: EntityHistory) -> Transaction[list[EntityChange]]:
+    found = yield execute(_KNOWN, **_name(org_id, query.pipeline, query.entity_id))
     if not found:
-        raise NotFound(notes.no_entity(pipeline, entity_id))
+        raise NotFound(notes.no_entity(query.pipeline, query.entity_id))
     return [EntityChange(*row) for row in (yield execute(_HISTORY, key=found[0][0]))]
 
 
@@ -191,3 +244,184 @@ def entity_from(org_id: UUID, row: Row) -> Entity:
         changed_at=row[9],
         version=row[10],
     )
+
+
+# -- lists -------------------------------------------------------------------------------------------------
+
+_STATUS: BindParameter[str] = bindparam("status", type_=String())
+_IS_ARCHIVED = or_(
+    _E.phase == literal_column("'archived'"),
+    (_E.phase == literal_column("'dead'")) & (_E.changed_at < bindparam("archived_before")),
+)
+
+
+def _within(of_status: bool, archived: bool | None) -> tuple[Condition, ...]:
+    """The part of the filter that an index can apply: one status, or (for archived entities) the condition HIDDEN, or
+    no condition. `_matching` applies the rest."""
+    return (*OF_PIPELINE, *((_E.status == _STATUS,) if of_status else (text(HIDDEN),) if archived else ()))
+
+
+def _matching(archived: bool | None) -> tuple[Condition, ...]:
+    return () if archived is None else (_IS_ARCHIVED,) if archived else (~_IS_ARCHIVED,)
+
+
+def _scan(of_status: bool, archived: bool | None) -> IndexScan:
+    return index_scan(_within(of_status, archived), (_E.id,), ENTITY, _matching(archived), newest_first=True)
+
+
+_CHOICES = (*product((False, True), (None, False)), (False, True))
+"""Pairs of (whether one status is requested, `archived`: None for both, False or True)."""
+_SCANS = {choice: _scan(*choice) for choice in _CHOICES}
+
+
+def list_entities(org_id: UUID, query: EntityFilter, cursor: str | None, limit: int) -> Transaction[Page[Entity]]:
+    check_storable("status", query.status)
+    after = cursors.read(cursor, cursors.KEY_MAX) or (cursors.KEY_MAX,)
+    scan = _SCANS[query.status is not None, query.archived]
+    values = _values(org_id, query) | {"archived_before": query.archived_before}
+    found = yield from read_slice(scan, after, (0,), limit, values, filtered=query.archived is not None)
+    return page_of(scan, [found], limit, lambda row: entity_from(org_id, row))
+
+
+def _counting(of_status: bool, archived: bool | None) -> Statement:
+    """A statement that counts the examined entries, up to `limit`, and how many of them match."""
+    matching = [case((and_(true(), *_matching(archived)), 1)).label("matching")]
+    entries = (
+        select(*matching).where(*_within(of_status, archived)).order_by(_E.id).limit(bindparam("limit")).subquery()
+    )
+    return select(func.count(), func.count(entries.c.matching)).select_from(entries)
+
+
+_COUNTS = {choice: _counting(*choice) for choice in _CHOICES}
+
+
+def count_entities(org_id: UUID, query: EntityFilter, limit: int) -> Transaction[Count]:
+    check_storable("status", query.status)
+    values = _values(org_id, query) | {"archived_before": query.archived_before, "limit": limit + 1}
+    rows = yield execute(_COUNTS[query.status is not None, query.archived], **values)
+    return count_up_to(limit, *rows[0])
+
+
+def _values(org_id: UUID, query: EntityFilter) -> dict[str, object]:
+    values: dict[str, object] = {"org": org_id, "pipeline": storable(query.pipeline)}
+    return values if query.status is None else values | {"status": query.status}
+
+
+# -- reconciliation and retention --------------------------------------------------------------------------
+
+_KEYS: BindParameter[list[int]] = bindparam("keys", expanding=True)
+_TARGETS: BindParameter[list[int]] = bindparam("targets", expanding=True)
+_UIDS: BindParameter[list[UUID]] = bindparam("uids", expanding=True)
+_WINDOW = (
+    select(_E.id, _E.event_uid)
+    .where(*OF_PIPELINE, text(RUNNING), _E.id > bindparam("after"))
+    .order_by(_E.id)
+    .limit(bindparam("limit"))
+)
+_EVENTS = select(events.c.id, events.c.uid).where(events.c.org_id == ORG, events.c.uid.in_(_UIDS))
+_OWED = select(deliveries.c.event_id).where(
+    deliveries.c.event_id.in_(_KEYS), deliveries.c.due_at.is_not(None), deliveries.c.endpoint_id.in_(_TARGETS)
+)
+_TARGET_KEYS = select(endpoints.c.id).where(endpoints.c.uid.in_(_UIDS))
+_POSTED = select(outbox.c.uid).where(outbox.c.uid.in_(_UIDS), outbox.c.refused_at.is_(None))
+_ORPHANED = ENTITY.where(_E.id.in_(_KEYS), text(RUNNING)).order_by(_E.id)
+_AWAITING = ENTITY.where(*OF_PIPELINE, text(AWAITING), _E.event_uid.in_(bindparam("uids", expanding=True))).order_by(
+    _E.id
+)
+_NEXT_STATUS = select(_E.status).where(*OF_PIPELINE, _E.status > bindparam("after")).order_by(_E.status).limit(1)
+_AGED = (
+    select(_E.id, _E.created_at, _E.changed_at, _E.phase)
+    .where(*OF_PIPELINE, _E.status == _STATUS, _E.id > bindparam("after"))
+    .order_by(_E.id)
+    .limit(bindparam("limit"))
+)
+_REMOVE = (
+    delete(entities)
+    .where(
+        _E.id.in_(_KEYS),
+        _E.status == _STATUS,
+        _E.phase.in_(bindparam("phases", expanding=True)),
+        _E.changed_at < bindparam("before"),
+    )
+    .returning(_E.id)
+)
+_STALE = (
+    ENTITY.where(*OF_PIPELINE, text(FAILED_ENTITY), _E.changed_at < bindparam("before"))
+    .order_by(_E.changed_at, _E.id)
+    .limit(bindparam("limit"))
+)
+
+
+def orphaned(org_id: UUID, query: OrphanedEntities, cursor: str | None, limit: int) -> Transaction[Page[Entity]]:
+    """Uses several statements that select by id instead of one join. Without statistics, PostgreSQL executed the join
+    as a scan of all deliveries."""
+    (after,) = cursors.read(cursor, cursors.KEY_MAX) or (0,)
+    window = yield execute(_WINDOW, org=org_id, pipeline=query.pipeline, after=after, limit=limit)
+    found: list[Entity] = []
+    for part in parts(window):
+        in_progress = yield from _in_progress(org_id, [uid for _, uid in part if uid is not None], query.endpoint_ids)
+        orphans = [key for key, uid in part if uid not in in_progress]
+        rows = (yield execute(_ORPHANED, keys=orphans)) if orphans else []
+        found += [entity_from(org_id, row) for row in rows]
+    return Page(tuple(found), cursors.write(window[-1][0]) if len(window) == limit else None)
+
+
+def _in_progress(org_id: UUID, event_ids: Sequence[UUID], endpoint_ids: Sequence[UUID]) -> Transaction[set[UUID]]:
+    """The events that are still in the outbox, or that have an open delivery to one of the endpoints.
+
+    While an event is being forwarded, it may be in both, but there is no moment at which it is in neither.
+    """
+    if not event_ids:
+        return set()
+    posted = {row[0] for row in (yield execute(_POSTED, uids=event_ids))}
+    accepted: dict[int, UUID] = dict((yield execute(_EVENTS, org=org_id, uids=event_ids)))
+    targets = [row[0] for row in (yield execute(_TARGET_KEYS, uids=endpoint_ids))] if endpoint_ids else []
+    if not accepted or not targets:
+        return posted
+    owed = yield execute(_OWED, keys=list(accepted), targets=targets)
+    return posted | {accepted[row[0]] for row in owed}
+
+
+def awaiting(org_id: UUID, query: AwaitingEntities) -> Transaction[list[Entity]]:
+    found: list[Entity] = []
+    for part in parts(query.event_ids):
+        rows = yield execute(_AWAITING, org=org_id, pipeline=query.pipeline, uids=part)
+        found += [entity_from(org_id, row) for row in rows]
+    return found
+
+
+def stale(org_id: UUID, query: StaleEntities) -> Transaction[list[Entity]]:
+    values = {"org": org_id, "pipeline": query.pipeline, "before": query.dead_before, "limit": query.limit}
+    rows = yield execute(_STALE, **values)
+    return [entity_from(org_id, row) for row in rows]
+
+
+def entity_statuses(org_id: UUID, query: EntityStatuses) -> Transaction[list[str]]:
+    """Needs one index seek per status, regardless of the number of entities. A pipeline has about a dozen statuses."""
+    found = [""]
+    while rows := (yield execute(_NEXT_STATUS, org=org_id, pipeline=query.pipeline, after=found[-1])):
+        found.append(rows[0][0])
+    return found[1:]
+
+
+def clean_entities(
+    org_id: UUID,
+    pipeline: str,
+    status: str,
+    phases: Collection[Phase],
+    before: Instant,
+    cursor: str | None,
+    limit: int,
+) -> Transaction[tuple[int, str | None]]:
+    names = sorted(phases)
+    (after,) = cursors.read(cursor, cursors.KEY_MAX) or (0,)
+    window = yield execute(_AGED, org=org_id, pipeline=pipeline, status=status, after=after, limit=limit)
+    removed = 0
+    for part in parts([key for key, _, changed_at, phase in window if changed_at < before and phase in names]):
+        # The statement checks the conditions again, so that an entity that was retried meanwhile is kept.
+        gone = [row[0] for row in (yield execute(_REMOVE, keys=part, status=status, phases=names, before=before))]
+        if gone:
+            yield execute(DELETE_HISTORY, keys=gone)
+        removed += len(gone)
+    more = len(window) == limit and window[-1][1] < before
+    return removed, cursors.write(window[-1][0]) if more else None

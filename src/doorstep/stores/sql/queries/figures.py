@@ -1,10 +1,10 @@
-"""Figures: sums and series over counters and roll-ups; the busiest and the failing endpoints."""
+"""Figures: counters, the roll-ups into which they are aggregated, and sums and series of both."""
 
 from __future__ import annotations
 
 from collections.abc import Sequence
-from functools import cache, reduce
-from operator import add
+from functools import cache
+from operator import add, sub
 from typing import Any
 from uuid import UUID
 
@@ -18,168 +18,299 @@ from sqlalchemy import (
     and_,
     bindparam,
     cast,
+    delete,
     exists,
     func,
     literal_column,
     or_,
     select,
     text,
+    tuple_,
     union_all,
 )
 
 from doorstep.clock import Instant
 from doorstep.model.alert import OPERATIONS_ORG
-from doorstep.model.rollup import FIGURES, TREND, Figures, Point, Span
-from doorstep.stores.ranges import Part, widened
-from doorstep.stores.sql.queries.moves import parts
+from doorstep.model.listing import BusiestEndpoints, FailingEndpoints
+from doorstep.model.rollup import FIGURES, Figures, Point, Span
 from doorstep.stores.sql.queries.rows import IN_ORG
-from doorstep.stores.sql.queries.transaction import Transaction, execute, execute_on_postgres
-from doorstep.stores.sql.schema import BUSY, LIVING, endpoints, orgs, rollups, ticks
-from doorstep.stores.tally import EVERY
+from doorstep.stores.sql.queries.transaction import (
+    Transaction,
+    execute,
+    execute_each,
+    execute_on_postgres,
+    execute_on_sqlite,
+    parts,
+)
+from doorstep.stores.sql.schema import ENDPOINT_TOTALS, LIVING, counters, endpoints, orgs, rollups
+from doorstep.stores.store import EndpointKey
+from doorstep.stores.tally import EVERY, OF_EVENTS, Part, Tally, rollup_parts
 
-_T, _R, _E = ticks.c, rollups.c, endpoints.c
+_T, _R, _E = counters.c, rollups.c, endpoints.c
 
-_ORG, _ENDPOINT = bindparam("org", type_=BigInteger()), bindparam("endpoint", type_=BigInteger())
+COUNTER_KEY = "org_id, endpoint_id, minute, shard"
+GENERATIONS = 64
+"""The number of counter shards of each PostgreSQL connection; see postgres/counters.py."""
+SHARD = f"pg_backend_pid() * {GENERATIONS}"
+
+
+def counters_sql(source: str, figures: Sequence[str] = FIGURES) -> str:
+    """SQL that adds the rows of `source` to the counters. The rows have the columns of the key, then these figures."""
+    added = ", ".join(f"{name} = doorstep_counters.{name} + excluded.{name}" for name in figures)
+    return f"INSERT INTO doorstep_counters ({COUNTER_KEY}, {', '.join(figures)}) {source} ON CONFLICT ({COUNTER_KEY}) DO UPDATE SET {added}"
+
+
+_VALUES = f"VALUES (:org, :endpoint, :at_minute, {{shard}}, {', '.join(f':{name}' for name in FIGURES)})"
+_ADD_COUNTERS = {
+    "sqlite": text(counters_sql(_VALUES.format(shard="0"))),
+    "postgresql": text(counters_sql(_VALUES.format(shard=SHARD))),
+}
+
+
+def add_counters(tally: Tally, at: Instant) -> Transaction[None]:
+    """Add the tally of this transaction to the counters of the minute that contains `at`."""
+    minute = Span.MINUTE.start(at)
+    rows = [
+        {"org": org, "endpoint": endpoint, "at_minute": minute, **_ZEROS, **figures}
+        for (org, endpoint), figures in tally.rows.items()
+    ]
+    for dialect, statement in _ADD_COUNTERS.items():
+        yield execute_each(statement, rows, dialect)
+
+
+_ZEROS = dict.fromkeys(FIGURES, 0)
+
+
+def aggregate(now: Instant, limit: int, minutes_before: Instant, hours_before: Instant) -> Transaction[int]:
+    ended = {"before": Span.MINUTE.start(now), "limit": limit}
+    moved = yield execute_on_postgres(_MOVE, **ended)
+    yield execute_on_sqlite(_ADD_TO_ROLLUPS, **ended)
+    moved = [*moved, *(yield execute_on_sqlite(_REMOVE, **ended))]
+    largest = len(moved)
+    for span, before in ((Span.MINUTE, minutes_before), (Span.HOUR, hours_before), (Span.DAY, hours_before)):
+        largest = max(largest, len((yield execute(_DROP, of_span=span, before=before, limit=limit))))
+    return largest
+
+
+def _rollup_sql(source: str) -> str:
+    """SQL that adds counters to the roll-ups of their endpoint, of its organization and of all organizations, for every
+    span.
+
+    The shards of each minute are added up first, which leaves far fewer rows. Rows are written in the order of their
+    key, so that two processes that aggregate at the same time do not deadlock.
+    """
+    sums = ", ".join(f"sum({name}) AS {name}" for name in FIGURES)
+    added = ", ".join(f"{name} = doorstep_rollups.{name} + excluded.{name}" for name in FIGURES)
+    return f"""
+    INSERT INTO doorstep_rollups (org_id, endpoint_id, span, at, {", ".join(FIGURES)})
+    WITH minutes AS (
+        SELECT org_id, endpoint_id, minute, {sums} FROM {source} GROUP BY org_id, endpoint_id, minute
+    ), of_orgs AS (
+        SELECT org_id, {OF_EVENTS} AS endpoint_id, minute, {sums} FROM minutes GROUP BY org_id, minute
+    ), of_all AS (
+        SELECT {EVERY} AS org_id, {EVERY} AS endpoint_id, minute, {sums} FROM of_orgs GROUP BY minute
+    ), owners AS (
+        SELECT * FROM minutes WHERE endpoint_id <> {OF_EVENTS}
+        UNION ALL SELECT * FROM of_orgs UNION ALL SELECT * FROM of_all
+    ), spans (span, length) AS (VALUES {", ".join(f"('{span}', {span.length})" for span in Span)})
+    SELECT org_id, endpoint_id, span, minute - minute % length AS at, {sums}
+    FROM owners CROSS JOIN spans WHERE true GROUP BY org_id, endpoint_id, span, minute - minute % length
+    ORDER BY org_id, endpoint_id, span, at
+    ON CONFLICT (org_id, endpoint_id, span, at) DO UPDATE SET {added}"""
+
+
+_ENDED = f"FROM doorstep_counters WHERE minute < :before ORDER BY {COUNTER_KEY} LIMIT :limit"
+
+# SQLite has only one writer, so both of these statements see the same counters.
+_ADD_TO_ROLLUPS = text(_rollup_sql(f"(SELECT * {_ENDED})"))
+_REMOVE = text(
+    f"DELETE FROM doorstep_counters WHERE ({COUNTER_KEY}) IN (SELECT {COUNTER_KEY} {_ENDED}) RETURNING minute"
+)
+_MOVE = text(f"""
+    WITH ended AS MATERIALIZED (SELECT ctid {_ENDED} FOR UPDATE SKIP LOCKED), moved AS (
+        DELETE FROM doorstep_counters WHERE ctid = ANY (ARRAY(SELECT ctid FROM ended)) RETURNING *
+    ), kept AS ({_rollup_sql("moved")})
+    SELECT minute FROM moved""")
+"""Counters that another transaction is updating are left for the next call.
+
+The counters to move are selected first, in a materialized CTE. If they were selected in the condition of the DELETE,
+PostgreSQL might repeat the selection for each row, select other rows each time and exceed the limit. If they were
+joined by key, it might compare every row with every other row."""
+
+_ROLLUP_KEY = (_R.org_id, _R.endpoint_id, _R.span, _R.at)
+_OUTDATED = (
+    select(*_ROLLUP_KEY)
+    .where(_R.span == bindparam("of_span"), _R.at < bindparam("before"))
+    .order_by(_R.at, _R.org_id, _R.endpoint_id)
+    .limit(bindparam("limit"))
+    .with_for_update(skip_locked=True)
+    .cte("outdated")
+)
+_DROP = delete(rollups).where(tuple_(*_ROLLUP_KEY).in_(select(_OUTDATED))).returning(_R.at)
+
+
+_ORG = bindparam("org", type_=BigInteger())
 _KEYS: BindParameter[list[int]] = bindparam("keys", expanding=True)
 _SPAN: BindParameter[str] = bindparam("of_span")
 _SINCE, _UNTIL = bindparam("since", type_=BigInteger()), bindparam("until", type_=BigInteger())
 _BEGINS_AT = (_T.minute - _T.minute % bindparam("step", type_=BigInteger())).label("at")
 
 
-_Answer = CompoundSelect[*tuple[Any, ...]]
-"""Of roll-ups, and after them of ticks; whoever asked adds the two up. SQLite would sort all rows for that: 29 days of 50
-endpoints took it 4.2 ms, against 1.5."""
+_Query = CompoundSelect[*tuple[Any, ...]]
+"""A query that returns rows of roll-ups, then rows of counters. The caller adds them up, because SQLite would have to
+sort all rows to do so: for 29 days of 50 endpoints that took 4.2 ms instead of 1.5 ms."""
 _KEPT = (_R.span == _SPAN, _R.at >= _SINCE, _R.at < _UNTIL)
 _LATELY = (_BEGINS_AT >= _SINCE, _BEGINS_AT < _UNTIL)
 
+# Each statement selects only the requested figures. The statements are cached: the program uses only a few
+# combinations.
+
+
+@cache
+def _steps_of_all(names: tuple[str, ...]) -> _Query:
+    return _steps_of_owner(names)
+
+
+@cache
+def _steps_of_org(names: tuple[str, ...]) -> _Query:
+    return _steps_of_owner(names, _T.org_id == _ORG)
+
+
+def _steps_of_owner(names: tuple[str, ...], *lately: ColumnElement[bool]) -> _Query:
+    """The roll-ups of one owner, one row per step, and the sums of its counters."""
+    kept = select(_R.at, *(_R[name] for name in names)).where(_R.org_id == _ORG, _R.endpoint_id == EVERY, *_KEPT)
+    return union_all(kept, _sums(select(_BEGINS_AT).where(*lately, *_LATELY), counters, names))
+
+
+@cache
+def _steps_of_endpoints(names: tuple[str, ...], anywhere: bool) -> _Query:
+    kept, lately = _of_endpoints(anywhere)
+    rows = kept.add_columns(_R.at, *(_R[name] for name in names))
+    return union_all(rows, _sums(lately.add_columns(_BEGINS_AT), counters, names))
+
+
+@cache
+def _sums_of_endpoints(names: tuple[str, ...], anywhere: bool) -> _Query:
+    kept, lately = _of_endpoints(anywhere)
+    return union_all(_sums(kept, rollups, names), _sums(lately, counters, names))
+
+
+def _of_endpoints(anywhere: bool) -> tuple[Select[*tuple[Any, ...]], Select[*tuple[Any, ...]]]:
+    """The roll-ups and counters of endpoints in one organization, or in any if `anywhere` is true. In that case the
+    endpoints are joined to obtain their organizations, because the keys of both tables begin with the organization."""
+    kept, lately = select(_R.endpoint_id), select(_T.endpoint_id)
+    if anywhere:
+        kept = kept.join(endpoints, and_(_E.id == _R.endpoint_id, _E.org_id == _R.org_id)).where(_E.id.in_(_KEYS))
+        lately = lately.join(endpoints, and_(_E.id == _T.endpoint_id, _E.org_id == _T.org_id)).where(_E.id.in_(_KEYS))
+    else:
+        kept = kept.where(_R.org_id == _ORG, _R.endpoint_id.in_(_KEYS))
+        lately = lately.where(_T.org_id == _ORG, _T.endpoint_id.in_(_KEYS))
+    return kept.where(*_KEPT), lately.where(*_LATELY)
+
 
 def _sums(found: Select[*tuple[Any, ...]], table: Table, names: Sequence[str]) -> Select[*tuple[Any, ...]]:
-    """Those of the rows that are alike in what is selected."""
+    """Sums of the figures, grouped by the selected columns."""
     figures = (cast(func.sum(table.c[name]), BigInteger) for name in names)
     return found.add_columns(*figures).group_by(*found.selected_columns)
-
-
-def _step_by_step(*lately: ColumnElement[bool]) -> _Answer:
-    """The roll-ups of one owner, which are one row a step, and the sums of these ticks."""
-    kept = select(_R.at, *(_R[name] for name in FIGURES)).where(_R.org_id == _ORG, _R.endpoint_id == _ENDPOINT, *_KEPT)
-    return union_all(kept, _sums(select(_BEGINS_AT).where(*lately, *_LATELY), ticks, FIGURES))
-
-
-_OF_ALL = _step_by_step()
-_OF_ORG = _step_by_step(_T.org_id == _ORG)
-_OF_ENDPOINT = _step_by_step(_T.org_id == _ORG, _T.endpoint_id == _ENDPOINT)
-_STEPS_OF_EACH = union_all(
-    select(_R.endpoint_id, _R.at, *(_R[name] for name in TREND)).where(
-        _R.org_id == _ORG, _R.endpoint_id.in_(_KEYS), *_KEPT
-    ),
-    _sums(
-        select(_T.endpoint_id, _BEGINS_AT).where(_T.org_id == _ORG, _T.endpoint_id.in_(_KEYS), *_LATELY), ticks, TREND
-    ),
-)
-
-
-@cache
-def _of_each(names: tuple[str, ...]) -> _Answer:
-    """A statement for each choice of figures, of which the program has a handful."""
-    kept = select(_R.endpoint_id).where(_R.org_id == _ORG, _R.endpoint_id.in_(_KEYS), *_KEPT)
-    lately = select(_T.endpoint_id).where(_T.org_id == _ORG, _T.endpoint_id.in_(_KEYS), *_LATELY)
-    return union_all(_sums(kept, rollups, names), _sums(lately, ticks, names))
-
-
-@cache
-def _of_each_anywhere(names: tuple[str, ...]) -> _Answer:
-    """By way of the endpoints, who know their organizations: the keys of both tables begin with those."""
-    kept = select(_R.endpoint_id).join(endpoints, and_(_E.id == _R.endpoint_id, _E.org_id == _R.org_id))
-    lately = select(_T.endpoint_id).join(endpoints, and_(_E.id == _T.endpoint_id, _E.org_id == _T.org_id))
-    named = _E.id.in_(_KEYS)
-    return union_all(
-        _sums(kept.where(named, *_KEPT), rollups, names), _sums(lately.where(named, *_LATELY), ticks, names)
-    )
 
 
 _ORG_KEY = select(orgs.c.id).where(IN_ORG)
 _KEYS_ANYWHERE = select(_E.uid, _E.id).where(_E.uid.in_(bindparam("uids", expanding=True)))
 _ENDPOINT_KEYS = _KEYS_ANYWHERE.join(orgs, orgs.c.id == _E.org_id).where(IN_ORG)
-_PLAN_ANEW = text("SET LOCAL plan_cache_mode = force_custom_plan")
-"""A plan for any list of endpoints does not look for these, but through all that the organization has."""
+_CUSTOM_PLAN = text("SET LOCAL plan_cache_mode = force_custom_plan")
+"""Prevents PostgreSQL from using a generic plan, which fits any list of endpoints: it reads all rows of the
+organization instead of looking up the endpoints."""
 _EVER: Part = (Span.EVER, 0, 1)
-
-
-def totals(org_id: UUID | None) -> Transaction[Figures]:
-    whole = yield from _sum(org_id, [_EVER])
-    return whole if org_id is not None else whole - (yield from _sum(OPERATIONS_ORG, [_EVER]))
-
-
-def _sum(org_id: UUID | None, ranges: Sequence[Part]) -> Transaction[Figures]:
-    total = Figures()
-    for one in ranges:
-        total = reduce(add, (point.figures for point in (yield from series(org_id, None, *one))), total)
-    return total
-
-
-def series(
-    org_id: UUID | None, endpoint_id: UUID | None, span: Span, since: Instant, until: Instant
-) -> Transaction[list[Point]]:
-    statement, org, endpoint = _OF_ALL, EVERY, EVERY
-    if org_id is not None:
-        statement, org = _OF_ORG, (yield from _key_of(org_id))
-    if org_id is not None and endpoint_id is not None:
-        keys = yield from _keys_of(org_id, [endpoint_id])
-        statement, endpoint = _OF_ENDPOINT, keys.get(endpoint_id, _NOBODY)
-    steps: dict[Instant, tuple[int, ...]] = {}
-    for row in (yield execute(statement, org=org, endpoint=endpoint, **_asked(span, since, until))):
-        _add(steps, row[0], row[1:])
-    return [Point(at, steps[at]) for at in sorted(steps)]
+_Steps = dict[Instant, tuple[int, ...]]
 
 
 def figures(
-    org_id: UUID, endpoint_ids: Sequence[UUID], since: Instant, until: Instant, names: tuple[str, ...]
-) -> Transaction[dict[UUID, Figures]]:
-    return (yield from _sums_of_each(org_id, endpoint_ids, widened(since, until), names))
+    org_id: UUID | None,
+    endpoint_ids: Sequence[EndpointKey],
+    since: Instant | None,
+    until: Instant | None,
+    names: tuple[str, ...],
+) -> Transaction[dict[EndpointKey, Figures]]:
+    ranges = [_EVER] if since is None or until is None else rollup_parts(since, until)
+    found: dict[UUID | None, Figures] = {}
+    if None in endpoint_ids:
+        found[None] = yield from _sum_of_whole(org_id, ranges, names)
+    if own := [one for one in endpoint_ids if one is not None]:
+        found |= yield from _sum_of_each(org_id, own, ranges, names)
+    return {one: found[one] for one in endpoint_ids}
 
 
-def shares(
-    org_id: UUID, endpoint_ids: Sequence[UUID], since: Instant, until: Instant
-) -> Transaction[tuple[Figures, dict[UUID, Figures]]]:
-    ranges = widened(since, until)
-    return (yield from _sum(org_id, ranges)), (yield from _sums_of_each(org_id, endpoint_ids, ranges, FIGURES))
+def _sum_of_whole(org_id: UUID | None, ranges: Sequence[Part], names: tuple[str, ...]) -> Transaction[Figures]:
+    total = (0,) * len(names)
+    for part in ranges:
+        for values in (yield from _steps_of_whole(org_id, part, names)).values():
+            total = tuple(map(add, total, values))
+    return _named(names, total)
 
 
-def levels(
-    org_id: UUID | None, endpoint_ids: Sequence[UUID], names: tuple[str, ...]
-) -> Transaction[dict[UUID, Figures]]:
-    return (yield from _sums_of_each(org_id, endpoint_ids, [_EVER], names))
-
-
-def trends(
-    org_id: UUID, endpoint_ids: Sequence[UUID], span: Span, since: Instant, until: Instant
-) -> Transaction[dict[UUID, list[Point]]]:
-    org = yield from _key_of(org_id)
-    keys = yield from _keys_of(org_id, endpoint_ids)
-    yield execute_on_postgres(_PLAN_ANEW)
-    steps: dict[int, dict[Instant, tuple[int, ...]]] = {key: {} for key in keys.values()}
-    for part in parts(list(keys.values())):
-        for row in (yield execute(_STEPS_OF_EACH, org=org, keys=part, **_asked(span, since, until))):
-            _add(steps[row[0]], row[1], row[2:])
-    points = {key: [Point.of(at, _named(TREND, own[at])) for at in sorted(own)] for key, own in steps.items()}
-    return {one: points[keys[one]] if one in keys else [] for one in endpoint_ids}
-
-
-def _sums_of_each(
+def _sum_of_each(
     org_id: UUID | None, endpoint_ids: Sequence[UUID], ranges: Sequence[Part], names: tuple[str, ...]
-) -> Transaction[dict[UUID, Figures]]:
-    statement, org = _of_each_anywhere(names), EVERY
-    if org_id is not None:
-        statement, org = _of_each(names), (yield from _key_of(org_id))
+) -> Transaction[dict[UUID | None, Figures]]:
+    statement, org = _sums_of_endpoints(names, org_id is None), (yield from _key_of(org_id))
     keys = yield from _keys_of(org_id, endpoint_ids)
-    yield execute_on_postgres(_PLAN_ANEW)
+    yield execute_on_postgres(_CUSTOM_PLAN)
     sums: dict[int, tuple[int, ...]] = {}
     for part in parts(list(keys.values())):
         for one in ranges:
-            for row in (yield execute(statement, org=org, keys=part, **_asked(*one))):
+            for row in (yield execute(statement, org=org, keys=part, **_bounds(*one))):
                 _add(sums, row[0], row[1:])
     found = {key: _named(names, values) for key, values in sums.items()}
-    return {one: found.get(keys.get(one, _NOBODY), Figures()) for one in endpoint_ids}
+    return {one: found.get(keys.get(one, _NO_KEY), Figures()) for one in endpoint_ids}
+
+
+def series(
+    org_id: UUID | None,
+    endpoint_ids: Sequence[EndpointKey],
+    span: Span,
+    since: Instant,
+    until: Instant,
+    names: tuple[str, ...],
+) -> Transaction[dict[EndpointKey, list[Point]]]:
+    steps: dict[UUID | None, _Steps] = {}
+    if None in endpoint_ids:
+        steps[None] = yield from _steps_of_whole(org_id, (span, since, until), names)
+    if own := [one for one in endpoint_ids if one is not None]:
+        steps |= yield from _steps_of_each(org_id, own, (span, since, until), names)
+    return {one: _points(steps[one], names) for one in endpoint_ids}
+
+
+def _steps_of_whole(org_id: UUID | None, part: Part, names: tuple[str, ...]) -> Transaction[_Steps]:
+    statement = _steps_of_all(names) if org_id is None else _steps_of_org(names)
+    steps: _Steps = {}
+    for row in (yield execute(statement, org=(yield from _key_of(org_id)), **_bounds(*part))):
+        _add(steps, row[0], row[1:])
+    if org_id is None:
+        for at, values in (yield from _steps_of_whole(OPERATIONS_ORG, part, names)).items():
+            # The roll-up of all organizations may have been dropped earlier than that of the reserved organization.
+            rest = tuple(map(sub, steps.pop(at, values), values))
+            if any(rest):
+                steps[at] = rest
+    return steps
+
+
+def _steps_of_each(
+    org_id: UUID | None, endpoint_ids: Sequence[UUID], part: Part, names: tuple[str, ...]
+) -> Transaction[dict[UUID | None, _Steps]]:
+    statement, org = _steps_of_endpoints(names, org_id is None), (yield from _key_of(org_id))
+    keys = yield from _keys_of(org_id, endpoint_ids)
+    yield execute_on_postgres(_CUSTOM_PLAN)
+    steps: dict[int, _Steps] = {key: {} for key in keys.values()}
+    for some in parts(list(keys.values())):
+        for row in (yield execute(statement, org=org, keys=some, **_bounds(*part))):
+            _add(steps[row[0]], row[1], row[2:])
+    return {one: steps[keys[one]] if one in keys else {} for one in endpoint_ids}
+
+
+def _points(steps: _Steps, names: tuple[str, ...]) -> list[Point]:
+    """Values for all figures are used without conversion, which saves time: a day has 1,440 points."""
+    if names == FIGURES:
+        return [Point(at, steps[at]) for at in sorted(steps)]
+    return [Point.of(at, _named(names, steps[at])) for at in sorted(steps)]
 
 
 def _add(sums: dict[int, tuple[int, ...]], key: int, values: tuple[int, ...]) -> None:
@@ -190,13 +321,15 @@ def _named(names: Sequence[str], values: Sequence[int]) -> Figures:
     return Figures(**dict(zip(names, values, strict=True)))
 
 
-_NOBODY = -1
-"""The key of what does not exist."""
+_NO_KEY = -1
+"""A key that no row has."""
 
 
-def _key_of(org_id: UUID) -> Transaction[int]:
+def _key_of(org_id: UUID | None) -> Transaction[int]:
+    if org_id is None:
+        return EVERY
     rows = yield execute(_ORG_KEY, org=org_id)
-    return rows[0][0] if rows else _NOBODY
+    return rows[0][0] if rows else _NO_KEY
 
 
 def _keys_of(org_id: UUID | None, endpoint_ids: Sequence[UUID]) -> Transaction[dict[UUID, int]]:
@@ -207,15 +340,15 @@ def _keys_of(org_id: UUID | None, endpoint_ids: Sequence[UUID]) -> Transaction[d
     return keys
 
 
-def _asked(span: Span, since: Instant, until: Instant) -> dict[str, object]:
+def _bounds(span: Span, since: Instant, until: Instant) -> dict[str, object]:
     return {"of_span": span, "step": span.length, "since": since, "until": until}
 
 
-_MOST: BindParameter[int] = bindparam("most")
+_LIMIT: BindParameter[int] = bindparam("limit")
 
 
-def _told_apart(rows: Select[*tuple[Any, ...]]) -> Select[*tuple[Any, ...]]:
-    """Those of endpoints that live; channels have lists of their own."""
+def _live_only(rows: Select[*tuple[Any, ...]]) -> Select[*tuple[Any, ...]]:
+    """Restrict a query to endpoints that are not deleted and do not belong to channels, which have their own lists."""
     return rows.where(
         text(f"doorstep_endpoints.{LIVING}"),
         _E.org_id.not_in(select(orgs.c.id).where(orgs.c.uid == bindparam("reserved"))),
@@ -223,48 +356,49 @@ def _told_apart(rows: Select[*tuple[Any, ...]]) -> Select[*tuple[Any, ...]]:
 
 
 _BUSIEST_KEPT = (
-    _told_apart(select(_R.endpoint_id, _R.deliveries).join(endpoints, _E.id == _R.endpoint_id).where(text(BUSY)))
+    _live_only(
+        select(_R.endpoint_id, _R.deliveries).join(endpoints, _E.id == _R.endpoint_id).where(text(ENDPOINT_TOTALS))
+    )
     .order_by(_R.deliveries.desc())
-    .limit(_MOST)
+    .limit(_LIMIT)
     .subquery("kept")
 )
 _BUSIEST_LATELY = select(_T.endpoint_id, _T.deliveries).where(_T.deliveries > 0)
 _BOTH = union_all(select(_BUSIEST_KEPT), _BUSIEST_LATELY).subquery("both")
 _MADE = func.sum(_BOTH.c.deliveries)
 _BUSIEST = (
-    _told_apart(select(_E.uid).join(_BOTH, _BOTH.c.endpoint_id == _E.id))
+    _live_only(select(_E.uid).join(_BOTH, _BOTH.c.endpoint_id == _E.id))
     .group_by(_E.id, _E.uid)
     .having(_MADE > 0)
     .order_by(_MADE.desc(), _E.uid)
-    .limit(_MOST)
+    .limit(_LIMIT)
 )
 
 
-def busiest(limit: int) -> Transaction[list[UUID]]:
-    return [row[0] for row in (yield execute(_BUSIEST, most=limit, reserved=OPERATIONS_ORG))]
-
-
-_DYING_SINCE = bindparam("since", type_=BigInteger())
+def busiest(_: UUID | None, query: BusiestEndpoints) -> Transaction[list[UUID]]:
+    return [row[0] for row in (yield execute(_BUSIEST, limit=query.limit, reserved=OPERATIONS_ORG))]
 
 
 def _hours_of(endpoint: ColumnElement[int]) -> tuple[ColumnElement[bool], ...]:
-    """At most one row for each of the hours."""
-    return (_R.endpoint_id == endpoint, _R.span == literal_column("'hour'"), _R.at >= _DYING_SINCE, _R.died > 0)
+    """The conditions for an endpoint's hourly roll-ups with permanently failed attempts: at most one row per hour."""
+    return (_R.endpoint_id == endpoint, _R.span == literal_column("'hour'"), _R.at >= _SINCE, _R.died > 0)
 
 
-_DYING_LATELY = (_T.minute >= _DYING_SINCE, _T.died > 0)
-"""What was not folded yet."""
-_ORG_DIES = or_(
+_DIED_LATELY = (_T.minute >= _SINCE, _T.died > 0)
+"""The same condition for counters that have not been aggregated yet."""
+_ORG_HAS_FAILURES = or_(
     exists().where(_R.org_id == orgs.c.id, *_hours_of(literal_column(str(EVERY)))),
-    exists().where(_T.org_id == orgs.c.id, *_DYING_LATELY),
+    exists().where(_T.org_id == orgs.c.id, *_DIED_LATELY),
 )
-"""Only their endpoints are looked at: most organizations have none, and are passed over with a few rows each."""
-_ENDPOINT_DIES = or_(
+"""Checked before the endpoints: most organizations have no such failures and are skipped after reading a few rows."""
+_ENDPOINT_HAS_FAILURES = or_(
     exists().where(_R.org_id == _E.org_id, *_hours_of(_E.id)),
-    exists().where(_T.org_id == _E.org_id, _T.endpoint_id == _E.id, *_DYING_LATELY),
+    exists().where(_T.org_id == _E.org_id, _T.endpoint_id == _E.id, *_DIED_LATELY),
 )
-_DYING = select(orgs.c.uid, _E.uid).join(endpoints, _E.org_id == orgs.c.id).where(_ORG_DIES, _ENDPOINT_DIES)
+_FAILING = (
+    select(orgs.c.uid, _E.uid).join(endpoints, _E.org_id == orgs.c.id).where(_ORG_HAS_FAILURES, _ENDPOINT_HAS_FAILURES)
+)
 
 
-def dying_endpoints(since: Instant) -> Transaction[list[tuple[UUID, UUID]]]:
-    return [(org_id, endpoint_id) for org_id, endpoint_id in (yield execute(_DYING, since=since))]
+def failing_endpoints(_: UUID | None, query: FailingEndpoints) -> Transaction[list[tuple[UUID, UUID]]]:
+    return [(org_id, endpoint_id) for org_id, endpoint_id in (yield execute(_FAILING, since=query.since))]

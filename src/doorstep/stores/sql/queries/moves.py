@@ -1,26 +1,33 @@
-"""Moves: deliveries that change their state outside the hot path, with the history and event status that follow."""
+"""Moves: deliveries that change state outside the hot path, with the resulting history entries and event statuses."""
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Mapping, Sequence
-from typing import NamedTuple, TypeVar
+from collections.abc import Iterable, Mapping, Sequence
+from typing import Any, NamedTuple, TypeVar
 from uuid import UUID
 
-from sqlalchemy import Update, bindparam, insert, select, update
+from sqlalchemy import BigInteger, Select, Update, bindparam, func, insert, literal_column, select, update
 
 from doorstep.clock import Instant
 from doorstep.model.claim import Move, StatusChange
 from doorstep.model.delivery import DEAD_STATES, DONE_STATES, OPEN_STATES, DeliveryState, check_transition
 from doorstep.model.event import EventStatus, status_of
-from doorstep.stores.sql.queries.aggregation import tick
-from doorstep.stores.sql.queries.transaction import Row, Step, Transaction, execute, execute_each
-from doorstep.stores.sql.schema import deliveries, endpoints, events, history, orgs
+from doorstep.stores.sql.ddl import ordering_lock
+from doorstep.stores.sql.queries.figures import add_counters
+from doorstep.stores.sql.queries.transaction import (
+    Row,
+    Step,
+    Transaction,
+    execute,
+    execute_each,
+    execute_on_postgres,
+    parts,
+)
+from doorstep.stores.sql.schema import NEVER, deliveries, endpoints, events, history, orgs
 from doorstep.stores.tally import Tally
 
 T = TypeVar("T")
 
-LIST_MAX = 500
-"""How many values an `IN` list gets at most; SQLite and PostgreSQL stop at about 32,000."""
 
 MOVER = (
     select(
@@ -44,11 +51,11 @@ MOVER = (
     .join(endpoints, endpoints.c.id == deliveries.c.endpoint_id)
     .join(orgs, orgs.c.id == deliveries.c.org_id)
 )
-"""The columns of a delivery that is about to be moved; read them `with_for_update(of=deliveries)`."""
+"""Selects the columns of a Mover. Add `with_for_update(of=deliveries)` to lock the deliveries."""
 
 
 class Mover(NamedTuple):
-    """A delivery about to be moved."""
+    """A locked delivery that is about to be moved to another state, as it was read."""
 
     key: int
     delivery_id: UUID
@@ -85,12 +92,12 @@ class Mover(NamedTuple):
 
 
 class Effect(NamedTuple):
-    """What is written to deliveries, and the state that this leaves them in (None: the one they are in)."""
+    """An update of deliveries, and the state to which it moves them (None: their state does not change)."""
 
     statement: Update
     state: DeliveryState | None
     deletes: bool = False
-    """The dead letter is no longer one of those that there are."""
+    """Whether the update deletes dead letters, which then no longer count as dead letters."""
 
 
 CHANGED = update(deliveries).where(deliveries.c.id.in_(bindparam("keys", expanding=True)))
@@ -123,15 +130,16 @@ _CHANGE_STATUS = _COUNT.values(status=bindparam("new_status"), ended_at=bindpara
 
 
 def move(movers: Sequence[Mover], effect: Effect, at: Instant, note: str, /, **values: object) -> Transaction[None]:
-    """Write an effect to deliveries, and the line of history for each if it changes their state."""
+    """Apply an effect to deliveries and update the counters. If the effect changes their state, add a history entry for
+    each."""
     if effect.state is not None:
         for mover in movers:
             check_transition(mover.state, effect.state)
     for part in parts(movers):
         yield execute(effect.statement, keys=[mover.key for mover in part], **values)
         if effect.state is not None:
-            yield execute_each(_ADD_HISTORY, [_history_line(mover, effect.state, at, note) for mover in part])
-    yield from tick(_tally_of(movers, effect), at)
+            yield execute_each(_ADD_HISTORY, [_history_row(mover, effect.state, at, note) for mover in part])
+    yield from add_counters(_tally_of(movers, effect), at)
 
 
 def _tally_of(movers: Iterable[Mover], effect: Effect) -> Tally:
@@ -143,40 +151,36 @@ def _tally_of(movers: Iterable[Mover], effect: Effect) -> Tally:
 
 
 def update_statuses(moved: Iterable[tuple[Mover, DeliveryState]], at: Instant) -> Transaction[list[StatusChange]]:
-    """Bring the events of moved deliveries up to date; one StatusChange for each that has another status."""
-    shifts: dict[int, _Shift] = {}
+    """Update the events of moved deliveries. Returns one StatusChange for each event whose status changed."""
+    count_changes: dict[int, _CountChange] = {}
     for mover, state in moved:
-        shifts.setdefault(mover.event_key, _Shift()).add(mover, state)
+        count_changes.setdefault(mover.event_key, _CountChange()).add(mover, state)
     changes: dict[int, StatusChange] = {}
     counted = Tally()
-    for part in parts(sorted(shifts)):
+    for part in parts(sorted(count_changes)):
         rows = yield execute(_EVENTS, keys=part)
-        standings = {row[0]: _standing(row, shifts[row[0]]) for row in rows}
-        changed = [row for row in rows if standings[row[0]].anew]
-        changes |= {row[0]: _change(row, shifts[row[0]], standings[row[0]]) for row in changed}
+        statuses = {row[0]: _new_status(row, count_changes[row[0]]) for row in rows}
+        changed = [row for row in rows if statuses[row[0]].changed]
+        changes |= {row[0]: _change(row, count_changes[row[0]], statuses[row[0]]) for row in changed}
         for row in changed:
-            old, new = EventStatus(row[5]), standings[row[0]]
+            old, new = EventStatus(row[5]), statuses[row[0]]
             counted.status(row[1], old, new.status, called_off=not new.dead_count)
-        # Most end up alike. One by one, the events of one step of a bulk operation took 160 ms on PostgreSQL.
-        for standing, keys in _alike(standings).items():
-            yield standing.step(keys, at)
-    yield from tick(counted, at)
-    return [changes[key] for key in shifts if key in changes]
+        # Most events get the same new values, so they are updated in groups. Updating the events of one bulk step one
+        # by one took 160 ms on PostgreSQL.
+        for new_status, keys in _grouped(statuses).items():
+            yield new_status.step(keys, at)
+    yield from add_counters(counted, at)
+    return [changes[key] for key in count_changes if key in changes]
 
 
-def parts(items: Sequence[T]) -> Iterator[Sequence[T]]:
-    """The items in portions that an `IN` list can take."""
-    return (items[start : start + LIST_MAX] for start in range(0, len(items), LIST_MAX))
-
-
-class _Shift:
-    """By how much the counts of one event change, and the most retries among its moved deliveries."""
+class _CountChange:
+    """The changes to the counts of an event, and the highest number of retries among its moved deliveries."""
 
     def __init__(self) -> None:
         self.open = self.dead = self.done = self.retry_attempts = 0
 
     def add(self, mover: Mover, state: DeliveryState) -> None:
-        if state is not DeliveryState.PENDING:  # whatever becomes pending here begins a new round, at no retries
+        if state is not DeliveryState.PENDING:  # a return to pending starts a new round, with no retries used
             self.retry_attempts = max(self.retry_attempts, mover.retry_attempts)
         for changed, sign in ((mover.state, -1), (state, 1)):
             self.open += sign * (changed in OPEN_STATES)
@@ -184,49 +188,51 @@ class _Shift:
             self.done += sign * (changed in DONE_STATES)
 
 
-class _Standing(NamedTuple):
-    """What an event becomes."""
+class _NewStatus(NamedTuple):
+    """The new status and counts of an event."""
 
     status: EventStatus
-    anew: bool
-    """It had another status before."""
+    changed: bool
+    """Whether the status differs from the previous one."""
     open_count: int
     dead_count: int
     done_count: int
 
     def step(self, keys: Sequence[int], at: Instant) -> Step:
         counts = {f"new_{name}": getattr(self, name) for name in ("open_count", "dead_count", "done_count")}
-        if not self.anew:
+        if not self.changed:
             return execute(_COUNT, keys=keys, **counts)
         ended_at = at if self.status is EventStatus.FAILED else None
         return execute(_CHANGE_STATUS, keys=keys, new_status=self.status, new_ended_at=ended_at, **counts)
 
 
-def _standing(row: Row, shift: _Shift) -> _Standing:
+def _new_status(row: Row, count_change: _CountChange) -> _NewStatus:
     *_, status, open_count, dead_count, done_count = row
     old = EventStatus(status)
     counts = {
-        "open_count": open_count + shift.open,
-        "dead_count": dead_count + shift.dead,
-        "done_count": done_count + shift.done,
+        "open_count": open_count + count_change.open,
+        "dead_count": dead_count + count_change.dead,
+        "done_count": done_count + count_change.done,
     }
     new = status_of(picked_up=old is not EventStatus.RECEIVED, **counts)
-    return _Standing(new, new is not old, **counts)
+    return _NewStatus(new, new is not old, **counts)
 
 
-def _change(row: Row, shift: _Shift, standing: _Standing) -> StatusChange:
+def _change(row: Row, count_change: _CountChange, new_status: _NewStatus) -> StatusChange:
     _, _, event_id, org_id, correlation_id, status, *_ = row
-    return StatusChange(event_id, org_id, correlation_id, EventStatus(status), standing.status, shift.retry_attempts)
+    return StatusChange(
+        event_id, org_id, correlation_id, EventStatus(status), new_status.status, count_change.retry_attempts
+    )
 
 
-def _alike(standings: Mapping[int, _Standing]) -> dict[_Standing, list[int]]:
-    alike: dict[_Standing, list[int]] = {}
-    for key, standing in standings.items():
-        alike.setdefault(standing, []).append(key)
-    return alike
+def _grouped(statuses: Mapping[int, _NewStatus]) -> dict[_NewStatus, list[int]]:
+    groups: dict[_NewStatus, list[int]] = {}
+    for key, new_status in statuses.items():
+        groups.setdefault(new_status, []).append(key)
+    return groups
 
 
-def _history_line(mover: Mover, state: DeliveryState, at: Instant, note: str) -> dict[str, object]:
+def _history_row(mover: Mover, state: DeliveryState, at: Instant, note: str) -> dict[str, object]:
     return {
         "delivery_id": mover.key,
         "move": mover.moves + 1,
@@ -237,3 +243,77 @@ def _history_line(mover: Mover, state: DeliveryState, at: Instant, note: str) ->
         "attempt": mover.attempt,
         "note": note,
     }
+
+
+_D = deliveries.c
+_KEYS = bindparam("keys", expanding=True, type_=_D.id.type)
+
+
+# -- locks of ordering groups ------------------------------------------------------------------------------
+
+
+def ordering_locks(chosen: Select[*tuple[Any, ...]]) -> Select[*tuple[Any, ...]]:
+    """A statement, for `execute_on_postgres`, that locks the ordering groups of the chosen deliveries.
+
+    It locks all of them at once and always in the same order, so that transactions do not deadlock. An ordering key
+    never changes, so it can be read before its delivery is locked.
+    """
+    group = chosen.with_only_columns(_D.endpoint_id, _D.ordering_key).subquery("ordering_group")
+    lock = literal_column(ordering_lock("ordering_group"), type_=BigInteger()).label("lock_key")
+    locks = select(lock).select_from(group).where(group.c.ordering_key.is_not(None)).distinct().order_by(lock)
+    return select(func.pg_advisory_xact_lock(locks.subquery("locks").c.lock_key))
+
+
+_LOCK_GROUPS = ordering_locks(select(deliveries).where(_D.id.in_(_KEYS)))
+
+
+def lock_ordering_groups(keys: Sequence[int]) -> Step:
+    """Lock the ordering groups of these deliveries."""
+    return execute_on_postgres(_LOCK_GROUPS, keys=keys)
+
+
+# -- unblocking --------------------------------------------------------------------------------------------
+
+_ENDED, _OPEN = deliveries.alias("ended"), deliveries.alias("open")
+_FIRST = (
+    select(func.min(_OPEN.c.id))
+    .where(
+        _OPEN.c.endpoint_id == _ENDED.c.endpoint_id,
+        _OPEN.c.ordering_key == _ENDED.c.ordering_key,
+        _OPEN.c.due_at.is_not(None),
+    )
+    .scalar_subquery()
+)
+_FIRSTS = select(_FIRST).select_from(_ENDED).where(_ENDED.c.id.in_(_KEYS))
+_BLOCKED = (
+    select(_D.id, _D.forced, events.c.deliver_at)
+    .join(events, events.c.id == _D.event_id)
+    .where(_D.id.in_(_KEYS), _D.due_at == NEVER)
+    .order_by(_D.id)
+    .with_for_update(of=deliveries)
+)
+_UNBLOCK = update(deliveries).where(_D.id == bindparam("key")).values(due_at=bindparam("new_due_at"))
+
+
+def unblock_after(movers: Iterable[Mover], now: Instant) -> Transaction[None]:
+    """Unblock the next delivery in the ordering groups of deliveries that were pending before they were moved."""
+    ended = (mover for mover in movers if mover.state is DeliveryState.PENDING and mover.ordering_key is not None)
+    return (yield from unblock([mover.key for mover in ended], now))
+
+
+def unblock(ended: Sequence[int], now: Instant) -> Transaction[None]:
+    """In each ordering group of the `ended` deliveries, unblock the first open delivery if it is blocked. It becomes
+    due now, but not before its event's `deliver_at` unless it is forced.
+
+    This is the last step of a transaction, which must have locked these ordering groups.
+    """
+    firsts: set[int] = set()
+    for part in parts(ended):
+        firsts |= {row[0] for row in (yield execute(_FIRSTS, keys=part)) if row[0] is not None}
+    for part in parts(sorted(firsts)):
+        blocked = yield execute(_BLOCKED, keys=part)
+        yield execute_each(_UNBLOCK, [{"key": key, "new_due_at": _due_at(now, *own)} for key, *own in blocked])
+
+
+def _due_at(now: Instant, forced: bool, deliver_at: Instant | None) -> Instant:
+    return now if forced or deliver_at is None else max(now, deliver_at)

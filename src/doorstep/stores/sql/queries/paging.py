@@ -1,8 +1,9 @@
-"""Walking an index: from a place on, past what does not match, until a page is full or enough has been looked at.
+"""Pages and counts at a bounded cost: an index is scanned from a position until the page is full or EXAMINED_MAX
+entries have been examined.
 
-A walk is two statements over one index. The first finds the horizon, the place of the last entry that may be looked
-at, from the index alone. The second reads what matches up to there, in the order of the index. So neither a filter
-that matches nothing nor a planner that guesses wrong makes a call read more than EXAMINED_MAX rows.
+A scan consists of two statements on one index. The first uses only the index to find the horizon, which is the position
+of the last entry that may be examined. The second reads the matching rows up to the horizon, in the order of the index.
+So a call never reads more than EXAMINED_MAX rows, even if the filter matches nothing or the planner chooses a bad plan.
 """
 
 from __future__ import annotations
@@ -30,180 +31,194 @@ from sqlalchemy.sql.base import ReadOnlyColumnCollection
 
 from doorstep.model.listing import Count, Page
 from doorstep.stores import cursor as cursors
-from doorstep.stores.limits import EXAMINED_MAX
+from doorstep.stores.limits import EXAMINED_MAX, check_storable
 from doorstep.stores.sql.queries.transaction import Row, Rows, Transaction, execute
 from doorstep.stores.sql.schema import UID, deliveries, endpoints, events, orgs
-from doorstep.stores.text import check_storable
 
 T = TypeVar("T")
 Column = ColumnElement[Any]
 Condition = ColumnElement[bool] | TextClause
 Statement = Select[*tuple[Any, ...]]
-Place = tuple[Any, ...]
-"""Where an entry stands in the order of its list: the values that the list is sorted by."""
+Position = tuple[Any, ...]
+"""The values of one entry by which the list is sorted."""
 
 ORG = select(orgs.c.id).where(orgs.c.uid == bindparam("org")).scalar_subquery()
-"""The organization's key. Not a join: only behind a constant do both databases take the index's order for the list's."""
+"""The organization's key. This is a subquery rather than a join, because both databases use the sort order of an index
+only if its first column is compared with a constant."""
 
 
-class Walk(NamedTuple):
-    """The two statements of a list. The place of a row is in its last columns."""
+class IndexScan(NamedTuple):
+    """The two statements that read a list. The last `width` columns of a row are its position."""
 
     horizon: Statement
     matches: Statement
     width: int
-    """How many columns make a place."""
+    """The number of columns of a position."""
     newest_first: bool
 
 
-class Stretch(NamedTuple):
-    """What was found on a walk, and the place of the last entry that was looked at; None at the end of the list."""
+class Slice(NamedTuple):
+    """The rows that a scan found, and the position of the last entry that it examined, or None if it reached the end of
+    the list."""
 
     rows: Rows
-    end: Place | None
+    end: Position | None
 
 
-def walk_over(
+def index_scan(
     within: Sequence[Condition],
-    place: Sequence[Column],
+    position: Sequence[Column],
     found: Statement,
     matching: Sequence[Condition] = (),
     *,
     newest_first: bool = False,
-) -> Walk:
-    """A walk over the entries `within` an index sorted by `place`, to `found`, the columns of those `matching`."""
-    ahead = _between(place, newest_first)
-    order = [column.desc() if newest_first else column for column in place]
-    horizon = select(*place).where(*within, *ahead).order_by(*order).limit(1).offset(EXAMINED_MAX - 1)
-    matches = found.add_columns(*place).where(*within, *ahead, *matching).order_by(*order).limit(bindparam("most"))
-    return Walk(horizon, matches, len(place), newest_first)
+) -> IndexScan:
+    """A scan of an index. The conditions `within` select its entries, and `position` is their sort order. The scan runs
+    the query `found` for the entries that meet the conditions `matching`."""
+    ahead = _between(position, newest_first)
+    order = [column.desc() if newest_first else column for column in position]
+    horizon = select(*position).where(*within, *ahead).order_by(*order).limit(1).offset(EXAMINED_MAX - 1)
+    matches = found.add_columns(*position).where(*within, *ahead, *matching).order_by(*order).limit(bindparam("limit"))
+    return IndexScan(horizon, matches, len(position), newest_first)
 
 
-def stretch(
-    walk: Walk, after: Place, until: Place, limit: int, values: Mapping[str, object], *, filtered: bool = True
-) -> Transaction[Stretch]:
-    """Up to `limit` rows after a place, and one more to tell that there is more. Without a filter every entry is
-    a match, and no horizon is needed."""
-    end: Place | None = None
+def read_slice(
+    scan: IndexScan,
+    after: Position,
+    until: Position,
+    limit: int,
+    values: Mapping[str, object],
+    *,
+    filtered: bool = True,
+) -> Transaction[Slice]:
+    """Up to `limit` rows after a position, plus one more if the list continues. Without a filter every entry matches,
+    so no horizon is needed."""
+    end: Position | None = None
     if filtered:
-        horizon = yield execute(walk.horizon, **_bounds(after, until), **values)
+        horizon = yield execute(scan.horizon, **_bounds(after, until), **values)
         end = tuple(horizon[0]) if horizon else None
-    rows = yield execute(walk.matches, **_bounds(after, end or until), most=limit + 1, **values)
-    return Stretch(rows, _place(rows[-1], walk) if len(rows) > limit else end)
+    rows = yield execute(scan.matches, **_bounds(after, end or until), limit=limit + 1, **values)
+    return Slice(rows, _position(rows[-1], scan) if len(rows) > limit else end)
 
 
-def page_of(walk: Walk, stretches: Sequence[Stretch], limit: int, make: Callable[[Row], T]) -> Page[T]:
-    """One page of stretches that are sorted alike, only as far as all of them have been looked at."""
-    rows, onward = gathered(walk, stretches, limit)
-    return Page(tuple(make(row) for row in rows), None if onward is None else cursors.write(*map(int, onward)))
+def page_of(scan: IndexScan, slices: Sequence[Slice], limit: int, make: Callable[[Row], T]) -> Page[T]:
+    """One page, merged from slices with the same sort order. It ends at the last position that all slices have
+    reached."""
+    rows, end = merge_slices(scan, slices, limit)
+    return Page(tuple(make(row) for row in rows), None if end is None else cursors.write(*map(int, end)))
 
 
-def gathered(walk: Walk, stretches: Sequence[Stretch], limit: int) -> tuple[list[Row], Place | None]:
-    """The rows of one page, and where the next one goes on."""
-    rows = list(merge(*(one.rows for one in stretches), key=lambda row: _place(row, walk), reverse=walk.newest_first))
-    ends = [one.end for one in stretches if one.end is not None]
-    end = None if not ends else max(ends) if walk.newest_first else min(ends)
+def merge_slices(scan: IndexScan, slices: Sequence[Slice], limit: int) -> tuple[list[Row], Position | None]:
+    """The rows of one page, and the position after which the next page begins, or None if this is the last page."""
+    rows = list(merge(*(one.rows for one in slices), key=lambda row: _position(row, scan), reverse=scan.newest_first))
+    ends = [one.end for one in slices if one.end is not None]
+    end = None if not ends else max(ends) if scan.newest_first else min(ends)
     if end is not None:
-        rows = [row for row in rows if (_place(row, walk) >= end if walk.newest_first else _place(row, walk) <= end)]
-    return rows[:limit], _place(rows[limit - 1], walk) if len(rows) > limit else end
+        rows = [
+            row for row in rows if (_position(row, scan) >= end if scan.newest_first else _position(row, scan) <= end)
+        ]
+    return rows[:limit], _position(rows[limit - 1], scan) if len(rows) > limit else end
 
 
-def _place(row: Row, walk: Walk) -> Place:
-    return tuple(row[-walk.width :])
+def _position(row: Row, scan: IndexScan) -> Position:
+    return tuple(row[-scan.width :])
 
 
-def _between(place: Sequence[Column], newest_first: bool) -> list[ColumnElement[bool]]:
-    after, until = (_values(edge, place) for edge in ("after", "until"))
-    here = tuple_(*place) if len(place) > 1 else place[0]
+def _between(position: Sequence[Column], newest_first: bool) -> list[ColumnElement[bool]]:
+    after, until = (_values(edge, position) for edge in ("after", "until"))
+    here = tuple_(*position) if len(position) > 1 else position[0]
     return [here < after, here >= until] if newest_first else [here > after, here <= until]
 
 
-def _values(edge: str, place: Sequence[Column]) -> Column:
-    """An edge as a value to compare with; of the same types as the columns, which PostgreSQL wants to know."""
-    binds = [bindparam(f"{edge}_{n}", type_=column.type) for n, column in enumerate(place)]
+def _values(edge: str, position: Sequence[Column]) -> Column:
+    """The parameters for one bound (`after` or `until`). PostgreSQL requires them to have the types of the columns."""
+    binds = [bindparam(f"{edge}_{n}", type_=column.type) for n, column in enumerate(position)]
     return tuple_(*binds) if len(binds) > 1 else binds[0]
 
 
-def _bounds(after: Place, until: Place) -> dict[str, object]:
+def _bounds(after: Position, until: Position) -> dict[str, object]:
     edges = (("after", after), ("until", until))
-    return {f"{edge}_{n}": value for edge, place in edges for n, value in enumerate(place)}
+    return {f"{edge}_{n}": value for edge, position in edges for n, value in enumerate(position)}
 
 
 # -- counting ----------------------------------------------------------------------------------------------
 
 
-def counted_over(within: Sequence[Condition], entry: Column) -> Statement:
-    """How many entries there are within an index, up to `most`."""
-    entries = select(entry).where(*within).limit(bindparam("most")).subquery()
+def entry_count(within: Sequence[Condition], entry: Column) -> Statement:
+    """A statement that counts the index entries that the conditions `within` select, up to `limit`."""
+    entries = select(entry).where(*within).limit(bindparam("limit")).subquery()
     return select(func.count()).select_from(entries)
 
 
 def count_up_to(limit: int, examined: int, matched: int | None = None) -> Count:
-    """The count after looking at `examined` entries, one more than the limit if there are so many."""
+    """The count that results from `examined` entries, of which `matched` (default: all) match. If `examined` is greater
+    than `limit`, there are more entries and the count is a lower bound."""
     found = examined if matched is None else matched
     return Count(min(found, limit), exact=examined <= limit)
 
 
 Columns = ReadOnlyColumnCollection[str, Any]
-"""The columns of a delivery, in its table or in a part of it."""
+"""The columns of deliveries, from their table or from a subquery."""
 
 Matching = Callable[[Columns], ColumnElement[bool]]
-"""What is wanted of a delivery."""
+"""A filter of deliveries."""
 
 _D = deliveries.c
 
 
-def of_type(column: Column) -> ColumnElement[bool]:
-    """The wanted event type, by its name or by how it begins."""
+def has_type(column: Column) -> ColumnElement[bool]:
+    """The condition that an event type has the requested name or prefix."""
     name = bindparam("type_name", type_=String())
-    beginning = func.substr(column, 1, bindparam("type_length"))
-    return and_(or_(name.is_(None), column == name), beginning == bindparam("type_beginning"))
+    prefix = func.substr(column, 1, bindparam("type_length"))
+    return and_(or_(name.is_(None), column == name), prefix == bindparam("type_prefix"))
 
 
 _ENDPOINT = bindparam("endpoint", type_=UID)
 ENDPOINT_KEY = select(endpoints.c.id).where(endpoints.c.uid == _ENDPOINT).scalar_subquery()
-"""The wanted endpoint's key; no join, like walking.ORG."""
+"""The key of the endpoint to filter by. This is a subquery rather than a join for the same reason as ORG."""
 
 
-def of_endpoint(delivery: Columns) -> ColumnElement[bool]:
+def has_endpoint(delivery: Columns) -> ColumnElement[bool]:
     return or_(_ENDPOINT.is_(None), delivery.endpoint_id == ENDPOINT_KEY)
 
 
 def values_of(event_type: str | None, endpoint_id: UUID | None = None) -> dict[str, object]:
-    """The values for both. An event type is a name, or a pattern whose final `*` stands for any rest."""
+    """The parameters of `has_type` and `has_endpoint`. An event type is a name, or a prefix followed by `*`."""
     check_storable("event_type", event_type)
     pattern = "*" if event_type is None else event_type
     is_name = not pattern.endswith("*")
-    beginning = "" if is_name else pattern[:-1]
+    prefix = "" if is_name else pattern[:-1]
     return {
         "type_name": pattern if is_name else None,
-        "type_length": len(beginning),
-        "type_beginning": beginning,
+        "type_length": len(prefix),
+        "type_prefix": prefix,
         "endpoint": endpoint_id,
     }
 
 
-def counted_matches(within: Sequence[Condition], matching: Matching) -> Statement:
-    """How many deliveries there are within an index, up to `most`, and how many of them are wanted."""
+def match_count(within: Sequence[Condition], matching: Matching) -> Statement:
+    """A statement that counts the deliveries that the conditions `within` select, up to `limit`, and how many of them
+    match."""
     entries = _entries(within)
-    wanted = and_(matching(entries.c), of_type(events.c.event_type))
+    matches = and_(matching(entries.c), has_type(events.c.event_type))
     return (
-        select(func.count(), func.count(case((wanted, 1))))
+        select(func.count(), func.count(case((matches, 1))))
         .select_from(entries)
         .join(events, events.c.id == entries.c.event_id)
     )
 
 
-def counted_by_endpoint(within: Sequence[Condition], matching: Matching | None = None) -> Statement:
-    """The same, one line for each endpoint; events are not looked at where nothing is asked that they know."""
+def count_per_endpoint(within: Sequence[Condition], matching: Matching | None = None) -> Statement:
+    """A statement that counts matching deliveries, with one row per endpoint. Without a filter, it does not read
+    events."""
     entries = _entries(within)
     found = select(endpoints.c.uid, func.count()).select_from(entries)
     if matching is not None:
-        wanted = and_(matching(entries.c), of_type(events.c.event_type))
-        found = found.join(events, events.c.id == entries.c.event_id).where(wanted)
+        matches = and_(matching(entries.c), has_type(events.c.event_type))
+        found = found.join(events, events.c.id == entries.c.event_id).where(matches)
     return found.join(endpoints, endpoints.c.id == entries.c.endpoint_id).group_by(endpoints.c.uid)
 
 
 def _entries(within: Sequence[Condition]) -> Subquery:
     needed = (_D.event_id, _D.endpoint_id, _D.state, _D.first_failed_at)
-    return select(*needed).where(*within).limit(bindparam("most")).subquery()
+    return select(*needed).where(*within).limit(bindparam("limit")).subquery()

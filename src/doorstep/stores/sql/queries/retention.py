@@ -1,9 +1,10 @@
-"""Retention: expiring, archiving and removing, oldest first, in small batches."""
+"""Retention: expires, archives and removes records, oldest first, in small batches."""
 
 from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
 
+from msgspec.structs import replace
 from sqlalchemy import BindParameter, Select, bindparam, delete, func, literal_column, select, text
 
 from doorstep.clock import DAY, Instant
@@ -11,12 +12,13 @@ from doorstep.model.claim import Moved
 from doorstep.model.delivery import DeliveryState
 from doorstep.model.event import EventStatus
 from doorstep.stores import notes
-from doorstep.stores.limits import fitting
+from doorstep.stores.limits import count_within
 from doorstep.stores.sql.queries.actions import dead_letter_all
-from doorstep.stores.sql.queries.aggregation import tick
-from doorstep.stores.sql.queries.moves import MOVED, MOVER, Effect, Mover, move, parts
-from doorstep.stores.sql.queries.ordering import turns_of
-from doorstep.stores.sql.queries.transaction import Row, Transaction, execute, execute_each, execute_on_postgres
+from doorstep.stores.sql.queries.alerts import clean_alerts
+from doorstep.stores.sql.queries.documents import clean_workers
+from doorstep.stores.sql.queries.figures import add_counters
+from doorstep.stores.sql.queries.moves import MOVED, MOVER, Effect, Mover, move, ordering_locks
+from doorstep.stores.sql.queries.transaction import Row, Transaction, execute, execute_each, execute_on_postgres, parts
 from doorstep.stores.sql.schema import (
     ACKNOWLEDGED,
     EXPIRING,
@@ -34,39 +36,52 @@ from doorstep.stores.sql.schema import (
     idempotency,
     payloads,
 )
-from doorstep.stores.store import Cleaned
+from doorstep.stores.store import Cleaned, Retention
 from doorstep.stores.tally import Tally
 
 _KEYS: BindParameter[list[int]] = bindparam("keys", expanding=True)
 _D, _H, _I = deliveries.c, circuit_history.c, bulk_items.c
 
 
-def clean(
-    settled_before: Instant, inbox_before: Instant, audit_before: Instant, now: Instant, limit: int
-) -> Transaction[Cleaned]:
-    removed = yield from _remove_deliveries(settled_before, now, limit)
-    acknowledged = yield from _remove_events(_ACKNOWLEDGED_BEFORE, settled_before, now, limit)
-    ended = yield from _remove_bulks(settled_before, limit)
+def clean(retention: Retention, now: Instant, limit: int) -> Transaction[Cleaned]:
+    removed, settled_before = Cleaned(), retention.settled_before
+    if settled_before:
+        removed = yield from _remove_settled(settled_before, now, limit)
+    removed = replace(removed, idempotency_keys=(yield from _remove_expired_keys(now - DAY, limit)))
+    if retention.inbox_before:
+        inbox_events = yield from _remove_events(_UNACKNOWLEDGED_BEFORE, retention.inbox_before, now, limit)
+        removed = replace(removed, inbox_events=inbox_events)
+    if retention.audit_before:
+        removed = replace(removed, audit_entries=(yield from _remove_audit_entries(retention.audit_before, limit)))
+    if retention.alerts_before or retention.silences_before:
+        alerts = yield from clean_alerts(retention.alerts_before, retention.silences_before, limit)
+        removed = replace(removed, alerts=alerts)
+    if retention.workers_before:
+        removed = replace(removed, workers=(yield from clean_workers(retention.workers_before, limit)))
+    return removed
+
+
+def _remove_settled(before: Instant, now: Instant, limit: int) -> Transaction[Cleaned]:
+    removed = yield from _remove_deliveries(before, now, limit)
+    acknowledged = yield from _remove_events(_ACKNOWLEDGED_BEFORE, before, now, limit)
+    ended = yield from _remove_bulks(before, limit)
     return Cleaned(
         deliveries=removed.deliveries,
         attempts=removed.attempts,
         events=removed.events + acknowledged,
-        idempotency_keys=(yield from _remove_expired_keys(now - DAY, limit)),
-        inbox_events=(yield from _remove_events(_UNACKNOWLEDGED_BEFORE, inbox_before, now, limit)),
-        circuit_changes=(yield from _remove_circuit_changes(settled_before, limit)),
-        audit_lines=(yield from _remove_audit_lines(audit_before, limit)),
+        circuit_changes=(yield from _remove_circuit_changes(before, limit)),
         bulk_items=ended.bulk_items,
         bulks=ended.bulks,
     )
 
 
-# -- deliveries, and the events of which nothing is left -------------------------------------------------
+# -- deliveries, and events without deliveries -------------------------------------------------------------
 
 _REMOVABLE = (
     select(_D.id, _D.event_id)
     .where(text(FINISHED), _D.settled_at < bindparam("before"))
     .order_by(_D.settled_at, _D.id)
-    .limit(bindparam("most"))
+    .limit(bindparam("limit"))
     .with_for_update(skip_locked=True)
 )
 _LOCK_EVENTS = select(events.c.id).where(events.c.id.in_(_KEYS)).order_by(events.c.id).with_for_update()
@@ -74,20 +89,21 @@ _COUNT_ATTEMPTS = select(func.count()).where(attempts.c.delivery_id.in_(_KEYS))
 _REMOVE_ATTEMPTS = delete(attempts).where(attempts.c.delivery_id.in_(_KEYS))
 _REMOVE_HISTORY = delete(history).where(history.c.delivery_id.in_(_KEYS))
 _REMOVE_DELIVERIES = delete(deliveries).where(_D.id.in_(_KEYS))
-_LEAVING = (events.c.id, events.c.org_id, events.c.status, events.c.deleted_at)
+_REMOVED_EVENT = (events.c.id, events.c.org_id, events.c.status, events.c.deleted_at)
 _REMOVE_EMPTY_EVENTS = (
     delete(events)
     .where(events.c.id.in_(_KEYS), ~select(_D.id).where(_D.event_id == events.c.id).exists())
-    .returning(*_LEAVING)
+    .returning(*_REMOVED_EVENT)
 )
 _REMOVE_PAYLOADS = delete(payloads).where(payloads.c.event_id.in_(_KEYS))
 
 
 def _remove_deliveries(settled_before: Instant, now: Instant, limit: int) -> Transaction[Cleaned]:
-    rows = yield execute(_REMOVABLE, before=settled_before, most=limit)
+    rows = yield execute(_REMOVABLE, before=settled_before, limit=limit)
     event_keys = sorted({row[1] for row in rows})
     attempt_count = event_count = 0
-    # Locked before their deliveries go: two cleaners at once would each see the other's and leave the event behind.
+    # Events are locked before their deliveries are removed. Otherwise two cleaners that each remove some deliveries of
+    # an event would both still see the other's deliveries, and neither would remove the event.
     for part in parts(event_keys):
         yield execute(_LOCK_EVENTS, keys=part)
     for part in parts([row[0] for row in rows]):
@@ -98,18 +114,18 @@ def _remove_deliveries(settled_before: Instant, now: Instant, limit: int) -> Tra
     for part in parts(event_keys):
         removed = yield execute(_REMOVE_EMPTY_EVENTS, keys=part)
         yield execute(_REMOVE_PAYLOADS, keys=[row[0] for row in removed])
-        yield from _count_leaving(removed, now)
+        yield from _count_removed(removed, now)
         event_count += len(removed)
     return Cleaned(len(rows), attempt_count, event_count)
 
 
-def _count_leaving(removed: Iterable[Row], now: Instant) -> Transaction[None]:
-    """Those that were deleted have left already."""
+def _count_removed(removed: Iterable[Row], now: Instant) -> Transaction[None]:
+    """Subtract removed events from the counters, except deleted ones, which were subtracted when they were deleted."""
     tally = Tally()
     for _, org, status, deleted_at in removed:
         if deleted_at is None:
             tally.status(org, EventStatus(status), None)
-    yield from tick(tally, now)
+    yield from add_counters(tally, now)
 
 
 # -- events of the inbox ---------------------------------------------------------------------------------
@@ -118,25 +134,25 @@ _ACKNOWLEDGED_BEFORE = (
     select(events.c.id)
     .where(text(ACKNOWLEDGED), events.c.ended_at < bindparam("before"))
     .order_by(events.c.ended_at, events.c.id)
-    .limit(bindparam("most"))
+    .limit(bindparam("limit"))
 )
 _UNACKNOWLEDGED_BEFORE = (
     select(events.c.id)
     .where(text(UNACKNOWLEDGED), events.c.created_at < bindparam("before"))
     .order_by(events.c.created_at, events.c.id)
-    .limit(bindparam("most"))
-    .with_for_update(skip_locked=True)  # one that is being acknowledged just now stays
+    .limit(bindparam("limit"))
+    .with_for_update(skip_locked=True)  # keeps an event that is being acknowledged at this moment
 )
-_REMOVE_EVENTS = delete(events).where(events.c.id.in_(_KEYS)).returning(*_LEAVING)
+_REMOVE_EVENTS = delete(events).where(events.c.id.in_(_KEYS)).returning(*_REMOVED_EVENT)
 
 
 def _remove_events(chosen: Select[tuple[int]], before: Instant, now: Instant, limit: int) -> Transaction[int]:
-    """Those of the inbox, which have no deliveries."""
-    rows = yield execute(chosen, before=before, most=limit)
+    """Remove inbox events, which have no deliveries."""
+    rows = yield execute(chosen, before=before, limit=limit)
     for part in parts([row[0] for row in rows]):
         removed = yield execute(_REMOVE_EVENTS, keys=part)
         yield execute(_REMOVE_PAYLOADS, keys=part)
-        yield from _count_leaving(removed, now)
+        yield from _count_removed(removed, now)
     return len(rows)
 
 
@@ -145,7 +161,7 @@ def _remove_events(chosen: Select[tuple[int]], before: Instant, now: Instant, li
 _EXPIRED_KEYS = (
     select(idempotency.c.org_id, idempotency.c.key)
     .where(idempotency.c.created_at <= bindparam("before"))
-    .limit(bindparam("most"))
+    .limit(bindparam("limit"))
 )
 _REMOVE_KEY = delete(idempotency).where(
     idempotency.c.org_id == bindparam("org_key"),
@@ -155,7 +171,7 @@ _REMOVE_KEY = delete(idempotency).where(
 
 
 def _remove_expired_keys(created_before: Instant, limit: int) -> Transaction[int]:
-    rows = yield execute(_EXPIRED_KEYS, before=created_before, most=limit)
+    rows = yield execute(_EXPIRED_KEYS, before=created_before, limit=limit)
     yield execute_each(_REMOVE_KEY, [{"org_key": org, "key": key, "before": created_before} for org, key in rows])
     return len(rows)
 
@@ -166,14 +182,14 @@ _BULKS_BEFORE = (
     select(bulks.c.id)
     .where(bulks.c.finished_at < bindparam("before"))
     .order_by(bulks.c.finished_at, bulks.c.id)
-    .limit(bindparam("most"))
+    .limit(bindparam("limit"))
     .with_for_update(skip_locked=True)
 )
 _ITEMS_OF = (
     select(_I.bulk_id, _I.delivery_id)
     .where(_I.bulk_id.in_(_KEYS))
     .order_by(_I.bulk_id, _I.delivery_id)
-    .limit(bindparam("most"))
+    .limit(bindparam("limit"))
 )
 _REMOVE_ITEM = delete(bulk_items).where(
     _I.bulk_id == bindparam("bulk_key"), _I.delivery_id == bindparam("delivery_key")
@@ -186,12 +202,13 @@ _REMOVE_EMPTY_BULKS = (
 
 
 def _remove_bulks(before: Instant, limit: int) -> Transaction[Cleaned]:
-    """An operation may remember a million deliveries: it goes when the last of them has gone."""
-    chosen = [row[0] for row in (yield execute(_BULKS_BEFORE, before=before, most=limit))]
+    """An operation may have a million items, so they are removed first, in batches. The operation is removed with the
+    last of its items."""
+    chosen = [row[0] for row in (yield execute(_BULKS_BEFORE, before=before, limit=limit))]
     items: list[Row] = []
     removed = 0
     for part in parts(chosen):
-        items += yield execute(_ITEMS_OF, keys=part, most=limit - len(items))
+        items += yield execute(_ITEMS_OF, keys=part, limit=limit - len(items))
     yield execute_each(_REMOVE_ITEM, [{"bulk_key": bulk, "delivery_key": delivery} for bulk, delivery in items])
     for part in parts(chosen):
         removed += len((yield execute(_REMOVE_EMPTY_BULKS, keys=part)))
@@ -208,61 +225,60 @@ _CHANGES_BEFORE = (
         select(_LATER.c.version).where(_LATER.c.endpoint_id == _H.endpoint_id, _LATER.c.version > _H.version).exists(),
     )
     .order_by(_H.at, _H.endpoint_id, _H.version)
-    .limit(bindparam("most"))
+    .limit(bindparam("limit"))
 )
 _REMOVE_CHANGE = delete(circuit_history).where(
     _H.endpoint_id == bindparam("endpoint_key"), _H.version == bindparam("change")
 )
-_LINES_BEFORE = (
+_ENTRIES_BEFORE = (
     select(audit.c.id, func.length(audit.c.subjects))
     .where(audit.c.at < bindparam("before"))
     .order_by(audit.c.at, audit.c.id)
-    .limit(bindparam("most"))
+    .limit(bindparam("limit"))
 )
 _REMOVE_SUBJECTS = delete(audit_subjects).where(audit_subjects.c.audit_id.in_(_KEYS))
-_REMOVE_LINES = delete(audit).where(audit.c.id.in_(_KEYS))
+_REMOVE_ENTRIES = delete(audit).where(audit.c.id.in_(_KEYS))
 _SUBJECT_CHARACTERS_MAX = 400_000
-"""How much the lines of one round say of their subjects: some 10,000 ids, each of which is a row to be removed. Most lines
-have one; one about a thousand deliveries is written at once, and so is removed at once."""
+"""The number of characters in the subjects at which a batch of audit entries ends. It corresponds to about 10,000 ids,
+each of which is a row to remove. Most entries have one id, but an entry may have a thousand; an entry is always removed
+whole."""
 
 
 def _remove_circuit_changes(before: Instant, limit: int) -> Transaction[int]:
-    rows = yield execute(_CHANGES_BEFORE, before=before, most=limit)
+    rows = yield execute(_CHANGES_BEFORE, before=before, limit=limit)
     yield execute_each(_REMOVE_CHANGE, [{"endpoint_key": endpoint, "change": version} for endpoint, version in rows])
     return len(rows)
 
 
-def _remove_audit_lines(before: Instant, limit: int) -> Transaction[int]:
-    rows = yield execute(_LINES_BEFORE, before=before, most=limit)
-    chosen = [row[0] for row in rows[: fitting((row[1] for row in rows), _SUBJECT_CHARACTERS_MAX)]]
+def _remove_audit_entries(before: Instant, limit: int) -> Transaction[int]:
+    rows = yield execute(_ENTRIES_BEFORE, before=before, limit=limit)
+    chosen = [row[0] for row in rows[: count_within((row[1] for row in rows), _SUBJECT_CHARACTERS_MAX)]]
     for part in parts(chosen):
         yield execute(_REMOVE_SUBJECTS, keys=part)
-        yield execute(_REMOVE_LINES, keys=part)
+        yield execute(_REMOVE_ENTRIES, keys=part)
     return len(chosen)
 
-
-_WAITING_DELIVERY = deliveries.c
 
 # -- archiving ---------------------------------------------------------------------------------------------
 
 _ARCHIVE = Effect(MOVED.values(state=DeliveryState.ARCHIVED.value), DeliveryState.ARCHIVED)
 _ARCHIVABLE = (
     MOVER.where(
-        # The words of UNTOUCHED: parameters would keep its partial index from being used.
-        _WAITING_DELIVERY.state == literal_column("'dead'"),
-        _WAITING_DELIVERY.deleted_at.is_(None),
-        _WAITING_DELIVERY.org_id > literal_column("0"),
-        _WAITING_DELIVERY.settled_at < bindparam("before"),
+        # Exactly the condition STALE: with parameters, its partial index would not be used.
+        _D.state == literal_column("'dead'"),
+        _D.deleted_at.is_(None),
+        _D.org_id > literal_column("0"),
+        _D.settled_at < bindparam("before"),
     )
-    .order_by(_WAITING_DELIVERY.settled_at, _WAITING_DELIVERY.id)
-    .limit(bindparam("most"))
+    .order_by(_D.settled_at, _D.id)
+    .limit(bindparam("limit"))
     .with_for_update(of=deliveries, skip_locked=True)
 )
 
 
 def archive(dead_before: Instant, now: Instant, limit: int) -> Transaction[Moved]:
-    """Events need no new status: dead and archived count alike."""
-    rows = yield execute(_ARCHIVABLE, before=dead_before, most=limit)
+    """Event statuses do not change, because archived deliveries count as dead ones."""
+    rows = yield execute(_ARCHIVABLE, before=dead_before, limit=limit)
     movers = [Mover.of(row) for row in rows]
     yield from move(movers, _ARCHIVE, now, notes.ARCHIVED)
     return Moved(tuple(mover.to(DeliveryState.ARCHIVED) for mover in movers))
@@ -270,38 +286,36 @@ def archive(dead_before: Instant, now: Instant, limit: int) -> Transaction[Moved
 
 # -- expiring ----------------------------------------------------------------------------------------------
 
-_WAITS = (
-    select(_WAITING_DELIVERY.id)
-    .where(_WAITING_DELIVERY.event_id == events.c.id, _WAITING_DELIVERY.state == literal_column("'pending'"))
-    .exists()
-)
+_WAITS = select(_D.id).where(_D.event_id == events.c.id, _D.state == literal_column("'pending'")).exists()
 _EXPIRED = (
     select(events.c.id)
     .where(
         text(EXPIRING),
         events.c.expires_at > bindparam("since"),
         events.c.expires_at <= bindparam("now"),
-        events.c.open_count > 0,  # spares a look at the deliveries of all that are settled
+        events.c.open_count > 0,  # avoids reading the deliveries of events that have no open ones
         _WAITS,
     )
     .order_by(events.c.expires_at, events.c.id)
-    .limit(bindparam("most"))
+    .limit(bindparam("limit"))
 )
-_WAITING = MOVER.where(_WAITING_DELIVERY.event_id.in_(_KEYS), _WAITING_DELIVERY.state == literal_column("'pending'"))
-_THEIR_TURNS = turns_of(select(deliveries).where(_WAITING_DELIVERY.event_id.in_(_KEYS)))
-"""Of all their deliveries: one that is in progress now may wait again by the time the waiting ones are locked."""
-_LOCK_WAITING = _WAITING.order_by(_WAITING_DELIVERY.id).with_for_update(of=deliveries)
+_WAITING = MOVER.where(_D.event_id.in_(_KEYS), _D.state == literal_column("'pending'"))
+_LOCK_THEIR_GROUPS = ordering_locks(select(deliveries).where(_D.event_id.in_(_KEYS)))
+"""Locks the groups of all deliveries of the events, not only of the waiting ones: a delivery that is in progress now
+may be waiting again by the time the waiting ones are locked."""
+_LOCK_WAITING = _WAITING.order_by(_D.id).with_for_update(of=deliveries)
 
 
 def expired_events(since: Instant, now: Instant, limit: int) -> Transaction[list[int]]:
-    rows = yield execute(_EXPIRED, since=since, now=now, most=limit)
+    rows = yield execute(_EXPIRED, since=since, now=now, limit=limit)
     return [row[0] for row in rows]
 
 
 def expire(event_keys: Sequence[int], code: str, reason: str, now: Instant) -> Transaction[Moved]:
-    """An event's expiry never changes, so what was found may be acted on later; only the states are read again."""
+    """An event's `expires_at` never changes, so the events found by `expired_events` are still expired. Only the states
+    of their deliveries are read again."""
     movers: list[Mover] = []
-    yield execute_on_postgres(_THEIR_TURNS, keys=event_keys)
+    yield execute_on_postgres(_LOCK_THEIR_GROUPS, keys=event_keys)
     for part in parts(event_keys):
         movers += [Mover.of(row) for row in (yield execute(_LOCK_WAITING, keys=part))]
     return (yield from dead_letter_all(movers, code, reason, now))

@@ -1,20 +1,20 @@
-"""A script: a verb written as a generator that yields statements and is sent their rows.
+"""A transaction script: a store verb written as a generator that yields statements and receives their rows.
 
-    def org_key(org_id: UUID) -> Script[int]:
-        rows = yield ask(_ORG_KEY, org=org_id)
+    def org_key(org_id: UUID) -> Transaction[int]:
+        rows = yield execute(ORG_KEY, org=org_id)
         ...
 
-SQLite runs a script as a plain function on a thread of its own, PostgreSQL on an asyncpg connection; the verb
-knows neither. A script is one transaction: an exception raised inside it undoes everything it did. It may be
-run again from the start where a database asks for that (deadlock, two inserts of the same key).
+The SQLite store runs a script as a plain function on its own thread. The PostgreSQL store runs it on an asyncpg
+connection. The script does not depend on either. A script is one transaction: an exception raised in it rolls
+everything back. After a deadlock, or if two transactions insert the same key, it may be run again from the start.
 
-SQLAlchemy is used as a compiler only. Statements are module constants with `bindparam`s, so that each is compiled
-once for a dialect and for the lengths of its lists.
+SQLAlchemy is only used to compile SQL. Statements are module constants with `bindparam`s, so that each statement is
+compiled only once per dialect and length of its lists.
 """
 
 from __future__ import annotations
 
-from collections.abc import Generator, Mapping, Sequence
+from collections.abc import Generator, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from functools import lru_cache
 from typing import Any, NamedTuple, TypeVar, cast
@@ -38,35 +38,46 @@ class Step(NamedTuple):
     statement: Executable
     values: Sequence[Values]
     dialect: str | None = None
-    """Where it is needed, if not everywhere."""
+    """The only dialect on which it runs; None for both."""
 
 
 Transaction = Generator[Step, Rows, T]
-"""A verb while it runs. What was changed is asked for with RETURNING: there is no row count."""
+"""A running script. There are no row counts: to find out which rows a statement changed, use RETURNING."""
 
 
 def execute(statement: Executable, **values: object) -> Step:
-    """A step that runs `statement` once; it is answered with its rows."""
+    """A step that runs `statement` once and returns its rows."""
     return Step(statement, (values,))
 
 
 def execute_on_postgres(statement: Executable, **values: object) -> Step:
-    """The same for a lock that SQLite does not need, having one writer: there it is skipped, and has no rows."""
+    """A step that runs only on PostgreSQL, for example a lock that SQLite does not need because it has one writer. On
+    SQLite it returns no rows."""
     return Step(statement, (values,), "postgresql")
 
 
 def execute_on_sqlite(statement: Executable, **values: object) -> Step:
-    """Likewise what PostgreSQL does in another way."""
+    """A step that runs only on SQLite, for statements that differ on PostgreSQL. On PostgreSQL it returns no rows."""
     return Step(statement, (values,), "sqlite")
 
 
 def execute_each(statement: Executable, values: Sequence[Values], dialect: str | None = None) -> Step:
-    """A step that runs `statement` for every set of values; it is answered with no rows."""
+    """A step that runs `statement` once for each set of values. It returns no rows."""
     return Step(statement, values, dialect)
 
 
+LIST_MAX = 500
+"""The maximum number of values in an `IN` list. SQLite and PostgreSQL allow about 32,000."""
+
+
+def parts(items: Sequence[T]) -> Iterator[Sequence[T]]:
+    """Split the items into chunks that fit in an `IN` list."""
+    return (items[start : start + LIST_MAX] for start in range(0, len(items), LIST_MAX))
+
+
 class Prepared(NamedTuple):
-    """A step as a driver takes it: text, positional arguments for each run, and what its columns are."""
+    """A step in the form that a driver needs: the SQL text, the positional arguments of each run, and the columns that
+    need conversion."""
 
     text: str
     arguments: Sequence[tuple[object, ...]]
@@ -75,19 +86,20 @@ class Prepared(NamedTuple):
 
 
 def prepare(step: Step, dialect: Dialect) -> Prepared:
-    """Compile a step for `dialect`. A list given for an `IN` must be as long in every run of its step."""
+    """Compile a step for `dialect`. The list of an `IN` must have the same length in every run of the step."""
     if not step.values or step.dialect not in (None, dialect.name):
         return Prepared("", (), (), ())
-    runs = [{name: _filled(value) for name, value in values.items()} for values in step.values]
+    runs = [{name: _padded(value) for name, value in values.items()} for values in step.values]
     lengths = tuple((name, _length(value)) for name, value in runs[0].items())
-    shape = _compile(step.statement, dialect, lengths)
-    return Prepared(shape.text, [shape.arguments(values) for values in runs], *shape.columns)
+    compiled = _compile(step.statement, dialect, lengths)
+    return Prepared(compiled.text, [compiled.arguments(values) for values in runs], *compiled.columns)
 
 
-def _filled(value: object) -> object:
-    """A list up to the next power of two, by its last member: to `IN` that is the same.
+def _padded(value: object) -> object:
+    """Pad a list to the next power of two by repeating its last item, which does not change the result of `IN`.
 
-    So a statement has ten shapes, not a thousand. Cleaning, whose batches have any length, kept 60 MiB of them.
+    So a statement has at most ten compiled forms, one for each padded length. Without padding, the cleaner's batches,
+    which can have any length, filled the cache with 60 MiB of compiled statements.
     """
     if not isinstance(value, (list, tuple)) or not value:
         return value
@@ -96,29 +108,30 @@ def _filled(value: object) -> object:
 
 
 @dataclass(frozen=True)
-class _Place:
-    """Which value an argument is: one by its name, or one of a list. Not a tuple: SQLAlchemy would spread that too."""
+class _Parameter:
+    """The source of an argument: a named value, or an item of a named list. This is not a tuple, because SQLAlchemy
+    would expand a tuple."""
 
     name: str
     position: int | None = None
 
 
-class _Shape(NamedTuple):
-    """A statement compiled for lists of certain lengths."""
+class _Compiled(NamedTuple):
+    """A statement that was compiled for lists of particular lengths."""
 
     text: str
-    places: Sequence[object]
-    """In the order of the arguments: a _Place, or a value that is part of the statement itself."""
+    parameters: Sequence[object]
+    """One item for each argument: a `_Parameter`, or a value that is part of the statement itself."""
     columns: tuple[tuple[int, ...], tuple[int, ...]]
-    """Those that are ids, and those that are true or false."""
+    """The positions of the columns that hold ids, and of those that hold booleans."""
 
     def arguments(self, values: Values) -> tuple[object, ...]:
-        return tuple([_value(place, values) if type(place) is _Place else place for place in self.places])
+        return tuple([_value(one, values) if type(one) is _Parameter else one for one in self.parameters])
 
 
-def _value(place: _Place, values: Values) -> object:
-    value = values[place.name]
-    return value if place.position is None else cast("Sequence[object]", value)[place.position]
+def _value(parameter: _Parameter, values: Values) -> object:
+    value = values[parameter.name]
+    return value if parameter.position is None else cast("Sequence[object]", value)[parameter.position]
 
 
 def _length(value: object) -> int | None:
@@ -126,16 +139,17 @@ def _length(value: object) -> int | None:
 
 
 @lru_cache(maxsize=2_048)
-def _compile(statement: Executable, dialect: Dialect, lengths: tuple[tuple[str, int | None], ...]) -> _Shape:
-    """For each length of a list anew: to spread 50 ids over the text took 130 µs a call, a quarter of a page's cost."""
+def _compile(statement: Executable, dialect: Dialect, lengths: tuple[tuple[str, int | None], ...]) -> _Compiled:
+    """Cached per list length, because expanding 50 ids in the SQL text took 130 µs per call, a quarter of the cost of a
+    page."""
     names = tuple(name for name, _ in lengths) if isinstance(statement, Insert) else None
     compiler = cast(SQLCompiler, cast(Any, statement).compile(dialect=dialect, column_keys=names))
-    spread = compiler.construct_expanded_state({name: _places(name, length) for name, length in lengths})
+    expanded = compiler.construct_expanded_state({name: _parameters(name, length) for name, length in lengths})
     columns = list(getattr(statement, "exported_columns", ()))
-    uids = tuple(place for place, column in enumerate(columns) if column.type is UID)
-    bools = tuple(place for place, column in enumerate(columns) if isinstance(column.type, Boolean))
-    return _Shape(spread.statement, tuple(spread.positional_parameters or ()), (uids, bools))
+    uids = tuple(index for index, column in enumerate(columns) if column.type is UID)
+    bools = tuple(index for index, column in enumerate(columns) if isinstance(column.type, Boolean))
+    return _Compiled(expanded.statement, tuple(expanded.positional_parameters or ()), (uids, bools))
 
 
-def _places(name: str, length: int | None) -> _Place | list[_Place]:
-    return _Place(name) if length is None else [_Place(name, position) for position in range(length)]
+def _parameters(name: str, length: int | None) -> _Parameter | list[_Parameter]:
+    return _Parameter(name) if length is None else [_Parameter(name, position) for position in range(length)]

@@ -1,1 +1,2 @@
-"""The store in one SQLite file: `store` puts it together, `writer` keeps it safe, the verbs have a module each."""
+"""The store in one SQLite file. `store` assembles it, and `writer` runs all writes and keeps commits safe. `accept`,
+`claim` and `settle` contain the statements for those steps."""

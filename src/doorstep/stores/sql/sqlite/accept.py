@@ -1,11 +1,12 @@
-"""Accept: events with their deliveries and idempotency keys, in the transaction that the writer is in.
+"""Accept: insert events with their deliveries and idempotency keys, in the writer's transaction.
 
-All calls that came while the last commit ran are kept together, as if they had been one.
+All accept calls that arrived during the previous commit are written together, as if they were one call.
 """
 
 from __future__ import annotations
 
 import sqlite3
+from collections import Counter
 from collections.abc import Iterable, Sequence
 from itertools import islice
 from typing import NamedTuple
@@ -15,18 +16,18 @@ from doorstep.clock import DAY, Instant
 from doorstep.errors import StaleRouting
 from doorstep.model.event import Receipt, Submission, Verdict
 from doorstep.stores.sql.schema import NEVER
-from doorstep.stores.sql.sqlite import counters
+from doorstep.stores.sql.sqlite import batches
 from doorstep.stores.sql.sqlite.batches import as_list, write_rows
-from doorstep.stores.sql.sqlite.names import Directory
-from doorstep.stores.tally import Owner
+from doorstep.stores.sql.sqlite.keys import KeyMap
+from doorstep.stores.tally import Owner, Tally
 
-MARKS = (
-    "SELECT (SELECT value FROM doorstep_marks WHERE name = 'routing'),"
-    " (SELECT value FROM doorstep_marks WHERE name = 'events'),"
-    " (SELECT value FROM doorstep_marks WHERE name = 'deliveries')"
+VARIABLES = (
+    "SELECT (SELECT value FROM doorstep_variables WHERE name = 'routing'),"
+    " (SELECT value FROM doorstep_variables WHERE name = 'events'),"
+    " (SELECT value FROM doorstep_variables WHERE name = 'deliveries')"
 )
-MOVE_MARKS = (
-    "UPDATE doorstep_marks SET value = value + CASE name WHEN 'events' THEN ? ELSE ? END"
+ADVANCE_KEYS = (
+    "UPDATE doorstep_variables SET value = value + CASE name WHEN 'events' THEN ? ELSE ? END"
     " WHERE name IN ('events', 'deliveries')"
 )
 ADD_EVENTS = (
@@ -45,21 +46,22 @@ UPDATE doorstep_deliveries SET due_at = {NEVER} WHERE id IN (SELECT value FROM j
     WHERE o.endpoint_id = doorstep_deliveries.endpoint_id AND o.ordering_key = doorstep_deliveries.ordering_key
       AND o.due_at IS NOT NULL AND o.id < doorstep_deliveries.id)
 """
-"""Those that came in behind an open one of their line: see queries/ordering.py."""
+"""Blocks new deliveries if an earlier delivery of their ordering group is open; see queries/moves.py."""
 MARK_BATCHES = "UPDATE doorstep_deliveries SET batch = TRUE WHERE id IN (SELECT value FROM json_each(?))"
-"""Apart from their insertion, so that what is no batch, which is nearly everything, pays nothing for those that are."""
-KEPT_EVENT = "SELECT id, created_at, delivery_count FROM doorstep_events WHERE org_id = ? AND uid = ?"
+"""A separate statement, so that deliveries without a batch, which is nearly all of them, pay nothing for it."""
+EXISTING_EVENT = "SELECT id, created_at, delivery_count FROM doorstep_events WHERE org_id = ? AND uid = ?"
 FIRST_RECEIPT = (
     "SELECT fingerprint, event_uid, event_created_at, delivery_count FROM doorstep_idempotency"
     " WHERE org_id = ? AND key = ? AND created_at > ?"
 )
-KEEP_KEYS = (
+ADD_IDEMPOTENCY_KEYS = (
     "INSERT OR REPLACE INTO doorstep_idempotency"
     " (org_id, key, fingerprint, event_uid, event_created_at, delivery_count, created_at) VALUES {rows}"
 )
 
 INLINE_BYTES_MAX = 500
-"""Longer payloads get a row of their own: see `payloads` in schema/event.py. Below, a second insert costs as much."""
+"""Longer payloads are stored in `payloads` (schema.py). For shorter ones, the extra insert costs as much as it
+saves."""
 
 
 class Call(NamedTuple):
@@ -71,75 +73,87 @@ class Call(NamedTuple):
 
 
 class _Arrival(NamedTuple):
-    """A submission with the place of its receipt among all that are kept together."""
+    """A submission, and the position of its receipt among the receipts of all calls that are written together."""
 
-    place: int
+    position: int
     org_key: int
     submission: Submission
     now: Instant
 
 
-class _Newcomer(NamedTuple):
-    """An arrival that no idempotency key has answered, with its new key inside."""
+class _NewEvent(NamedTuple):
+    """An arrival whose idempotency key, if any, has no receipt yet, with its new integer key."""
 
     key: int
     arrival: _Arrival
 
 
-def accept(connection: sqlite3.Connection, calls: Sequence[Call], directory: Directory) -> list[list[Receipt]]:
-    """Keep the submissions of all calls; for each call one receipt a submission, in order."""
-    routing_version, last_event, last_delivery = connection.execute(MARKS).fetchone()
+def accept(connection: sqlite3.Connection, calls: Sequence[Call], key_map: KeyMap) -> list[list[Receipt]]:
+    """Write the submissions of all calls. Returns a list of receipts for each call, in the order of its submissions."""
+    routing_version, last_event, last_delivery = connection.execute(VARIABLES).fetchone()
     for call in calls:
         if call.routing_version != routing_version:
             raise StaleRouting("endpoints changed since the routing was read; read it again and recompute")
-    arrivals = _arrivals(directory, calls)
-    receipts, repeats = _answered_by_key(connection, arrivals)
-    unanswered = [one for one in arrivals if one.place not in receipts and one.place not in repeats]
-    newcomers = [_Newcomer(key, one) for key, one in enumerate(unanswered, last_event + 1)]
-    receipts |= _keep_events(connection, newcomers)
-    _keep_long_payloads(connection, [one for one in newcomers if one.arrival.place not in receipts])
-    owners = _keep_deliveries(connection, directory, newcomers, receipts, last_delivery + 1)
-    connection.execute(MOVE_MARKS, (len(newcomers), len(owners)))
-    new = [one.arrival.org_key for one in newcomers if one.arrival.place not in receipts]
-    counters.tick(connection, counters.accepted(new, owners), calls[-1].now)
-    for newcomer in newcomers:
-        receipts.setdefault(newcomer.arrival.place, _receipt(newcomer.arrival.submission))
-    _keep_keys(connection, newcomers, receipts)
-    for place, first in repeats.items():
-        receipts[place] = _again(receipts[first], arrivals[place].submission, arrivals[first].submission.fingerprint)
-    in_order = (receipts[place] for place in range(len(arrivals)))
+    arrivals = _arrivals(key_map, calls)
+    receipts, repeats = _answers_by_key(connection, arrivals)
+    unanswered = [one for one in arrivals if one.position not in receipts and one.position not in repeats]
+    new_events = [_NewEvent(key, one) for key, one in enumerate(unanswered, last_event + 1)]
+    receipts |= _insert_events(connection, new_events)
+    _insert_long_payloads(connection, [one for one in new_events if one.arrival.position not in receipts])
+    owners = _insert_deliveries(connection, key_map, new_events, receipts, last_delivery + 1)
+    connection.execute(ADVANCE_KEYS, (len(new_events), len(owners)))
+    new = [one.arrival.org_key for one in new_events if one.arrival.position not in receipts]
+    batches.add_counts(connection, _tally_of(new, owners), calls[-1].now)
+    for new_event in new_events:
+        receipts.setdefault(new_event.arrival.position, _receipt(new_event.arrival.submission))
+    _insert_idempotency_keys(connection, new_events, receipts)
+    for position, first in repeats.items():
+        receipts[position] = _repeated(
+            receipts[first], arrivals[position].submission, arrivals[first].submission.fingerprint
+        )
+    in_order = (receipts[position] for position in range(len(arrivals)))
     return [list(islice(in_order, len(call.submissions))) for call in calls]
 
 
-def _arrivals(directory: Directory, calls: Iterable[Call]) -> list[_Arrival]:
+def _tally_of(orgs: Iterable[int], owed: Iterable[Owner]) -> Tally:
+    """Counts new events per organization, and new deliveries per organization and endpoint."""
+    tally = Tally()
+    for org, events in Counter(orgs).items():
+        tally.accepted(org, events)
+    for owner, deliveries in Counter(owed).items():
+        tally.owed(owner, deliveries)
+    return tally
+
+
+def _arrivals(key_map: KeyMap, calls: Iterable[Call]) -> list[_Arrival]:
     with_time = [(one, call.now) for call in calls for one in call.submissions]
-    org_key = directory.orgs.key
-    return [_Arrival(place, org_key(one.event.org_id), one, now) for place, (one, now) in enumerate(with_time)]
+    org_key = key_map.orgs.key
+    return [_Arrival(position, org_key(one.event.org_id), one, now) for position, (one, now) in enumerate(with_time)]
 
 
 # -- events and deliveries ---------------------------------------------------------------------------------
 
 
-def _keep_events(connection: sqlite3.Connection, newcomers: Sequence[_Newcomer]) -> dict[int, Receipt]:
-    """Insert the events; returns receipts for those that had been kept before under the same id."""
-    rows = [_event_row(newcomer) for newcomer in newcomers]
+def _insert_events(connection: sqlite3.Connection, new_events: Sequence[_NewEvent]) -> dict[int, Receipt]:
+    """Insert the events. Returns receipts, by position, for events whose id existed already."""
+    rows = [_event_row(new_event) for new_event in new_events]
     if write_rows(connection, ADD_EVENTS, rows) == len(rows):
         return {}
-    kept: dict[int, Receipt] = {}
-    for key, (place, org_key, submission, _) in newcomers:
+    existing: dict[int, Receipt] = {}
+    for key, (position, org_key, submission, _) in new_events:
         event_id = submission.event.event_id
-        found, created_at, count = connection.execute(KEPT_EVENT, (org_key, event_id.bytes)).fetchone()
+        found, created_at, count = connection.execute(EXISTING_EVENT, (org_key, event_id.bytes)).fetchone()
         if found != key:
-            kept[place] = Receipt(Verdict.ACCEPTED, event_id, created_at, count, known=True)
-    return kept
+            existing[position] = Receipt(Verdict.ACCEPTED, event_id, created_at, count, known=True)
+    return existing
 
 
-def _event_row(newcomer: _Newcomer) -> tuple[object, ...]:
-    event, count = newcomer.arrival.submission.event, len(newcomer.arrival.submission.deliveries)
+def _event_row(new_event: _NewEvent) -> tuple[object, ...]:
+    event, count = new_event.arrival.submission.event, len(new_event.arrival.submission.deliveries)
     return (
-        newcomer.key,
+        new_event.key,
         event.event_id.bytes,
-        newcomer.arrival.org_key,
+        new_event.arrival.org_key,
         event.event_type,
         "received",
         count,
@@ -155,28 +169,28 @@ def _event_row(newcomer: _Newcomer) -> tuple[object, ...]:
     )
 
 
-def _keep_long_payloads(connection: sqlite3.Connection, newcomers: Iterable[_Newcomer]) -> None:
+def _insert_long_payloads(connection: sqlite3.Connection, new_events: Iterable[_NewEvent]) -> None:
     rows = [
         (key, arrival.org_key, arrival.submission.event.payload)
-        for key, arrival in newcomers
+        for key, arrival in new_events
         if len(arrival.submission.event.payload) > INLINE_BYTES_MAX
     ]
     write_rows(connection, ADD_PAYLOADS, rows)
 
 
-def _keep_deliveries(
+def _insert_deliveries(
     connection: sqlite3.Connection,
-    directory: Directory,
-    newcomers: Iterable[_Newcomer],
-    kept: dict[int, Receipt],
+    key_map: KeyMap,
+    new_events: Iterable[_NewEvent],
+    existing: dict[int, Receipt],
     first_key: int,
 ) -> list[Owner]:
-    """Insert the deliveries of the events that are new; returns of whom they are."""
-    endpoint_key = directory.endpoints.key_in
+    """Insert the deliveries of new events. Returns the organization and endpoint of each delivery."""
+    endpoint_key = key_map.endpoints.key_in
     owed = [
         (delivery, event_key, arrival.org_key, arrival.submission.event)
-        for event_key, arrival in newcomers
-        if arrival.place not in kept
+        for event_key, arrival in new_events
+        if arrival.position not in existing
         for delivery in arrival.submission.deliveries
     ]
     rows = [
@@ -197,8 +211,8 @@ def _keep_deliveries(
     write_rows(connection, ADD_DELIVERIES, rows)
     if ordered := [row[0] for row in rows if row[-1] is not None]:
         connection.execute(BLOCK, (as_list(ordered),))
-    if batches := [key for key, (delivery, *_) in enumerate(owed, first_key) if delivery.batch]:
-        connection.execute(MARK_BATCHES, (as_list(batches),))
+    if batched := [key for key, (delivery, *_) in enumerate(owed, first_key) if delivery.batch]:
+        connection.execute(MARK_BATCHES, (as_list(batched),))
     return [(row[2], row[4]) for row in rows]
 
 
@@ -210,49 +224,54 @@ def _receipt(submission: Submission) -> Receipt:
 # -- idempotency -------------------------------------------------------------------------------------------
 
 
-def _answered_by_key(
+def _answers_by_key(
     connection: sqlite3.Connection, arrivals: Iterable[_Arrival]
 ) -> tuple[dict[int, Receipt], dict[int, int]]:
-    """What keys answer: receipts given before, and which arrivals repeat another one of this batch."""
+    """Receipts for arrivals whose idempotency key was used before, and the arrivals that repeat a key of this batch.
+
+    Both are dictionaries by position. The second maps to the position of the first arrival with the same key.
+    """
     receipts: dict[int, Receipt] = {}
     repeats: dict[int, int] = {}
     firsts: dict[tuple[int, str], int] = {}
     for arrival in arrivals:
         if arrival.submission.idempotency_key is None:
             continue
-        first = firsts.setdefault((arrival.org_key, arrival.submission.idempotency_key), arrival.place)
-        if first in receipts or first == arrival.place:
-            given = _given_before(connection, arrival)
+        first = firsts.setdefault((arrival.org_key, arrival.submission.idempotency_key), arrival.position)
+        if first in receipts or first == arrival.position:
+            given = _first_receipt(connection, arrival)
             if given is not None:
-                receipts[arrival.place] = given
+                receipts[arrival.position] = given
         else:
-            repeats[arrival.place] = first
+            repeats[arrival.position] = first
     return receipts, repeats
 
 
-def _given_before(connection: sqlite3.Connection, arrival: _Arrival) -> Receipt | None:
+def _first_receipt(connection: sqlite3.Connection, arrival: _Arrival) -> Receipt | None:
     key = (arrival.org_key, arrival.submission.idempotency_key, arrival.now - DAY)
     row = connection.execute(FIRST_RECEIPT, key).fetchone()
     if row is None:
         return None
     fingerprint, event_uid, created_at, count = row
     first = Receipt(Verdict.ACCEPTED, UUID(bytes=event_uid), created_at, count)
-    return _again(first, arrival.submission, fingerprint)
+    return _repeated(first, arrival.submission, fingerprint)
 
 
-def _again(first: Receipt, submission: Submission, fingerprint: bytes) -> Receipt:
-    """The first receipt once more; or a conflict, if another body came under its key."""
+def _repeated(first: Receipt, submission: Submission, fingerprint: bytes) -> Receipt:
+    """The first receipt again, or a conflict if the same key was sent with a different body."""
     verdict = Verdict.REPEATED if submission.fingerprint == fingerprint else Verdict.CONFLICT
     return Receipt(verdict, first.event_id, first.created_at, first.deliveries)
 
 
-def _keep_keys(connection: sqlite3.Connection, newcomers: Iterable[_Newcomer], receipts: dict[int, Receipt]) -> None:
+def _insert_idempotency_keys(
+    connection: sqlite3.Connection, new_events: Iterable[_NewEvent], receipts: dict[int, Receipt]
+) -> None:
     rows = [
-        (org_key, submission.idempotency_key, submission.fingerprint, *_columns(receipts[place]), now)
-        for _, (place, org_key, submission, now) in newcomers
+        (org_key, submission.idempotency_key, submission.fingerprint, *_columns(receipts[position]), now)
+        for _, (position, org_key, submission, now) in new_events
         if submission.idempotency_key is not None
     ]
-    write_rows(connection, KEEP_KEYS, rows)
+    write_rows(connection, ADD_IDEMPOTENCY_KEYS, rows)
 
 
 def _columns(receipt: Receipt) -> tuple[bytes, Instant, int]:

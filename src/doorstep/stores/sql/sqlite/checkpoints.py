@@ -1,7 +1,7 @@
-"""Moving the log into the database file when it has grown: between commits, and where errors are seen.
+"""Checkpoints: moving the write-ahead log into the database file between commits, so that errors are noticed.
 
-SQLite by itself does so inside a commit, and is silent about what goes wrong there: the commit is safe in the log. But
-a sync of the file that fails unnoticed is the last that anyone hears of the pages it should have covered.
+By default SQLite runs checkpoints inside a commit and ignores their errors, because the commit itself is safe in the
+log. But if a sync of the file fails, pages may be lost, and no later sync reports that.
 """
 
 from __future__ import annotations
@@ -16,72 +16,72 @@ from typing import NamedTuple
 from doorstep.stores.sql.sqlite.connections import disk_failed
 
 LOG_PAGES = 1_000
-"""4 MiB of log between checkpoints: the accept that waits longest for one waits 12 to 22 ms, with 16 MiB 17 to 34 (on a
-busy disk, the worst of 1,000, five runs each). The p99, 7 to 9 ms, and the CPU are the same with either."""
+"""4 MiB of log between checkpoints. On a busy disk, the slowest of 1,000 accepts takes 12 to 22 ms; with 16 MiB it
+takes 17 to 34 ms (five runs each). The p99 (7 to 9 ms) and the CPU time are the same with both."""
 LOG_PAGES_MAX = 16_000
-"""64 MiB: from here on it is worth waiting for the readers who keep the log from being begun anew."""
+"""64 MiB. Readers can prevent the log from being restarted; from this size on, a checkpoint waits for them."""
 WAIT_MILLISECONDS = 50
-"""For so long: our own take less; a foreign one may have forgotten to end its transaction."""
+"""How long a checkpoint waits for readers. Our own finish sooner; another program may have left a transaction open."""
 
 
 class Checkpoint(NamedTuple):
-    """What SQLite tells of one."""
+    """The result that SQLite returns."""
 
     busy: bool
     log_pages: int
-    """-1 if another process was at it."""
+    """-1 if another process was running a checkpoint."""
     moved_pages: int
 
     @property
-    def whole(self) -> bool:
-        """All of the log is in the file, and the file is synced: SQLite does not sync one that still lacks pages."""
+    def complete(self) -> bool:
+        """Whether the whole log is in the file. Only then has SQLite synced the file."""
         return self.moved_pages == self.log_pages >= 0
 
 
 class Checkpointer:
-    """Knows when the log has grown enough, and what is in doubt when the disk fails."""
+    """Runs checkpoints when they are due, and rewrites pages that may have been lost in a disk error."""
 
     def __init__(self, path: str) -> None:
         self._path = path
         self._salt = b""
         self._due_pages = LOG_PAGES
         self._unsynced = False
-        """Pages were moved by a checkpoint that readers stopped halfway, or maybe by others: nobody has synced them."""
-        self._others = _Others(path)
-        self.every_page = False
-        """The disk failed to sync such pages. SQLite moves nothing twice, so the whole file must be written again."""
+        """The file may contain unsynced pages, from an incomplete checkpoint or a checkpoint of another process."""
+        self._others = _OtherWriters(path)
+        self.rewrite_needed = False
+        """Syncing those pages failed. SQLite does not move a page twice, so the whole file must be rewritten."""
 
     def run_if_due(self, connection: sqlite3.Connection) -> None:
-        """Move what can be moved, if so much has been written since the last time. Raises what SQLite does."""
+        """Run a checkpoint if enough has been written since the last one. Raises SQLite's errors."""
         if self._is_due():
             self.run(connection)
 
     def run(self, connection: sqlite3.Connection) -> None:
-        """The same in any case. A log that readers hold back is tried again when it has grown by a quarter."""
+        """Run a checkpoint. If readers prevent it, the next one is due when the log has grown by a quarter."""
         waiting = self._due_pages >= LOG_PAGES_MAX
         self._due_pages += max(LOG_PAGES, self._due_pages // 4)
         done = self._move(connection, "TRUNCATE" if waiting else "PASSIVE")
         self._due_pages = max(self._due_pages, done.log_pages + LOG_PAGES)
 
-    def heal(self, connection: sqlite3.Connection) -> None:
-        """All of the log, synced, and with it whatever else is in doubt; or an error, and then again."""
-        if self.every_page:
-            write_every_page(connection)
-            self.every_page = self._unsynced = False  # it is all in the log once more
-            self._others.look(connection)
-        if not self._move(connection, "FULL").whole:
+    def repair(self, connection: sqlite3.Connection) -> None:
+        """Rewrite and sync all pages that may have been lost. If it raises, it must be called again."""
+        if self.rewrite_needed:
+            rewrite_every_page(connection)
+            self.rewrite_needed = self._unsynced = False  # now the log contains every page again
+            self._others.have_written(connection)
+        if not self._move(connection, "FULL").complete:
             raise sqlite3.OperationalError(
                 "the log cannot be moved into the file after a disk error: someone is reading"
             )
 
     def _move(self, connection: sqlite3.Connection, mode: str) -> Checkpoint:
         try:
-            self._unsynced |= self._others.look(connection)
+            self._unsynced |= self._others.have_written(connection)
             done = checkpoint(connection, mode)
         except sqlite3.Error as error:
-            self.every_page |= self._unsynced and disk_failed(error)
+            self.rewrite_needed |= self._unsynced and disk_failed(error)
             raise
-        self._unsynced = not done.whole
+        self._unsynced = not done.complete
         return done
 
     def _is_due(self) -> bool:
@@ -89,7 +89,7 @@ class Checkpointer:
             with reading_log(self._path) as log:
                 return self._has_grown(log)
         except OSError:
-            return True  # SQLite will say what is wrong with it
+            return True  # SQLite will report the error
 
     def _has_grown(self, log: Log) -> bool:
         if log.salt != self._salt:
@@ -97,10 +97,11 @@ class Checkpointer:
         return log.has(self._due_pages)
 
 
-class _Others:
-    """Notices that somebody else has written: they may have moved pages too, and nobody tells us how that went.
+class _OtherWriters:
+    """Detects commits of other processes, which may also have run checkpoints that failed.
 
-    Other workers move the log after their commits, foreign connections within them: no commits, no pages moved.
+    Other workers run checkpoints after their commits, and other programs run them inside their commits. A process that
+    commits nothing moves no pages.
     """
 
     def __init__(self, path: str) -> None:
@@ -109,9 +110,12 @@ class _Others:
         self._version = 0
         self._end: tuple[bytes, int] | None = None
 
-    def look(self, connection: sqlite3.Connection) -> bool:
-        """Whether they have since the last look. After a failure we write nothing before all is well, so that a new
-        connection, which knows nothing of the past, can go by the end of the log."""
+    def have_written(self, connection: sqlite3.Connection) -> bool:
+        """Whether other processes have written since the last call.
+
+        The data_version of a new connection cannot be compared with that of the last one, so the end of the log is
+        compared instead. Our own writes cannot have moved it: after an error we write nothing until the repair is done.
+        """
         before = (self._connection, self._version, self._end)
         (self._version,) = connection.execute("PRAGMA data_version").fetchone()
         self._connection, self._end = connection, self._log_end()
@@ -128,7 +132,7 @@ class _Others:
 
 
 def checkpoint(connection: sqlite3.Connection, mode: str) -> Checkpoint:
-    """PASSIVE does what can be done beside readers; FULL and TRUNCATE wait for them, but briefly."""
+    """Run a checkpoint. PASSIVE moves as much as it can without waiting for readers; FULL and TRUNCATE wait briefly."""
     (usual,) = connection.execute("PRAGMA busy_timeout").fetchone()
     connection.execute(f"PRAGMA busy_timeout = {WAIT_MILLISECONDS}")
     try:
@@ -138,8 +142,9 @@ def checkpoint(connection: sqlite3.Connection, mode: str) -> Checkpoint:
         connection.execute(f"PRAGMA busy_timeout = {usual}")
 
 
-def write_every_page(connection: sqlite3.Connection) -> None:
-    """Into the log, which takes time and room as the file does: not in memory, where a large file has none."""
+def rewrite_every_page(connection: sqlite3.Connection) -> None:
+    """Write every page into the log. This takes as much time and space as a copy of the whole file, so the temporary
+    copy is on disk, not in memory."""
     connection.execute("PRAGMA temp_store = FILE")
     try:
         connection.execute("VACUUM")
@@ -148,7 +153,7 @@ def write_every_page(connection: sqlite3.Connection) -> None:
 
 
 _HEADER = struct.Struct(">8xI4x8s8x")
-"""The size of a page, and the salt that its frames carry until it is begun anew."""
+"""Reads the page size and the salt. Every frame contains this salt until the log is restarted."""
 _FRAME_HEADER_BYTES = 24
 _FRAME_SALT_OFFSET = 8
 
@@ -157,18 +162,19 @@ class Log(NamedTuple):
     handle: int
     page_bytes: int
     salt: bytes
-    """Empty as long as nothing has been written."""
+    """Empty if nothing has been written to the log yet."""
 
     def has(self, number: int) -> bool:
-        """Whether its n-th page, from 1, belongs to it, or is left over from an earlier, longer one.
+        """Whether the current log has at least `number` pages.
 
-        The file's size does not tell: SQLite begins the log anew without cutting it.
+        The file size does not show this, because SQLite restarts the log without truncating the file: pages at its end
+        may be left over from an earlier, longer log.
         """
         offset = _HEADER.size + (number - 1) * (_FRAME_HEADER_BYTES + self.page_bytes) + _FRAME_SALT_OFFSET
         return bool(self.salt) and os.pread(self.handle, len(self.salt), offset) == self.salt
 
     def end(self) -> tuple[bytes, int]:
-        """Where it ends, which moves whenever anybody writes."""
+        """The salt and the number of pages; at least one of them changes with every write."""
         low, high = 0, 1
         while self.has(high):
             low, high = high, 2 * high
@@ -180,10 +186,10 @@ class Log(NamedTuple):
 
 @contextmanager
 def reading_log(path: str) -> Iterator[Log]:
-    """The log of this database. Raises OSError where there is none."""
+    """Open the log of the database at this path. Raises OSError if there is none."""
     handle = os.open(f"{path}-wal", os.O_RDONLY)
     try:
         header = os.pread(handle, _HEADER.size, 0)
         yield Log(handle, *(_HEADER.unpack(header) if len(header) == _HEADER.size else (0, b"")))
     finally:
-        os.close(handle)  # no lock is lost by that: SQLite's are on the other two files
+        os.close(handle)  # this releases none of SQLite's locks, which are on the other two files

@@ -1,34 +1,37 @@
-"""Lanes and claims: which deliveries are due, and taking them under a lease."""
+"""Lanes and claims: find the endpoints that have due deliveries, and claim these deliveries under a lease."""
 
 from __future__ import annotations
 
 import sqlite3
-from collections.abc import Sequence
+from collections import Counter
+from collections.abc import Iterable, Sequence
 from itertools import chain, compress, repeat
 from typing import Any, NamedTuple
 from uuid import UUID
 
 from doorstep.clock import Instant
-from doorstep.model.circuit import Circuit, CircuitState
 from doorstep.model.claim import Claim, Lane, Quota
+from doorstep.model.event import EventStatus
 from doorstep.stores import notes
-from doorstep.stores.limits import admit, fitting
+from doorstep.stores.limits import admit, count_within
+from doorstep.stores.sql.queries.rows import circuit_from
 from doorstep.stores.sql.schema import NEVER
-from doorstep.stores.sql.sqlite import counters
+from doorstep.stores.sql.sqlite import batches
 from doorstep.stores.sql.sqlite.batches import Blobs, Column, Numbers, Texts, Uids, as_list, packed, unpacked
-from doorstep.stores.sql.sqlite.names import Directory
+from doorstep.stores.sql.sqlite.keys import KeyMap
+from doorstep.stores.tally import Tally
 
 # -- lanes -------------------------------------------------------------------------------------------------
 
 _LANE: tuple[Column, ...] = (
     Numbers("lane.endpoint_id"),
     Numbers("lane.due_at"),
-    Numbers("c.version"),
     Numbers("c.state"),
     Numbers("c.failures"),
     Numbers("c.failing_since"),
     Numbers("c.changed_at"),
     Numbers("c.until"),
+    Numbers("c.version"),
 )
 _LANES = """
 WITH RECURSIVE lane (endpoint_id, due_at) AS (
@@ -45,28 +48,18 @@ LANES = _LANES + packed(
     "FROM lane LEFT JOIN doorstep_circuits c ON c.endpoint_id = lane.endpoint_id"
     f" WHERE lane.due_at < {NEVER} ORDER BY lane.due_at, lane.endpoint_id LIMIT -1",
 )
-"""Hops from endpoint to endpoint over the index of pending deliveries: one seek each, whatever waits behind it."""
+"""Skips from endpoint to endpoint in the index of pending deliveries: one seek per endpoint, regardless of how many
+deliveries it has."""
 
 
-def lanes(connection: sqlite3.Connection, directory: Directory) -> list[Lane]:
+def lanes(connection: sqlite3.Connection, key_map: KeyMap) -> list[Lane]:
     columns = unpacked(_LANE, connection.execute(LANES).fetchone())
-    return [_lane(directory.endpoints.uid(row[0]), row) for row in zip(*columns, strict=True)]
+    return [_lane(key_map.endpoints.uid(row[0]), row) for row in zip(*columns, strict=True)]
 
 
-def _lane(endpoint_id: UUID, row: Sequence[Any]) -> Lane:
-    _, due_at, version, state, failures, failing_since, changed_at, until = row
-    if version is None:
-        return Lane(endpoint_id, due_at)
-    circuit = Circuit(
-        endpoint_id=endpoint_id,
-        state=CircuitState(state),
-        failures=failures,
-        failing_since=failing_since,
-        changed_at=changed_at,
-        until=until,
-        version=version,
-    )
-    return Lane(endpoint_id, due_at, circuit)
+def _lane(endpoint_id: UUID, row: tuple[Any, ...]) -> Lane:
+    due_at, circuit = row[1], row[2:]
+    return Lane(endpoint_id, due_at, circuit_from(endpoint_id, circuit) if circuit[0] else None)
 
 
 # -- claims ------------------------------------------------------------------------------------------------
@@ -76,8 +69,9 @@ _SHORT = f"""CASE WHEN d.payload IS NULL
     THEN coalesce(e.payload, (SELECT l.payload FROM doorstep_payloads l
         WHERE l.event_id = e.id AND length(l.payload) <= {_SHORT_BYTES_MAX}))
     ELSE iif(length(d.payload) <= {_SHORT_BYTES_MAX}, d.payload, NULL) END"""
-"""What goes out: the edited payload, else that of the event. NULL stands for a long one, which is read by itself and
-only when it is taken: packed with the others, 64 of 16 MiB would be more than SQLite can hold in one value."""
+"""The payload to send: the edited payload if there is one, otherwise the event's. NULL stands for a long payload, which
+is read separately when the delivery is claimed. If 64 payloads of 16 MiB were packed together, they would exceed
+SQLite's limit for one value."""
 _COLUMNS: tuple[Column, ...] = (
     Numbers("d.id"),
     Numbers("d.event_id"),
@@ -102,7 +96,7 @@ _COLUMNS: tuple[Column, ...] = (
     Numbers("e.status"),
 )
 _ORG, _PAYLOAD = 6, 8
-"""Their places among them."""
+"""Positions in `_COLUMNS`."""
 _PAIR = "FROM doorstep_deliveries d JOIN doorstep_events e ON e.id = d.event_id"
 DUE = packed(
     _COLUMNS,
@@ -122,7 +116,7 @@ LONG_SIZES = f"SELECT d.id, coalesce(length(d.payload), length(l.payload)) {_LON
 LONG_PAYLOADS = f"SELECT d.id, coalesce(d.payload, l.payload) {_LONG_OF}"
 IN_FLIGHT = "SELECT count(*) FROM doorstep_deliveries WHERE endpoint_id = ? AND state = 'in_progress'"
 RATE = "SELECT rate_next_at FROM doorstep_endpoints WHERE id = ?"
-KEEP_RATE = "UPDATE doorstep_endpoints SET rate_next_at = ? WHERE id = ?"
+UPDATE_RATE = "UPDATE doorstep_endpoints SET rate_next_at = ? WHERE id = ?"
 TAKE = """
 UPDATE doorstep_deliveries SET state = 'in_progress', due_at = ?, token = token + 1, attempt = attempt + 1,
     retry_attempts = min(attempt - round_base, retries_max), claimed_at = ?, worker = ?, moves = moves + 1
@@ -138,7 +132,7 @@ UPDATE doorstep_events SET status = 'queued' WHERE id IN (SELECT value FROM json
 """
 
 _Due = list[list[Any]]
-"""Due deliveries, column by column as above."""
+"""Due deliveries as columns, in the order of `_COLUMNS`."""
 _NONE_DUE: _Due = [[] for _ in _COLUMNS]
 
 
@@ -150,32 +144,36 @@ class Lease(NamedTuple):
 
 def claim_due(
     connection: sqlite3.Connection,
-    directory: Directory,
+    key_map: KeyMap,
     quotas: Sequence[Quota],
     lease: Lease,
     forced_max: int,
     unserved: Sequence[UUID] = (),
 ) -> list[Claim]:
-    """Forced ones first, in a write of their own: the quotas must see their endpoints as full as they then are."""
+    """Claim due deliveries. Forced ones are claimed first, in a separate write, so that they count against the
+    concurrency limits of their endpoints."""
     claims: list[Claim] = []
     if forced_max:
-        left = as_list(directory.endpoints.find(endpoint_id) for endpoint_id in unserved)
-        claims += _take(connection, directory, [_read_due(connection, DUE_FORCED, lease.now, left, forced_max)], lease)
+        excluded = as_list(key_map.endpoints.find(endpoint_id) for endpoint_id in unserved)
+        claims += _take(
+            connection, key_map, [_read_due(connection, DUE_FORCED, lease.now, excluded, forced_max)], lease
+        )
     for round in _rounds(quotas):
-        due = [_due_in(connection, directory, quota, lease.now) for quota in round]
-        claims += _take(connection, directory, due, lease)
+        due = [_due_in(connection, key_map, quota, lease.now) for quota in round]
+        claims += _take(connection, key_map, due, lease)
     return claims
 
 
 def _rounds(quotas: Sequence[Quota]) -> Sequence[Sequence[Quota]]:
-    """Quotas that can be written together: all, unless one endpoint has two, which would both see the same rows."""
+    """Groups of quotas that can be claimed together. That is one group, unless an endpoint has two quotas: these would
+    both read the same rows."""
     endpoints = {quota.endpoint_id for quota in quotas}
     return [quotas] if len(endpoints) == len(quotas) else [[quota] for quota in quotas]
 
 
-def _due_in(connection: sqlite3.Connection, directory: Directory, quota: Quota, now: Instant) -> _Due:
-    """The oldest due deliveries of an endpoint, as many as the quota, its concurrency and its rate allow."""
-    endpoint_key, room = directory.endpoints.find(quota.endpoint_id), quota.count
+def _due_in(connection: sqlite3.Connection, key_map: KeyMap, quota: Quota, now: Instant) -> _Due:
+    """The oldest due deliveries of an endpoint, as many as the quota and the concurrency and rate limits allow."""
+    endpoint_key, room = key_map.endpoints.find(quota.endpoint_id), quota.count
     if endpoint_key is None:
         return _NONE_DUE
     if quota.concurrency_max is not None:
@@ -183,7 +181,7 @@ def _due_in(connection: sqlite3.Connection, directory: Directory, quota: Quota, 
     if room <= 0:
         return _NONE_DUE
     due = _read_due(connection, DUE, endpoint_key, now, room)
-    taken = fitting(_sizes(connection, due), quota.bytes_max)
+    taken = count_within(_sizes(connection, due), quota.bytes_max)
     if quota.rate_per_second is not None and taken:
         taken = _admit(connection, endpoint_key, quota.rate_per_second, now, taken)
     return [column[:taken] for column in due]
@@ -194,13 +192,13 @@ def _read_due(connection: sqlite3.Connection, query: str, *arguments: int | str)
 
 
 def _sizes(connection: sqlite3.Connection, due: _Due) -> list[int]:
-    """How long each payload is."""
+    """The length of each payload."""
     sizes = dict(connection.execute(LONG_SIZES, (as_list(long),))) if (long := _long(due)) else {}
     return [sizes[key] if payload is None else len(payload) for key, payload in zip(due[0], due[_PAYLOAD], strict=True)]
 
 
 def _long(due: _Due) -> list[int]:
-    """The keys of those whose payload has not been read yet."""
+    """The keys of deliveries whose payload has not been read yet."""
     return [key for key, payload in zip(due[0], due[_PAYLOAD], strict=True) if payload is None]
 
 
@@ -211,14 +209,14 @@ def _read_long(connection: sqlite3.Connection, due: _Due) -> None:
         due[_PAYLOAD] = [read[key] if payload is None else payload for key, payload in pairs]
 
 
-def _admit(connection: sqlite3.Connection, endpoint_key: int, rate: float, now: Instant, wanted: int) -> int:
+def _admit(connection: sqlite3.Connection, endpoint_key: int, rate: float, now: Instant, requested: int) -> int:
     (next_at,) = connection.execute(RATE, (endpoint_key,)).fetchone()
-    admitted, next_at = admit(rate, next_at, now, wanted)
-    connection.execute(KEEP_RATE, (next_at, endpoint_key))
+    admitted, next_at = admit(rate, next_at, now, requested)
+    connection.execute(UPDATE_RATE, (next_at, endpoint_key))
     return admitted
 
 
-def _take(connection: sqlite3.Connection, directory: Directory, dues: Sequence[_Due], lease: Lease) -> list[Claim]:
+def _take(connection: sqlite3.Connection, key_map: KeyMap, dues: Sequence[_Due], lease: Lease) -> list[Claim]:
     due = [list(chain.from_iterable(columns)) for columns in zip(*dues, strict=True)]
     if not due or not due[0]:
         return []
@@ -230,12 +228,12 @@ def _take(connection: sqlite3.Connection, directory: Directory, dues: Sequence[_
     picked_up = _first_of_each(event_keys, statuses)
     if any(picked_up):
         connection.execute(QUEUE_EVENTS, (as_list(compress(event_keys, picked_up)),))
-        counters.tick(connection, counters.picked_up(compress(due[_ORG], picked_up)), lease.now)
-    return _claims(directory, due, picked_up, lease)
+        batches.add_counts(connection, _pickup_tally(compress(due[_ORG], picked_up)), lease.now)
+    return _claims(key_map, due, picked_up, lease)
 
 
 def _first_of_each(event_keys: Sequence[int], statuses: Sequence[str]) -> list[bool]:
-    """Which of the claims take their event from received to queued: the first of each event that is still received."""
+    """For each claim, whether it changes its event from received to queued. Only the first claim of an event can."""
     seen: set[int] = set()
     first = []
     for key, status in zip(event_keys, statuses, strict=True):
@@ -244,8 +242,16 @@ def _first_of_each(event_keys: Sequence[int], statuses: Sequence[str]) -> list[b
     return first
 
 
-def _claims(directory: Directory, due: _Due, picked_up: Sequence[bool], lease: Lease) -> list[Claim]:
-    """Column by column, in the order of Claim's fields: half the time of making each claim by itself."""
+def _pickup_tally(orgs: Iterable[int]) -> Tally:
+    """Counts events that change from received to queued, per organization."""
+    tally = Tally()
+    for org, events in Counter(orgs).items():
+        tally.status(org, EventStatus.RECEIVED, EventStatus.QUEUED, events)
+    return tally
+
+
+def _claims(key_map: KeyMap, due: _Due, picked_up: Sequence[bool], lease: Lease) -> list[Claim]:
+    """Build the claims from columns, in the order of Claim's fields. Building them one by one takes twice as long."""
     keys, event_keys, tokens, delivery_ids, event_ids, endpoint_keys, org_keys, *of_event = due[:12]
     attempts, round_bases, retries_max, first_failed_at, ordering_keys, metadata, traces, deliver_at, _ = due[12:]
     used = (min(n - base, most) for n, base, most in zip(attempts, round_bases, retries_max, strict=True))
@@ -255,8 +261,8 @@ def _claims(directory: Directory, due: _Due, picked_up: Sequence[bool], lease: L
         (token + 1 for token in tokens),
         delivery_ids,
         event_ids,
-        map(directory.endpoints.uid, endpoint_keys),
-        map(directory.orgs.uid, org_keys),
+        map(key_map.endpoints.uid, endpoint_keys),
+        map(key_map.orgs.uid, org_keys),
         *of_event,
         (attempt + 1 for attempt in attempts),
         used,
@@ -285,13 +291,13 @@ SELECT d.id, d.event_id, d.token, d.uid, e.uid, d.endpoint_id, d.org_id, e.event
 """
 
 
-def expired(connection: sqlite3.Connection, directory: Directory, now: Instant, limit: int) -> list[Claim]:
-    """Reads all that is in progress, from its index: as much as there are workers to hold it, not more."""
+def expired(connection: sqlite3.Connection, key_map: KeyMap, now: Instant, limit: int) -> list[Claim]:
+    """The claims whose lease has expired. The query scans the index of deliveries in progress: one entry per claim."""
     rows = connection.execute(EXPIRED, (now, limit)).fetchall()
-    return [_held_claim(directory, row) for row in rows]
+    return [_expired_claim(key_map, row) for row in rows]
 
 
-def _held_claim(directory: Directory, row: Sequence[Any]) -> Claim:
+def _expired_claim(key_map: KeyMap, row: Sequence[Any]) -> Claim:
     uids = UUID(bytes=row[3]), UUID(bytes=row[4])
-    names = directory.endpoints.uid(row[5]), directory.orgs.uid(row[6])
+    names = key_map.endpoints.uid(row[5]), key_map.orgs.uid(row[6])
     return Claim._make((*row[:3], *uids, *names, *row[7:]))._replace(picked_up=False)

@@ -1,31 +1,49 @@
-"""Connections to the file: how they are opened, and which of their errors mean that the store is unavailable."""
+"""Connections to the file: opening, errors, forks, reads, scripts and migration."""
 
 from __future__ import annotations
 
+import asyncio
 import os
+import queue
 import sqlite3
-from collections.abc import Iterator
-from contextlib import contextmanager
+import threading
+from collections.abc import Callable, Iterator
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import contextmanager, suppress
 from pathlib import Path
+from typing import Protocol, TypeVar
 from urllib.parse import quote
+from uuid import UUID
+from weakref import WeakSet
 
-from doorstep.errors import StoreUnavailable
+from sqlalchemy import create_engine
+from sqlalchemy.dialects import sqlite
+from sqlalchemy.engine import Connection
+from sqlalchemy.exc import DBAPIError
+from sqlalchemy.pool import NullPool
+
+from doorstep.errors import ConfigError, StoreUnavailable
+from doorstep.stores.sql.migrations import require_current, revision_of, upgrade
+from doorstep.stores.sql.queries.transaction import Prepared, Row, Rows, Step, Transaction, prepare
+
+T = TypeVar("T")
 
 CACHE_KIBIBYTES = 32 * 1024
-"""Pages kept by the writing connection; with SQLite's own 2 MiB a large file is read again and again."""
+"""Page cache of the writing connection. With SQLite's default of 2 MiB, it would reread pages of a large file often."""
 READER_CACHE_KIBIBYTES = 4 * 1024
-"""Pages kept by a reading one: it mostly seeks, and there are several of them."""
+"""Page cache of a reading connection. It is small because readers mostly seek, and because there are several."""
 BUSY_SECONDS = 5.0
-"""How long to wait for another process that is writing to the same file."""
+"""How long to wait while another process is writing to the same file."""
 LOG_BYTES_MAX = 64 * 2**20
-"""A log that a burst made longer is cut back to this after a checkpoint."""
-_CHUNK_BYTES = 2**20
+"""A longer log is truncated to this size after a checkpoint."""
 STATEMENTS_KEPT = 512
-"""Prepared statements a connection keeps; a batch has up to eight sizes of each."""
+"""Prepared statements kept per connection. Each batch statement has up to eight texts, one for each number of rows."""
+READERS = 3
+"""The number of reading threads. Reads seldom wait for the disk, so more threads would not make them faster."""
 
 
 def connect(path: str, *, create: bool = False) -> sqlite3.Connection:
-    """A connection in WAL mode that may be handed between threads, without implicit transactions."""
+    """A connection in WAL mode that several threads may use in turn, without implicit transactions."""
     mode = "rwc" if create else "rw"
     connection = sqlite3.connect(
         f"file:{quote(str(Path(path).absolute()))}?mode={mode}",
@@ -36,7 +54,13 @@ def connect(path: str, *, create: bool = False) -> sqlite3.Connection:
         cached_statements=STATEMENTS_KEPT,
     )
     try:
-        _configure(connection)
+        connection.execute("PRAGMA journal_mode = WAL")
+        connection.execute("PRAGMA synchronous = FULL")
+        connection.execute("PRAGMA foreign_keys = ON")
+        connection.execute("PRAGMA temp_store = MEMORY")
+        connection.execute(f"PRAGMA cache_size = -{CACHE_KIBIBYTES}")
+        connection.execute("PRAGMA wal_autocheckpoint = 0")  # see checkpoints.py
+        connection.execute(f"PRAGMA journal_size_limit = {LOG_BYTES_MAX}")
     except BaseException:
         connection.close()
         raise
@@ -44,16 +68,20 @@ def connect(path: str, *, create: bool = False) -> sqlite3.Connection:
 
 
 def connect_reader(path: str) -> sqlite3.Connection:
-    """A connection that cannot write. Not opened read-only: a reader must be able to recover the log after a crash."""
+    """A connection that cannot write. The file itself is opened for writing, because a reader must be able to recover
+    the log after a crash."""
     connection = connect(path)
     connection.execute("PRAGMA query_only = ON")
     connection.execute(f"PRAGMA cache_size = -{READER_CACHE_KIBIBYTES}")
     return connection
 
 
+# -- errors ------------------------------------------------------------------------------------------------
+
+
 @contextmanager
 def unavailable(path: str) -> Iterator[None]:
-    """Turn what the file or the disk did into StoreUnavailable; what a statement broke (a bug) passes through."""
+    """Raise errors of the file or the disk as StoreUnavailable. Errors in a statement, which are bugs, pass through."""
     try:
         yield
     except sqlite3.DatabaseError as error:
@@ -63,52 +91,241 @@ def unavailable(path: str) -> Iterator[None]:
 
 
 def file_failed(error: BaseException) -> bool:
-    """Whether the file, the disk or a foreign lock is at fault (also a damaged file), not what we asked of it."""
+    """Whether the error was caused by the disk, by the file (which may be damaged) or by another program's lock, and
+    not by our statement."""
     return isinstance(error, sqlite3.OperationalError) or type(error) is sqlite3.DatabaseError
 
 
 def disk_failed(error: BaseException) -> bool:
-    """Whether the system could not read, write or sync, so that nobody knows what is on the disk."""
+    """Whether the operating system failed to read, write or sync, so that the content of the disk is unknown."""
     cause = error.__cause__ or error
     return isinstance(cause, sqlite3.Error) and str(getattr(cause, "sqlite_errorname", "")).startswith("SQLITE_IOERR")
 
 
 def disk_full(error: BaseException) -> bool:
-    """Whether there was no room, which is known at once and loses nothing that was there."""
+    """Whether the disk is full. Unlike other disk errors, this is reported at once and loses no data."""
     return isinstance(error, sqlite3.Error) and getattr(error, "sqlite_errorcode", None) == sqlite3.SQLITE_FULL
 
 
-def rewrite_log(connection: sqlite3.Connection, path: str) -> None:
-    """Write the bytes of the log once more where they are, and sync them.
+# -- forks -------------------------------------------------------------------------------------------------
 
-    A checkpoint instead would do harm: the file would then be newer than a log with a hole in it, and the two are
-    put together after a power cut. The write lock keeps everyone else from changing the log meanwhile.
+
+class ConnectionOwner(Protocol):
+    """Keeps idle connections open."""
+
+    def close_idle(self) -> None:
+        """Close the idle connections. Called only while none is in use."""
+
+
+class ForkGuard:
+    """Makes forks safe. Every use of a connection, in any thread, must be inside `with fork_guard:`. Do not nest it.
+
+    SQLite records in memory which locks the process holds on a file. A forked process inherits this record but not the
+    locks, so the connections that it opens are unprotected. When the parent closes the file, SQLite deletes the log
+    that the child is still writing to, and with it events that were already accepted. If the fork happens during a
+    commit, the child also inherits a lock that is never released.
+
+    So a fork waits until no connection is in use, and closes the idle ones. The next use opens new connections.
     """
-    connection.execute("BEGIN IMMEDIATE")
-    try:
-        log = os.open(f"{path}-wal", os.O_RDWR)
+
+    def __init__(self) -> None:
+        self._owners: WeakSet[ConnectionOwner] = WeakSet()
+        self._forking = threading.Lock()
+        self._reset()
+
+    def _reset(self) -> None:
+        self._changed = threading.Condition()
+        self._users = 0
+        self._stopped = False
+
+    def register(self, owner: ConnectionOwner) -> None:
+        """Close the idle connections of this owner before a fork."""
+        self._owners.add(owner)
+
+    def __enter__(self) -> None:
+        with self._changed:
+            while self._stopped:
+                self._changed.wait()
+            self._users += 1
+
+    def __exit__(self, *exc: object) -> None:
+        with self._changed:
+            self._users -= 1
+            if not self._users:
+                self._changed.notify_all()
+
+    def before_fork(self) -> None:
+        self._forking.acquire()
+        with self._changed:
+            self._stopped = True
+            while self._users:
+                self._changed.wait()
+        for owner in list(self._owners):
+            with suppress(Exception):  # an error cannot prevent the fork
+                owner.close_idle()
+
+    def after_fork_in_parent(self) -> None:
+        with self._changed:
+            self._stopped = False
+            self._changed.notify_all()
+        self._forking.release()
+
+    def after_fork_in_child(self) -> None:
+        """Reset the guard. The child has no other threads that could be waiting for it."""
+        self._reset()
+        self._forking.release()
+
+
+fork_guard = ForkGuard()
+
+if hasattr(os, "register_at_fork"):
+    os.register_at_fork(
+        before=fork_guard.before_fork,
+        after_in_parent=fork_guard.after_fork_in_parent,
+        after_in_child=fork_guard.after_fork_in_child,
+    )
+
+
+# -- reading -----------------------------------------------------------------------------------------------
+
+
+class Readers:
+    """A few threads that read while the writer writes. Each call has its own connection and sees one snapshot."""
+
+    def __init__(self, path: str) -> None:
+        self._path = path
+        self._threads = ThreadPoolExecutor(READERS, thread_name_prefix="doorstep-reader")
+        self._idle: queue.SimpleQueue[sqlite3.Connection] = queue.SimpleQueue()
+        fork_guard.register(self)
+
+    async def run(self, work: Callable[[sqlite3.Connection], T]) -> T:
+        return await asyncio.get_running_loop().run_in_executor(self._threads, self._read, work)
+
+    async def stop(self) -> None:
+        await asyncio.to_thread(self._threads.shutdown)
+        with fork_guard:
+            self.close_idle()
+
+    def close_idle(self) -> None:
+        while not self._idle.empty():
+            self._idle.get().close()
+
+    def _read(self, work: Callable[[sqlite3.Connection], T]) -> T:
+        with fork_guard, unavailable(self._path):
+            connection = self._take()
+            try:
+                connection.execute("BEGIN")
+                result = work(connection)
+                connection.execute("COMMIT")
+            except sqlite3.Error:
+                connection.close()
+                raise
+            except BaseException:
+                connection.execute("ROLLBACK")
+                self._idle.put(connection)
+                raise
+            self._idle.put(connection)
+            return result
+
+    def _take(self) -> sqlite3.Connection:
         try:
-            _write_again(log)
-        finally:
-            os.close(log)
-    except OSError as error:
-        raise sqlite3.OperationalError(f"the log cannot be written again: {error.strerror}") from error
+            return self._idle.get_nowait()
+        except queue.Empty:
+            return connect_reader(self._path)
+
+
+# -- scripts of queries/ -----------------------------------------------------------------------------------
+
+_DIALECT = sqlite.dialect(paramstyle="qmark")
+
+
+def run_transaction(connection: sqlite3.Connection, script: Transaction[T]) -> T:
+    """Run a script to its end, inside the current transaction of `connection`."""
+    try:
+        step = next(script)
+        while True:
+            step = script.send(_rows(connection, step))
+    except StopIteration as end:
+        return end.value  # type: ignore[no-any-return]
+
+
+def _rows(connection: sqlite3.Connection, step: Step) -> Rows:
+    prepared = prepare(step, _DIALECT)
+    if len(prepared.arguments) == 1:
+        rows = _fetched(connection, prepared.text, _driver_values(prepared.arguments[0]))
+        return [_model_values(row, prepared) for row in rows] if prepared.uid_columns or prepared.bool_columns else rows
+    if prepared.arguments:
+        connection.executemany(prepared.text, map(_driver_values, prepared.arguments))
+    return []
+
+
+def _fetched(connection: sqlite3.Connection, text: str, arguments: tuple[object, ...]) -> Rows:
+    """Run a query. SQLite accepts any bytes as text, and an outbox row with invalid text must not keep other rows from
+    being read. If a text is not valid UTF-8, the query is repeated with the invalid bytes escaped, so that the row can
+    be rejected later."""
+    try:
+        return connection.execute(text, arguments).fetchall()
+    except sqlite3.OperationalError as error:
+        if "decode to UTF-8" not in str(error) or not text.startswith("SELECT"):
+            raise
+    connection.text_factory = _escaped_text
+    try:
+        return connection.execute(text, arguments).fetchall()
     finally:
-        connection.execute("ROLLBACK")
+        connection.text_factory = str
 
 
-def _write_again(file: int) -> None:
-    offset = 0
-    while chunk := os.pread(file, _CHUNK_BYTES, offset):
-        offset += os.pwrite(file, chunk, offset)
-    os.fsync(file)
+def _escaped_text(written: bytes) -> str:
+    return written.decode(errors="backslashreplace")
 
 
-def _configure(connection: sqlite3.Connection) -> None:
-    connection.execute("PRAGMA journal_mode = WAL")
-    connection.execute("PRAGMA synchronous = FULL")
-    connection.execute("PRAGMA foreign_keys = ON")
-    connection.execute("PRAGMA temp_store = MEMORY")
-    connection.execute(f"PRAGMA cache_size = -{CACHE_KIBIBYTES}")
-    connection.execute("PRAGMA wal_autocheckpoint = 0")  # see checkpoints.py
-    connection.execute(f"PRAGMA journal_size_limit = {LOG_BYTES_MAX}")
+def _driver_values(arguments: tuple[object, ...]) -> tuple[object, ...]:
+    return tuple(value.bytes if isinstance(value, UUID) else value for value in arguments)
+
+
+def _model_values(row: Row, prepared: Prepared) -> Row:
+    values = list(row)
+    for index in prepared.uid_columns:
+        if values[index] is not None:
+            values[index] = UUID(bytes=values[index])
+    for index in prepared.bool_columns:
+        values[index] = bool(values[index])
+    return tuple(values)
+
+
+# -- migration ---------------------------------------------------------------------------------------------
+
+
+def migrate(path: str) -> None:
+    """Create the file if necessary, and upgrade its schema. If several processes do so, they take turns."""
+    folder = Path(path).absolute().parent
+    if not folder.is_dir():
+        raise ConfigError(f"the folder of the database does not exist: {folder}; create it or change the database URL")
+    with _alembic_connection(path) as connection:
+        connection.exec_driver_sql("BEGIN IMMEDIATE")
+        upgrade(connection)
+        connection.commit()
+
+
+def require_migrated(path: str) -> None:
+    """Raise ConfigError unless the file has exactly the schema that this version needs."""
+    if not Path(path).exists():
+        require_current(None, path)
+    with _alembic_connection(path) as connection:
+        require_current(revision_of(connection), path)
+
+
+@contextmanager
+def _alembic_connection(path: str) -> Iterator[Connection]:
+    """A SQLAlchemy connection for Alembic, on one of our own connections. Errors are raised as the driver's errors,
+    without SQLAlchemy's wrapper."""
+    with fork_guard, unavailable(path):
+        driver = connect(path, create=True)
+        engine = create_engine("sqlite://", creator=lambda: driver, poolclass=NullPool)
+        try:
+            with engine.connect() as connection:
+                yield connection
+        except DBAPIError as error:
+            raise error.orig or error from error
+        finally:
+            driver.close()

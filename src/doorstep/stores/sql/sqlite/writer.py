@@ -1,79 +1,88 @@
-"""The one thread that writes: it takes everything that was asked for while the last commit ran, and commits it together.
+"""The only thread that writes. It takes all jobs that arrived during the last commit, and commits them as one group.
 
-Nothing is answered before its commit. A job that fails is undone alone; if the file or the disk fails, the whole
-group is, the connection is thrown away and opened anew for the next one: nothing is ever answered from memory.
-Between groups the log is moved into the file; if the disk fails there, nothing is done until it has been healed. Where
-that means to write the whole file again, whoever asks meanwhile is refused at once.
+No job returns a result before its commit. If a job fails, only that job is rolled back. If the file or the disk fails,
+the whole group is rolled back and the connection is replaced, so no result is based on pages that exist only in memory.
+
+Checkpoints run between groups. After a disk error in a checkpoint, no job runs until all pages that may have been lost
+are repaired. While the whole file is being rewritten, new jobs are rejected at once.
 """
 
 from __future__ import annotations
 
 import asyncio
+import os
 import queue
 import sqlite3
 import threading
+import time
 from collections.abc import Callable, Sequence
 from itertools import groupby
 from typing import Any, NamedTuple, TypeVar
 
 from doorstep.errors import StoreUnavailable
-from doorstep.stores.sql.sqlite.connections import file_failed, unavailable
-from doorstep.stores.sql.sqlite.forking import using_sqlite
-from doorstep.stores.sql.sqlite.writing_connection import WritingConnection
+from doorstep.stores.sql.sqlite.checkpoints import Checkpointer
+from doorstep.stores.sql.sqlite.connections import (
+    connect,
+    disk_failed,
+    disk_full,
+    file_failed,
+    fork_guard,
+    unavailable,
+)
 
 T = TypeVar("T")
 
 WATCH_SECONDS = 0.025
-"""How often an idle writer looks whether another process has written; a look takes about 5 µs."""
+"""How often an idle writer checks whether another process has written; a check takes about 5 µs."""
 GROUP_MAX = 256
-"""Jobs a group: bounds how long the first of them waits for the last."""
+"""The maximum number of jobs in a group. It limits how long the first job waits for the last."""
 
 
 Work = Callable[[sqlite3.Connection, Sequence[Any]], Sequence[Any]]
-"""Does a list of requests and returns a result for each. Neighbours with the same work are done together."""
+"""Handles a list of requests and returns a result for each. Consecutive requests with the same work share one call."""
 
 
 class Job(NamedTuple):
     work: Work
     request: Any
     durable: bool
-    """Must be on stable storage when it is answered. A group that only claims and settles may lose its end in a
-    power cut: that repeats a delivery, and loses none."""
+    """Whether the job must be on stable storage before it returns. Claims and settlements need not be: if a power cut
+    loses one, a delivery is repeated, and none is lost."""
     answer: asyncio.Future[Any]
 
 
 class _Failed(NamedTuple):
-    """The result of a job that raised."""
+    """The result of a job that raised an exception."""
 
     error: Exception
 
 
 class Writer:
-    """Runs jobs, each a function of the one writing connection, in the order they came."""
+    """Runs jobs on the one writing connection, in the order in which they arrive."""
 
     def __init__(self, path: str) -> None:
         self._path = path
         self._jobs: queue.SimpleQueue[Job | None] = queue.SimpleQueue()
         self._connection = WritingConnection(path)
-        self._unsettled: Exception | None = None
+        self._close_error: Exception | None = None
         self._seen_version = 0
         self._wake: Callable[[], None] | None = None
         self._loop = asyncio.get_running_loop()
         self._thread = threading.Thread(target=self._run, name="doorstep-writer", daemon=True)
-        using_sqlite.owned_by(self)
+        fork_guard.register(self)
 
-    def let_go(self) -> None:
-        self._connection.let_go()
+    def close_idle(self) -> None:
+        self._connection.close_idle()
 
     def start(self) -> None:
         self._thread.start()
 
     async def run(self, work: Callable[[sqlite3.Connection], T], *, durable: bool = True) -> T:
-        """Do `work` in the next group; returns after its commit."""
-        return await self.request(_do_each, work, durable=durable)  # type: ignore[no-any-return]
+        """Run `work` in the next group. Returns its result after the commit."""
+        return await self.request(_run_each, work, durable=durable)  # type: ignore[no-any-return]
 
     async def request(self, work: Work, request: object, *, durable: bool = True) -> Any:
-        """The same for work that does many requests at once."""
+        """Run `work`, which can handle many requests at once, for this request. Returns after the commit."""
         if self._connection.rewriting:
             raise _being_rewritten(self._path)
         answer: asyncio.Future[Any] = self._loop.create_future()
@@ -81,47 +90,47 @@ class Writer:
         return await answer
 
     def watch(self, wake: Callable[[], None]) -> None:
-        """Call `wake` from the event loop whenever someone else has written to the file."""
+        """Call `wake` in the event loop whenever another connection has written to the file."""
         self._wake = wake
-        # A job that does nothing, so that a writer who sleeps until one comes begins to look.
-        self._jobs.put(Job(_do_each, lambda connection: None, False, self._loop.create_future()))
+        # An empty job ends the writer's wait, so that it starts to check for writes.
+        self._jobs.put(Job(_run_each, lambda connection: None, False, self._loop.create_future()))
 
     async def stop(self) -> None:
-        """Finish what was asked for, and end the thread. StoreUnavailable if the disk failed at the very end."""
+        """Finish all jobs and end the thread. Raises StoreUnavailable if closing the file fails."""
         self._jobs.put(None)
         await asyncio.to_thread(self._thread.join)
-        if self._unsettled is not None:
-            raise self._unsettled
+        if self._close_error is not None:
+            raise self._close_error
 
     # -- on the thread -------------------------------------------------------------------------------------
 
     def _run(self) -> None:
         while True:
             group, more = self._next_group()
-            with using_sqlite:
+            with fork_guard:
                 if group:
                     self._commit(group)
-                self._keep_fit(after_group=bool(group))
+                self._maintain(after_group=bool(group))
             if not more:
                 break
-        with using_sqlite:
+        with fork_guard:
             self._close()
 
-    def _keep_fit(self, after_group: bool) -> None:
-        """Between groups, when all have been answered. Nothing that goes wrong here may end the thread."""
+    def _maintain(self, after_group: bool) -> None:
+        """Run checkpoints, repairs and the check for changes, between groups. No error here may end the thread."""
         try:
             if after_group:
                 self._connection.checkpoint()
             rewriting = self._connection.rewriting
             if rewriting and not self._jobs.empty():
-                return  # those who wait are told first
+                return  # reject the waiting jobs first
             if rewriting or self._wake is not None:
-                self._look(self._connection.opened())
-        except Exception as error:  # noqa: BLE001 - the next group gets a new connection, or is told what is wrong
+                self._check_for_changes(self._connection.opened())
+        except Exception as error:  # noqa: BLE001 - the next group opens a new connection, or fails with this error
             self._connection.failed(error)
 
     def _next_group(self) -> tuple[list[Job], bool]:
-        """The jobs that wait, after waiting for the first; False once the last has come."""
+        """Wait for a job, and return it with all other waiting jobs. The second value is False if the thread ends."""
         group: list[Job] = []
         try:
             job = self._jobs.get(timeout=WATCH_SECONDS if self._wake or self._connection.rewriting else None)
@@ -140,16 +149,16 @@ class Writer:
                 raise _being_rewritten(self._path)
             with unavailable(self._path):
                 results = self._transact(self._connection.opened(), group)
-        except Exception as error:  # noqa: BLE001 - whatever it is, every job is answered and the thread goes on
+        except Exception as error:  # noqa: BLE001 - every job must get a result, and the thread must continue
             self._connection.failed(error)
             results = [_Failed(_copy(error)) for _ in group]
-        self._tell(_resolve, group, results)
+        self._call_in_loop(_resolve, group, results)
 
     def _transact(self, connection: sqlite3.Connection, group: Sequence[Job]) -> Sequence[Any]:
         self._connection.relax(not any(job.durable for job in group))
         connection.execute("BEGIN IMMEDIATE")
         try:
-            results = _do_together(connection, group)
+            results = _run_together(connection, group)
         except Exception as error:
             if file_failed(error):
                 raise
@@ -157,7 +166,7 @@ class Writer:
             if len(group) == 1:
                 return [_Failed(error)]
             connection.execute("BEGIN IMMEDIATE")
-            results = [_do_alone(connection, job) for job in group]
+            results = [_run_alone(connection, job) for job in group]
         connection.execute("COMMIT")
         return results
 
@@ -165,32 +174,32 @@ class Writer:
         try:
             with unavailable(self._path):
                 self._connection.close()
-        except Exception as error:  # noqa: BLE001 - it is raised where the end is awaited
-            self._unsettled = error
+        except Exception as error:  # noqa: BLE001 - `stop` raises it
+            self._close_error = error
 
-    def _look(self, connection: sqlite3.Connection) -> None:
-        """The version of this connection counts the commits of all others, and none of its own."""
+    def _check_for_changes(self, connection: sqlite3.Connection) -> None:
+        """Wake the workers if another connection has committed. Only that changes a connection's data_version."""
         (version,) = connection.execute("PRAGMA data_version").fetchone()
         if version != self._seen_version and self._wake is not None:
             self._seen_version = version
-            self._tell(self._wake)
+            self._call_in_loop(self._wake)
 
-    def _tell(self, callback: Callable[..., None], *args: object) -> None:
+    def _call_in_loop(self, callback: Callable[..., None], *args: object) -> None:
         try:
             self._loop.call_soon_threadsafe(callback, *args)
         except RuntimeError:
-            pass  # the event loop is closed: nobody is left to be told
+            pass  # the event loop is closed, so no caller is waiting any more
 
 
-def _do_together(connection: sqlite3.Connection, group: Sequence[Job]) -> list[Any]:
-    """Everything with no savepoints between: if one job fails, all are undone and done again one by one."""
+def _run_together(connection: sqlite3.Connection, group: Sequence[Job]) -> list[Any]:
+    """Run all jobs without savepoints. If one fails, the caller rolls all of them back and reruns them one by one."""
     results: list[Any] = []
     for work, jobs in groupby(group, key=_work_of):
         results += work(connection, [job.request for job in jobs])
     return results
 
 
-def _do_alone(connection: sqlite3.Connection, job: Job) -> Any:
+def _run_alone(connection: sqlite3.Connection, job: Job) -> Any:
     connection.execute("SAVEPOINT job")
     try:
         (result,) = job.work(connection, [job.request])
@@ -203,7 +212,7 @@ def _do_alone(connection: sqlite3.Connection, job: Job) -> Any:
     return result
 
 
-def _do_each(connection: sqlite3.Connection, works: Sequence[Callable[[sqlite3.Connection], Any]]) -> list[Any]:
+def _run_each(connection: sqlite3.Connection, works: Sequence[Callable[[sqlite3.Connection], Any]]) -> list[Any]:
     return [work(connection) for work in works]
 
 
@@ -214,7 +223,7 @@ def _work_of(job: Job) -> Work:
 def _resolve(group: Sequence[Job], results: Sequence[Any]) -> None:
     for job, result in zip(group, results, strict=True):
         if job.answer.done():
-            continue  # whoever asked has stopped waiting
+            continue  # the caller has stopped waiting
         if isinstance(result, _Failed):
             job.answer.set_exception(result.error)
         else:
@@ -222,13 +231,159 @@ def _resolve(group: Sequence[Job], results: Sequence[Any]) -> None:
 
 
 def _copy(error: Exception) -> Exception:
-    """One exception each: a shared one would collect the tracebacks of all who are told."""
+    """A separate exception for each job. A shared one would collect the tracebacks of all jobs."""
     if isinstance(error, StoreUnavailable):
-        told = StoreUnavailable(*error.args)
-        told.__cause__ = error.__cause__
-        return told
+        copy = StoreUnavailable(*error.args)
+        copy.__cause__ = error.__cause__
+        return copy
     return error
 
 
 def _being_rewritten(path: str) -> StoreUnavailable:
-    return StoreUnavailable(f"{path}: the disk failed, and the whole file is being written again; try again later")
+    return StoreUnavailable(f"{path}: the disk failed, and the whole file is being rewritten; try again later")
+
+
+# -- the writing connection --------------------------------------------------------------------------------
+
+_PAUSE_SECONDS = 0.05
+_PAUSE_SECONDS_MAX = 1.0
+"""The pause between attempts to repair doubles each time. It is never shorter than the last attempt took, because
+rewriting may take minutes."""
+_CHUNK_BYTES = 2**20
+
+
+class WritingConnection:
+    """The one connection that writes: opened when needed, replaced after an error, repaired before use.
+
+    After a failed sync, Linux discards the data that it could not write, and the next sync reports success. So that
+    data may be lost, whatever later syncs report, and it is rewritten before anything else is done. Only the writer's
+    thread uses this class.
+    """
+
+    def __init__(self, path: str, monotonic: Callable[[], float] = time.monotonic) -> None:
+        self._path = path
+        self._monotonic = monotonic
+        self._connection: sqlite3.Connection | None = None
+        self._checkpointer = Checkpointer(path)
+        self._relaxed = False
+        self._log_doubtful = False
+        self._file_doubtful = False
+        self._pause_seconds = 0.0
+        self._repair_at = 0.0
+        self._last_error = ""
+
+    @property
+    def rewriting(self) -> bool:
+        """Whether the whole file must be rewritten. Callers should not wait for that."""
+        return self._file_doubtful and self._checkpointer.rewrite_needed
+
+    def opened(self) -> sqlite3.Connection:
+        """The connection, opened and repaired if necessary."""
+        if self._monotonic() < self._repair_at:
+            raise sqlite3.OperationalError(self._last_error)
+        if self._connection is None:
+            self._connection = connect(self._path)
+            self._relaxed = False
+        if self._log_doubtful or self._file_doubtful:
+            self._repair(self._connection)
+        return self._connection
+
+    def relax(self, relaxed: bool) -> None:
+        """Turn syncing at commits off or on. A durable commit also makes earlier relaxed commits durable, because the
+        log is sequential."""
+        if relaxed is not self._relaxed:
+            self.opened().execute(f"PRAGMA synchronous = {'NORMAL' if relaxed else 'FULL'}")
+            self._relaxed = relaxed
+
+    def failed(self, error: BaseException) -> None:
+        """Record an error and discard the connection. The next use opens a new one."""
+        self._log_doubtful |= disk_failed(error)
+        self._discard()
+
+    def checkpoint(self) -> None:
+        """Run a checkpoint if one is due. If the disk fails, the next call of `opened` repairs the file or raises."""
+        self._run_checkpoint(self._checkpointer.run_if_due)
+
+    def close_idle(self) -> None:
+        """Run a checkpoint and close the connection until the next use. Without it, SQLite would run a checkpoint while
+        closing, and would hide disk errors."""
+        self._run_checkpoint(self._checkpointer.run)
+        self._discard()
+
+    def close(self) -> None:
+        """Run a last checkpoint, so that the file is complete. Raises if lost pages cannot be repaired."""
+        self._run_checkpoint(self._checkpointer.run)
+        self._repair_at = 0.0  # repair now: there will be no later attempt
+        try:
+            if self._log_doubtful or self._file_doubtful:
+                self.opened()
+        finally:
+            self._discard()
+
+    def _repair(self, connection: sqlite3.Connection) -> None:
+        started = self._monotonic()
+        try:
+            self._rewrite_doubtful(connection)
+        except sqlite3.Error as error:
+            self._pause(self._monotonic() - started)
+            self._last_error = str(error)
+            raise
+        self._pause_seconds = 0.0
+
+    def _rewrite_doubtful(self, connection: sqlite3.Connection) -> None:
+        if self._log_doubtful:
+            # Relaxed commits before the failed sync may be lost, and with them all later commits.
+            rewrite_log(connection, self._path)
+            self._log_doubtful = False
+        if self._file_doubtful:
+            self._checkpointer.repair(connection)
+            self._file_doubtful = False
+
+    def _pause(self, taken_seconds: float) -> None:
+        self._pause_seconds = min(max(_PAUSE_SECONDS, 2 * self._pause_seconds), _PAUSE_SECONDS_MAX)
+        self._repair_at = self._monotonic() + max(self._pause_seconds, taken_seconds)
+
+    def _run_checkpoint(self, run: Callable[[sqlite3.Connection], None]) -> None:
+        if self._connection is None:
+            return
+        try:
+            run(self._connection)
+        except sqlite3.Error as error:
+            if not disk_full(error):  # a full disk loses no data, and commits continue while the log has room
+                self._file_doubtful |= disk_failed(error)
+                self.failed(error)
+
+    def _discard(self) -> None:
+        connection, self._connection = self._connection, None
+        if connection is not None:
+            try:
+                connection.close()
+            except sqlite3.Error:
+                pass  # the connection is discarded anyway
+
+
+def rewrite_log(connection: sqlite3.Connection, path: str) -> None:
+    """Rewrite the bytes of the log in place, and sync them.
+
+    A checkpoint would do harm here. The log may have a gap on disk, and the checkpoint would make the file newer than
+    such a log. After a power cut, SQLite would combine the two. Holding the write lock keeps other processes from
+    changing the log in the meantime.
+    """
+    connection.execute("BEGIN IMMEDIATE")
+    try:
+        log = os.open(f"{path}-wal", os.O_RDWR)
+        try:
+            _rewrite(log)
+        finally:
+            os.close(log)
+    except OSError as error:
+        raise sqlite3.OperationalError(f"the log cannot be rewritten: {error.strerror}") from error
+    finally:
+        connection.execute("ROLLBACK")
+
+
+def _rewrite(file: int) -> None:
+    offset = 0
+    while chunk := os.pread(file, _CHUNK_BYTES, offset):
+        offset += os.pwrite(file, chunk, offset)
+    os.fsync(file)

@@ -1,7 +1,8 @@
-"""The initial schema: everything that `stores/sql/schema` declares.
+"""The initial schema: everything that `stores/sql/schema.py` declares.
 
-Nothing has been released, so no database has to be brought here from an older schema. A later revision must not change
-what this one creates: whoever adds it first writes the statements of `schema_ddl` down here as they are then.
+Nothing has been released, so no older schema has to be upgraded. Later revisions must not change the schema that this
+one creates. Before adding a revision, replace the call of `schema_ddl` here with the statements that it returns at that
+time.
 """
 
 from __future__ import annotations

@@ -1,0 +1,223 @@
+"""The middleware around every request: correlation ids, authentication, throttling, and a 405 for wrong methods."""
+
+from __future__ import annotations
+
+import logging
+import math
+import re
+import time
+from collections.abc import Awaitable, Callable, Hashable
+from ipaddress import IPv4Address, IPv6Network, ip_address
+from typing import cast
+from uuid import UUID
+
+from starlette.datastructures import Headers
+from starlette.requests import Request
+from starlette.types import ASGIApp, Message, Receive, Scope, Send
+
+from doorstep.api.access import methods_of
+from doorstep.api.problems import FieldError, Problem, Refusal, invalid, refusal_for, respond
+from doorstep.clock import SECOND, Clock, Instant
+from doorstep.errors import Overloaded
+from doorstep.model.org import ApiKey
+from doorstep.telemetry.tracing import incoming
+
+HEADER = "x-correlation-id"
+_ACCEPTABLE = re.compile(r"[!-~]{1,128}")
+_DEFAULT_HEADERS = ((b"cache-control", b"no-store"), (b"x-content-type-options", b"nosniff"))
+"""Responses contain keys, secrets and payloads, so caches must not store them and browsers must not guess their type.
+Responses that set these headers themselves, such as styles and scripts, keep their own values."""
+_log = logging.getLogger("doorstep.api")
+
+
+class Frame:
+    """The outermost layer: adds the correlation id, writes the debug log, and responds even to unexpected errors."""
+
+    def __init__(self, app: ASGIApp, new_id: Callable[[], UUID]) -> None:
+        self._app = app
+        self._new_id = new_id
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        if scope["type"] != "http":
+            await self._app(scope, receive, send)
+            return
+        given = Headers(scope=scope).get(HEADER)
+        acceptable = given is not None and _ACCEPTABLE.fullmatch(given)
+        scope["correlation_id"] = given if acceptable else str(self._new_id())
+        answer = _Answer(send, scope["correlation_id"])
+        began = time.perf_counter()
+        if given is not None and not acceptable:
+            error = FieldError("X-Correlation-Id", "must be 1 to 128 visible ASCII characters")
+            await respond(invalid(error))(scope, receive, answer)
+        else:
+            await self._guarded(scope, receive, answer)
+        if _log.isEnabledFor(logging.DEBUG):
+            _log.debug("a request was answered", extra=_log_fields(scope, answer, time.perf_counter() - began))
+
+    async def _guarded(self, scope: Scope, receive: Receive, answer: _Answer) -> None:
+        try:
+            await self._app(scope, receive, answer)
+        except Exception as error:  # noqa: BLE001  anything that a route did not handle
+            refusal = refusal_for(error)
+            if refusal.status_code == 500:
+                _log.error("a request failed", extra={"correlation_id": scope["correlation_id"]}, exc_info=error)
+            if not answer.started:
+                await respond(refusal)(scope, receive, answer)
+
+
+def correlation_id(request: Request) -> str:
+    """The correlation id of the request. An event that it sends keeps the id through every retry."""
+    return str(request.scope["correlation_id"])
+
+
+def trace_of(request: Request) -> str | None:
+    """The trace context of this request. Malformed headers are ignored, as the W3C specifies."""
+    given = request.headers.get("traceparent")
+    return None if given is None else incoming(given, request.headers.get("tracestate"))
+
+
+class _Answer:
+    """Sends the response with the correlation id, and remembers whether it has started."""
+
+    def __init__(self, send: Send, correlation_id: str) -> None:
+        self._send = send
+        self._correlation_id = correlation_id
+        self.started = False
+        self.status = 0
+
+    async def __call__(self, message: Message) -> None:
+        if message["type"] == "http.response.start":
+            self.started = True
+            self.status = message["status"]
+            own = (HEADER.encode(), self._correlation_id.encode())
+            given = list(message.get("headers", ()))
+            names = {name for name, _ in given}
+            message["headers"] = [*given, own, *(one for one in _DEFAULT_HEADERS if one[0] not in names)]
+        await self._send(message)
+
+
+def _log_fields(scope: Scope, answer: _Answer, seconds: float) -> dict[str, object]:
+    """The fields for the debug log: the route of a request, but never its path and query, which may contain secrets."""
+    fields = {
+        "method": scope["method"],
+        "route": getattr(scope.get("route"), "path", None),
+        "status": answer.status,
+        "milliseconds": round(seconds * 1_000, 3),
+    }
+    return {"correlation_id": scope["correlation_id"], "fields": fields}
+
+
+Authenticate = Callable[[str], Awaitable[ApiKey | None]]
+OVER_RATE = "this key may send {} requests per second; slow down"
+TOO_MANY_FAILURES = "more than {} requests per second without a valid key came from this address; check the key"
+_POSSIBLE_KEY = re.compile(r"[!-~]{8,256}")
+"""The syntax of a key, the same as for configured keys in config.py. Other texts are not looked up."""
+_IPV6_NETWORK = 64
+"""The prefix length of a client's network. An IPv6 client has so many addresses that only its network identifies it."""
+_BURST_SECONDS = 2.0
+"""The size of a burst: after a pause, a client may send this many seconds' worth of requests at once."""
+_BUCKETS_MAX = 10_000
+
+
+class Authentication:
+    """Rejects every request to /v1 without a valid key, so that strangers do not even learn which paths exist.
+
+    `failures` limits requests without a valid key by client address. It does not affect valid keys from the same
+    address, because many clients may share one proxy.
+    """
+
+    def __init__(self, app: ASGIApp, authenticate: Authenticate, requests: Throttle, failures: Throttle) -> None:
+        self._app = app
+        self._authenticate = authenticate
+        self._requests = requests
+        self._failures = failures
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        if scope["type"] == "http" and scope["path"].startswith("/v1/"):
+            key = await self._identify(Headers(scope=scope))
+            if key is None:
+                self._failures.check(client_of(scope))
+                refusal = Refusal(Problem.UNAUTHENTICATED, headers={"WWW-Authenticate": "Bearer"})
+                await respond(refusal)(scope, receive, send)
+                return
+            self._requests.check(key.key_id)
+            scope["api_key"] = key
+        await self._app(scope, receive, send)
+
+    async def _identify(self, headers: Headers) -> ApiKey | None:
+        given = headers.get("x-api-key") or _bearer(headers.get("authorization", ""))
+        return await self._authenticate(given) if _POSSIBLE_KEY.fullmatch(given) else None
+
+
+def api_key(request: Request) -> ApiKey:
+    """The key of this request. Only for routes under /v1."""
+    return cast(ApiKey, request.scope["api_key"])
+
+
+def client_of(scope: Scope) -> str:
+    """The client's address; for IPv6, its network. Empty if the socket has no address."""
+    host, _ = scope.get("client") or ("", 0)
+    try:
+        address = ip_address(host.partition("%")[0])
+    except ValueError:
+        return str(host)
+    if isinstance(address, IPv4Address) or address.ipv4_mapped is not None:
+        return str(host)
+    return str(IPv6Network((address, _IPV6_NETWORK), strict=False))
+
+
+def _bearer(header: str) -> str:
+    scheme, _, token = header.partition(" ")
+    return token.strip() if scheme.lower() == "bearer" else ""
+
+
+class Throttle:
+    """A rate limit: a token bucket for each client, in this process only.
+
+    Each process counts separately, so several processes together allow a multiple of the rate.
+    """
+
+    def __init__(self, per_second: float, clock: Clock, refusal: str) -> None:
+        """`refusal` is the error message; its {} is replaced by the rate."""
+        self._per_second = per_second
+        self._full = max(1.0, per_second * _BURST_SECONDS)
+        self._clock = clock
+        self._refusal = refusal.format(f"{per_second:g}")
+        self._buckets: dict[Hashable, tuple[float, Instant]] = {}
+
+    def check(self, who: Hashable) -> None:
+        """Take one token. If the bucket is empty, raise Overloaded with the time until the next token."""
+        if not self._per_second:
+            return
+        now = self._clock.now()
+        tokens, at = self._buckets.get(who) or self._new_bucket(now)
+        tokens = min(self._full, tokens + max(0, now - at) / SECOND * self._per_second)
+        if tokens < 1:
+            wait = math.ceil((1 - tokens) / self._per_second)
+            raise Overloaded(self._refusal, max(1, wait))
+        self._buckets[who] = (tokens - 1, now)
+
+    def _new_bucket(self, now: Instant) -> tuple[float, Instant]:
+        if len(self._buckets) >= _BUCKETS_MAX:
+            self._buckets.clear()
+        return self._full, now
+
+
+class Methods:
+    """Responds to unsupported methods with a 405 that lists the supported ones.
+
+    It runs before the router. The router would list the methods of only one route, and would treat
+    `DELETE /v1/dead-letters/bulk-retry` as the deletion of a dead letter with a malformed id.
+    """
+
+    def __init__(self, app: ASGIApp) -> None:
+        self._app = app
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        methods = methods_of(scope["path"]) if scope["type"] == "http" else ()
+        if methods and scope["method"] not in methods:
+            allowed = ", ".join(methods)
+            refusal = Refusal(Problem.METHOD_NOT_ALLOWED, f"this path allows {allowed}", headers={"Allow": allowed})
+            await respond(refusal)(scope, receive, send)
+            return
+        await self._app(scope, receive, send)

@@ -1,0 +1,278 @@
+"""How commands are declared, run and ended.
+
+A command is a function. `remote` gives it a Session and the options of all commands that talk to a server (--url, --key,
+--json); `local` gives it an Output and --json. Every error is reported as one sentence on standard error and an exit
+code. Scripts rely on the exit codes, so there are few, and each has one meaning. Users never see a traceback, unless
+the log level is `debug`.
+"""
+
+from __future__ import annotations
+
+import inspect
+import os
+import signal
+import sys
+from collections.abc import Callable, Sequence
+from enum import IntEnum
+from inspect import Parameter
+from typing import TYPE_CHECKING, Any, Concatenate, NamedTuple, ParamSpec, TypeVar
+from uuid import UUID
+
+import msgspec
+import typer
+
+from doorstep.cli.options import Cursor, Json, Key, Limit, Url, collect, expand, settings_from
+from doorstep.cli.output import Column, Output, visible
+from doorstep.config import Settings
+from doorstep.errors import ConfigError, Conflict, DoorstepError, InvalidInput, NotFound, StoreUnavailable
+from doorstep.telemetry.redaction import safe_message, traceback_of
+
+if TYPE_CHECKING:
+    from doorstep.client import Client, Page
+    from doorstep.schemas.endpoints import Endpoint
+
+P = ParamSpec("P")
+T = TypeVar("T")
+F = TypeVar("F", bound=Callable[..., int | None])
+
+
+# -- exit codes --------------------------------------------------------------------------------------------
+
+
+class ExitCode(IntEnum):
+    OK = 0
+    FAILED = 1
+    USAGE = 2
+    NOT_FOUND = 3
+    REFUSED = 4
+    UNREACHABLE = 5
+
+
+MEANINGS = {
+    ExitCode.OK: "The command succeeded.",
+    ExitCode.FAILED: "The command ran but did not succeed: a delivery failed, a wait timed out, or a check found a problem.",
+    ExitCode.USAGE: "An option, a setting or the input is invalid; the message names it.",
+    ExitCode.NOT_FOUND: "The object does not exist, or belongs to another organization.",
+    ExitCode.REFUSED: "The key is unknown, its role does not allow the action, or the object's state does not.",
+    ExitCode.UNREACHABLE: "The server cannot be reached or cannot answer now; the same command may work later.",
+}
+
+Run = Callable[[], int | None]
+
+
+def end(run: Run) -> None:
+    """Run a command and exit with its code."""
+    raise typer.Exit(exit_code_of(run))
+
+
+def exit_code_of(run: Run) -> int:
+    """Run a command. An error is printed to standard error as one sentence; the exit code depends on its kind."""
+    try:
+        return run() or ExitCode.OK
+    except BrokenPipeError:
+        _discard_output()
+        return ExitCode.OK
+    except KeyboardInterrupt:
+        return 128 + signal.SIGINT
+    except DoorstepError as error:
+        _print_error(str(error))
+        return _code_of(error)
+    except Exception as error:  # noqa: BLE001  any error is reported as one sentence
+        _print_error(f"unexpected error, {safe_message(error)}; run it with DOORSTEP_LOG_LEVEL=debug for a traceback")
+        if os.environ.get("DOORSTEP_LOG_LEVEL", "").lower() == "debug":
+            print(traceback_of(error), file=sys.stderr)
+        return ExitCode.FAILED
+
+
+def _code_of(error: DoorstepError) -> ExitCode:
+    from doorstep.client import errors as remote  # imported here because it loads an HTTP client
+
+    kinds: dict[ExitCode, tuple[type[DoorstepError], ...]] = {
+        ExitCode.USAGE: (ConfigError, InvalidInput, remote.Invalid),
+        ExitCode.NOT_FOUND: (NotFound, remote.NotFound),
+        ExitCode.REFUSED: (Conflict, remote.Conflict, remote.Forbidden, remote.Unauthenticated),
+        ExitCode.UNREACHABLE: (StoreUnavailable, remote.Unreachable, remote.Unavailable, remote.Overloaded),
+    }
+    return next((code for code, types in kinds.items() if isinstance(error, types)), ExitCode.FAILED)
+
+
+def _print_error(sentence: str) -> None:
+    print(visible(f"doorstep: {sentence}"), file=sys.stderr, flush=True)
+
+
+def _discard_output() -> None:
+    """Discard further output after its reader has exited (`| head`). Otherwise Python would fail to flush it."""
+    os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+
+
+# -- declaring commands ------------------------------------------------------------------------------------
+
+
+class Session(NamedTuple):
+    """The first parameter of a remote command."""
+
+    client: Client
+    output: Output
+    url: str
+    """The URL of the server."""
+
+    def endpoint(self, id_or_name: str) -> Endpoint:
+        return find_endpoint(self.client, id_or_name)
+
+    def endpoint_id(self, id_or_name: str | None) -> str | None:
+        """The endpoint id for a filter. Ids are not looked up, so that filters work for deleted endpoints too."""
+        if id_or_name is None or _is_id(id_or_name):
+            return id_or_name
+        return str(self.endpoint(id_or_name).endpoint_id)
+
+    def show_page(self, page: Page[Any], name: str, columns: Sequence[Column], empty: str) -> None:
+        """Print a list as a table, or as the JSON of the API, with the list under `name` and its pagination."""
+        self.output.listing({name: page.items, "pagination": page.pagination}, page.items, columns, empty)
+        if page.pagination.has_more and page.items:
+            self.output.note(f"{_shown_count(page)}; for more, raise --limit or add --cursor {page.pagination.cursor}")
+
+
+class _Local(NamedTuple):
+    as_json: Json = False
+
+
+class _Remote(NamedTuple):
+    server: Url = None
+    key: Key = None
+    as_json: Json = False
+
+
+LocalCommand = Callable[Concatenate[Output, P], int | None]
+RemoteCommand = Callable[Concatenate[Session, P], int | None]
+
+
+def local(group: typer.Typer, name: str | None = None) -> Callable[[LocalCommand[P]], LocalCommand[P]]:
+    """Declare a command that needs no server. Its first parameter is an Output; the others are options or sets."""
+    return lambda function: _declare(group, name, function, _Local, _with_output)
+
+
+def remote(group: typer.Typer, name: str | None = None) -> Callable[[RemoteCommand[P]], RemoteCommand[P]]:
+    """Declare a command that calls a server. Its first parameter is a Session; the others are options or sets."""
+    return lambda function: _declare(group, name, function, _Remote, _with_session)
+
+
+def _declare(
+    group: typer.Typer,
+    name: str | None,
+    function: F,
+    shared: Any,
+    run: Callable[[F, Any, dict[str, Any]], int | None],
+) -> F:
+    own = list(inspect.signature(function, eval_str=True).parameters.values())[1:]
+
+    def command(**given: Any) -> None:
+        options = shared(*(given.pop(field) for field in shared._fields))
+        end(lambda: run(function, options, collect(own, given)))
+
+    command.__name__ = function.__name__
+    command.__doc__ = function.__doc__
+    command.__annotations__ = {}
+    parameters = expand([*own, Parameter("shared", Parameter.KEYWORD_ONLY, annotation=shared)])
+    setattr(command, "__signature__", inspect.Signature(list(parameters)))  # noqa: B010
+    group.command(name)(command)
+    return function
+
+
+def _with_output(function: Callable[..., int | None], shared: _Local, given: dict[str, Any]) -> int | None:
+    return function(Output(as_json=shared.as_json), **given)
+
+
+def _with_session(function: Callable[..., int | None], shared: _Remote, given: dict[str, Any]) -> int | None:
+    from doorstep.client import Unreachable
+
+    settings = settings_from(url=shared.server, api_key=shared.key)
+    try:
+        with connect(settings) as client:
+            return function(Session(client, Output(as_json=shared.as_json), settings.url), **given)
+    except Unreachable as error:
+        raise Unreachable(
+            f"cannot reach {settings.url}: {error}; start `doorstep serve` there, or give another address with --url"
+        ) from None
+
+
+# -- the server --------------------------------------------------------------------------------------------
+
+_TRIES = 3
+"""Enough for a brief network error, but not for a restart of the server, because a person is waiting for the result."""
+_TIMEOUT_SECONDS = 10.0
+_COMPLETION_SECONDS = 1.0
+PAGE_MAX = 200
+"""The maximum page size of every list in the API."""
+
+
+def connect(settings: Settings, *, tries: int = _TRIES, timeout_seconds: float = _TIMEOUT_SECONDS) -> Client:
+    """A client with the server URL and the key from the settings."""
+    from doorstep.client import Client, Retrying
+
+    key = settings.api_key or settings.admin_key
+    if key is None:
+        raise ConfigError("an API key is needed to talk to the server; give --key or set DOORSTEP_API_KEY")
+    return Client(settings.url, key.get_secret_value(), timeout=timeout_seconds, retrying=Retrying(tries_max=tries))
+
+
+def find_endpoint(client: Client, id_or_name: str) -> Endpoint:
+    """The endpoint with this id, or the only one with this name."""
+    if _is_id(id_or_name):
+        return client.endpoints.read(id_or_name)
+    found = [endpoint for endpoint in client.endpoints.each(limit=PAGE_MAX) if endpoint.name == id_or_name]
+    if not found:
+        raise NotFound(f"there is no endpoint named {id_or_name!r}; `doorstep endpoints list` shows all of them")
+    if len(found) > 1:
+        ids = ", ".join(str(endpoint.endpoint_id) for endpoint in found)
+        raise ConfigError(f"{len(found)} endpoints are named {id_or_name!r}; give the id instead, one of {ids}")
+    return found[0]
+
+
+def endpoint_names(prefix: str) -> list[str]:
+    """For shell completion: the names with this prefix, or none if the server does not answer quickly."""
+    try:
+        with connect(Settings(), tries=1, timeout_seconds=_COMPLETION_SECONDS) as client:
+            return [one.name for one in client.endpoints.page(limit=PAGE_MAX) if one.name.startswith(prefix)]
+    except DoorstepError:
+        return []
+
+
+def _is_id(text: str) -> bool:
+    try:
+        UUID(text)
+    except ValueError:
+        return False
+    return True
+
+
+# -- lists -------------------------------------------------------------------------------------------------
+
+
+class Paging(NamedTuple):
+    """The options of every paginated list."""
+
+    limit: Limit = 50
+    cursor: Cursor = None
+
+    def fetch(self, read_page: Callable[..., Page[T]], **filters: Any) -> Page[T]:
+        """Up to `limit` rows of a list. Reads on after a short or empty page, because that need not be the last one."""
+        from doorstep.client import Page
+
+        items: list[T] = []
+        cursor = self.cursor
+        total: int | None = None
+        while True:
+            page = read_page(limit=min(self.limit - len(items), PAGE_MAX), cursor=cursor, **filters)
+            items += page.items
+            cursor = page.pagination.cursor
+            total = page.pagination.total_count if total is None else total
+            if len(items) >= self.limit or not page.pagination.has_more:
+                counted = {} if total is None else {"total_count": total}
+                return Page(tuple(items), msgspec.structs.replace(page.pagination, limit=self.limit, **counted))
+
+
+def _shown_count(page: Page[Any]) -> str:
+    total = page.pagination.total_count
+    if total is None:
+        return f"The first {len(page)}"
+    return f"{len(page)} of {'more than ' if page.pagination.total_is_floor else ''}{total}"

@@ -1,0 +1,160 @@
+"""The application's database connections, on which it sends events through the outbox. This module recognizes the
+supported kinds and checks that a connection is in a transaction, so that a rollback also undoes the event.
+
+Kinds are recognized by class name. No database library is imported, so an application needs only those that it uses.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Awaitable, Callable
+from enum import Enum
+from typing import Any, NamedTuple, Protocol
+
+from doorstep.errors import InvalidInput
+
+
+class Omitted(Enum):
+    """The default value of `connection`. It is not None, because a program may pass None by mistake if it forgot to
+    create a session."""
+
+    CONNECTION = "connection"
+
+
+class AsyncConnection(Protocol):
+    """For type checkers: `execute` of an asyncio connection returns an awaitable, unlike that of a blocking
+    connection."""
+
+    @property
+    def execute(self) -> Callable[..., Awaitable[Any]]: ...
+
+
+class Family(NamedTuple):
+    """A family of connection classes that are handled in the same way."""
+
+    name: str
+    asynchronous: bool = False
+    """Whether sending on such a connection returns an awaitable."""
+
+
+_FAMILIES = {
+    "sqlite3.Connection": Family("sqlite3"),
+    "aiosqlite.Connection": Family("aiosqlite", asynchronous=True),
+    "psycopg.Connection": Family("psycopg"),
+    "psycopg.AsyncConnection": Family("psycopg_async", asynchronous=True),
+    "asyncpg.Connection": Family("asyncpg", asynchronous=True),
+    "asyncpg.PoolConnectionProxy": Family("asyncpg", asynchronous=True),
+    "sqlalchemy.Connection": Family("sqlalchemy_connection"),
+    "sqlalchemy.Session": Family("sqlalchemy_session"),
+    "sqlalchemy.scoped_session": Family("sqlalchemy_scoped"),
+    "sqlalchemy.AsyncConnection": Family("sqlalchemy_async_connection", asynchronous=True),
+    "sqlalchemy.AsyncSession": Family("sqlalchemy_async_session", asynchronous=True),
+    "sqlalchemy.async_scoped_session": Family("sqlalchemy_async_scoped", asynchronous=True),
+    "django.BaseDatabaseWrapper": Family("django"),
+    "django.ConnectionProxy": Family("django"),
+}
+"""Families by library and class. Subclasses are recognized too: SQLModel's session is a subclass of SQLAlchemy's."""
+
+
+def family_of(connection: object) -> Family:
+    """The family of a connection; InvalidInput if the object is not a supported connection."""
+    for one in type(connection).__mro__:
+        family = _FAMILIES.get(f"{one.__module__.partition('.')[0]}.{one.__name__}")
+        if family is not None:
+            return family
+    kind = f"{type(connection).__module__}.{type(connection).__qualname__}"
+    if connection is None:
+        kind = "None; leave it out to send without one"
+    raise InvalidInput(
+        "connection",
+        "must be a connection of sqlite3, aiosqlite, psycopg, asyncpg or Django, or a connection or session of"
+        f" SQLAlchemy, got {kind}",
+    )
+
+
+# -- transactions ------------------------------------------------------------------------------------------
+
+
+def check_transaction(connection: Any) -> None:
+    """InvalidInput if an insert on a blocking connection or session (or an asyncpg connection) would commit by itself.
+
+    Called just before the insert. With SQLAlchemy the driver's connection is checked too, because it may be in
+    autocommit mode without SQLAlchemy knowing.
+    """
+    if _AUTOCOMMITS[family_of(connection).name](connection):
+        raise InvalidInput(
+            "connection",
+            "must be in a transaction, or the event would be sent even if your change is rolled back; begin one, or send"
+            " without a connection",
+        )
+
+
+async def check_transaction_async(connection: Any) -> None:
+    """The same check for an asyncio connection or session."""
+    name = family_of(connection).name
+    if name == "sqlalchemy_async_scoped":
+        connection = connection()
+    if name.startswith("sqlalchemy"):
+        await connection.run_sync(check_transaction)
+    else:
+        check_transaction(connection)
+
+
+def _sqlite(connection: Any) -> bool:
+    """Without autocommit, the insert itself begins a transaction if none is open."""
+    autocommit = connection.isolation_level is None or getattr(connection, "autocommit", None) is True
+    return autocommit and not connection.in_transaction
+
+
+_IDLE = 0
+"""libpq's status of a connection that is not in a transaction."""
+
+
+def _psycopg(connection: Any) -> bool:
+    """Without autocommit, the insert begins a transaction if none is open."""
+    return bool(connection.autocommit) and connection.info.transaction_status == _IDLE
+
+
+def _asyncpg(connection: Any) -> bool:
+    return not connection.is_in_transaction()
+
+
+def _django(connection: Any) -> bool:
+    return bool(connection.get_autocommit())
+
+
+def _sqlalchemy(connection: Any) -> bool:
+    """Autocommit can be set as an execution option, on the engine, or on the driver's connection. Some programs begin
+    the driver's transaction in a SQLAlchemy event hook, as recommended for SQLite. So a SQLAlchemy transaction is begun
+    first, which runs the hook, and then the driver is checked."""
+    of_engine = getattr(connection.dialect, "_on_connect_isolation_level", None)
+    if connection.get_execution_options().get("isolation_level", of_engine) == "AUTOCOMMIT":
+        return True
+    if not connection.in_transaction():
+        connection.begin()
+    driver = connection.connection.driver_connection
+    if hasattr(driver, "in_transaction"):  # sqlite3, aiosqlite
+        return _sqlite(driver)
+    return hasattr(driver, "autocommit") and hasattr(driver, "info") and _psycopg(driver)
+
+
+def _session(session: Any) -> bool:
+    return _sqlalchemy(session.connection())
+
+
+def _scoped(scoped: Any) -> bool:
+    return _session(scoped())
+
+
+_AUTOCOMMITS: dict[str, Callable[[Any], bool]] = {
+    "sqlite3": _sqlite,
+    "aiosqlite": _sqlite,
+    "psycopg": _psycopg,
+    "psycopg_async": _psycopg,
+    "asyncpg": _asyncpg,
+    "sqlalchemy_connection": _sqlalchemy,
+    "sqlalchemy_session": _session,
+    "sqlalchemy_scoped": _scoped,
+    "django": _django,
+}
+"""The checks by family. SQLAlchemy's asyncio connections and sessions are checked through their blocking
+counterparts."""

@@ -1,0 +1,214 @@
+"""Accounts: organizations, their API keys, and their audit log.
+
+An audit entry is stored with the ids of its subjects, so that it can be found by each of them. Entries never change;
+only the cleaner removes them.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterable, Sequence
+from uuid import UUID
+
+import msgspec
+from msgspec.structs import replace
+from sqlalchemy import String, bindparam, func, insert, or_, select, update
+
+from doorstep.clock import Instant
+from doorstep.errors import Conflict
+from doorstep.model.action import AuditEntry
+from doorstep.model.listing import AuditFilter, KeyNames, KeyPrefixes, KeysByDigest, OrgKeys, Orgs, Page
+from doorstep.model.org import ApiKey, Org
+from doorstep.stores import cursor as cursors
+from doorstep.stores.limits import check_revocable, check_storable, key_by_id
+from doorstep.stores.sql.queries.paging import ORG, Position, Slice, index_scan, page_of, read_slice
+from doorstep.stores.sql.queries.rows import API_KEY, IN_ORG, ORG_KEY, api_key_from, decode_org, org_key
+from doorstep.stores.sql.queries.transaction import Row, Transaction, execute, execute_each, execute_on_postgres, parts
+from doorstep.stores.sql.schema import audit, audit_subjects, keys, orgs, variables
+
+# -- organizations -----------------------------------------------------------------------------------------
+
+_ORGS = select(orgs.c.document).order_by(orgs.c.id)
+_REPLACE_ORG = update(orgs).where(IN_ORG).values(document=bindparam("new_document"))
+_ADD_ORG = insert(orgs)
+BUMP_VERSION = update(variables).where(variables.c.name == "routing").values(value=variables.c.value + 1)
+"""The updated row also serves as a lock: while one transaction that writes endpoints holds it, other writers wait, and
+so does accepting."""
+
+
+def put_org(org: Org) -> Transaction[None]:
+    """Lock the routing version before the organization's row, as does every transaction that locks both."""
+    document = msgspec.json.encode(org).decode()
+    if (yield execute(ORG_KEY, org=org.org_id)):
+        yield execute(BUMP_VERSION)
+        yield execute(_REPLACE_ORG, org=org.org_id, new_document=document)
+    else:
+        yield execute(_ADD_ORG, uid=org.org_id, document=document)
+
+
+def all_orgs(_: UUID | None, __: Orgs) -> Transaction[list[Org]]:
+    return [decode_org(row[0]) for row in (yield execute(_ORGS))]
+
+
+# -- API keys ----------------------------------------------------------------------------------------------
+
+_FIELDS = ("org_id", "name", "role", "prefix", "digest", "created_at", "expires_at", "revoked_at")
+_REPLACE_KEY = (
+    update(keys)
+    .where(keys.c.uid == bindparam("key"))
+    .values({name: bindparam(f"new_{name}") for name in _FIELDS})
+    .returning(keys.c.id)
+)
+_ADD_KEY = insert(keys)
+_KEY = API_KEY.where(keys.c.digest == bindparam("digest"))
+_KEYS = API_KEY.where(IN_ORG).order_by(keys.c.id)
+_NAME = func.min(keys.c.name)
+_NAMES = (
+    select(keys.c.prefix, _NAME)
+    .where(keys.c.org_id == ORG, keys.c.prefix.in_(bindparam("prefixes", expanding=True)))
+    .group_by(keys.c.prefix)
+    .having(_NAME == func.max(keys.c.name))
+)
+_PREFIXES = (
+    select(keys.c.prefix)
+    .where(keys.c.org_id == ORG, keys.c.name == bindparam("named"))
+    .order_by(keys.c.id.desc())
+    .limit(bindparam("limit"))
+)
+_LOCK_ORG = select(orgs.c.id).where(IN_ORG).with_for_update(key_share=True)
+"""Serializes revocations of an organization's keys. With `key_share`, other transactions can still add rows that refer
+to the organization."""
+
+
+def put_key(key: ApiKey) -> Transaction[None]:
+    org = yield from org_key(key.org_id)
+    rows = yield execute(_KEY, digest=key.digest)
+    if any(api_key_from(row).key_id != key.key_id for row in rows):
+        raise Conflict("another key has the same digest")
+    fields = {name: getattr(key, name) for name in _FIELDS} | {"org_id": org}
+    if not (yield execute(_REPLACE_KEY, key=key.key_id, **{f"new_{name}": value for name, value in fields.items()})):
+        yield execute(_ADD_KEY, uid=key.key_id, **fields)
+
+
+def revoke_key(org_id: UUID, key_id: UUID, now: Instant, entry: AuditEntry) -> Transaction[ApiKey]:
+    yield execute_on_postgres(_LOCK_ORG, org=org_id)
+    all_keys = yield from keys_of(org_id, OrgKeys())
+    key = key_by_id(key_id, all_keys)
+    if key.revoked_at is not None:
+        return key
+    check_revocable(key, all_keys, now)
+    revoked = replace(key, revoked_at=now)
+    yield from put_key(revoked)
+    yield from add_audit(entry)
+    return revoked
+
+
+def keys_of(org_id: UUID, _: OrgKeys) -> Transaction[list[ApiKey]]:
+    return [api_key_from(row) for row in (yield execute(_KEYS, org=org_id))]
+
+
+def key_names(org_id: UUID, query: KeyNames) -> Transaction[list[tuple[str, str]]]:
+    found: list[tuple[str, str]] = []
+    for part in parts(list(dict.fromkeys(query.prefixes))):
+        found += [(prefix, name) for prefix, name in (yield execute(_NAMES, org=org_id, prefixes=part))]
+    return found
+
+
+def key_prefixes(org_id: UUID, query: KeyPrefixes) -> Transaction[list[str]]:
+    rows = yield execute(_PREFIXES, org=org_id, named=query.name, limit=query.limit)
+    return list(dict.fromkeys(prefix for (prefix,) in rows))
+
+
+def keys_by_digest(_: UUID | None, query: KeysByDigest) -> Transaction[list[ApiKey]]:
+    return [api_key_from(row) for row in (yield execute(_KEY, digest=query.digest))]
+
+
+# -- the audit log -------------------------------------------------------------------------------------------
+
+_ADD_ENTRY = insert(audit).returning(audit.c.id)
+_ADD_SUBJECT = insert(audit_subjects)
+AUDIT_ENTRY = select(audit.c.at, audit.c.actor, audit.c.action, audit.c.subjects, audit.c.result, audit.c.reason)
+_ID = re.compile("[0-9a-f]{8}(-[0-9a-f]{4}){3}-[0-9a-f]{12}")
+_decode_subjects = msgspec.json.Decoder(tuple[str, ...]).decode
+
+
+def write_entry(org: int, entry: AuditEntry) -> Transaction[None]:
+    ((key,),) = yield execute(
+        _ADD_ENTRY,
+        org_id=org,
+        at=entry.at,
+        actor=entry.actor,
+        action=entry.action,
+        subjects=msgspec.json.encode(entry.subjects).decode(),
+        result=entry.result,
+        reason=entry.reason,
+    )
+    yield execute_each(
+        _ADD_SUBJECT, [{"audit_id": key, "subject": one, "org_id": org} for one in ids_among(entry.subjects)]
+    )
+
+
+def ids_among(subjects: Iterable[str]) -> list[UUID]:
+    """The subjects that are ids. Other subjects are names of pipelines and entities, which are not searchable."""
+    return [UUID(one) for one in dict.fromkeys(subjects) if _ID.fullmatch(one)]
+
+
+def audit_entry_from(org_id: UUID, row: Row) -> AuditEntry:
+    at, actor, action, subjects, result, reason, *_ = row
+    return AuditEntry(
+        at=at,
+        org_id=org_id,
+        actor=actor,
+        action=action,
+        subjects=_decode_subjects(subjects),
+        result=result,
+        reason=reason,
+    )
+
+
+def add_audit(entry: AuditEntry) -> Transaction[None]:
+    org = yield from org_key(entry.org_id)
+    yield from write_entry(org, entry)
+
+
+_ACTOR, _ACTION = bindparam("actor", type_=String()), bindparam("action", type_=String())
+_AUDIT_FILTER = (
+    or_(_ACTOR.is_(None), audit.c.actor == _ACTOR),
+    or_(_ACTION.is_(None), audit.c.action == _ACTION),
+)
+
+
+_NEWEST = index_scan((audit.c.org_id == ORG,), (audit.c.id,), AUDIT_ENTRY, _AUDIT_FILTER, newest_first=True)
+_S = audit_subjects.c
+_ABOUT = index_scan(
+    (_S.org_id == ORG, _S.subject == bindparam("about", type_=_S.subject.type)),
+    (_S.audit_id,),
+    AUDIT_ENTRY.join(audit_subjects, _S.audit_id == audit.c.id),
+    _AUDIT_FILTER,
+    newest_first=True,
+)
+
+
+def list_audit(org_id: UUID, query: AuditFilter, cursor: str | None, limit: int) -> Transaction[Page[AuditEntry]]:
+    check_storable("actor", query.actor)
+    check_storable("action", query.action)
+    after = cursors.read(cursor, cursors.KEY_MAX) or (cursors.KEY_MAX,)
+    values = {"org": org_id, "actor": query.actor, "action": query.action}
+    scan, searches = _NEWEST, [values]
+    if query.about:
+        scan, searches = _ABOUT, [{**values, "about": one} for one in dict.fromkeys(query.about)]
+    filtered = query.actor is not None or query.action is not None
+    found: list[Slice] = []
+    for search in searches:
+        found.append((yield from read_slice(scan, after, (0,), limit, search, filtered=filtered)))
+    return page_of(scan, _each_once(found), limit, lambda row: audit_entry_from(org_id, row))
+
+
+def _each_once(slices: Sequence[Slice]) -> list[Slice]:
+    """Keep an entry that has several of the requested subjects only in the first slice that contains it."""
+    seen: set[Position] = set()
+    distinct: list[Slice] = []
+    for rows, end in slices:
+        distinct.append(Slice([row for row in rows if row[-1:] not in seen], end))
+        seen |= {row[-1:] for row in rows}
+    return distinct

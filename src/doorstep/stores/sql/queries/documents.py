@@ -1,0 +1,148 @@
+"""Documents: the changes of `Store.write` with their audit entry in one transaction, workers, and declared
+pipelines."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from uuid import UUID
+
+import msgspec
+from sqlalchemy import bindparam, delete, insert, select, text
+
+from doorstep.clock import Instant
+from doorstep.errors import DoorstepError
+from doorstep.model.action import AuditEntry
+from doorstep.model.alert import AlertRule, Channel, ChannelTests, Silence
+from doorstep.model.bulk import Bulk
+from doorstep.model.claim import WorkerEntry
+from doorstep.model.endpoint import Endpoint
+from doorstep.model.entity import PipelineDeclaration, PipelineDeclarations
+from doorstep.model.listing import Workers
+from doorstep.model.org import ApiKey, Org
+from doorstep.stores.sql.queries.accounts import add_audit, put_key, put_org
+from doorstep.stores.sql.queries.alerts import delete_config, put_config
+from doorstep.stores.sql.queries.bulk import add_bulk
+from doorstep.stores.sql.queries.endpoints import put_endpoint
+from doorstep.stores.sql.queries.transaction import Transaction, execute
+from doorstep.stores.sql.schema import variables, workers
+from doorstep.stores.store import Delete, Put
+
+
+class VersionConflict(DoorstepError):
+    """A document is not at its expected version, so the transaction is rolled back."""
+
+
+def write(changes: Sequence[Put | Delete], entry: AuditEntry | None) -> Transaction[None]:
+    # Endpoints and organizations first, because every write locks the routing version before an organization's row.
+    for change in sorted(changes, key=lambda change: not isinstance(change.document, Endpoint | Org)):
+        if not (yield from _put(change, entry) if isinstance(change, Put) else _delete(change, entry)):
+            raise VersionConflict
+    if entry is not None:
+        yield from add_audit(entry)
+
+
+def _put(put: Put, entry: AuditEntry | None) -> Transaction[bool]:
+    match put.document:
+        case Endpoint() as endpoint:
+            return (yield from put_endpoint(endpoint, put.expected_version, put.limit))
+        case AlertRule() | Silence() | Channel() | ChannelTests() as config:
+            assert entry is not None, "the audit entry says when an alert setting changed"
+            return (yield from put_config(config, put.expected_version, put.limit, entry.at))
+        case Bulk() as bulk:
+            return (yield from add_bulk(bulk))
+        case Org() as org:
+            yield from put_org(org)
+        case ApiKey() as key:
+            yield from put_key(key)
+        case WorkerEntry() as worker:
+            yield from put_worker(worker)
+        case PipelineDeclaration() as declaration:
+            yield from put_declaration(declaration)
+    return True
+
+
+def _delete(delete: Delete, entry: AuditEntry | None) -> Transaction[bool]:
+    if isinstance(delete.document, WorkerEntry):
+        return (yield from delete_worker(delete.document))
+    assert entry is not None, "the audit entry says when an alert setting was removed"
+    return (yield from delete_config(delete.document, entry.at))
+
+
+def scope_of(changes: Sequence[Put | Delete], entry: AuditEntry | None) -> UUID | None:
+    """The organization of a write that changes only alert settings and the audit log of one organization; None for all
+    other writes."""
+    owners = {
+        change.document.org_id if isinstance(change.document, AlertRule | Silence | Channel | ChannelTests) else None
+        for change in changes
+    }
+    if entry is not None:
+        owners.add(entry.org_id)
+    return owners.pop() if len(owners) == 1 else None
+
+
+def is_heartbeat(changes: Sequence[Put | Delete]) -> bool:
+    """Whether the write changes only workers, so that a crash may undo it without harm."""
+    return bool(changes) and all(isinstance(change.document, WorkerEntry) for change in changes)
+
+
+_decode = msgspec.json.Decoder(WorkerEntry)
+
+_W = workers.c
+_PUT = text(
+    "INSERT INTO doorstep_workers (name, seen_at, document) VALUES (:name, :seen_at, :document) "
+    "ON CONFLICT (name) DO UPDATE SET seen_at = excluded.seen_at, document = excluded.document"
+)
+_SEEN = (
+    select(_W.document)
+    .where(_W.seen_at > bindparam("seen_after"))
+    .order_by(_W.seen_at.desc(), _W.name)
+    .limit(bindparam("limit"))
+)
+_DELETE = delete(workers).where(_W.name == bindparam("worker")).returning(_W.name)
+_OLD = select(_W.name).where(_W.seen_at < bindparam("seen_before")).order_by(_W.seen_at).limit(bindparam("limit"))
+_DELETE_ALL = delete(workers).where(_W.name.in_(bindparam("names", expanding=True))).returning(_W.name)
+
+
+def put_worker(worker: WorkerEntry) -> Transaction[None]:
+    document = msgspec.json.encode(worker).decode()
+    yield execute(_PUT, name=worker.name, seen_at=worker.seen_at, document=document)
+
+
+def workers_seen(_: UUID | None, query: Workers) -> Transaction[list[WorkerEntry]]:
+    rows = yield execute(_SEEN, seen_after=query.seen_after, limit=query.limit)
+    return [_decode.decode(row[0]) for row in rows]
+
+
+def delete_worker(worker: WorkerEntry) -> Transaction[bool]:
+    return bool((yield execute(_DELETE, worker=worker.name)))
+
+
+def clean_workers(seen_before: Instant, limit: int) -> Transaction[int]:
+    names = [row[0] for row in (yield execute(_OLD, seen_before=seen_before, limit=limit))]
+    return len((yield execute(_DELETE_ALL, names=names))) if names else 0
+
+
+# -- declared pipelines ------------------------------------------------------------------------------------
+
+_PREFIX = "pipeline:"
+_V = variables.c
+_DELETE_DECLARATION = delete(variables).where(_V.name == bindparam("variable"))
+_ADD_DECLARATION = insert(variables)
+_DECLARATIONS = select(_V.name, _V.value).where(_V.name.like(f"{_PREFIX}%"))
+
+
+def put_declaration(declaration: PipelineDeclaration) -> Transaction[None]:
+    """The row is deleted and inserted again, because on PostgreSQL an update of `variables` waits for every accept in
+    progress."""
+    name = f"{_PREFIX}{declaration.org_id}:{declaration.pipeline}"
+    yield execute(_DELETE_DECLARATION, variable=name)
+    yield execute(_ADD_DECLARATION, name=name, value=declaration.declared_at)
+
+
+def declarations(_: UUID | None, __: PipelineDeclarations) -> Transaction[list[PipelineDeclaration]]:
+    return [_declaration(name, value) for name, value in (yield execute(_DECLARATIONS))]
+
+
+def _declaration(name: str, declared_at: Instant) -> PipelineDeclaration:
+    org_id, _, pipeline = name.removeprefix(_PREFIX).partition(":")
+    return PipelineDeclaration(org_id=UUID(org_id), pipeline=pipeline, declared_at=declared_at)

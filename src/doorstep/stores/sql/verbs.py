@@ -1,0 +1,380 @@
+"""Every verb of the store outside the hot path, written once for both SQL stores.
+
+Each verb runs a transaction script (queries/transaction.py). The generic verbs look up their script in the tables below,
+by the type of the record or query. A store implements three ways to run a script, and the verbs of the hot path.
+
+`scope` is the organization that a script works for: PostgreSQL hides the rows of all other organizations from it. With
+None, which the engine uses for its own reads and writes, the script sees all rows.
+"""
+
+from __future__ import annotations
+
+from abc import ABC, abstractmethod
+from collections.abc import Callable, Collection, Mapping, Sequence
+from typing import Any, ClassVar, ParamSpec, TypeVar, cast
+from uuid import UUID
+
+from doorstep.clock import Instant
+from doorstep.model.action import Action, ActionResult, AuditEntry
+from doorstep.model.alert import (
+    Alert,
+    AlertConfigs,
+    AlertFilter,
+    AlertWrite,
+    Incidents,
+    LiveAlerts,
+    OrgsToReview,
+    OrgsWithIncidents,
+)
+from doorstep.model.batch import BatchFilter
+from doorstep.model.bulk import Bulk, BulkFailures, BulkFilter, BulkInFlight, BulkResults, BulkStep, LiveBulks
+from doorstep.model.claim import Moved, StatusChange
+from doorstep.model.delivery import Delivery, DeliveryPayload
+from doorstep.model.endpoint import Circuit, CircuitState, Endpoint, Routing
+from doorstep.model.entity import (
+    AwaitingEntities,
+    Entity,
+    EntityChange,
+    EntityFilter,
+    EntityHistory,
+    EntityStatuses,
+    OrphanedEntities,
+    Phase,
+    PipelineDeclarations,
+    StaleEntities,
+)
+from doorstep.model.event import EventSummary, EventView
+from doorstep.model.listing import (
+    AuditFilter,
+    BoundedQuery,
+    BusiestEndpoints,
+    CauseGroups,
+    CircuitHistory,
+    Count,
+    DeadLetterFilter,
+    DeliveryAttempts,
+    DeliveryHistory,
+    EndpointFilter,
+    EventDeliveries,
+    EventFilter,
+    FailingEndpoints,
+    InboxFilter,
+    KeyNames,
+    KeyPrefixes,
+    KeysByDigest,
+    OrgKeys,
+    Orgs,
+    Page,
+    PagedQuery,
+    RejectedMessages,
+    RetryQueueFilter,
+    UnhealthyEndpoints,
+    WaitingDeliveries,
+    Workers,
+)
+from doorstep.model.org import ApiKey
+from doorstep.model.outbox import OutboxMessage
+from doorstep.model.rollup import FIGURES, Figures, Point, Span
+from doorstep.stores.limits import COUNT_MAX
+from doorstep.stores.sql.queries import (
+    accounts,
+    actions,
+    alerts,
+    dead_letters,
+    deliveries,
+    documents,
+    endpoint_health,
+    endpoints,
+    entities,
+    events,
+    figures,
+    outbox,
+)
+from doorstep.stores.sql.queries import bulk as bulks
+from doorstep.stores.sql.queries import retention as cleaning
+from doorstep.stores.sql.queries.transaction import Transaction
+from doorstep.stores.store import Cleaned, Delete, EndpointKey, Put, Retention, Topic
+
+P = ParamSpec("P")
+T = TypeVar("T")
+Script = Callable[..., Transaction[Any]]
+
+GET: dict[type, Script] = {
+    Alert: alerts.alert,
+    Bulk: bulks.bulk,
+    Circuit: endpoints.circuit,
+    Delivery: deliveries.delivery,
+    DeliveryPayload: deliveries.payload,
+    Endpoint: endpoints.endpoint,
+    Entity: entities.entity,
+    EventView: events.event,
+}
+"""(org_id, key) -> the item."""
+GET_MANY: dict[type, Script] = {
+    Circuit: endpoint_health.get_circuits,
+    Delivery: deliveries.get_deliveries,
+    DeliveryPayload: deliveries.get_payloads,
+    Endpoint: endpoints.get_endpoints,
+    EventSummary: events.get_summaries,
+}
+"""(org_id, keys) -> a list of items."""
+PAGE: dict[type[PagedQuery[Any]], Script] = {
+    AlertFilter: alerts.list_alerts,
+    AuditFilter: accounts.list_audit,
+    BatchFilter: deliveries.list_batches,
+    BulkFailures: bulks.failures_of,
+    BulkFilter: bulks.list_bulks,
+    CauseGroups: dead_letters.cause_groups,
+    DeadLetterFilter: dead_letters.dead_letters,
+    EndpointFilter: endpoints.list_endpoints,
+    EntityFilter: entities.list_entities,
+    EventFilter: events.list_events,
+    InboxFilter: events.inbox,
+    OrphanedEntities: entities.orphaned,
+    RetryQueueFilter: deliveries.retry_queue,
+}
+"""(org_id, query, cursor, limit) -> a Page."""
+COUNT: dict[type[PagedQuery[Any]], Script] = {
+    BulkResults: bulks.count_results,
+    DeadLetterFilter: dead_letters.count_dead_letters,
+    EntityFilter: entities.count_entities,
+    EventFilter: events.count_events,
+    InboxFilter: events.count_inbox,
+    RetryQueueFilter: deliveries.count_retry_queue,
+    WaitingDeliveries: endpoint_health.count_waiting,
+}
+"""(org_id, query, limit) -> a Count."""
+COUNT_BY_ENDPOINT: dict[type[PagedQuery[Any]], Script] = {
+    DeadLetterFilter: dead_letters.dead_letters_by_endpoint,
+    RetryQueueFilter: deliveries.retry_queue_by_endpoint,
+}
+"""(org_id, query, limit) -> the number of items per endpoint."""
+FIND: dict[type[BoundedQuery[Any]], Script] = {
+    AlertConfigs: alerts.configs_of,
+    AwaitingEntities: entities.awaiting,
+    BulkInFlight: bulks.in_flight_of,
+    BusiestEndpoints: figures.busiest,
+    CircuitHistory: endpoints.circuit_changes,
+    DeliveryAttempts: deliveries.attempts_of,
+    DeliveryHistory: deliveries.history_of,
+    EntityHistory: entities.history_of,
+    EntityStatuses: entities.entity_statuses,
+    EventDeliveries: deliveries.deliveries_of,
+    FailingEndpoints: figures.failing_endpoints,
+    Incidents: alerts.incidents_of,
+    KeyNames: accounts.key_names,
+    KeyPrefixes: accounts.key_prefixes,
+    KeysByDigest: accounts.keys_by_digest,
+    LiveAlerts: alerts.live_alerts,
+    LiveBulks: bulks.live_bulks,
+    OrgKeys: accounts.keys_of,
+    Orgs: accounts.all_orgs,
+    OrgsToReview: alerts.orgs_to_review,
+    OrgsWithIncidents: alerts.orgs_with_incidents,
+    PipelineDeclarations: documents.declarations,
+    RejectedMessages: outbox.rejected,
+    StaleEntities: entities.stale,
+    UnhealthyEndpoints: endpoint_health.unhealthy,
+    Workers: documents.workers_seen,
+}
+"""(org_id, query) -> a list of items."""
+
+
+class SqlVerbs(ABC):
+    """The verbs; each is documented in stores/store.py."""
+
+    aggregate_max: ClassVar[int]
+
+    @abstractmethod
+    async def _read(
+        self, scope: UUID | None, script: Callable[P, Transaction[T]], /, *args: P.args, **kwargs: P.kwargs
+    ) -> T:
+        """Run a read-only script on one consistent snapshot."""
+
+    @abstractmethod
+    async def _write(
+        self, scope: UUID | None, script: Callable[P, Transaction[T]], /, *args: P.args, **kwargs: P.kwargs
+    ) -> T:
+        """Run a script in a transaction. When this returns, the changes are durable."""
+
+    @abstractmethod
+    async def _write_relaxed(self, script: Callable[P, Transaction[T]], /, *args: P.args, **kwargs: P.kwargs) -> T:
+        """Run a script without a scope. A power failure may undo its changes."""
+
+    @abstractmethod
+    def wake_others(self, topic: Topic) -> None: ...
+
+    # -- engine --------------------------------------------------------------------------------------------
+
+    async def routing(self, known_version: int | None = None) -> Routing | None:
+        return await self._read(None, endpoints.routing, known_version)
+
+    async def put_circuit(self, circuit: Circuit, expected_version: int, reason: str = "") -> bool:
+        return await self._write(None, endpoints.put_circuit, circuit, expected_version, reason)
+
+    async def act(self, action: Action) -> tuple[ActionResult, Moved]:
+        return await self._write(action.org_id, actions.act, action)
+
+    async def step_bulk(
+        self, bulk: Bulk, expected_version: int, action: Action | None = None, entry: AuditEntry | None = None
+    ) -> BulkStep | None:
+        return await self._write(bulk.org_id, bulks.step_bulk, bulk, expected_version, action, entry)
+
+    async def acknowledge(self, org_id: UUID, event_id: UUID, now: Instant) -> StatusChange:
+        return await self._write(org_id, actions.acknowledge, org_id, event_id, now)
+
+    async def delete_event(self, org_id: UUID, event_id: UUID, actor: str, now: Instant, reason: str = "") -> Moved:
+        return await self._write(org_id, events.delete_event, org_id, event_id, actor, now, reason)
+
+    async def dead_letter_waiting(
+        self,
+        endpoint_id: UUID,
+        code: str,
+        reason: str,
+        now: Instant,
+        limit: int,
+        created_before: Instant | None = None,
+    ) -> Moved:
+        return await self._write(
+            None, actions.dead_letter_waiting, endpoint_id, code, reason, now, limit, created_before
+        )
+
+    async def outbox(self, limit: int) -> list[OutboxMessage]:
+        return await self._read(None, outbox.outbox, limit)
+
+    async def reject(self, event_id: UUID, reason: str, now: Instant) -> None:
+        await self._write(None, outbox.reject, event_id, reason, now)
+
+    async def requeue(self, event_ids: Sequence[UUID], entry: AuditEntry) -> list[OutboxMessage]:
+        found = await self._write(None, outbox.requeue, event_ids, entry)
+        self.wake_others(Topic.OUTBOX)
+        return found
+
+    async def discard(self, event_ids: Sequence[UUID], entry: AuditEntry) -> list[OutboxMessage]:
+        return await self._write(None, outbox.discard, event_ids, entry)
+
+    async def put_entity(
+        self,
+        entity: Entity,
+        expected_version: int,
+        change: EntityChange | None = None,
+        messages: Sequence[OutboxMessage] = (),
+        entry: AuditEntry | None = None,
+    ) -> bool:
+        return await self._write(entity.org_id, entities.put_entity, entity, expected_version, change, messages, entry)
+
+    async def delete_entity(self, entity: Entity, entry: AuditEntry, arrival: UUID | None = None) -> Moved | None:
+        return await self._write(entity.org_id, entities.delete_entity, entity, entry, arrival)
+
+    async def write_alerts(self, write: AlertWrite) -> bool:
+        written = await self._write(
+            None, alerts.write_alerts, write
+        )  # without a scope, because the messages belong to the reserved organization
+        if written and write.messages:
+            self.wake_others(Topic.OUTBOX)
+        return written
+
+    async def archive(self, dead_before: Instant, now: Instant, limit: int) -> Moved:
+        return await self._write(None, cleaning.archive, dead_before, now, limit)
+
+    async def expire(self, code: str, reason: str, since: Instant, now: Instant, limit: int) -> Moved:
+        # Usually nothing has expired. A read checks this first, so that SQLite's only writer is not occupied.
+        found = await self._read(None, cleaning.expired_events, since, now, limit)
+        return await self._write(None, cleaning.expire, found, code, reason, now) if found else Moved()
+
+    async def clean(self, retention: Retention, now: Instant, limit: int) -> Cleaned:
+        return await self._write(None, cleaning.clean, retention, now, limit)
+
+    async def clean_entities(
+        self,
+        org_id: UUID,
+        pipeline: str,
+        status: str,
+        phases: Collection[Phase],
+        before: Instant,
+        cursor: str | None,
+        limit: int,
+    ) -> tuple[int, str | None]:
+        return await self._write(
+            org_id, entities.clean_entities, org_id, pipeline, status, phases, before, cursor, limit
+        )
+
+    # -- documents -----------------------------------------------------------------------------------------
+
+    async def get(self, kind: type[T], org_id: UUID | None, key: UUID | tuple[str, str]) -> T:
+        return cast(T, await self._read(org_id, GET[kind], org_id, key))
+
+    async def get_many(self, kind: type[T], org_id: UUID | None, keys: Sequence[UUID]) -> list[T]:
+        return cast("list[T]", await self._read(org_id, GET_MANY[kind], org_id, keys))
+
+    async def write(self, changes: Sequence[Put | Delete], entry: AuditEntry | None = None) -> bool:
+        try:
+            if entry is None and documents.is_heartbeat(changes):
+                await self._write_relaxed(documents.write, changes, entry)
+            else:
+                await self._write(documents.scope_of(changes, entry), documents.write, changes, entry)
+        except documents.VersionConflict:
+            return False
+        return True
+
+    async def revoke_key(self, org_id: UUID, key_id: UUID, now: Instant, entry: AuditEntry) -> ApiKey:
+        return await self._write(org_id, accounts.revoke_key, org_id, key_id, now, entry)
+
+    # -- lists ---------------------------------------------------------------------------------------------
+
+    async def page(
+        self, org_id: UUID | None, query: PagedQuery[T], cursor: str | None = None, limit: int = 50
+    ) -> Page[T]:
+        return cast("Page[T]", await self._read(org_id, PAGE[type(query)], org_id, query, cursor, limit))
+
+    async def count(self, org_id: UUID | None, query: PagedQuery[T], limit: int = COUNT_MAX) -> Count:
+        return cast(Count, await self._read(org_id, COUNT[type(query)], org_id, query, limit))
+
+    async def count_by_endpoint(
+        self, org_id: UUID, query: RetryQueueFilter | DeadLetterFilter, limit: int = COUNT_MAX
+    ) -> dict[UUID, int]:
+        script = COUNT_BY_ENDPOINT[type(query)]
+        return cast("dict[UUID, int]", await self._read(org_id, script, org_id, query, limit))
+
+    async def find(self, org_id: UUID | None, query: BoundedQuery[T]) -> list[T]:
+        return cast("list[T]", await self._read(org_id, FIND[type(query)], org_id, query))
+
+    # -- figures -------------------------------------------------------------------------------------------
+
+    async def aggregate(
+        self, now: Instant, limit: int | None = None, *, minutes_before: Instant = 0, hours_before: Instant = 0
+    ) -> int:
+        limit = self.aggregate_max if limit is None else limit
+        return await self._write(None, figures.aggregate, now, limit, minutes_before, hours_before)
+
+    async def figures(
+        self,
+        org_id: UUID | None,
+        endpoint_ids: Sequence[EndpointKey],
+        since: Instant | None = None,
+        until: Instant | None = None,
+        names: tuple[str, ...] = FIGURES,
+    ) -> dict[EndpointKey, Figures]:
+        return await self._read(org_id, figures.figures, org_id, endpoint_ids, since, until, names)
+
+    async def series(
+        self,
+        org_id: UUID | None,
+        endpoint_ids: Sequence[EndpointKey],
+        span: Span,
+        since: Instant,
+        until: Instant,
+        names: tuple[str, ...] = FIGURES,
+    ) -> dict[EndpointKey, list[Point]]:
+        return await self._read(org_id, figures.series, org_id, endpoint_ids, span, since, until, names)
+
+    async def dead_letters_by_hour(
+        self, org_id: UUID, causes: Sequence[int], since: Instant, hours: int
+    ) -> dict[int, tuple[int, ...]]:
+        return await self._read(org_id, dead_letters.dead_letters_by_hour, org_id, causes, since, hours)
+
+    async def waiting_since(self, org_id: UUID, endpoint_ids: Sequence[UUID]) -> dict[UUID, Instant]:
+        return await self._read(org_id, endpoint_health.waiting_since, org_id, endpoint_ids)
+
+    async def circuit_counts(self, org_id: UUID | None = None) -> Mapping[CircuitState, int]:
+        return await self._read(org_id, endpoints.circuit_counts, org_id)

@@ -1,0 +1,264 @@
+"""All metrics in one table, with their names, their meanings, and how they are read from a snapshot.
+
+The Prometheus output (`prometheus.py`), the OpenTelemetry output (`otlp.py`) and docs/reference/metrics.md are
+generated from this table. Labels are bounded: their values never come from outside, except the names of a limited
+number of endpoints.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from enum import StrEnum
+from typing import NamedTuple
+
+from doorstep.clock import Instant
+from doorstep.model.endpoint import CircuitState, Endpoint
+from doorstep.model.event import EventStatus
+from doorstep.model.record import Record
+from doorstep.model.rollup import TTD_SECONDS, Figures
+
+RETRY_BOUNDS = (0.0, 1.0, 2.0, 3.0, 4.0, 5.0, 6.0)
+
+
+class Load(NamedTuple):
+    """How busy one process is."""
+
+    accepts_waiting: int
+    places_in_use: int
+
+
+class EndpointFigures(NamedTuple):
+    """The figures of one endpoint."""
+
+    endpoint: Endpoint
+    figures: Figures
+    circuit_open: bool
+
+
+class Snapshot(NamedTuple):
+    """The whole installation at one moment."""
+
+    taken_at: Instant
+    totals: Figures
+    """The figures of all organizations, without messages to alert channels, which do not appear in lists."""
+    circuits: Mapping[CircuitState, int]
+    waiting_endpoints: int
+    oldest_due_seconds: float
+    messages: Figures = Figures()
+    """Messages to alert channels."""
+    endpoints: tuple[EndpointFigures, ...] = ()
+
+
+class Kind(StrEnum):
+    COUNTER = "counter"
+    """A value that only grows, even across restarts."""
+    GAUGE = "gauge"
+    HISTOGRAM = "histogram"
+
+
+class Value(NamedTuple):
+    """One number, and the labels that distinguish it."""
+
+    number: float
+    labels: Mapping[str, str] = {}
+
+
+class Distribution(Record, frozen=True):
+    """The count of each bucket and the sum of all values. The last bucket has no upper bound."""
+
+    bounds: Sequence[float]
+    counts: Sequence[int]
+    total: float
+
+
+class Measure(NamedTuple):
+    """One metric. The name of a counter ends in `_total`. Units in braces are annotations in OpenTelemetry. The unit
+    `1` would mean a ratio, and collectors would add that word to the name."""
+
+    name: str
+    kind: Kind
+    about: str
+    read: Callable[[Snapshot], Sequence[Value] | Distribution]
+    labels: tuple[str, ...] = ()
+    unit: str = ""
+
+
+def _counter(name: str, figure: str, unit: str, about: str) -> Measure:
+    return Measure(name, Kind.COUNTER, about, lambda snapshot: [Value(getattr(snapshot.totals, figure))], unit=unit)
+
+
+def _gauge(name: str, figure: str, unit: str, about: str) -> Measure:
+    return Measure(name, Kind.GAUGE, about, lambda snapshot: [Value(getattr(snapshot.totals, figure))], unit=unit)
+
+
+_OUTCOMES = {"succeeded": "succeeded", "retry": "retried", "dead": "died"}
+"""The outcomes of an attempt, and the figure that counts each."""
+
+
+def _attempts(figures: Figures, **labels: str) -> list[Value]:
+    return [Value(getattr(figures, figure), {**labels, "outcome": outcome}) for outcome, figure in _OUTCOMES.items()]
+
+
+def _statuses(snapshot: Snapshot) -> list[Value]:
+    return [Value(getattr(snapshot.totals, f"now_{status}"), {"status": status}) for status in EventStatus]
+
+
+def _messages(snapshot: Snapshot) -> list[Value]:
+    levels = {"waiting": snapshot.messages.now_open, "dead": snapshot.messages.now_dead}
+    return [Value(count, {"state": state}) for state, count in levels.items()]
+
+
+def _circuits(snapshot: Snapshot) -> list[Value]:
+    return [Value(count, {"state": state}) for state, count in snapshot.circuits.items()]
+
+
+def _time_to_delivery(snapshot: Snapshot) -> Distribution:
+    return Distribution(TTD_SECONDS, snapshot.totals.ttd, snapshot.totals.ttd_ms / 1_000)
+
+
+def _retries(snapshot: Snapshot) -> Distribution:
+    """The distribution of retries. In its sum, deliveries with more than seven retries count as seven."""
+    counts = snapshot.totals.retries
+    return Distribution(RETRY_BOUNDS, counts, float(sum(number * count for number, count in enumerate(counts))))
+
+
+def _each(read: Callable[[EndpointFigures], float]) -> Callable[[Snapshot], list[Value]]:
+    return lambda snapshot: [Value(read(one), _endpoint_labels(one)) for one in snapshot.endpoints]
+
+
+def _endpoint_labels(one: EndpointFigures) -> dict[str, str]:
+    return {"endpoint": one.endpoint.name, "endpoint_id": str(one.endpoint.endpoint_id)}
+
+
+def _endpoint_attempts(snapshot: Snapshot) -> list[Value]:
+    return [value for one in snapshot.endpoints for value in _attempts(one.figures, **_endpoint_labels(one))]
+
+
+_ENDPOINT = ("endpoint", "endpoint_id")
+
+MEASURES: tuple[Measure, ...] = (
+    _counter("doorstep_events_created_total", "created", "{event}", "Events accepted"),
+    _counter(
+        "doorstep_events_delivered_total",
+        "delivered",
+        "{event}",
+        "Times that an event became delivered: all its deliveries succeeded or were resolved, or it was acknowledged",
+    ),
+    _counter(
+        "doorstep_events_failed_total",
+        "failed",
+        "{event}",
+        "Times that an event ended with a dead letter; cancelled and deleted events do not count",
+    ),
+    Measure("doorstep_events", Kind.GAUGE, "Stored events by status", _statuses, ("status",), "{event}"),
+    _gauge("doorstep_events_received", "now_received", "{event}", "Events in the inbox that are not yet acknowledged"),
+    _gauge("doorstep_events_queued", "now_queued", "{event}", "Events with open deliveries"),
+    _gauge("doorstep_queue_depth", "now_open", "{delivery}", "Deliveries that are waiting or in progress"),
+    Measure(
+        "doorstep_oldest_due_seconds",
+        Kind.GAUGE,
+        "How long the oldest due delivery has been due",
+        lambda snapshot: [Value(snapshot.oldest_due_seconds)],
+        unit="s",
+    ),
+    Measure(
+        "doorstep_waiting_endpoints",
+        Kind.GAUGE,
+        "Endpoints with waiting deliveries",
+        lambda snapshot: [Value(snapshot.waiting_endpoints)],
+        unit="{endpoint}",
+    ),
+    _gauge(
+        "doorstep_dead_letters",
+        "now_dead",
+        "{delivery}",
+        "Dead letters that nobody has acted on, without archived ones",
+    ),
+    _counter("doorstep_deliveries_dead_total", "dead", "{delivery}", "Deliveries that became dead letters"),
+    Measure(
+        "doorstep_circuits", Kind.GAUGE, "Endpoints by the state of their circuit", _circuits, ("state",), "{endpoint}"
+    ),
+    Measure(
+        "doorstep_attempts_total",
+        Kind.COUNTER,
+        "Settled attempts by outcome",
+        lambda snapshot: _attempts(snapshot.totals),
+        ("outcome",),
+        "{attempt}",
+    ),
+    _counter(
+        "doorstep_late_settles_total",
+        "late",
+        "{attempt}",
+        "Results that had no effect because their lease had expired and the delivery was settled or claimed again",
+    ),
+    _counter("doorstep_blocked_addresses_total", "blocked", "{attempt}", "Attempts that the address guard blocked"),
+    Measure(
+        "doorstep_time_to_delivery_seconds",
+        Kind.HISTOGRAM,
+        "Time from acceptance, or from a later `deliver_at`, until a delivery succeeded",
+        _time_to_delivery,
+        unit="s",
+    ),
+    Measure(
+        "doorstep_retry_attempts",
+        Kind.HISTOGRAM,
+        "Retries that a delivery had used when an attempt ended it",
+        _retries,
+        unit="{retry}",
+    ),
+    Measure(
+        "doorstep_alert_messages",
+        Kind.GAUGE,
+        "Messages to alert channels, which no other metric counts: waiting ones, and those that failed recently",
+        _messages,
+        ("state",),
+        "{message}",
+    ),
+    Measure(
+        "doorstep_endpoint_attempts_total",
+        Kind.COUNTER,
+        "Settled attempts by endpoint, for the busiest endpoints (`DOORSTEP_METRICS_ENDPOINTS`)",
+        _endpoint_attempts,
+        (*_ENDPOINT, "outcome"),
+        "{attempt}",
+    ),
+    Measure(
+        "doorstep_endpoint_deliveries_dead_total",
+        Kind.COUNTER,
+        "Deliveries that became dead letters, by endpoint",
+        _each(lambda one: one.figures.dead),
+        _ENDPOINT,
+        "{delivery}",
+    ),
+    Measure(
+        "doorstep_endpoint_queue_depth",
+        Kind.GAUGE,
+        "Deliveries that are waiting or in progress, by endpoint",
+        _each(lambda one: one.figures.now_open),
+        _ENDPOINT,
+        "{delivery}",
+    ),
+    Measure(
+        "doorstep_endpoint_dead_letters",
+        Kind.GAUGE,
+        "Dead letters by endpoint",
+        _each(lambda one: one.figures.now_dead),
+        _ENDPOINT,
+        "{delivery}",
+    ),
+    Measure(
+        "doorstep_endpoint_circuit_open",
+        Kind.GAUGE,
+        "1 while the endpoint's circuit is not closed",
+        _each(lambda one: float(one.circuit_open)),
+        _ENDPOINT,
+        "{circuit}",
+    ),
+)
+
+
+def readings(snapshot: Snapshot | None) -> Iterator[tuple[Measure, Sequence[Value] | Distribution]]:
+    """Every metric with its value. There are none until the first snapshot has been read."""
+    if snapshot is not None:
+        yield from ((measure, measure.read(snapshot)) for measure in MEASURES)

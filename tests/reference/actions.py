@@ -1,0 +1,175 @@
+"""Actions of operators and consumers on deliveries and events, one by one or in bulk."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from itertools import islice
+from typing import Any
+from uuid import UUID
+
+from doorstep.clock import Instant
+from doorstep.errors import Conflict
+from doorstep.model.action import Action, ActionKind, ActionResult, AuditEntry
+from doorstep.model.attempt import Category, Code
+from doorstep.model.bulk import IN_FLIGHT_MAX, Bulk, BulkKind, BulkStep
+from doorstep.model.claim import Move, Moved, StatusChange
+from doorstep.model.delivery import DEAD_STATES, Delivery, DeliveryState
+from doorstep.model.event import EventStatus
+from doorstep.stores import notes
+from doorstep.stores.store import Topic
+from tests.reference.finds import FindVerbs
+from tests.reference.tables import BulkItem, DeliveryRow, Tables
+
+
+class ActionVerbs(FindVerbs):
+    """Each action is audited once, with its result."""
+
+    async def act(self, action: Action) -> tuple[ActionResult, Moved]:
+        self._tables.check_org(action.org_id)
+        done: list[DeliveryRow] = []
+        moves: list[Move] = []
+        refused: dict[UUID, DeliveryState | None] = {}
+        for delivery_id in dict.fromkeys(action.delivery_ids):
+            row = self._find_row(action.org_id, delivery_id)
+            if row is not None and row.delivery.state in action.possible_in:
+                moves += self._apply(action, row)
+                done.append(row)
+            else:
+                refused[delivery_id] = row.delivery.state if row else None
+        result = ActionResult(tuple(row.delivery.delivery_id for row in done), refused)
+        self._tables.add_audit(notes.action_entry(action, result))
+        self._tables.wake(Topic.DELIVERIES)
+        return result, Moved(tuple(moves), tuple(self._tables.update_statuses(done, action.at)))
+
+    async def step_bulk(
+        self, bulk: Bulk, expected_version: int, action: Action | None = None, entry: AuditEntry | None = None
+    ) -> BulkStep | None:
+        items = self.bulk_items(bulk.org_id, bulk.bulk_id)
+        if self._tables.bulks[bulk.bulk_id].version != expected_version:
+            return None
+        succeeded, failed = self._collect(items)
+        taken, refused, moved = 0, 0, Moved()
+        if action is not None:
+            result, moved = await self.act(action)
+            taken, refused = len(result.done), len(result.refused)
+            if bulk.kind is BulkKind.RETRY:
+                taken = self._remember(items, result.done)
+        stored = bulk.after(
+            taken=taken, refused=refused, succeeded=succeeded, failed=failed, version=expected_version + 1
+        )
+        self._tables.bulks[bulk.bulk_id] = stored
+        self._tables.add_audit(entry)
+        return BulkStep(stored, moved)
+
+    async def dead_letter_waiting(
+        self,
+        endpoint_id: UUID,
+        code: str,
+        reason: str,
+        now: Instant,
+        limit: int,
+        created_before: Instant | None = None,
+    ) -> Moved:
+        rows = [
+            row
+            for row in self._tables.by_due(DeliveryState.PENDING, endpoint_id)
+            if created_before is None or row.delivery.created_at < created_before
+        ][:limit]
+        return dead_letter_all(self._tables, rows, code, reason, now)
+
+    async def acknowledge(self, org_id: UUID, event_id: UUID, now: Instant) -> StatusChange:
+        row = self._tables.event(org_id, event_id)
+        if row.accepted_deliveries:
+            raise Conflict(f"event {event_id} is delivered to endpoints; only events of the inbox are acknowledged")
+        old = row.status
+        if old is EventStatus.RECEIVED:
+            self._tables.set_status(row, EventStatus.DELIVERED, now)
+            self._tables.acknowledged[event_id] = now
+        return StatusChange(event_id, org_id, row.event.correlation_id, old, EventStatus.DELIVERED)
+
+    async def delete_event(self, org_id: UUID, event_id: UUID, actor: str, now: Instant, reason: str = "") -> Moved:
+        event = self._tables.event(org_id, event_id)
+        if event.states[DeliveryState.IN_PROGRESS]:
+            raise Conflict(notes.in_progress(event_id))
+        waiting = [row for row in event.deliveries if row.delivery.state is DeliveryState.PENDING]
+        letters = [row for row in event.deliveries if row.delivery.state in DEAD_STATES and not row.delivery.deleted]
+        moves = [
+            move for row in waiting for move in self._tables.change(row, now, notes.deleted(actor), **_cancelled(now))
+        ]
+        for row in letters:
+            self._tables.change(row, now, "", **_deleted(now))
+        changes = self._tables.update_statuses(waiting, now)
+        self._tables.erase(event, now)
+        self._tables.add_audit(notes.deletion_entry(org_id, event_id, actor, now, len(waiting), len(letters), reason))
+        return Moved(tuple(moves), tuple(changes))
+
+    def _find_row(self, org_id: UUID, delivery_id: UUID) -> DeliveryRow | None:
+        row = self._tables.deliveries.get(delivery_id)
+        if row is None or row.delivery.org_id != org_id or row.delivery.deleted:
+            return None
+        return row
+
+    def _apply(self, action: Action, row: DeliveryRow) -> list[Move]:
+        if action.kind is ActionKind.RETRY and row.delivery.state is not DeliveryState.PENDING:
+            row.round_base = row.delivery.attempt
+            row.own_payload = row.own_payload if action.payload is None else action.payload
+        return self._tables.change(row, action.at, notes.acted(action), **_effect(action, row.delivery))
+
+    def _remember(self, items: dict[UUID, BulkItem], done: tuple[UUID, ...]) -> int:
+        """Remember the deliveries that were retried; returns how many had not been before."""
+        new = [delivery_id for delivery_id in done if delivery_id not in items]
+        items |= {one: BulkItem(self._tables.deliveries[one].delivery.attempt) for one in new}
+        return len(new)
+
+    def _collect(self, items: dict[UUID, BulkItem]) -> tuple[int, int]:
+        """Mark the items whose retry has ended; returns how many succeeded and how many failed."""
+        unknown = ((uid, item) for uid, item in items.items() if item.succeeded is None)
+        ended = {True: 0, False: 0}
+        for delivery_id, item in islice(unknown, IN_FLIGHT_MAX):
+            item.succeeded = self.bulk_result(delivery_id, item)
+            if item.succeeded is not None:
+                ended[item.succeeded] += 1
+        return ended[True], ended[False]
+
+
+def dead_letter_all(tables: Tables, rows: Sequence[DeliveryRow], code: str, reason: str, now: Instant) -> Moved:
+    """Waiting deliveries become dead letters without another try."""
+    dead, note = _dead(code, reason, now), notes.dead(code)
+    moves = [move for row in rows for move in tables.change(row, now, note, **dead)]
+    return Moved(tuple(moves), tuple(tables.update_statuses(rows, now)))
+
+
+def _effect(action: Action, delivery: Delivery) -> dict[str, Any]:
+    """The fields that an action changes in a delivery that allows it."""
+    match action.kind:
+        case ActionKind.RETRY if delivery.blocked:
+            return {"forced": action.forced}
+        case ActionKind.RETRY if delivery.state is DeliveryState.PENDING:
+            assert delivery.due_at is not None, "only a blocked delivery has no due time"
+            return {"due_at": min(delivery.due_at, action.at), "forced": action.forced}
+        case ActionKind.RETRY:
+            revived: dict[str, Any] = {"state": DeliveryState.PENDING, "due_at": action.revive_at, "settled_at": None}
+            edited = delivery.edited or action.payload is not None
+            return revived | {"retry_attempts": 0, "forced": action.forced, "edited": edited}
+        case ActionKind.SKIP:
+            return _dead(Code.SKIPPED, notes.acted(action), action.at)
+        case ActionKind.RESOLVE:
+            return {"state": DeliveryState.RESOLVED, "settled_at": action.at}
+        case ActionKind.DELETE:
+            return _deleted(action.at)
+        case ActionKind.CANCEL:
+            return _cancelled(action.at)
+
+
+def _cancelled(at: Instant) -> dict[str, Any]:
+    return {"state": DeliveryState.CANCELLED, "due_at": None, "blocked": False, "forced": False, "settled_at": at}
+
+
+def _deleted(at: Instant) -> dict[str, Any]:
+    return {"deleted": True, "settled_at": at}
+
+
+def _dead(code: str, reason: str, at: Instant) -> dict[str, Any]:
+    """The fields of a waiting delivery that becomes a dead letter without another try."""
+    cause = {"category": Category.PERMANENT, "code": code, "reason": reason}
+    return {"state": DeliveryState.DEAD, "due_at": None, "blocked": False, "forced": False, "settled_at": at} | cause

@@ -1,0 +1,91 @@
+"""Shortcuts: what tests do with a store all the time, and takes more than one verb or value."""
+
+from __future__ import annotations
+
+from collections.abc import AsyncIterator, Sequence
+from typing import Any, TypeVar
+from uuid import UUID
+
+from doorstep.model.action import AuditEntry
+from doorstep.model.alert import AlertWrite
+from doorstep.model.claim import WorkerEntry
+from doorstep.model.delivery import DeliveryState
+from doorstep.model.endpoint import Routing
+from doorstep.model.listing import EventDeliveries, EventFilter, Orgs, PagedQuery
+from doorstep.model.outbox import OutboxMessage
+from doorstep.model.rollup import Figures
+from doorstep.stores.store import Document, Put, Store
+
+T = TypeVar("T")
+
+
+def call_name(verb: str, *args: Any) -> str:
+    """How tests name a call of the store: a verb that takes any kind of thing is named with the kind, as `find OrgKeys`."""
+    match verb:
+        case "get" | "get_many":
+            return f"{verb} {args[0].__name__}"
+        case "page" | "count" | "count_by_endpoint" | "find":
+            return f"{verb} {type(args[1]).__name__}"
+        case "figures" | "series":
+            return f"{verb} of {'the whole' if None in args[1] else 'endpoints'}"
+        case "write":
+            return f"write {'+'.join(sorted(type(one.document).__name__ for one in args[0])) or 'AuditEntry'}"
+    return verb
+
+
+async def put(
+    store: Store,
+    document: Document,
+    version: int | None = None,
+    *,
+    entry: AuditEntry | None = None,
+    limit: int | None = None,
+) -> bool:
+    """Write one document, over the version that it has unless another one is given."""
+    if version is None and not isinstance(document, WorkerEntry):
+        version = getattr(document, "version", None)
+    return await store.write([Put(document=document, expected_version=version, limit=limit)], entry)
+
+
+async def post(store: Store, messages: Sequence[OutboxMessage]) -> None:
+    """Put messages into the outbox. One for an unknown organization is posted by another, as a program could."""
+    known = {org.org_id for org in await store.find(None, Orgs())}
+    poster = next((one.org_id for one in messages if one.org_id in known), next(iter(known)))
+    assert await store.write_alerts(AlertWrite(org_id=poster, messages=tuple(messages)))
+
+
+async def routing_of(store: Store) -> Routing:
+    routing = await store.routing()
+    assert routing is not None, "only a known version has no answer"
+    return routing
+
+
+async def routing_version(store: Store) -> int:
+    return (await routing_of(store)).version
+
+
+async def totals(store: Store, org_id: UUID | None = None) -> Figures:
+    """The figures of an organization since ever, or of all organizations."""
+    return (await store.figures(org_id, [None]))[None]
+
+
+async def all_items(store: Store, org_id: UUID | None, query: PagedQuery[T], limit: int = 500) -> AsyncIterator[T]:
+    """Every item of a list, page by page."""
+    cursor: str | None = None
+    while True:
+        page = await store.page(org_id, query, cursor, limit)
+        for item in page.items:
+            yield item
+        if page.next is None:
+            return
+        cursor = page.next
+
+
+async def count_states(store: Store) -> dict[DeliveryState, int]:
+    """How many deliveries are in each state, zeros too; those of deleted events are left out."""
+    counts = dict.fromkeys(DeliveryState, 0)
+    for org in await store.find(None, Orgs()):
+        async for event in all_items(store, org.org_id, EventFilter()):
+            for delivery in await store.find(org.org_id, EventDeliveries(event_id=event.event_id)):
+                counts[delivery.state] += 1
+    return counts
